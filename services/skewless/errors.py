@@ -1,0 +1,61 @@
+"""What can go wrong, by who has to act.
+
+SkewlessError
+├── ConfigurationError      wrong use or settings: the user changes a file, a flag or the environment (exit 2)
+├── CheckFailedError        a check that the user asked for found a difference (exit 1)
+├── UnreachableError        a broker or store did not answer in time (exit 3)
+│   └── BrokerError         the broker answered, and what it said cannot be retried (exit 3)
+├── FencedError             another process took over this one's identity (exit 3)
+└── BadRecordError          one record of the input cannot be read: it goes to dead-letters, never up
+"""
+
+from __future__ import annotations
+
+
+class SkewlessError(Exception):
+    """Root of the tree; `exit_code` is what a command returns when it ends with this error."""
+
+    exit_code = 1
+
+
+class ConfigurationError(SkewlessError):
+    """The settings or the command line are wrong; `problems` lists every mistake, each with its path."""
+
+    exit_code = 2
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = problems
+
+
+class CheckFailedError(SkewlessError):
+    """A check ran to its end and found a difference."""
+
+    exit_code = 1
+
+
+class UnreachableError(SkewlessError):
+    """A broker or store did not answer within its time limit."""
+
+    exit_code = 3
+
+
+class BrokerError(UnreachableError):
+    """The broker refused an operation for good: a missing topic, a missing permission, a lost partition."""
+
+
+class FencedError(SkewlessError):
+    """Another process runs under the same transactional id or group instance id.
+
+    Both would fence each other for ever, so this one stops: give each process its own `instance` number.
+    """
+
+    exit_code = 3
+
+
+class BadRecordError(SkewlessError):
+    """One record cannot be turned into tuples; `reason` is a short phrase without any of its payload."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
