@@ -1,0 +1,1 @@
+"""The pure core: data and `now` in, data out. No I/O, no clock, no logging, no Kafka, no unseeded random."""

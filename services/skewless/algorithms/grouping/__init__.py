@@ -1,0 +1,27 @@
+"""The known groupings. To add one: its class in a file of its own, and its line here; the laws then run on it."""
+
+from __future__ import annotations
+
+from skewless.algorithms.grouping.base import Grouping, KeyBatch
+from skewless.algorithms.grouping.key import KeyGrouping
+from skewless.algorithms.grouping.partial import PartialKeyGrouping
+from skewless.algorithms.grouping.shuffle import ShuffleGrouping
+from skewless.errors import ConfigurationError
+
+__all__ = ["GROUPINGS", "Grouping", "KeyBatch", "create"]
+
+GROUPINGS: dict[str, type[Grouping]] = {
+    grouping.name: grouping
+    for grouping in (
+        ShuffleGrouping,
+        KeyGrouping,
+        PartialKeyGrouping,
+    )
+}
+
+
+def create(name: str, workers: int) -> Grouping:
+    """Build a fresh grouping over workers 0 to `workers` - 1; ConfigurationError for an unknown name or no workers."""
+    if name not in GROUPINGS:
+        raise ConfigurationError(f"grouping {name!r} is unknown: choose one of {', '.join(GROUPINGS)}")
+    return GROUPINGS[name](workers)

@@ -1,0 +1,68 @@
+"""What every grouping is: a pure object that chooses a worker for each tuple from what this router alone has seen."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skewless.errors import ConfigurationError
+
+
+@dataclass(frozen=True, slots=True)
+class KeyBatch:
+    """The tuples of one batch, in order, with dictionary-encoded keys."""
+
+    keys: Sequence[str]
+    """The distinct keys; some may be unused."""
+    codes: NDArray[np.int32]
+    """One per tuple: the index of its key in `keys`."""
+    times: NDArray[np.int64]
+    """One per tuple: event time in milliseconds."""
+
+
+class Grouping(ABC):
+    """Chooses among workers 0 to `workers` - 1. Decisions depend on the tuples so far, never on how they were cut."""
+
+    name: ClassVar[str]
+
+    def __init__(self, workers: int) -> None:
+        self._workers = _at_least_one(workers)
+
+    @property
+    def workers(self) -> int:
+        """How many workers there are to choose from (W)."""
+        return self._workers
+
+    @abstractmethod
+    def assign(self, batch: KeyBatch, now: int) -> NDArray[np.int32]:
+        """Choose the worker of every tuple, in order; `now` is the router's time in milliseconds."""
+
+    def resize(self, workers: int) -> None:
+        """Choose among `workers` from now on, more or fewer than before."""
+        self._workers = _at_least_one(workers)
+
+    def snapshot(self) -> dict[str, object]:
+        """Everything that decisions depend on, as a JSON object."""
+        return {"workers": self._workers}
+
+    def restore(self, snapshot: Mapping[str, object]) -> None:
+        """Continue exactly where the grouping that made `snapshot` was, with its number of workers."""
+        self._workers = _at_least_one(whole_number(snapshot["workers"]))
+
+
+def whole_number(value: object) -> int:
+    """`value` as the integer that a snapshot holds at this place; TypeError when it is none."""
+    if not isinstance(value, int):
+        raise TypeError(f"a grouping's snapshot holds {value!r} where a whole number belongs")
+    return value
+
+
+def _at_least_one(workers: int) -> int:
+    if workers < 1:
+        raise ConfigurationError(f"a grouping needs at least 1 worker, not {workers}: set the number of workers")
+    return workers
