@@ -1,0 +1,1 @@
+"""Splitter: records of the source topic become tuples."""
