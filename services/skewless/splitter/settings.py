@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from skewless.errors import ConfigurationError
 from skewless.model import Model
+from skewless.splitter.fields import FIRST_INSTANT, LARGEST_VALUE, LAST_INSTANT, Unit
 from skewless.splitter.formats import find_format
-
-LARGEST_VALUE = 2**53
-"""Bound of fixed-point values: every whole number up to here is also exact as a double (SQL, JSON, Spark)."""
-FIRST_INSTANT = -62_135_596_800_000
-"""0001-01-01T00:00:00Z in ms: the first instant that SQL timestamps and Python share."""
-LAST_INSTANT = 253_402_300_799_999
-"""9999-12-31T23:59:59.999Z in ms."""
 
 FieldRef = str | Annotated[int, Field(ge=0, strict=True)]
 
@@ -69,17 +63,20 @@ class ValueSettings(Model):
 
     field: FieldRef | None = Field(
         None,
-        description="As `key.field`. A JSON path may go through the same lists as the key's: then each element has its own value.",
+        description="As `key.field`. A JSON path may go through lists that the key's goes through too: then each "
+        "element has its own value.",
     )
     decimals: int = Field(0, ge=0, le=9, description="Decimal places to keep; rounded half to even.")
-    default: int = Field(1, ge=-(2**53), le=2**53, description="Value of every tuple when there is no field.")
+    default: int = Field(
+        1, ge=-LARGEST_VALUE, le=LARGEST_VALUE, description="Value of every tuple when there is no field."
+    )
 
 
 class TimeSettings(Model):
     """The event time of a record. Without a field it is the Kafka record's timestamp."""
 
     field: FieldRef | None = Field(None, description="As `key.field`, without lists.")
-    unit: Literal["ms", "s", "us", "iso8601"] = Field(
+    unit: Unit = Field(
         "ms",
         description="Unit of the number since the epoch (finer fractions than a millisecond are cut off), or ISO 8601 "
         "text, with a blank or `T` between date and time, in UTC where it has no zone.",
@@ -104,7 +101,9 @@ class SplitterSettings(Model):
     separator: str | None = Field(
         None, min_length=1, max_length=16, description="Between columns; default `,` for csv and a tab for tsv."
     )
-    quoting: bool = Field(default=False, description='csv only: fields may stand in double quotes (RFC 4180, `""` = `"`).')
+    quoting: bool = Field(
+        default=False, description='csv only: fields may stand in double quotes (RFC 4180, `""` = `"`).'
+    )
     columns: tuple[str, ...] = Field((), description="Names of the columns, so that fields can be named; optional.")
     key: KeySettings = KeySettings()
     value: ValueSettings = ValueSettings()

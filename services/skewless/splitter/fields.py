@@ -1,0 +1,122 @@
+"""Conversions of a column of fields into keys, values and times: exact, and the same for every record format.
+
+Each takes what a format read (text, or the scalars of JSON) and gives the converted column and, by position, what
+could not be converted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from decimal import ROUND_FLOOR, ROUND_HALF_EVEN
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skewless.splitter.fixed_point import FixedPoint, Scalar
+
+Unit = Literal["ms", "s", "us", "iso8601"]
+Problems = dict[int, str]
+"""Position in the column -> reason."""
+
+LARGEST_VALUE = 2**53
+"""Bound of fixed-point values: every whole number up to here is also exact as a double (SQL, JSON, Spark)."""
+FIRST_INSTANT = -62_135_596_800_000
+"""0001-01-01T00:00:00Z in ms: the first instant that SQL timestamps and Python share."""
+LAST_INSTANT = 253_402_300_799_999
+"""9999-12-31T23:59:59.999Z in ms."""
+
+_TICKS: dict[str, tuple[int, int]] = {"ms": (0, 1), "s": (3, 1), "us": (0, 1000)}
+"""Unit -> decimals that make its numbers ticks, ticks per millisecond."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Keys:
+    """Turns a column of key fields into keys: prefix off, matches of a pattern, lower case, bounded length."""
+
+    def __init__(self, *, strip_prefix: str, pattern: str | None, lower: bool, key_bytes: int) -> None:
+        self._prefix = strip_prefix
+        self._find = re.compile(pattern).findall if pattern is not None else None
+        self._lower = lower
+        self._key_bytes = key_bytes
+
+    def convert(self, column: Sequence[Scalar]) -> tuple[list[str], NDArray[np.intp] | None, Problems]:
+        """Return the keys, the position in the column that each comes from (None: one each), and problems by key."""
+        texts = _texts(column)
+        if self._prefix:
+            texts = [text.removeprefix(self._prefix) for text in texts]
+        origins = None
+        if self._find is not None:
+            texts, origins = _matches(self._find, texts)
+        if self._lower:
+            texts = [text.lower() for text in texts]
+        return texts, origins, self._too_long(texts)
+
+    def _too_long(self, keys: list[str]) -> Problems:
+        # A character has at most 4 bytes, so most columns need no look at the bytes.
+        if max(map(len, keys), default=0) * 4 <= self._key_bytes:
+            return {}
+        limit = self._key_bytes
+        reason = f"key longer than {limit} bytes"
+        return {i: reason for i, key in enumerate(keys) if len(key) * 4 > limit and len(key.encode()) > limit}
+
+
+def _texts(column: Sequence[Scalar]) -> list[str]:
+    if set(map(type, column)) <= {str}:
+        return column  # type: ignore[return-value]  # the line above is the proof
+    return [entry if isinstance(entry, str) else _canonical(entry) for entry in column]
+
+
+def _canonical(entry: float) -> str:
+    """Write a JSON scalar that is no string as JSON does: `5`, `1.5`, `true`."""
+    if isinstance(entry, bool):
+        return "true" if entry else "false"
+    return str(entry)
+
+
+def _matches(find: Callable[[str], list[str]], texts: list[str]) -> tuple[list[str], NDArray[np.intp]]:
+    found = [find(text) for text in texts]
+    keys = [key for matches in found for key in matches]
+    origins = np.repeat(np.arange(len(texts)), list(map(len, found)))
+    if "" in keys:
+        origins = origins[[key != "" for key in keys]]
+        keys = [key for key in keys if key]
+    return keys, origins
+
+
+def values(column: Sequence[Scalar], decimals: int) -> tuple[NDArray[np.int64], Problems]:
+    """Turn numbers into fixed-point, rounded half to even."""
+    result, failed = FixedPoint(decimals, ROUND_HALF_EVEN, LARGEST_VALUE).convert(column)
+    return result, dict.fromkeys(failed, "value is not a number within bounds")
+
+
+def times(column: Sequence[Scalar], unit: Unit) -> tuple[NDArray[np.int64], Problems]:
+    """Turn times into milliseconds since the epoch; what is finer is cut off towards the past."""
+    if unit == "iso8601":
+        return _iso_times(column)
+    decimals, divisor = _TICKS[unit]
+    result, failed = FixedPoint(decimals, ROUND_FLOOR, LAST_INSTANT * divisor + divisor - 1).convert(column)
+    problems = dict.fromkeys(failed, "time is not a number within bounds")
+    result //= divisor
+    for i in np.flatnonzero(result < FIRST_INSTANT).tolist():
+        problems[i] = "time is not a number within bounds"
+    return result, problems
+
+
+def _iso_times(column: Sequence[Scalar]) -> tuple[NDArray[np.int64], Problems]:
+    result = np.zeros(len(column), np.int64)
+    problems: Problems = {}
+    # Per entry, because numpy reads neither zones nor all forms of ISO 8601; `fromisoformat` is C.
+    for i, entry in enumerate(column):
+        try:
+            moment = datetime.fromisoformat(entry)  # type: ignore[arg-type]  # a TypeError if it is no text
+        except (ValueError, TypeError):
+            problems[i] = "time is not ISO 8601"
+            continue
+        since = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH
+        result[i] = since.days * 86_400_000 + since.seconds * 1000 + since.microseconds // 1000
+    for i in np.flatnonzero((result < FIRST_INSTANT) | (result > LAST_INSTANT)).tolist():
+        problems[i] = "time is not within the years 1 to 9999"
+    return result, problems

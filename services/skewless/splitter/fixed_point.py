@@ -1,0 +1,126 @@
+"""Numbers as fixed-point integers: exact, whole columns at a time."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from decimal import ROUND_HALF_EVEN, Context, Decimal
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+Scalar = str | int | float | bool
+
+_NUMBER_CHARACTERS = "0123456789+-.eE"
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+# A double has at most 17 digits, and what is out of bounds is out of bounds at any precision.
+_CONTEXT = Context(prec=60, Emin=-10_000, Emax=10_000, traps=[])
+_SAFELY_DOUBLE = 1e15
+"""Below it a decimal of at most 15 digits is the shortest form of the double that is nearest to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class FixedPoint:
+    """Turns numbers x into round(x * 10**decimals), for results of at most `limit`.
+
+    An integer is taken as it stands. A number with a fraction or exponent is the IEEE double nearest to its text (RFC
+    8259 section 6), taken at its shortest decimal form. `rounding` is decimal's ROUND_HALF_EVEN or ROUND_FLOOR.
+    """
+
+    decimals: int
+    rounding: str
+    limit: int
+
+    def convert(self, column: Sequence[Scalar]) -> tuple[NDArray[np.int64], list[int]]:
+        """Return the results, and the positions of what is no number within the limit (0 stands there)."""
+        numbers = _numbers(column)
+        if numbers is None:
+            return self._one_by_one(column, range(len(column)), np.zeros(len(column), np.int64))
+        if numbers.dtype == np.int64:
+            return self._integers(cast("NDArray[np.int64]", numbers))
+        result, doubtful = self._doubles(cast("NDArray[np.float64]", numbers))
+        return self._one_by_one(column, doubtful, result)
+
+    def exact(self, entry: Scalar) -> int | None:
+        """Convert one entry by decimal arithmetic: the definition that the fast ways equal. None: no such number."""
+        number = _read_number(entry.strip()) if isinstance(entry, str) else entry
+        if number is None or isinstance(number, bool):
+            return None
+        if isinstance(number, int):
+            scaled = number * 10**self.decimals
+        else:
+            shortest = Decimal(repr(number)).scaleb(self.decimals, _CONTEXT)
+            if not shortest.is_finite() or abs(shortest) > 2 * self.limit:
+                return None
+            scaled = int(shortest.to_integral_value(self.rounding, _CONTEXT))
+        return scaled if -self.limit <= scaled <= self.limit else None
+
+    def _one_by_one(
+        self, column: Sequence[Scalar], positions: Iterable[int], result: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], list[int]]:
+        failed = []
+        for i in positions:
+            number = self.exact(column[i])
+            if number is None:
+                failed.append(i)
+            else:
+                result[i] = number
+        return result, failed
+
+    def _integers(self, numbers: NDArray[np.int64]) -> tuple[NDArray[np.int64], list[int]]:
+        scale = 10**self.decimals
+        bound = self.limit // scale
+        failed = np.flatnonzero((numbers > bound) | (numbers < -bound))
+        numbers[failed] = 0
+        return numbers * scale, failed.tolist()
+
+    def _doubles(self, numbers: NDArray[np.float64]) -> tuple[NDArray[np.int64], list[int]]:
+        """Scale and round; the second result lists those whose result a floating-point error could have changed."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            scale = 10.0**self.decimals
+            product = numbers * scale
+            nearest = np.rint(product)
+            exact = (nearest / scale == numbers) & (np.abs(nearest) < min(_SAFELY_DOUBLE, self.limit))
+            # Half-even turns at halves, floor at whole numbers: both are multiples of one half.
+            distance = np.abs(2 * product - np.rint(2 * product))
+            clear = (np.abs(product) < min(_SAFELY_DOUBLE, self.limit)) & (distance > np.abs(product) * 2.0**-49)
+            rounded = nearest if self.rounding == ROUND_HALF_EVEN else np.where(exact, nearest, np.floor(product))
+        sure = exact | clear
+        return np.where(sure, rounded, 0).astype(np.int64), np.flatnonzero(~sure).tolist()
+
+
+def _numbers(column: Sequence[Scalar]) -> NDArray[np.int64] | NDArray[np.float64] | None:
+    """Give a column as int64 (all are integers) or float64 (numbers of both kinds), or None: look at each."""
+    kinds = set(map(type, column))
+    try:
+        if kinds <= {int}:
+            return np.array(column, np.int64)
+        if kinds <= {int, float}:
+            return np.array(column, np.float64)
+        if kinds == {str}:
+            return _text_numbers(cast("Sequence[str]", column))
+    except (ValueError, OverflowError):
+        return None
+    return None
+
+
+def _text_numbers(texts: Sequence[str]) -> NDArray[np.int64] | NDArray[np.float64] | None:
+    # int() and float() also take blanks, underscores, other scripts' digits, "nan" and "inf".
+    if "".join(texts).strip(_NUMBER_CHARACTERS):
+        return None
+    try:
+        return np.array(list(map(int, texts)), np.int64)
+    except ValueError:
+        return np.array(list(map(float, texts)), np.float64)
+
+
+def _read_number(text: str) -> int | float | None:
+    try:
+        if _INTEGER.fullmatch(text):
+            return int(text)
+    except ValueError:  # Python refuses integers of more than 4,300 digits: out of bounds anyway.
+        return None
+    return float(text) if _DECIMAL.fullmatch(text) else None
