@@ -1,0 +1,1 @@
+"""Deltas of panes in, windows by key out."""

@@ -1,0 +1,44 @@
+"""What a user may set about the aggregator."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, field_validator
+
+from skewless.algorithms import aggregates
+from skewless.model import Model
+
+
+class AggregatorSettings(Model):
+    """How panes become windows, and when results are written."""
+
+    window_s: float = Field(60.0, gt=0, le=31_536_000, description="Length of a window in seconds: panes x a whole number.")
+    aggregates: tuple[str, ...] = Field(("count", "sum"), min_length=1, description="What is computed per key and window.")
+    emit: Literal["updates", "final"] = Field(
+        "updates", description="updates: each change at each commit; final: one record when the window closes."
+    )
+    keep_closed_s: float = Field(
+        86_400.0, ge=0, description="How long after its end a closed window can still be re-opened, in event time."
+    )
+
+    @property
+    def window_ms(self) -> int:
+        """Length of a window in milliseconds."""
+        return round(self.window_s * 1000)
+
+    @property
+    def keep_closed_ms(self) -> int:
+        """How long closed windows are kept, in milliseconds."""
+        return round(self.keep_closed_s * 1000)
+
+    @field_validator("aggregates")
+    @classmethod
+    def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        unknown = [name for name in names if name not in aggregates.AGGREGATES]
+        if unknown:
+            known = ", ".join(sorted(aggregates.AGGREGATES))
+            raise ValueError(f"unknown aggregate {', '.join(unknown)}; known are: {known}")
+        if len(set(names)) != len(names):
+            raise ValueError("an aggregate is named twice")
+        return names

@@ -1,0 +1,1 @@
+"""Deltas of panes in, how even the load of the workers is out."""

@@ -1,0 +1,1 @@
+"""Tuples in, a worker partition for each of them out."""

@@ -1,0 +1,30 @@
+"""What a user may set about the router."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from skewless.model import Model
+
+
+class RouterSettings(Model):
+    """How tuples are spread over the worker partitions."""
+
+    grouping: str = Field("partial_key", description="Which grouping chooses the worker of a tuple.")
+    workers: int = Field(
+        8, ge=1, description="W: how many worker partitions get tuples; at most worker_input.max_workers."
+    )
+
+
+class WorkerInputSettings(Model):
+    """The topic between router and worker."""
+
+    max_workers: int = Field(
+        64, ge=1, le=1024, description="Partitions of worker-input, fixed when the topic is made: the largest W."
+    )
+    encoding: Literal["batch", "record"] = Field(
+        "batch",
+        description="batch: columns of many tuples in one record; record: one JSON record per tuple, for own consumers.",
+    )

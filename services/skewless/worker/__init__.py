@@ -1,0 +1,1 @@
+"""Tuples in, deltas of panes by key out."""
