@@ -1,0 +1,1 @@
+"""Kafka under Faust: the only code that imports Kafka's client library."""

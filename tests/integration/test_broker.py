@@ -1,0 +1,198 @@
+"""The embedded broker is a real Kafka: transactions, compaction, restarts, and no process left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
+
+from skewless.errors import UnreachableError
+from skewless.local.broker import Broker
+from skewless.transport.probe import wait_until_reachable
+
+pytestmark = pytest.mark.broker
+WAIT_S = 30.0
+
+
+@pytest.fixture
+def own_broker() -> Iterator[Broker]:
+    with Broker() as own:
+        yield own
+
+
+def create_topic(bootstrap: str, **config: str) -> str:
+    name = f"test-{uuid.uuid4().hex[:8]}"
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.create_topics([NewTopic(name, 1, 1, config=config)]).values():
+        future.result()
+    return name
+
+
+def produce(bootstrap: str, topic: str, *records: tuple[str, str]) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
+    for key, value in records:
+        producer.produce(topic, key=key, value=value)
+    assert producer.flush(WAIT_S) == 0
+
+
+def read(bootstrap: str, topic: str, isolation: str = "read_committed") -> list[tuple[str, str]]:
+    """Read the topic's only partition from its start to its end."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "unused",
+            "enable.partition.eof": True,
+            "isolation.level": isolation,
+        }
+    )
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    records: list[tuple[str, str]] = []
+    with contextlib.closing(consumer):
+        while True:
+            message = consumer.poll(WAIT_S)
+            assert message is not None, "the end of the partition was not reached"
+            if message.error():
+                return records
+            records.append((message.key().decode(), message.value().decode()))
+
+
+def eventually(holds: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + WAIT_S
+    while not holds():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def test_committed_transactions_are_read_and_aborted_ones_are_not(broker: str) -> None:
+    topic = create_topic(broker)
+    producer = Producer({"bootstrap.servers": broker, "transactional.id": topic})
+    producer.init_transactions(WAIT_S)
+    for value, end in (("kept", producer.commit_transaction), ("dropped", producer.abort_transaction)):
+        producer.begin_transaction()
+        producer.produce(topic, key="k", value=value)
+        producer.flush(WAIT_S)
+        end(WAIT_S)
+    assert read(broker, topic) == [("k", "kept")]
+    assert read(broker, topic, "read_uncommitted") == [("k", "kept"), ("k", "dropped")]
+
+
+def test_compaction_keeps_the_last_value_of_each_key(broker: str) -> None:
+    topic = create_topic(
+        broker,
+        **{
+            "cleanup.policy": "compact",
+            "segment.ms": "100",
+            "min.cleanable.dirty.ratio": "0.01",
+            "max.compaction.lag.ms": "100",
+        },
+    )
+    produce(broker, topic, *[("a", str(number)) for number in range(20)])
+
+    def compacted() -> bool:
+        produce(broker, topic, ("other", ""))  # a new record rolls the segment, which makes the old one cleanable
+        return [value for key, value in read(broker, topic) if key == "a"] == ["19"]
+
+    assert eventually(compacted)
+
+
+def test_a_killed_broker_comes_back_with_its_port_and_data(own_broker: Broker) -> None:
+    before = own_broker.bootstrap
+    topic = create_topic(before)
+    produce(before, topic, ("k", "survives"))
+    own_broker.kill()
+    own_broker.start()
+    assert own_broker.bootstrap == before
+    assert read(before, topic) == [("k", "survives")]
+
+
+def test_a_named_folder_is_kept_and_can_be_served_again(tmp_path: Path) -> None:
+    with Broker(tmp_path) as first:
+        topic = create_topic(first.bootstrap)
+        produce(first.bootstrap, topic, ("k", "kept"))
+    with Broker(tmp_path) as second:
+        assert read(second.bootstrap, topic) == [("k", "kept")]
+
+
+def test_stopping_leaves_neither_process_nor_folder() -> None:
+    with Broker() as own:
+        pid, folder = own.pid, own.folder
+    assert pid is not None
+    assert folder is not None
+    assert not psutil.pid_exists(pid)
+    assert not folder.exists()
+
+
+def test_killing_the_parent_leaves_neither_process_nor_folder() -> None:
+    program = (
+        "from skewless.local.broker import Broker; b = Broker().start(); print(b.pid, b.folder, flush=True); b.wait()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=environment()
+    ) as parent:
+        assert parent.stdout
+        pid, folder = parent.stdout.readline().split()
+        assert psutil.pid_exists(int(pid))
+        parent.send_signal(signal.SIGKILL)
+    assert eventually(lambda: not psutil.pid_exists(int(pid)) and not Path(folder).exists())
+
+
+def environment() -> dict[str, str]:
+    """Environment of a Python child that finds the package where we did."""
+    return os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+
+
+def test_old_records_are_not_deleted_by_age(own_broker: Broker) -> None:
+    admin = AdminClient({"bootstrap.servers": own_broker.bootstrap})
+    topic = create_topic(own_broker.bootstrap)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    config = admin.describe_configs([resource])[resource].result()
+    assert config["retention.ms"].value == "-1"
+
+
+def test_a_taken_port_is_named_in_the_error() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(UnreachableError, match=f"{port}"):
+            Broker(port=port).start()
+
+
+def test_a_broken_setting_is_reported_with_the_logs_end() -> None:
+    with pytest.raises(UnreachableError, match=r"num\.io\.threads"):
+        Broker(properties={"num.io.threads": "0"}).start()
+
+
+def test_properties_can_secure_the_clients_listener() -> None:
+    login = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_ann="secret";'
+    properties = {
+        "listener.security.protocol.map": "CLIENT:SASL_PLAINTEXT,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.client.plain.sasl.jaas.config": login,
+    }
+    ann = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "ann"}
+    with (
+        Broker(properties=properties, client=ann | {"sasl.password": "secret"}) as own,
+        pytest.raises(UnreachableError),
+    ):
+        wait_until_reachable(ann | {"sasl.password": "wrong", "bootstrap.servers": own.bootstrap}, 1.0)
+
+
+def test_the_probe_prints_nothing_and_names_the_address(capfd: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+    with pytest.raises(UnreachableError, match=address):
+        wait_until_reachable({"bootstrap.servers": address}, 0.6)
+    assert capfd.readouterr() == ("", "")
