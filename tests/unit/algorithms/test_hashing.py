@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import pytest
+
+from skewless.algorithms.hashing import hash64, partition_of_keys, worker_of, workers_of_keys
+
+SMALLEST_LONG = -(2**63)
+
+
+def test_hash_is_a_signed_long() -> None:
+    assert hash64("hello", 0) == 0xCBD8A7B341BD9B02 - 2**64
+    assert hash64("", 0) == 0
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3, 7, 100])
+def test_smallest_long_has_a_valid_worker(workers: int) -> None:
+    assert worker_of(SMALLEST_LONG, workers) == 2**63 % workers
+
+
+def test_sign_of_a_hash_plays_no_part() -> None:
+    assert worker_of(-7, 5) == worker_of(7, 5) == 2
+
+
+def test_bulk_agrees_with_one_by_one() -> None:
+    keys = ["", "a", "Germany", "Côte d'Ivoire", "日本", "🎈" * 40]
+    for workers in (1, 3, 100):
+        expected = [worker_of(hash64(key, 13), workers) for key in keys]
+        assert workers_of_keys(keys, 13, workers).tolist() == expected
+
+
+def test_bulk_gives_the_smallest_long_a_valid_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No short key is known to hash to it, so its digest is put in."""
+    digest = (2**63).to_bytes(8, "little") + bytes(8)
+    monkeypatch.setattr("mmh3.hash_bytes", lambda *_: digest)
+    assert workers_of_keys(["any"], 13, 100).tolist() == [2**63 % 100]
+
+
+def test_no_keys_give_no_workers() -> None:
+    assert workers_of_keys([], 13, 4).tolist() == []
+
+
+def test_partitions_are_independent_of_workers() -> None:
+    keys = [f"key {number}" for number in range(2_000)]
+    home = workers_of_keys(keys, 13, 8)
+    partitions = partition_of_keys(keys, 8)
+    assert set(partitions[home == 0].tolist()) == set(range(8))
