@@ -34,7 +34,7 @@ def test_shuffle_starts_at_worker_0_and_goes_on_where_it_was() -> None:
 
 def test_shuffle_keeps_its_turn_through_a_resize() -> None:
     shuffle = create("shuffle", 4)
-    shuffle.assign(batch("a", "a", "a"), 0)
+    shuffle.assign(batch(*["a"] * 7), 0)
     shuffle.resize(5)
     assert shuffle.assign(batch("a", "a", "a"), 0).tolist() == [3, 4, 0]
     shuffle.resize(1)
