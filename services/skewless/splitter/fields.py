@@ -31,6 +31,7 @@ LAST_INSTANT = 253_402_300_799_999
 _TICKS: dict[str, tuple[int, int]] = {"ms": (0, 1), "s": (3, 1), "us": (0, 1000)}
 """Unit -> decimals that make its numbers ticks, ticks per millisecond."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_NAIVE_EPOCH = _EPOCH.replace(tzinfo=None)
 
 
 class Keys:
@@ -106,7 +107,7 @@ def times(column: Sequence[Scalar], unit: Unit) -> tuple[NDArray[np.int64], Prob
 
 
 def _iso_times(column: Sequence[Scalar]) -> tuple[NDArray[np.int64], Problems]:
-    result = np.zeros(len(column), np.int64)
+    result = []
     problems: Problems = {}
     # Per entry, because numpy reads neither zones nor all forms of ISO 8601; `fromisoformat` is C.
     for i, entry in enumerate(column):
@@ -114,9 +115,11 @@ def _iso_times(column: Sequence[Scalar]) -> tuple[NDArray[np.int64], Problems]:
             moment = datetime.fromisoformat(entry)  # type: ignore[arg-type]  # a TypeError if it is no text
         except (ValueError, TypeError):
             problems[i] = "time is not ISO 8601"
+            result.append(0)
             continue
-        since = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - _EPOCH
-        result[i] = since.days * 86_400_000 + since.seconds * 1000 + since.microseconds // 1000
-    for i in np.flatnonzero((result < FIRST_INSTANT) | (result > LAST_INSTANT)).tolist():
+        since = moment - (_EPOCH if moment.tzinfo else _NAIVE_EPOCH)
+        result.append(since.days * 86_400_000 + since.seconds * 1000 + since.microseconds // 1000)
+    instants = np.array(result, np.int64)
+    for i in np.flatnonzero((instants < FIRST_INSTANT) | (instants > LAST_INSTANT)).tolist():
         problems[i] = "time is not within the years 1 to 9999"
-    return result, problems
+    return instants, problems

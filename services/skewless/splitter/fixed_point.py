@@ -109,7 +109,8 @@ def _numbers(column: Sequence[Scalar]) -> NDArray[np.int64] | NDArray[np.float64
 
 def _text_numbers(texts: Sequence[str]) -> NDArray[np.int64] | NDArray[np.float64] | None:
     # int() and float() also take blanks, underscores, other scripts' digits, "nan" and "inf".
-    if "".join(texts).strip(_NUMBER_CHARACTERS):
+    joined = "".join(texts)
+    if not (joined.isascii() and joined.isdigit()) and joined.strip(_NUMBER_CHARACTERS):
         return None
     try:
         return np.array(list(map(int, texts)), np.int64)

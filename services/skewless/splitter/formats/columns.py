@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class Columns:
     """The fields of a batch's readable records, before any conversion."""
 
-    rows: list[int] = field(default_factory=list)
+    rows: Sequence[int] = range(0)
     """Index in the batch of each readable record, ascending."""
     times: list[Scalar] = field(default_factory=list)
     """One per row; empty without a time field."""
@@ -53,7 +53,7 @@ class Converter:
 
     def convert(self, columns: Columns, timestamps: NDArray[np.int64]) -> Parsed:
         """Convert all columns; every problem that one of them has makes its record bad."""
-        rows = np.array(columns.rows, np.int32)
+        rows = _indices(columns.rows)
         bad = columns.bad
         instants = self._times(columns.times, rows, timestamps, bad)
         keys, origins, problems = self._keys.convert(columns.keys)
@@ -103,3 +103,7 @@ def _blame(problems: Problems, records: NDArray[np.int32], bad: Problems) -> Non
     """Make the record of each problem bad; the reason that was found first stays."""
     for position, reason in problems.items():
         bad.setdefault(int(records[position]), reason)
+
+
+def _indices(rows: Sequence[int]) -> NDArray[np.int32]:
+    return np.arange(len(rows), dtype=np.int32) if rows == range(len(rows)) else np.array(rows, np.int32)

@@ -68,8 +68,9 @@ class Delimited:
     def parse(self, values: Sequence[bytes | None], timestamps: NDArray[np.int64]) -> Parsed:
         """Read each record's columns; see `Format.parse`."""
         columns = Columns()
+        rows: list[int] = []
         key, value, time, split = self._key, self._value, self._time, self._split
-        for i, line in self._lines.read(values, columns.bad):
+        for i, line in zip(*self._lines.read(values, columns.bad), strict=True):
             try:
                 fields = split(line)
                 found = fields[key], fields[value], fields[time]
@@ -79,12 +80,13 @@ class Delimited:
             except csv.Error:
                 columns.bad[i] = "malformed quoting"
                 continue
-            columns.rows.append(i)
+            rows.append(i)
             columns.keys.append(found[0])
             if value >= 0:
                 columns.values.append(found[1])
             if time >= 0:
                 columns.times.append(found[2])
+        columns.rows = rows
         return self._converter.convert(columns, timestamps)
 
     def _missing(self, count: int) -> str:

@@ -73,19 +73,17 @@ class Json:
         return self._converter.convert(columns, timestamps)
 
     def _rows(self, values: Sequence[bytes], columns: Columns) -> list[Any]:
-        # Record by record, see `screen`; a `try` costs nothing until a record is bad.
         decode, bad, rows = self._decode, columns.bad, []
-        screened = set(bad)
-        for i, value in enumerate(values):
-            if i in screened:
-                continue
+        candidates = [i for i in range(len(values)) if i not in bad] if bad else range(len(values))
+        # Record by record, for the reason given in `screen`; a `try` costs nothing until a record is bad.
+        for i in candidates:
             try:
-                rows.append(decode(value))
+                rows.append(decode(values[i]))
             except msgspec.ValidationError as error:
                 bad[i] = self._reason(str(error))
             except msgspec.DecodeError:
                 bad[i] = "malformed JSON"
-        columns.rows = [i for i in range(len(values)) if i not in bad]
+        columns.rows = [i for i in candidates if i not in bad] if bad else candidates
         return rows
 
     def _reason(self, message: str) -> str:

@@ -25,22 +25,24 @@ class Lines:
     def __init__(self, limits: LimitSettings) -> None:
         self._limit = limits.record_bytes
 
-    def read(self, values: Sequence[bytes | None], bad: Problems) -> Iterator[tuple[int, str]]:
-        """Yield (index, line) of each readable record; put the others into `bad`."""
+    def read(self, values: Sequence[bytes | None], bad: Problems) -> tuple[list[int], list[str]]:
+        """Return the indices of the readable records and their lines; put the others into `bad`."""
         limit = self._limit
+        rows, lines = [], []
         # Record by record: a join of the batch would let a malformed record reach into its neighbour.
         for i, value in enumerate(values):
-            if value is None:
+            try:
+                if len(value) > limit:  # type: ignore[arg-type]  # a TypeError for None: the test costs only then
+                    bad[i] = too_long(limit)
+                    continue
+                lines.append(value.decode().rstrip("\r\n"))  # type: ignore[union-attr]
+            except UnicodeDecodeError:
+                bad[i] = NOT_UTF8
+            except TypeError:
                 bad[i] = EMPTY
-            elif len(value) > limit:
-                bad[i] = too_long(limit)
             else:
-                try:
-                    line = value.decode()
-                except UnicodeDecodeError:
-                    bad[i] = NOT_UTF8
-                else:
-                    yield i, line.rstrip("\r\n")
+                rows.append(i)
+        return rows, lines
 
 
 def no_columns(settings: SplitterSettings) -> Iterator[str]:

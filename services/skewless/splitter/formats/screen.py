@@ -24,8 +24,8 @@ _ALIKE = bytes.maketrans(b"{}", b"[]")
 _STRINGS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 
 
-def screen(values: Sequence[bytes | None], limits: LimitSettings, bad: Problems) -> list[bytes]:
-    """Put records that must not be parsed into `bad`; return the values, empty where there is none to parse."""
+def screen(values: Sequence[bytes | None], limits: LimitSettings, bad: Problems) -> Sequence[bytes]:
+    """Put records that must not be parsed into `bad`; return the values, empty where there is nothing to look at."""
     sized = _sized(values, limits.record_bytes, bad)
     joined = b"\0".join(sized)
     if not _is_utf8(joined):
@@ -40,15 +40,18 @@ def screen(values: Sequence[bytes | None], limits: LimitSettings, bad: Problems)
     return sized
 
 
-def _sized(values: Sequence[bytes | None], limit: int, bad: Problems) -> list[bytes]:
-    sized = [value if value is not None and len(value) <= limit else b"" for value in values]
-    if b"" in sized:
-        for i, value in enumerate(values):
-            if value is None:
-                bad[i] = EMPTY
-            elif len(value) > limit:
-                bad[i] = too_long(limit)
-    return sized
+def _sized(values: Sequence[bytes | None], limit: int, bad: Problems) -> Sequence[bytes]:
+    try:
+        if max(map(len, values), default=0) <= limit:  # type: ignore[arg-type]  # None raises, see below
+            return values  # type: ignore[return-value]
+    except TypeError:  # A record without a value.
+        pass
+    bad |= {i: EMPTY if value is None else too_long(limit) for i, value in enumerate(values) if _is_unfit(value, limit)}
+    return [b"" if value is None or i in bad else value for i, value in enumerate(values)]
+
+
+def _is_unfit(value: bytes | None, limit: int) -> bool:
+    return value is None or len(value) > limit
 
 
 def _is_utf8(value: bytes) -> bool:

@@ -34,7 +34,6 @@ class Text:
     def parse(self, values: Sequence[bytes | None], timestamps: NDArray[np.int64]) -> Parsed:
         """Read each record's line; see `Format.parse`."""
         columns = Columns()
-        for i, line in self._lines.read(values, columns.bad):
-            columns.rows.append(i)
-            columns.keys.append(line)
+        columns.rows, lines = self._lines.read(values, columns.bad)
+        columns.keys.extend(lines)
         return self._converter.convert(columns, timestamps)

@@ -1,0 +1,77 @@
+"""Time to parse one record, per format: one JSON line per run.
+
+PYTHONPATH=services python tests/bench/bench_parse.py [--records 100000]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from skewless.splitter.formats import create_format
+from skewless.splitter.settings import SplitterSettings
+
+START = 1_478_568_050_000
+JSON_FIELDS = {"key": {"field": "key"}, "time": {"field": "time"}, "value": {"field": "value"}}
+
+
+def runs(records: int) -> Iterator[tuple[str, dict[str, Any], list[bytes]]]:
+    flat = [b'{"key":"country%d","time":%d,"value":%d}' % (i % 204, START + i, i % 100) for i in range(records)]
+    yield "json", JSON_FIELDS, flat
+    yield "json, 1 % bad", JSON_FIELDS, [b'{"key":' if i % 100 == 0 else value for i, value in enumerate(flat)]
+    yield "json, 1 % not UTF-8", JSON_FIELDS, [b"\xff" if i % 100 == 0 else value for i, value in enumerate(flat)]
+    decimal = [b'{"key":"k%d","time":"%d","value":%d.25}' % (i % 204, START + i, i % 100) for i in range(records)]
+    yield "json, decimals, time as text", {**JSON_FIELDS, "value": {"field": "value", "decimals": 2}}, decimal
+    tags = b'{"timestamp_ms":"%d","text":"#A #B","entities":{"hashtags":[{"text":"Tag%d"},{"text":"B"}]}}'
+    lists = {"key": {"field": "entities.hashtags[].text"}, "time": {"field": "timestamp_ms"}}
+    yield "json, two hashtags", lists, [tags % (START + i, i % 204) for i in range(records)]
+    pages = [b"%d\thttp://en.wikipedia.org/wiki/Page_%d" % (START + i, i % 204) for i in range(records)]
+    page = {"field": 1, "strip_prefix": "http://en.wikipedia.org/wiki/"}
+    yield "tsv", {"format": "tsv", "key": page, "time": {"field": 0}}, pages
+    counts = [b"en.m Page_%d %d 12345" % (i % 204, i % 100) for i in range(records)]
+    language = {"field": 0, "pattern": "^[^.]+"}
+    yield "csv, blanks", {"format": "csv", "separator": " ", "key": language, "value": {"field": 2}}, counts
+    iso = [b"2016-11-08 01:%02d:%02d,Page_%d" % (i // 60 % 60, i % 60, i % 204) for i in range(records)]
+    yield "csv, iso8601", {"format": "csv", "key": {"field": 1}, "time": {"field": 0, "unit": "iso8601"}}, iso
+    words = [b"the quick brown fox %d jumps over the lazy dog" % i for i in range(records)]
+    yield "text, words", {"format": "text", "key": {"pattern": r"\w+", "lower": True}}, words
+
+
+def best_of(settings: dict[str, Any], values: list[bytes], repeat: int = 5) -> tuple[float, int, int]:
+    """Return the shortest time in s, and the numbers of tuples and bad records."""
+    parser = create_format(SplitterSettings.model_validate(settings))
+    timestamps = np.full(len(values), START, np.int64)
+    times = []
+    for _ in range(repeat):
+        started = time.perf_counter()
+        parsed = parser.parse(values, timestamps)
+        times.append(time.perf_counter() - started)
+    return min(times), len(parsed.keys), len(parsed.bad)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--records", type=int, default=100_000)
+    records = parser.parse_args().records
+    for name, settings, values in runs(records):
+        seconds, tuples, bad = best_of(settings, values)
+        line = {
+            "bench": "parse",
+            "run": name,
+            "records": records,
+            "tuples": tuples,
+            "bad": bad,
+            "us_per_record": round(seconds / records * 1e6, 3),
+            "us_per_tuple": round(seconds / max(tuples, 1) * 1e6, 3),
+        }
+        sys.stdout.write(json.dumps(line) + "\n")
+
+
+if __name__ == "__main__":
+    main()
