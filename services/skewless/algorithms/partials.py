@@ -31,8 +31,8 @@ def to_partials(batches: Sequence[pa.RecordBatch], pane_ms: int, columns: Sequen
     tuples = pa.Table.from_batches(filled).unify_dictionaries()
     keys = tuples["key"].combine_chunks()
     panes, pane_of = _distinct(tuples["time"].to_numpy() // pane_ms)
-    # One number per (pane, key), so that a group is an index and its partials are slots of plain arrays: three times as
-    # fast as Arrow's group_by over both columns.
+    # One number per (pane, key), so that a group is an index and its partials are slots of plain arrays: faster than
+    # Arrow's group_by over both columns, most of all (about twice) for a single batch.
     groups, group_of = _distinct(pane_of * len(keys.dictionary) + keys.indices.to_numpy())
     pane_of_group, key_of_group = np.divmod(groups, len(keys.dictionary))
     values = tuples["value"].to_numpy()
