@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -66,20 +65,3 @@ def install() -> None:
         if answer.returncode:
             reason = (answer.stderr.strip() or "no reason given").splitlines()[-1]
             raise ConfigurationError(f"{MISSING} (apt-get {step[0]} failed: {reason})")
-
-
-def main() -> None:
-    """Make sure of Java on the command line: find it, else install it, else say what to do and exit with code 2."""
-    try:
-        try:
-            find()
-        except ConfigurationError:
-            install()
-            find()
-    except ConfigurationError as error:
-        click.echo(str(error), err=True)
-        sys.exit(error.exit_code)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,41 @@
+# Everything that a fresh clone needs: each target does its own set-up, a second run takes it as done.
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+BIN := .venv/bin
+READY := .venv/.ready
+COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes --quiet \
+	--no-header --no-annotate --no-emit-index-url
+.PHONY: help setup test demo lint types bench lock clean
+
+help:  ## Say what the targets do
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+
+setup: $(READY)  ## Make .venv with the locked packages, Java and the jars
+
+$(READY): pyproject.toml requirements/build.txt requirements/lock.txt services/skewless/local/jars.lock deploy/setup.sh
+	@deploy/setup.sh
+	@touch $@
+
+test: $(READY)  ## Run all tests but the benchmarks (ARGS="-k name" chooses)
+	@$(BIN)/python -m pytest tests --ignore=tests/bench $(ARGS)
+
+demo: $(READY)  ## Show the whole pipeline on this machine
+	@$(BIN)/skewless demo $(ARGS)
+
+lint: $(READY)  ## Check style and formatting
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+
+types: $(READY)  ## Check types
+	@$(BIN)/mypy
+
+bench: $(READY)  ## Run the benchmarks
+	@$(BIN)/python -m pytest tests/bench $(ARGS)
+
+lock:  ## Choose versions anew (needs uv)
+	@$(COMPILE) pyproject.toml --extra spark --group dev --upgrade --output-file requirements/lock.txt
+	@$(COMPILE) --group build --constraints requirements/lock.txt --output-file requirements/build.txt
+	@$(BIN)/python -m skewless.local.lock_jars
+
+clean:  ## Remove .venv and what the tools left
+	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis dist

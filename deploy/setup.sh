@@ -1,0 +1,41 @@
+#!/bin/sh
+# Sets the clone up: .venv with the locked packages, Java, the jars. `make setup` calls it when one of these changed.
+set -eu
+cd "$(dirname "$0")/.."
+
+say() { printf '%s\n' "setup: $*" >&2; }
+fail() { say "$*"; exit 2; }
+
+find_python() {
+    for name in ${PYTHON:-python3 python3.14 python3.13 python3.12 python3.11 python}; do
+        if "$name" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+            echo "$name"
+            return
+        fi
+    done
+}
+
+make_venv() {
+    "$python" -m venv --clear .venv >/dev/null 2>&1 && return
+    if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+        say "installing python3-venv with apt-get"
+        { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq python3-venv; } >/dev/null 2>&1
+    fi
+    "$python" -m venv --clear .venv || fail "$python cannot make a virtual environment: install its venv module"
+}
+
+install() { .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-input --no-build-isolation "$@"; }
+
+python=$(find_python)
+[ -n "$python" ] || fail "no Python 3.11 or newer was found: install one, or set PYTHON to it"
+if ! .venv/bin/python -m pip --version >/dev/null 2>&1; then
+    say "making .venv"
+    make_venv
+fi
+say "installing the locked packages (1 to 3 minutes when they are fetched for the first time)"
+for lock in requirements/build.txt requirements/lock.txt; do
+    install --require-hashes -r "$lock" || fail "cannot install the packages of $lock: check the network or proxy"
+done
+install --no-deps --editable . || fail "cannot install the clone itself"
+.venv/bin/python -m skewless.local.prepare
+say "done: the command is .venv/bin/skewless"
