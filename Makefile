@@ -11,6 +11,7 @@ help:  ## Say what the targets do
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
 
 setup: $(READY)  ## Make .venv with the locked packages, Java and the jars
+	@:
 
 $(READY): pyproject.toml requirements/build.txt requirements/lock.txt services/skewless/local/jars.lock deploy/setup.sh
 	@deploy/setup.sh

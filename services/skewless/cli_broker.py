@@ -24,7 +24,7 @@ def broker() -> None:
 @click.option("--port", type=click.IntRange(1, 65535), help="Port for clients. Default: a free one.")
 @click.option("--foreground", is_flag=True, help="Stay until Ctrl-C instead of returning once it answers.")
 def start(data: Path | None, port: int | None, foreground: bool) -> None:  # noqa: FBT001 - click passes flags so
-    """Start the broker, unless it runs, and print its address.
+    r"""Start the broker, unless it runs, and print its address.
 
     \b
     Example:

@@ -33,7 +33,7 @@ class Java(NamedTuple):
 def find() -> Java:
     """Return the first fitting Java of JAVA_HOME and PATH, or raise ConfigurationError with what to install."""
     for path in _candidates():
-        if (version := _version(path)) and int(version.split(".")[0]) >= MINIMUM:
+        if (version := _version(path)) and int(re.split(r"\D", version)[0]) >= MINIMUM:
             return Java(path, version)
     raise ConfigurationError(MISSING)
 

@@ -1,0 +1,112 @@
+"""`skewless broker` starts one broker per machine, says where it is, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from skewless.local.folders import cache_folder
+
+pytestmark = pytest.mark.broker
+WAIT_S = 40.0
+PROGRAM = "from skewless.cli_broker import broker; broker()"
+Answer = subprocess.CompletedProcess[str]
+Run = Callable[..., Answer]
+
+
+@pytest.fixture
+def environment(tmp_path: Path) -> dict[str, str]:
+    """Share the cache, but not the state."""
+    paths = os.pathsep.join(path for path in sys.path if path)
+    own = {"PYTHONPATH": paths, "SKEWLESS_CACHE": str(cache_folder()), "XDG_STATE_HOME": str(tmp_path / "state")}
+    return os.environ | own
+
+
+@pytest.fixture
+def run(environment: dict[str, str]) -> Iterator[Run]:
+    def call(*arguments: str) -> Answer:
+        command = [sys.executable, "-c", PROGRAM, *arguments]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=WAIT_S * 2, check=False)
+
+    yield call
+    call("stop")
+
+
+def eventually(holds: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + WAIT_S
+    while not holds() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return holds()
+
+
+def status(run: Run) -> dict[str, object]:
+    answer = run("status", "--json")
+    facts: dict[str, object] = json.loads(answer.stdout)
+    assert answer.returncode == (0 if facts["running"] else 1)
+    return facts
+
+
+def tree(facts: dict[str, object]) -> list[psutil.Process]:
+    """Return the keeper's children: the server and the janitor."""
+    return psutil.Process(int(str(facts["pid"]))).children(recursive=True)
+
+
+def test_start_status_and_stop(run: Run) -> None:
+    assert status(run) == {"running": False}
+    address = run("start").stdout.strip()
+    facts = status(run)
+    assert facts["running"] is True
+    assert facts["address"] == address
+    children = tree(facts)
+    assert "java" in {child.name() for child in children}
+
+    again = run("start")
+    assert (again.returncode, again.stdout.strip()) == (0, address)
+    assert "running already" in again.stderr
+
+    assert run("stop").returncode == 0
+    assert status(run) == {"running": False}
+    assert not [child for child in children if child.is_running()]
+    assert not Path(str(facts["folder"])).exists()
+    assert run("stop").returncode == 0
+
+
+def test_named_data_are_kept(run: Run, tmp_path: Path) -> None:
+    assert run("start", "--data", str(tmp_path / "data")).returncode == 0
+    run("stop")
+    assert (tmp_path / "data" / "data" / "meta.properties").exists()
+
+
+def test_killing_the_keeper_leaves_nothing(run: Run) -> None:
+    run("start")
+    facts = status(run)
+    children = tree(facts)
+    os.kill(int(str(facts["pid"])), signal.SIGKILL)
+    assert eventually(lambda: not [child for child in children if child.is_running()])
+    assert not Path(str(facts["folder"])).exists()
+    assert status(run) == {"running": False}
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_ending_the_foreground_command_leaves_nothing(
+    number: signal.Signals, environment: dict[str, str], run: Run
+) -> None:
+    command = [sys.executable, "-c", PROGRAM, "start", "--foreground"]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as foreground:
+        assert foreground.stdout
+        assert foreground.stdout.readline().startswith("127.0.0.1:")
+        facts = status(run)
+        children = tree(facts)
+        foreground.send_signal(number)
+    assert foreground.returncode == (-number if number == signal.SIGKILL else 0)
+    assert eventually(lambda: not [child for child in children if child.is_running()])
+    assert not Path(str(facts["folder"])).exists()

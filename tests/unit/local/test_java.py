@@ -1,0 +1,78 @@
+"""Only a Java that runs Kafka and Spark is taken."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from skewless.errors import ConfigurationError
+from skewless.local import java
+
+Install = Callable[..., Path]
+
+
+@pytest.fixture(autouse=True)
+def no_java(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", "/nowhere")
+    java.find.cache_clear()
+    yield
+    java.find.cache_clear()
+
+
+@pytest.fixture
+def install(tmp_path: Path) -> Install:
+    def make(name: str, version: str, exit_code: int = 0) -> Path:
+        folder = tmp_path / name / "bin"
+        folder.mkdir(parents=True)
+        (folder / "java").write_text(
+            f"#!/bin/sh\necho 'openjdk version \"{version}\" 2025-01-01' >&2\nexit {exit_code}\n"
+        )
+        (folder / "java").chmod(0o755)
+        return folder.parent
+
+    return make
+
+
+def test_without_java_one_line_says_what_to_install() -> None:
+    with pytest.raises(ConfigurationError, match="install one") as error:
+        java.find()
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("version", ["17.0.15", "21", "25.0.2", "26-ea"])
+def test_java_17_and_newer_are_taken_from_the_path(
+    version: str, install: Install, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = install("java", version)
+    monkeypatch.setenv("PATH", str(home / "bin"))
+    assert java.find() == (home / "bin" / "java", version)
+
+
+@pytest.mark.parametrize("version", ["1.8.0_412", "11.0.23", "16.0.2"])
+def test_older_java_is_not_taken(version: str, install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(install("java", version) / "bin"))
+    with pytest.raises(ConfigurationError):
+        java.find()
+
+
+def test_java_without_the_vector_module_is_not_taken(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(install("lacking", "17.0.15", exit_code=1)))
+    with pytest.raises(ConfigurationError):
+        java.find()
+
+
+def test_java_home_wins_and_an_unfit_one_is_passed_over(install: Install, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(install("path", "21.0.1") / "bin"))
+    monkeypatch.setenv("JAVA_HOME", str(install("home", "17.0.1")))
+    assert java.find().version == "17.0.1"
+    java.find.cache_clear()
+    monkeypatch.setenv("JAVA_HOME", str(install("old", "11.0.1")))
+    assert java.find().version == "21.0.1"
+
+
+def test_nothing_is_installed_without_a_package_manager() -> None:
+    with pytest.raises(ConfigurationError, match="no Java 17 or newer"):
+        java.install()
