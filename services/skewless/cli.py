@@ -1,0 +1,86 @@
+"""The command line: which commands there are, and how they end."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any, NamedTuple
+
+import click
+
+from skewless import __version__
+from skewless.errors import ConfigurationError, SkewlessError
+
+INTERRUPTED = 130
+
+
+class Entry(NamedTuple):
+    """A command that is imported when it is used, so that `skewless --help` needs none of them."""
+
+    target: str
+    """`module:attribute` of the click command."""
+    summary: str
+
+
+COMMANDS = {
+    "demo": Entry("skewless.commands.demo:demo", "Run everything on this machine with a real data set, and report."),
+    "up": Entry("skewless.commands.up:up", "Run all stages of a pipeline on this machine."),
+    "run": Entry("skewless.commands.run:run", "Run one stage in the foreground."),
+    "config": Entry("skewless.commands.config:config", "Check or show the configuration of a pipeline."),
+    "topics": Entry("skewless.commands.topics:topics", "Create or verify the topics of a pipeline."),
+    "produce": Entry("skewless.commands.produce:produce", "Write a data set into a topic."),
+    "broker": Entry("skewless.cli_broker:broker", "Start and stop a Kafka broker on this machine."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are listed without being imported."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """Name the commands, in the order of the table."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
+        """Import the command of this name."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, attribute = COMMANDS[cmd_name].target.split(":")
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
+        """List the commands from the table."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.summary) for name, entry in COMMANDS.items()])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; what the user has to act on becomes `error:` lines on stderr and an exit code."""
+        try:
+            return super().invoke(ctx)
+        except SkewlessError as error:
+            for line in error.problems if isinstance(error, ConfigurationError) else (str(error),):
+                click.echo(f"error: {line}", err=True)
+            ctx.exit(error.exit_code)
+        except KeyboardInterrupt:
+            ctx.exit(INTERRUPTED)
+
+
+EPILOG = """\b
+Examples:
+  skewless config check -f pipeline.yaml
+  skewless topics apply -f pipeline.yaml
+  skewless up -f pipeline.yaml
+
+Exit codes: 0 fine, 1 the check failed, 2 wrong use or configuration, 3 broker or store unreachable, 130 interrupted.
+
+\b
+Shell completion (bash, zsh, fish):
+  eval "$(_SKEWLESS_COMPLETE=bash_source skewless)"
+  eval "$(_SKEWLESS_COMPLETE=zsh_source skewless)"
+  _SKEWLESS_COMPLETE=fish_source skewless | source
+"""
+
+
+@click.group(cls=LazyGroup, epilog=EPILOG, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, message="%(prog)s %(version)s", prog_name="skewless")
+def main() -> None:
+    """Count and sum a Kafka topic exactly and fast, however skewed its keys are."""

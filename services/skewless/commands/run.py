@@ -1,0 +1,34 @@
+"""`skewless run`: one stage in the foreground, as in a container."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from skewless import topology
+from skewless.commands.options import load_settings, pipeline_file
+
+
+@click.command()
+@click.argument("stage", type=click.Choice([row.name for row in topology.STAGES]))
+@pipeline_file
+@click.option(
+    "--instance",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Number of this process among those of its stage; each needs its own.",
+)
+@click.option("--drain", is_flag=True, help="End (exit 0) once everything up to the end of the source is processed.")
+def run(stage: str, file: Path | None, instance: int, *, drain: bool) -> None:
+    """Run one stage until SIGTERM.
+
+    \b
+    Example:
+      skewless run router -f pipeline.yaml --instance 1
+    """  # noqa: D301 - \b is click's mark for text that is not wrapped
+    settings = load_settings(file)
+    from skewless.runner import run_stage
+
+    run_stage(stage, settings, instance, drain)

@@ -1,0 +1,78 @@
+"""What pydantic found wrong, as a user wants to read it: where it stands, and what to do. Values are never shown."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+from pydantic import BaseModel
+
+from skewless.settings import PipelineSettings
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+Location = tuple[int | str, ...]
+
+
+def describe(
+    problems: Sequence[ErrorDetails], document: Any, variables: Mapping[tuple[str, ...], str], file: Path | None
+) -> list[str]:
+    """Return one line for each problem: `file: path: message`, or `VARIABLE: message` if the environment set it."""
+    lines: dict[str, str] = {}
+    for problem in problems:
+        setting = _in_document(problem["loc"], document)
+        path = ".".join(map(str, setting))
+        name = variables.get(tuple(map(str, setting)))
+        origin = [name] if name else [str(file or "environment (no -f FILE)"), *([path] if path else [])]
+        where = ": ".join(origin)
+        message = _message(problem, setting)
+        # A setting that may be of several types fails once for each of them.
+        lines[where] = f"{lines[where]}, or {message}" if where in lines else message
+    return [f"{where}: {message}" for where, message in lines.items()]
+
+
+def _in_document(location: Location, document: Any) -> Location:
+    """Cut off what pydantic adds behind the path of a setting: which member of a union it tried."""
+    for depth, part in enumerate(location):
+        if isinstance(document, dict):
+            document = document.get(part)
+        elif isinstance(document, list) and isinstance(part, int):
+            document = document[part]
+        else:
+            return location[:depth]
+    return location
+
+
+def _message(problem: ErrorDetails, setting: Location) -> str:
+    match problem["type"]:
+        case "missing":
+            return "is required"
+        case "extra_forbidden":
+            return "unknown setting" + _suggestion(setting)
+        case "model_type" | "model_attributes_type" | "dict_type":
+            return "must be a mapping of settings; give it some, or remove it"
+        case "value_error":
+            return str(problem["ctx"]["error"])
+    return problem["msg"].replace("Input should", "should").replace("String should", "should")
+
+
+def _suggestion(setting: Location) -> str:
+    names = _names(setting[:-1])
+    close = difflib.get_close_matches(str(setting[-1]), names, n=1)
+    return f"; did you mean {close[0]}?" if close else f"; known here: {', '.join(names)}" if names else ""
+
+
+def _names(group: Location) -> list[str]:
+    """Names of the settings in a group."""
+    model: type[BaseModel] = PipelineSettings
+    for part in group:
+        field = model.model_fields.get(str(part))
+        kinds = (field.annotation, *get_args(field.annotation)) if field else ()
+        models = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]
+        if not models:
+            return []
+        model = models[0]
+    return list(model.model_fields)

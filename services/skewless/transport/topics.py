@@ -1,0 +1,158 @@
+"""The topics of a pipeline: what they should be (pure), and making or verifying them on a broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from skewless import topology
+from skewless.errors import BrokerError, CheckFailedError
+from skewless.transport.admin import Admin, Found
+
+if TYPE_CHECKING:
+    from skewless.settings import PipelineSettings
+
+ANY_TIME_MS = str(2**63 - 1)
+"""Distance from the broker's clock: a record's timestamp is its event time, which may be years away."""
+EXACT = {
+    "message.timestamp.type": "CreateTime",
+    "message.timestamp.before.max.ms": ANY_TIME_MS,
+    "message.timestamp.after.max.ms": ANY_TIME_MS,
+}
+INTERNAL = {"max.message.bytes": str(8 * 2**20)}
+COMPACT = {"segment.bytes": str(64 * 2**20), "min.cleanable.dirty.ratio": "0.3"}
+
+
+@dataclass(frozen=True)
+class TopicSpec:
+    """What one topic should be."""
+
+    name: str
+    partitions: int
+    replication_factor: int
+    options: Mapping[str, str]
+    """Options of the topic, by Kafka's names."""
+    verified: frozenset[str]
+    """Those that an existing topic must have: results depend on them, or the user asked for them."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """Full names of the topics that were created, and of those that were there."""
+
+    created: tuple[str, ...]
+    existing: tuple[str, ...]
+
+
+def desired_topics(settings: PipelineSettings, source_partitions: int) -> list[TopicSpec]:
+    """Say what the pipeline's own topics should be, in data order; the source topic has `source_partitions`."""
+    partitions = {
+        "source": source_partitions,
+        "max_workers": settings.worker_input.max_workers,
+        "aggregator": settings.topics.aggregator_partitions,
+        "one": 1,
+    }
+    return [
+        TopicSpec(
+            name=settings.topic(topic.name),
+            partitions=partitions[topic.partitions],
+            replication_factor=settings.topics.replication_factor,
+            options=_options(topic, settings),
+            verified=frozenset({"cleanup.policy", *EXACT, *settings.topics.options.get(topic.name, {})}),
+        )
+        for topic in topology.TOPICS
+    ]
+
+
+def _options(topic: topology.Topic, settings: PipelineSettings) -> dict[str, str]:
+    options = {"cleanup.policy": topic.cleanup, **EXACT}
+    if not topic.public:
+        options |= INTERNAL
+    if topic.cleanup == "compact":
+        options |= COMPACT
+    else:
+        # Public records carry event time: deletion by age would take the answers about the past at once.
+        options["retention.ms"] = "-1" if topic.public else str(round(settings.topics.internal_retention_s * 1000))
+    return options | settings.topics.options.get(topic.name, {})
+
+
+def apply(settings: PipelineSettings) -> Report:
+    """Create the topics that are missing and verify the others, which are never changed.
+
+    Safe to run twice at once. Raises CheckFailedError with every difference, BrokerError when the source topic is
+    missing or the broker refuses, UnreachableError when none answers within `kafka.timeout_s`.
+    """
+    admin = Admin(settings.kafka)
+    wanted, found = _compare(admin, settings)
+    _raise(_differences(wanted, found), settings)
+    missing = [spec for spec in wanted if spec.name not in found]
+    created = [
+        spec.name for spec in missing if admin.create(spec.name, spec.partitions, spec.replication_factor, spec.options)
+    ]
+    if missing:
+        admin.wait_for_leaders({spec.name: spec.partitions for spec in wanted})
+        check(settings)
+    return Report(tuple(created), tuple(spec.name for spec in wanted if spec.name not in created))
+
+
+def check(settings: PipelineSettings) -> Report:
+    """Verify the topics and change nothing; raises as `apply` does, a missing topic is a difference too."""
+    wanted, found = _compare(Admin(settings.kafka), settings)
+    missing = [
+        f"{spec.name}: is missing; `skewless topics apply` creates it" for spec in wanted if spec.name not in found
+    ]
+    _raise([*missing, *_differences(wanted, found)], settings)
+    return Report((), tuple(spec.name for spec in wanted))
+
+
+def partition_count(settings: PipelineSettings, topic: str) -> int:
+    """Return the number of partitions of a topic by its full name; BrokerError when it does not exist."""
+    counts = Admin(settings.kafka).partition_counts()
+    if topic not in counts:
+        create = (
+            f"create it, as in `kafka-topics.sh --bootstrap-server {settings.kafka.bootstrap_servers} --create "
+            f"--topic {topic} --partitions 8`, or correct source.topic"
+            if topic == settings.source.topic
+            else "`skewless topics apply` creates it"
+        )
+        raise BrokerError(f"topic {topic} does not exist at {settings.kafka.bootstrap_servers}: {create}")
+    return counts[topic]
+
+
+def _compare(admin: Admin, settings: PipelineSettings) -> tuple[list[TopicSpec], dict[str, Found]]:
+    wanted = desired_topics(settings, partition_count(settings, settings.source.topic))
+    return wanted, admin.describe([spec.name for spec in wanted])
+
+
+def _differences(wanted: list[TopicSpec], found: Mapping[str, Found]) -> list[str]:
+    return [line for spec in wanted if spec.name in found for line in differences(spec, found[spec.name])]
+
+
+def differences(spec: TopicSpec, found: Found) -> Iterator[str]:
+    """Say in what an existing topic differs from what it should be, and what to do about each."""
+    if found.partitions != spec.partitions:
+        yield (
+            f"{spec.name}: has {found.partitions} partitions, the configuration wants {spec.partitions}; set it back, "
+            "or start a pipeline of another name: the number cannot change while results must stay exact"
+        )
+    if found.replication_factor < spec.replication_factor:
+        yield (
+            f"{spec.name}: has {found.replication_factor} copies, topics.replication_factor wants "
+            f"{spec.replication_factor}; add some with kafka-reassign-partitions.sh"
+        )
+    for option in sorted(spec.verified):
+        has, wants = found.options.get(option), spec.options[option]
+        if has != wants:
+            yield (
+                f"{spec.name}: {option} is {has}, should be {wants}; `kafka-configs.sh --alter --entity-type topics "
+                f"--entity-name {spec.name} --add-config {option}={wants}`"
+            )
+
+
+def _raise(found: list[str], settings: PipelineSettings) -> None:
+    if found:
+        raise CheckFailedError(
+            f"topics of pipeline {settings.name} at {settings.kafka.bootstrap_servers} are not as configured:\n  "
+            + "\n  ".join(found)
+        )
