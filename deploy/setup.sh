@@ -28,6 +28,7 @@ install() { .venv/bin/python -m pip install --quiet --disable-pip-version-check 
 
 python=$(find_python)
 [ -n "$python" ] || fail "no Python 3.11 or newer was found: install one, or set PYTHON to it"
+PYTHONPATH=services "$python" -B -m skewless.local.java
 if ! .venv/bin/python -m pip --version >/dev/null 2>&1; then
     say "making .venv"
     make_venv

@@ -133,7 +133,7 @@ def run_ivy(coordinates: Sequence[str], folder: Path, *, transitive: bool) -> li
 
 def _reason(log: str) -> str:
     lines = [line.strip(" \t:") for line in log.splitlines()]
-    telling = [line for line in lines if "Exception" in line or "UNRESOLVED" in line or "not found" in line]
+    telling = [line for mark in ("Exception", "not found") for line in lines if mark in line]
     return telling[0] if telling else "Ivy gave no reason"
 
 

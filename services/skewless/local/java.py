@@ -1,4 +1,8 @@
-"""Find a Java that runs both Kafka and Spark: version 17 or newer, with the vector module that Spark starts with."""
+"""Find a Java that runs both Kafka and Spark: version 17 or newer, with the vector module that Spark starts with.
+
+`python -m skewless.local.java` installs it where it is missing and may be. It needs the standard library alone, so that
+the set-up can ask before it fetches anything.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +11,9 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 from typing import NamedTuple
-
-import click
 
 from skewless.errors import ConfigurationError
 
@@ -58,10 +61,27 @@ def install() -> None:
     apt = shutil.which("apt-get")
     if apt is None or os.geteuid() != 0:
         raise ConfigurationError(MISSING)
-    click.echo(f"no Java found: installing {PACKAGE} with apt-get", err=True)
+    sys.stderr.write(f"no Java found: installing {PACKAGE} with apt-get\n")
     environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
     for step in (["update", "-qq"], ["install", "-y", "-qq", "--no-install-recommends", PACKAGE]):
         answer = subprocess.run([apt, *step], env=environment, capture_output=True, text=True, check=False)  # noqa: S603
         if answer.returncode:
             reason = (answer.stderr.strip() or "no reason given").splitlines()[-1]
             raise ConfigurationError(f"{MISSING} (apt-get {step[0]} failed: {reason})")
+
+
+def main() -> None:
+    """Make sure of Java: find it, else install it, else say in one line what to install and exit with code 2."""
+    try:
+        try:
+            find()
+        except ConfigurationError:
+            install()
+            find()
+    except ConfigurationError as error:
+        sys.stderr.write(f"{error}\n")
+        sys.exit(error.exit_code)
+
+
+if __name__ == "__main__":
+    main()

@@ -6,24 +6,19 @@ import sys
 
 import click
 
-from skewless.errors import ConfigurationError, SkewlessError
-from skewless.local import jars, java, template
+from skewless.errors import SkewlessError
+from skewless.local import jars, template
 
 
 def prepare() -> None:
-    """Make sure of Java (installing it where we may), of all jars, and of what broker starts share."""
-    try:
-        java.find()
-    except ConfigurationError:
-        java.install()
-        java.find()
+    """Make sure of all jars, and of what broker starts share."""
     jars.ensure("kafka")
     jars.ensure("spark")
     template.template()
 
 
 def main() -> None:
-    """Prepare on the command line: one line says what is missing."""
+    """Prepare; one line says what is missing."""
     try:
         prepare()
     except SkewlessError as error:
