@@ -30,8 +30,8 @@ lint: $(READY)  ## Check style and formatting
 types: $(READY)  ## Check types
 	@$(BIN)/mypy
 
-bench: $(READY)  ## Run the benchmarks
-	@$(BIN)/python -m pytest tests/bench $(ARGS)
+bench: $(READY)  ## Run the benchmarks: one line of JSON per run
+	@for file in tests/bench/bench_*.py; do $(BIN)/python $$file $(ARGS) || exit 1; done
 
 lock:  ## Choose versions anew (needs uv)
 	@$(COMPILE) pyproject.toml --extra spark --group dev --upgrade --output-file requirements/lock.txt
