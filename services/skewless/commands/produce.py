@@ -1,0 +1,131 @@
+"""`skewless produce`: a dataset into a topic."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import click
+from pydantic import ValidationError
+
+from skewless.commands.options import load_settings, pipeline_file
+from skewless.datasets import DATASETS, Dataset, DatasetOptions, detect, find_dataset, take
+from skewless.datasets.files import first_lines
+from skewless.errors import ConfigurationError
+from skewless.transport.settings import KafkaSettings
+
+INTERRUPTED = 130
+AUTO = "auto"
+
+_DATASETS = "".join(f"  {name:18} {dataset.summary}\n" for name, dataset in DATASETS.items())
+_EPILOG = f"""\b
+Datasets:
+{_DATASETS}  {AUTO:18} what the first --input looks like
+
+\b
+Examples:
+  skewless produce zipf --topic events --create-topic 4 --records 100000
+  skewless produce ticker --topic ticks --input ticks.jsonl.gz --speed 3600
+  skewless produce words -f pipeline.yaml --rate 5000
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("dataset")
+@click.option("--topic", help="Topic to write to. Default with -f: the pipeline's source topic.")
+@pipeline_file
+@click.option(
+    "--bootstrap-servers",
+    help="Broker's host:port. Default: the pipeline's with -f, else $KAFKA_BOOTSTRAP_SERVERS, else localhost:9092.",
+)
+@click.option("--create-topic", type=click.IntRange(1, 100_000), metavar="PARTITIONS", help="Create a missing topic.")
+@click.option(
+    "--records", type=click.IntRange(min=0), help="Stop after so many. Default: 1,000,000 generated, all recorded."
+)
+@click.option("--rate", type=float, help="At most so many records per second. Default: no limit.")
+@click.option("--speed", type=click.FloatRange(min=0, min_open=True), help="Keep the pace of event time, times this.")
+@click.option("--input", type=click.Path(path_type=Path), multiple=True, help="File to read; may be given repeatedly.")
+@click.option("--seed", type=int, help="Seed of generated records: the same seed, the same records. Default: 1.")
+@click.option(
+    "--event-rate",
+    type=float,
+    help="Records per second of event time, where they carry none. Default: --rate, else 1000 (words: 500).",
+)
+@click.option("--skew", type=float, help="country-skew: percentage that is the hot country. Default: 80.")
+@click.option("--z", type=float, help="zipf: exponent. Default: 1.1.")
+@click.option("--keys", type=int, help="zipf: number of keys. Default: 50,000.")
+@click.option("--json", "as_json", is_flag=True, help="Print a summary as one JSON object at the end.")
+@click.pass_context
+def produce(  # noqa: PLR0913 - click passes an argument per option
+    context: click.Context,
+    /,
+    dataset: str,
+    *,
+    topic: str | None,
+    file: Path | None,
+    bootstrap_servers: str | None,
+    create_topic: int | None,
+    records: int | None,
+    speed: float | None,
+    as_json: bool,
+    **chosen: object,
+) -> None:
+    """Write DATASET into a topic, with event times as the records' timestamps.
+
+    Record i goes to partition (i // 100) mod partitions, so that two runs write the same logs.
+    """
+    from skewless.commands.produce_run import run
+    from skewless.transport.sender import Sender, prepare_topic
+
+    options = _options({name: value for name, value in chosen.items() if value is not None})
+    name, source = _dataset(dataset, options)
+    kafka, target, replication_factor = _target(file, bootstrap_servers, topic)
+    partitions = prepare_topic(kafka, target, create_topic, replication_factor)
+    total = source.records if records is None else records
+    summary = run(take(source.chunks(options), total), Sender(kafka, target, partitions), total, options.rate, speed)
+    click.echo(str(summary) + f" to {target}", err=True)
+    if as_json:
+        click.echo(json.dumps({"dataset": name, "topic": target} | summary.facts()))
+    if summary.interrupted:
+        context.exit(INTERRUPTED)
+
+
+def _options(chosen: dict[str, object]) -> DatasetOptions:
+    try:
+        return DatasetOptions.model_validate(chosen)
+    except ValidationError as error:
+        problems = error.errors(include_url=False)
+    raise ConfigurationError(*(f"--{str(p['loc'][0]).replace('_', '-')}: {p['msg']}" for p in problems))
+
+
+def _dataset(name: str, options: DatasetOptions) -> tuple[str, Dataset]:
+    if name == AUTO and options.input:
+        name = detect(options.input[0])
+    dataset = find_dataset(name)
+    if dataset.reads_files != bool(options.input):
+        raise ConfigurationError(
+            f"{name} reads files: name them with --input" if dataset.reads_files else f"--input: {name} reads no files"
+        )
+    for path in options.input:
+        first_lines(path, 1)  # a file that cannot be read is found out before anything is sent
+    return name, dataset
+
+
+def _target(file: Path | None, servers: str | None, topic: str | None) -> tuple[KafkaSettings, str, int]:
+    """Find the broker, the topic, and the replication factor of a new topic (-1: the broker's default)."""
+    if file is not None:
+        settings = load_settings(file)
+        return _kafka(settings.kafka, servers), topic or settings.source.topic, settings.topics.replication_factor
+    if topic is None:
+        raise ConfigurationError("--topic: missing; name the topic to write to, or give a pipeline with -f")
+    return _kafka(KafkaSettings.model_validate({}), servers or os.environ.get("KAFKA_BOOTSTRAP_SERVERS")), topic, -1
+
+
+def _kafka(kafka: KafkaSettings, servers: str | None) -> KafkaSettings:
+    if servers is None:
+        return kafka
+    try:
+        return KafkaSettings.model_validate({**dict(kafka), "bootstrap_servers": servers})
+    except ValidationError as error:
+        raise ConfigurationError(f"--bootstrap-servers: {error.errors()[0]['msg']}") from None
