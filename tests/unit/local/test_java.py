@@ -76,3 +76,38 @@ def test_java_home_wins_and_an_unfit_one_is_passed_over(install: Install, monkey
 def test_nothing_is_installed_without_a_package_manager() -> None:
     with pytest.raises(ConfigurationError, match="no Java 17 or newer"):
         java.install()
+
+
+@pytest.fixture
+def apt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Put a package manager that runs the given script on the path, for root."""
+
+    def make(script: str) -> None:
+        folder = tmp_path / "apt"
+        folder.mkdir()
+        (folder / "apt-get").write_text(f"#!/bin/sh\n{script}\n")
+        (folder / "apt-get").chmod(0o755)
+        monkeypatch.setenv("PATH", str(folder))
+        monkeypatch.setattr("os.geteuid", lambda: 0)
+
+    return make
+
+
+def test_root_gets_java_from_the_package_manager(
+    apt: Callable[[str], None], install: Install, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = install("packaged", "17.0.15")
+    apt(f'[ "$1" = update ] || /bin/ln -s {home}/bin/java "${{0%/*}}/java"')
+    java.main()
+    assert java.find().version == "17.0.15"
+    assert capsys.readouterr().err == "no Java found: installing openjdk-17-jre-headless with apt-get\n"
+
+
+def test_the_package_managers_refusal_is_one_line_and_exit_code_2(
+    apt: Callable[[str], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    apt('[ "$1" = update ] && exit 0; echo first >&2; echo "E: no such package" >&2; exit 100')
+    with pytest.raises(SystemExit) as end:
+        java.main()
+    assert end.value.code == 2
+    assert capsys.readouterr().err.splitlines()[1].endswith("(apt-get install failed: E: no such package)")
