@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -23,15 +24,25 @@ def describe(
     """Return one line for each problem: `file: path: message`, or `VARIABLE: message` if the environment set it."""
     lines: dict[str, str] = {}
     for problem in problems:
-        setting = _in_document(problem["loc"], document)
-        path = ".".join(map(str, setting))
-        name = variables.get(tuple(map(str, setting)))
-        origin = [name] if name else [str(file or "environment (no -f FILE)"), *([path] if path else [])]
-        where = ": ".join(origin)
-        message = _message(problem, setting)
-        # A setting that may be of several types fails once for each of them.
-        lines[where] = f"{lines[where]}, or {message}" if where in lines else message
+        for setting, message in _split(_in_document(problem["loc"], document), problem):
+            variable = variables.get(tuple(map(str, setting)))
+            where = variable or ": ".join([str(file or "environment (no -f FILE)"), *_path(setting)])
+            # A setting that may be of several types fails once for each of them.
+            lines[where] = f"{lines[where]}, or {message}" if where in lines else message
     return [f"{where}: {message}" for where, message in lines.items()]
+
+
+def _path(setting: Location) -> list[str]:
+    return [".".join(map(str, setting))] if setting else []
+
+
+def _split(setting: Location, problem: ErrorDetails) -> Iterator[tuple[Location, str]]:
+    """Take apart what a group of settings says about several of its members: `key.field: ...; value.default: ...`."""
+    names = _names(setting)
+    for message in re.split(r"; (?=[a-z_.]+: )", _message(problem, setting)):
+        member, colon, rest = message.partition(": ")
+        inside = colon and member.split(".")[0] in names
+        yield ((*setting, *member.split(".")), rest) if inside else (setting, message)
 
 
 def _in_document(location: Location, document: Any) -> Location:

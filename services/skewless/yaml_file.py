@@ -20,12 +20,12 @@ class _Loader(yaml.SafeLoader):
     }
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT001, FBT002 - PyYAML's signature
-        names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode) and key.value != "<<"]
+        seen: set[str] = set()
         for key, _ in node.value:
-            if names.count(key.value) > 1:
-                raise yaml.constructor.ConstructorError(
-                    None, None, f"the name {key.value} stands here twice", key.start_mark
-                )
+            if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                problem = f"the name {key.value} stands here twice"
+                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+            seen.add(str(key.value))
         return super().construct_mapping(node, deep)
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from skewless.cli import INTERRUPTED
 from skewless.commands.options import load_settings, pipeline_file
 
 if TYPE_CHECKING:
@@ -55,8 +56,10 @@ def supervise(
     The processes are stopped whatever happens. Call it from the main thread: it handles SIGINT and SIGTERM.
     """
     signals: list[int] = []
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda received, _: signals.append(received))
+    before = {
+        number: signal.signal(number, lambda received, _: signals.append(received))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
     try:
         supervisor.start()
         for replica in supervisor.processes.values():
@@ -71,7 +74,9 @@ def supervise(
         supervisor.stop()
         if each_tick:
             each_tick()
-    return 128 + signal.SIGINT if signal.SIGINT in signals else 0
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return INTERRUPTED if signal.SIGINT in signals else 0
 
 
 def _show(event: Event) -> None:

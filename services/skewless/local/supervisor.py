@@ -91,7 +91,7 @@ class Supervisor:
     @property
     def done(self) -> bool:
         """Whether all processes have finished; only with `drain`."""
-        return all(replica.pid is None and replica.start_at is None for replica in self.processes.values())
+        return all(replica.child is None and replica.start_at is None for replica in self.processes.values())
 
     def start(self) -> list[Event]:
         """Start all processes."""

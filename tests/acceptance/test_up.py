@@ -1,0 +1,220 @@
+"""All stages as processes: restarted when they die, stopped with us, and never left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from skewless.commands import up
+from skewless.errors import ConfigurationError, UnreachableError
+from skewless.local.supervisor import Event, Supervisor
+from skewless.settings import PipelineSettings
+
+WAIT_S = 30.0
+SLEEP = "import time; time.sleep(600)"
+ONE_WORKER = {"splitter": 0, "router": 0, "worker": 1, "aggregator": 0, "observer": 0}
+NAMES = ["splitter-0", "router-0", "worker-0", "worker-1", "aggregator-0", "observer-0"]
+
+
+def settings(**replicas: int) -> PipelineSettings:
+    return PipelineSettings.model_validate({"name": "p", "source": {"topic": "mine"}, "replicas": replicas})
+
+
+@contextmanager
+def running(
+    logs: Path, program: str, *, drain: bool = False, replicas: dict[str, int] | None = None
+) -> Iterator[Supervisor]:
+    """Supervise processes that run this Python program instead of a stage."""
+    supervisor = Supervisor(
+        None,
+        settings(**(replicas or ONE_WORKER)),
+        drain=drain,
+        logs=logs,
+        command=lambda stage, instance: [sys.executable, "-c", program, stage, str(instance)],
+    )
+    try:
+        supervisor.start()
+        yield supervisor
+    finally:
+        supervisor.stop()
+
+
+def poll_until(supervisor: Supervisor, holds: Callable[[], object]) -> list[Event]:
+    deadline = time.monotonic() + WAIT_S
+    events: list[Event] = []
+    while not holds():
+        assert time.monotonic() < deadline, events
+        events += supervisor.poll(time.monotonic())
+        time.sleep(0.02)
+    return events
+
+
+def first_event(supervisor: Supervisor) -> Event:
+    deadline = time.monotonic() + WAIT_S
+    while not (events := supervisor.poll(time.monotonic())):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return events[0]
+
+
+def eventually(holds: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + WAIT_S
+    while not holds():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+def test_every_replica_is_a_process_with_a_metrics_port_of_its_own(tmp_path: Path) -> None:
+    program = "import os, sys; print(sys.argv[1:], os.environ['SKEWLESS__METRICS__PORT'], flush=True); " + SLEEP
+    with running(tmp_path, program, replicas={"worker": 2}) as supervisor:
+        replicas = supervisor.processes
+        assert list(replicas) == NAMES
+        assert len({replica.pid for replica in replicas.values()} - {None}) == len(NAMES)
+        assert len({replica.metrics_port for replica in replicas.values()}) == len(NAMES)
+        worker = replicas["worker-1"]
+        assert eventually(lambda: worker.log.read_text() == f"['worker', '1'] {worker.metrics_port}\n")
+
+
+def test_the_command_of_a_stage_is_skewless_run(tmp_path: Path) -> None:
+    supervisor = Supervisor(Path("p.yaml"), settings(), drain=True, logs=tmp_path)
+    expected = "-m skewless run worker --instance 0 --file p.yaml --drain"
+    assert list(supervisor.processes["worker-0"].command) == [sys.executable, *expected.split()]
+
+
+def test_a_killed_process_comes_back_on_the_same_port(tmp_path: Path) -> None:
+    with running(tmp_path, SLEEP) as supervisor:
+        worker = supervisor.processes["worker-0"]
+        before, port = worker.pid, worker.metrics_port
+        supervisor.kill("worker-0")
+        assert worker.pid is None
+        events = poll_until(supervisor, lambda: worker.pid)
+        assert [event.kind for event in events] == ["ended", "started"]
+        assert events[0].detail == "was killed by signal 9, starts again in 0.2 s"
+        assert worker.pid != before
+        assert worker.metrics_port == port
+
+
+def test_a_crash_shows_the_end_of_its_log(tmp_path: Path) -> None:
+    with running(tmp_path, "raise SystemExit('out of luck')") as supervisor:
+        event = first_event(supervisor)
+        assert event.detail.startswith("ended with exit code 1, starts again in 0.2 s")
+        assert event.detail.endswith("ends with\n  out of luck")
+
+
+@pytest.mark.parametrize(("code", "kind"), [(2, ConfigurationError), (3, UnreachableError)])
+def test_a_mistake_that_restarts_would_repeat_stops_everything(
+    tmp_path: Path, code: int, kind: type[Exception]
+) -> None:
+    program = f"import sys; print('error: wrong'); sys.exit({code}) if sys.argv[1] == 'router' else None; {SLEEP}"
+    with running(tmp_path, program, replicas={"worker": 2}) as supervisor:
+        pids = [replica.pid for replica in supervisor.processes.values()]
+        with pytest.raises(kind, match=rf"router-0 ended with exit code {code}; its log .*\n  error: wrong"):
+            poll_until(supervisor, lambda: False)
+        assert not any(psutil.pid_exists(pid) for pid in pids if pid)
+
+
+def test_draining_is_done_when_every_process_has_ended_in_good_order(tmp_path: Path) -> None:
+    crash_once = (
+        f"import pathlib, sys; mark = pathlib.Path({str(tmp_path)!r}, '-'.join(sys.argv[1:]));"
+        "first = not mark.exists(); mark.touch(); sys.exit(first)"
+    )
+    with running(tmp_path / "logs", crash_once, drain=True, replicas={"worker": 2}) as supervisor:
+        events = poll_until(supervisor, lambda: supervisor.done)
+        assert sorted(event.name for event in events if event.kind == "finished") == sorted(NAMES)
+        assert sorted(event.name for event in events if event.kind == "ended") == sorted(NAMES)
+
+
+def test_without_draining_an_end_in_good_order_is_restarted(tmp_path: Path) -> None:
+    with running(tmp_path, "") as supervisor:
+        assert first_event(supervisor).detail == "ended with exit code 0, starts again in 0.2 s"
+        assert not supervisor.done
+
+
+def test_a_process_that_ignores_sigterm_is_killed_after_the_grace(tmp_path: Path) -> None:
+    program = "import signal; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True); " + SLEEP
+    with running(tmp_path, program) as supervisor:
+        worker = supervisor.processes["worker-0"]
+        pid = worker.pid
+        assert pid
+        assert eventually(lambda: "deaf" in worker.log.read_text())
+        supervisor.stop(grace_s=0.2)
+        assert not psutil.pid_exists(pid)
+
+
+PROGRAM = f"""
+import sys
+from pathlib import Path
+from skewless.commands.up import supervise
+from skewless.local.supervisor import Supervisor
+from skewless.settings import PipelineSettings
+
+settings = PipelineSettings.model_validate({{"name": "p", "source": {{"topic": "mine"}}}})
+command = lambda stage, instance: [sys.executable, "-c", {SLEEP!r}]
+sys.exit(supervise(Supervisor(None, settings, drain=False, logs=Path(sys.argv[1]), command=command), print))
+"""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130), (signal.SIGKILL, -9)])
+def test_no_process_outlives_us_however_we_end(tmp_path: Path, number: signal.Signals, code: int) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, str(tmp_path)], stdout=subprocess.PIPE, text=True, env=environment()
+    ) as parent:
+        assert parent.stdout
+        pids = [int(parent.stdout.readline().split()[2].rstrip(",")) for _ in range(5)]
+        assert all(psutil.pid_exists(pid) for pid in pids)
+        parent.send_signal(number)
+        assert parent.wait(WAIT_S) == code
+    assert eventually(lambda: not any(psutil.pid_exists(pid) for pid in pids))
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Environment of a Python child that finds the package where we did."""
+    return os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)} | more
+
+
+def test_verbose_follows_the_logs_line_by_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with running(tmp_path, SLEEP) as supervisor:
+        follow = up._Follower(supervisor)
+        log = supervisor.processes["worker-0"].log
+        shown = ""
+        for written in ("one\ntw", "o\n", "", "three\n"):
+            with log.open("a") as file:
+                file.write(written)
+            follow()
+            shown += capsys.readouterr().out
+    assert shown == "worker-0 | one\nworker-0 | two\nworker-0 | three\n"
+
+
+def skewless_up(tmp_path: Path, bootstrap: str, timeout_s: float) -> subprocess.CompletedProcess[str]:
+    file = tmp_path / "p.yaml"
+    file.write_text(
+        f"name: up\nsource: {{topic: nowhere}}\nkafka: {{bootstrap_servers: '{bootstrap}', timeout_s: {timeout_s}}}\n"
+    )
+    command = [sys.executable, "-m", "skewless", "up", "-f", str(file)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=WAIT_S, env=environment())
+
+
+def test_a_missing_source_topic_ends_up_before_anything_starts(tmp_path: Path, broker: str) -> None:
+    done = skewless_up(tmp_path, broker, 15)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.startswith(f"error: topic nowhere does not exist at {broker}")
+
+
+def test_an_unreachable_broker_ends_up_with_one_line(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+    done = skewless_up(tmp_path, address, 0.6)
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (3, "", 1)
+    assert address in done.stderr

@@ -1,0 +1,128 @@
+"""Topics on a real broker: created once, verified always, never changed."""
+
+from __future__ import annotations
+
+import socket
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
+
+from skewless import topology
+from skewless.errors import BrokerError, CheckFailedError, ConfigurationError, UnreachableError
+from skewless.settings import PipelineSettings
+from skewless.transport import topics
+
+
+@pytest.fixture
+def settings(broker: str) -> PipelineSettings:
+    """Return a pipeline whose source topic exists, with 3 partitions; none of its own topics do."""
+    name = f"t-{uuid.uuid4().hex[:8]}"
+    create(broker, NewTopic(f"{name}-source", 3, 1))
+    return pipeline(broker, name)
+
+
+def pipeline(bootstrap: str, name: str, **parts: Any) -> PipelineSettings:
+    kafka = {"bootstrap_servers": bootstrap, **parts.pop("kafka", {})}
+    small = {"worker_input": {"max_workers": 5}, "router": {"workers": 2}, "topics": {"aggregator_partitions": 2}}
+    return PipelineSettings.model_validate(
+        {"name": name, "source": {"topic": f"{name}-source"}, "kafka": kafka, **small, **parts}
+    )
+
+
+def create(bootstrap: str, topic: NewTopic) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for future in admin.create_topics([topic]).values():
+        future.result()
+
+
+def names(settings: PipelineSettings) -> tuple[str, ...]:
+    return tuple(settings.topic(topic.name) for topic in topology.TOPICS)
+
+
+def test_apply_creates_every_topic_of_the_topology_as_declared(settings: PipelineSettings) -> None:
+    assert topics.apply(settings).created == names(settings)
+    assert topics.partition_count(settings, settings.topic("tuples")) == 3
+    assert topics.partition_count(settings, settings.topic("worker-input")) == 5
+    assert topics.partition_count(settings, settings.topic("partials")) == 2
+    assert topics.partition_count(settings, settings.topic("distribution")) == 1
+    resource = ConfigResource(ConfigResource.Type.TOPIC, settings.topic("windows"))
+    client = AdminClient({"bootstrap.servers": settings.kafka.bootstrap_servers})
+    options = {name: entry.value for name, entry in client.describe_configs([resource])[resource].result().items()}
+    assert options["cleanup.policy"] == "compact"
+    assert options["max.message.bytes"] == "8388608"
+    assert options["message.timestamp.after.max.ms"] == topics.ANY_TIME_MS
+
+
+def test_apply_again_creates_nothing_and_check_is_content(settings: PipelineSettings) -> None:
+    topics.apply(settings)
+    assert topics.apply(settings) == topics.Report((), names(settings))
+    assert topics.check(settings) == topics.Report((), names(settings))
+
+
+def test_two_applies_at_once_both_succeed(settings: PipelineSettings) -> None:
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(topics.apply, [settings, settings])
+    assert sorted({*first.created, *second.created}) == sorted(names(settings))
+    assert not set(first.created) & set(second.created)
+
+
+def test_check_lists_every_missing_topic_and_creates_none(settings: PipelineSettings) -> None:
+    for _ in range(2):
+        with pytest.raises(CheckFailedError) as raised:
+            topics.check(settings)
+        assert [name for name in names(settings) if f"{name}: is missing" not in str(raised.value)] == []
+
+
+def test_a_changed_number_of_workers_is_refused_and_nothing_is_created(settings: PipelineSettings) -> None:
+    bootstrap = settings.kafka.bootstrap_servers
+    create(bootstrap, NewTopic(settings.topic("worker-input"), 6, 1))
+    with pytest.raises(CheckFailedError, match=r"worker-input: has 6 partitions, the configuration wants 5"):
+        topics.apply(settings)
+    with pytest.raises(BrokerError):
+        topics.partition_count(settings, settings.topic("tuples"))
+
+
+def test_a_topic_made_by_hand_with_wrong_options_is_named_with_each(settings: PipelineSettings) -> None:
+    wrong = NewTopic(settings.topic("aggregates"), 2, 1, config={"message.timestamp.type": "LogAppendTime"})
+    create(settings.kafka.bootstrap_servers, wrong)
+    with pytest.raises(CheckFailedError) as raised:
+        topics.apply(settings)
+    assert "aggregates: cleanup.policy is delete, should be compact" in str(raised.value)
+    assert "aggregates: message.timestamp.type is LogAppendTime, should be CreateTime" in str(raised.value)
+
+
+def test_options_of_the_user_win_and_are_verified(settings: PipelineSettings) -> None:
+    topics.apply(settings)
+    options = {"late": {"retention.ms": "60000"}}
+    changed = pipeline(
+        settings.kafka.bootstrap_servers, settings.name, topics={"aggregator_partitions": 2, "options": options}
+    )
+    with pytest.raises(CheckFailedError, match=r"late: retention.ms is -1, should be 60000"):
+        topics.check(changed)
+
+
+def test_a_missing_source_topic_is_named_with_what_to_do(broker: str) -> None:
+    with pytest.raises(BrokerError, match=r"topic nowhere-source does not exist at .*--create --topic nowhere-source"):
+        topics.apply(pipeline(broker, "nowhere"))
+
+
+def test_more_copies_than_brokers_is_the_brokers_word(broker: str, settings: PipelineSettings) -> None:
+    greedy = pipeline(broker, settings.name, topics={"replication_factor": 9})
+    with pytest.raises(BrokerError, match="INVALID_REPLICATION_FACTOR"):
+        topics.apply(greedy)
+
+
+def test_an_unknown_librdkafka_option_is_a_mistake_of_configuration(broker: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"no\.such\.option"):
+        topics.check(pipeline(broker, "any", kafka={"options": {"no.such.option": 1}}))
+
+
+def test_an_unreachable_broker_is_named_in_silence(capfd: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+    with pytest.raises(UnreachableError, match=address):
+        topics.apply(pipeline(address, "any", kafka={"timeout_s": 0.6}))
+    assert capfd.readouterr() == ("", "")

@@ -1,0 +1,113 @@
+"""The command line: help, exit codes, errors without tracebacks."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from skewless import __version__, cli, topology
+from skewless.commands import config as config_commands
+from skewless.errors import CheckFailedError, ConfigurationError, SkewlessError, UnreachableError
+
+HEAVY = ("pydantic", "numpy", "confluent_kafka", "faust", "pyarrow", "yaml", "rich")
+
+
+def invoke(*args: str) -> Result:
+    return CliRunner().invoke(cli.main, args, prog_name="skewless")
+
+
+def raising(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> Result:
+    def fail(_: Path | None) -> None:
+        raise error
+
+    monkeypatch.setattr(config_commands, "load_settings", fail)
+    return invoke("config", "check")
+
+
+def test_help_lists_every_command_and_how_to_complete_them() -> None:
+    output = invoke("--help").output
+    assert all(f"\n  {name} " in output for name in cli.COMMANDS)
+    assert "_SKEWLESS_COMPLETE" in output
+
+
+def test_help_imports_nothing_heavy() -> None:
+    program = (
+        "import sys; from skewless.cli import main; main(['--help'], standalone_mode=False); "
+        f"sys.exit(' '.join(name for name in {HEAVY} if name in sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PYTHONPATH": ":".join(sys.path)},
+    )
+    assert done.stderr.strip() == ""
+
+
+def test_the_version_is_the_packages() -> None:
+    assert invoke("--version").output == f"skewless {__version__}\n"
+
+
+@pytest.mark.parametrize("name", cli.COMMANDS)
+def test_every_command_exists_and_has_help_with_an_example(name: str) -> None:
+    module, attribute = cli.COMMANDS[name].target.split(":")
+    command = getattr(importlib.import_module(module), attribute)
+    assert invoke(name, "--help").exit_code == 0
+    parts = command.commands.values() if isinstance(command, click.Group) else [command]
+    assert any("Example" in f"{part.help} {part.epilog}" for part in parts)
+
+
+@pytest.mark.parametrize(
+    "args", [["nope"], ["run", "nope"], ["run"], ["run", "router", "--instance", "-1"], ["config", "check", "--nope"]]
+)
+def test_wrong_use_ends_with_2(args: list[str]) -> None:
+    assert invoke(*args).exit_code == 2
+
+
+def test_run_offers_the_stages_of_the_topology() -> None:
+    output = invoke("run", "--help").output
+    assert all(stage.name in output for stage in topology.STAGES)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(CheckFailedError("differs"), 1), (UnreachableError("no answer"), 3), (SkewlessError("x"), 1)]
+)
+def test_an_error_is_one_line_and_its_exit_code(
+    monkeypatch: pytest.MonkeyPatch, error: SkewlessError, code: int
+) -> None:
+    result = raising(monkeypatch, error)
+    assert (result.exit_code, result.stdout, result.stderr) == (code, "", f"error: {error}\n")
+
+
+def test_mistakes_of_configuration_have_a_line_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = raising(monkeypatch, ConfigurationError("a: is wrong", "b: is wrong"))
+    assert (result.exit_code, result.stderr) == (2, "error: a: is wrong\nerror: b: is wrong\n")
+
+
+def test_an_interrupt_ends_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert raising(monkeypatch, KeyboardInterrupt()).exit_code == 130
+
+
+def test_a_mistake_in_the_program_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert isinstance(raising(monkeypatch, ZeroDivisionError()).exception, ZeroDivisionError)
+
+
+def test_check_and_dump_read_file_and_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "pipeline.yaml"
+    file.write_text("name: words\nsource: {topic: text}\n")
+    monkeypatch.setenv("SKEWLESS__ROUTER__WORKERS", "5")
+    assert invoke("config", "check", "-f", str(file)).output == f"{file}: pipeline words is valid\n"
+    assert "\n  workers: 5\n" in invoke("config", "dump", "--file", str(file)).output
+
+
+def test_a_file_that_is_not_there_ends_with_2() -> None:
+    result = invoke("config", "check", "-f", "/nowhere.yaml")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: /nowhere.yaml: cannot be read")

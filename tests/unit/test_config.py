@@ -1,0 +1,193 @@
+"""The configuration: three sources, every mistake at once, no secret shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from skewless import config
+from skewless.errors import ConfigurationError
+from skewless.settings import PipelineSettings
+
+EXAMPLES = Path(__file__).parents[2] / "deploy" / "examples"
+MINIMAL = "name: words\nsource: {topic: text}\n"
+SECURE = MINIMAL + "kafka: {security_protocol: SASL_SSL, sasl: {username: ann}}\n"
+PASSWORD = "SKEWLESS__KAFKA__SASL__PASSWORD"  # noqa: S105 - the name of a variable
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "pipeline.yaml"
+
+
+def load(file: Path, text: str, **environ: str) -> PipelineSettings:
+    file.write_text(text)
+    return config.load(file, environ)
+
+
+def problems(file: Path, text: str, **environ: str) -> list[str]:
+    with pytest.raises(ConfigurationError) as raised:
+        load(file, text, **environ)
+    assert str(raised.value) == "\n".join(raised.value.problems)
+    return [problem.replace(str(file), "FILE") for problem in raised.value.problems]
+
+
+def test_the_file_beats_defaults_and_the_environment_beats_the_file(file: Path) -> None:
+    settings = load(
+        file,
+        MINIMAL + "router: {workers: 4, grouping: key}\n",
+        SKEWLESS__ROUTER__WORKERS="6",
+        HOME="/",
+        SKEWLESS_CACHE="/",
+    )
+    assert (settings.router.workers, settings.router.grouping, settings.worker.pane_s) == (6, "key", 15.0)
+
+
+def test_the_environment_alone_is_enough() -> None:
+    settings = config.load(None, {"SKEWLESS__NAME": "words", "SKEWLESS__SOURCE__TOPIC": "text"})
+    assert (settings.name, settings.source.topic) == ("words", "text")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "path", "expected"),
+    [
+        ("KAFKA__BOOTSTRAP_SERVERS", "a:1,b:2", "kafka.bootstrap_servers", "a:1,b:2"),
+        ("kafka__bootstrap_servers", "a:1", "kafka.bootstrap_servers", "a:1"),
+        ("EVENT_TIME__IDLE_TIMEOUT_S", "null", "event_time.idle_timeout_s", None),
+        ("AGGREGATOR__AGGREGATES", "[max, min]", "aggregator.aggregates", ["max", "min"]),
+        ("KAFKA__OPTIONS__SOCKET_TIMEOUT_MS", "9", "kafka.options", {"socket.timeout.ms": 9}),
+        (
+            "TOPICS__OPTIONS__WORKER_INPUT__RETENTION_MS",
+            "60000",
+            "topics.options",
+            {"worker-input": {"retention.ms": "60000"}},
+        ),
+        ("SOURCE__TOPIC", "2016", "source.topic", "2016"),
+        ("SOURCE__TOPIC", "on", "source.topic", "on"),
+    ],
+)
+def test_environment_values_are_yaml_unless_text_is_wanted(
+    file: Path, name: str, value: str, path: str, expected: object
+) -> None:
+    value_found = yaml.safe_load(config.dump(load(file, MINIMAL, **{f"SKEWLESS__{name}": value})))
+    for part in path.split("."):
+        value_found = value_found[part]
+    assert value_found == expected
+
+
+@pytest.mark.parametrize("password", ["0123", "true", "*x", "", "a: b: c", "1e5", "2020-01-01"])
+def test_any_password_can_come_from_the_environment(file: Path, password: str) -> None:
+    settings = load(file, SECURE, **{PASSWORD: password})
+    assert settings.kafka.sasl is not None
+    assert settings.kafka.sasl.password.get_secret_value() == password
+
+
+def test_every_mistake_is_told_at_once_with_its_place(file: Path) -> None:
+    text = """
+        name: words
+        source: {topc: text}
+        router: {workers: 0}
+        splitter: {format: text, key: {field: [1]}}
+        worker: 5
+        aggregator: {aggregates: [mode]}
+    """
+    assert problems(file, text, SKEWLESS__OBSERVER__HOTTEST="many", SKEWLESS__OBSERVER__TICKS="1") == [
+        "FILE: source.topic: is required",
+        "FILE: source.topc: unknown setting; did you mean topic?",
+        "FILE: splitter.key.field: should be a valid string, or should be a valid integer",
+        "FILE: router.workers: should be greater than or equal to 1",
+        "FILE: worker: must be a mapping of settings; give it some, or remove it",
+        "FILE: aggregator.aggregates: unknown aggregate mode; known are: count, max, mean, min, sum",
+        "SKEWLESS__OBSERVER__HOTTEST: should be a valid integer, unable to parse string as an integer",
+        "SKEWLESS__OBSERVER__TICKS: unknown setting; did you mean tick_s?",
+    ]
+
+
+def test_settings_that_do_not_fit_together_are_named(file: Path) -> None:
+    (problem,) = problems(file, MINIMAL + "router: {workers: 65}\n")
+    assert problem == "FILE: router.workers (65) is more than worker_input.max_workers (64)"
+
+
+def test_what_the_splitter_says_about_its_parts_has_their_paths(file: Path) -> None:
+    splitter = "splitter: {format: json, value: {field: n, default: 2}, time: {unit: s}}\n"
+    assert problems(file, MINIMAL + splitter) == [
+        "FILE: splitter.value.default: only for tuples without value.field, remove one of the two",
+        "FILE: splitter.time.unit: set time.field too, without it the time is the Kafka record's timestamp",
+        "FILE: splitter.key.field: missing, give the path of the key, such as user.id or hashtags[].text",
+    ]
+
+
+def test_a_date_is_an_instant(file: Path) -> None:
+    splitter = "splitter: {format: text, time: {earliest: 2016-11-08}}\n"
+    assert load(file, MINIMAL + splitter).splitter.time.earliest == 1_478_563_200_000
+
+
+def test_an_unlike_name_gets_the_list_of_names(file: Path) -> None:
+    assert problems(file, MINIMAL, SKEWLESS__REPLICAS__X="1") == [
+        "SKEWLESS__REPLICAS__X: unknown setting; known here: splitter, router, worker, aggregator, observer"
+    ]
+
+
+def test_a_variable_below_a_value_of_the_file_leaves_the_files_mistake_visible(file: Path) -> None:
+    assert problems(file, MINIMAL + "router: 5\n", SKEWLESS__ROUTER__WORKERS="4") == [
+        "FILE: router: must be a mapping of settings; give it some, or remove it"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("name: [a\nb: c", "FILE:2:2: not valid YAML: expected ',' or ']', but got ':'"),
+        ("name: a\n  b: c", "FILE:2:4: not valid YAML: mapping values are not allowed here"),
+        ("name: a\nname: b", "FILE:2:1: not valid YAML: the name name stands here twice"),
+        ("name: !s3cret a", "FILE:1:7: not valid YAML: a value that begins with `*`, `&` or `!` needs quotes"),
+        ("name: *s3cret", "FILE:1:7: not valid YAML: a value that begins with `*`, `&` or `!` needs quotes"),
+        ("- a", "FILE: must be a YAML mapping such as `name: words`"),
+        ("", "FILE: must be a YAML mapping such as `name: words`"),
+        ("name: \x01", "FILE: is not YAML text: it has a character that YAML does not allow"),
+    ],
+)
+def test_a_file_that_is_not_a_yaml_mapping_is_told_with_line_and_column(file: Path, text: str, problem: str) -> None:
+    assert problems(file, text) == [problem]
+
+
+def test_a_missing_file_is_told(file: Path) -> None:
+    with pytest.raises(ConfigurationError, match="cannot be read: No such file or directory"):
+        config.load(file, {})
+
+
+def test_a_file_of_other_bytes_is_told(file: Path) -> None:
+    file.write_bytes(b"name: \xff")
+    with pytest.raises(ConfigurationError, match="is not UTF-8 text"):
+        config.load(file, {})
+
+
+def test_no_message_holds_a_secret(file: Path) -> None:
+    text = MINIMAL + "kafka: {security_protocol: PLAINTEXT, sasl: {username: ann, password: [s3cret]}}\n"
+    assert not any("s3cret" in problem for problem in problems(file, text))
+    assert not any("s3cret" in problem for problem in problems(file, SECURE + "worker: 5\n", **{PASSWORD: "s3cret"}))
+
+
+def test_the_dump_hides_secrets_also_those_among_the_options(file: Path) -> None:
+    options = {
+        "SKEWLESS__KAFKA__OPTIONS__SSL_KEY_PEM": "s3cret",
+        "SKEWLESS__KAFKA__OPTIONS__SASL_OAUTHBEARER_CLIENT_SECRET": "s3cret",
+    }
+    dumped = config.dump(load(file, SECURE, **{PASSWORD: "s3cret"}, **options))
+    assert "s3cret" not in dumped
+    assert dumped.count("********") == 3
+
+
+@pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_example_is_valid_and_its_dump_is_the_same_configuration(example: Path, file: Path) -> None:
+    environ = {PASSWORD: config.HIDDEN} if "sasl:" in example.read_text() else {}
+    settings = config.load(example, environ)
+    file.write_text(config.dump(settings))
+    assert config.load(file, {}) == settings
+    assert config.dump(config.load(file, {})) == config.dump(settings)
+
+
+def test_the_dump_begins_with_what_was_declared_first(file: Path) -> None:
+    assert list(yaml.safe_load(config.dump(load(file, MINIMAL)))) == list(PipelineSettings.model_fields)
