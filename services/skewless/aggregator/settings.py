@@ -19,7 +19,7 @@ class AggregatorSettings(Model):
         "updates", description="updates: each change at each commit; final: one record when the window closes."
     )
     keep_closed_s: float = Field(
-        86_400.0, ge=0, description="How long after its end a closed window can still be re-opened, in event time."
+        3_600.0, ge=0, description="How long after its end a closed window can still be re-opened, in event time."
     )
 
     @property

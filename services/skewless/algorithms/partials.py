@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from skewless.algorithms.aggregates.base import PartialColumn
 
 _INT64 = np.iinfo(np.int64)
-_MERGES: Mapping[str, tuple[np.ufunc, int]] = {
+MERGES: Mapping[str, tuple[np.ufunc, int]] = {
     "sum": (np.add, 0),
     "min": (np.minimum, _INT64.max),
     "max": (np.maximum, _INT64.min),
@@ -66,7 +66,7 @@ def _distinct(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.
 def _reduce(
     column: PartialColumn, group_of: NDArray[np.int64], values: NDArray[np.int64], groups: int
 ) -> NDArray[np.int64]:
-    merge, neutral = _MERGES[column.merge]
+    merge, neutral = MERGES[column.merge]
     partials = np.full(groups, neutral, dtype=np.int64)
     merge.at(partials, group_of, values if column.source == "value" else 1)
     return partials

@@ -1,1 +1,1 @@
-"""Kafka under Faust: the only code that imports Kafka's client library."""
+"""Kafka under Faust: the only package that imports confluent_kafka."""

@@ -1,0 +1,52 @@
+"""How even tuples are spread over workers, and at what price in replicated keys: the observer's measures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def shares(tuples: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Share of each worker in percent; all zero when there are no tuples."""
+    total = int(tuples.sum())
+    return tuples * (100.0 / total) if total else np.zeros(len(tuples))
+
+
+def std_dev(tuples: NDArray[np.int64]) -> float:
+    """Population standard deviation of the workers' shares in percent; silent workers count as 0."""
+    return float(np.std(shares(tuples)))
+
+
+def imbalance(tuples: NDArray[np.int64]) -> float:
+    """Fullest worker's tuples minus the average, divided by all tuples (I/m of Nasir et al., ICDE 2015)."""
+    total = int(tuples.sum())
+    return float(tuples.max() - tuples.mean()) / total if total else 0.0
+
+
+def max_over_avg(tuples: NDArray[np.int64]) -> float:
+    """Fullest worker's tuples divided by the average: throughput is limited by this factor when workers are the limit."""
+    return float(tuples.max() / tuples.mean()) if tuples.sum() else 1.0
+
+
+def tuples_by_worker(workers: NDArray[np.int64], counts: NDArray[np.int64], known: int) -> NDArray[np.int64]:
+    """Sum counts by worker, over at least the `known` first workers."""
+    tuples = np.zeros(max(known, int(workers.max(initial=-1)) + 1), dtype=np.int64)
+    np.add.at(tuples, workers, counts)
+    return tuples
+
+
+def hottest(keys: Sequence[str], counts: NDArray[np.int64], most: int) -> list[tuple[str, int, int]]:
+    """Find the hottest keys among rows of (key, worker) with their counts: key, tuples, number of workers.
+
+    By count, descending; where counts tie, by key.
+    """
+    if not keys or not most:
+        return []
+    distinct, rows = np.unique(np.array(keys, dtype=object), return_inverse=True)
+    tuples = np.zeros(len(distinct), dtype=np.int64)
+    np.add.at(tuples, rows, counts)
+    workers = np.bincount(rows, minlength=len(distinct))
+    order = np.lexsort((np.arange(len(distinct)), -tuples))[:most]
+    return [(str(distinct[row]), int(tuples[row]), int(workers[row])) for row in order]

@@ -1,0 +1,178 @@
+"""Windows merged from panes, for one partition: what is open, what changed, what closes, and what must be remembered.
+
+State is remembered as chunks in a compacted changelog. A chunk is what one flush merged into one window; its key is
+(window, number), and a window is the merge of its chunks. When a window has many chunks they are written anew as one
+and the others are taken back, so that restoring costs what the state is worth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from skewless.algorithms.aggregates.base import PartialColumn
+from skewless.algorithms.keyed import KeyedTable
+from skewless.algorithms.partials import merge_partials
+from skewless.algorithms.watermark import END_OF_TIME
+
+MOST_CHUNKS = 32
+
+TOLD = PartialColumn("told", source="one", merge="sum")
+"""How often a key of a window was told beyond its closing; kept like an aggregate, so that it survives a restart."""
+
+
+@dataclass(slots=True)
+class Window:
+    """One window that is held in memory: its rows, and what came for it since the last flush."""
+
+    rows: KeyedTable
+    chunks: int = 0
+    pending: list[pa.Table] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """One record of the changelog; a `table` of None takes the chunk back."""
+
+    window: int
+    number: int
+    table: pa.Table | None
+
+
+@dataclass(frozen=True, slots=True)
+class Emission:
+    """Rows of a window to be told: their keys and columns, and `revision`, how often each was told before."""
+
+    window: int
+    keys: list[str]
+    data: Mapping[str, NDArray[np.int64]]
+
+
+class Windows:
+    """All windows of one partition. A window is closed when the watermark has passed its end.
+
+    With `updates` each flush tells what changed; without, a window is told once when it closes, and what changes later
+    (an idle origin woke up) is told as a correction. `keep_ms` after its end a closed window is forgotten.
+    """
+
+    def __init__(self, columns: Sequence[PartialColumn], size_ms: int, keep_ms: int, *, updates: bool) -> None:
+        self._columns = (*columns, TOLD)
+        self._size_ms = size_ms
+        self._keep_ms = keep_ms
+        self._updates = updates
+        self._held: dict[int, Window] = {}
+        self._closed: dict[int, int] = {}
+        self._newest = -1
+        self.closed_to: int | None = None
+        """Windows that end at or before this are closed; it never goes back."""
+
+    def __len__(self) -> int:
+        return sum(len(window.rows) for window in self._held.values())
+
+    # Restoring
+
+    def restore(self, window: int, chunks: Mapping[int, pa.Table | None]) -> None:
+        """Take a window back from its chunks by number; those of a closed window are only counted, they may be None."""
+        count = max(chunks) + 1
+        self._newest = max(self._newest, window)
+        if self._is_closed(window):
+            self._closed[window] = count
+        else:
+            self._held[window] = self._from_chunks(chunks, count)
+
+    def reopen(self, window: int, chunks: Mapping[int, pa.Table]) -> None:
+        """Hold a closed window again until the next flush, so that what came for it can be merged into it."""
+        self._held[window] = self._from_chunks(chunks, max(chunks) + 1)
+
+    def _from_chunks(self, chunks: Mapping[int, pa.Table | None], count: int) -> Window:
+        window = Window(KeyedTable(self._columns), count)
+        for _, table in sorted(chunks.items()):
+            if table is not None:
+                window.rows.merge(table["key"].to_pylist(), table)
+        return window
+
+    # Taking in
+
+    def missing(self, panes: NDArray[np.int64]) -> set[int]:
+        """Closed windows that these panes belong to and that must be re-opened before the panes are merged."""
+        return {start for start in self._starts(panes) if start in self._closed and start not in self._held}
+
+    def merge(self, partials: pa.Table) -> pa.Table | None:
+        """Merge partials (`pane`, `key` and the columns) into their windows; returns those whose window is forgotten."""
+        starts = partials["pane"].to_numpy() // self._size_ms * self._size_ms
+        refused = []
+        for start in np.unique(starts).tolist():
+            rows = np.flatnonzero(starts == start)
+            mine = partials if len(rows) == len(starts) else partials.take(pa.array(rows))
+            if self._is_forgotten(start):
+                refused.append(mine)
+            else:
+                self._hold(start).pending.append(mine)
+        return pa.concat_tables(refused) if refused else None
+
+    def _hold(self, start: int) -> Window:
+        if start not in self._held:
+            self._held[start] = Window(KeyedTable(self._columns))
+            self._newest = max(self._newest, start)
+        return self._held[start]
+
+    def _starts(self, panes: NDArray[np.int64]) -> list[int]:
+        return np.unique(panes // self._size_ms * self._size_ms).tolist()
+
+    # Giving out
+
+    def flush(self, watermark: int | None) -> tuple[list[Chunk], list[Emission]]:
+        """Tell what the changelog must remember and what is to be emitted; close what the watermark has passed."""
+        if watermark is not None and watermark <= END_OF_TIME:
+            self.closed_to = watermark if self.closed_to is None else max(self.closed_to, watermark)
+        chunks: list[Chunk] = []
+        emissions: list[Emission] = []
+        for start in sorted(self._held):
+            window = self._held[start]
+            closing, again = self._is_closed(start), start in self._closed
+            if window.pending:
+                changed = self._take_in(start, window, chunks, told=int(self._updates or again))
+                if self._updates or again:
+                    emissions.append(self._emission(start, window, changed))
+            if closing:
+                if not self._updates and not again:
+                    emissions.append(self._emission(start, window, np.arange(len(window.rows))))
+                self._closed[start] = window.chunks
+                del self._held[start]
+        return [*chunks, *self._forget()], emissions
+
+    def _take_in(self, start: int, window: Window, chunks: list[Chunk], *, told: int) -> NDArray[np.int64]:
+        delta = merge_partials(window.pending, ("key",), [column for column in self._columns if column is not TOLD])
+        delta = delta.append_column(TOLD.name, pa.array(np.full(delta.num_rows, told, dtype=np.int64)))
+        window.pending = []
+        changed = window.rows.merge(delta["key"].to_pylist(), delta)
+        if window.chunks < MOST_CHUNKS:
+            chunks.append(Chunk(start, window.chunks, delta))
+            window.chunks += 1
+        else:
+            chunks.append(Chunk(start, 0, window.rows.table()))
+            chunks += [Chunk(start, number, None) for number in range(1, window.chunks)]
+            window.chunks = 1
+        return changed
+
+    def _emission(self, start: int, window: Window, rows: NDArray[np.int64]) -> Emission:
+        keys = window.rows.keys()
+        data = window.rows.data(rows)
+        told = data.pop(TOLD.name)
+        data["revision"] = told - 1 if self._updates else told
+        return Emission(start, keys if len(rows) == len(keys) else [keys[row] for row in rows], data)
+
+    def _is_closed(self, start: int) -> bool:
+        return self.closed_to is not None and start + self._size_ms <= self.closed_to
+
+    def _is_forgotten(self, start: int) -> bool:
+        return self._is_closed(start) and start not in self._closed and start < self._newest - self._keep_ms
+
+    def _forget(self) -> Iterator[Chunk]:
+        for start in [start for start in self._closed if start < self._newest - self._keep_ms]:
+            for number in range(self._closed.pop(start)):
+                yield Chunk(start, number, None)

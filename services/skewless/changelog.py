@@ -1,0 +1,34 @@
+"""Windows in a changelog topic: one record per chunk, its key `<window start>/<number>`, its value columns."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from skewless.algorithms.windowed import Chunk
+from skewless.records import Output, write_table
+
+
+def chunk_key(window: int, number: int) -> bytes:
+    """Key of a chunk."""
+    return f"{window}/{number}".encode()
+
+
+def window_of(key: bytes) -> int:
+    """Window of a chunk, by its key."""
+    return int(key.partition(b"/")[0])
+
+
+def chunks_by_window(state: Sequence[tuple[bytes, bytes]]) -> Mapping[int, Mapping[int, bytes]]:
+    """Sort records (key, value) by window and number of the chunk."""
+    by_window: defaultdict[int, dict[int, bytes]] = defaultdict(dict)
+    for key, value in state:
+        by_window[window_of(key)][int(key.partition(b"/")[2])] = value
+    return by_window
+
+
+def chunk_outputs(topic: str, partition: int, chunks: Iterable[Chunk]) -> Iterator[Output]:
+    """Write chunks; one that is taken back is a tombstone."""
+    for chunk in chunks:
+        value = None if chunk.table is None else write_table(chunk.table)
+        yield Output(topic, value, chunk_key(chunk.window, chunk.number), partition)

@@ -1,0 +1,207 @@
+"""Deltas of panes tell which worker held which key: one record per tick says how even the load was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from skewless.algorithms.aggregates.base import COUNT
+from skewless.algorithms.distribution import hottest, imbalance, max_over_avg, std_dev, tuples_by_worker
+from skewless.algorithms.watermark import END_OF_TIME, OriginMarks
+from skewless.algorithms.windowed import Emission, Windows
+from skewless.changelog import chunk_outputs, chunks_by_window
+from skewless.errors import BadRecordError
+from skewless.observer.run import Run
+from skewless.records import (
+    PARTIALS,
+    PROGRESS,
+    Batch,
+    Headers,
+    HottestKey,
+    Output,
+    RunDistribution,
+    TickDistribution,
+    dead_letter,
+    read_table,
+    schema_of,
+    watermarks_of,
+)
+from skewless.step import Step
+
+RUN_KEY = b"run"
+RUN_PARTITION = 0
+
+
+class Saved(msgspec.Struct):
+    """What the observer saves beside each offset."""
+
+    marks: dict[int, int]
+    closed_to: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ObserverRules:
+    """What a tick is and what it tells."""
+
+    tick_ms: int
+    workers: int
+    hottest: int
+    grouping: str
+
+
+@dataclass(slots=True)
+class _Input:
+    marks: OriginMarks
+    ticks: Windows
+    told_end: bool = False
+
+
+class ObserverStep(Step):
+    """Needs all partitions in one process: a tick is told when all of them have passed its end."""
+
+    def __init__(self, rules: ObserverRules, *, origins: int, partitions: int, topic: str) -> None:
+        self._rules = rules
+        self._origins = origins
+        self._partitions = partitions
+        self._topic = topic
+        self._inputs: dict[int, _Input] = {}
+        self._run = Run()
+        self._run_changed = False
+
+    def assign(self, partition: int, position: str | None, state: Sequence[tuple[bytes, bytes]]) -> None:
+        """Take back open ticks, and what is remembered of the run."""
+        saved = msgspec.json.decode(position, type=Saved) if position else Saved({}, None)
+        marks = OriginMarks(self._origins)
+        marks.restore(saved.marks)
+        # A tick that is told is not told again: what an idle origin brings later counts for the run alone.
+        ticks = Windows([COUNT], self._rules.tick_ms, keep_ms=0, updates=False)
+        ticks.closed_to = saved.closed_to
+        if partition == RUN_PARTITION:
+            self._run = next((Run.load(value) for key, value in state if key == RUN_KEY), Run())
+        for tick, chunks in chunks_by_window([(key, value) for key, value in state if key != RUN_KEY]).items():
+            ticks.restore(tick, {number: read_table(value) if value else None for number, value in chunks.items()})
+        self._inputs[partition] = _Input(marks, ticks)
+
+    def revoke(self, partition: int) -> None:
+        """Forget the partition; its state stands in the changelog."""
+        self._inputs.pop(partition, None)
+
+    def process(self, batch: Batch, now: int) -> Iterator[Output]:
+        """Count tuples by key and worker."""
+        mine = self._inputs[batch.partition]
+        for index, (value, headers) in enumerate(zip(batch.values, batch.headers, strict=True)):
+            try:
+                self._take_in(mine, value, headers, now)
+            except BadRecordError as error:
+                yield dead_letter(self._topic, batch, index, error.reason)
+
+    def _take_in(self, mine: _Input, value: bytes | None, headers: Headers, now: int) -> None:
+        schema, marks = schema_of(headers), watermarks_of(headers)
+        if schema == PARTIALS:
+            partials = read_table(value)
+            self._remember(partials, now)
+            mine.ticks.merge(_by_worker(self._not_told(mine, partials)))
+        elif schema != PROGRESS:
+            raise BadRecordError(f"unknown schema {schema}")
+        try:
+            mine.marks.tell(marks)
+        except ValueError as error:
+            raise BadRecordError(str(error)) from error
+
+    def _not_told(self, mine: _Input, partials: pa.Table) -> pa.Table:
+        if mine.ticks.closed_to is None:
+            return partials
+        ends = partials["pane"].to_numpy() // self._rules.tick_ms * self._rules.tick_ms + self._rules.tick_ms
+        return partials.filter(pa.array(ends > mine.ticks.closed_to))
+
+    def _remember(self, partials: pa.Table, now: int) -> None:
+        workers, counts = partials["worker"].to_numpy().astype(np.int64), partials["count"].to_numpy()
+        self._run.add(partials["key"].to_pylist(), workers, tuples_by_worker(workers, counts, 0), now)
+        self._run_changed = True
+
+    def flush(self, now: int) -> Iterable[Output]:
+        """Write what changed to the changelog, and tell the ticks that are over."""
+        watermark = self._watermark()
+        told: dict[int, list[Emission]] = {}
+        for partition, mine in self._inputs.items():
+            chunks, emissions = mine.ticks.flush(watermark)
+            mine.told_end = watermark == END_OF_TIME
+            yield from chunk_outputs("ticks", partition, chunks)
+            for emission in emissions:
+                if not emission.data["revision"].any():
+                    told.setdefault(emission.window, []).append(emission)
+        if self._run_changed and RUN_PARTITION in self._inputs:
+            self._run_changed = False
+            yield Output("ticks", self._run.save(), RUN_KEY, RUN_PARTITION)
+        for tick in sorted(told):
+            yield self._tick(tick, told[tick], now)
+
+    def _watermark(self) -> int | None:
+        if len(self._inputs) < self._partitions:
+            return None
+        marks = [mine.marks.watermark() for mine in self._inputs.values()]
+        return None if None in marks else min(mark for mark in marks if mark is not None)
+
+    def _tick(self, tick: int, emissions: Sequence[Emission], now: int) -> Output:
+        rules = self._rules
+        keys, workers, counts = _rows(emissions)
+        tuples = tuples_by_worker(workers, counts, rules.workers)
+        distinct = len(set(keys))
+        run_tuples = tuples_by_worker(np.arange(len(self._run.tuples)), self._run.tuples, rules.workers)
+        duration = max(0, now - (self._run.first_ms or now))
+        total = int(run_tuples.sum())
+        record = TickDistribution(
+            tick_start=tick,
+            tick_end=tick + rules.tick_ms,
+            grouping=rules.grouping,
+            workers=rules.workers,
+            tuples=int(tuples.sum()),
+            tuples_by_worker=tuples.tolist(),
+            keys=distinct,
+            std_dev=std_dev(tuples),
+            imbalance=imbalance(tuples),
+            max_over_avg=max_over_avg(tuples),
+            dist_cost=len(keys) / distinct if distinct else 0.0,
+            hottest_keys=[HottestKey(*row) for row in hottest(keys, counts, rules.hottest)],
+            run=RunDistribution(
+                total_count=total,
+                duration=duration,
+                throughput_ratio=total * 1000 / duration if duration else 0.0,
+                tuples_by_worker=run_tuples.tolist(),
+                std_dev=std_dev(run_tuples),
+                imbalance=imbalance(run_tuples),
+                max_over_avg=max_over_avg(run_tuples),
+                dist_cost=self._run.dist_cost(),
+            ),
+        )
+        return Output("distribution", msgspec.json.encode(record), str(tick).encode(), 0, tick)
+
+    def position(self, partition: int) -> str:
+        """Save marks, and what is closed."""
+        mine = self._inputs[partition]
+        return msgspec.json.encode(Saved(mine.marks.snapshot(), mine.ticks.closed_to)).decode()
+
+    def finished(self, partition: int) -> bool:
+        """Whether the last tick was told."""
+        return self._inputs[partition].told_end
+
+
+def _by_worker(partials: pa.Table) -> pa.Table:
+    """Partials whose key names the worker too: `<worker>/<key>`."""
+    pairs = [
+        f"{worker}/{key}"
+        for worker, key in zip(partials["worker"].to_pylist(), partials["key"].to_pylist(), strict=True)
+    ]
+    return pa.table({"pane": partials["pane"], "key": pa.array(pairs, pa.string()), "count": partials["count"]})
+
+
+def _rows(emissions: Sequence[Emission]) -> tuple[list[str], NDArray[np.int64], NDArray[np.int64]]:
+    pairs = [pair.partition("/") for emission in emissions for pair in emission.keys]
+    workers = np.array([int(worker) for worker, _, _ in pairs], dtype=np.int64)
+    counts = np.concatenate([emission.data["count"] for emission in emissions])
+    return [key for _, _, key in pairs], workers, counts

@@ -1,0 +1,222 @@
+"""Records on the wire: their types, schemas and versions. Kafka topics are the API, so this is the API.
+
+Public topics carry one JSON object per record. Internal hops carry columns: one record is one Arrow IPC stream of many
+rows; its headers name the schema and say how far event time has come (`watermarks`: mark by origin partition).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from skewless.errors import BadRecordError
+
+SCHEMA_HEADER = "schema"
+WATERMARKS_HEADER = "watermarks"
+TUPLES = "skewless.tuples.v1"
+TUPLE = "skewless.tuple.v1"
+PARTIALS = "skewless.partials.v1"
+PROGRESS = "skewless.progress.v1"
+
+Headers = Sequence[tuple[str, bytes]]
+
+TUPLES_SCHEMA = pa.schema(
+    [("key", pa.dictionary(pa.int32(), pa.string())), ("value", pa.int64()), ("time", pa.int64())]
+)
+"""value: fixed-point number; time: event time in ms."""
+
+RECORD_BYTES = 4 * 2**20
+"""Columns are cut into records of at most about this size."""
+
+
+class Batch(Protocol):
+    """Records of one partition, in the order of their offsets, as one poll brought them."""
+
+    partition: int
+
+    @property
+    def values(self) -> Sequence[bytes | None]:
+        """Their values."""
+        ...
+
+    @property
+    def keys(self) -> Sequence[bytes | None]:
+        """Their keys."""
+        ...
+
+    @property
+    def offsets(self) -> Sequence[int]:
+        """Their offsets, ascending, with gaps where transactions left their markers."""
+        ...
+
+    @property
+    def timestamps(self) -> NDArray[np.int64]:
+        """Their Kafka timestamps in ms."""
+        ...
+
+    @property
+    def headers(self) -> Sequence[Headers]:
+        """Their headers."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One record to write. `topic` is a name of the topology; without a partition the key decides."""
+
+    topic: str
+    value: bytes | None
+    key: bytes | None = None
+    partition: int | None = None
+    timestamp: int | None = None
+    """Event time in ms for facts; None for internal records, whose age is their wall-clock time."""
+    headers: Headers = ()
+
+
+class LateTuple(msgspec.Struct):
+    """A tuple older than its source partition's mark; in topic `late`."""
+
+    key: str
+    value: int | float
+    time: int
+    mark: int
+    partition: int
+    offset: int
+
+
+class PlainTuple(msgspec.Struct):
+    """One tuple in topic `worker-input` with `worker_input.encoding: record`; the key is the record's key."""
+
+    value: int
+    time: int
+
+
+class HottestKey(msgspec.Struct):
+    """One of the hottest keys of a tick."""
+
+    key: str
+    tuples: int
+    workers: int
+    """How many workers held it."""
+
+
+class RunDistribution(msgspec.Struct):
+    """The load since the pipeline's first tuple; names as in the tick, shares over the whole run."""
+
+    total_count: int
+    duration: int
+    """Wall-clock ms since the first tuple."""
+    throughput_ratio: float
+    """Tuples per second since the first one."""
+    tuples_by_worker: list[int]
+    std_dev: float
+    imbalance: float
+    max_over_avg: float
+    dist_cost: float
+    """Estimated by sketches, within 2 %; exact for few keys."""
+
+
+class TickDistribution(msgspec.Struct):
+    """How even the load of the workers was in one tick; topic `distribution`."""
+
+    tick_start: int
+    tick_end: int
+    grouping: str
+    workers: int
+    tuples: int
+    tuples_by_worker: list[int]
+    keys: int
+    std_dev: float
+    """Population standard deviation over workers of their share in percent."""
+    imbalance: float
+    """(fullest worker - average) / tuples."""
+    max_over_avg: float
+    dist_cost: float
+    """Mean number of distinct workers that held a key (replication)."""
+    hottest_keys: list[HottestKey]
+    run: RunDistribution
+
+
+def encode_tuples(keys: pa.DictionaryArray, values: NDArray[np.int64], times: NDArray[np.int64]) -> bytes:
+    """Write tuples as one Arrow IPC stream."""
+    return write_table(pa.record_batch([keys, pa.array(values), pa.array(times)], schema=TUPLES_SCHEMA))
+
+
+def write_table(table: pa.RecordBatch | pa.Table) -> bytes:
+    """Write columns as one Arrow IPC stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write(table)
+    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+
+def read_table(value: bytes | None) -> pa.Table:
+    """Read columns; BadRecordError when it is no Arrow IPC stream."""
+    try:
+        return pa.ipc.open_stream(value).read_all()
+    except (pa.ArrowException, TypeError, ValueError, OSError) as error:
+        raise BadRecordError("not an Arrow IPC stream") from error
+
+
+def read_tuples(value: bytes | None) -> list[pa.RecordBatch]:
+    """Read tuples; BadRecordError when these are no tuples of this version."""
+    table = read_table(value)
+    if table.schema != TUPLES_SCHEMA:
+        raise BadRecordError(f"columns are not those of {TUPLES}")
+    return table.to_batches()  # type: ignore[no-any-return]
+
+
+def schema_of(headers: Headers) -> str:
+    """Name the schema of a record; BadRecordError when it has none."""
+    for name, value in headers:
+        if name == SCHEMA_HEADER:
+            return value.decode("ascii", "replace")
+    raise BadRecordError("no schema header")
+
+
+_marks_decoder = msgspec.json.Decoder(dict[int, int])
+
+
+def watermarks_of(headers: Headers) -> dict[int, int]:
+    """Marks by origin partition that a record carries; BadRecordError when they cannot be read."""
+    for name, value in headers:
+        if name == WATERMARKS_HEADER:
+            try:
+                return _marks_decoder.decode(value)
+            except msgspec.DecodeError as error:
+                raise BadRecordError("watermarks header cannot be read") from error
+    return {}
+
+
+def headers_of(schema: str, watermarks: Mapping[int, int]) -> Headers:
+    """Headers of an internal record."""
+    headers = [(SCHEMA_HEADER, schema.encode())]
+    if watermarks:
+        headers.append((WATERMARKS_HEADER, msgspec.json.encode(dict(watermarks))))
+    return headers
+
+
+def progress(topic: str, partitions: Iterable[int], watermarks: Mapping[int, int]) -> list[Output]:
+    """Say how far event time has come to every one of these partitions, where there are no rows to say it with."""
+    headers = headers_of(PROGRESS, watermarks)
+    return [Output(topic, None, partition=partition, headers=headers) for partition in partitions]
+
+
+def dead_letter(topic: str, batch: Batch, index: int, reason: str) -> Output:
+    """Original key and value of a record that cannot be read, with its coordinates and the reason (KIP-1034's fields)."""
+    where = {"topic": topic, "partition": batch.partition, "offset": batch.offsets[index], "reason": reason}
+    timestamp = int(batch.timestamps[index])
+    return Output(
+        "dead-letters",
+        batch.values[index],
+        key=batch.keys[index],
+        timestamp=timestamp if timestamp >= 0 else None,
+        headers=[(f"__skewless.errors.{name}", str(fact).encode()) for name, fact in where.items()],
+    )
+

@@ -1,0 +1,134 @@
+"""Tuples of a source partition are spread over the worker partitions by a grouping."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from skewless.algorithms.grouping import Grouping, KeyBatch
+from skewless.algorithms.watermark import END_OF_TIME
+from skewless.errors import BadRecordError
+from skewless.records import (
+    PROGRESS,
+    TUPLE,
+    TUPLES,
+    Batch,
+    Output,
+    PlainTuple,
+    dead_letter,
+    encode_tuples,
+    headers_of,
+    progress,
+    read_tuples,
+    schema_of,
+    watermarks_of,
+)
+from skewless.step import Step
+
+
+class RouterStep(Step):
+    """Chooses a worker for every tuple. Its loads are local and a hint: any worker gives the right result."""
+
+    def __init__(self, grouping: Grouping, *, max_workers: int, encoding: str, topic: str) -> None:
+        self._grouping = grouping
+        self._max_workers = max_workers
+        self._encoding = encoding
+        self._topic = topic
+        self._marks: dict[int, int | None] = {}
+        self._told: dict[int, int | None] = {}
+
+    def assign(self, partition: int, position: str | None, state: Sequence[tuple[bytes, bytes]]) -> None:  # noqa: ARG002
+        """Go on from the mark that was committed; the first flush tells it again."""
+        self._marks[partition] = msgspec.json.decode(position, type=int | None) if position else None
+        self._told[partition] = None
+
+    def revoke(self, partition: int) -> None:
+        """Forget the partition's mark."""
+        self._marks.pop(partition, None)
+        self._told.pop(partition, None)
+
+    def process(self, batch: Batch, now: int) -> Iterator[Output]:
+        """Route the tuples of all records of the batch at once."""
+        columns: list[pa.RecordBatch] = []
+        for index, (value, headers) in enumerate(zip(batch.values, batch.headers, strict=True)):
+            try:
+                schema = schema_of(headers)
+                marks = watermarks_of(headers)
+                if schema == TUPLES:
+                    columns += read_tuples(value)
+                elif schema != PROGRESS:
+                    raise BadRecordError(f"unknown schema {schema}")
+            except BadRecordError as error:
+                yield dead_letter(self._topic, batch, index, error.reason)
+            else:
+                if batch.partition in marks:
+                    self._marks[batch.partition] = marks[batch.partition]
+        if columns:
+            yield from self._route(batch.partition, columns, now)
+
+    def _route(self, partition: int, columns: Sequence[pa.RecordBatch], now: int) -> Iterator[Output]:
+        tuples = pa.Table.from_batches(columns).unify_dictionaries()
+        keys = tuples["key"].combine_chunks()
+        codes, times = keys.indices.to_numpy(), tuples["time"].to_numpy()
+        chosen = KeyBatch(keys.dictionary.to_pylist(), codes, times)
+        workers = self._grouping.assign(chosen, now)
+        mark = self._marks[partition]
+        headers = headers_of(TUPLES, {} if mark is None else {partition: mark})
+        if self._encoding == "record":
+            yield from _one_by_one(workers, chosen, tuples["value"].to_numpy())
+            return
+        for worker, rows in _rows_by_worker(workers, codes):
+            encoded = encode_tuples(
+                _compact(keys.dictionary, codes[rows]), tuples["value"].to_numpy()[rows], times[rows]
+            )
+            yield Output("worker-input", encoded, partition=worker, headers=headers)
+
+    def flush(self, now: int) -> Iterable[Output]:  # noqa: ARG002 - time here is what upstream said
+        """Tell every worker partition how far each source partition has come, if one has moved."""
+        moved = {
+            partition: mark
+            for partition, mark in self._marks.items()
+            if mark is not None and mark != self._told[partition]
+        }
+        self._told |= moved
+        return progress("worker-input", range(self._max_workers), moved) if moved else ()
+
+    def position(self, partition: int) -> str:
+        """Save the partition's mark."""
+        return msgspec.json.encode(self._marks[partition]).decode()
+
+    def finished(self, partition: int) -> bool:
+        """Whether every worker was told of the end of the partition."""
+        return self._told[partition] == END_OF_TIME
+
+
+def _rows_by_worker(
+    workers: NDArray[np.int32], codes: NDArray[np.int32]
+) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """Rows of each worker, equal keys side by side and otherwise in the order in which they came."""
+    order = np.lexsort((codes, workers))
+    sorted_workers = workers[order]
+    starts = np.flatnonzero(np.diff(sorted_workers, prepend=-1))
+    for start, end in zip(starts, [*starts[1:], len(order)], strict=True):
+        yield int(sorted_workers[start]), order[start:end]
+
+
+def _compact(dictionary: pa.Array, codes: NDArray[np.int32]) -> pa.DictionaryArray:
+    """Only those keys that are used, given codes in ascending order."""
+    first = np.diff(codes, prepend=-1) != 0
+    indices = (np.cumsum(first) - 1).astype(np.int32)
+    return pa.DictionaryArray.from_arrays(pa.array(indices), dictionary.take(pa.array(codes[first])))
+
+
+def _one_by_one(workers: NDArray[np.int32], chosen: KeyBatch, values: NDArray[np.int64]) -> Iterator[Output]:
+    """One record per tuple, for consumers of the user's own: per-record work is what was asked for."""
+    keys = [key.encode() for key in chosen.keys]
+    headers = headers_of(TUPLE, {})
+    encode = msgspec.json.encode
+    rows = zip(workers.tolist(), chosen.codes.tolist(), values.tolist(), chosen.times.tolist(), strict=True)
+    for worker, code, value, time in rows:
+        yield Output("worker-input", encode(PlainTuple(value, time)), keys[code], worker, time, headers)

@@ -1,0 +1,184 @@
+"""Records of a source partition become tuples of the same partition; late is decided here, once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from skewless.algorithms.watermark import END_OF_TIME, IDLE, SourceClock
+from skewless.records import (
+    RECORD_BYTES,
+    TUPLES,
+    Batch,
+    LateTuple,
+    Output,
+    dead_letter,
+    encode_tuples,
+    headers_of,
+    progress,
+)
+from skewless.splitter.formats.base import Format, Parsed
+from skewless.step import Step
+
+
+@dataclass(slots=True)
+class _Source:
+    """What is known of one source partition."""
+
+    clock: SourceClock
+    heard: int
+    """Wall-clock ms of its last records."""
+    idle: bool = False
+    ended: bool = False
+    told: int | None = None
+    """The mark that downstream last heard of it."""
+
+    def mark(self) -> int | None:
+        if self.ended:
+            return END_OF_TIME
+        return IDLE if self.idle else self.clock.mark()
+
+
+@dataclass(frozen=True, slots=True)
+class SplitterRules:
+    """How the splitter judges time, in ms; `idle_timeout_ms` None means that silence says nothing."""
+
+    lateness_ms: int
+    idle_timeout_ms: int | None
+    max_future_ms: int
+    drain: bool
+    decimals: int = 0
+    earliest: int = 0
+    latest: int = END_OF_TIME
+
+
+class SplitterStep(Step):
+    """Parses records, judges their time, writes tuples to the partition of `tuples` that has the source's number."""
+
+    def __init__(self, record_format: Format, rules: SplitterRules, source_topic: str) -> None:
+        self._format = record_format
+        self._rules = rules
+        self._topic = source_topic
+        self._sources: dict[int, _Source] = {}
+
+    def assign(self, partition: int, position: str | None, state: Sequence[tuple[bytes, bytes]]) -> None:  # noqa: ARG002
+        """Go on from the largest event time that was committed."""
+        max_time = msgspec.json.decode(position, type=int | None) if position else None
+        self._sources[partition] = _Source(SourceClock(self._rules.lateness_ms, max_time), heard=0)
+
+    def revoke(self, partition: int) -> None:
+        """Forget the partition's clock."""
+        self._sources.pop(partition, None)
+
+    def process(self, batch: Batch, now: int) -> Iterator[Output]:
+        """Emit tuples, late tuples and dead letters of a batch."""
+        source = self._sources[batch.partition]
+        source.heard, source.idle, source.ended = now, False, False
+        parsed = self._format.parse(batch.values, batch.timestamps)
+        bad = self._judge(parsed, now)
+        for index, reason in bad.items():
+            yield dead_letter(self._topic, batch, index, reason)
+        good = np.ones(len(parsed.times), dtype=np.bool_)
+        good[list(bad)] = False
+        before = source.clock.max_time
+        late = np.zeros(len(parsed.times), dtype=np.bool_)
+        late[good] = source.clock.observe(parsed.times[good])
+        wanted = good & ~late
+        if late.any():
+            yield from self._late(batch, parsed, late, self._marks_before(parsed.times, good, before))
+        yield from self._tuples(batch.partition, source, parsed, wanted)
+
+    def _judge(self, parsed: Parsed, now: int) -> dict[int, str]:
+        """Add to the records that cannot be read those whose time cannot be: one of these would close every window."""
+        bad = dict(parsed.bad)
+        readable = np.ones(len(parsed.times), dtype=np.bool_)
+        readable[list(bad)] = False
+        for wrong, reason in (
+            (parsed.times < self._rules.earliest, "time before splitter.time.earliest"),
+            (parsed.times > self._rules.latest, "time after splitter.time.latest"),
+            (parsed.times > now + self._rules.max_future_ms, "time too far ahead of the clock"),
+        ):
+            for index in np.flatnonzero(wrong & readable):
+                bad.setdefault(int(index), reason)
+        return dict(sorted(bad.items()))
+
+    def _tuples(self, partition: int, source: _Source, parsed: Parsed, wanted: NDArray[np.bool_]) -> Iterator[Output]:
+        chosen = np.flatnonzero(wanted[parsed.records])
+        if not len(chosen):
+            return
+        keys = pa.array(parsed.keys, pa.string()).dictionary_encode()
+        values, times = parsed.values, parsed.times[parsed.records]
+        if len(chosen) < len(values):
+            keys, values, times = keys.take(pa.array(chosen)), values[chosen], times[chosen]
+        source.told = source.mark()
+        headers = headers_of(TUPLES, {} if source.told is None else {partition: source.told})
+        for value in _cut(keys, values, times):
+            yield Output("tuples", value, partition=partition, headers=headers)
+
+    def _marks_before(self, times: NDArray[np.int64], good: NDArray[np.bool_], before: int | None) -> NDArray[np.int64]:
+        floor = np.iinfo(np.int64).min if before is None else before
+        seen = np.where(good, times, floor)
+        running = np.maximum.accumulate(np.concatenate((np.array([floor], dtype=np.int64), seen)))[:-1]
+        marks: NDArray[np.int64] = running - self._rules.lateness_ms
+        return marks
+
+    def _late(
+        self, batch: Batch, parsed: Parsed, late: NDArray[np.bool_], marks: NDArray[np.int64]
+    ) -> Iterator[Output]:
+        scale = 10**self._rules.decimals
+        for index in np.flatnonzero(late[parsed.records]):
+            record, value = int(parsed.records[index]), int(parsed.values[index])
+            fact = LateTuple(
+                key=parsed.keys[index],
+                value=value if scale == 1 else value / scale,
+                time=int(parsed.times[record]),
+                mark=int(marks[record]),
+                partition=batch.partition,
+                offset=batch.offsets[record],
+            )
+            yield Output("late", msgspec.json.encode(fact), key=fact.key.encode(), timestamp=fact.time)
+
+    def end_of_partition(self, partition: int, now: int) -> None:
+        """End a bounded run here, or see whether the partition has been silent for long enough to be idle."""
+        source = self._sources[partition]
+        if self._rules.drain:
+            source.ended = True
+            return
+        source.heard = source.heard or now
+        timeout = self._rules.idle_timeout_ms
+        if timeout is not None and now - source.heard >= timeout:
+            source.idle = True
+
+    def flush(self, now: int) -> Iterable[Output]:  # noqa: ARG002 - what is due was said when it came
+        """Tell of time that moved without tuples."""
+        outputs: list[Output] = []
+        for partition, source in self._sources.items():
+            mark = source.mark()
+            if mark is not None and mark != source.told:
+                source.told = mark
+                outputs += progress("tuples", [partition], {partition: mark})
+        return outputs
+
+    def position(self, partition: int) -> str:
+        """Save the largest event time: late must be decided as if there had been no restart."""
+        return msgspec.json.encode(self._sources[partition].clock.max_time).decode()
+
+    def finished(self, partition: int) -> bool:
+        """Whether downstream was told of the partition's end."""
+        return self._sources[partition].told == END_OF_TIME
+
+
+def _cut(keys: pa.DictionaryArray, values: NDArray[np.int64], times: NDArray[np.int64]) -> Iterator[bytes]:
+    """Encode tuples into records of bounded size."""
+    encoded = encode_tuples(keys, values, times)
+    if len(encoded) <= RECORD_BYTES or len(values) == 1:
+        yield encoded
+        return
+    half = len(values) // 2
+    for part in (slice(0, half), slice(half, None)):
+        yield from _cut(keys[part].dictionary_decode().dictionary_encode(), values[part], times[part])

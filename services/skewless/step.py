@@ -1,0 +1,44 @@
+"""What a stage does to its batches, without Kafka: the contract between the pure steps and the transport.
+
+A step owns the state of the partitions that it was given. The transport calls it from one thread: `assign`, then any
+number of `process`, with a `flush` before each commit; `positions` go into the commit beside the offsets. After an
+abort or a rebalance the transport calls `revoke` and, for what comes back, `assign` with what was last committed.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+
+from skewless.records import Batch, Output
+
+
+class Step(ABC):
+    """One stage's part of the pipeline. Times `now` are wall-clock milliseconds."""
+
+    @abstractmethod
+    def assign(self, partition: int, position: str | None, state: Sequence[tuple[bytes, bytes]]) -> None:
+        """Take over a partition: `position` as last committed, `state` as restored from its changelog (key, value)."""
+
+    @abstractmethod
+    def revoke(self, partition: int) -> None:
+        """Forget a partition; what was not committed will be processed again by its next owner."""
+
+    @abstractmethod
+    def process(self, batch: Batch, now: int) -> Iterable[Output]:
+        """Process the next records of a partition."""
+
+    @abstractmethod
+    def flush(self, now: int) -> Iterable[Output]:
+        """Emit what must be in this commit."""
+
+    @abstractmethod
+    def position(self, partition: int) -> str:
+        """What of this partition must be known when it is taken over, in less than 4,000 bytes."""
+
+    @abstractmethod
+    def finished(self, partition: int) -> bool:
+        """Whether a bounded run has come to the end of this partition."""
+
+    def end_of_partition(self, partition: int, now: int) -> None:  # noqa: B027 - only the first stage cares
+        """Hear that everything that is in the partition now has been read."""

@@ -1,0 +1,95 @@
+"""The Faust app of a stage: a stock `faust.App` with what does not work over this transport refused, not ignored."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import faust
+
+from skewless.errors import ConfigurationError
+from skewless.transport.outbox import Outbox
+from skewless.transport.session import Session, State
+from skewless.transport.settings import KafkaSettings, TransportSettings
+
+SCHEME = "skewless"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wiring:
+    """What the transport needs to know about the stage that it carries."""
+
+    kafka: KafkaSettings
+    transport: TransportSettings
+    session: Session
+    outbox: Outbox
+    topic: str
+    """Full name of the one topic that is consumed."""
+    group: str
+    member: str
+    """Group instance id: stable over restarts, so that a restart is no rebalance (KIP-345)."""
+    restore: Callable[[int, str | None], State] = lambda _partition, _position: ()
+    """Reads the changelog of a partition that is being taken over; runs on the consumer's thread."""
+    end_of_partition: bool = False
+    """Whether the session is told when a partition has been read to its end."""
+    patience_s: float = 1.0
+    """How long a slow partition may hold up the others before it is paused."""
+
+
+class App(faust.App):
+    """A Faust app whose agents are handed batches and commit through its session."""
+
+    def __init__(self, wiring: Wiring, **options: Any) -> None:
+        self.wiring = wiring
+        for name, (bad, why) in _REFUSED.items():
+            if name in options and bad(options[name]):
+                raise ConfigurationError(f"faust option {name}={options[name]!r} does not work here: {why}")
+        self._scratch = tempfile.TemporaryDirectory(prefix="skewless-")
+        super().__init__(
+            wiring.group,
+            **{
+                "broker": f"{SCHEME}://{wiring.kafka.bootstrap_servers.split(',')[0]}",
+                "datadir": self._scratch.name,
+                "web_enabled": False,
+                "topic_allow_declare": False,
+                "topic_disable_leader": True,
+                "stream_wait_empty": False,
+                "stream_recovery_delay": 0.0,
+                "stream_buffer_maxsize": 4096,
+                "broker_session_timeout": wiring.transport.session_timeout_s,
+                **options,
+            },
+        )
+
+    @property
+    def session(self) -> Session:
+        """Where agents process their batches."""
+        return self.wiring.session
+
+    def Table(self, *_args: Any, **_options: Any) -> Any:  # noqa: N802 - Faust's name
+        """Refuse tables: their changelogs would be written outside of the transaction."""
+        raise ConfigurationError("faust tables do not work over this transport: keep state in the stage's step")
+
+    GlobalTable = Table
+    SetTable = Table
+    SetGlobalTable = Table
+
+    def discard_scratch(self) -> None:
+        """Remove the folder that Faust insists on."""
+        self._scratch.cleanup()
+
+
+_REFUSED: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "web_enabled": (bool, "its web server shows tables and routes requests without asking who calls"),
+    "processing_guarantee": (
+        lambda value: "exactly_once" in str(value).lower(),
+        "offsets and outputs would go into different transactions; set transport.guarantee instead",
+    ),
+    "topic_allow_declare": (bool, "topics are made by `skewless topics apply`"),
+    "broker_credentials": (
+        lambda value: value is not None,
+        "librdkafka cannot take an ssl.SSLContext; set kafka.sasl and kafka.tls instead",
+    ),
+}

@@ -1,0 +1,340 @@
+"""The one thread that owns the consumer: poll, hand over, commit, rebalance, rewind.
+
+librdkafka's consumer is not shared between threads (a call from another one waits, or hangs in a rebalance), so every
+call on it is made here. The loop's side is reached by short calls that run between two batches (`Session`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import logging
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from skewless.errors import SkewlessError, UnreachableError
+from skewless.transport.batch import MessageBatch
+from skewless.transport.failures import RewindError, consumer_failure, retriable
+from skewless.transport.outbox import Outbox
+from skewless.transport.session import Prepared, Session, State, Taken
+from skewless.transport.settings import KafkaSettings, TransportSettings
+
+log = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
+
+POLL_S = 0.02
+"""Longest wait for records, so also the longest delay of a commit that is due."""
+WAITING_BATCHES = 4
+"""A partition with this many unprocessed batches gets no more until it has caught up."""
+
+
+def consumer_options(
+    kafka: KafkaSettings, transport: TransportSettings, group: str, member: str, *, end_of_partition: bool
+) -> dict[str, object]:
+    """Options of the stage's consumer; what exactness rests on comes last."""
+    return {
+        "fetch.wait.max.ms": 50,
+        "fetch.message.max.bytes": 4 * 2**20,
+        "queued.max.messages.kbytes": 64 * 1024,
+        "check.crcs": True,
+        "session.timeout.ms": round(transport.session_timeout_s * 1000),
+        "heartbeat.interval.ms": max(200, round(transport.session_timeout_s * 1000 / 5)),
+        **kafka.client_options(),
+        "group.id": group,
+        "group.instance.id": member,
+        "client.id": member,
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "enable.partition.eof": end_of_partition,
+        "isolation.level": "read_committed",
+        "auto.offset.reset": "error",
+        "partition.assignment.strategy": "range",
+        "logger": logging.getLogger("skewless.librdkafka"),
+    }
+
+
+class ConsumerThread(threading.Thread):
+    """Feeds a session from a topic and commits what the session has done."""
+
+    def __init__(
+        self,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        session: Session,
+        outbox: Outbox,
+        topic: str,
+        options: Mapping[str, object],
+        transport: TransportSettings,
+        connect_timeout_s: float,
+        deliver: Callable[[MessageBatch], None],
+        assigned: Callable[[set[int]], None],
+        stopped: Callable[[BaseException | None], None],
+        restore: Callable[[int, str | None], State],
+        patience_s: float = 1.0,
+    ) -> None:
+        super().__init__(name="consumer", daemon=True)
+        self._loop = loop
+        self._session = session
+        self._outbox = outbox
+        self._topic = topic
+        self._options = dict(options)
+        self._transport = transport
+        self._connect_timeout_s = connect_timeout_s
+        self._deliver = deliver
+        self._assigned = assigned
+        self._stopped = stopped
+        self._restore = restore
+        self._patience_s = patience_s
+        self._stop_event = threading.Event()
+        self._owned: set[int] = set()
+        self._paused: set[int] = set()
+        self._pushed_batches = 0
+        self._pushed_bytes = 0
+        self._full_since: float | None = None
+        self._callback_failure: BaseException | None = None
+        self._consumer: Consumer = None  # type: ignore[assignment] # made on the thread that owns it
+
+    def stop(self) -> None:
+        """Ask for a clean end: what is processed is committed, nothing new is begun."""
+        self._stop_event.set()
+        self._session.space.set()
+
+    def run(self) -> None:
+        """Work until stopped or failed; the outcome goes to `stopped` on the loop."""
+        failure: BaseException | None = None
+        try:
+            self._work()
+        except BaseException as error:  # noqa: BLE001 - it is told to the loop, where the process ends with it
+            failure = error
+        try:
+            self._close(clean=failure is None)
+        except Exception as error:  # noqa: BLE001 - as above
+            failure = failure or error
+        self._loop.call_soon_threadsafe(self._stopped, failure)
+
+    def _work(self) -> None:
+        self._outbox.open(self._connect_timeout_s)
+        self._session.send = self._outbox.send
+        self._consumer = Consumer(self._options)
+        self._consumer.subscribe(
+            [self._topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+        )
+        due = time.monotonic() + self._transport.commit_interval_s
+        while not self._stop_event.is_set():
+            try:
+                self._poll()
+                if self._session.failure is not None:
+                    raise self._session.failure
+                if time.monotonic() >= due:
+                    due = time.monotonic() + self._transport.commit_interval_s
+                    self._commit()
+            except RewindError as failure:
+                self._rewind(failure)
+
+    def _close(self, *, clean: bool) -> None:
+        try:
+            if clean and self._owned:
+                self._commit()
+        finally:
+            if self._consumer is not None:
+                self._owned.clear()
+                self._consumer.close()
+            self._outbox.close()
+
+    def on_loop(self, call: Callable[..., Result], *args: Any) -> Result:
+        """Run a call on the loop, between two batches, and wait for it."""
+        future: concurrent.futures.Future[Result] = concurrent.futures.Future()
+
+        def run() -> None:
+            try:
+                future.set_result(call(*args))
+            except BaseException as error:  # noqa: BLE001 - it is raised where it was asked for
+                future.set_exception(error)
+
+        self._loop.call_soon_threadsafe(run)
+        return future.result()
+
+    # Records
+
+    def _poll(self) -> None:
+        self._manage_flow()
+        messages: list[Message] = []
+        first = self._consumer.poll(0.0 if self._full_since else POLL_S)
+        if first is not None:
+            messages = [first, *self._consumer.consume(self._transport.poll_records - 1, 0)]
+        if self._callback_failure is not None:
+            failure, self._callback_failure = self._callback_failure, None
+            raise failure
+        if messages:
+            self._hand_over(messages)
+
+    def _hand_over(self, messages: Iterable[Message]) -> None:
+        by_partition: defaultdict[int, list[Message]] = defaultdict(list)
+        ended = []
+        for message in messages:
+            error = message.error()
+            if error is None:
+                by_partition[message.partition()].append(message)
+            elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's local codes are named so
+                ended.append(message.partition())
+            else:
+                self._judge(error)
+        generation = self._session.generation
+        for partition, records in by_partition.items():
+            batch = MessageBatch(partition, generation, records)
+            self._pushed_batches += 1
+            self._pushed_bytes += batch.size
+            self._loop.call_soon_threadsafe(self._deliver, batch)
+        for partition in ended:
+            self._loop.call_soon_threadsafe(self._session.end_of_partition, partition, generation)
+
+    def _judge(self, error: KafkaError) -> None:
+        failure = consumer_failure(error)
+        if failure is not None:
+            raise failure
+        log.warning("consumer: %s", error.str())
+
+    # Back-pressure
+
+    def _manage_flow(self) -> None:
+        """Wait for room, or let partitions rest that are slow for long, so that the others and rebalances go on."""
+        acks = self._session.acks
+        if self._paused:
+            rested = {partition for partition in self._paused if acks.waiting(partition) <= 1}
+            self._resume(rested)
+        full = self._full()
+        if not full:
+            self._full_since = None
+            return
+        now = time.monotonic()
+        self._full_since = self._full_since or now
+        if now - self._full_since < self._patience_s:
+            self._session.space.clear()
+            if self._full():
+                self._session.space.wait(POLL_S)
+        else:
+            self._pause(full)
+
+    def _full(self) -> set[int]:
+        acks = self._session.acks
+        active = self._owned - self._paused
+        too_much = (
+            self._pushed_bytes - acks.retired_bytes > self._transport.in_flight_bytes
+            or self._pushed_batches - acks.retired_batches > max(self._transport.in_flight_batches, 4 * len(self._owned))
+        )
+        return active if too_much else {partition for partition in active if acks.waiting(partition) >= WAITING_BATCHES}
+
+    def _pause(self, partitions: set[int]) -> None:
+        self._consumer.pause([TopicPartition(self._topic, partition) for partition in partitions])
+        self._paused |= partitions
+        self._full_since = None
+
+    def _resume(self, partitions: set[int]) -> None:
+        if partitions:
+            self._consumer.resume([TopicPartition(self._topic, partition) for partition in partitions])
+            self._paused -= partitions
+
+    # Commits
+
+    def _commit(self) -> None:
+        prepared: Prepared = self.on_loop(self._session.prepare)
+        if prepared or self._outbox.dirty:
+            offsets = [
+                TopicPartition(self._topic, partition, offset, position)
+                for partition, (offset, position) in prepared.items()
+            ]
+            self._outbox.commit(offsets, self._consumer)
+        self.on_loop(self._session.committed, prepared)
+
+    def _rewind(self, failure: RewindError) -> None:
+        """Abort, forget what was not committed, and read it again. Position does not go back by itself."""
+        log.warning("rewinding to what was committed: %s", failure)
+        owned = set(self._owned)
+        self.on_loop(self._session.revoke, owned)
+        self._outbox.abort(replace=failure.replace)
+        self._take(owned)
+
+    # Rebalances: these run inside poll, on this thread
+
+    def _on_assign(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._guarded(self._take, {partition.partition for partition in partitions})
+
+    def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._guarded(self._give_up, {partition.partition for partition in partitions}, True)
+
+    def _on_lost(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._guarded(self._give_up, {partition.partition for partition in partitions}, False)
+
+    def _guarded(self, call: Callable[..., None], *args: Any) -> None:
+        """Keep an error for after the callback: librdkafka's frames are no place for it."""
+        try:
+            call(*args)
+        except BaseException as error:  # noqa: BLE001 - raised by the poll that this callback is part of
+            self._callback_failure = error
+
+    def _give_up(self, partitions: set[int], commit: bool) -> None:  # noqa: FBT001 - called by the guard above
+        partitions &= self._owned
+        if not partitions:
+            return
+        try:
+            if commit:
+                self._commit()
+            else:
+                raise RewindError("partitions were lost, their new owner reads on from what was committed")
+        except RewindError as failure:
+            log.warning("giving up partitions without a commit: %s", failure)
+            self.on_loop(self._session.revoke, partitions)
+            self._outbox.abort(replace=failure.replace)
+        else:
+            self.on_loop(self._session.revoke, partitions)
+        self._owned -= partitions
+        self._paused.clear()
+
+    def _take(self, partitions: set[int]) -> None:
+        committed = self._committed(partitions)
+        taken = {
+            partition: Taken(
+                at.offset if at.offset >= 0 else None,
+                at.metadata or None,
+                self._restore(partition, at.metadata or None),
+            )
+            for partition, at in committed.items()
+        }
+        self._consumer.assign(
+            [
+                TopicPartition(self._topic, partition, OFFSET_BEGINNING if at.offset is None else at.offset)
+                for partition, at in taken.items()
+            ]
+        )
+        self._owned = set(partitions)
+        self._paused.clear()
+        self._full_since = None
+        self.on_loop(self._session.assign, taken)
+        self._loop.call_soon_threadsafe(self._assigned, set(partitions))
+
+    def _committed(self, partitions: Iterable[int]) -> dict[int, TopicPartition]:
+        wanted = [TopicPartition(self._topic, partition) for partition in partitions]
+        deadline = time.monotonic() + max(60.0, 3 * self._transport.transaction_timeout_s)
+        while wanted:
+            try:
+                found = self._consumer.committed(wanted, timeout=5.0)
+            except KafkaException as error:
+                timed_out = error.args[0].code() == KafkaError._TIMED_OUT  # noqa: SLF001
+                if not (timed_out or retriable(error)) or time.monotonic() > deadline:
+                    raise UnreachableError(f"reading committed offsets of {self._topic}: {error.args[0].str()}") from error
+            else:
+                self._check_each(found)
+                return {at.partition: at for at in found}
+        return {}
+
+    @staticmethod
+    def _check_each(found: Iterable[TopicPartition]) -> None:
+        for at in found:
+            if at.error is not None:
+                raise SkewlessError(f"committed offset of {at.topic} partition {at.partition}: {at.error.str()}")

@@ -1,0 +1,72 @@
+"""What an error of librdkafka means for the transaction: go on, rewind, start a new producer, or stop.
+
+Classes after librdkafka's own flags (rdkafka.h, "Transactional producer API") and KIP-98, KIP-360, KIP-447.
+"""
+
+from __future__ import annotations
+
+from confluent_kafka import KafkaError, KafkaException
+
+from skewless.errors import BrokerError, FencedError, SkewlessError
+
+_PERMISSION = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.SASL_AUTHENTICATION_FAILED,
+    KafkaError._AUTHENTICATION,  # noqa: SLF001 - librdkafka's local error codes are named so
+}
+_MISSING = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}  # noqa: SLF001
+_FENCED = {KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.FENCED_INSTANCE_ID}  # noqa: SLF001
+
+
+class RewindError(Exception):
+    """The open transaction is lost: abort it and read again from what was committed.
+
+    `replace`: this producer is of no use any more, its last outcome is unknown or it was fenced.
+    """
+
+    def __init__(self, reason: str, *, replace: bool = False, fenced: bool = False) -> None:
+        super().__init__(reason)
+        self.replace = replace
+        self.fenced = fenced
+
+
+def retriable(error: KafkaException) -> bool:
+    """Whether the same call may be made again."""
+    return bool(_kafka_error(error).retriable())
+
+
+def stop_or_rewind(error: KafkaException, doing: str) -> SkewlessError | RewindError:
+    """Turn an error that cannot be retried into what has to follow from it."""
+    facts = _kafka_error(error)
+    code = facts.code()
+    if code in _PERMISSION:
+        return BrokerError(f"not allowed while {doing}: {facts.str()}; grant this principal the missing permission")
+    if code in _MISSING:
+        return BrokerError(f"no such topic or partition while {doing}: {facts.str()}; run `skewless topics apply`")
+    if code == KafkaError.FENCED_INSTANCE_ID:
+        return FencedError(f"while {doing}: another process has the same group instance id; give each its own --instance")
+    replace = bool(facts.fatal()) or not facts.txn_requires_abort()
+    return RewindError(f"{doing}: {facts.str()}", replace=replace, fenced=code in _FENCED)
+
+
+def consumer_failure(error: KafkaError) -> SkewlessError | None:
+    """Tell what a consumer's error event means; None for those that librdkafka mends by itself."""
+    code = error.code()
+    if code == KafkaError.FENCED_INSTANCE_ID or (error.fatal() and "fenced" in error.str().lower()):
+        return FencedError("another process has the same group instance id; give each process its own --instance")
+    if code in _PERMISSION:
+        return BrokerError(f"not allowed to consume: {error.str()}; grant this principal the missing permission")
+    if code in _MISSING:
+        return BrokerError(f"cannot consume: {error.str()}; run `skewless topics apply`")
+    if code == KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001
+        return BrokerError(f"committed records are gone, deleted before they were read: {error.str()}")
+    if error.fatal():
+        return BrokerError(f"consumer stopped: {error.str()}")
+    return None
+
+
+def _kafka_error(error: KafkaException) -> KafkaError:
+    return error.args[0]

@@ -1,0 +1,250 @@
+"""Where outputs go: one producer per process, outputs and offsets in one transaction (KIP-98, KIP-447)."""
+
+from __future__ import annotations
+
+import logging
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+
+from skewless.errors import BrokerError, FencedError, UnreachableError
+from skewless.records import Output
+from skewless.transport.failures import RewindError, retriable, stop_or_rewind
+from skewless.transport.settings import KafkaSettings, TransportSettings
+
+log = logging.getLogger(__name__)
+
+CALL_S = 5.0
+"""Longest single call into librdkafka; calls are repeated until their deadline."""
+
+
+class Outbox(ABC):
+    """What both guarantees share: the producer and the hand-over of records to it."""
+
+    def __init__(self, kafka: KafkaSettings, transport: TransportSettings, topic: Callable[[str], str]) -> None:
+        self._kafka = kafka
+        self._transport = transport
+        self._topic = topic
+        self._producer: Producer | None = None
+        self._failed: KafkaError | None = None
+        self.dirty = False
+        """Whether something was sent since the last commit."""
+
+    @property
+    def producer(self) -> Producer:
+        """The producer; only between `open` and `close`."""
+        if self._producer is None:
+            raise RuntimeError("the outbox is not open")
+        return self._producer
+
+    def _options(self) -> dict[str, object]:
+        return {
+            "linger.ms": 5,
+            "compression.type": self._transport.compression,
+            "message.max.bytes": 16 * 2**20,
+            "queue.buffering.max.kbytes": 128 * 1024,
+            "queue.buffering.max.messages": 1_000_000,
+            "retry.backoff.ms": 20,
+            "batch.size": 1_000_000,
+            **self._kafka.client_options(),
+            "enable.idempotence": True,
+            "delivery.report.only.error": True,
+            "on_delivery": self._delivered,
+            "logger": logging.getLogger("skewless.librdkafka"),
+        }
+
+    def _delivered(self, error: KafkaError | None, _message: object) -> None:
+        purged = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)  # noqa: SLF001
+        if error is not None and error.code() not in purged and self._failed is None:
+            self._failed = error
+
+    def send(self, outputs: Iterable[Output]) -> None:
+        """Queue records; RewindError when one cannot be taken. Waits while the producer's queue is full."""
+        produce = self.producer.produce
+        for output in outputs:
+            self._begin()
+            self.dirty = True
+            options: dict[str, object] = {"value": output.value, "key": output.key}
+            if output.partition is not None:
+                options["partition"] = output.partition
+            if output.timestamp is not None:
+                options["timestamp"] = output.timestamp
+            if output.headers:
+                options["headers"] = list(output.headers)
+            name = self._topic(output.topic)
+            try:
+                produce(name, **options)
+            except BufferError:
+                self._wait_for_space(name, options)
+            except KafkaException as error:
+                raise stop_or_rewind(error, f"writing to {name}") from error
+        self.producer.poll(0)
+
+    def _wait_for_space(self, name: str, options: dict[str, object]) -> None:
+        deadline = time.monotonic() + self._transport.transaction_timeout_s
+        while time.monotonic() < deadline:
+            self.producer.poll(0.05)
+            try:
+                self.producer.produce(name, **options)
+            except BufferError:
+                continue
+            except KafkaException as error:
+                raise stop_or_rewind(error, f"writing to {name}") from error
+            return
+        raise RewindError(f"writing to {name}: the broker takes no records", replace=True)
+
+    @abstractmethod
+    def _begin(self) -> None: ...
+
+    @abstractmethod
+    def open(self, timeout_s: float) -> None:
+        """Get ready to send; UnreachableError when the broker does not answer in time."""
+
+    @abstractmethod
+    def commit(self, offsets: Sequence[TopicPartition], consumer: Consumer) -> None:
+        """Make everything sent and these offsets durable together; called on the consumer's own thread."""
+
+    @abstractmethod
+    def abort(self, *, replace: bool) -> None:
+        """Forget everything sent since the last commit; with `replace` also the producer."""
+
+    def close(self) -> None:
+        """Drop the producer and what it still holds."""
+        if self._producer is not None:
+            self._producer.purge(in_queue=True, in_flight=True, blocking=True)
+            self._producer = None
+
+
+class TransactionalOutbox(Outbox):
+    """Exactly once: outputs and offsets in one transaction."""
+
+    def __init__(
+        self,
+        kafka: KafkaSettings,
+        transport: TransportSettings,
+        topic: Callable[[str], str],
+        transactional_id: str,
+    ) -> None:
+        super().__init__(kafka, transport, topic)
+        self._transactional_id = transactional_id
+        self._begun_at: float | None = None
+
+    def _options(self) -> dict[str, object]:
+        return super()._options() | {
+            "transactional.id": self._transactional_id,
+            "transaction.timeout.ms": round(self._transport.transaction_timeout_s * 1000),
+        }
+
+    def open(self, timeout_s: float) -> None:
+        """Start a producer; what its predecessor of the same id left open is aborted by the broker."""
+        self._producer = Producer(self._options())
+        self._begun_at = None
+        self._failed = None
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                self.producer.init_transactions(min(CALL_S, timeout_s))
+            except KafkaException as error:
+                if not retriable(error):
+                    failure = stop_or_rewind(error, "starting transactions")
+                    raise BrokerError(str(failure)) if isinstance(failure, RewindError) else failure from error
+                if time.monotonic() > deadline:
+                    address = self._kafka.bootstrap_servers
+                    raise UnreachableError(f"no answer from Kafka at {address} within {timeout_s:g} s") from error
+            else:
+                return
+
+    def _begin(self) -> None:
+        if self._begun_at is None:
+            self.producer.begin_transaction()
+            self._begun_at = time.monotonic()
+
+    def commit(self, offsets: Sequence[TopicPartition], consumer: Consumer) -> None:
+        """Commit outputs and offsets in one transaction."""
+        self._begin()
+        deadline = time.monotonic() + self._transport.transaction_timeout_s
+        if offsets:
+            members = consumer.consumer_group_metadata()
+            self._repeat(lambda: self.producer.send_offsets_to_transaction(list(offsets), members, CALL_S), deadline)
+        self._repeat(lambda: self.producer.commit_transaction(CALL_S), deadline)
+        self._begun_at = None
+        self.dirty = False
+
+    def _repeat(self, call: Callable[[], None], deadline: float) -> None:
+        while True:
+            try:
+                return call()
+            except KafkaException as error:
+                if not retriable(error):
+                    raise self._judged(stop_or_rewind(error, "committing")) from error
+                if time.monotonic() > deadline:
+                    raise RewindError("committing: no answer in time, its outcome is unknown", replace=True) from error
+
+    def _judged(self, failure: Exception) -> Exception:
+        """A fenced producer has a twin, unless its own transaction was so old that the broker gave it up."""
+        if isinstance(failure, RewindError) and failure.fenced:
+            age = time.monotonic() - (self._begun_at or 0.0)
+            if age < self._transport.transaction_timeout_s * 0.8:
+                return FencedError(
+                    f"another process runs with transactional id {self._transactional_id}; give each its own --instance"
+                )
+        return failure
+
+    def abort(self, *, replace: bool) -> None:
+        """Abort the open transaction, by the broker where this producer cannot any more."""
+        if not replace and self._begun_at is not None:
+            try:
+                self.producer.abort_transaction(CALL_S)
+            except KafkaException as error:
+                log.warning("abort failed, starting a new producer: %s", error.args[0].str())
+                replace = True
+        if replace:
+            self.close()
+            self.open(max(60.0, self._transport.transaction_timeout_s * 2))
+        self._begun_at = None
+        self._failed = None
+        self.dirty = False
+
+
+class FlushingOutbox(Outbox):
+    """At least once: outputs are written before the offsets; a crash in between repeats them."""
+
+    def _begin(self) -> None:
+        """There is no transaction to begin."""
+
+    def open(self, timeout_s: float) -> None:
+        """Start a producer and wait for the broker."""
+        self._producer = Producer(self._options())
+        self._failed = None
+        try:
+            self.producer.list_topics(timeout=timeout_s)
+        except KafkaException as error:
+            address = self._kafka.bootstrap_servers
+            raise UnreachableError(f"no answer from Kafka at {address} within {timeout_s:g} s") from error
+
+    def commit(self, offsets: Sequence[TopicPartition], consumer: Consumer) -> None:
+        """Write everything, then commit the offsets."""
+        if self.producer.flush(self._transport.transaction_timeout_s):
+            raise RewindError("writing: no answer in time", replace=True)
+        if self._failed is not None:
+            raise stop_or_rewind(KafkaException(self._failed), "writing")
+        if offsets:
+            try:
+                consumer.commit(offsets=list(offsets), asynchronous=False)
+            except KafkaException as error:
+                raise stop_or_rewind(error, "committing") from error
+        self.dirty = False
+
+    def abort(self, *, replace: bool) -> None:
+        """Drop what is still queued; what was written stays, and will be repeated."""
+        with suppress(KafkaException):
+            self.producer.purge(in_queue=True, in_flight=True, blocking=True)
+            self.producer.poll(0)
+        if replace:
+            self.close()
+            self.open(60.0)
+        self._failed = None
+        self.dirty = False

@@ -1,0 +1,87 @@
+"""Reads a compacted topic's partition from its beginning to its end: how state is restored."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, IsolationLevel, KafkaError, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from skewless.errors import BrokerError, UnreachableError
+from skewless.transport.probe import QUIET
+from skewless.transport.settings import KafkaSettings
+
+READ_RECORDS = 10_000
+STALL_S = 60.0
+"""Longest wait for records that must come: an open transaction holds them back until the broker aborts it."""
+
+
+def read_latest(
+    kafka: KafkaSettings, topic: str, partition: int, wanted: Callable[[bytes], bool]
+) -> list[tuple[bytes, bytes]]:
+    """Latest value of every key; values of keys that are not `wanted` are left empty. Keys that were deleted are gone.
+
+    Everything that was written when the call began is seen: a commit's markers reach its partitions after the commit
+    returned, so it is not enough to read what is stable now.
+    """
+    options = {**QUIET, **kafka.client_options()}
+    end = _end(options, topic, partition)
+    latest: dict[bytes, bytes] = {}
+    consumer = Consumer(
+        {
+            **options,
+            "group.id": "unused",  # assigned by hand, nothing is committed
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "error",
+            "fetch.wait.max.ms": 20,
+        }
+    )
+    try:
+        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
+        _read_to(consumer, topic, partition, end, wanted, latest)
+    finally:
+        consumer.close()
+    return list(latest.items())
+
+
+def _end(options: dict[str, object], topic: str, partition: int) -> int:
+    request = {TopicPartition(topic, partition): OffsetSpec.latest()}
+    futures = AdminClient(options).list_offsets(request, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=30)
+    try:
+        return int(next(iter(futures.values())).result().offset)
+    except Exception as error:
+        raise BrokerError(f"end of {topic} partition {partition} cannot be read: {error}") from error
+
+
+def _read_to(
+    consumer: Consumer,
+    topic: str,
+    partition: int,
+    end: int,
+    wanted: Callable[[bytes], bool],
+    latest: dict[bytes, bytes],
+) -> None:
+    moved = time.monotonic()
+    position = 0
+    while position < end:
+        for message in consumer.consume(READ_RECORDS, 0.05):
+            error = message.error()
+            if error is not None:
+                if error.code() == KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 - it reconnects by itself
+                    continue
+                raise BrokerError(f"reading {topic} partition {partition}: {error.str()}")
+            _take(message.key(), message.value(), wanted, latest)
+        at = consumer.position([TopicPartition(topic, partition)])[0].offset
+        if at > position:
+            position, moved = at, time.monotonic()
+        elif time.monotonic() - moved > STALL_S:
+            raise UnreachableError(f"{topic} partition {partition} gives no records beyond {position}, its end is {end}")
+
+
+def _take(key: bytes, value: bytes | None, wanted: Callable[[bytes], bool], latest: dict[bytes, bytes]) -> None:
+    if value is None:
+        latest.pop(key, None)
+    else:
+        latest[key] = value if wanted(key) else b""

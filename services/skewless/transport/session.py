@@ -1,0 +1,158 @@
+"""The loop's side of the transport: where a stage's step meets batches, outputs and commits.
+
+All of it runs on the event loop's thread, each method in one go; so a commit, which is asked for by a call of this kind,
+always falls between two batches. While the gate is closed the consumer's thread commits, and nothing is processed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from skewless.records import Output
+from skewless.step import Step
+from skewless.transport.acks import Acks
+from skewless.transport.batch import MessageBatch
+
+State = Sequence[tuple[bytes, bytes]]
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """A partition as it is taken over."""
+
+    offset: int | None
+    """Next offset as committed; None before the first commit."""
+    position: str | None
+    """What the step saved beside that offset."""
+    state: State
+    """What was restored from the changelog."""
+
+
+Before = Callable[[MessageBatch], Awaitable[None] | None]
+
+Prepared = Mapping[int, tuple[int, str]]
+"""What a commit makes durable: next offset and position by partition."""
+
+
+def wall_clock_ms() -> int:
+    """Tell the wall-clock time in ms."""
+    return time.time_ns() // 1_000_000
+
+
+class Session:
+    """One process's share of a stage."""
+
+    def __init__(self, step: Step, *, drain: bool = False, clock: Callable[[], int] = wall_clock_ms) -> None:
+        self.step = step
+        self.drain = drain
+        self.acks = Acks()
+        self.generation = 0
+        self.failure: Exception | None = None
+        self.space = threading.Event()
+        """Set whenever a batch has made room for another."""
+        self.send: Callable[[Iterable[Output]], None] = lambda _outputs: None
+        self._clock = clock
+        self._open = asyncio.Event()
+        self._offsets: dict[int, int | None] = {}
+        self._saved: dict[int, str | None] = {}
+        self._at_end: set[int] = set()
+        self._ever_assigned = False
+
+    def hand(self, batch: MessageBatch) -> bool:
+        """Take note of a batch on its way to the agent; False when its partition was lost meanwhile."""
+        if not self.current(batch):
+            self.acks.retire(batch.size)
+            return False
+        self._at_end.discard(batch.partition)
+        self.acks.handed(batch.partition, batch.next_offset, batch.size)
+        return True
+
+    def current(self, batch: MessageBatch) -> bool:
+        """Whether the batch's partition is still the one that it was read from."""
+        return batch.generation == self.generation and batch.partition in self._offsets
+
+    async def process(self, batch: MessageBatch, before: Before = lambda _batch: None) -> None:
+        """Process a batch, unless its partition was lost on the way. Waits while a commit is under way.
+
+        `before` is asked right before the step whether there is something to wait for, until there is not.
+        """
+        try:
+            while True:
+                while not self._open.is_set():
+                    await self._open.wait()
+                if not self.current(batch):
+                    return
+                waiting = before(batch)
+                if waiting is None:
+                    break
+                await waiting
+            self.send(self.step.process(batch, self._clock()))
+            self.acks.done(batch.partition, batch.next_offset)
+            self._offsets[batch.partition] = batch.next_offset
+        except Exception as error:  # noqa: BLE001 - the consumer's thread judges it: rewind, or end the process
+            self.failure = error
+            self._open.clear()
+        self.space.set()
+
+    def end_of_partition(self, partition: int, generation: int) -> None:
+        """Take note that everything that is in the partition now has been handed over."""
+        if generation == self.generation and partition in self._offsets:
+            self._at_end.add(partition)
+
+    def assign(self, partitions: Mapping[int, Taken]) -> None:
+        """Take over partitions and open the gate."""
+        for partition, taken in partitions.items():
+            self.acks.assign(partition)
+            self.step.assign(partition, taken.position, taken.state)
+            self._offsets[partition] = taken.offset
+            self._saved[partition] = taken.position
+        self.failure = None
+        self._ever_assigned = True
+        self._open.set()
+
+    def revoke(self, partitions: Iterable[int]) -> None:
+        """Lose partitions: whatever is on its way from them will be ignored."""
+        self.generation += 1
+        for partition in set(partitions) & self._offsets.keys():
+            self.acks.revoke(partition)
+            self.step.revoke(partition)
+            self._at_end.discard(partition)
+            del self._offsets[partition], self._saved[partition]
+        self.space.set()
+
+    def prepare(self) -> Prepared:
+        """Close the gate and flush the step; the consumer's thread commits what is returned, then calls `committed`."""
+        self._open.clear()
+        if self.failure is not None:
+            raise self.failure
+        now = self._clock()
+        for partition in [ended for ended in self._at_end if not self.acks.waiting(ended)]:
+            self.step.end_of_partition(partition, now)
+        self.send(self.step.flush(now))
+        done = self.acks.take()
+        positions = {partition: self.step.position(partition) for partition in self._offsets}
+        return {
+            partition: (offset, positions[partition])
+            for partition, offset in self._offsets.items()
+            if offset is not None and (partition in done or positions[partition] != self._saved[partition])
+        }
+
+    def committed(self, prepared: Prepared) -> None:
+        """Open the gate again."""
+        self._saved.update((partition, position) for partition, (_, position) in prepared.items())
+        self._open.set()
+
+    @property
+    def finished(self) -> bool:
+        """Whether a bounded run is at its end: everything that this process owns is processed and finished."""
+        return (
+            self.drain
+            and self._ever_assigned
+            and self._open.is_set()
+            and not self.acks.any_waiting
+            and all(self.step.finished(partition) for partition in self._offsets)
+        )

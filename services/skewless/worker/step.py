@@ -1,0 +1,171 @@
+"""Tuples of a worker partition become deltas of panes by key; between two commits they are all the state there is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from skewless.algorithms.aggregates import PartialColumn
+from skewless.algorithms.hashing import partition_of_keys
+from skewless.algorithms.partials import merge_partials, to_partials
+from skewless.algorithms.watermark import END_OF_TIME, OriginMarks
+from skewless.errors import BadRecordError
+from skewless.records import (
+    PARTIALS,
+    PROGRESS,
+    TUPLE,
+    TUPLES,
+    TUPLES_SCHEMA,
+    Batch,
+    Output,
+    PlainTuple,
+    dead_letter,
+    headers_of,
+    progress,
+    read_tuples,
+    schema_of,
+    watermarks_of,
+    write_table,
+)
+from skewless.step import Step
+
+BUFFER_TUPLES = 262_144
+"""So many tuples of a partition wait for being reduced, at most."""
+REDUCE_ROWS = 524_288
+"""So many reduced rows wait for being merged, at most."""
+
+
+@dataclass(slots=True)
+class _Input:
+    """One worker partition: what its origins said of their time, and what came since the last commit."""
+
+    marks: OriginMarks
+    tuples: list[pa.RecordBatch] = field(default_factory=list)
+    buffered: int = 0
+    reduced: list[pa.Table] = field(default_factory=list)
+    reduced_rows: int = 0
+    told: int | None = None
+
+
+class WorkerStep(Step):
+    """Aggregates tuples into tumbling panes and emits at each commit what changed since the last one."""
+
+    def __init__(
+        self, columns: Sequence[PartialColumn], *, pane_ms: int, origins: int, partitions: int, topic: str
+    ) -> None:
+        self._columns = tuple(columns)
+        self._pane_ms = pane_ms
+        self._origins = origins
+        self._partitions = partitions
+        self._topic = topic
+        self._inputs: dict[int, _Input] = {}
+        self._plain = msgspec.json.Decoder(PlainTuple)
+
+    def assign(self, partition: int, position: str | None, state: Sequence[tuple[bytes, bytes]]) -> None:  # noqa: ARG002
+        """Go on from the marks that were committed."""
+        marks = OriginMarks(self._origins)
+        if position:
+            marks.restore(msgspec.json.decode(position, type=dict[int, int]))
+        self._inputs[partition] = _Input(marks)
+
+    def revoke(self, partition: int) -> None:
+        """Forget the partition with its deltas."""
+        self._inputs.pop(partition, None)
+
+    def process(self, batch: Batch, now: int) -> Iterator[Output]:  # noqa: ARG002 - event time only
+        """Take in the tuples of a batch."""
+        mine = self._inputs[batch.partition]
+        plain: list[tuple[str, int, int]] = []
+        for index, (value, headers) in enumerate(zip(batch.values, batch.headers, strict=True)):
+            try:
+                schema = schema_of(headers)
+                marks = watermarks_of(headers)
+                if schema == TUPLES:
+                    self._buffer(mine, read_tuples(value))
+                elif schema == TUPLE:
+                    plain.append(self._read_plain(batch.keys[index], value))
+                elif schema != PROGRESS:
+                    raise BadRecordError(f"unknown schema {schema}")
+                _tell(mine.marks, marks)
+            except BadRecordError as error:
+                yield dead_letter(self._topic, batch, index, error.reason)
+        if plain:
+            keys, values, times = zip(*plain, strict=True)
+            columns = [pa.array(keys, pa.string()).dictionary_encode(), pa.array(values), pa.array(times)]
+            self._buffer(mine, [pa.record_batch(columns, schema=TUPLES_SCHEMA)])
+        if mine.buffered > BUFFER_TUPLES:
+            self._reduce(mine)
+
+    def _read_plain(self, key: bytes | None, value: bytes | None) -> tuple[str, int, int]:
+        try:
+            fact = self._plain.decode(value or b"")
+            return (key or b"").decode(), fact.value, fact.time
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise BadRecordError(f"not a {TUPLE}") from error
+
+    def _buffer(self, mine: _Input, batches: Sequence[pa.RecordBatch]) -> None:
+        mine.tuples += batches
+        mine.buffered += sum(batch.num_rows for batch in batches)
+
+    def _reduce(self, mine: _Input) -> None:
+        if not mine.tuples:
+            return
+        partials = to_partials(mine.tuples, self._pane_ms, self._columns)
+        mine.tuples, mine.buffered = [], 0
+        mine.reduced.append(partials)
+        mine.reduced_rows += partials.num_rows
+        if mine.reduced_rows > REDUCE_ROWS:
+            mine.reduced = [merge_partials(mine.reduced, ("pane", "key"), self._columns)]
+            mine.reduced_rows = mine.reduced[0].num_rows // 2
+
+    def flush(self, now: int) -> Iterable[Output]:  # noqa: ARG002 - event time only
+        """Emit the deltas since the last commit, then how far time has come; forget the deltas."""
+        yield from self._deltas()
+        moved = {}
+        for partition, mine in self._inputs.items():
+            mark = mine.marks.watermark()
+            if mark is not None and mark != mine.told:
+                moved[partition] = mine.told = mark
+        if moved:
+            yield from progress("partials", range(self._partitions), moved)
+
+    def _deltas(self) -> Iterator[Output]:
+        tables = []
+        for partition, mine in self._inputs.items():
+            self._reduce(mine)
+            tables += [
+                table.append_column("worker", pa.array(np.full(table.num_rows, partition, dtype=np.int32)))
+                for table in mine.reduced
+            ]
+            mine.reduced, mine.reduced_rows = [], 0
+        if not tables:
+            return
+        deltas = pa.concat_tables(tables)
+        if len(tables) > len(self._inputs):
+            deltas = merge_partials([deltas], ("pane", "key", "worker"), self._columns)
+        targets = partition_of_keys(deltas["key"].to_pylist(), self._partitions)
+        headers = headers_of(PARTIALS, {})
+        for target in range(self._partitions):
+            rows = np.flatnonzero(targets == target)
+            for start in range(0, len(rows), 50_000):
+                part = deltas.take(pa.array(rows[start : start + 50_000])).combine_chunks()
+                yield Output("partials", write_table(part), partition=target, headers=headers)
+
+    def position(self, partition: int) -> str:
+        """Save what each source partition last said of its time."""
+        return msgspec.json.encode(self._inputs[partition].marks.snapshot()).decode()
+
+    def finished(self, partition: int) -> bool:
+        """Whether the aggregators were told of the end of the partition."""
+        return self._inputs[partition].told == END_OF_TIME
+
+
+def _tell(marks: OriginMarks, said: dict[int, int]) -> None:
+    try:
+        marks.tell(said)
+    except ValueError as error:
+        raise BadRecordError(str(error)) from error
