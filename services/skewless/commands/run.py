@@ -31,4 +31,4 @@ def run(stage: str, file: Path | None, instance: int, *, drain: bool) -> None:
     settings = load_settings(file)
     from skewless.runner import run_stage
 
-    run_stage(stage, settings, instance, drain)
+    run_stage(stage, settings, instance, drain=drain)
