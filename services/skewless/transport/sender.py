@@ -76,7 +76,7 @@ class Sender:
         # Record by record, 2.0 us each: `produce_batch` takes 1.2 us but no timestamps, and those carry event time.
         for value, partition, time in zip(values, turns.tolist(), times, strict=True):
             try:
-                produce(topic, value, None, partition, None, time)
+                produce(topic, value, partition=partition, timestamp=time)
             except BufferError:
                 self._produce_when_there_is_room(value, partition, time)
             except KafkaException as error:
@@ -101,7 +101,7 @@ class Sender:
             self._producer.poll(WAIT_S)
             self._raise_failure()
             try:
-                self._producer.produce(self._topic, value, None, partition, None, time)
+                self._producer.produce(self._topic, value, partition=partition, timestamp=time)
             except BufferError:
                 continue
             return

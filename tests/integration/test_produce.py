@@ -1,0 +1,244 @@
+"""`skewless produce` against a real Kafka."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource
+
+from skewless.local.broker import Broker
+
+pytestmark = pytest.mark.broker
+WAIT_S = 30.0
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"produce-{uuid.uuid4().hex[:8]}"
+
+
+def command(*arguments: object, servers: str) -> list[str]:
+    return [sys.executable, "-m", "skewless", "produce", *map(str, arguments), "--bootstrap-servers", servers]
+
+
+def environment() -> dict[str, str]:
+    return os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+
+
+def produce(*arguments: object, servers: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(*arguments, servers=servers),
+        capture_output=True,
+        text=True,
+        env=environment(),
+        timeout=60,
+        check=False,
+    )
+
+
+def summary(result: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+    assert result.returncode == 0, result.stderr
+    facts: dict[str, Any] = json.loads(result.stdout)
+    return facts
+
+
+def read(servers: str, topic: str, partitions: int) -> list[list[tuple[int, bytes]]]:
+    """Read (timestamp, value) of every record of every partition, to the ends."""
+    logs: list[list[tuple[int, bytes]]] = [[] for _ in range(partitions)]
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "unused", "enable.partition.eof": True})
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
+    ended = 0
+    with contextlib.closing(consumer):
+        while ended < partitions:
+            message = consumer.poll(WAIT_S)
+            assert message is not None, "the end of a partition was not reached"
+            if message.error():
+                ended += 1
+            else:
+                logs[message.partition()].append((message.timestamp()[1], message.value()))
+    return logs
+
+
+def test_records_arrive_in_turns_with_event_times_as_timestamps(broker: str, topic: str) -> None:
+    facts = summary(produce("zipf", "--topic", topic, "--create-topic", 3, "--records", 650, "--json", servers=broker))
+    logs = read(broker, topic, 3)
+    assert [len(log) for log in logs] == [250, 200, 200]
+    records = [record for log in logs for record in log]
+    assert all(json.loads(value)["time"] == time for time, value in records)
+    assert sorted(json.loads(value)["time"] - facts["first_ms"] for _, value in logs[1]) == [
+        *range(100, 200),
+        *range(400, 500),
+    ]
+    assert facts["records"] == 650
+    assert facts["bytes"] == sum(len(value) for _, value in records)
+    assert (facts["first_ms"], facts["last_ms"]) == (min(records)[0], max(records)[0])
+    assert facts["interrupted"] is False
+
+
+def test_two_runs_of_one_seed_write_the_same_logs(broker: str, topic: str) -> None:
+    logs = []
+    for name in (f"{topic}-a", f"{topic}-b"):
+        summary(
+            produce("country-skew", "--topic", name, "--create-topic", 2, "--records", 5000, "--json", servers=broker)
+        )
+        logs.append(read(broker, name, 2))
+    assert logs[0] == logs[1]
+
+
+def test_a_created_topic_keeps_records_of_years_ago(broker: str, topic: str, tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_text('{"ticker": "A", "timestamp": 1388531408665}\n')
+    facts = summary(produce("auto", "--topic", topic, "--create-topic", 1, "--input", path, "--json", servers=broker))
+    assert (facts["dataset"], facts["records"]) == ("ticker", 1)
+    assert [time for time, _ in read(broker, topic, 1)[0]] == [1388531408665]
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
+    admin = AdminClient({"bootstrap.servers": broker})  # kept, because its answers die with it
+    config = admin.describe_configs([resource])[resource].result(WAIT_S)
+    assert config["retention.ms"].value == "-1"
+
+
+def test_a_missing_topic_is_named_with_the_next_step(broker: str, topic: str) -> None:
+    result = produce("zipf", "--topic", topic, servers=broker)
+    assert result.returncode == 3
+    assert topic in result.stderr
+    assert "--create-topic" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert topic not in AdminClient({"bootstrap.servers": broker}).list_topics(timeout=WAIT_S).topics
+
+
+def test_an_existing_topic_of_another_size_is_refused(broker: str, topic: str) -> None:
+    summary(produce("zipf", "--topic", topic, "--create-topic", 2, "--records", 0, "--json", servers=broker))
+    result = produce("zipf", "--topic", topic, "--create-topic", 3, servers=broker)
+    assert result.returncode == 2
+    assert "2 partitions" in result.stderr
+
+
+def test_a_record_that_the_broker_refuses_is_reported_with_topic_and_cause(
+    broker: str, topic: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "long.txt"
+    path.write_bytes(os.urandom(600_000).hex()[:999_990].encode() + b"\n")
+    pipeline = pipeline_file(tmp_path, topic, options={"message.max.bytes": 100_000})
+    result = produce("lines", "-f", pipeline, "--create-topic", 1, "--input", path, servers=broker)
+    assert result.returncode == 3
+    assert f"cannot send to topic {topic}" in result.stderr
+    assert "too large" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_the_pipeline_file_names_topic_and_broker(broker: str, topic: str, tmp_path: Path) -> None:
+    pipeline = pipeline_file(tmp_path, topic)
+    facts = summary(produce("zipf", "-f", pipeline, "--create-topic", 1, "--records", 10, "--json", servers=broker))
+    assert facts["topic"] == topic
+    assert len(read(broker, topic, 1)[0]) == 10
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_delivers_what_was_taken_and_says_how_much(
+    broker: str, topic: str, number: signal.Signals
+) -> None:
+    arguments = ("zipf", "--topic", topic, "--create-topic", 1, "--rate", 2000, "--json")
+    with running(*arguments, servers=broker) as process:
+        wait_for_records(broker, topic)
+        process.send_signal(number)
+        out, err = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 130
+    facts = json.loads(out)
+    assert facts["interrupted"] is True
+    assert f"interrupted: sent {facts['records']:,} records" in err
+    assert facts["records"] == len(read(broker, topic, 1)[0])
+
+
+def test_a_broker_that_goes_away_ends_the_run_with_its_address(topic: str, tmp_path: Path) -> None:
+    pipeline = pipeline_file(tmp_path, topic, options={"message.timeout.ms": 1500})
+    with Broker() as own:
+        address = own.bootstrap
+        arguments = ("zipf", "-f", pipeline, "--create-topic", 1, "--rate", 2000)
+        with running(*arguments, servers=address) as process:
+            wait_for_records(address, topic)
+            own.kill()
+            _, err = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 3
+    assert address in err
+    assert "Traceback" not in err
+
+
+def test_an_unreachable_broker_is_named(tmp_path: Path) -> None:
+    pipeline = pipeline_file(tmp_path, "any", timeout_s=0.5)
+    result = produce("zipf", "-f", pipeline, servers="127.0.0.1:1")
+    assert result.returncode == 3
+    assert "127.0.0.1:1" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("nope", "--topic", "t"), "unknown dataset 'nope'"),
+        (("zipf",), "--topic"),
+        (("zipf", "--topic", "t", "--keys", "0"), "--keys"),
+        (("zipf", "--topic", "t", "--rate", "-1"), "--rate"),
+        (("ticker", "--topic", "t"), "--input"),
+        (("zipf", "--topic", "t", "--input", "x"), "zipf reads no files"),
+        (("lines", "--topic", "t", "--input", "/none"), "/none: no such file"),
+    ],
+)
+def test_wrong_use_is_said_before_a_broker_is_asked(arguments: tuple[str, ...], message: str) -> None:
+    result = produce(*arguments, servers="127.0.0.1:1")
+    assert result.returncode == 2
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def pipeline_file(folder: Path, topic: str, **kafka: object) -> Path:
+    path = folder / "pipeline.yaml"
+    settings = {"name": "test", "source": {"topic": topic}, "kafka": {"bootstrap_servers": "127.0.0.1:1", **kafka}}
+    path.write_text(json.dumps(settings))
+    return path
+
+
+@contextlib.contextmanager
+def running(*arguments: object, servers: str) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        command(*arguments, servers=servers),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+    )
+    with process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def wait_for_records(servers: str, topic: str) -> None:
+    """Return once the topic's first record is there."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": "unused",
+            "log_level": 0,
+            "topic.metadata.refresh.interval.ms": 200,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    with contextlib.closing(consumer):
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        for _ in range(round(WAIT_S)):
+            message = consumer.poll(1.0)
+            if message is not None and not message.error():
+                return
+    pytest.fail("no record arrived")

@@ -1,0 +1,164 @@
+"""Recorded datasets: every raw format and compression, malformed lines, and files that cannot be read."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from skewless.datasets import DATASETS, DatasetOptions, detect, files
+from skewless.datasets.base import START_MS
+from skewless.datasets.recorded import hour_of
+from skewless.errors import ConfigurationError
+
+HOUR = 1_470_009_600_000  # 2016-08-01T00:00:00Z
+TICK = b'{"ticker": "AAPL", "timestamp": 1388531408665}'
+
+
+def records(name: str, *paths: Path, **options: Any) -> list[tuple[bytes, int]]:
+    chunks = DATASETS[name].chunks(DatasetOptions.model_validate({"input": paths, **options}))
+    return [record for chunk in chunks for record in zip(chunk.values, chunk.times.tolist(), strict=True)]
+
+
+def arrow(codec: str) -> Callable[[bytes], bytes]:
+    return lambda data: bytes(pa.compress(data, codec=codec, asbytes=True))
+
+
+@pytest.mark.parametrize(
+    ("ending", "compress"),
+    [(".txt", bytes), (".gz", gzip.compress), (".bz2", bz2.compress), (".zst", arrow("zstd")), (".lz4", arrow("lz4"))],
+)
+def test_a_compressed_file_gives_the_same_lines(
+    ending: str, compress: Callable[[bytes], bytes], tmp_path: Path
+) -> None:
+    lines = [b"line %d" % number for number in range(100_000)]
+    path = tmp_path / f"some{ending}"
+    path.write_bytes(compress(b"\n".join(lines)))
+    assert [value for value, _ in records("lines", path)] == lines
+
+
+def test_lines_are_whole_wherever_blocks_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "some.txt"
+    path.write_bytes("één\n\ntwee\ndrie".encode())
+    for size in range(1, 20):
+        monkeypatch.setattr(files, "BLOCK_BYTES", size)
+        assert [value.decode() for value, _ in records("lines", path)] == ["één", "twee", "drie"]
+
+
+def test_several_files_follow_each_other_in_event_time(tmp_path: Path) -> None:
+    for name in ("b", "a"):
+        (tmp_path / name).write_text(f"{name}\n")
+    assert records("lines", tmp_path / "b", tmp_path / "a", event_rate=1) == [
+        (b"b", START_MS),
+        (b"a", START_MS + 1000),
+    ]
+
+
+def test_a_line_without_end_is_refused_before_it_fills_the_memory(tmp_path: Path) -> None:
+    path = tmp_path / "zeros"
+    path.write_bytes(bytes(3_000_000))
+    with pytest.raises(ConfigurationError, match=r"zeros.*text file"):
+        records("lines", path)
+
+
+def test_json_tickers_are_sent_as_they_are_at_their_own_time(tmp_path: Path) -> None:
+    path = tmp_path / "t.jsonl"
+    path.write_bytes(TICK + b"\n")
+    assert records("ticker", path) == [(TICK, 1388531408665)]
+
+
+@pytest.mark.parametrize("raw", [b"1388531408\tAAPL", b"1388531408\tAAPL\r", b"1388531408000\tAAPL"])
+def test_raw_tickers_become_json_in_milliseconds(raw: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "tickers.tsv"
+    path.write_bytes(raw + b"\n")
+    ((value, time),) = records("ticker", path)
+    assert json.loads(value) == {"ticker": "AAPL", "timestamp": 1388531408000}
+    assert time == 1388531408000
+
+
+def test_page_views_are_sent_in_milliseconds(tmp_path: Path) -> None:
+    path = tmp_path / "p.tsv"
+    path.write_bytes(b"1442018952942\tA b\n1442018953\tC\td\n")
+    assert records("pages", path) == [
+        (b"1442018952942\tA b", 1442018952942),
+        (b"1442018953000\tC\td", 1442018953000),
+    ]
+
+
+@pytest.mark.parametrize("bad", [b"junk", b"{", b'{"ticker": 5}', b"x\ty", b"9" * 30 + b"\tA", b"-5\tA", b"\xff\xfe"])
+@pytest.mark.parametrize(("name", "good"), [("ticker", TICK), ("pages", b"1388531408665\tA")])
+def test_a_malformed_line_goes_through_at_the_time_before_it(
+    name: str, good: bytes, bad: bytes, tmp_path: Path
+) -> None:
+    path = tmp_path / "mixed"
+    path.write_bytes(b"\n".join([good, bad, good]))
+    assert records(name, path) == [(good, 1388531408665), (bad, 1388531408665), (good, 1388531408665)]
+
+
+def test_page_counts_spread_over_the_hour_of_their_file(tmp_path: Path) -> None:
+    paths = [tmp_path / f"pagecounts-20160801-0{hour}0000.gz" for hour in range(2)]
+    for path in paths:
+        path.write_bytes(gzip.compress(b"en A 1 2\nmalformed\nde B 3 4\nfr C 5 6\n"))
+    found = records("pagecounts", *paths)
+    assert [value for value, _ in found[:4]] == [b"en A 1 2", b"malformed", b"de B 3 4", b"fr C 5 6"]
+    assert [(time - HOUR) / 60_000 for _, time in found] == [0, 15, 30, 45, 60, 75, 90, 105]
+
+
+def test_page_counts_go_at_a_fixed_rate_where_it_is_set_or_no_hour_is_known(tmp_path: Path) -> None:
+    named, plain = tmp_path / "pagecounts-20160801-000000", tmp_path / "some.txt"
+    for path in (named, plain):
+        path.write_bytes(b"en A 1 2\nde B 3 4\n")
+    assert [time - START_MS for _, time in records("pagecounts", named, event_rate=2)] == [0, 500]
+    assert [time - START_MS for _, time in records("pagecounts", plain)] == [0, 1]
+
+
+@pytest.mark.parametrize("name", ["pagecounts-20169901-000000", "pagecounts-20160801-250000", "pagecounts.txt"])
+def test_a_name_without_a_valid_hour_has_none(name: str) -> None:
+    assert hour_of(Path(name)) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "dataset"),
+    [
+        ("x.jsonl", TICK, "ticker"),
+        ("x.tsv", b"1442018952942\tAtractus apophis", "pages"),
+        ("ticker.tsv", b"1442018952\tAAPL", "ticker"),
+        ("x.txt", b"ace Aimag 1 9615\nen.b B 2 3", "pagecounts"),
+        ("pagecounts-20160801-000000.txt", b"anything", "pagecounts"),
+        ("x.txt", b"It was the best of times", "lines"),
+        ("x.jsonl", b'{"user": "A", "timestamp": 5}', "lines"),
+    ],
+)
+def test_detect_knows_a_file_by_name_and_first_lines(name: str, content: bytes, dataset: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_bytes(content + b"\n")
+    assert detect(path) == dataset
+
+
+def test_detect_names_a_file_that_cannot_be_used_and_why(tmp_path: Path) -> None:
+    empty, blank, broken = tmp_path / "empty", tmp_path / "blank", tmp_path / "broken.gz"
+    empty.touch()
+    blank.write_bytes(b"\n\n")
+    broken.write_bytes(b"no gzip")
+    for path, reason in (
+        (tmp_path / "none", "no such file"),
+        (tmp_path, "is a folder"),
+        (empty, "is empty"),
+        (blank, "is empty"),
+        (broken, "cannot be read"),
+    ):
+        with pytest.raises(ConfigurationError, match=f"{path}: {reason}"):
+            detect(path)
+
+
+def test_a_truncated_file_is_named_while_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "short.gz"
+    path.write_bytes(gzip.compress(b"line\n" * 10)[:-12])
+    with pytest.raises(ConfigurationError, match=r"short\.gz: cannot be read"):
+        records("lines", path)
