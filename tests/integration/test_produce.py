@@ -137,6 +137,13 @@ def test_a_record_that_the_broker_refuses_is_reported_with_topic_and_cause(
     assert "Traceback" not in result.stderr
 
 
+def test_a_full_queue_loses_nothing_and_keeps_the_order(broker: str, topic: str, tmp_path: Path) -> None:
+    pipeline = pipeline_file(tmp_path, topic, options={"queue.buffering.max.messages": 150})
+    facts = summary(produce("zipf", "-f", pipeline, "--create-topic", 1, "--records", 1000, "--json", servers=broker))
+    (log,) = read(broker, topic, 1)
+    assert [time - facts["first_ms"] for time, _ in log] == list(range(1000))
+
+
 def test_the_pipeline_file_names_topic_and_broker(broker: str, topic: str, tmp_path: Path) -> None:
     pipeline = pipeline_file(tmp_path, topic)
     facts = summary(produce("zipf", "-f", pipeline, "--create-topic", 1, "--records", 10, "--json", servers=broker))

@@ -48,11 +48,11 @@ def first_lines(path: Path, limit: int) -> list[bytes]:
 @contextlib.contextmanager
 def _explained(path: Path) -> Iterator[None]:
     """Turn what reading may raise into an error that names the file."""
-    if not path.exists():
-        raise ConfigurationError(f"{path}: no such file; check --input")
-    if path.is_dir():
-        raise ConfigurationError(f"{path}: is a folder; name each of its files with --input")
     try:
+        if not path.exists():
+            raise ConfigurationError(f"{path}: no such file; check its name")
+        if not path.is_file():
+            raise ConfigurationError(f"{path}: is no regular file; name files, each by itself")
         yield
     except (OSError, pa.ArrowException) as error:
         raise ConfigurationError(f"{path}: cannot be read: {error}") from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -148,7 +149,8 @@ def test_detect_names_a_file_that_cannot_be_used_and_why(tmp_path: Path) -> None
     broken.write_bytes(b"no gzip")
     for path, reason in (
         (tmp_path / "none", "no such file"),
-        (tmp_path, "is a folder"),
+        (tmp_path, "is no regular file"),
+        (Path(os.devnull), "is no regular file"),
         (empty, "is empty"),
         (blank, "is empty"),
         (broken, "cannot be read"),

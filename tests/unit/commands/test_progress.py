@@ -1,0 +1,51 @@
+"""Progress where there is no terminal, and the summary of a run."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+from rich.console import Console
+
+from skewless.commands.produce_run import Summary
+from skewless.commands.progress import Lines
+
+
+def lines(total: int | None, *updates: tuple[float, int]) -> list[str]:
+    output = io.StringIO()
+    progress = Lines(Console(file=output), total, now=100.0)
+    for now, done in updates:
+        progress.update(now, done)
+    return output.getvalue().splitlines()
+
+
+def test_without_a_terminal_there_is_a_line_at_most_every_five_seconds() -> None:
+    updates = [(100.0 + tenth / 10, tenth * 100) for tenth in range(121)]
+    assert lines(20_000, *updates) == [
+        "5,000 records, 1,000/s, 15 s left of 20,000 records",
+        "10,000 records, 1,000/s, 10 s left of 20,000 records",
+    ]
+
+
+def test_without_a_total_or_a_rate_no_time_left_is_claimed() -> None:
+    assert lines(None, (105.0, 10)) == ["10 records, 2/s"]
+    assert lines(100, (105.0, 0)) == ["0 records, 0/s"]
+
+
+def test_the_summary_has_the_least_and_the_greatest_time() -> None:
+    summary = Summary()
+    summary.add([b"ab", b"c"], np.array([20, 10]))
+    summary.add([b""], np.array([15]))
+    assert (summary.first_ms, summary.last_ms, summary.size) == (10, 20, 3)
+
+
+def test_the_summary_of_nothing_has_no_times() -> None:
+    assert Summary().facts() == {
+        "records": 0,
+        "bytes": 0,
+        "seconds": 0.0,
+        "rate": 0,
+        "first_ms": None,
+        "last_ms": None,
+        "interrupted": False,
+    }
