@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from skewless import topology
-from skewless.errors import SkewlessError
+from skewless.errors import SkewlessError, UnreachableError
 from skewless.settings import PipelineSettings
 from skewless.step import Step
 from skewless.transport import topics
@@ -21,6 +21,8 @@ from skewless.transport.session import Session, State
 log = logging.getLogger(__name__)
 
 FINISHED_POLL_S = 0.05
+STOP_S = 25.0
+"""Longest clean stop: a commit that hangs longer than this is left to the broker to abort."""
 
 
 @dataclass(frozen=True)
@@ -155,4 +157,7 @@ async def _until_over(app: App, stopping: asyncio.Event) -> BaseException | None
             await asyncio.wait_for(stopping.wait(), FINISHED_POLL_S)
         except TimeoutError:
             continue
-    return await consumer.stop_thread()
+    try:
+        return await asyncio.wait_for(consumer.stop_thread(), STOP_S)
+    except TimeoutError:
+        return UnreachableError(f"no answer from Kafka while stopping, within {STOP_S:g} s: nothing more was committed")

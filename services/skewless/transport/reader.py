@@ -48,9 +48,10 @@ def read_latest(
 
 def _end(options: dict[str, object], topic: str, partition: int) -> int:
     request = {TopicPartition(topic, partition): OffsetSpec.latest()}
-    futures = AdminClient(options).list_offsets(request, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=30)
+    admin = AdminClient(options)  # must outlive its futures
+    futures = admin.list_offsets(request, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=30)
     try:
-        return int(next(iter(futures.values())).result().offset)
+        return int(next(iter(futures.values())).result(timeout=60).offset)
     except Exception as error:
         raise BrokerError(f"end of {topic} partition {partition} cannot be read: {error}") from error
 
