@@ -219,4 +219,3 @@ def dead_letter(topic: str, batch: Batch, index: int, reason: str) -> Output:
         timestamp=timestamp if timestamp >= 0 else None,
         headers=[(f"__skewless.errors.{name}", str(fact).encode()) for name, fact in where.items()],
     )
-

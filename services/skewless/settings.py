@@ -33,7 +33,9 @@ class EventTimeSettings(Model):
         description="After this long without records a source partition stops holding windows open; null: never.",
     )
     max_future_s: float = Field(
-        86_400.0, ge=0, description="Records further ahead of the clock go to dead-letters: one would close all windows."
+        86_400.0,
+        ge=0,
+        description="Records further ahead of the clock go to dead-letters: one would close all windows.",
     )
 
     @property
@@ -49,7 +51,8 @@ class TopicSettings(Model):
     aggregator_partitions: int = Field(4, ge=1, le=1024, description="Partitions of partials and aggregates.")
     internal_retention_s: float = Field(86_400.0, ge=60, description="How long internal topics keep records.")
     options: dict[str, dict[str, str]] = Field(
-        default_factory=dict, description="Further Kafka options by topic name, such as {aggregates: {min.insync.replicas: '2'}}."
+        default_factory=dict,
+        description="Further Kafka options by topic name, such as {aggregates: {min.insync.replicas: '2'}}.",
     )
 
     @field_validator("options")

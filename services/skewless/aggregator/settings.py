@@ -13,8 +13,12 @@ from skewless.model import Model
 class AggregatorSettings(Model):
     """How panes become windows, and when results are written."""
 
-    window_s: float = Field(60.0, gt=0, le=31_536_000, description="Length of a window in seconds: panes x a whole number.")
-    aggregates: tuple[str, ...] = Field(("count", "sum"), min_length=1, description="What is computed per key and window.")
+    window_s: float = Field(
+        60.0, gt=0, le=31_536_000, description="Length of a window in seconds: panes x a whole number."
+    )
+    aggregates: tuple[str, ...] = Field(
+        ("count", "sum"), min_length=1, description="What is computed per key and window."
+    )
     emit: Literal["updates", "final"] = Field(
         "updates", description="updates: each change at each commit; final: one record when the window closes."
     )

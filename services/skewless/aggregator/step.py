@@ -170,5 +170,10 @@ def _scaled(aggregate: Aggregate, data: Mapping[str, object], decimals: int) -> 
 
 
 def _refusal(topic: str, batch: Batch, index: int) -> Headers:
-    facts = {"topic": topic, "partition": batch.partition, "offset": batch.offsets[index], "reason": "window is forgotten"}
+    facts = {
+        "topic": topic,
+        "partition": batch.partition,
+        "offset": batch.offsets[index],
+        "reason": "window is forgotten",
+    }
     return [(f"__skewless.errors.{name}", str(fact).encode()) for name, fact in facts.items()]

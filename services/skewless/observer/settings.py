@@ -10,7 +10,9 @@ from skewless.model import Model
 class ObserverSettings(Model):
     """How the load of the workers is summed up."""
 
-    tick_s: float = Field(60.0, gt=0, le=86_400, description="Length of a tick in seconds of event time: panes x a whole number.")
+    tick_s: float = Field(
+        60.0, gt=0, le=86_400, description="Length of a tick in seconds of event time: panes x a whole number."
+    )
     hottest: int = Field(10, ge=0, le=1000, description="How many of the hottest keys a tick lists.")
 
     @property

@@ -106,9 +106,7 @@ class RouterStep(Step):
         return self._told[partition] == END_OF_TIME
 
 
-def _rows_by_worker(
-    workers: NDArray[np.int32], codes: NDArray[np.int32]
-) -> Iterator[tuple[int, NDArray[np.int64]]]:
+def _rows_by_worker(workers: NDArray[np.int32], codes: NDArray[np.int32]) -> Iterator[tuple[int, NDArray[np.int64]]]:
     """Rows of each worker, equal keys side by side and otherwise in the order in which they came."""
     order = np.lexsort((codes, workers))
     sorted_workers = workers[order]

@@ -226,7 +226,8 @@ class ConsumerThread(threading.Thread):
         active = self._owned - self._paused
         too_much = (
             self._pushed_bytes - acks.retired_bytes > self._transport.in_flight_bytes
-            or self._pushed_batches - acks.retired_batches > max(self._transport.in_flight_batches, 4 * len(self._owned))
+            or self._pushed_batches - acks.retired_batches
+            > max(self._transport.in_flight_batches, 4 * len(self._owned))
         )
         return active if too_much else {partition for partition in active if acks.waiting(partition) >= WAITING_BATCHES}
 
@@ -327,7 +328,9 @@ class ConsumerThread(threading.Thread):
             except KafkaException as error:
                 timed_out = error.args[0].code() == KafkaError._TIMED_OUT  # noqa: SLF001
                 if not (timed_out or retriable(error)) or time.monotonic() > deadline:
-                    raise UnreachableError(f"reading committed offsets of {self._topic}: {error.args[0].str()}") from error
+                    raise UnreachableError(
+                        f"reading committed offsets of {self._topic}: {error.args[0].str()}"
+                    ) from error
             else:
                 self._check_each(found)
                 return {at.partition: at for at in found}

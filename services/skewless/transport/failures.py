@@ -47,7 +47,9 @@ def stop_or_rewind(error: KafkaException, doing: str) -> SkewlessError | RewindE
     if code in _MISSING:
         return BrokerError(f"no such topic or partition while {doing}: {facts.str()}; run `skewless topics apply`")
     if code == KafkaError.FENCED_INSTANCE_ID:
-        return FencedError(f"while {doing}: another process has the same group instance id; give each its own --instance")
+        return FencedError(
+            f"while {doing}: another process has the same group instance id; give each its own --instance"
+        )
     replace = bool(facts.fatal()) or not facts.txn_requires_abort()
     return RewindError(f"{doing}: {facts.str()}", replace=replace, fenced=code in _FENCED)
 

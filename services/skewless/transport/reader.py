@@ -78,7 +78,9 @@ def _read_to(
         if at > position:
             position, moved = at, time.monotonic()
         elif time.monotonic() - moved > STALL_S:
-            raise UnreachableError(f"{topic} partition {partition} gives no records beyond {position}, its end is {end}")
+            raise UnreachableError(
+                f"{topic} partition {partition} gives no records beyond {position}, its end is {end}"
+            )
 
 
 def _take(key: bytes, value: bytes | None, wanted: Callable[[bytes], bool], latest: dict[bytes, bytes]) -> None:

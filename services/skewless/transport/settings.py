@@ -104,7 +104,9 @@ class KafkaSettings(Model):
     @model_validator(mode="after")
     def _security_fits(self) -> KafkaSettings:
         if self.security_protocol.startswith("SASL") != (self.sasl is not None):
-            raise ValueError(f"sasl must be set if and only if security_protocol is SASL_*; it is {self.security_protocol}")
+            raise ValueError(
+                f"sasl must be set if and only if security_protocol is SASL_*; it is {self.security_protocol}"
+            )
         if self.tls is not None and not self.security_protocol.endswith("SSL"):
             raise ValueError(f"tls needs security_protocol SSL or SASL_SSL; it is {self.security_protocol}")
         return self
@@ -139,7 +141,9 @@ class TransportSettings(Model):
     in_flight_bytes: int = Field(
         64 * 2**20, ge=2**16, description="Bytes read but not processed, in all; one poll may go over it."
     )
-    session_timeout_s: float = Field(10.0, ge=1, le=300, description="After this silence a process loses its partitions.")
+    session_timeout_s: float = Field(
+        10.0, ge=1, le=300, description="After this silence a process loses its partitions."
+    )
     transaction_timeout_s: float = Field(
         15.0, ge=1, le=900, description="After this time the broker aborts an open transaction."
     )
