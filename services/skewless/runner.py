@@ -8,7 +8,7 @@ import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from skewless import topology
+from skewless import exporter, metrics, topology
 from skewless.errors import SkewlessError, UnreachableError
 from skewless.settings import PipelineSettings
 from skewless.step import Step
@@ -97,7 +97,11 @@ def run_stage(stage: str, settings: PipelineSettings, instance: int = 0, *, drai
     Raises SkewlessError when it cannot go on. What is processed is committed before it returns.
     """
     topics.partition_count(settings, settings.topic(topology.stage(stage).source))
-    asyncio.run(_run(stage, build(stage, settings, drain=drain), settings, instance, drain))
+    built = build(stage, settings, drain=drain)
+    wiring = wire(stage, built, settings, instance, drain=drain)
+    shown = settings.metrics
+    with metrics.served(lambda: exporter.samples(stage, wiring), address=shown.address, port=shown.port):
+        asyncio.run(_run(f"{stage}-{instance}", built, wiring))
 
 
 def wire(name: str, stage: Stage, settings: PipelineSettings, instance: int, *, drain: bool) -> Wiring:
@@ -122,22 +126,22 @@ def wire(name: str, stage: Stage, settings: PipelineSettings, instance: int, *, 
     )
 
 
-async def _run(name: str, stage: Stage, settings: PipelineSettings, instance: int, drain: bool) -> None:  # noqa: FBT001
-    app = App(wire(name, stage, settings, instance, drain=drain), loop=asyncio.get_running_loop())
+async def _run(name: str, stage: Stage, wiring: Wiring) -> None:
+    app = App(wiring, loop=asyncio.get_running_loop())
     stage.declare(app)
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     try:
         await app.start()
-        log.info("%s-%d: started", name, instance)
+        log.info("%s: started", name)
         failure = await _until_over(app, stopping)
     finally:
         await app.stop()
         app.discard_scratch()
     if failure is not None:
         raise failure
-    log.info("%s-%d: stopped, everything processed is committed", name, instance)
+    log.info("%s: stopped, everything processed is committed", name)
 
 
 async def _until_over(app: App, stopping: asyncio.Event) -> BaseException | None:

@@ -10,11 +10,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from skewless.records import Batch, Output
 
 
 class Step(ABC):
     """One stage's part of the pipeline. Times `now` are wall-clock milliseconds."""
+
+    tuples: int = 0
+    """Tuples taken in by this object; a plain count that is shown as a metric, no part of any state."""
+    tuples_by_worker: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+    """As `tuples`, by the worker that was chosen; empty where none is."""
 
     @abstractmethod
     def assign(self, partition: int, position: str | None, state: Sequence[tuple[bytes, bytes]]) -> None:
@@ -35,6 +43,10 @@ class Step(ABC):
     @abstractmethod
     def position(self, partition: int) -> str:
         """What of this partition must be known when it is taken over, in less than 4,000 bytes."""
+
+    @abstractmethod
+    def watermark(self, partition: int) -> int | None:
+        """How far event time has come in this partition; None while an origin has not spoken."""
 
     @abstractmethod
     def finished(self, partition: int) -> bool:

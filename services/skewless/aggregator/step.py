@@ -117,7 +117,9 @@ class AggregatorStep(Step):
         schema, marks = schema_of(headers), watermarks_of(headers)
         refused = None
         if schema == PARTIALS:
-            refused = mine.windows.merge(read_table(value))
+            partials = read_table(value)
+            self.tuples += int(partials["count"].to_numpy().sum())
+            refused = mine.windows.merge(partials)
         elif schema != PROGRESS:
             raise BadRecordError(f"unknown schema {schema}")
         try:
@@ -158,6 +160,10 @@ class AggregatorStep(Step):
         """Save marks, and what is closed."""
         mine = self._inputs[partition]
         return msgspec.json.encode(Saved(mine.marks.snapshot(), mine.windows.closed_to)).decode()
+
+    def watermark(self, partition: int) -> int | None:
+        """Tell the least mark of the partition's origins."""
+        return self._inputs[partition].marks.watermark()
 
     def finished(self, partition: int) -> bool:
         """Whether all windows of the partition were closed by the end of time."""

@@ -104,6 +104,7 @@ class ObserverStep(Step):
         schema, marks = schema_of(headers), watermarks_of(headers)
         if schema == PARTIALS:
             partials = read_table(value)
+            self.tuples += int(partials["count"].to_numpy().sum())
             self._remember(partials, now)
             mine.ticks.merge(_by_worker(self._not_told(mine, partials)))
         elif schema != PROGRESS:
@@ -185,6 +186,10 @@ class ObserverStep(Step):
         """Save marks, and what is closed."""
         mine = self._inputs[partition]
         return msgspec.json.encode(Saved(mine.marks.snapshot(), mine.ticks.closed_to)).decode()
+
+    def watermark(self, partition: int) -> int | None:
+        """Tell the least mark of the partition's origins."""
+        return self._inputs[partition].marks.watermark()
 
     def finished(self, partition: int) -> bool:
         """Whether the last tick was told."""

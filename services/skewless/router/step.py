@@ -40,6 +40,7 @@ class RouterStep(Step):
         self._topic = topic
         self._marks: dict[int, int | None] = {}
         self._told: dict[int, int | None] = {}
+        self.tuples_by_worker = np.zeros(max_workers, dtype=np.int64)
 
     def assign(self, partition: int, position: str | None, state: Sequence[tuple[bytes, bytes]]) -> None:  # noqa: ARG002
         """Go on from the mark that was committed; the first flush tells it again."""
@@ -76,6 +77,8 @@ class RouterStep(Step):
         codes, times = keys.indices.to_numpy(), tuples["time"].to_numpy()
         chosen = KeyBatch(keys.dictionary.to_pylist(), codes, times)
         workers = self._grouping.assign(chosen, now)
+        self.tuples += len(workers)
+        self.tuples_by_worker += np.bincount(workers, minlength=self._max_workers)
         mark = self._marks[partition]
         headers = headers_of(TUPLES, {} if mark is None else {partition: mark})
         if self._encoding == "record":
@@ -100,6 +103,10 @@ class RouterStep(Step):
     def position(self, partition: int) -> str:
         """Save the partition's mark."""
         return msgspec.json.encode(self._marks[partition]).decode()
+
+    def watermark(self, partition: int) -> int | None:
+        """Tell the mark of the source partition of the same number."""
+        return self._marks[partition]
 
     def finished(self, partition: int) -> bool:
         """Whether every worker was told of the end of the partition."""

@@ -115,6 +115,7 @@ class SplitterStep(Step):
         values, times = parsed.values, parsed.times[parsed.records]
         if len(chosen) < len(values):
             keys, values, times = keys.take(pa.array(chosen)), values[chosen], times[chosen]
+        self.tuples += len(chosen)
         source.told = source.mark()
         headers = headers_of(TUPLES, {} if source.told is None else {partition: source.told})
         for value in _cut(keys, values, times):
@@ -167,6 +168,10 @@ class SplitterStep(Step):
     def position(self, partition: int) -> str:
         """Save the largest event time: late must be decided as if there had been no restart."""
         return msgspec.json.encode(self._sources[partition].clock.max_time).decode()
+
+    def watermark(self, partition: int) -> int | None:
+        """Tell the source partition's mark."""
+        return self._sources[partition].mark()
 
     def finished(self, partition: int) -> bool:
         """Whether downstream was told of the partition's end."""

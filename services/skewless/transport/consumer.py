@@ -12,7 +12,7 @@ import logging
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -252,6 +252,13 @@ class ConsumerThread(threading.Thread):
             ]
             self._outbox.commit(offsets, self._consumer)
         self.on_loop(self._session.committed, prepared)
+        self._session.lag = dict(self._lag())
+
+    def _lag(self) -> Iterator[tuple[int, int]]:
+        for partition, offset in self._session.next_offsets().items():
+            _, end = self._consumer.get_watermark_offsets(TopicPartition(self._topic, partition), cached=True)
+            if end >= 0:  # not known before the first fetch
+                yield partition, max(0, end - offset)
 
     def _rewind(self, failure: RewindError) -> None:
         """Abort, forget what was not committed, and read it again. Position does not go back by itself."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
@@ -32,6 +33,10 @@ class Outbox(ABC):
         self._failed: KafkaError | None = None
         self.dirty = False
         """Whether something was sent since the last commit."""
+        self.sent: Counter[str] = Counter()
+        """Records sent by topic, for the metrics."""
+        self.outcomes: Counter[str] = Counter()
+        """Commits by outcome, for the metrics."""
 
     @property
     def producer(self) -> Producer:
@@ -67,6 +72,7 @@ class Outbox(ABC):
         for output in outputs:
             self._begin()
             self.dirty = True
+            self.sent[output.topic] += 1
             options: dict[str, object] = {"value": output.value, "key": output.key}
             if output.partition is not None:
                 options["partition"] = output.partition
@@ -172,6 +178,7 @@ class TransactionalOutbox(Outbox):
         self._repeat(lambda: self.producer.commit_transaction(CALL_S), deadline)
         self._begun_at = None
         self.dirty = False
+        self.outcomes["committed"] += 1
 
     def _repeat(self, call: Callable[[], None], deadline: float) -> None:
         while True:
@@ -207,6 +214,7 @@ class TransactionalOutbox(Outbox):
         self._begun_at = None
         self._failed = None
         self.dirty = False
+        self.outcomes["aborted"] += 1
 
 
 class FlushingOutbox(Outbox):
@@ -237,6 +245,7 @@ class FlushingOutbox(Outbox):
             except KafkaException as error:
                 raise stop_or_rewind(error, "committing") from error
         self.dirty = False
+        self.outcomes["committed"] += 1
 
     def abort(self, *, replace: bool) -> None:
         """Drop what is still queued; what was written stays, and will be repeated."""
@@ -248,3 +257,4 @@ class FlushingOutbox(Outbox):
             self.open(60.0)
         self._failed = None
         self.dirty = False
+        self.outcomes["aborted"] += 1

@@ -55,6 +55,12 @@ class Session:
         self.space = threading.Event()
         """Set whenever a batch has made room for another."""
         self.send: Callable[[Iterable[Output]], None] = lambda _outputs: None
+        self.records = 0
+        """Records processed, for the metrics."""
+        self.watermarks: Mapping[int, int] = {}
+        """Event time by partition as of the last commit, for the metrics; replaced as a whole."""
+        self.lag: Mapping[int, int] = {}
+        """Records by partition that the last commit left unread, for the metrics; replaced as a whole."""
         self._clock = clock
         self._open = asyncio.Event()
         self._offsets: dict[int, int | None] = {}
@@ -91,6 +97,7 @@ class Session:
                     break
                 await waiting
             self.send(self.step.process(batch, self._clock()))
+            self.records += len(batch.messages)
             self.acks.done(batch.partition, batch.next_offset)
             self._offsets[batch.partition] = batch.next_offset
         except Exception as error:  # noqa: BLE001 - the consumer's thread judges it: rewind, or end the process
@@ -134,6 +141,8 @@ class Session:
             self.step.end_of_partition(partition, now)
         self.send(self.step.flush(now))
         done = self.acks.take()
+        marks = {partition: self.step.watermark(partition) for partition in self._offsets}
+        self.watermarks = {partition: mark for partition, mark in marks.items() if mark is not None}
         positions = {partition: self.step.position(partition) for partition in self._offsets}
         return {
             partition: (offset, positions[partition])
@@ -145,6 +154,10 @@ class Session:
         """Open the gate again."""
         self._saved.update((partition, position) for partition, (_, position) in prepared.items())
         self._open.set()
+
+    def next_offsets(self) -> dict[int, int]:
+        """Next offset by partition, of those that have one."""
+        return {partition: offset for partition, offset in self._offsets.copy().items() if offset is not None}
 
     @property
     def finished(self) -> bool:

@@ -109,7 +109,9 @@ class WorkerStep(Step):
 
     def _buffer(self, mine: _Input, batches: Sequence[pa.RecordBatch]) -> None:
         mine.tuples += batches
-        mine.buffered += sum(batch.num_rows for batch in batches)
+        rows = sum(batch.num_rows for batch in batches)
+        mine.buffered += rows
+        self.tuples += rows
 
     def _reduce(self, mine: _Input) -> None:
         if not mine.tuples:
@@ -158,6 +160,10 @@ class WorkerStep(Step):
     def position(self, partition: int) -> str:
         """Save what each source partition last said of its time."""
         return msgspec.json.encode(self._inputs[partition].marks.snapshot()).decode()
+
+    def watermark(self, partition: int) -> int | None:
+        """Tell the least mark of the partition's origins."""
+        return self._inputs[partition].marks.watermark()
 
     def finished(self, partition: int) -> bool:
         """Whether the aggregators were told of the end of the partition."""
