@@ -30,7 +30,7 @@ Result = TypeVar("Result")
 
 POLL_S = 0.02
 """Longest wait for records, so also the longest delay of a commit that is due."""
-WAITING_BATCHES = 4
+WAITING_BATCHES = 2
 """A partition with this many unprocessed batches gets no more until it has caught up."""
 
 
@@ -40,8 +40,12 @@ def consumer_options(
     """Options of the stage's consumer; what exactness rests on comes last."""
     return {
         "fetch.wait.max.ms": 50,
-        "fetch.message.max.bytes": 4 * 2**20,
-        "queued.max.messages.kbytes": 64 * 1024,
+        # Bounds of what librdkafka reads ahead, and with a short pause instead of a second when they are reached:
+        # small records weigh ten times their bytes in its queue.
+        "fetch.message.max.bytes": 2**20,
+        "fetch.max.bytes": 4 * 2**20,
+        "queued.max.messages.kbytes": 32 * 1024,
+        "fetch.queue.backoff.ms": 20,
         "check.crcs": True,
         "session.timeout.ms": round(transport.session_timeout_s * 1000),
         "heartbeat.interval.ms": max(200, round(transport.session_timeout_s * 1000 / 5)),
@@ -227,7 +231,7 @@ class ConsumerThread(threading.Thread):
         too_much = (
             self._pushed_bytes - acks.retired_bytes > self._transport.in_flight_bytes
             or self._pushed_batches - acks.retired_batches
-            > max(self._transport.in_flight_batches, 4 * len(self._owned))
+            > max(self._transport.in_flight_batches, 2 * len(self._owned))
         )
         return active if too_much else {partition for partition in active if acks.waiting(partition) >= WAITING_BATCHES}
 

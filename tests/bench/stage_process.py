@@ -1,0 +1,30 @@
+"""One stage, drained in this process: prints a line of JSON with the CPU time that it took, start-up not counted."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+import time
+from pathlib import Path
+
+from skewless.config import load
+from skewless.runner import run_stage
+
+
+def main() -> None:
+    stage, file = sys.argv[1:3]
+    settings = load(Path(file), os.environ)
+    cpu, wall = time.process_time(), time.monotonic()
+    run_stage(stage, settings, drain=True)
+    usage = {
+        "cpu_s": round(time.process_time() - cpu, 3),
+        "wall_s": round(time.monotonic() - wall, 3),
+        "rss_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
+    }
+    print(json.dumps(usage))
+
+
+if __name__ == "__main__":
+    main()
