@@ -5,8 +5,29 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from skewless.algorithms.windowed import Chunk
+import msgspec
+
+from skewless.algorithms.watermark import OriginMarks
+from skewless.algorithms.windowed import Chunk, Windows
 from skewless.records import Output, write_table
+
+
+class Position(msgspec.Struct):
+    """What is saved beside an offset of a partition whose windows are in a changelog."""
+
+    marks: str = ""
+    """What its origins said of their time, as `OriginMarks.encode` writes it."""
+    closed_to: int | None = None
+
+
+def read_position(position: str | None) -> Position:
+    """Read what was saved; a partition that was never committed begins with nothing."""
+    return msgspec.json.decode(position, type=Position) if position else Position()
+
+
+def write_position(marks: OriginMarks, windows: Windows) -> str:
+    """Write what is to be saved."""
+    return msgspec.json.encode(Position(marks.encode(), windows.closed_to)).decode()
 
 
 def chunk_key(window: int, number: int) -> bytes:

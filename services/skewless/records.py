@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Annotated, Protocol
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from skewless.algorithms.watermark import IDLE, OriginMarks
 from skewless.errors import BadRecordError
 
 SCHEMA_HEADER = "schema"
@@ -24,12 +25,17 @@ TUPLE = "skewless.tuple.v1"
 PARTIALS = "skewless.partials.v1"
 PROGRESS = "skewless.progress.v1"
 
+Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+
 Headers = Sequence[tuple[str, bytes]]
 
 TUPLES_SCHEMA = pa.schema(
     [("key", pa.dictionary(pa.int32(), pa.string())), ("value", pa.int64()), ("time", pa.int64())]
 )
 """value: fixed-point number; time: event time in ms."""
+
+_PARTIAL_TYPES = {"key": pa.string(), "worker": pa.int32()}
+"""All others are int64: the start of the pane in ms, and the partial columns."""
 
 RECORD_BYTES = 4 * 2**20
 """Columns are cut into records of at most about this size."""
@@ -93,8 +99,8 @@ class LateTuple(msgspec.Struct):
 class PlainTuple(msgspec.Struct):
     """One tuple in topic `worker-input` with `worker_input.encoding: record`; the key is the record's key."""
 
-    value: int
-    time: int
+    value: Int64
+    time: Int64
 
 
 class HottestKey(msgspec.Struct):
@@ -167,7 +173,7 @@ def read_table(value: bytes | None) -> pa.Table:
 def read_tuples(value: bytes | None) -> list[pa.RecordBatch]:
     """Read tuples; BadRecordError when these are no tuples of this version."""
     table = read_table(value)
-    if table.schema != TUPLES_SCHEMA:
+    if table.schema != TUPLES_SCHEMA or _has_nulls(table):
         raise BadRecordError(f"columns are not those of {TUPLES}")
     return table.to_batches()  # type: ignore[no-any-return]
 
@@ -180,11 +186,29 @@ def schema_of(headers: Headers) -> str:
     raise BadRecordError("no schema header")
 
 
-_marks_decoder = msgspec.json.Decoder(dict[int, int])
+def read_partials(value: bytes | None, names: Iterable[str]) -> pa.Table:
+    """Read these columns of partials; BadRecordError when one is missing, or is not what partials have."""
+    wanted = pa.schema([(name, _PARTIAL_TYPES.get(name, pa.int64())) for name in dict.fromkeys(names)])
+    try:
+        table = read_table(value).select(wanted.names)
+    except KeyError as error:
+        raise BadRecordError(f"columns are not those of {PARTIALS}") from error
+    if table.schema != wanted or _has_nulls(table):
+        raise BadRecordError(f"columns are not those of {PARTIALS}")
+    return table
+
+
+def _has_nulls(table: pa.Table) -> bool:
+    return any(column.null_count for column in table.columns)
+
+
+Mark = Annotated[int, msgspec.Meta(ge=-(2**53), le=IDLE)]
+
+_marks_decoder = msgspec.json.Decoder(dict[int, Mark])
 
 
 def watermarks_of(headers: Headers) -> dict[int, int]:
-    """Marks by origin partition that a record carries; BadRecordError when they cannot be read."""
+    """Read the marks by origin partition that a record carries; BadRecordError when they cannot be read."""
     for name, value in headers:
         if name == WATERMARKS_HEADER:
             try:
@@ -192,6 +216,22 @@ def watermarks_of(headers: Headers) -> dict[int, int]:
             except msgspec.DecodeError as error:
                 raise BadRecordError("watermarks header cannot be read") from error
     return {}
+
+
+def expect(headers: Headers, *schemas: str) -> str:
+    """Name the schema of a record; BadRecordError when it is none of these."""
+    schema = schema_of(headers)
+    if schema not in schemas:
+        raise BadRecordError(f"unknown schema {schema}")
+    return schema
+
+
+def tell(marks: OriginMarks, headers: Headers) -> None:
+    """Take over the marks that a record carries; BadRecordError when one is of an unknown origin."""
+    try:
+        marks.tell(watermarks_of(headers))
+    except ValueError as error:
+        raise BadRecordError(str(error)) from error
 
 
 def headers_of(schema: str, watermarks: Mapping[int, int]) -> Headers:
@@ -209,13 +249,22 @@ def progress(topic: str, partitions: Iterable[int], watermarks: Mapping[int, int
 
 
 def dead_letter(topic: str, batch: Batch, index: int, reason: str) -> Output:
-    """Original key and value of a record that cannot be read, with its coordinates and the reason (KIP-1034's fields)."""
-    where = {"topic": topic, "partition": batch.partition, "offset": batch.offsets[index], "reason": reason}
-    timestamp = int(batch.timestamps[index])
+    """Key and value of a record that cannot be read, with its coordinates and the reason (KIP-1034's fields)."""
     return Output(
         "dead-letters",
         batch.values[index],
         key=batch.keys[index],
-        timestamp=timestamp if timestamp >= 0 else None,
-        headers=[(f"__skewless.errors.{name}", str(fact).encode()) for name, fact in where.items()],
+        timestamp=fact_timestamp(int(batch.timestamps[index])),
+        headers=dead_letter_headers(topic, batch, index, reason),
     )
+
+
+def dead_letter_headers(topic: str, batch: Batch, index: int, reason: str) -> Headers:
+    """Where a dead letter comes from, and what is wrong with it."""
+    where = {"topic": topic, "partition": batch.partition, "offset": batch.offsets[index], "reason": reason}
+    return [(f"__skewless.errors.{name}", str(fact).encode()) for name, fact in where.items()]
+
+
+def fact_timestamp(time: int) -> int | None:
+    """Timestamp of a fact's record: Kafka has none before 1970, so for those it is the time of writing."""
+    return time if time >= 0 else None

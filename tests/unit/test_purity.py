@@ -12,7 +12,7 @@ SERVICES = Path(__file__).parents[2] / "services"
 PACKAGE = SERVICES / "skewless"
 
 PURE_LIBRARIES = (
-    "__future__", "abc", "array", "bisect", "collections", "dataclasses", "enum", "functools", "heapq", "itertools",
+    "__future__", "abc", "array", "base64", "bisect", "collections", "dataclasses", "enum", "functools", "heapq", "itertools",
     "math", "mmh3", "numpy", "operator", "pyarrow", "struct", "types", "typing",
 )  # fmt: skip
 """All that the pure core may know besides itself and the error tree, but for their parts that read, write or draw."""

@@ -7,9 +7,9 @@ from collections.abc import Awaitable
 
 from faust import StreamT
 
-from skewless.aggregator.step import AggregatorRules, AggregatorStep, read_saved
+from skewless.aggregator.step import AggregatorRules, AggregatorStep
 from skewless.algorithms import aggregates
-from skewless.changelog import window_of
+from skewless.changelog import read_position, window_of
 from skewless.settings import PipelineSettings
 from skewless.transport.app import App
 from skewless.transport.batch import MessageBatch
@@ -34,7 +34,7 @@ def step(settings: PipelineSettings) -> AggregatorStep:
 
 def restore(settings: PipelineSettings, partition: int, position: str | None) -> State:
     """Read a partition's windows; of those that are closed only that they exist."""
-    closed_to, size = read_saved(position).closed_to, settings.aggregator.window_ms
+    closed_to, size = read_position(position).closed_to, settings.aggregator.window_ms
 
     def is_open(key: bytes) -> bool:
         return closed_to is None or window_of(key) + size > closed_to

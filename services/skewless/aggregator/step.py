@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import msgspec
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from skewless.algorithms.aggregates import Aggregate, PartialColumn
+from skewless.algorithms.aggregates import Aggregate, PartialColumn, Results
 from skewless.algorithms.watermark import END_OF_TIME, OriginMarks
 from skewless.algorithms.windowed import Emission, Windows
-from skewless.changelog import chunk_outputs, chunks_by_window
+from skewless.changelog import chunk_outputs, chunks_by_window, read_position, write_position
 from skewless.errors import BadRecordError
 from skewless.records import (
     PARTIALS,
@@ -21,24 +23,16 @@ from skewless.records import (
     Headers,
     Output,
     dead_letter,
+    dead_letter_headers,
+    expect,
+    fact_timestamp,
+    read_partials,
     read_table,
     schema_of,
-    watermarks_of,
+    tell,
     write_table,
 )
 from skewless.step import Step
-
-
-class Saved(msgspec.Struct):
-    """What an aggregator partition saves beside its offset."""
-
-    marks: dict[int, int]
-    closed_to: int | None
-
-
-def read_saved(position: str | None) -> Saved:
-    """Read what was saved; a partition that was never committed begins with nothing."""
-    return msgspec.json.decode(position, type=Saved) if position else Saved({}, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +65,10 @@ class AggregatorStep(Step):
 
     def assign(self, partition: int, position: str | None, state: Sequence[tuple[bytes, bytes]]) -> None:
         """Take back marks and windows as they were at the last commit."""
-        rules, saved = self._rules, read_saved(position)
+        rules, saved = self._rules, read_position(position)
         marks = OriginMarks(self._origins)
-        marks.restore(saved.marks)
+        if saved.marks:
+            marks.decode(saved.marks)
         windows = Windows(rules.columns, rules.window_ms, rules.keep_closed_ms, updates=rules.updates)
         windows.closed_to = saved.closed_to
         for window, chunks in chunks_by_window(state).items():
@@ -85,15 +80,19 @@ class AggregatorStep(Step):
         self._inputs.pop(partition, None)
 
     def missing(self, batch: Batch) -> set[int]:
-        """Closed windows that the batch belongs to: they must be given back by `reopen` before it is processed."""
+        """Name closed windows that the batch belongs to: they must be given back by `reopen` before it is processed."""
         mine = self._inputs.get(batch.partition)
         if mine is None or mine.windows.closed_to is None:
             return set()
         missing: set[int] = set()
         for value, headers in zip(batch.values, batch.headers, strict=True):
-            if value is not None and (PARTIALS.encode()) in (header for _, header in headers):
-                missing |= mine.windows.missing(read_table(value)["pane"].to_numpy())
+            with suppress(BadRecordError):  # `process` will say so
+                if schema_of(headers) == PARTIALS:
+                    missing |= mine.windows.missing(self._read(value)["pane"].to_numpy())
         return missing
+
+    def _read(self, value: bytes | None) -> pa.Table:
+        return read_partials(value, ("pane", "key", "count", *(column.name for column in self._rules.columns)))
 
     def reopen(self, partition: int, state: Sequence[tuple[bytes, bytes]]) -> None:
         """Take back closed windows from their chunks."""
@@ -111,29 +110,23 @@ class AggregatorStep(Step):
                 yield dead_letter(self._topic, batch, index, error.reason)
             else:
                 if refused is not None:
-                    yield Output("dead-letters", write_table(refused), headers=_refusal(self._topic, batch, index))
+                    why = dead_letter_headers(self._topic, batch, index, "window is forgotten")
+                    yield Output("dead-letters", write_table(refused), headers=why)
 
     def _take_in(self, mine: _Input, value: bytes | None, headers: Headers) -> pa.Table | None:
-        schema, marks = schema_of(headers), watermarks_of(headers)
-        refused = None
-        if schema == PARTIALS:
-            partials = read_table(value)
-            self.tuples += int(partials["count"].to_numpy().sum())
-            refused = mine.windows.merge(partials)
-        elif schema != PROGRESS:
-            raise BadRecordError(f"unknown schema {schema}")
-        try:
-            mine.marks.tell(marks)
-        except ValueError as error:
-            raise BadRecordError(str(error)) from error
-        return refused
+        partials = self._read(value) if expect(headers, PARTIALS, PROGRESS) == PARTIALS else None
+        tell(mine.marks, headers)
+        if partials is None:
+            return None
+        self.tuples += int(partials["count"].to_numpy().sum())
+        return mine.windows.merge(partials)
 
     def flush(self, now: int) -> Iterable[Output]:  # noqa: ARG002 - event time only
         """Write what changed to the changelog, and emit what is due."""
         for partition, mine in self._inputs.items():
             watermark = mine.marks.watermark()
-            chunks, emissions = mine.windows.flush(watermark)
             mine.ended = watermark == END_OF_TIME
+            chunks, emissions = mine.windows.flush(mine.windows.end if mine.ended else watermark)
             yield from chunk_outputs("windows", partition, chunks)
             for emission in emissions:
                 yield from self._results(partition, emission)
@@ -154,12 +147,14 @@ class AggregatorStep(Step):
         encode = msgspec.json.encode
         for row in zip(*columns, strict=True):
             key = f"{window}/{row[0]}".encode()
-            yield Output("aggregates", encode(dict(zip(names, row, strict=True))), key, partition, window)
+            yield Output(
+                "aggregates", encode(dict(zip(names, row, strict=True))), key, partition, fact_timestamp(window)
+            )
 
     def position(self, partition: int) -> str:
         """Save marks, and what is closed."""
         mine = self._inputs[partition]
-        return msgspec.json.encode(Saved(mine.marks.snapshot(), mine.windows.closed_to)).decode()
+        return write_position(mine.marks, mine.windows)
 
     def watermark(self, partition: int) -> int | None:
         """Tell the least mark of the partition's origins."""
@@ -170,16 +165,6 @@ class AggregatorStep(Step):
         return self._inputs[partition].ended
 
 
-def _scaled(aggregate: Aggregate, data: Mapping[str, object], decimals: int) -> np.ndarray:  # type: ignore[type-arg]
-    result = aggregate.result(data)  # type: ignore[arg-type]
+def _scaled(aggregate: Aggregate, data: Mapping[str, NDArray[np.int64]], decimals: int) -> Results:
+    result = aggregate.result(data)
     return result if not decimals or aggregate.name == "count" else result / 10**decimals
-
-
-def _refusal(topic: str, batch: Batch, index: int) -> Headers:
-    facts = {
-        "topic": topic,
-        "partition": batch.partition,
-        "offset": batch.offsets[index],
-        "reason": "window is forgotten",
-    }
-    return [(f"__skewless.errors.{name}", str(fact).encode()) for name, fact in facts.items()]

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 def shares(tuples: NDArray[np.int64]) -> NDArray[np.float64]:
     """Share of each worker in percent; all zero when there are no tuples."""
     total = int(tuples.sum())
-    return tuples * (100.0 / total) if total else np.zeros(len(tuples))
+    return (tuples * (100.0 / total)).astype(np.float64) if total else np.zeros(len(tuples))
 
 
 def std_dev(tuples: NDArray[np.int64]) -> float:
-    """Population standard deviation of the workers' shares in percent; silent workers count as 0."""
+    """Take the population standard deviation of the workers' shares in percent; silent workers count as 0."""
     return float(np.std(shares(tuples)))
 
 
@@ -26,7 +26,7 @@ def imbalance(tuples: NDArray[np.int64]) -> float:
 
 
 def max_over_avg(tuples: NDArray[np.int64]) -> float:
-    """Fullest worker's tuples divided by the average: throughput is limited by this factor when workers are the limit."""
+    """Divide the fullest worker's tuples by the average: where workers are the limit, this is what it costs."""
     return float(tuples.max() / tuples.mean()) if tuples.sum() else 1.0
 
 

@@ -32,7 +32,7 @@ class KeyedTable:
     def merge(self, keys: Sequence[str], data: pa.Table) -> NDArray[np.int64]:
         """Merge rows of `data` by their keys, which may repeat; the row of each is returned."""
         row_of = self._row_of
-        # A dictionary is the one thing here that knows strings: a look-up per partial, of which there are few per tuple.
+        # A dictionary is the one thing here that knows strings: a look-up per partial, and there are few per tuple.
         rows = np.fromiter((row_of.setdefault(key, len(row_of)) for key in keys), dtype=np.int64, count=len(keys))
         self._reserve(len(row_of))
         for column in self._columns:

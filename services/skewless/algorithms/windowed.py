@@ -66,19 +66,27 @@ class Windows:
         self._updates = updates
         self._held: dict[int, Window] = {}
         self._closed: dict[int, int] = {}
-        self._newest = -1
+        self._newest: int | None = None
         self.closed_to: int | None = None
         """Windows that end at or before this are closed; it never goes back."""
 
     def __len__(self) -> int:
         return sum(len(window.rows) for window in self._held.values())
 
+    @property
+    def end(self) -> int | None:
+        """Where the newest window ends, None before the first: when all time is over, this is what has passed.
+
+        Not the end of time itself: more records may come after a bounded run, and theirs are open windows.
+        """
+        return None if self._newest is None else self._newest + self._size_ms
+
     # Restoring
 
     def restore(self, window: int, chunks: Mapping[int, pa.Table | None]) -> None:
         """Take a window back from its chunks by number; those of a closed window are only counted, they may be None."""
         count = max(chunks) + 1
-        self._newest = max(self._newest, window)
+        self._see(window)
         if self._is_closed(window):
             self._closed[window] = count
         else:
@@ -98,11 +106,11 @@ class Windows:
     # Taking in
 
     def missing(self, panes: NDArray[np.int64]) -> set[int]:
-        """Closed windows that these panes belong to and that must be re-opened before the panes are merged."""
+        """Name closed windows that these panes belong to and that must be re-opened before the panes are merged."""
         return {start for start in self._starts(panes) if start in self._closed and start not in self._held}
 
     def merge(self, partials: pa.Table) -> pa.Table | None:
-        """Merge partials (`pane`, `key` and the columns) into their windows; returns those whose window is forgotten."""
+        """Merge partials (`pane`, `key` and the columns) into their windows; return those whose window is forgotten."""
         starts = partials["pane"].to_numpy() // self._size_ms * self._size_ms
         refused = []
         for start in np.unique(starts).tolist():
@@ -117,11 +125,15 @@ class Windows:
     def _hold(self, start: int) -> Window:
         if start not in self._held:
             self._held[start] = Window(KeyedTable(self._columns))
-            self._newest = max(self._newest, start)
+            self._see(start)
         return self._held[start]
 
+    def _see(self, start: int) -> None:
+        self._newest = start if self._newest is None else max(self._newest, start)
+
     def _starts(self, panes: NDArray[np.int64]) -> list[int]:
-        return np.unique(panes // self._size_ms * self._size_ms).tolist()
+        starts: list[int] = np.unique(panes // self._size_ms * self._size_ms).tolist()
+        return starts
 
     # Giving out
 
@@ -170,9 +182,12 @@ class Windows:
         return self.closed_to is not None and start + self._size_ms <= self.closed_to
 
     def _is_forgotten(self, start: int) -> bool:
-        return self._is_closed(start) and start not in self._closed and start < self._newest - self._keep_ms
+        return self._is_closed(start) and start not in self._closed and self._is_old(start)
+
+    def _is_old(self, start: int) -> bool:
+        return self._newest is not None and start < self._newest - self._keep_ms
 
     def _forget(self) -> Iterator[Chunk]:
-        for start in [start for start in self._closed if start < self._newest - self._keep_ms]:
+        for start in [start for start in self._closed if self._is_old(start)]:
             for number in range(self._closed.pop(start)):
                 yield Chunk(start, number, None)

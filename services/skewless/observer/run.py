@@ -64,6 +64,6 @@ class Run:
         run = cls()
         run.tuples = np.array(facts.tuples, dtype=np.int64)
         run.first_ms = facts.first_ms or None
-        run._keys = datasketches.hll_sketch.deserialize(facts.keys)  # noqa: SLF001 - its own class
-        run._pairs = datasketches.hll_sketch.deserialize(facts.pairs)  # noqa: SLF001
+        run._keys = datasketches.hll_sketch.deserialize(facts.keys)
+        run._pairs = datasketches.hll_sketch.deserialize(facts.pairs)
         return run

@@ -14,7 +14,7 @@ from skewless.algorithms.aggregates.base import COUNT
 from skewless.algorithms.distribution import hottest, imbalance, max_over_avg, std_dev, tuples_by_worker
 from skewless.algorithms.watermark import END_OF_TIME, OriginMarks
 from skewless.algorithms.windowed import Emission, Windows
-from skewless.changelog import chunk_outputs, chunks_by_window
+from skewless.changelog import chunk_outputs, chunks_by_window, read_position, write_position
 from skewless.errors import BadRecordError
 from skewless.observer.run import Run
 from skewless.records import (
@@ -27,21 +27,16 @@ from skewless.records import (
     RunDistribution,
     TickDistribution,
     dead_letter,
+    expect,
+    fact_timestamp,
+    read_partials,
     read_table,
-    schema_of,
-    watermarks_of,
+    tell,
 )
 from skewless.step import Step
 
 RUN_KEY = b"run"
 RUN_PARTITION = 0
-
-
-class Saved(msgspec.Struct):
-    """What the observer saves beside each offset."""
-
-    marks: dict[int, int]
-    closed_to: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,9 +70,10 @@ class ObserverStep(Step):
 
     def assign(self, partition: int, position: str | None, state: Sequence[tuple[bytes, bytes]]) -> None:
         """Take back open ticks, and what is remembered of the run."""
-        saved = msgspec.json.decode(position, type=Saved) if position else Saved({}, None)
+        saved = read_position(position)
         marks = OriginMarks(self._origins)
-        marks.restore(saved.marks)
+        if saved.marks:
+            marks.decode(saved.marks)
         # A tick that is told is not told again: what an idle origin brings later counts for the run alone.
         ticks = Windows([COUNT], self._rules.tick_ms, keep_ms=0, updates=False)
         ticks.closed_to = saved.closed_to
@@ -101,18 +97,14 @@ class ObserverStep(Step):
                 yield dead_letter(self._topic, batch, index, error.reason)
 
     def _take_in(self, mine: _Input, value: bytes | None, headers: Headers, now: int) -> None:
-        schema, marks = schema_of(headers), watermarks_of(headers)
-        if schema == PARTIALS:
-            partials = read_table(value)
+        partials = None
+        if expect(headers, PARTIALS, PROGRESS) == PARTIALS:
+            partials = read_partials(value, ("pane", "key", "count", "worker"))
+        tell(mine.marks, headers)
+        if partials is not None:
             self.tuples += int(partials["count"].to_numpy().sum())
             self._remember(partials, now)
             mine.ticks.merge(_by_worker(self._not_told(mine, partials)))
-        elif schema != PROGRESS:
-            raise BadRecordError(f"unknown schema {schema}")
-        try:
-            mine.marks.tell(marks)
-        except ValueError as error:
-            raise BadRecordError(str(error)) from error
 
     def _not_told(self, mine: _Input, partials: pa.Table) -> pa.Table:
         if mine.ticks.closed_to is None:
@@ -128,14 +120,14 @@ class ObserverStep(Step):
     def flush(self, now: int) -> Iterable[Output]:
         """Write what changed to the changelog, and tell the ticks that are over."""
         watermark = self._watermark()
+        end = max((mine.ticks.end for mine in self._inputs.values() if mine.ticks.end is not None), default=None)
         told: dict[int, list[Emission]] = {}
         for partition, mine in self._inputs.items():
-            chunks, emissions = mine.ticks.flush(watermark)
             mine.told_end = watermark == END_OF_TIME
+            chunks, emissions = mine.ticks.flush(end if mine.told_end else watermark)
             yield from chunk_outputs("ticks", partition, chunks)
             for emission in emissions:
-                if not emission.data["revision"].any():
-                    told.setdefault(emission.window, []).append(emission)
+                told.setdefault(emission.window, []).append(emission)
         if self._run_changed and RUN_PARTITION in self._inputs:
             self._run_changed = False
             yield Output("ticks", self._run.save(), RUN_KEY, RUN_PARTITION)
@@ -180,12 +172,12 @@ class ObserverStep(Step):
                 dist_cost=self._run.dist_cost(),
             ),
         )
-        return Output("distribution", msgspec.json.encode(record), str(tick).encode(), 0, tick)
+        return Output("distribution", msgspec.json.encode(record), str(tick).encode(), 0, fact_timestamp(tick))
 
     def position(self, partition: int) -> str:
         """Save marks, and what is closed."""
         mine = self._inputs[partition]
-        return msgspec.json.encode(Saved(mine.marks.snapshot(), mine.ticks.closed_to)).decode()
+        return write_position(mine.marks, mine.ticks)
 
     def watermark(self, partition: int) -> int | None:
         """Tell the least mark of the partition's origins."""
@@ -197,7 +189,7 @@ class ObserverStep(Step):
 
 
 def _by_worker(partials: pa.Table) -> pa.Table:
-    """Partials whose key names the worker too: `<worker>/<key>`."""
+    """Put the worker into the key: `<worker>/<key>`."""
     pairs = [
         f"{worker}/{key}"
         for worker, key in zip(partials["worker"].to_pylist(), partials["key"].to_pylist(), strict=True)

@@ -26,5 +26,5 @@ class WorkerInputSettings(Model):
     )
     encoding: Literal["batch", "record"] = Field(
         "batch",
-        description="batch: columns of many tuples in one record; record: one JSON record per tuple, for own consumers.",
+        description="batch: columns of many tuples in a record; record: a JSON record per tuple, for own consumers.",
     )

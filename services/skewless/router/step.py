@@ -21,10 +21,11 @@ from skewless.records import (
     PlainTuple,
     dead_letter,
     encode_tuples,
+    expect,
+    fact_timestamp,
     headers_of,
     progress,
     read_tuples,
-    schema_of,
     watermarks_of,
 )
 from skewless.step import Step
@@ -57,12 +58,9 @@ class RouterStep(Step):
         columns: list[pa.RecordBatch] = []
         for index, (value, headers) in enumerate(zip(batch.values, batch.headers, strict=True)):
             try:
-                schema = schema_of(headers)
                 marks = watermarks_of(headers)
-                if schema == TUPLES:
-                    columns += read_tuples(value)
-                elif schema != PROGRESS:
-                    raise BadRecordError(f"unknown schema {schema}")
+                if expect(headers, TUPLES, PROGRESS) == TUPLES:
+                    columns += [part for part in read_tuples(value) if part.num_rows]
             except BadRecordError as error:
                 yield dead_letter(self._topic, batch, index, error.reason)
             else:
@@ -136,4 +134,4 @@ def _one_by_one(workers: NDArray[np.int32], chosen: KeyBatch, values: NDArray[np
     encode = msgspec.json.encode
     rows = zip(workers.tolist(), chosen.codes.tolist(), values.tolist(), chosen.times.tolist(), strict=True)
     for worker, code, value, time in rows:
-        yield Output("worker-input", encode(PlainTuple(value, time)), keys[code], worker, time, headers)
+        yield Output("worker-input", encode(PlainTuple(value, time)), keys[code], worker, fact_timestamp(time), headers)

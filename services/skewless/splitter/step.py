@@ -19,6 +19,7 @@ from skewless.records import (
     Output,
     dead_letter,
     encode_tuples,
+    fact_timestamp,
     headers_of,
     progress,
 )
@@ -111,15 +112,18 @@ class SplitterStep(Step):
         chosen = np.flatnonzero(wanted[parsed.records])
         if not len(chosen):
             return
-        keys = pa.array(parsed.keys, pa.string()).dictionary_encode()
+        keys = pa.array(parsed.keys, pa.string())
         values, times = parsed.values, parsed.times[parsed.records]
         if len(chosen) < len(values):
             keys, values, times = keys.take(pa.array(chosen)), values[chosen], times[chosen]
         self.tuples += len(chosen)
         source.told = source.mark()
-        headers = headers_of(TUPLES, {} if source.told is None else {partition: source.told})
-        for value in _cut(keys, values, times):
-            yield Output("tuples", value, partition=partition, headers=headers)
+        *first, last = _cut(keys.dictionary_encode(), values, times)
+        # The mark is true behind all of the tuples: the records before the last one say nothing of time.
+        for value in first:
+            yield Output("tuples", value, partition=partition, headers=headers_of(TUPLES, {}))
+        marks = {} if source.told is None else {partition: source.told}
+        yield Output("tuples", last, partition=partition, headers=headers_of(TUPLES, marks))
 
     def _marks_before(self, times: NDArray[np.int64], good: NDArray[np.bool_], before: int | None) -> NDArray[np.int64]:
         floor = np.iinfo(np.int64).min if before is None else before
@@ -142,7 +146,7 @@ class SplitterStep(Step):
                 partition=batch.partition,
                 offset=batch.offsets[record],
             )
-            yield Output("late", msgspec.json.encode(fact), key=fact.key.encode(), timestamp=fact.time)
+            yield Output("late", msgspec.json.encode(fact), key=fact.key.encode(), timestamp=fact_timestamp(fact.time))
 
     def end_of_partition(self, partition: int, now: int) -> None:
         """End a bounded run here, or see whether the partition has been silent for long enough to be idle."""

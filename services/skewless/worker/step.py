@@ -24,11 +24,11 @@ from skewless.records import (
     Output,
     PlainTuple,
     dead_letter,
+    expect,
     headers_of,
     progress,
     read_tuples,
-    schema_of,
-    watermarks_of,
+    tell,
     write_table,
 )
 from skewless.step import Step
@@ -69,7 +69,7 @@ class WorkerStep(Step):
         """Go on from the marks that were committed."""
         marks = OriginMarks(self._origins)
         if position:
-            marks.restore(msgspec.json.decode(position, type=dict[int, int]))
+            marks.decode(position)
         self._inputs[partition] = _Input(marks)
 
     def revoke(self, partition: int) -> None:
@@ -82,15 +82,12 @@ class WorkerStep(Step):
         plain: list[tuple[str, int, int]] = []
         for index, (value, headers) in enumerate(zip(batch.values, batch.headers, strict=True)):
             try:
-                schema = schema_of(headers)
-                marks = watermarks_of(headers)
-                if schema == TUPLES:
-                    self._buffer(mine, read_tuples(value))
-                elif schema == TUPLE:
+                schema = expect(headers, TUPLES, TUPLE, PROGRESS)
+                tuples = read_tuples(value) if schema == TUPLES else []
+                if schema == TUPLE:
                     plain.append(self._read_plain(batch.keys[index], value))
-                elif schema != PROGRESS:
-                    raise BadRecordError(f"unknown schema {schema}")
-                _tell(mine.marks, marks)
+                tell(mine.marks, headers)
+                self._buffer(mine, tuples)
             except BadRecordError as error:
                 yield dead_letter(self._topic, batch, index, error.reason)
         if plain:
@@ -159,7 +156,7 @@ class WorkerStep(Step):
 
     def position(self, partition: int) -> str:
         """Save what each source partition last said of its time."""
-        return msgspec.json.encode(self._inputs[partition].marks.snapshot()).decode()
+        return self._inputs[partition].marks.encode()
 
     def watermark(self, partition: int) -> int | None:
         """Tell the least mark of the partition's origins."""
@@ -168,10 +165,3 @@ class WorkerStep(Step):
     def finished(self, partition: int) -> bool:
         """Whether the aggregators were told of the end of the partition."""
         return self._inputs[partition].told == END_OF_TIME
-
-
-def _tell(marks: OriginMarks, said: dict[int, int]) -> None:
-    try:
-        marks.tell(said)
-    except ValueError as error:
-        raise BadRecordError(str(error)) from error

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 
@@ -93,7 +91,7 @@ def test_growing_to_fewer_origins_changes_nothing() -> None:
     marks = OriginMarks(2)
     marks.tell({0: 1, 1: 2})
     marks.grow(1)
-    assert marks.snapshot() == {0: 1, 1: 2}
+    assert marks.watermark() == 1
 
 
 @pytest.mark.parametrize("origin", [-1, 2])
@@ -102,13 +100,53 @@ def test_an_unknown_origin_is_refused(origin: int) -> None:
         OriginMarks(2).tell({origin: 5})
 
 
-def test_a_snapshot_holds_who_has_spoken_and_replaces_what_was_said() -> None:
-    marks = OriginMarks(3)
+def test_encoded_marks_tell_who_has_spoken_and_replace_what_was_said() -> None:
+    marks, other = OriginMarks(3), OriginMarks(3)
     marks.tell({0: 7, 2: IDLE})
-    snapshot = marks.snapshot()
-    assert json.loads(json.dumps(snapshot)) == {"0": 7, "2": IDLE}
-    other = OriginMarks(3)
     other.tell({1: 5})
-    other.restore(snapshot)
-    assert other.snapshot() == {0: 7, 2: IDLE}
+    other.decode(marks.encode())
     assert other.watermark() is None
+    other.tell({1: END_OF_TIME})
+    assert other.watermark() == 7
+    other.tell({0: IDLE})
+    assert other.watermark() == END_OF_TIME
+
+
+def test_marks_of_fewer_origins_leave_the_new_ones_unheard() -> None:
+    marks, grown = OriginMarks(1), OriginMarks(2)
+    marks.tell({0: 7})
+    grown.decode(marks.encode())
+    assert grown.watermark() is None
+    grown.tell({1: 9})
+    assert grown.watermark() == 7
+
+
+@pytest.mark.parametrize(("origins", "spread"), [(64, END_OF_TIME), (384, END_OF_TIME), (1024, 4 * 3_600_000)])
+def test_encoded_marks_are_exact_where_there_is_room(origins: int, spread: int) -> None:
+    assert restored_marks(origins, spread) == spread_marks(origins, spread)
+
+
+@pytest.mark.parametrize("origins", [1, 64, 512, 1024, 3090])
+def test_encoded_marks_fit_into_a_commit_and_never_tell_of_more_time(origins: int) -> None:
+    spread = 10 * 365 * 86_400_000
+    for mark, restored in zip(spread_marks(origins, spread), restored_marks(origins, spread), strict=True):
+        assert restored <= mark
+        assert mark - restored <= spread / (50 if origins > 1024 else 60_000)
+
+
+def spread_marks(origins: int, spread: int) -> list[int]:
+    return [spread * origin // origins for origin in range(origins)]
+
+
+def restored_marks(origins: int, spread: int) -> list[int]:
+    """Give marks as they come back, looked at one by one: all others are idle."""
+    marks, restored = OriginMarks(origins), OriginMarks(origins)
+    marks.tell(dict(enumerate(spread_marks(origins, spread))))
+    text = marks.encode()
+    assert len(text) < 3_900
+    found = []
+    for origin in range(origins):
+        restored.decode(text)
+        restored.tell({other: IDLE for other in range(origins) if other != origin})
+        found.append(restored.watermark())
+    return [mark for mark in found if mark is not None]
