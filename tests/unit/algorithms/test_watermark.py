@@ -139,14 +139,9 @@ def spread_marks(origins: int, spread: int) -> list[int]:
 
 
 def restored_marks(origins: int, spread: int) -> list[int]:
-    """Give marks as they come back, looked at one by one: all others are idle."""
     marks, restored = OriginMarks(origins), OriginMarks(origins)
     marks.tell(dict(enumerate(spread_marks(origins, spread))))
     text = marks.encode()
     assert len(text) < 3_900
-    found = []
-    for origin in range(origins):
-        restored.decode(text)
-        restored.tell({other: IDLE for other in range(origins) if other != origin})
-        found.append(restored.watermark())
-    return [mark for mark in found if mark is not None]
+    restored.decode(text)
+    return [int(mark) for mark in restored._marks]

@@ -1,0 +1,313 @@
+"""The whole pure pipeline gives the naive answer, however it is cut, flushed, killed, rebalanced and made to wait."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from skewless.aggregator.step import AggregatorRules, AggregatorStep
+from skewless.algorithms import aggregates, grouping, windowed
+from skewless.algorithms.aggregates import columns_of
+from skewless.observer.step import ObserverRules, ObserverStep
+from skewless.records import Output
+from skewless.router.step import RouterStep
+from skewless.splitter import step as splitter_step
+from skewless.splitter.formats import create_format
+from skewless.splitter.settings import SplitterSettings
+from skewless.splitter.step import SplitterRules, SplitterStep
+from skewless.step import Step
+from skewless.worker import step as worker_step
+from skewless.worker.step import WorkerStep
+from support import facts_in, reasons_in, repeated
+from support_pipeline import WALL_CLOCK, Stage, Topic
+
+NAMES = ("count", "sum", "mean", "min", "max")
+FORMAT = SplitterSettings.model_validate(
+    {"format": "json", "key": {"field": "k[]"}, "value": {"field": "v"}, "time": {"field": "t"}}
+)
+STAGES = ("splitter", "router", "worker", "aggregator", "observer")
+
+
+@dataclass(frozen=True)
+class Fact:
+    """One record of the source; no keys: no tuples; `bad`: cannot be read."""
+
+    partition: int
+    keys: tuple[str, ...]
+    value: int
+    time: int
+    bad: bool
+
+    def encode(self) -> bytes:
+        if self.bad:
+            return b"?"
+        return json.dumps({"k": self.keys, "v": self.value, "t": self.time}).encode()
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a user may choose."""
+
+    sources: int
+    workers: int
+    max_workers: int
+    partitions: int
+    pane_ms: int
+    panes: int
+    lateness_ms: int
+    idle_timeout_ms: int | None
+    updates: bool
+    encoding: str
+    grouping: str
+
+    @property
+    def window_ms(self) -> int:
+        return self.pane_ms * self.panes
+
+
+@dataclass(frozen=True)
+class Move:
+    """One thing that happens: `what` to a process of a stage; numbers are taken modulo what there is."""
+
+    what: str
+    stage: str
+    process: int
+    partition: int
+    amount: int
+
+
+facts = st.builds(
+    Fact,
+    partition=st.integers(0, 2),
+    keys=st.lists(st.sampled_from(["a", "b", "c", "d/1", "é"]), max_size=3).map(tuple),
+    value=st.integers(-5, 5),
+    time=st.integers(0, 400),
+    bad=st.sampled_from([False] * 9 + [True]),
+)
+shapes = st.builds(
+    Shape,
+    sources=st.integers(1, 3),
+    workers=st.integers(1, 3),
+    max_workers=st.integers(3, 4),
+    partitions=st.integers(1, 3),
+    pane_ms=st.sampled_from([7, 10, 50]),
+    panes=st.integers(1, 3),
+    lateness_ms=st.sampled_from([0, 0, 30, 1000]),
+    idle_timeout_ms=st.sampled_from([None, None, 1000]),
+    updates=st.booleans(),
+    encoding=st.sampled_from(["batch", "record"]),
+    grouping=st.sampled_from(sorted(grouping.GROUPINGS)),
+)
+moves = st.builds(
+    Move,
+    what=st.sampled_from(["feed"] * 3 + ["read"] * 8 + ["commit"] * 5 + ["rewind", "kill", "rebalance", "wait"]),
+    stage=st.sampled_from(STAGES),
+    process=st.integers(0, 3),
+    partition=st.integers(0, 3),
+    amount=st.integers(1, 4),
+)
+
+
+class Pipeline:
+    """All stages over topics in memory."""
+
+    def __init__(self, shape: Shape, feed: Sequence[Fact]) -> None:
+        self.shape = shape
+        self.feed = list(feed)
+        self.now = WALL_CLOCK
+        self.drain = False
+        counts = {
+            "source": shape.sources,
+            "tuples": shape.sources,
+            "late": shape.sources,
+            "dead-letters": shape.sources,
+            "worker-input": shape.max_workers,
+            "distribution": 1,
+        }
+        rest = dict.fromkeys(("partials", "windows", "aggregates", "ticks"), shape.partitions)
+        self.topics = {name: Topic(partitions) for name, partitions in (counts | rest).items()}
+        sources = ("source", "tuples", "worker-input", "partials", "partials")
+        builders = (self.splitter, self.router, self.worker, self.aggregator, self.observer)
+        self.stages = {
+            name: Stage(name, self.topics, source, build)
+            for name, source, build in zip(STAGES, sources, builders, strict=True)
+        }
+
+    def splitter(self) -> Step:
+        shape = self.shape
+        rules = SplitterRules(shape.lateness_ms, shape.idle_timeout_ms, max_future_ms=0, drain=self.drain)
+        return SplitterStep(create_format(FORMAT), rules, "source")
+
+    def router(self) -> Step:
+        shape = self.shape
+        choice = grouping.create(shape.grouping, shape.workers)
+        return RouterStep(choice, max_workers=shape.max_workers, encoding=shape.encoding, topic="tuples")
+
+    def worker(self) -> Step:
+        return WorkerStep(
+            columns_of([aggregates.create(name) for name in NAMES]),
+            pane_ms=self.shape.pane_ms,
+            origins=self.shape.sources,
+            partitions=self.shape.partitions,
+            topic="worker-input",
+        )
+
+    def aggregator(self) -> Step:
+        wanted = [aggregates.create(name) for name in NAMES]
+        rules = AggregatorRules(
+            wanted, columns_of(wanted), self.shape.window_ms, 10**6, updates=self.shape.updates, decimals=0
+        )
+        return AggregatorStep(rules, origins=self.shape.max_workers, topic="partials")
+
+    def observer(self) -> Step:
+        rules = ObserverRules(self.shape.window_ms, self.shape.workers, hottest=3, grouping=self.shape.grouping)
+        shape = self.shape
+        return ObserverStep(rules, origins=shape.max_workers, partitions=shape.partitions, topic="partials")
+
+    def make(self, move: Move) -> None:
+        stage = self.stages[move.stage]
+        process = stage.processes[move.process % len(stage.processes)]
+        owned = sorted(process.offsets)
+        self.now += 1
+        if move.what == "feed":
+            self.feed_some(move.amount * 3)
+        elif move.what == "wait":
+            self.now += 1000
+        elif move.what == "commit":
+            stage.commit(process, self.now)
+        elif move.what == "rewind":
+            stage.rewind(process)
+        elif move.what == "read":
+            if owned:
+                stage.read(process, owned[move.partition % len(owned)], move.amount, self.now)
+        else:
+            processes = 1 if move.stage == "observer" else move.amount
+            stage.rebalance(processes, commit=move.what == "rebalance", now=self.now)
+
+    def feed_some(self, amount: int) -> None:
+        some, self.feed = self.feed[:amount], self.feed[amount:]
+        for fact in some:
+            self.topics["source"].append(Output("source", fact.encode(), partition=fact.partition % self.shape.sources))
+
+    def run_out(self) -> None:
+        """Let every stage do what there is to do."""
+        for _ in range(20):
+            moved = [stage.run_out(self.now) for stage in self.stages.values()]
+            if not any(moved):
+                return
+        raise AssertionError("stages have something to do for ever")
+
+    def finish(self) -> None:
+        """End as a bounded run does: everything is fed, and the splitter drains."""
+        self.feed_some(len(self.feed))
+        self.drain = True
+        self.stages["splitter"].rebalance(1, commit=False, now=self.now)
+        self.run_out()
+        for stage in self.stages.values():
+            for process in stage.processes:
+                assert all(process.step.finished(partition) for partition in process.offsets)
+
+
+@dataclass
+class Answer:
+    """What a plain loop over the source says."""
+
+    groups: dict[str, list[int]]
+    late: list[tuple[int, int, str]]
+    bad: list[tuple[int, int]]
+
+
+def naive(shape: Shape, feed: Sequence[Fact]) -> Answer:
+    answer = Answer(defaultdict(list), [], [])
+    newest: dict[int, int] = {}
+    offsets: dict[int, int] = defaultdict(int)
+    for fact in feed:
+        partition = fact.partition % shape.sources
+        offset = offsets[partition]
+        offsets[partition] += 1
+        if fact.bad:
+            answer.bad.append((partition, offset))
+            continue
+        if fact.time < newest.get(partition, fact.time) - shape.lateness_ms:
+            answer.late += [(partition, offset, key) for key in fact.keys]
+        else:
+            for key in fact.keys:
+                answer.groups[f"{fact.time // shape.window_ms * shape.window_ms}/{key}"].append(fact.value)
+        newest[partition] = max(fact.time, newest.get(partition, fact.time))
+    return answer
+
+
+def expected(shape: Shape, groups: dict[str, list[int]]) -> dict[str, dict[str, Any]]:
+    records = {}
+    for name, values in groups.items():
+        start, _, key = name.partition("/")
+        records[name] = {
+            "key": key,
+            "window_start": int(start),
+            "window_end": int(start) + shape.window_ms,
+            "count": len(values),
+            "sum": sum(values),
+            "mean": sum(values) / len(values),
+            "min": min(values),
+            "max": max(values),
+        }
+    return records
+
+
+def check(pipeline: Pipeline, feed: Sequence[Fact]) -> None:
+    shape, answer = pipeline.shape, naive(pipeline.shape, feed)
+    latest = pipeline.topics["aggregates"].latest()
+    found = {key.decode(): msgspec.json.decode(value) for key, value in latest.items()}
+    revisions = {key: record.pop("revision") for key, record in found.items()}
+    assert found == expected(shape, answer.groups)
+    late = [(fact["partition"], fact["offset"], fact["key"]) for fact in facts_in(pipeline.topics["late"].all())]
+    assert sorted(late) == sorted(answer.late)
+    letters = pipeline.topics["dead-letters"].all()
+    assert sorted(offset for offset, _ in reasons_in(letters)) == sorted(offset for _, offset in answer.bad)
+    told = [output.key.decode() for output in pipeline.topics["aggregates"].all() if output.key]
+    if shape.updates:
+        assert revisions == {key: told.count(key) - 1 for key in revisions}
+    elif shape.idle_timeout_ms is None:
+        assert repeated(told) == []
+        assert set(revisions.values()) <= {0}
+    check_ticks(pipeline, answer)
+
+
+def check_ticks(pipeline: Pipeline, answer: Answer) -> None:
+    ticks = facts_in(pipeline.topics["distribution"].all())
+    assert repeated(tick["tick_start"] for tick in ticks) == []
+    everything = sum(map(len, answer.groups.values()))
+    if pipeline.shape.idle_timeout_ms is None:
+        assert sum(tick["tuples"] for tick in ticks) == everything
+        assert [tick["tick_start"] for tick in ticks] == sorted(tick["tick_start"] for tick in ticks)
+    if ticks and pipeline.shape.idle_timeout_ms is None:
+        assert ticks[-1]["run"]["total_count"] == everything
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_bounds() -> Iterator[None]:
+    """Bounds that a test's few tuples reach: cut records, early reductions, chunks written anew."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(splitter_step, "RECORD_BYTES", 1_000)
+        patch.setattr(worker_step, "BUFFER_TUPLES", 4)
+        patch.setattr(worker_step, "REDUCE_ROWS", 3)
+        patch.setattr(windowed, "MOST_CHUNKS", 3)
+        yield
+
+
+@settings(max_examples=150)
+@given(shape=shapes, feed=st.lists(facts, max_size=60), story=st.lists(moves, max_size=80))
+def test_whatever_happens_the_answer_is_the_naive_one(shape: Shape, feed: list[Fact], story: list[Move]) -> None:
+    pipeline = Pipeline(shape, feed)
+    for move in story:
+        pipeline.make(move)
+    pipeline.finish()
+    check(pipeline, feed)
