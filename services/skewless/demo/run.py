@@ -1,0 +1,142 @@
+"""The demo from beginning to end: broker, data, the answer, a pipeline per grouping, and the comparison."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from skewless.commands.produce_run import run as produce
+from skewless.commands.progress import shown
+from skewless.datasets import find_dataset
+from skewless.demo.expected import Counting, Expected, differences
+from skewless.demo.pipeline import drain
+from skewless.demo.plan import SOURCE_PARTITIONS, Plan, chunks, window_for
+from skewless.demo.report import Outcome, comparison, top_keys
+from skewless.demo.results import read_counts, read_distribution
+from skewless.demo.screen import Run, Screen
+from skewless.local.broker import Broker
+from skewless.splitter.formats import create_format
+from skewless.transport.sender import Sender, prepare_topic
+from skewless.transport.settings import KafkaSettings
+
+
+class Demo:
+    """One demo, whose files are in `folder`; `seconds` tells how long each part took."""
+
+    def __init__(self, plan: Plan, screen: Screen, folder: Path) -> None:
+        self._plan = plan
+        self._screen = screen
+        self._folder = folder
+        self._dataset = find_dataset(plan.dataset)
+        self.seconds: dict[str, float] = {}
+        self.records = 0
+        self.window_ms = 0
+        self.expected = Expected()
+        self.outcomes: list[Outcome] = []
+
+    def run(self) -> bool:
+        """Do everything and return whether all counts are exact; raises KeyboardInterrupt when the user stops it."""
+        broker = Broker(self._folder / "broker")
+        try:
+            with self._part("kafka", "Starting Kafka"):
+                broker.start()
+            with self._part(
+                "feed", f"Writing data set {self._plan.dataset} to a topic of {SOURCE_PARTITIONS} partitions"
+            ):
+                self._feed(broker.bootstrap)
+            with self._part("answer", "Counting it in this process, to know the answer"):
+                self._count()
+            for number, grouping in enumerate(self._plan.groupings, 1):
+                title = f"{grouping} ({number} of {len(self._plan.groupings)})"
+                with self._part(grouping, f"Counting it by pipeline {title}, a process per stage"):
+                    self._pipeline(title, grouping, broker.bootstrap)
+        finally:
+            broker.stop()
+        return all(outcome.exact for outcome in self.outcomes)
+
+    def _feed(self, bootstrap: str) -> None:
+        kafka = KafkaSettings.model_validate({"bootstrap_servers": bootstrap})
+        partitions = prepare_topic(kafka, self._plan.topic, SOURCE_PARTITIONS)
+        sender = Sender(kafka, self._plan.topic, partitions)
+        sent = produce(chunks(self._plan), sender, self._dataset.records, None, None)
+        if sent.interrupted:
+            raise KeyboardInterrupt
+        self.records = sent.records
+        self.window_ms = window_for((sent.last_ms or 0) - (sent.first_ms or 0)) * 1000
+
+    def _count(self) -> None:
+        counting = Counting(create_format(self._dataset.splitter()), self.window_ms, SOURCE_PARTITIONS)
+        with shown("counting", self.records, time.monotonic()) as progress:
+            for chunk in chunks(self._plan):
+                counting.add(chunk)
+                progress.update(time.monotonic(), counting.records)
+        self.expected = counting.result
+        late, bad = self.expected.late, self.expected.unreadable
+        self._screen.say(
+            f"  {self.records:,} records, {self.expected.tuples:,} tuples in {len(self.expected.windows)} windows of "
+            f"{_duration(self.window_ms)}"
+            + (f"; {late:,} late tuples are left out" if late else "")
+            + (f"; {bad:,} records cannot be read" if bad else "")
+        )
+
+    def _pipeline(self, title: str, grouping: str, bootstrap: str) -> None:
+        settings = self._plan.pipeline(grouping, bootstrap, self.window_ms / 1000)
+        ends = [window + self.window_ms for window in self.expected.windows]
+        run = Run(title, self.expected.tuples, ends)
+        with self._screen.live(run) as show:
+            snapshots = drain(
+                settings, self._folder, show, lambda event: self._screen.say(f"{event.name} {event.detail}")
+            )
+        seconds = time.monotonic() - run.started
+        counts = read_counts(settings)
+        outcome = Outcome(
+            grouping=grouping,
+            counted=counts.total(),
+            wrong=tuple(differences(self.expected.cells, counts)),
+            seconds=seconds,
+            memory_bytes=max((snapshot.memory_bytes for snapshot in snapshots), default=0),
+            distribution=read_distribution(settings).run,
+        )
+        self.outcomes.append(outcome)
+        self._screen.say(f"  {outcome}", style=None if outcome.exact else "red")
+
+    @contextlib.contextmanager
+    def _part(self, name: str, title: str) -> Iterator[None]:
+        self._screen.say(f"{title} ...", style="bold")
+        start = time.monotonic()
+        yield
+        self.seconds[name] = round(time.monotonic() - start, 2)
+        self._screen.say(f"  {self.seconds[name]:.1f} s", style="dim")
+
+    def report(self) -> None:
+        """Show the results."""
+        self._screen.draw(top_keys(self.expected.cells, self.expected.windows, self.window_ms))
+        self._screen.draw(comparison(self.outcomes))
+        parts = ", ".join(f"{name} {seconds:.1f}" for name, seconds in self.seconds.items())
+        self._screen.say(f"Seconds: {parts}; {sum(self.seconds.values()):.0f} in all")
+
+    def facts(self) -> dict[str, object]:
+        """Everything as a JSON object."""
+        return {
+            "dataset": self._plan.dataset,
+            "records": self.records,
+            "tuples": self.expected.tuples,
+            "late_tuples": self.expected.late,
+            "unreadable_records": self.expected.unreadable,
+            "window_s": self.window_ms / 1000,
+            "windows": len(self.expected.windows),
+            "workers": self._plan.workers,
+            "exact": all(outcome.exact for outcome in self.outcomes),
+            "seconds": self.seconds,
+            "groupings": {outcome.grouping: outcome.facts() for outcome in self.outcomes},
+        }
+
+
+def _duration(milliseconds: int) -> str:
+    seconds = milliseconds // 1000
+    for size, name in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size and seconds % size == 0:
+            return f"{seconds // size} {name}"
+    return f"{seconds} s"
