@@ -12,7 +12,7 @@ import logging
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -247,7 +247,7 @@ class ConsumerThread(threading.Thread):
 
     # Commits
 
-    def _commit(self) -> None:
+    def _commit(self, given_up: Collection[int] = ()) -> None:
         prepared: Prepared = self.on_loop(self._session.prepare)
         if prepared or self._outbox.dirty:
             offsets = [
@@ -255,7 +255,7 @@ class ConsumerThread(threading.Thread):
                 for partition, (offset, position) in prepared.items()
             ]
             self._outbox.commit(offsets, self._consumer)
-        self.on_loop(self._session.committed, prepared)
+        self.on_loop(self._session.committed, prepared, given_up)
         self._session.lag = dict(self._lag())
 
     def _lag(self) -> Iterator[tuple[int, int]]:
@@ -296,15 +296,13 @@ class ConsumerThread(threading.Thread):
             return
         try:
             if commit:
-                self._commit()
+                self._commit(given_up=partitions)
             else:
                 raise RewindError("partitions were lost, their new owner reads on from what was committed")
         except RewindError as failure:
             log.warning("giving up partitions without a commit: %s", failure)
             self.on_loop(self._session.revoke, partitions)
             self._outbox.abort(replace=failure.replace)
-        else:
-            self.on_loop(self._session.revoke, partitions)
         self._owned -= partitions
         self._paused.clear()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from skewless.records import Output
@@ -66,7 +66,7 @@ class Session:
         self._offsets: dict[int, int | None] = {}
         self._saved: dict[int, str | None] = {}
         self._at_end: set[int] = set()
-        self._ever_assigned = False
+        self._assigned = False
 
     def hand(self, batch: MessageBatch) -> bool:
         """Take note of a batch on its way to the agent; False when its partition was lost meanwhile."""
@@ -118,12 +118,13 @@ class Session:
             self._offsets[partition] = taken.offset
             self._saved[partition] = taken.position
         self.failure = None
-        self._ever_assigned = True
+        self._assigned = True
         self._open.set()
 
     def revoke(self, partitions: Iterable[int]) -> None:
         """Lose partitions: whatever is on its way from them will be ignored."""
         self.generation += 1
+        self._assigned = False
         for partition in set(partitions) & self._offsets.keys():
             self.acks.revoke(partition)
             self.step.revoke(partition)
@@ -150,9 +151,14 @@ class Session:
             if offset is not None and (partition in done or positions[partition] != self._saved[partition])
         }
 
-    def committed(self, prepared: Prepared) -> None:
-        """Open the gate again."""
+    def committed(self, prepared: Prepared, given_up: Collection[int] = ()) -> None:
+        """Open the gate again, once the partitions that are `given_up` are lost.
+
+        Were they lost later, their next batch would slip through, into a transaction without its offsets.
+        """
         self._saved.update((partition, position) for partition, (_, position) in prepared.items())
+        if given_up:
+            self.revoke(given_up)
         self._open.set()
 
     def next_offsets(self) -> dict[int, int]:
@@ -161,10 +167,13 @@ class Session:
 
     @property
     def finished(self) -> bool:
-        """Whether a bounded run is at its end: everything that this process owns is processed and finished."""
+        """Whether a bounded run is at its end: everything that this process owns is processed and finished.
+
+        Between losing partitions and being told the new ones it owns nothing, but only for now.
+        """
         return (
             self.drain
-            and self._ever_assigned
+            and self._assigned
             and self._open.is_set()
             and not self.acks.any_waiting
             and all(self.step.finished(partition) for partition in self._offsets)
