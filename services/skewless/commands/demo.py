@@ -45,22 +45,29 @@ def demo(*, inputs: tuple[Path, ...], groupings: tuple[str, ...], workers: int, 
     """  # noqa: D301 - \b is click's mark for text that is not wrapped
     from rich.console import Console
 
-    from skewless.config import PREFIX
     from skewless.demo.plan import make_plan
     from skewless.demo.run import Demo
     from skewless.demo.screen import Screen
 
     plan = make_plan(inputs, groupings, workers)
-    for name in [name for name in os.environ if name.startswith(PREFIX)]:
-        del os.environ[name]  # settings of the user's own pipelines, which the stages would take over
     screen = Screen(Console(stderr=as_json))
     with _terminable(), _folder(screen, keep=keep) as folder:
+        _set_environment(folder)
         shown = Demo(plan, screen, folder)
         exact = shown.run()
         shown.report()
     if as_json:
         click.echo(json.dumps(shown.facts()))
     sys.exit(0 if exact else 1)
+
+
+def _set_environment(folder: Path) -> None:
+    """Prepare what the stages inherit: no settings of the user's own pipelines, and temporary files in our folder."""
+    from skewless.config import PREFIX
+
+    for name in [name for name in os.environ if name.startswith(PREFIX)]:
+        del os.environ[name]
+    os.environ["TMPDIR"] = str(folder)
 
 
 @contextlib.contextmanager

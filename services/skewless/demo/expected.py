@@ -39,7 +39,7 @@ class Expected:
 
 
 class Counting:
-    """Counts the tuples of chunks, but for those older than one before them in their source partition: they are late."""
+    """Counts the tuples of chunks. What is older than a record before it in its source partition is late: left out."""
 
     def __init__(self, record_format: Format, window_ms: int, partitions: int) -> None:
         self._format = record_format

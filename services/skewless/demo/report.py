@@ -14,9 +14,9 @@ from rich.text import Text
 from skewless.demo.expected import Cells
 from skewless.records import RunDistribution
 
-TOP = 8
+TOP = 5
 LAST_WINDOWS = 3
-LONGEST_KEY = 40
+LONGEST_KEY = 30
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,10 @@ class Outcome:
         return not self.wrong
 
     def __str__(self) -> str:
-        rate = (
-            f"{self.distribution.throughput_ratio:,.0f} tuples/s, at most {self.memory_bytes / 1e6:,.0f} MB of memory"
-        )
-        return (
-            f"exact: {self.counted:,} tuples counted, {rate}" if self.exact else "NOT EXACT: " + "; ".join(self.wrong)
-        )
+        if not self.exact:
+            return "NOT EXACT: " + "; ".join(self.wrong)
+        rate, memory = self.distribution.throughput_ratio, self.memory_bytes / 1e6
+        return f"exact: {self.counted:,} tuples counted, {rate:,.0f} tuples/s, at most {memory:,.0f} MB of memory"
 
     def facts(self) -> dict[str, object]:
         """Everything as a JSON object."""
@@ -56,33 +54,34 @@ def _facts(run: RunDistribution) -> dict[str, object]:
     return {name: getattr(run, name) for name in run.__struct_fields__}
 
 
+LEGEND = """\
+max/avg: where the workers are what limits the speed, the fullest one makes everything slower by this factor.
+Workers per key: what a grouping pays for an even load, each of them keeps its own part of the key's count.
+Exact: every key of every window has the count that this process found by itself."""
+
+
 def comparison(outcomes: Sequence[Outcome]) -> RenderableType:
     """Put the groupings side by side."""
-    table = Table(title="How the load was spread", title_justify="left", title_style="bold")
+    table = Table(title="Groupings side by side", title_justify="left", title_style="bold")
     table.add_column()
     for outcome in outcomes:
         table.add_column(outcome.grouping, justify="right")
-    table.add_column("meaning", style="dim")
     runs = [outcome.distribution for outcome in outcomes]
-    for name, meaning, values in (
-        ("std_dev", "standard deviation of the workers' shares, percent", [f"{run.std_dev:.2f}" for run in runs]),
-        ("imbalance", "(fullest worker - average) / tuples", [f"{run.imbalance:.4f}" for run in runs]),
-        ("max/avg", "fullest worker / average: where workers are the limit, the loss of speed",
-         [f"{run.max_over_avg:.2f}" for run in runs]),
-        ("replication", "workers that held the same key, on average", [f"{run.dist_cost:.2f}" for run in runs]),
-        ("throughput", "tuples per second, end to end, here", [f"{run.throughput_ratio:,.0f}" for run in runs]),
-        ("seconds", "with starting and stopping the processes", [f"{outcome.seconds:.1f}" for outcome in outcomes]),
-        ("counted", "tuples, over all windows and keys", [f"{outcome.counted:,}" for outcome in outcomes]),
-        ("exact", "as an independent count in one process", ["yes" if outcome.exact else "NO" for outcome in outcomes]),
-    ):  # fmt: skip
-        table.add_row(name, *values, meaning)
+    table.add_row("load: standard deviation, % points", *(f"{run.std_dev:.2f}" for run in runs))
+    table.add_row("load: imbalance", *(f"{run.imbalance:.4f}" for run in runs))
+    table.add_row("load: max/avg", *(f"{run.max_over_avg:.2f}" for run in runs))
+    table.add_row("workers per key", *(f"{run.dist_cost:.2f}" for run in runs))
+    table.add_row("tuples/s on this machine", *(f"{run.throughput_ratio:,.0f}" for run in runs))
+    table.add_row("seconds, with start and stop", *(f"{outcome.seconds:.1f}" for outcome in outcomes))
+    table.add_row("tuples counted", *(f"{outcome.counted:,}" for outcome in outcomes))
+    table.add_row("exact", *(Text("yes", "green") if outcome.exact else Text("NO", "red") for outcome in outcomes))
     return table
 
 
-def top_keys(cells: Cells, windows: Sequence[int], window_ms: int) -> RenderableType:
+def top_keys(cells: Cells, windows: Sequence[int]) -> RenderableType:
     """List the most frequent keys of the last windows."""
     table = Table(title="Most frequent keys of the last windows", title_justify="left", title_style="bold")
-    table.add_column("window (UTC)")
+    table.add_column("window from (UTC)", no_wrap=True)
     table.add_column("keys")
     by_window: dict[int, Counter[str]] = {window: Counter() for window in windows[-LAST_WINDOWS:]}
     for (window, key), count in cells.items():
@@ -90,7 +89,7 @@ def top_keys(cells: Cells, windows: Sequence[int], window_ms: int) -> Renderable
             by_window[window][key] = count
     for window, counts in by_window.items():
         keys = "  ".join(f"{_short(key)} {count:,}" for key, count in counts.most_common(TOP))
-        table.add_row(f"{_time(window)} to {_time(window + window_ms)}", Text(keys))
+        table.add_row(_time(window), Text(keys))
     return table
 
 

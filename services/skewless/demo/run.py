@@ -13,10 +13,11 @@ from skewless.datasets import find_dataset
 from skewless.demo.expected import Counting, Expected, differences
 from skewless.demo.pipeline import drain
 from skewless.demo.plan import SOURCE_PARTITIONS, Plan, chunks, window_for
-from skewless.demo.report import Outcome, comparison, top_keys
+from skewless.demo.report import LEGEND, Outcome, comparison, top_keys
 from skewless.demo.results import read_counts, read_distribution
 from skewless.demo.screen import Run, Screen
 from skewless.local.broker import Broker
+from skewless.local.supervisor import Event
 from skewless.splitter.formats import create_format
 from skewless.transport.sender import Sender, prepare_topic
 from skewless.transport.settings import KafkaSettings
@@ -43,7 +44,7 @@ class Demo:
             with self._part("kafka", "Starting Kafka"):
                 broker.start()
             with self._part(
-                "feed", f"Writing data set {self._plan.dataset} to a topic of {SOURCE_PARTITIONS} partitions"
+                "feed", f"Writing data set {self._plan.dataset} to a topic ({SOURCE_PARTITIONS} partitions)"
             ):
                 self._feed(broker.bootstrap)
             with self._part("answer", "Counting it in this process, to know the answer"):
@@ -86,9 +87,7 @@ class Demo:
         ends = [window + self.window_ms for window in self.expected.windows]
         run = Run(title, self.expected.tuples, ends)
         with self._screen.live(run) as show:
-            snapshots = drain(
-                settings, self._folder, show, lambda event: self._screen.say(f"{event.name} {event.detail}")
-            )
+            snapshots = drain(settings, self._folder, show, self._tell)
         seconds = time.monotonic() - run.started
         counts = read_counts(settings)
         outcome = Outcome(
@@ -102,6 +101,9 @@ class Demo:
         self.outcomes.append(outcome)
         self._screen.say(f"  {outcome}", style=None if outcome.exact else "red")
 
+    def _tell(self, event: Event) -> None:
+        self._screen.say(f"{event.name} {event.detail}")
+
     @contextlib.contextmanager
     def _part(self, name: str, title: str) -> Iterator[None]:
         self._screen.say(f"{title} ...", style="bold")
@@ -112,8 +114,9 @@ class Demo:
 
     def report(self) -> None:
         """Show the results."""
-        self._screen.draw(top_keys(self.expected.cells, self.expected.windows, self.window_ms))
+        self._screen.draw(top_keys(self.expected.cells, self.expected.windows))
         self._screen.draw(comparison(self.outcomes))
+        self._screen.say(LEGEND, style="dim")
         parts = ", ".join(f"{name} {seconds:.1f}" for name, seconds in self.seconds.items())
         self._screen.say(f"Seconds: {parts}; {sum(self.seconds.values()):.0f} in all")
 
