@@ -14,7 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 import numpy as np
@@ -127,6 +127,14 @@ class Pipeline:
         self._admin = AdminClient({"bootstrap.servers": bootstrap})
         topics.apply(self.settings)
 
+    def replicas(self, stage: str) -> int:
+        """Count the processes of a stage."""
+        return int(self.settings.replicas.model_dump()[stage])
+
+    def processes(self) -> list[str]:
+        """Name all processes."""
+        return [f"{stage}-{number}" for stage in STAGES for number in range(self.replicas(stage))]
+
     # Running
 
     @contextlib.contextmanager
@@ -204,18 +212,24 @@ class Pipeline:
         """Count the tuples in a topic of columns."""
         return sum(pa.ipc.open_stream(record.value).read_all().num_rows for record in self.read(topic) if record.value)
 
-    def results(self) -> dict[tuple[int, str], dict[str, Any]]:
-        """Last record of every (window, key) in `aggregates`; revisions must have come once each, in order."""
+    def results(self) -> tuple[dict[tuple[int, str], dict[str, Any]], list[str]]:
+        """Last record of every (window, key) in `aggregates`, and what is wrong with the way there.
+
+        The key and the timestamp must be those of the value, and each revision must come once, in order.
+        """
         last: dict[tuple[int, str], dict[str, Any]] = {}
+        wrong = []
         for record in self.read("aggregates"):
             fact = msgspec.json.decode(record.value or b"")
             at = (fact["window_start"], fact["key"])
             if record.key != f"{at[0]}/{at[1]}".encode() or record.timestamp != at[0]:
-                raise AssertionError(f"{record} is not keyed or timed as its value")
-            if fact["revision"] <= last.get(at, {"revision": -1})["revision"]:
-                raise AssertionError(f"{fact} after {last[at]}")
+                wrong.append(f"aggregates: {record} is not keyed or timed as its value")
+            if at in last and fact["revision"] <= last[at]["revision"]:
+                wrong.append(
+                    f"aggregates: partition {record.partition} offset {record.offset}: {fact} after {last[at]}"
+                )
             last[at] = fact
-        return last
+        return last, wrong
 
 
 def topics_partitions(admin: AdminClient, topic: str) -> int:
@@ -282,7 +296,7 @@ class Truth:
 
 
 def truth(records: Iterable[Record], *, lateness_ms: int, window_ms: int = 60_000) -> Truth:
-    """Count good records; one is late if it is older than its partition's newest before it by more than the lateness."""
+    """Count good records; late is what is older than its partition's newest before it by more than the lateness."""
     found = Truth()
     newest: defaultdict[int, int | None] = defaultdict(lambda: None)
     for record in records:
@@ -301,7 +315,7 @@ def truth(records: Iterable[Record], *, lateness_ms: int, window_ms: int = 60_00
 
 def differences(pipeline: Pipeline, expected: Truth) -> list[str]:
     """Say in what a pipeline's topics differ from the plain count, the first few of each; empty if they are exact."""
-    results = pipeline.results()
+    results, wrong = pipeline.results()
     answers = {at: (fact["count"], fact["sum"]) for at, fact in results.items()}
     wanted = {at: (count, expected.sums[at]) for at, count in expected.counts.items()}
     late: dict[tuple[int, int], dict[str, Any]] = {}
@@ -314,6 +328,7 @@ def differences(pipeline: Pipeline, expected: Truth) -> list[str]:
     ticks = [json.loads(record.value or b"") for record in pipeline.read("distribution")]
     starts = Counter(tick["tick_start"] for tick in ticks)
     return [
+        *wrong[:5],
         *_unlike("aggregates", answers, wanted),
         *_unlike("late", late, expected.late),
         *twice[:5],
@@ -357,7 +372,9 @@ def zipf_records(count: int, partitions: int, seed: int, *, keys: int = 50_000, 
         order = np.argsort(times + delay, kind="stable")
         ranks = np.searchsorted(steps, random.random(size), side="right")
         shifted = START_MS + 37_000 * partition + times[order].astype(np.int64)
-        columns.append(zip(names[ranks].tolist(), random.integers(-50, 100, size).tolist(), shifted.tolist(), strict=True))
+        columns.append(
+            zip(names[ranks].tolist(), random.integers(-50, 100, size).tolist(), shifted.tolist(), strict=True)
+        )
     for row in zip(*columns, strict=True):
         for partition, fact in enumerate(row):
             yield partition, b'{"key":"k%05d","value":%d,"time":%d}' % fact
@@ -382,7 +399,7 @@ class Feed(threading.Thread):
             self.sent += len(portion)
             self._hurry.wait(0.05)
 
-    def __enter__(self) -> Feed:
+    def __enter__(self) -> Self:
         self.start()
         return self
 

@@ -1,4 +1,5 @@
 """The whole pipeline counts exactly: every record once, late or not, however keys are skewed."""
+# ruff: noqa: T201 - figures are shown with `-s`
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from support_kafka import Pipeline, Source, differences, read, truth, zipf_records
 
 RECORDS = int(os.environ.get("SKEWLESS_RECORDS", "200000"))
