@@ -165,7 +165,7 @@ def write_table(table: pa.RecordBatch | pa.Table) -> bytes:
 def read_table(value: bytes | None) -> pa.Table:
     """Read columns; BadRecordError when it is no Arrow IPC stream."""
     try:
-        return pa.ipc.open_stream(value).read_all()
+        return pa.ipc.open_stream(value or b"").read_all()
     except (pa.ArrowException, TypeError, ValueError, OSError) as error:
         raise BadRecordError("not an Arrow IPC stream") from error
 

@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from skewless.algorithms import grouping
+from skewless.algorithms.grouping import KeyBatch
+from skewless.algorithms.watermark import END_OF_TIME, IDLE
+from skewless.records import (
+    PROGRESS,
+    TUPLE,
+    TUPLES,
+    Output,
+    PlainTuple,
+    encode_tuples,
+    headers_of,
+    read_table,
+    schema_of,
+    write_table,
+)
+from skewless.router.step import RouterStep
+from support import batch_from, marks_in, reasons_in, tuples_in, written
+
+Tuple = tuple[str, int, int]
+TUPLES_IN = [("a", 1, 10), ("b", 2, 11), ("a", 3, 12), ("c", 4, 13), ("b", 5, 14), ("a", 6, 15)]
+
+
+def tuples(rows: Sequence[Tuple], marks: dict[int, int] | None = None) -> Output:
+    keys, values, times = zip(*rows, strict=True) if rows else ((), (), ())
+    encoded = encode_tuples(
+        pa.array(keys, pa.string()).dictionary_encode(), np.array(values, np.int64), np.array(times, np.int64)
+    )
+    return Output("tuples", encoded, partition=2, headers=headers_of(TUPLES, {2: 5} if marks is None else marks))
+
+
+def router(name: str = "key", encoding: str = "batch", position: str | None = None) -> RouterStep:
+    step = RouterStep(grouping.create(name, 3), max_workers=5, encoding=encoding, topic="p.tuples")
+    step.assign(2, position, ())
+    return step
+
+
+def route(step: RouterStep, *records: Output) -> list[Output]:
+    return list(step.process(batch_from(2, records), 0))
+
+
+@pytest.mark.parametrize("name", sorted(grouping.GROUPINGS))
+@pytest.mark.parametrize("encoding", ["batch", "record"])
+def test_every_tuple_goes_to_the_partition_that_the_grouping_chose(name: str, encoding: str) -> None:
+    keys = list(dict.fromkeys(key for key, _, _ in TUPLES_IN))
+    codes = np.array([keys.index(key) for key, _, _ in TUPLES_IN], dtype=np.int32)
+    times = np.array([time for _, _, time in TUPLES_IN])
+    chosen = grouping.create(name, 3).assign(KeyBatch(keys, codes, times), 0).tolist()
+    outputs = route(router(name, encoding), tuples(TUPLES_IN[:4]), tuples(TUPLES_IN[4:]))
+    for worker in range(5):
+        mine = [output for output in outputs if output.partition == worker]
+        found = plain(mine) if encoding == "record" else tuples_in(mine)
+        assert sorted(found) == sorted(row for row, to in zip(TUPLES_IN, chosen, strict=True) if to == worker)
+
+
+def plain(outputs: list[Output]) -> list[Tuple]:
+    found = []
+    for output in outputs:
+        fact = msgspec.json.decode(output.value or b"", type=PlainTuple)
+        found.append(((output.key or b"").decode(), fact.value, fact.time))
+    return found
+
+
+def test_a_worker_gets_one_record_per_batch_with_no_keys_but_its_own() -> None:
+    outputs = route(router(), tuples(TUPLES_IN), tuples([("z", 1, 16)]))
+    partitions = [output.partition for output in outputs]
+    assert len(set(partitions)) == len(partitions)
+    for output in outputs:
+        (column,) = read_table(output.value)["key"].chunks
+        assert sorted(column.dictionary.to_pylist()) == sorted({key for key, _, _ in tuples_in([output])})
+
+
+def test_tuples_carry_the_last_mark_of_their_batch() -> None:
+    outputs = route(router(), tuples(TUPLES_IN, {2: 5}), tuples(TUPLES_IN, {2: 9}))
+    assert {schema_of(output.headers) for output in outputs} == {TUPLES}
+    assert all(mark == {2: 9} for mark in marks_in(outputs))
+
+
+def test_progress_goes_to_all_worker_partitions_once() -> None:
+    step = router()
+    route(step, tuples(TUPLES_IN, {2: 5}))
+    outputs = list(step.flush(0))
+    assert [(output.topic, output.partition) for output in outputs] == [("worker-input", at) for at in range(5)]
+    assert all(output.value is None and schema_of(output.headers) == PROGRESS for output in outputs)
+    assert marks_in(outputs) == [{2: 5}] * 5
+    assert list(step.flush(0)) == []
+
+
+@pytest.mark.parametrize("mark", [IDLE, END_OF_TIME, 4])
+def test_progress_records_are_passed_on_also_when_time_goes_back(mark: int) -> None:
+    step = router()
+    route(step, tuples(TUPLES_IN, {2: 5}))
+    list(step.flush(0))
+    assert route(step, Output("tuples", None, headers=headers_of(PROGRESS, {2: mark}))) == []
+    assert marks_in(step.flush(0)) == [{2: mark}] * 5
+    assert step.finished(2) == (mark == END_OF_TIME)
+
+
+def test_several_partitions_move_in_one_record_per_worker() -> None:
+    step = router()
+    step.assign(1, None, ())
+    for partition in (1, 2):
+        moved = Output("tuples", None, headers=headers_of(PROGRESS, {partition: partition * 10}))
+        list(step.process(batch_from(partition, [moved]), 0))
+    assert marks_in(step.flush(0)) == [{1: 10, 2: 20}] * 5
+
+
+def test_plain_records_have_key_event_time_and_schema_and_leave_marks_to_progress() -> None:
+    outputs = route(router(encoding="record"), tuples([("é", 7, 12)]))
+    assert [(output.key, output.timestamp, output.value) for output in outputs] == [
+        ("é".encode(), 12, b'{"value":7,"time":12}')
+    ]
+    assert [schema_of(output.headers) for output in outputs] == [TUPLE]
+    assert marks_in(outputs) == [{}]
+
+
+def bad_tuples() -> dict[str, Output]:
+    good = headers_of(TUPLES, {2: 99})
+    nothing = pa.table({"key": pa.array([None], pa.string()).dictionary_encode(), "value": [1], "time": [1]})
+    return {
+        "no Arrow IPC stream": Output("tuples", b"junk", headers=good),
+        "no value": Output("tuples", None, headers=good),
+        "other columns": Output("tuples", write_table(pa.table({"key": ["a"]})), headers=good),
+        "a key that is null": Output("tuples", write_table(nothing), headers=good),
+        "no schema": Output("tuples", b"junk"),
+        "unknown schema": Output("tuples", b"junk", headers=[("schema", b"other")]),
+        "unreadable marks": Output("tuples", tuples(TUPLES_IN).value, headers=[*good[:1], ("watermarks", b"?")]),
+        "marks beyond all time": Output("tuples", None, headers=headers_of(PROGRESS, {2: 2**60})),
+    }
+
+
+@pytest.mark.parametrize("name", bad_tuples())
+def test_bad_internal_records_are_dead_letters_that_move_nothing(name: str) -> None:
+    step = router()
+    outputs = route(step, tuples([("a", 1, 10)], {2: 7}), bad_tuples()[name], tuples([("b", 2, 11)], {2: 8}))
+    assert sorted(tuples_in(written(outputs, "worker-input"))) == [("a", 1, 10), ("b", 2, 11)]
+    assert [offset for offset, _ in reasons_in(written(outputs, "dead-letters"))] == [1]
+    assert step.watermark(2) == 8
+
+
+def test_a_record_of_no_tuples_is_fine() -> None:
+    step = router()
+    assert route(step, tuples([], {2: 7})) == []
+    assert step.watermark(2) == 7
+
+
+def test_after_a_restart_the_mark_is_told_again() -> None:
+    before = router()
+    route(before, tuples(TUPLES_IN, {2: 5}))
+    list(before.flush(0))
+    restarted = router(position=before.position(2))
+    assert restarted.watermark(2) == 5
+    assert marks_in(restarted.flush(0)) == [{2: 5}] * 5
+
+
+def test_nothing_is_told_before_the_source_has_spoken() -> None:
+    step = router(position=router().position(2))
+    assert list(step.flush(0)) == []
+    assert all(mark == {} for mark in marks_in(route(step, tuples(TUPLES_IN, {}))))
+
+
+def test_a_revoked_partition_is_not_told_of_any_more() -> None:
+    step = router()
+    route(step, tuples(TUPLES_IN))
+    step.revoke(2)
+    assert list(step.flush(0)) == []
+
+
+def test_tuples_are_counted_by_worker() -> None:
+    step = router("shuffle")
+    for _ in itertools.repeat(None, 3):
+        route(step, tuples(TUPLES_IN))
+    assert step.tuples == 18
+    assert step.tuples_by_worker.tolist() == [6, 6, 6, 0, 0]

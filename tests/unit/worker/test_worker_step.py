@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from skewless.algorithms.aggregates import columns_of, create
+from skewless.algorithms.hashing import partition_of_keys
+from skewless.algorithms.watermark import END_OF_TIME, IDLE
+from skewless.records import (
+    PARTIALS,
+    PROGRESS,
+    TUPLE,
+    TUPLES,
+    Output,
+    PlainTuple,
+    encode_tuples,
+    headers_of,
+    schema_of,
+)
+from skewless.worker import step as worker_step
+from skewless.worker.step import WorkerStep
+from support import batch_from, marks_in, reasons_in, rows_in, written
+
+Tuple = tuple[str, int, int]
+ROWS = [("a", 1, 10), ("b", 2, 19), ("a", 3, 12), ("a", 4, 20)]
+SUMS = [
+    {"pane": 10, "key": "a", "count": 2, "sum": 4, "worker": 6},
+    {"pane": 10, "key": "b", "count": 1, "sum": 2, "worker": 6},
+    {"pane": 20, "key": "a", "count": 1, "sum": 4, "worker": 6},
+]
+
+
+def columns(rows: Sequence[Tuple], marks: dict[int, int] | None = None) -> Output:
+    keys, values, times = zip(*rows, strict=True)
+    encoded = encode_tuples(
+        pa.array(keys, pa.string()).dictionary_encode(), np.array(values, np.int64), np.array(times, np.int64)
+    )
+    return Output("worker-input", encoded, headers=headers_of(TUPLES, marks or {}))
+
+
+def plain(key: str, value: int, time: int) -> Output:
+    encoded = msgspec.json.encode(PlainTuple(value, time))
+    return Output("worker-input", encoded, key.encode(), headers=headers_of(TUPLE, {}))
+
+
+def progress(**marks: int) -> Output:
+    told = {int(name.removeprefix("origin_")): mark for name, mark in marks.items()}
+    return Output("worker-input", None, headers=headers_of(PROGRESS, told))
+
+
+def worker(position: str | None = None, partitions: int = 1) -> WorkerStep:
+    names = ("count", "sum")
+    step = WorkerStep(
+        columns_of([create(name) for name in names]), pane_ms=10, origins=2, partitions=partitions, topic="p.input"
+    )
+    step.assign(6, position, ())
+    return step
+
+
+def work(step: WorkerStep, *records: Output, partition: int = 6) -> list[Output]:
+    return list(step.process(batch_from(partition, records), 0))
+
+
+def by_pane(outputs: Sequence[Output]) -> list[dict[str, Any]]:
+    return sorted(rows_in(outputs), key=lambda row: (row["pane"], row["key"], row["worker"]))
+
+
+def test_a_flush_emits_one_row_per_pane_and_key() -> None:
+    step = worker()
+    assert work(step, columns(ROWS[:2]), columns(ROWS[2:])) == []
+    outputs = list(step.flush(0))
+    assert by_pane(outputs) == SUMS
+    assert {(output.topic, schema_of(output.headers)) for output in outputs} == {("partials", PARTIALS)}
+
+
+def test_records_and_columns_of_the_same_tuples_give_the_same_deltas() -> None:
+    step = worker()
+    work(step, *(plain(*row) for row in ROWS))
+    assert by_pane(list(step.flush(0))) == SUMS
+
+
+def test_nothing_is_kept_after_a_flush() -> None:
+    step = worker()
+    work(step, columns(ROWS))
+    list(step.flush(0))
+    assert list(step.flush(0)) == []
+    work(step, columns([("a", 5, 11)]))
+    assert by_pane(list(step.flush(0))) == [{"pane": 10, "key": "a", "count": 1, "sum": 5, "worker": 6}]
+
+
+def test_a_key_goes_to_its_partition_whatever_the_worker() -> None:
+    step = worker(partitions=4)
+    step.assign(7, None, ())
+    rows = [(f"key {number}", 1, 10) for number in range(50)]
+    work(step, columns(rows))
+    work(step, columns(rows), partition=7)
+    outputs = list(step.flush(0))
+    assert sorted(row["worker"] for row in rows_in(outputs)) == [6] * 50 + [7] * 50
+    for output in outputs:
+        keys = [row["key"] for row in rows_in([output])]
+        assert set(partition_of_keys(keys, 4).tolist()) == {output.partition}
+
+
+def test_many_tuples_between_two_flushes_are_reduced_on_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_step, "BUFFER_TUPLES", 2)
+    monkeypatch.setattr(worker_step, "REDUCE_ROWS", 2)
+    step = worker()
+    for _ in range(20):
+        work(step, columns(ROWS))
+        assert step._inputs[6].buffered <= 2
+        assert sum(table.num_rows for table in step._inputs[6].reduced) <= 6
+    assert [(row["pane"], row["key"], row["count"], row["sum"]) for row in by_pane(list(step.flush(0)))] == [
+        (10, "a", 40, 80),
+        (10, "b", 20, 40),
+        (20, "a", 20, 80),
+    ]
+
+
+def test_watermark_is_told_behind_the_deltas_to_every_partition_once_all_origins_spoke() -> None:
+    step = worker(partitions=3)
+    work(step, columns(ROWS, {0: 30}))
+    assert marks_in(step.flush(0)) == [{}] * len(Counter(partition_of_keys(["a", "b"], 3).tolist()))
+    work(step, columns([("a", 1, 30)], {1: 25}))
+    outputs = list(step.flush(0))
+    assert [schema_of(output.headers) for output in outputs] == [PARTIALS, PROGRESS, PROGRESS, PROGRESS]
+    assert marks_in(outputs[1:]) == [{6: 25}] * 3
+    assert [output.partition for output in outputs[1:]] == [0, 1, 2]
+
+
+def test_watermark_is_told_only_when_it_changed_also_to_an_earlier_time() -> None:
+    step = worker()
+    work(step, progress(origin_0=30, origin_1=IDLE))
+    assert marks_in(step.flush(0)) == [{6: 30}]
+    work(step, progress(origin_0=30))
+    assert list(step.flush(0)) == []
+    work(step, progress(origin_1=10))
+    assert marks_in(step.flush(0)) == [{6: 10}]
+
+
+@pytest.mark.parametrize("mark", [IDLE, END_OF_TIME])
+def test_idle_and_the_end_of_time_are_passed_on_when_all_origins_say_so(mark: int) -> None:
+    step = worker()
+    work(step, progress(origin_0=mark))
+    assert list(step.flush(0)) == []
+    work(step, progress(origin_1=mark))
+    assert marks_in(step.flush(0)) == [{6: mark}]
+    assert step.finished(6) == (mark == END_OF_TIME)
+
+
+def test_several_worker_partitions_are_told_of_in_one_record() -> None:
+    step = worker()
+    step.assign(7, None, ())
+    work(step, progress(origin_0=1, origin_1=2))
+    work(step, progress(origin_0=3, origin_1=4), partition=7)
+    assert marks_in(step.flush(0)) == [{6: 1, 7: 3}]
+
+
+def test_after_a_restart_marks_go_on_and_are_told_again() -> None:
+    before = worker()
+    work(before, progress(origin_0=30))
+    list(before.flush(0))
+    restarted = worker(before.position(6))
+    work(restarted, progress(origin_1=40))
+    assert marks_in(restarted.flush(0)) == [{6: 30}]
+
+
+def test_deltas_of_a_revoked_partition_are_forgotten() -> None:
+    step = worker()
+    work(step, columns(ROWS))
+    step.revoke(6)
+    assert list(step.flush(0)) == []
+
+
+BAD = {
+    "no Arrow IPC stream": Output("worker-input", b"junk", headers=headers_of(TUPLES, {})),
+    "no schema": Output("worker-input", b"junk"),
+    "unknown schema": Output("worker-input", b"junk", headers=headers_of("other", {})),
+    "no JSON": Output("worker-input", b"{", b"a", headers=headers_of(TUPLE, {})),
+    "a value beyond 64 bits": Output("worker-input", b'{"value":9223372036854775808,"time":1}', b"a",
+                                     headers=headers_of(TUPLE, {})),
+    "a key that is no text": Output("worker-input", b'{"value":1,"time":1}', b"\xff", headers=headers_of(TUPLE, {})),
+    "an unknown origin": Output("worker-input", columns(ROWS).value, headers=headers_of(TUPLES, {2: 5})),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_records_are_dead_letters_and_count_for_nothing(name: str) -> None:
+    step = worker()
+    outputs = work(step, columns(ROWS[:2]), BAD[name], plain(*ROWS[2]), columns(ROWS[3:]))
+    assert [offset for offset, _ in reasons_in(written(outputs, "dead-letters"))] == [1]
+    assert by_pane(list(step.flush(0))) == SUMS
