@@ -16,7 +16,7 @@ SOURCE_PARTITIONS = 4
 GROUPINGS = ("key", "partial_key", "shuffle")
 MOST_WINDOWS = 30
 PANES = 4
-"""Panes per window."""
+"""Panes per window; panes and ticks are a day at most."""
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 _WINDOWS_S = (
@@ -51,9 +51,9 @@ class Plan:
                 "splitter": find_dataset(self.dataset).splitter(),
                 "router": {"grouping": grouping, "workers": self.workers},
                 "worker_input": {"max_workers": self.workers},
-                "worker": {"pane_s": window_s / PANES},
+                "worker": {"pane_s": min(window_s / PANES, _DAY)},
                 "aggregator": {"window_s": window_s, "emit": "final"},
-                "observer": {"tick_s": window_s},
+                "observer": {"tick_s": min(window_s, _DAY)},
             }
         )
 

@@ -1,0 +1,50 @@
+"""What the demo decides before it starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from skewless import config
+from skewless.demo.plan import GROUPINGS, MOST_WINDOWS, make_plan, window_for
+from skewless.errors import ConfigurationError
+
+
+@pytest.mark.parametrize("span_s", [0, 1, 29, 31, 1463, 3600, 12 * 3600, 456 * 86_400, 20 * 365 * 86_400])
+def test_windows_suit_the_span_of_the_data(span_s: int) -> None:
+    window_s = window_for(span_s * 1000)
+    assert span_s / window_s <= MOST_WINDOWS
+    assert window_s == 1 or span_s / window_s > 2
+    assert make_plan((), (), 10).pipeline("key", "127.0.0.1:9", window_s).aggregator.window_s == window_s
+
+
+def test_without_files_it_is_the_words_of_the_standard_library_by_all_groupings() -> None:
+    plan = make_plan((), (), 10)
+    assert (plan.dataset, plan.groupings) == ("words", GROUPINGS)
+
+
+def test_pipelines_of_one_source_have_names_of_their_own_and_files_that_can_be_read(tmp_path: Path) -> None:
+    plan = make_plan((), (), 10)
+    pipelines = [plan.pipeline(grouping, "127.0.0.1:9", 60) for grouping in plan.groupings]
+    assert [pipeline.name for pipeline in pipelines] == ["words-key", "words-partial-key", "words-shuffle"]
+    assert {pipeline.source.topic for pipeline in pipelines} == {"words"}
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(config.dump(pipelines[0]))
+    assert config.load(file, {}) == pipelines[0]
+
+
+def test_a_grouping_that_is_named_twice_runs_once() -> None:
+    assert make_plan((), ("key", "shuffle", "key"), 10).groupings == ("key", "shuffle")
+
+
+def test_an_unknown_grouping_is_refused_with_those_that_are_known() -> None:
+    with pytest.raises(ConfigurationError, match="unknown grouping hash; known are: .*partial_key"):
+        make_plan((), ("hash",), 10)
+
+
+def test_files_of_different_kinds_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "pages.tsv").write_text("1000\ta\n")
+    (tmp_path / "text.txt").write_text("a b\n")
+    with pytest.raises(ConfigurationError, match="pages.tsv holds pages, .*text.txt holds lines"):
+        make_plan((tmp_path / "pages.tsv", tmp_path / "text.txt"), (), 10)

@@ -1,0 +1,118 @@
+"""What the demo shows of a run, and how results are put side by side."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+
+import pytest
+from prometheus_client.samples import Sample
+from rich.console import Console
+
+from skewless.demo.report import Outcome, comparison, top_keys
+from skewless.demo.scrape import Snapshot, summed
+from skewless.demo.screen import LINE_EVERY_S, Run, Screen
+from skewless.records import RunDistribution
+
+RUN = RunDistribution(
+    total_count=10,
+    duration=2000,
+    throughput_ratio=5.0,
+    tuples_by_worker=[9, 1],
+    std_dev=40.0,
+    imbalance=0.4,
+    max_over_avg=1.8,
+    dist_cost=1.25,
+)
+HALF = Snapshot(tuples=50, load=(40, 20), lag=7, watermark_ms=2000, memory_bytes=3_000_000)
+
+
+def screen(*, terminal: bool) -> tuple[Screen, io.StringIO]:
+    output = io.StringIO()
+    return Screen(Console(file=output, force_terminal=terminal, width=100)), output
+
+
+def run() -> Run:
+    return Run("key (1 of 3)", 100, [1000, 2000, 3000], started=0.0)
+
+
+def outcome(*wrong: str) -> Outcome:
+    return Outcome("key", counted=10, wrong=wrong, seconds=3.0, memory_bytes=1, distribution=RUN)
+
+
+def test_what_the_processes_show_is_put_together() -> None:
+    samples = [
+        Sample("skewless_tuples_total", {"stage": "aggregator"}, 30),
+        Sample("skewless_tuples_total", {"stage": "aggregator"}, 12),
+        Sample("skewless_tuples_total", {"stage": "router"}, 99),
+        Sample("skewless_router_tuples_total", {"worker": "10"}, 3),
+        Sample("skewless_router_tuples_total", {"worker": "2"}, 1),
+        Sample("skewless_router_tuples_total", {"worker": "2"}, 1),
+        Sample("skewless_lag_records", {"stage": "splitter", "partition": "0"}, 5),
+        Sample("skewless_lag_records", {"stage": "worker", "partition": "0"}, 500),
+        Sample("skewless_watermark_seconds", {"stage": "aggregator", "partition": "0"}, 3),
+        Sample("skewless_watermark_seconds", {"stage": "aggregator", "partition": "1"}, 2),
+        Sample("process_resident_memory_bytes", {}, 1000),
+    ]
+    assert summed(samples) == Snapshot(tuples=42, load=(2, 3), lag=5, watermark_ms=2000, memory_bytes=1000)
+
+
+def test_without_a_terminal_there_is_a_plain_line_now_and_then() -> None:
+    shown, output = screen(terminal=False)
+    with shown.live(run()) as show:
+        show(1.0, Snapshot())
+        show(LINE_EVERY_S, HALF)
+        show(LINE_EVERY_S + 1, HALF)
+    assert output.getvalue() == (
+        "  key (1 of 3)    5 s  counting  50% of 100 tuples  12/s  lag 7 records  2 of 3 windows closed  "
+        "fullest worker 66.7%\n"
+    )
+
+
+def test_on_a_terminal_every_worker_has_a_bar() -> None:
+    shown, output = screen(terminal=True)
+    with shown.live(run()) as show:
+        show(1.0, HALF)
+    text = output.getvalue()
+    assert all(part in text for part in ("50%", "2 of 3 windows closed", "worker  0", "66.7%", "worker  1", "33.3%"))
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "state"),
+    [
+        (Snapshot(), "starting the processes"),
+        (HALF, "counting"),
+        (Snapshot(tuples=100, load=(100,)), "closing the last windows"),
+    ],
+)
+def test_a_run_says_what_it_does(snapshot: Snapshot, state: str) -> None:
+    shown = run()
+    shown.update(1.0, snapshot)
+    assert shown.state == state
+
+
+def test_an_outcome_is_exact_when_nothing_differs() -> None:
+    assert outcome().exact
+    assert "exact: 10 tuples counted" in str(outcome())
+    assert not outcome("window 0").exact
+    assert str(outcome("window 0")) == "NOT EXACT: window 0"
+
+
+def test_the_comparison_has_a_column_per_grouping() -> None:
+    shown, output = screen(terminal=False)
+    shown.draw(comparison([outcome(), outcome("window 0")]))
+    text = output.getvalue()
+    assert all(part in text for part in ("40.00", "0.4000", "1.80", "1.25", "yes", "NO"))
+
+
+def test_the_most_frequent_keys_of_the_last_windows_are_listed() -> None:
+    cells = Counter(
+        {(0, "ancient"): 9, (60_000, "a\x1b"): 2, (60_000, "[bold]"): 3, (120_000, "x" * 99): 1, (180_000, "z"): 1}
+    )
+    shown, output = screen(terminal=False)
+    shown.draw(top_keys(cells, [0, 60_000, 120_000, 180_000]))
+    text = output.getvalue()
+    assert "1970-01-01 00:01:00" in text
+    assert "[bold] 3  'a\\x1b' 2" in text
+    assert f"{'x' * 29}… 1" in text
+    assert "ancient" not in text
