@@ -176,7 +176,7 @@ class Windows:
         data = window.rows.data(rows)
         told = data.pop(TOLD.name)
         data["revision"] = told - 1 if self._updates else told
-        return Emission(start, keys if len(rows) == len(keys) else [keys[row] for row in rows], data)
+        return Emission(start, [keys[row] for row in rows.tolist()], data)
 
     def _is_closed(self, start: int) -> bool:
         return self.closed_to is not None and start + self._size_ms <= self.closed_to
