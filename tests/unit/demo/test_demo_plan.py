@@ -39,12 +39,12 @@ def test_a_grouping_that_is_named_twice_runs_once() -> None:
 
 
 def test_an_unknown_grouping_is_refused_with_those_that_are_known() -> None:
-    with pytest.raises(ConfigurationError, match="unknown grouping hash; known are: .*partial_key"):
+    with pytest.raises(ConfigurationError, match=r"unknown grouping hash; known are: .*partial_key"):
         make_plan((), ("hash",), 10)
 
 
 def test_files_of_different_kinds_are_refused(tmp_path: Path) -> None:
     (tmp_path / "pages.tsv").write_text("1000\ta\n")
     (tmp_path / "text.txt").write_text("a b\n")
-    with pytest.raises(ConfigurationError, match="pages.tsv holds pages, .*text.txt holds lines"):
+    with pytest.raises(ConfigurationError, match=r"pages.tsv holds pages, .*text.txt holds lines"):
         make_plan((tmp_path / "pages.tsv", tmp_path / "text.txt"), (), 10)

@@ -1,0 +1,107 @@
+"""The demo as a user runs it: its answer, how it ends, and what it leaves behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+WAIT_S = 200.0
+LINES = 3000
+
+
+@pytest.fixture
+def pages(tmp_path: Path) -> Path:
+    """Page views of 20 minutes; one that is late and one that cannot be read are among them."""
+    file = tmp_path / "pages.tsv"
+    lines = [f"{1_000_000_000_000 + 400 * number}\tpage {number % 7 * (number % 3)}" for number in range(LINES)]
+    lines[1050] = f"{1_000_000_000_000}\tpage 0"
+    lines[2000] = "no time at all"
+    file.write_text("\n".join(lines) + "\n")
+    return file
+
+
+@contextmanager
+def demo(temporary: Path, *args: str) -> Iterator[subprocess.Popen[str]]:
+    """Run the demo in a session of its own with an empty folder for temporary files."""
+    temporary.mkdir()
+    child = subprocess.Popen(
+        [sys.executable, "-m", "skewless", "demo", *args],
+        env=os.environ | {"TMPDIR": str(temporary), "SKEWLESS__ROUTER__WORKERS": "3"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        with child:
+            yield child
+    finally:
+        for pid in of_session(child.pid):
+            os.kill(pid, signal.SIGKILL)
+
+
+def of_session(session: int) -> list[int]:
+    """List the processes of a session that still run."""
+    return [process.pid for process in psutil.process_iter() if process.pid and _session(process.pid) == session]
+
+
+def _session(pid: int) -> int | None:
+    try:
+        return os.getsid(pid)
+    except ProcessLookupError:
+        return None
+
+
+def test_the_demo_is_exact_and_leaves_nothing_behind(tmp_path: Path, pages: Path) -> None:
+    args = ("--input", str(pages), "--grouping", "key", "--grouping", "shuffle", "--workers", "4", "--json")
+    with demo(tmp_path / "tmp", *args) as child:
+        output, text = child.communicate(timeout=WAIT_S)
+        assert child.returncode == 0, text
+        assert of_session(child.pid) == []
+    assert list((tmp_path / "tmp").iterdir()) == []
+    facts = json.loads(output)
+    assert (facts["records"], facts["tuples"]) == (LINES, LINES - 2)
+    assert (facts["late_tuples"], facts["unreadable_records"]) == (1, 1)
+    assert (facts["dataset"], facts["window_s"], facts["workers"], facts["exact"]) == ("pages", 60, 4, True)
+    assert {name: one["counted"] for name, one in facts["groupings"].items()} == dict.fromkeys(
+        ("key", "shuffle"), LINES - 2
+    )
+    for one in facts["groupings"].values():
+        assert sum(one["distribution"]["tuples_by_worker"]) == LINES - 2
+    assert facts["groupings"]["shuffle"]["distribution"]["max_over_avg"] < 1.01
+    assert "Groupings side by side" in text
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_demo_that_is_stopped_leaves_nothing_behind(
+    tmp_path: Path, pages: Path, number: signal.Signals, code: int
+) -> None:
+    with demo(tmp_path / "tmp", "--input", str(pages)) as child:
+        assert child.stdout is not None
+        assert any(line.startswith("Counting it by pipeline key") for line in child.stdout)
+        deadline = time.monotonic() + WAIT_S
+        while len(of_session(child.pid)) < 7:  # the demo, the broker, and a process per stage
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        child.send_signal(number)
+        _, text = child.communicate(timeout=WAIT_S)
+        assert (child.returncode, text) == (code, "")
+        assert of_session(child.pid) == []
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_a_file_that_is_not_there_is_told_before_anything_is_started(tmp_path: Path) -> None:
+    with demo(tmp_path / "tmp", "--input", "/nowhere.txt") as child:
+        output, text = child.communicate(timeout=WAIT_S)
+    assert (child.returncode, output) == (2, "")
+    assert text == "error: /nowhere.txt: no such file; check its name\n"
