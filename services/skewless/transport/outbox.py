@@ -86,7 +86,7 @@ class Outbox(ABC):
             except BufferError:
                 self._wait_for_space(name, options)
             except KafkaException as error:
-                raise stop_or_rewind(error, f"writing to {name}") from error
+                raise self._judged(error, f"writing to {name}") from error
         self.producer.poll(0)
 
     def _wait_for_space(self, name: str, options: dict[str, object]) -> None:
@@ -98,12 +98,15 @@ class Outbox(ABC):
             except BufferError:
                 continue
             except KafkaException as error:
-                raise stop_or_rewind(error, f"writing to {name}") from error
+                raise self._judged(error, f"writing to {name}") from error
             return
         raise RewindError(f"writing to {name}: the broker takes no records", replace=True)
 
     @abstractmethod
     def _begin(self) -> None: ...
+
+    def _judged(self, error: KafkaException, doing: str) -> Exception:
+        return stop_or_rewind(error, doing)
 
     @abstractmethod
     def open(self, timeout_s: float) -> None:
@@ -186,19 +189,30 @@ class TransactionalOutbox(Outbox):
                 return call()
             except KafkaException as error:
                 if not retriable(error):
-                    raise self._judged(stop_or_rewind(error, "committing")) from error
+                    raise self._judged(error, "committing") from error
                 if time.monotonic() > deadline:
                     raise RewindError("committing: no answer in time, its outcome is unknown", replace=True) from error
 
-    def _judged(self, failure: Exception) -> Exception:
+    def _judged(self, error: KafkaException, doing: str) -> Exception:
         """A fenced producer has a twin, unless its own transaction was so old that the broker gave it up."""
+        if error.args[0].code() == KafkaError._FATAL:  # noqa: SLF001
+            error = self._fatal_error(error)
+        failure = stop_or_rewind(error, doing)
         if isinstance(failure, RewindError) and failure.fenced:
-            age = time.monotonic() - (self._begun_at or 0.0)
+            age = 0.0 if self._begun_at is None else time.monotonic() - self._begun_at
             if age < self._transport.transaction_timeout_s * 0.8:
                 return FencedError(
                     f"another process runs with transactional id {self._transactional_id}; give each its own --instance"
                 )
         return failure
+
+    def _fatal_error(self, error: KafkaException) -> KafkaException:
+        """Ask for the cause: produce() only says that there was one, transactional calls repeat it."""
+        try:
+            self.producer.abort_transaction(CALL_S)
+        except KafkaException as cause:
+            return cause
+        return error
 
     def abort(self, *, replace: bool) -> None:
         """Abort the open transaction, by the broker where this producer cannot any more."""

@@ -1,0 +1,195 @@
+"""A stage small enough to see through: it copies records, and a test drives its app inside the test's own process."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+from faust import StreamT
+
+from skewless.records import Batch, Output
+from skewless.step import Step
+from skewless.transport.app import App, Wiring
+from skewless.transport.batch import MessageBatch
+from skewless.transport.driver import Consumer as DriverConsumer
+from skewless.transport.outbox import FlushingOutbox, Outbox, TransactionalOutbox
+from skewless.transport.session import Session
+from skewless.transport.settings import KafkaSettings, TransportSettings
+
+DEADLINE_S = 40.0
+
+
+class Copy(Step):
+    """Copies every record to topic `out`; its position is the number of records that it copied of a partition."""
+
+    def __init__(self, before: Callable[[Batch], None] = lambda _batch: None) -> None:
+        self.copied: dict[int, int] = {}
+        self.before = before
+        self.threads: set[int] = set()
+        self.assigned: list[tuple[int, str | None]] = []
+
+    def assign(self, partition: int, position: str | None, state: Sequence[tuple[bytes, bytes]]) -> None:
+        self.assigned.append((partition, position))
+        self.copied[partition] = int(position or 0)
+
+    def revoke(self, partition: int) -> None:
+        del self.copied[partition]
+
+    def process(self, batch: Batch, now: int) -> Iterator[Output]:
+        self.threads.add(threading.get_ident())
+        for value in batch.values:
+            yield Output("out", value, partition=batch.partition)
+        self.before(batch)
+        self.copied[batch.partition] += len(batch.values)
+
+    def flush(self, now: int) -> Iterable[Output]:
+        return ()
+
+    def position(self, partition: int) -> str:
+        return str(self.copied[partition])
+
+    def finished(self, partition: int) -> bool:
+        return False
+
+    def watermark(self, partition: int) -> int | None:
+        return None
+
+
+@dataclass
+class Stand:
+    """Two topics of a test's own, and what a stage between them needs."""
+
+    bootstrap: str
+    partitions: int = 4
+    prefix: str = field(default_factory=lambda: f"t{uuid.uuid4().hex[:10]}")
+    kafka: KafkaSettings = field(init=False)
+    transport: TransportSettings = field(
+        default_factory=lambda: TransportSettings(commit_interval_s=0.1, session_timeout_s=6, transaction_timeout_s=10)
+    )
+
+    def __post_init__(self) -> None:
+        self.kafka = KafkaSettings(bootstrap_servers=self.bootstrap)
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        topics = [NewTopic(self.topic(name), self.partitions, 1) for name in ("in", "out")]
+        for made in admin.create_topics(topics).values():
+            made.result(timeout=20)
+
+    def topic(self, name: str) -> str:
+        return f"{self.prefix}.{name}"
+
+    def fill(self, records: int, start: int = 0) -> None:
+        producer = Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 5})
+        for number in range(start, start + records):
+            producer.produce(self.topic("in"), str(number).encode(), partition=number % self.partitions)
+            producer.poll(0)
+        assert producer.flush(20) == 0
+
+    def read(self, name: str = "out", isolation: str = "read_committed") -> dict[int, list[bytes]]:
+        """All values of a topic by partition, up to what is stable now."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "group.id": "reader",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "isolation.level": isolation,
+            }
+        )
+        consumer.assign([TopicPartition(self.topic(name), p, OFFSET_BEGINNING) for p in range(self.partitions)])
+        values: dict[int, list[bytes]] = {partition: [] for partition in range(self.partitions)}
+        ended: set[int] = set()
+        deadline = time.monotonic() + DEADLINE_S
+        while len(ended) < self.partitions:
+            assert time.monotonic() < deadline, f"{self.topic(name)} cannot be read to its end"
+            for message in consumer.consume(1000, 0.2):
+                if message.error() is None:
+                    values[message.partition()].append(message.value() or b"")
+                else:
+                    ended.add(message.partition())
+        consumer.close()
+        return values
+
+    def count(self) -> int:
+        return sum(map(len, self.read().values()))
+
+    def expected(self, records: int) -> dict[int, list[bytes]]:
+        return {p: [str(n).encode() for n in range(p, records, self.partitions)] for p in range(self.partitions)}
+
+    def committed(self) -> dict[int, tuple[int, str]]:
+        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": f"{self.prefix}-copy"})
+        found = consumer.committed([TopicPartition(self.topic("in"), p) for p in range(self.partitions)], timeout=10)
+        consumer.close()
+        return {at.partition: (at.offset, at.metadata) for at in found}
+
+    def wiring(self, step: Step, member: int = 0, **changes: Any) -> Wiring:
+        name = f"{self.prefix}-copy-{member}"
+        outbox: Outbox
+        if self.transport.guarantee == "exactly_once":
+            outbox = TransactionalOutbox(self.kafka, self.transport, self.topic, name)
+        else:
+            outbox = FlushingOutbox(self.kafka, self.transport, self.topic)
+        wiring = Wiring(
+            kafka=self.kafka,
+            transport=self.transport,
+            session=Session(step),
+            outbox=outbox,
+            topic=self.topic("in"),
+            group=f"{self.prefix}-copy",
+            member=name,
+        )
+        return replace(wiring, **changes)
+
+
+def build(wiring: Wiring, **options: Any) -> App:
+    app = App(wiring, **options)
+
+    @app.agent(app.topic(wiring.topic, value_serializer="raw"), name="copy")
+    async def copy(batches: StreamT[MessageBatch]) -> None:
+        async for batch in batches:
+            await app.session.process(batch)
+
+    return app
+
+
+def consumer_of(app: App) -> DriverConsumer:
+    assert isinstance(app.consumer, DriverConsumer)
+    return app.consumer
+
+
+@asynccontextmanager
+async def running(wiring: Wiring) -> Any:
+    """Run an app; at the end its thread is stopped cleanly, unless it failed before."""
+    app = build(wiring)
+    await app.start()
+    try:
+        yield app
+    finally:
+        failure = await asyncio.wait_for(consumer_of(app).stop_thread(), DEADLINE_S)
+        await app.stop()
+        app.discard_scratch()
+    assert failure is None, failure
+
+
+async def failure_of(app: App) -> BaseException | None:
+    """Wait until the consumer's thread has ended by itself, and return what it failed of."""
+    deadline = time.monotonic() + DEADLINE_S
+    while (thread := consumer_of(app).stopped_thread) is None or not thread.done():
+        assert time.monotonic() < deadline, "the consumer's thread did not end"
+        await asyncio.sleep(0.05)
+    return thread.result()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for a condition that is looked at off the loop."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not await asyncio.to_thread(condition):
+        assert time.monotonic() < deadline, "the condition did not come true"
+        await asyncio.sleep(0.05)

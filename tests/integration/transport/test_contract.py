@@ -1,0 +1,277 @@
+"""The transport against a real broker: what a Faust driver must get right, one test for each trap."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import confluent_kafka
+import faust
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+
+from integration.transport.harness import Copy, Stand, build, consumer_of, failure_of, running, until
+from skewless.errors import ConfigurationError, FencedError, SkewlessError
+from skewless.records import Batch
+from skewless.transport import consumer as consumer_module
+from skewless.transport.driver import Producer as DriverProducer
+from skewless.transport.driver import Transport
+from skewless.transport.failures import RewindError
+from skewless.transport.settings import TransportSettings
+
+RECORDS = 4000
+
+
+@pytest.fixture
+def stand(broker: str) -> Stand:
+    return Stand(broker)
+
+
+async def copied(stand: Stand, records: int = RECORDS) -> None:
+    await until(lambda: stand.count() >= records)
+    assert stand.read() == stand.expected(records)
+
+
+def test_transport_is_found_by_its_scheme_for_consumer_and_producer_alike(stand: Stand) -> None:
+    app = build(stand.wiring(Copy()))
+    assert isinstance(app.transport, Transport)
+    assert isinstance(app.producer_transport, Transport)
+    assert isinstance(app.producer, DriverProducer)
+
+
+def test_plain_faust_app_is_told_what_to_use_instead() -> None:
+    with pytest.raises(ConfigurationError, match=r"transport\.app\.App"):
+        faust.App("plain", broker="skewless://localhost:9092").transport  # noqa: B018 - the property builds it
+
+
+@pytest.mark.parametrize(
+    "option", [{"web_enabled": True}, {"processing_guarantee": "exactly_once"}, {"topic_allow_declare": True}]
+)
+def test_faust_options_that_cannot_work_are_refused(stand: Stand, option: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match=next(iter(option))):
+        build(stand.wiring(Copy()), **option)
+
+
+@pytest.mark.parametrize("table", ["Table", "GlobalTable", "SetTable", "SetGlobalTable"])
+def test_faust_tables_are_refused(stand: Stand, table: str) -> None:
+    with pytest.raises(ConfigurationError, match="tables"):
+        getattr(build(stand.wiring(Copy())), table)("counts")
+
+
+async def test_sending_by_faust_is_refused_because_it_would_miss_the_transaction(stand: Stand) -> None:
+    app = build(stand.wiring(Copy()))
+    with pytest.raises(ConfigurationError, match="app.session"):
+        await app.send(stand.topic("out"), value=b"x")
+
+
+async def test_records_are_copied_once_in_order_and_positions_stand_beside_offsets(stand: Stand) -> None:
+    stand.fill(RECORDS)
+    async with running(stand.wiring(Copy())):
+        await copied(stand)
+    assert stand.committed() == {p: (RECORDS // 4, str(RECORDS // 4)) for p in range(4)}
+
+
+async def test_agent_is_handed_batches_not_records(stand: Stand) -> None:
+    sizes: list[int] = []
+    stand.fill(RECORDS)
+    async with running(stand.wiring(Copy(lambda batch: sizes.append(len(batch.values))))):
+        await copied(stand)
+    assert sum(sizes) == RECORDS
+    assert len(sizes) < RECORDS / 20
+
+
+async def test_one_thread_makes_every_call_on_the_consumer_and_the_loop_every_step(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    callers: set[int] = set()
+
+    class Watched(confluent_kafka.Consumer):
+        def __getattribute__(self, name: str) -> Any:
+            callers.add(threading.get_ident())
+            return super().__getattribute__(name)
+
+    monkeypatch.setattr(consumer_module, "Consumer", Watched)
+    step = Copy()
+    stand.fill(RECORDS)
+    async with running(stand.wiring(step)):
+        await copied(stand)
+    assert len(callers) == 1
+    assert step.threads == {threading.get_ident()}
+    assert not callers & step.threads
+
+
+async def test_start_without_committed_offset_reads_from_the_beginning_and_restart_goes_on(stand: Stand) -> None:
+    stand.fill(1000)
+    async with running(stand.wiring(Copy())):
+        await copied(stand, 1000)
+    stand.fill(1000, start=1000)
+    again = Copy()
+    async with running(stand.wiring(again)):
+        await copied(stand, 2000)
+    assert sorted(again.assigned[:4]) == [(p, "250") for p in range(4)]
+
+
+async def test_faust_neither_commits_nor_makes_topics(stand: Stand) -> None:
+    stand.fill(100)
+    async with running(stand.wiring(Copy())) as app:
+        assert await app.commit({stand.topic("in")}) is False
+        await copied(stand, 100)
+    topics = AdminClient({"bootstrap.servers": stand.bootstrap}).list_topics(timeout=10).topics
+    assert [name for name in topics if name.startswith(stand.prefix)] != []
+    assert [name for name in topics if "assignor" in name] == []
+
+
+async def test_rebalances_neither_lose_nor_repeat(stand: Stand) -> None:
+    first, second = Copy(), Copy()
+    stand.fill(RECORDS)
+    async with running(stand.wiring(first)):
+        await until(lambda: stand.count() > 0)
+        async with running(stand.wiring(second, member=1)):
+            stand.fill(RECORDS, start=RECORDS)
+            await until(lambda: len(second.copied) == 2)
+            assert len(first.copied) == 2
+            await copied(stand, 2 * RECORDS)
+        stand.fill(RECORDS, start=2 * RECORDS)
+        # The second one is a static member: its partitions stay its own until its session ends.
+        await copied(stand, 3 * RECORDS)
+
+
+async def test_crash_of_a_step_ends_the_process_and_commits_nothing_of_the_batch(stand: Stand) -> None:
+    def crash(batch: Batch) -> None:
+        if b"2000" in batch.values:
+            raise ZeroDivisionError
+
+    stand.fill(RECORDS)
+    app = build(stand.wiring(Copy(crash)))
+    await app.start()
+    assert isinstance(await failure_of(app), ZeroDivisionError)
+    await app.stop()
+    assert b"2000" not in stand.read()[0]
+    async with running(stand.wiring(Copy())):
+        await copied(stand)
+
+
+async def test_aborted_work_is_rewound_and_done_again_with_the_position_as_committed(stand: Stand) -> None:
+    failures = iter([3, 5, 8])
+    batches = 0
+    wanted = next(failures)
+
+    def fail_sometimes(_batch: Batch) -> None:
+        nonlocal batches, wanted
+        batches += 1
+        if batches == wanted:
+            wanted = next(failures, 0)
+            raise RewindError("a test wants it")
+
+    stand.transport = TransportSettings.model_validate({**stand.transport.model_dump(), "poll_records": 300})
+    stand.fill(RECORDS)
+    async with running(stand.wiring(Copy(fail_sometimes))):
+        await copied(stand)
+    assert wanted == 0
+    assert stand.committed() == {p: (RECORDS // 4, str(RECORDS // 4)) for p in range(4)}
+    assert sum(map(len, stand.read(isolation="read_uncommitted").values())) > RECORDS
+
+
+async def test_unknown_outcome_is_answered_with_a_new_producer(stand: Stand) -> None:
+    seen: list[int] = []
+
+    def fail_once(_batch: Batch) -> None:
+        seen.append(1)
+        if len(seen) == 2:
+            raise RewindError("a commit timed out", replace=True)
+
+    stand.fill(RECORDS)
+    async with running(stand.wiring(Copy(fail_once))):
+        await copied(stand)
+    assert len(seen) > 2
+
+
+async def test_process_that_is_fenced_by_a_twin_stops_and_says_so(stand: Stand) -> None:
+    app = build(stand.wiring(Copy()))
+    await app.start()
+    stand.fill(100)
+    await until(lambda: stand.count() == 100)
+    twin = Producer({"bootstrap.servers": stand.bootstrap, "transactional.id": f"{stand.prefix}-copy-0"})
+    await asyncio.to_thread(twin.init_transactions, 20)
+    stand.fill(100, start=100)
+    failure = await failure_of(app)
+    assert isinstance(failure, FencedError)
+    assert "--instance" in str(failure)
+    await app.stop()
+    async with running(stand.wiring(Copy(), member=1)):
+        await copied(stand, 200)
+
+
+async def test_what_is_in_flight_is_bounded_when_the_step_is_slow(stand: Stand) -> None:
+    stand.transport = TransportSettings.model_validate(
+        {**stand.transport.model_dump(), "poll_records": 100, "in_flight_batches": 2}
+    )
+    stand.fill(20_000)
+    wiring = stand.wiring(Copy())
+    held = asyncio.Event()
+    app = build(wiring)
+    process = wiring.session.process
+    most = 0
+
+    async def slow(batch: Any, before: Any = lambda _batch: None) -> None:
+        nonlocal most
+        most = max(most, sum(wiring.session.acks.waiting(p) for p in range(4)))
+        await held.wait()
+        await process(batch, before)
+
+    wiring.session.process = slow  # type: ignore[method-assign] # the agent's way to the step is held up
+    await app.start()
+    await until(lambda: most > 0)
+    calm = [0]
+
+    def no_more_comes() -> bool:
+        waiting = sum(wiring.session.acks.waiting(p) for p in range(4))
+        calm.append(waiting)
+        return len(calm) > 20 and len(set(calm[-20:])) == 1
+
+    await until(no_more_comes)
+    assert calm[-1] <= 4 * 3
+    held.set()
+    await until(lambda: stand.count() == 20_000)
+    assert stand.read() == stand.expected(20_000)
+    assert await consumer_of(app).stop_thread() is None
+    await app.stop()
+
+
+async def test_at_least_once_copies_everything_too(stand: Stand) -> None:
+    stand.transport = TransportSettings.model_validate({**stand.transport.model_dump(), "guarantee": "at_least_once"})
+    stand.fill(RECORDS)
+    async with running(stand.wiring(Copy())):
+        await copied(stand)
+    assert stand.committed() == {p: (RECORDS // 4, str(RECORDS // 4)) for p in range(4)}
+
+
+async def test_stale_batches_are_ignored_after_their_partition_was_lost(stand: Stand) -> None:
+    stand.fill(100)
+    wiring = stand.wiring(Copy())
+    caught: list[Any] = []
+    process = wiring.session.process
+
+    async def catch(batch: Any, before: Any = lambda _batch: None) -> None:
+        caught.append(batch)
+        await process(batch, before)
+
+    wiring.session.process = catch  # type: ignore[method-assign] # keeps what the agent was handed
+    async with running(wiring):
+        await copied(stand, 100)
+        wiring.session.generation += 1
+        await process(caught[0])
+        wiring.session.generation -= 1
+    assert stand.read() == stand.expected(100)
+
+
+async def test_missing_topic_is_named(stand: Stand) -> None:
+    wiring = stand.wiring(Copy(), topic=f"{stand.prefix}.nowhere")
+    app = build(wiring)
+    await app.start()
+    failure = await failure_of(app)
+    assert isinstance(failure, SkewlessError)
+    assert "nowhere" in str(failure)
+    await app.stop()
