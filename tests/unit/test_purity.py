@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from skewless import topology
+
 SERVICES = Path(__file__).parents[2] / "services"
 PACKAGE = SERVICES / "skewless"
 
 PURE_LIBRARIES = (
-    "__future__", "abc", "array", "base64", "bisect", "collections", "dataclasses", "enum", "functools", "heapq", "itertools",
-    "math", "mmh3", "numpy", "operator", "pyarrow", "struct", "types", "typing",
+    "__future__", "abc", "array", "base64", "bisect", "collections", "contextlib", "dataclasses", "enum", "functools",
+    "heapq", "itertools", "math", "mmh3", "numpy", "operator", "pyarrow", "struct", "types", "typing",
 )  # fmt: skip
 """All that the pure core may know besides itself and the error tree, but for their parts that read, write or draw."""
 
@@ -22,14 +24,13 @@ IMPURE_PARTS = (
     "pyarrow.json", "pyarrow.orc", "pyarrow.parquet",
 )  # fmt: skip
 
-IMPURE = (
-    "asyncio", "concurrent", "confluent_kafka", "faust", "io", "logging", "mode", "multiprocessing", "os", "pathlib",
-    "prometheus_client", "psutil", "random", "secrets", "shutil", "signal", "socket", "sqlite3", "subprocess", "sys",
-    "tempfile", "threading", "time", "urllib", "uuid",
-)  # fmt: skip
-"""What no step may know: they get data and `now` from their agent."""
+STAGES = {"splitter", "router", "worker", "aggregator", "observer", "sink", "join"}
 
-STAGES = {"splitter", "router", "worker", "aggregator", "sink", "join"}
+STEP_LIBRARIES = (*PURE_LIBRARIES, "msgspec")
+"""All that a step, and what all steps share, may know besides this package: they encode records, and no more."""
+
+SHARED = ("step.py", "records.py", "changelog.py")
+"""What steps share; `records.py` alone reads and writes Arrow streams, in memory."""
 
 
 def modules(folder: str = ".", pattern: str = "*.py") -> list[Path]:
@@ -76,18 +77,55 @@ def test_algorithms_know_only_data_and_themselves(path: Path) -> None:
 
 @pytest.mark.parametrize("path", modules("algorithms"), ids=show)
 def test_algorithms_call_nothing_that_reads_writes_or_draws(path: Path) -> None:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-    attributes = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
-    assert names & {"open", "print", "input", "exec", "eval", "__import__"} == set()
-    assert attributes & {"random", "fromfile", "tofile", "memmap", "load", "save"} == set()
+    assert impure_calls(path) == set()
+    attributes = {node.attr for node in nodes(path) if isinstance(node, ast.Attribute)}
+    assert attributes & {"load", "save"} == set()
 
 
-@pytest.mark.parametrize("path", modules(pattern="step.py"), ids=show)
+def nodes(path: Path) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+
+
+def impure_calls(path: Path) -> set[str]:
+    names = {node.id for node in nodes(path) if isinstance(node, ast.Name)}
+    attributes = {node.attr for node in nodes(path) if isinstance(node, ast.Attribute)}
+    banned = {"open", "print", "input", "exec", "eval", "__import__"}
+    return names & banned | attributes & {"random", "fromfile", "tofile", "memmap"}
+
+
+def step_modules() -> list[Path]:
+    return [path for path in modules(pattern="step.py") if path.parent != PACKAGE]
+
+
+@pytest.mark.parametrize("path", step_modules(), ids=show)
 def test_a_step_knows_algorithms_records_and_its_own_folder(path: Path) -> None:
-    allowed = [f"skewless.{name}" for name in ("algorithms", "records", "model", "errors", path.parent.name)]
+    shared = ("algorithms", "changelog", "errors", "model", "records", "step")
+    allowed = [f"skewless.{name}" for name in (*shared, path.parent.name)]
     assert {name for name in own(path) if not inside(name, *allowed)} == set()
-    assert {name for name in imports(path) if inside(name, *IMPURE)} == set()
+    assert {name for name in own(path) if name.split(".")[-1] == "agent"} == set()
+    assert {name for name in imports(path) if not inside(name, "skewless", *STEP_LIBRARIES)} == set()
+    assert {name for name in imports(path) if inside(name, *IMPURE_PARTS)} == set()
+    assert impure_calls(path) == set()
+
+
+@pytest.mark.parametrize("name", SHARED)
+def test_what_steps_share_is_pure_too(name: str) -> None:
+    path = PACKAGE / name
+    allowed = ("skewless.algorithms", "skewless.errors", "skewless.records")
+    assert {module for module in own(path) if not inside(module, *allowed)} == set()
+    assert {module for module in imports(path) if not inside(module, "skewless", *STEP_LIBRARIES)} == set()
+    assert impure_calls(path) == set()
+
+
+def test_the_observers_sketches_are_the_one_further_library_of_a_stage() -> None:
+    path = PACKAGE / "observer" / "run.py"
+    assert {name for name in imports(path) if not inside(name, *STEP_LIBRARIES)} == {"datasketches"}
+    assert own(path) == set()
+
+
+def test_every_stage_of_the_topology_is_held_to_these_rules() -> None:
+    assert {stage.name for stage in topology.STAGES} <= STAGES
+    assert {path.parent.name for path in step_modules()} >= {stage.name for stage in topology.STAGES}
 
 
 @pytest.mark.parametrize("path", [path for stage in sorted(STAGES) for path in modules(stage)], ids=show)
