@@ -40,7 +40,10 @@ class Scraper:
     def snapshot(self) -> Snapshot:
         """Ask all processes now."""
         for replica in self._replicas:
-            if replica.pid is not None and (samples := _ask(replica.metrics_port)):
+            if replica.pid is None:  # what it has counted still counts, what it has to do is nothing any more
+                left = [sample for sample in self._last.get(replica.name, []) if sample.name != "skewless_lag_records"]
+                self._last[replica.name] = left
+            elif samples := _ask(replica.metrics_port):
                 self._last[replica.name] = samples
         return summed([sample for samples in self._last.values() for sample in samples])
 

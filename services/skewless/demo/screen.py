@@ -113,7 +113,7 @@ class Screen:
 
     def say(self, text: str = "", style: str | None = None) -> None:
         """Print a line."""
-        self.console.print(text, style=style, highlight=False, markup=False, soft_wrap=True)
+        self.console.print(text, style=style, highlight=False, markup=False, soft_wrap=not self.console.is_terminal)
 
     def draw(self, renderable: RenderableType) -> None:
         """Print a table."""

@@ -260,9 +260,9 @@ class ConsumerThread(threading.Thread):
 
     def _lag(self) -> Iterator[tuple[int, int]]:
         for partition, offset in self._session.next_offsets().items():
-            _, end = self._consumer.get_watermark_offsets(TopicPartition(self._topic, partition), cached=True)
+            begin, end = self._consumer.get_watermark_offsets(TopicPartition(self._topic, partition), cached=True)
             if end >= 0:  # not known before the first fetch
-                yield partition, max(0, end - offset)
+                yield partition, max(0, end - (max(0, begin) if offset is None else offset))
 
     def _rewind(self, failure: RewindError) -> None:
         """Abort, forget what was not committed, and read it again. Position does not go back by itself."""

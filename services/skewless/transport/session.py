@@ -161,9 +161,9 @@ class Session:
             self.revoke(given_up)
         self._open.set()
 
-    def next_offsets(self) -> dict[int, int]:
-        """Next offset by partition, of those that have one."""
-        return {partition: offset for partition, offset in self._offsets.copy().items() if offset is not None}
+    def next_offsets(self) -> dict[int, int | None]:
+        """Tell the next offset by partition; None before the first record."""
+        return self._offsets.copy()
 
     @property
     def finished(self) -> bool:
