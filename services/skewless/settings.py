@@ -25,7 +25,10 @@ class EventTimeSettings(Model):
     """How event time goes on."""
 
     allowed_lateness_s: float = Field(
-        0.0, ge=0, description="A record is late when it is older than its partition's newest by more than this."
+        0.0,
+        ge=0,
+        le=3_153_600_000,
+        description="A record is late when it is older than its partition's newest by more than this.",
     )
     idle_timeout_s: float | None = Field(
         30.0,
@@ -35,6 +38,7 @@ class EventTimeSettings(Model):
     max_future_s: float = Field(
         86_400.0,
         ge=0,
+        le=3_153_600_000,
         description="Records further ahead of the clock go to dead-letters: one would close all windows.",
     )
 
@@ -117,11 +121,17 @@ class PipelineSettings(Model):
         problems = [
             (
                 self.router.workers > self.worker_input.max_workers,
-                f"router.workers ({self.router.workers}) is more than worker_input.max_workers ({self.worker_input.max_workers})",
+                (
+                    f"router.workers ({self.router.workers}) is more than "
+                    f"worker_input.max_workers ({self.worker_input.max_workers})"
+                ),
             ),
             (
                 self.aggregator.window_ms % self.worker.pane_ms != 0,
-                f"aggregator.window_s ({self.aggregator.window_s}) is no multiple of worker.pane_s ({self.worker.pane_s})",
+                (
+                    f"aggregator.window_s ({self.aggregator.window_s}) is no multiple of "
+                    f"worker.pane_s ({self.worker.pane_s})"
+                ),
             ),
             (
                 self.observer.tick_ms % self.worker.pane_ms != 0,

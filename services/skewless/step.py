@@ -42,7 +42,7 @@ class Step(ABC):
 
     @abstractmethod
     def position(self, partition: int) -> str:
-        """What of this partition must be known when it is taken over, in less than 4,000 bytes."""
+        """Tell what of this partition must be known when it is taken over, in less than 4,000 bytes."""
 
     @abstractmethod
     def watermark(self, partition: int) -> int | None:

@@ -1,5 +1,4 @@
 """The loop's side of the transport, at the moments when partitions come and go."""
-# ruff: noqa: ARG002 - a step has arguments that this one does not need
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def consumer_options(
 class ConsumerThread(threading.Thread):
     """Feeds a session from a topic and commits what the session has done."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - by name, and all in one place: the driver's `subscribe`
         self,
         *,
         loop: asyncio.AbstractEventLoop,
@@ -102,7 +102,7 @@ class ConsumerThread(threading.Thread):
         self._pushed_bytes = 0
         self._full_since: float | None = None
         self._callback_failure: BaseException | None = None
-        self._consumer: Consumer = None  # type: ignore[assignment] # made on the thread that owns it
+        self._consumer: Consumer = None  # made on the thread that owns it
 
     def stop(self) -> None:
         """Ask for a clean end: what is processed is committed, nothing new is begun."""
@@ -298,7 +298,7 @@ class ConsumerThread(threading.Thread):
             if commit:
                 self._commit(given_up=partitions)
             else:
-                raise RewindError("partitions were lost, their new owner reads on from what was committed")
+                raise RewindError("partitions were lost, their new owner reads on from what was committed")  # noqa: TRY301
         except RewindError as failure:
             log.warning("giving up partitions without a commit: %s", failure)
             self.on_loop(self._session.revoke, partitions)

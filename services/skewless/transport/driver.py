@@ -49,7 +49,7 @@ class Consumer(FaustConsumer):
     @property
     def wiring(self) -> Wiring:
         """The stage's own part."""
-        return cast(App, self.app).wiring
+        return cast("App", self.app).wiring
 
     async def subscribe(self, topics: Iterable[str]) -> None:
         """Start reading; called once, when all agents are up."""

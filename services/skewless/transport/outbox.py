@@ -194,7 +194,7 @@ class TransactionalOutbox(Outbox):
                     raise RewindError("committing: no answer in time, its outcome is unknown", replace=True) from error
 
     def _judged(self, error: KafkaException, doing: str) -> Exception:
-        """A fenced producer has a twin, unless its own transaction was so old that the broker gave it up."""
+        """Tell a twin, which fences this producer, from a transaction so old that the broker gave it up."""
         if error.args[0].code() == KafkaError._FATAL:  # noqa: SLF001
             error = self._fatal_error(error)
         failure = stop_or_rewind(error, doing)

@@ -40,7 +40,7 @@ def read_latest(
     )
     try:
         consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
-        _read_to(consumer, topic, partition, end, wanted, latest)
+        _read_to(consumer, topic, partition, end, lambda key, value: _take(key, value, wanted, latest))
     finally:
         consumer.close()
     return list(latest.items())
@@ -57,12 +57,7 @@ def _end(options: dict[str, object], topic: str, partition: int) -> int:
 
 
 def _read_to(
-    consumer: Consumer,
-    topic: str,
-    partition: int,
-    end: int,
-    wanted: Callable[[bytes], bool],
-    latest: dict[bytes, bytes],
+    consumer: Consumer, topic: str, partition: int, end: int, take: Callable[[bytes, bytes | None], None]
 ) -> None:
     moved = time.monotonic()
     position = 0
@@ -73,7 +68,7 @@ def _read_to(
                 if error.code() == KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 - it reconnects by itself
                     continue
                 raise BrokerError(f"reading {topic} partition {partition}: {error.str()}")
-            _take(message.key(), message.value(), wanted, latest)
+            take(message.key(), message.value())
         at = consumer.position([TopicPartition(topic, partition)])[0].offset
         if at > position:
             position, moved = at, time.monotonic()

@@ -1,7 +1,8 @@
 """The loop's side of the transport: where a stage's step meets batches, outputs and commits.
 
-All of it runs on the event loop's thread, each method in one go; so a commit, which is asked for by a call of this kind,
-always falls between two batches. While the gate is closed the consumer's thread commits, and nothing is processed.
+All of it runs on the event loop's thread, each method in one go; so a commit, which is asked for by a call of this
+kind, always falls between two batches. While the gate is closed the consumer's thread commits, and nothing is
+processed.
 """
 
 from __future__ import annotations

@@ -161,7 +161,8 @@ async def test_a_failing_step_closes_the_gate_and_the_commit_raises() -> None:
     tasks = [asyncio.create_task(bench.session.process(batch)) for batch in batches]
     await settle()
     assert bench.processed() == [[1], [2]]
-    assert isinstance(bench.session.failure, ZeroDivisionError)
+    failure = bench.session.failure
+    assert isinstance(failure, ZeroDivisionError)
     with pytest.raises(ZeroDivisionError):
         bench.session.prepare()
     assert b"flushed" not in bench.sent
