@@ -27,7 +27,7 @@ class EventTimeSettings(Model):
     allowed_lateness_s: float = Field(
         0.0,
         ge=0,
-        le=3_153_600_000,
+        le=315_360_000_000,
         description="A record is late when it is older than its partition's newest by more than this.",
     )
     idle_timeout_s: float | None = Field(
@@ -38,7 +38,7 @@ class EventTimeSettings(Model):
     max_future_s: float = Field(
         86_400.0,
         ge=0,
-        le=3_153_600_000,
+        le=315_360_000_000,
         description="Records further ahead of the clock go to dead-letters: one would close all windows.",
     )
 
