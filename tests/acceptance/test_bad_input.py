@@ -1,0 +1,169 @@
+"""Bad records, bad settings and bad neighbours: each is told to whom it concerns, and the rest goes on."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from skewless.local import process
+from support_kafka import START_MS, WAIT_S, Feed, Pipeline, Source, differences, read, truth, until, zipf_records
+
+DAY_MS = 86_400_000
+HEADER = "__skewless.errors."
+
+
+def fact(key: object = "good", value: object = 1, time: object = START_MS) -> bytes:
+    return json.dumps({"key": key, "value": value, "time": time}).encode()
+
+
+def bad_records() -> dict[bytes | None, str]:
+    """Value of a bad record -> reason."""
+    now = time.time_ns() // 1_000_000
+    return {
+        None: "empty record",
+        b"": "malformed JSON",
+        b"{": "malformed JSON",
+        b"[1, 2": "key field missing",
+        b'{"key":"a","value":1,"time":1}}': "malformed JSON",
+        b'{"key":"\xff\xfe","value":1,"time":1}': "not UTF-8",
+        b"\x00\x00\x00\x01\x00avro": "malformed JSON",
+        b'{"key":' + b"[" * 100_000 + b"]" * 100_000 + b"}": "nested deeper than 32",
+        b'{"key":"a","value":1}': "time field missing",
+        b'{"value":1,"time":1}': "key field missing",
+        fact(key=None): "key has the wrong type or is out of range",
+        fact(key={"a": 1}): "key has the wrong type or is out of range",
+        fact(key="k" * 2000): "key longer than 1024 bytes",
+        fact(key="x" * 300_000): "longer than 262144 bytes",
+        fact(value="NaN"): "value is not a number within bounds",
+        fact(value=10**29): "value is not a number within bounds",
+        fact(value=2**53 + 1): "value is not a number within bounds",
+        fact(time=-1): "time before splitter.time.earliest",
+        fact(time=10**29): "time is not a number within bounds",
+        fact(time=now + 2 * DAY_MS): "time too far ahead of the clock",
+        b'{"key":"a","value":1e400,"time":1}': "value has the wrong type or is out of range",
+        b'{"key":"a","value":NaN,"time":1}': "malformed JSON",
+        b'{"key":"\'); DROP TABLE results; --","value":"","time":1}': "value is not a number within bounds",
+    }
+
+
+def test_bad_records_are_told_once_with_their_coordinates_and_neighbours_count(broker: str, tmp_path: Path) -> None:
+    bad = bad_records()
+    good = list(zipf_records(20_000, 2, seed=5))
+    mixed = []
+    for index, record in enumerate(good):
+        mixed.append(record)
+        if index % 1000 == 500:
+            mixed += [(record[0], value) for value in bad]
+    source = Source(broker, 2)
+    pipeline = Pipeline(broker, tmp_path, source, event_time={"allowed_lateness_s": 100})
+    with Feed(source, mixed, rate=4_000), pipeline.running() as supervisor:
+        until(lambda: pipeline.is_open("dead-letters"), each=lambda: supervisor.poll(time.monotonic()))
+        pipeline.kill_in_transaction(supervisor, "splitter-0")
+    pipeline.drain()
+
+    sent = list(read(broker, source.topic))
+    wanted = {(record.partition, record.offset): record.value for record in sent if record.value in bad}
+    assert len(wanted) == 20 * len(bad)
+    told = {}
+    for letter in pipeline.read("dead-letters"):
+        where = {name: letter.headers[HEADER + name].decode() for name in ("topic", "partition", "offset", "reason")}
+        at = (int(where["partition"]), int(where["offset"]))
+        assert at not in told
+        told[at] = letter.value
+        assert (where["topic"], where["reason"]) == (source.topic, bad[letter.value])
+    assert {at: value for at, value in told.items() if wanted.get(at, b"good") != value} == {}
+    assert wanted.keys() - told.keys() == set()
+    expected = truth([record for record in sent if record.value not in bad], lateness_ms=100_000)
+    assert differences(pipeline, expected) == []
+
+
+def test_two_processes_of_one_instance_number_leave_one_and_exact_results(broker: str, tmp_path: Path) -> None:
+    source = Source(broker, 2)
+    pipeline = Pipeline(broker, tmp_path, source, event_time={"allowed_lateness_s": 100}, replicas={"router": 0})
+    command = [sys.executable, "-m", "skewless", "run", "router", "--file", str(pipeline.file)]
+    logs = [pipeline.folder / "first.log", pipeline.folder / "second.log"]
+    routers: list[subprocess.Popen[bytes]] = []
+    with Feed(source, zipf_records(60_000, 2, seed=6), rate=1_000), pipeline.running() as supervisor:
+        try:
+            routers.append(process.start(command, log=logs[0]))
+            until(lambda: pipeline.tuples("worker-input") > 0, each=lambda: supervisor.poll(time.monotonic()))
+            routers.append(process.start(command, log=logs[1]))
+            until(
+                lambda: any(router.poll() is not None for router in routers),
+                each=lambda: supervisor.poll(time.monotonic()),
+            )
+            ended = next(number for number, router in enumerate(routers) if router.returncode is not None)
+            before = pipeline.tuples("worker-input")
+            until(lambda: pipeline.tuples("worker-input") > before, each=lambda: supervisor.poll(time.monotonic()))
+            assert routers[ended].returncode == 3
+            assert routers[1 - ended].poll() is None
+        finally:
+            for router in routers:
+                process.stop(router)
+    last = logs[ended].read_text().splitlines()[-1]
+    assert last.startswith("error: ")
+    assert "--instance" in last
+    assert "Traceback" not in logs[ended].read_text()
+    router = process.start([*command, "--drain"], log=logs[0])
+    try:
+        pipeline.drain()
+        assert router.wait(WAIT_S) == 0
+    finally:
+        process.stop(router)
+    assert differences(pipeline, truth(read(broker, source.topic), lateness_ms=100_000)) == []
+
+
+def skewless(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "skewless", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=WAIT_S)
+
+
+def pipeline_file(folder: Path, **parts: object) -> Path:
+    path = folder / "p.yaml"
+    path.write_text(json.dumps({"name": "p", "source": {"topic": "nowhere"}, **parts}))
+    return path
+
+
+@pytest.mark.parametrize("command", [("up",), ("run", "splitter"), ("run", "worker"), ("topics", "apply")])
+def test_wrong_settings_end_with_every_mistake(tmp_path: Path, command: tuple[str, ...]) -> None:
+    file = pipeline_file(
+        tmp_path,
+        router={"grouping": "psychic", "worker": 3},
+        worker={"pane_s": -1},
+        transport={"guarantee": "at_most_once"},
+        kafka={"options": {"isolation.level": "read_uncommitted"}},
+    )
+    done = skewless(*command, "-f", file)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    lines = done.stderr.splitlines()
+    for path in ("router.worker", "worker.pane_s", "transport.guarantee", "kafka.options"):
+        assert [line for line in lines if line.startswith("error: ") and path in line], path
+
+
+@pytest.mark.parametrize("stage", ["splitter", "aggregator"])
+def test_an_unreachable_broker_ends_a_stage_in_time_with_the_address(tmp_path: Path, stage: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+    file = pipeline_file(tmp_path, kafka={"bootstrap_servers": address, "timeout_s": 1})
+    started = time.monotonic()
+    done = skewless("run", stage, "-f", file)
+    assert time.monotonic() - started < 10
+    assert (done.returncode, done.stderr.count("\n")) == (3, 1)
+    assert address in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("stage", "topic"), [("splitter", "nowhere"), ("router", "p-without.tuples"), ("observer", "p-without.partials")]
+)
+def test_a_missing_topic_is_named(broker: str, tmp_path: Path, stage: str, topic: str) -> None:
+    file = pipeline_file(tmp_path, name="p-without", kafka={"bootstrap_servers": broker})
+    done = skewless("run", stage, "-f", file)
+    assert (done.returncode, done.stderr.count("\n")) == (3, 1)
+    assert done.stderr.startswith(f"error: topic {topic} does not exist at {broker}: ")
