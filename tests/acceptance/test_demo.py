@@ -78,6 +78,7 @@ def test_the_demo_is_exact_and_leaves_nothing_behind(tmp_path: Path, pages: Path
     )
     for one in facts["groupings"].values():
         assert sum(one["distribution"]["tuples_by_worker"]) == LINES - 2
+        assert one["memory_bytes"] > 0  # told by the metrics of the processes
     assert facts["groupings"]["shuffle"]["distribution"]["max_over_avg"] < 1.01
     assert "Groupings side by side" in text
 

@@ -47,7 +47,7 @@ class Plan:
                 "source": {"topic": self.topic},
                 "kafka": {"bootstrap_servers": bootstrap},
                 # Recorded time: neither silence nor the clock says anything about it.
-                "event_time": {"idle_timeout_s": None, "max_future_s": 1e10},
+                "event_time": {"idle_timeout_s": None, "max_future_s": 100 * 365 * _DAY},
                 "splitter": find_dataset(self.dataset).splitter(),
                 "router": {"grouping": grouping, "workers": self.workers},
                 "worker_input": {"max_workers": self.workers},
