@@ -332,3 +332,23 @@ def test_whatever_happens_the_answer_is_the_naive_one(shape: Shape, feed: list[F
             pipeline.make(move)
         pipeline.finish()
     check(pipeline, feed)
+
+
+@pytest.mark.parametrize("updates", [True, False])
+@pytest.mark.parametrize("kill", [True, False])
+def test_a_partition_that_was_idle_wakes_with_tuples_for_closed_windows(*, updates: bool, kill: bool) -> None:
+    shape = Shape(2, 2, 3, 2, 50, 1, 0, 1000, updates, "batch", "shuffle", 4 * 2**20)
+    times = [(0, 10), (1, 500), (1, 505), (0, 20), (1, 510)]
+    feed = [Fact(partition, ("a", "b"), 1, time, bad=False) for partition, time in times]
+    pipeline = Pipeline(shape, feed)
+    for amount in (2, 1, 1, 1):
+        pipeline.feed_some(amount)
+        pipeline.run_out()
+        pipeline.now += 1000
+        if kill:
+            for name in STAGES[1:]:
+                pipeline.stages[name].rebalance(1, commit=False, now=pipeline.now)
+    pipeline.finish()
+    check(pipeline, feed)
+    latest = pipeline.topics["aggregates"].latest()
+    assert msgspec.json.decode(latest[b"0/a"])["revision"] == 1
