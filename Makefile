@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes --quiet \
 	--no-header --no-annotate --no-emit-index-url
-.PHONY: help setup test demo lint types bench lock clean
+.PHONY: help setup test demo docs lint types bench lock clean
 
 help:  ## Say what the targets do
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -22,6 +22,9 @@ test: $(READY)  ## Run all tests but the benchmarks (ARGS="-k name" chooses)
 
 demo: $(READY)  ## Show the whole pipeline on this machine
 	@$(BIN)/skewless demo $(ARGS)
+
+docs: $(READY)  ## Make the reference pages of docs/ from the code
+	@$(BIN)/python -m skewless.reference docs/reference
 
 lint: $(READY)  ## Check style and formatting
 	@$(BIN)/ruff check

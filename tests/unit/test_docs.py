@@ -1,0 +1,151 @@
+"""The documentation is true: what it shows is made from the code, or is held to it here."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from docs_blocks import PAGES, ROOT, Block, blocks
+from skewless import cli, config, reference
+from skewless.aggregator import agent
+from skewless.algorithms.aggregates import AGGREGATES
+from skewless.records import PARTIALS, LateTuple, Output, PlainTuple, headers_of, write_table
+from skewless.settings import PipelineSettings
+from skewless.splitter.formats import create_format
+from support import batch_from, facts_in, written
+
+BLOCKS = [block for page in PAGES for block in blocks(page)]
+PIPELINES = [block for block in BLOCKS if block.language == "yaml"]
+FACTS = [block for block in BLOCKS if block.language == "json"]
+COMMAND = re.compile(r"(?:^|[\s(])(?P<program>skewless|make) (?P<arguments>[a-z][^)|;&#>]*)")
+INLINE = re.compile(r"`(skewless|make)\s([a-z][^`]*)`")
+CODE = re.compile(r"`[^`\n]+`")
+LINK = re.compile(r"\]\((?!https?:)(?P<target>[^)#]*)(?:#(?P<anchor>[^)]*))?\)")
+
+
+def commands() -> Iterator[tuple[str, str, str]]:
+    """Every command line in a block: where it stands, the program, its arguments."""
+    for block in BLOCKS:
+        for line in block.text.splitlines():
+            found = None if line.startswith("Usage:") else COMMAND.search(line)
+            if found and block.language in {"sh", "text"}:
+                yield str(block), found["program"], found["arguments"].strip()
+
+
+def find(words: list[str]) -> tuple[click.Command, list[str]]:
+    """Find a command, and what is left of the words behind its name."""
+    command: click.Command = cli.main
+    while isinstance(command, click.Group) and words:
+        found = command.get_command(click.Context(command), words[0])
+        assert found is not None, f"there is no command {' '.join(words)}"
+        command, words = found, words[1:]
+    return command, words
+
+
+def targets() -> set[str]:
+    return set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
+def load(block: Block, folder: Path) -> PipelineSettings:
+    file = folder / "pipeline.yaml"
+    file.write_text(block.text)
+    return config.load(file, {})
+
+
+@pytest.mark.parametrize("name", reference.pages())
+def test_reference_pages_are_what_the_code_says(name: str) -> None:
+    made, there = reference.pages()[name], (ROOT / "docs" / "reference" / name).read_text()
+    assert there == made, "run `make docs`"
+
+
+def test_there_is_no_reference_page_that_nobody_makes() -> None:
+    assert {page.name for page in (ROOT / "docs" / "reference").iterdir()} == reference.pages().keys()
+
+
+@pytest.mark.parametrize(("where", "program", "arguments"), list(commands()))
+def test_commands_in_blocks_exist_with_their_options(where: str, program: str, arguments: str) -> None:
+    words = shlex.split(arguments)
+    if program == "make":
+        assert words[0] in targets()
+        return
+    command, rest = find(words)
+    command.make_context("skewless", rest)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_in_sentences_exist_with_their_options(page: Path) -> None:
+    for program, arguments in INLINE.findall(page.read_text()):
+        words = arguments.split()
+        if program == "make":
+            assert words[0] in targets()
+            continue
+        command, rest = find(words)
+        known = {option for parameter in command.params for option in parameter.opts}
+        assert {word for word in rest if word.startswith("-")} <= known
+
+
+@pytest.mark.parametrize("block", PIPELINES, ids=str)
+def test_pipelines_are_valid(block: Block, tmp_path: Path) -> None:
+    load(block, tmp_path)
+
+
+def record_types() -> dict[str, Any]:
+    names = [(name, str if name == "key" else int | float) for name in reference.AGGREGATE_FIELDS]
+    shown = [
+        (name, kind, 0) if name in {"count", "sum", "mean", "min", "max"} else (name, kind) for name, kind in names
+    ]
+    required = sorted(shown, key=len)
+    return {
+        "aggregates": msgspec.defstruct("Aggregate", required, forbid_unknown_fields=True),
+        "late": LateTuple,
+        "tuple": PlainTuple,
+    }
+
+
+@pytest.mark.parametrize("block", [block for block in FACTS if block.name != "source"], ids=str)
+def test_records_have_their_types(block: Block) -> None:
+    for line in block.text.splitlines():
+        msgspec.json.decode(line, type=record_types()[block.name])
+
+
+@pytest.mark.parametrize("block", [block for block in FACTS if block.name == "source"], ids=str)
+def test_records_of_sources_can_be_read_by_a_pipeline_of_their_page(block: Block, tmp_path: Path) -> None:
+    formats = [
+        create_format(load(each, tmp_path).splitter)
+        for each in PIPELINES
+        if each.page == block.page and "format: json" in each.text
+    ]
+    values = [line.encode() for line in block.text.splitlines()]
+    parsed = [each.parse(values, np.zeros(len(values), dtype=np.int64)) for each in formats]
+    assert any(len(each.keys) >= len(values) and not each.bad for each in parsed)
+
+
+def test_the_fields_of_aggregates_are_those_that_are_written() -> None:
+    document = {"name": "x", "source": {"topic": "y"}, "worker_input": {"max_workers": 1}, "router": {"workers": 1}}
+    names = [name for name in reference.AGGREGATE_FIELDS if name in AGGREGATES]
+    step = agent.step(PipelineSettings.model_validate(document | {"aggregator": {"aggregates": names}}))
+    columns = {name: pa.array([1]) for name in ("pane", "count", "sum", "min", "max")}
+    partials = write_table(pa.table(columns | {"key": pa.array(["a"])}))
+    step.assign(0, None, ())
+    list(step.process(batch_from(0, [Output("partials", partials, headers=headers_of(PARTIALS, {}))]), now=0))
+    (fact,) = facts_in(written(step.flush(0), "aggregates"))
+    assert list(fact) == list(reference.AGGREGATE_FIELDS)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for found in LINK.finditer(CODE.sub("", page.read_text())):
+        target = page.parent / found["target"] if found["target"] else page
+        assert target.exists(), found[0]
+        if found["anchor"]:
+            headings = re.findall(r"^#+ (.*)$", target.read_text(), re.MULTILINE)
+            assert found["anchor"] in {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in headings}
