@@ -183,6 +183,12 @@ class Pipeline:
         time.sleep(wait_s)
         return self.is_open(topic)
 
+    def shares(self, stage: str) -> int:
+        """Count the processes of a stage that own partitions."""
+        group = f"{self.name}-{stage}"
+        members = self._admin.describe_consumer_groups([group])[group].result(WAIT_S).members
+        return sum(1 for member in members if member.assignment and member.assignment.topic_partitions)
+
     # What is in the topics
 
     def is_open(self, topic: str) -> bool:

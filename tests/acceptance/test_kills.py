@@ -3,14 +3,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import subprocess
+import sys
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from skewless.local import process
 from skewless.local.supervisor import Supervisor
 from support_kafka import (
     STAGES,
@@ -37,7 +41,7 @@ def pipeline(broker: str, folder: Path, source: Source, *, commit_interval_s: fl
         folder,
         source,
         event_time={"allowed_lateness_s": LATENESS_S, "idle_timeout_s": None},
-        transport={"commit_interval_s": commit_interval_s, "poll_records": 2_000},
+        transport={"commit_interval_s": commit_interval_s, "poll_records": 2_000, "session_timeout_s": 3},
         replicas={stage: 1 if stage == "observer" else replicas for stage in STAGES},
     )
 
@@ -88,6 +92,41 @@ def test_replicas_killed_at_any_time_of_a_bounded_run_change_nothing(broker: str
         tested.finish(supervisor, limit_s=300)
     print(f"{RECORDS:,} records, killed {', '.join(killed)}")
     assert killed
+    assert wrong(broker, tested) == []
+
+
+@contextlib.contextmanager
+def second_processes(tested: Pipeline, stages: Sequence[str]) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Run one more process of some stages."""
+    children: list[subprocess.Popen[bytes]] = []
+    try:
+        for stage in stages:
+            command = [sys.executable, "-m", "skewless", "run", stage, "--instance", "1", "--file", str(tested.file)]
+            children.append(process.start(command, log=tested.folder / f"{stage}-1.log"))
+        yield children
+    finally:
+        for child in children:
+            process.stop(child)
+
+
+def test_processes_that_join_and_leave_in_mid_run_change_nothing(broker: str, tmp_path: Path) -> None:
+    source = Source(broker, 4)
+    tested = pipeline(broker, tmp_path, source, commit_interval_s=0.5)
+    stages = [stage for stage in STAGES if stage != "observer"]
+    with Feed(source, zipf_records(RECORDS, 4, SEED + 3), rate=RECORDS / 40) as feed, tested.running() as supervisor:
+
+        def look() -> None:
+            supervisor.poll(time.monotonic())
+
+        until(lambda: tested.count("aggregates") > 0, each=look)
+        with second_processes(tested, stages) as children:
+            until(lambda: all(tested.shares(stage) == 2 for stage in stages), each=look)
+            before = tested.count("aggregates")
+            until(lambda: tested.count("aggregates") > before, each=look)
+        assert [child.returncode for child in children] == [0] * len(stages)
+        until(lambda: all(tested.shares(stage) == 1 for stage in stages), each=look)
+        assert feed.sent < RECORDS
+    tested.drain(limit_s=300)
     assert wrong(broker, tested) == []
 
 
