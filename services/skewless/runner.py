@@ -138,7 +138,6 @@ async def _run(name: str, stage: Stage, wiring: Wiring) -> None:
         failure = await _until_over(app, stopping)
     finally:
         await app.stop()
-        app.discard_scratch()
     if failure is not None:
         raise failure
     log.info("%s: stopped, everything processed is committed", name)
@@ -156,7 +155,8 @@ async def _until_over(app: App, stopping: asyncio.Event) -> BaseException | None
         if app.session.finished:
             break
         if app.should_stop:
-            return app.crash_reason
+            reason: BaseException | None = app.crash_reason
+            return reason
         try:
             await asyncio.wait_for(stopping.wait(), FINISHED_POLL_S)
         except TimeoutError:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
+import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import faust
@@ -46,12 +49,13 @@ class App(faust.App):
         for name, (bad, why) in _REFUSED.items():
             if name in options and bad(options[name]):
                 raise ConfigurationError(f"faust option {name}={options[name]!r} does not work here: {why}")
-        self._scratch = tempfile.TemporaryDirectory(prefix="skewless-")
+        # Faust makes this folder when it starts and never needs it.
+        self._scratch = Path(tempfile.gettempdir()) / f"skewless-{uuid.uuid4().hex}"
         super().__init__(
             wiring.group,
             **{
                 "broker": f"{SCHEME}://{wiring.kafka.bootstrap_servers.split(',')[0]}",
-                "datadir": self._scratch.name,
+                "datadir": str(self._scratch),
                 "web_enabled": False,
                 "topic_allow_declare": False,
                 "topic_disable_leader": True,
@@ -76,9 +80,10 @@ class App(faust.App):
     SetTable = Table
     SetGlobalTable = Table
 
-    def discard_scratch(self) -> None:
-        """Remove the folder that Faust insists on."""
-        self._scratch.cleanup()
+    async def on_stop(self) -> None:
+        """Stop, and remove the folder that Faust insists on."""
+        await super().on_stop()
+        shutil.rmtree(self._scratch, ignore_errors=True)
 
 
 _REFUSED: dict[str, tuple[Callable[[Any], bool], str]] = {

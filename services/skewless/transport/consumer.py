@@ -47,6 +47,7 @@ def consumer_options(
         "queued.max.messages.kbytes": 32 * 1024,
         "fetch.queue.backoff.ms": 20,
         "check.crcs": True,
+        "topic.metadata.propagation.max.ms": 10_000,
         "session.timeout.ms": round(transport.session_timeout_s * 1000),
         "heartbeat.interval.ms": max(200, round(transport.session_timeout_s * 1000 / 5)),
         **kafka.client_options(),
@@ -167,9 +168,11 @@ class ConsumerThread(threading.Thread):
     # Records
 
     def _poll(self) -> None:
-        self._manage_flow()
+        if self._must_wait():
+            self._session.space.wait(POLL_S)
+            return
         messages: list[Message] = []
-        first = self._consumer.poll(0.0 if self._full_since else POLL_S)
+        first = self._consumer.poll(POLL_S)
         if first is not None:
             messages = [first, *self._consumer.consume(self._transport.poll_records - 1, 0)]
         if self._callback_failure is not None:
@@ -206,24 +209,21 @@ class ConsumerThread(threading.Thread):
 
     # Back-pressure
 
-    def _manage_flow(self) -> None:
-        """Wait for room, or let partitions rest that are slow for long, so that the others and rebalances go on."""
+    def _must_wait(self) -> bool:
+        """Tell whether there is no room; partitions that are slow for long rest, so that others and rebalances go on."""
         acks = self._session.acks
-        if self._paused:
-            rested = {partition for partition in self._paused if acks.waiting(partition) <= 1}
-            self._resume(rested)
+        self._resume({partition for partition in self._paused if acks.waiting(partition) <= 1})
+        self._session.space.clear()
         full = self._full()
         if not full:
             self._full_since = None
-            return
+            return False
         now = time.monotonic()
         self._full_since = self._full_since or now
         if now - self._full_since < self._patience_s:
-            self._session.space.clear()
-            if self._full():
-                self._session.space.wait(POLL_S)
-        else:
-            self._pause(full)
+            return True
+        self._pause(full)
+        return False
 
     def _full(self) -> set[int]:
         acks = self._session.acks

@@ -86,7 +86,7 @@ class Stand:
         return f"{self.prefix}.{name}"
 
     def fill(self, records: int, start: int = 0) -> None:
-        producer = Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 5})
+        producer = Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 5, "enable.idempotence": True})
         for number in range(start, start + records):
             producer.produce(self.topic("in"), str(number).encode(), partition=number % self.partitions)
             producer.poll(0)
@@ -151,7 +151,7 @@ class Stand:
 def build(wiring: Wiring, **options: Any) -> App:
     app = App(wiring, **options)
 
-    @app.agent(app.topic(wiring.topic, value_serializer="raw"), name="copy")
+    @app.agent(app.topic(wiring.topic, value_serializer="raw"), name="copy")  # type: ignore[untyped-decorator]
     async def copy(batches: StreamT[MessageBatch]) -> None:
         async for batch in batches:
             await app.session.process(batch)
@@ -174,7 +174,6 @@ async def running(wiring: Wiring) -> Any:
     finally:
         failure = await asyncio.wait_for(consumer_of(app).stop_thread(), DEADLINE_S)
         await app.stop()
-        app.discard_scratch()
     assert failure is None, failure
 
 

@@ -62,7 +62,7 @@ def test_faust_tables_are_refused(stand: Stand, table: str) -> None:
 
 async def test_sending_by_faust_is_refused_because_it_would_miss_the_transaction(stand: Stand) -> None:
     app = build(stand.wiring(Copy()))
-    with pytest.raises(ConfigurationError, match="app.session"):
+    with pytest.raises(ConfigurationError, match=r"app\.session"):
         await app.send(stand.topic("out"), value=b"x")
 
 
@@ -87,7 +87,7 @@ async def test_one_thread_makes_every_call_on_the_consumer_and_the_loop_every_st
 ) -> None:
     callers: set[int] = set()
 
-    class Watched(confluent_kafka.Consumer):
+    class Watched(confluent_kafka.Consumer):  # type: ignore[misc]
         def __getattribute__(self, name: str) -> Any:
             callers.add(threading.get_ident())
             return super().__getattribute__(name)
@@ -155,12 +155,13 @@ async def test_crash_of_a_step_ends_the_process_and_commits_nothing_of_the_batch
 
 async def test_aborted_work_is_rewound_and_done_again_with_the_position_as_committed(stand: Stand) -> None:
     failures = iter([3, 5, 8])
-    batches = 0
+    batches = processed = 0
     wanted = next(failures)
 
-    def fail_sometimes(_batch: Batch) -> None:
-        nonlocal batches, wanted
+    def fail_sometimes(batch: Batch) -> None:
+        nonlocal batches, processed, wanted
         batches += 1
+        processed += len(batch.values)
         if batches == wanted:
             wanted = next(failures, 0)
             raise RewindError("a test wants it")
@@ -171,7 +172,7 @@ async def test_aborted_work_is_rewound_and_done_again_with_the_position_as_commi
         await copied(stand)
     assert wanted == 0
     assert stand.committed() == {p: (RECORDS // 4, str(RECORDS // 4)) for p in range(4)}
-    assert sum(map(len, stand.read(isolation="read_uncommitted").values())) > RECORDS
+    assert processed > RECORDS
 
 
 async def test_unknown_outcome_is_answered_with_a_new_producer(stand: Stand) -> None:
@@ -211,33 +212,23 @@ async def test_what_is_in_flight_is_bounded_when_the_step_is_slow(stand: Stand) 
     stand.fill(20_000)
     wiring = stand.wiring(Copy())
     held = asyncio.Event()
-    app = build(wiring)
     process = wiring.session.process
-    most = 0
 
     async def slow(batch: Any, before: Any = lambda _batch: None) -> None:
-        nonlocal most
-        most = max(most, sum(wiring.session.acks.waiting(p) for p in range(4)))
         await held.wait()
         await process(batch, before)
 
+    def waiting() -> int:
+        return sum(wiring.session.acks.waiting(partition) for partition in range(4))
+
     wiring.session.process = slow  # type: ignore[method-assign] # the agent's way to the step is held up
-    await app.start()
-    await until(lambda: most > 0)
-    calm = [0]
-
-    def no_more_comes() -> bool:
-        waiting = sum(wiring.session.acks.waiting(p) for p in range(4))
-        calm.append(waiting)
-        return len(calm) > 20 and len(set(calm[-20:])) == 1
-
-    await until(no_more_comes)
-    assert calm[-1] <= 4 * 3
-    held.set()
-    await until(lambda: stand.count() == 20_000)
-    assert stand.read() == stand.expected(20_000)
-    assert await consumer_of(app).stop_thread() is None
-    await app.stop()
+    async with running(wiring):
+        await until(lambda: waiting() > 0)
+        await asyncio.sleep(3)  # three times the patience with slow partitions: more would have come by now
+        most = waiting()
+        held.set()
+        await copied(stand, 20_000)
+    assert most <= 4 * 3
 
 
 async def test_at_least_once_copies_everything_too(stand: Stand) -> None:
