@@ -121,7 +121,7 @@ def wire(name: str, stage: Stage, settings: PipelineSettings, instance: int, *, 
         group=f"{settings.name}-{name}",
         member=member,
         restore=stage.restore,
-        end_of_partition=stage.end_of_partition,
+        end_of_partition=stage.end_of_partition or drain,
         patience_s=stage.patience_s,
     )
 

@@ -85,3 +85,10 @@ def stage(name: str) -> Stage:
 def topic(name: str) -> Topic:
     """Return the topic of this name; KeyError when there is none."""
     return {row.name: row for row in TOPICS}[name]
+
+
+def upstream(name: str) -> set[str]:
+    """Name the stages whose records reach this one, however many topics away."""
+    source = stage(name).source
+    direct = {row.name for row in STAGES if source in row.sinks}
+    return direct.union(*(upstream(row) for row in direct))

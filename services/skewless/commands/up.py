@@ -81,7 +81,7 @@ def supervise(
 
 def _show(event: Event) -> None:
     click.echo(
-        f"{event.name}: {event.kind}, {event.detail}" if event.kind != "ended" else f"{event.name} {event.detail}"
+        f"{event.name}: {event.kind}, {event.detail}" if event.kind not in {"ended", "again"} else f"{event.name} {event.detail}"
     )
 
 

@@ -21,6 +21,7 @@ from skewless.local.restarts import CONFIGURATION, Restarts
 from skewless.settings import PipelineSettings
 
 GRACE_S = 15.0
+AGAIN_S = 0.5
 TAIL_BYTES = 2000
 TAIL_LINES = 10
 
@@ -34,7 +35,7 @@ class Event:
 
     name: str
     """Stage and instance, as in `router-0`."""
-    kind: Literal["started", "ended", "finished"]
+    kind: Literal["started", "ended", "again", "finished"]
     detail: str
 
 
@@ -43,6 +44,7 @@ class Replica:
     """One process of a stage: what it is, and how it goes."""
 
     name: str
+    stage: str
     command: Sequence[str]
     log: Path
     metrics_port: int
@@ -80,6 +82,7 @@ class Supervisor:
         self.processes = {
             f"{stage}-{instance}": Replica(
                 name=f"{stage}-{instance}",
+                stage=stage,
                 command=command(stage, instance),
                 log=logs / f"{stage}-{instance}.log",
                 metrics_port=port,
@@ -136,7 +139,7 @@ class Supervisor:
         events = []
         if replica.child and (code := replica.child.poll()) is not None:
             replica.child = None
-            events.append(_ended(replica, code, now))
+            events.append(self._ended(replica, code, now))
         if replica.start_at is not None and replica.start_at <= now:
             self._start(replica, now)
             events.append(Event(replica.name, "started", f"metrics on port {replica.metrics_port}"))
@@ -149,17 +152,30 @@ class Supervisor:
         replica.restarts.started(now)
 
 
-def _ended(replica: Replica, code: int, now: float) -> Event:
-    verdict = replica.restarts.ended(code, now)
-    if verdict.action == "finished":
-        return Event(replica.name, "finished", "exit code 0")
-    how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-    last = f"; its log {replica.log} ends with\n{_tail(replica.log)}"
-    if verdict.action == "give_up":
-        kind = ConfigurationError if code == CONFIGURATION else UnreachableError
-        raise kind(f"{replica.name} {how}{last}")
-    replica.start_at = verdict.at
-    return Event(replica.name, "ended", f"{how}, starts again in {verdict.at - now:.1f} s" + (last if code > 0 else ""))
+    def _ended(self, replica: Replica, code: int, now: float) -> Event:
+        verdict = replica.restarts.ended(code, now)
+        if verdict.action == "finished":
+            if self._comes_more(replica.stage):
+                # It found the end of an earlier run in its topic before this run's first stage had written.
+                replica.start_at = now + AGAIN_S
+                return Event(replica.name, "again", "ended before its input did, looks again")
+            return Event(replica.name, "finished", "exit code 0")
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        last = f"; its log {replica.log} ends with\n{_tail(replica.log)}"
+        if verdict.action == "give_up":
+            kind = ConfigurationError if code == CONFIGURATION else UnreachableError
+            raise kind(f"{replica.name} {how}{last}")
+        replica.start_at = verdict.at
+        wait = f"{how}, starts again in {verdict.at - now:.1f} s"
+        return Event(replica.name, "ended", wait + (last if code > 0 else ""))
+
+    def _comes_more(self, stage: str) -> bool:
+        """Whether a process upstream of the stage is still at work."""
+        above = topology.upstream(stage)
+        return any(
+            other.stage in above and (other.child is not None or other.start_at is not None)
+            for other in self.processes.values()
+        )
 
 
 def _tail(log: Path) -> str:

@@ -168,7 +168,10 @@ class TransactionalOutbox(Outbox):
 
     def _begin(self) -> None:
         if self._begun_at is None:
-            self.producer.begin_transaction()
+            try:
+                self.producer.begin_transaction()
+            except KafkaException as error:
+                raise self._judged(error, "beginning a transaction") from error
             self._begun_at = time.monotonic()
 
     def commit(self, offsets: Sequence[TopicPartition], consumer: Consumer) -> None:

@@ -170,12 +170,14 @@ class Session:
     def finished(self) -> bool:
         """Whether a bounded run is at its end: everything that this process owns is processed and finished.
 
-        Between losing partitions and being told the new ones it owns nothing, but only for now.
+        Between losing partitions and being told the new ones it owns nothing, but only for now. And what a step knows
+        of the end may be from an earlier run: everything that is there must have been read.
         """
         return (
             self.drain
             and self._assigned
             and self._open.is_set()
             and not self.acks.any_waiting
+            and self._offsets.keys() <= self._at_end
             and all(self.step.finished(partition) for partition in self._offsets)
         )

@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -165,16 +165,23 @@ def consumer_of(app: App) -> DriverConsumer:
 
 
 @asynccontextmanager
-async def running(wiring: Wiring) -> Any:
-    """Run an app; at the end its thread is stopped cleanly, unless it failed before."""
+async def started(wiring: Wiring) -> AsyncIterator[App]:
+    """Run an app that may fail; it is stopped whatever happens."""
     app = build(wiring)
     await app.start()
     try:
         yield app
     finally:
-        failure = await asyncio.wait_for(consumer_of(app).stop_thread(), DEADLINE_S)
+        await asyncio.wait_for(consumer_of(app).stop_thread(), DEADLINE_S)
         await app.stop()
-    assert failure is None, failure
+
+
+@asynccontextmanager
+async def running(wiring: Wiring) -> AsyncIterator[App]:
+    """Run an app that must not fail."""
+    async with started(wiring) as app:
+        yield app
+    assert await consumer_of(app).stop_thread() is None
 
 
 async def failure_of(app: App) -> BaseException | None:

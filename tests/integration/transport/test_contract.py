@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
-from integration.transport.harness import Copy, Stand, build, consumer_of, failure_of, running, until
+from integration.transport.harness import Copy, Stand, build, consumer_of, failure_of, running, started, until
 from skewless.errors import ConfigurationError, FencedError, SkewlessError
 from skewless.records import Batch
 from skewless.transport import consumer as consumer_module
@@ -144,10 +144,8 @@ async def test_crash_of_a_step_ends_the_process_and_commits_nothing_of_the_batch
             raise ZeroDivisionError
 
     stand.fill(RECORDS)
-    app = build(stand.wiring(Copy(crash)))
-    await app.start()
-    assert isinstance(await failure_of(app), ZeroDivisionError)
-    await app.stop()
+    async with started(stand.wiring(Copy(crash))) as app:
+        assert isinstance(await failure_of(app), ZeroDivisionError)
     assert b"2000" not in stand.read()[0]
     async with running(stand.wiring(Copy())):
         await copied(stand)
@@ -190,17 +188,15 @@ async def test_unknown_outcome_is_answered_with_a_new_producer(stand: Stand) -> 
 
 
 async def test_process_that_is_fenced_by_a_twin_stops_and_says_so(stand: Stand) -> None:
-    app = build(stand.wiring(Copy()))
-    await app.start()
-    stand.fill(100)
-    await until(lambda: stand.count() == 100)
-    twin = Producer({"bootstrap.servers": stand.bootstrap, "transactional.id": f"{stand.prefix}-copy-0"})
-    await asyncio.to_thread(twin.init_transactions, 20)
-    stand.fill(100, start=100)
-    failure = await failure_of(app)
-    assert isinstance(failure, FencedError)
+    async with started(stand.wiring(Copy())) as app:
+        stand.fill(100)
+        await until(lambda: stand.count() == 100)
+        twin = Producer({"bootstrap.servers": stand.bootstrap, "transactional.id": f"{stand.prefix}-copy-0"})
+        await asyncio.to_thread(twin.init_transactions, 20)
+        stand.fill(100, start=100)
+        failure = await failure_of(app)
+    assert isinstance(failure, FencedError), failure
     assert "--instance" in str(failure)
-    await app.stop()
     async with running(stand.wiring(Copy(), member=1)):
         await copied(stand, 200)
 
@@ -260,9 +256,7 @@ async def test_stale_batches_are_ignored_after_their_partition_was_lost(stand: S
 
 async def test_missing_topic_is_named(stand: Stand) -> None:
     wiring = stand.wiring(Copy(), topic=f"{stand.prefix}.nowhere")
-    app = build(wiring)
-    await app.start()
-    failure = await failure_of(app)
-    assert isinstance(failure, SkewlessError)
+    async with started(wiring) as app:
+        failure = await failure_of(app)
+    assert isinstance(failure, SkewlessError), failure
     assert "nowhere" in str(failure)
-    await app.stop()
