@@ -132,12 +132,9 @@ async def _run(name: str, stage: Stage, wiring: Wiring) -> None:
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
-    try:
-        await app.start()
+    async with app.running():
         log.info("%s: started", name)
         failure = await _until_over(app, stopping)
-    finally:
-        await app.stop()
     if failure is not None:
         raise failure
     log.info("%s: stopped, everything processed is committed", name)
@@ -154,8 +151,8 @@ async def _until_over(app: App, stopping: asyncio.Event) -> BaseException | None
             return thread.result()
         if app.session.finished:
             break
-        if app.should_stop:
-            reason: BaseException | None = app.crash_reason
+        if app.start_failure is not None or app.should_stop:
+            reason: BaseException | None = app.start_failure or app.crash_reason
             return reason
         try:
             await asyncio.wait_for(stopping.wait(), FINISHED_POLL_S)

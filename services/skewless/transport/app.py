@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import shutil
 import tempfile
 import uuid
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,6 +48,8 @@ class App(faust.App):
 
     def __init__(self, wiring: Wiring, **options: Any) -> None:
         self.wiring = wiring
+        self.start_failure: BaseException | None = None
+        """What the app could not start for."""
         for name, (bad, why) in _REFUSED.items():
             if name in options and bad(options[name]):
                 raise ConfigurationError(f"faust option {name}={options[name]!r} does not work here: {why}")
@@ -79,6 +83,23 @@ class App(faust.App):
     GlobalTable = Table
     SetTable = Table
     SetGlobalTable = Table
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Start, and stop at the end. Faust's own start returns after the first assignment, which may never come."""
+        start = asyncio.create_task(self.start())
+        start.add_done_callback(self._note_start)
+        try:
+            yield
+        finally:
+            start.cancel()
+            with contextlib.suppress(asyncio.CancelledError, Exception):
+                await start
+            await self.stop()
+
+    def _note_start(self, start: asyncio.Task[None]) -> None:
+        if not start.cancelled() and (error := start.exception()) is not None:
+            self.start_failure = error
 
     async def on_stop(self) -> None:
         """Stop, and remove the folder that Faust insists on."""

@@ -126,7 +126,7 @@ class ConsumerThread(threading.Thread):
     def _work(self) -> None:
         self._outbox.open(self._connect_timeout_s)
         self._session.send = self._outbox.send
-        self._consumer = Consumer(self._options)
+        self._consumer = Consumer({**self._options, "error_cb": self._on_error})
         self._consumer.subscribe(
             [self._topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
         )
@@ -172,9 +172,12 @@ class ConsumerThread(threading.Thread):
             self._session.space.wait(POLL_S)
             return
         messages: list[Message] = []
-        first = self._consumer.poll(POLL_S)
-        if first is not None:
-            messages = [first, *self._consumer.consume(self._transport.poll_records - 1, 0)]
+        try:
+            first = self._consumer.poll(POLL_S)
+            if first is not None:
+                messages = [first, *self._consumer.consume(self._transport.poll_records - 1, 0)]
+        except KafkaException as error:
+            self._judge(error.args[0])
         if self._callback_failure is not None:
             failure, self._callback_failure = self._callback_failure, None
             raise failure
@@ -271,6 +274,11 @@ class ConsumerThread(threading.Thread):
         self.on_loop(self._session.revoke, owned)
         self._outbox.abort(replace=failure.replace)
         self._take(owned)
+
+    def _on_error(self, error: KafkaError) -> None:
+        """Hear of what librdkafka cannot mend: it comes inside poll, and not as a record's error."""
+        if error.fatal():
+            self._callback_failure = consumer_failure(error)
 
     # Rebalances: these run inside poll, on this thread
 

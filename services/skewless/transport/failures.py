@@ -57,7 +57,8 @@ def stop_or_rewind(error: KafkaException, doing: str) -> SkewlessError | RewindE
 def consumer_failure(error: KafkaError) -> SkewlessError | None:
     """Tell what a consumer's error event means; None for those that librdkafka mends by itself."""
     code = error.code()
-    if code == KafkaError.FENCED_INSTANCE_ID or (error.fatal() and "fenced" in error.str().lower()):
+    fatal = error.fatal() or code == KafkaError._FATAL  # noqa: SLF001 - an event's flag is not set, its code is
+    if code == KafkaError.FENCED_INSTANCE_ID or (fatal and "fenced" in error.str().lower()):
         return FencedError("another process has the same group instance id; give each process its own --instance")
     if code in _PERMISSION:
         return BrokerError(f"not allowed to consume: {error.str()}; grant this principal the missing permission")
@@ -65,7 +66,7 @@ def consumer_failure(error: KafkaError) -> SkewlessError | None:
         return BrokerError(f"cannot consume: {error.str()}; run `skewless topics apply`")
     if code == KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001
         return BrokerError(f"committed records are gone, deleted before they were read: {error.str()}")
-    if error.fatal():
+    if fatal:
         return BrokerError(f"consumer stopped: {error.str()}")
     return None
 

@@ -87,7 +87,10 @@ class Outbox(ABC):
                 self._wait_for_space(name, options)
             except KafkaException as error:
                 raise self._judged(error, f"writing to {name}") from error
-        self.producer.poll(0)
+        try:
+            self.producer.poll(0)  # raises what is fatal
+        except KafkaException as error:
+            raise self._judged(error, "writing") from error
 
     def _wait_for_space(self, name: str, options: dict[str, object]) -> None:
         deadline = time.monotonic() + self._transport.transaction_timeout_s

@@ -168,12 +168,11 @@ def consumer_of(app: App) -> DriverConsumer:
 async def started(wiring: Wiring) -> AsyncIterator[App]:
     """Run an app that may fail; it is stopped whatever happens."""
     app = build(wiring)
-    await app.start()
-    try:
-        yield app
-    finally:
-        await asyncio.wait_for(consumer_of(app).stop_thread(), DEADLINE_S)
-        await app.stop()
+    async with app.running():
+        try:
+            yield app
+        finally:
+            await asyncio.wait_for(consumer_of(app).stop_thread(), DEADLINE_S)
 
 
 @asynccontextmanager
