@@ -80,9 +80,8 @@ def supervise(
 
 
 def _show(event: Event) -> None:
-    click.echo(
-        f"{event.name}: {event.kind}, {event.detail}" if event.kind not in {"ended", "again"} else f"{event.name} {event.detail}"
-    )
+    spoken = event.kind in {"ended", "again"}
+    click.echo(f"{event.name} {event.detail}" if spoken else f"{event.name}: {event.kind}, {event.detail}")
 
 
 class _Follower:

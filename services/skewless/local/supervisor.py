@@ -151,7 +151,6 @@ class Supervisor:
         replica.start_at = None
         replica.restarts.started(now)
 
-
     def _ended(self, replica: Replica, code: int, now: float) -> Event:
         verdict = replica.restarts.ended(code, now)
         if verdict.action == "finished":

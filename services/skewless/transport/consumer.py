@@ -213,7 +213,7 @@ class ConsumerThread(threading.Thread):
     # Back-pressure
 
     def _must_wait(self) -> bool:
-        """Tell whether there is no room; partitions that are slow for long rest, so that others and rebalances go on."""
+        """Tell whether there is no room; partitions slow for long are paused, so that others and rebalances go on."""
         acks = self._session.acks
         self._resume({partition for partition in self._paused if acks.waiting(partition) <= 1})
         self._session.space.clear()

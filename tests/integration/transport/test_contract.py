@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
-from integration.transport.harness import Copy, Stand, build, consumer_of, failure_of, running, started, until
+from integration.transport.harness import Copy, Stand, build, failure_of, running, started, until
 from skewless.errors import ConfigurationError, FencedError, SkewlessError
 from skewless.records import Batch
 from skewless.transport import consumer as consumer_module

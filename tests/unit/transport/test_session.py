@@ -260,6 +260,8 @@ async def test_a_bounded_run_is_finished_when_everything_is_processed_committed_
     prepared = bench.session.prepare()
     assert not bench.session.finished
     bench.session.committed(prepared)
+    assert not bench.session.finished
+    bench.session.end_of_partition(0, bench.session.generation)
     assert bench.session.finished
 
 

@@ -77,6 +77,7 @@ def test_a_batch_that_waits_for_a_commit_is_dropped_when_its_partition_is_given_
 
 
 def test_a_bounded_run_is_not_over_between_losing_partitions_and_being_told_the_new_ones(session: Session) -> None:
+    session.end_of_partition(0, session.generation)
     seen = [session.finished]
     session.committed(session.prepare(), given_up={0})
     seen.append(session.finished)
