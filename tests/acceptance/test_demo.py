@@ -51,8 +51,12 @@ def demo(temporary: Path, *args: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def of_session(session: int) -> list[int]:
-    """List the processes of a session that still run."""
-    return [process.pid for process in psutil.process_iter() if process.pid and _session(process.pid) == session]
+    """List the processes of a session that still run; one that has ended and waits to be reaped does not."""
+    return [
+        process.pid
+        for process in psutil.process_iter(["status"])
+        if process.pid and process.info["status"] != psutil.STATUS_ZOMBIE and _session(process.pid) == session
+    ]
 
 
 def _session(pid: int) -> int | None:
