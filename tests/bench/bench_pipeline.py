@@ -1,0 +1,145 @@
+"""Records per CPU-second of each stage and of the pipeline, exactly once and at least once, beside stock Faust.
+
+Zipf 1.1 over 50,000 keys, JSON, W = 8, commits every 500 ms; each stage drains its topic in a process of its own, and
+CPU time is that of the whole process, librdkafka's threads included, start-up left out. One JSON line per run.
+
+    python tests/bench/bench_pipeline.py [--records 2000000] [--stock-records 20000] [--repeats 1]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from skewless.local.broker import Broker
+
+HERE = Path(__file__).parent
+STAGES = ("splitter", "router", "worker", "aggregator", "observer")
+PARTITIONS = {"events": 4, "tuples": 4, "worker-input": 8, "partials": 4, "aggregates": 4}
+MEASURED = ("splitter", "router", "worker", "aggregator")
+
+
+def pipeline(name: str, bootstrap: str, guarantee: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "source": {"topic": "events"},
+        "kafka": {"bootstrap_servers": bootstrap},
+        "transport": {"guarantee": guarantee, "commit_interval_s": 0.5},
+        "splitter": {
+            "format": "json",
+            "key": {"field": "key"},
+            "value": {"field": "value"},
+            "time": {"field": "time", "unit": "ms"},
+        },
+        "router": {"grouping": "partial_key", "workers": 8},
+        "worker_input": {"max_workers": 8},
+    }
+
+
+def run(*args: str) -> str:
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run([sys.executable, *args], env=env, capture_output=True, text=True, check=False, timeout=900)
+    if done.returncode:
+        raise SystemExit(f"{' '.join(args)} failed:\n{done.stdout[-2000:]}\n{done.stderr[-2000:]}")
+    return done.stdout
+
+
+def produce(bootstrap: str, topic: str, records: int) -> None:
+    run(
+        *("-m", "skewless", "produce", "zipf", "--topic", topic, "--bootstrap-servers", bootstrap),
+        *("--records", str(records), "--create-topic", "4"),
+    )
+
+
+def ours(bootstrap: str, folder: Path, guarantee: str, records: int, repeat: int) -> Iterator[dict[str, Any]]:
+    name = f"{guarantee.replace('_', '-')}-{repeat}"
+    file = folder / f"{name}.yaml"
+    file.write_text(yaml.safe_dump(pipeline(name, bootstrap, guarantee)))
+    run("-m", "skewless", "topics", "apply", "-f", str(file))
+    total = 0.0
+    for stage in STAGES:
+        usage = json.loads(run(str(HERE / "stage_process.py"), stage, str(file)).splitlines()[-1])
+        total += usage["cpu_s"] if stage in MEASURED else 0.0
+        yield figure(f"skewless {guarantee}", stage, records, usage["cpu_s"]) | usage
+    yield figure(f"skewless {guarantee}", "pipeline", records, total)
+
+
+def stock(bootstrap: str, records: int, repeat: int) -> Iterator[dict[str, Any]]:
+    prefix = f"stock{repeat}"
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    topics = [NewTopic(f"{prefix}.{name}", count, 1) for name, count in PARTITIONS.items()]
+    for made in admin.create_topics(topics).values():
+        made.result(timeout=30)
+    copy(bootstrap, "events", f"{prefix}.events", records)
+    left, total = records, 0.0
+    for stage, output in zip(MEASURED, ("tuples", "worker-input", "partials", "aggregates"), strict=True):
+        usage = json.loads(run(str(HERE / "stock_faust.py"), stage, bootstrap, prefix, str(left)).splitlines()[-1])
+        total += usage["cpu_s"]
+        yield figure("stock faust", stage, left, usage["cpu_s"]) | usage
+        left = written(bootstrap, f"{prefix}.{output}", PARTITIONS[output])
+    yield figure("stock faust", "pipeline", records, total)
+
+
+def copy(bootstrap: str, source: str, target: str, records: int) -> None:
+    """Copy the first records of a topic, not compressed: what stock Faust installs cannot read lz4."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False})
+    consumer.assign([TopicPartition(source, partition, 0) for partition in range(PARTITIONS["events"])])
+    producer = Producer({"bootstrap.servers": bootstrap})
+    left = dict.fromkeys(range(PARTITIONS["events"]), records // PARTITIONS["events"])
+    while any(left.values()):
+        for message in consumer.consume(1000, 1.0):
+            if message.error() is None and left[message.partition()]:
+                left[message.partition()] -= 1
+                producer.produce(target, message.value(), partition=message.partition())
+        producer.poll(0)
+    producer.flush()
+    consumer.close()
+
+
+def written(bootstrap: str, topic: str, partitions: int) -> int:
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench"})
+    ends = [consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=10)[1] for p in range(partitions)]
+    consumer.close()
+    return sum(ends)
+
+
+def figure(system: str, stage: str, records: int, cpu_s: float) -> dict[str, Any]:
+    return {
+        "bench": "pipeline",
+        "system": system,
+        "stage": stage,
+        "records": records,
+        "records_per_cpu_s": round(records / cpu_s),
+        "cpu_s": round(cpu_s, 3),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--records", type=int, default=2_000_000)
+    parser.add_argument("--stock-records", type=int, default=20_000)
+    parser.add_argument("--repeats", type=int, default=1)
+    args = parser.parse_args()
+    with Broker() as broker, tempfile.TemporaryDirectory() as folder:
+        produce(broker.bootstrap, "events", args.records)
+        for repeat in range(args.repeats):
+            for guarantee in ("exactly_once", "at_least_once"):
+                for line in ours(broker.bootstrap, Path(folder), guarantee, args.records, repeat):
+                    print(json.dumps(line), flush=True)
+            for line in stock(broker.bootstrap, args.stock_records, repeat):
+                print(json.dumps(line), flush=True)
+
+
+if __name__ == "__main__":
+    main()
