@@ -1,4 +1,4 @@
-"""The same four stages in stock Faust (aiokafka, at least once), one record at a time: what the transport is compared with.
+"""The same four stages in stock Faust (aiokafka, at least once), one record at a time.
 
 `python stock_faust.py STAGE BOOTSTRAP PREFIX RECORDS` processes that many records and prints a line of JSON.
 """
@@ -73,13 +73,14 @@ def splitter(app: Any, source: Any, target: Any, meter: Meter) -> None:
     async def flush() -> None:
         await app.producer.flush()
 
-    @app.agent(source)
     async def split(stream: Any) -> None:
         async for event in stream.events():
             record = json.loads(event.value)
             value = json.dumps({"key": record["key"], "value": record["value"], "time": record["time"]}).encode()
             await target.send(value=value, partition=event.message.partition)
             await meter.tick(flush)
+
+    app.agent(source)(split)
 
 
 def router(app: Any, source: Any, target: Any, meter: Meter) -> None:
@@ -88,7 +89,6 @@ def router(app: Any, source: Any, target: Any, meter: Meter) -> None:
     async def flush() -> None:
         await app.producer.flush()
 
-    @app.agent(source)
     async def route(stream: Any) -> None:
         async for value in stream:
             key = json.loads(value)["key"]
@@ -97,6 +97,8 @@ def router(app: Any, source: Any, target: Any, meter: Meter) -> None:
             loads[chosen] += 1
             await target.send(value=value, partition=chosen)
             await meter.tick(flush)
+
+    app.agent(source)(route)
 
 
 def worker(app: Any, source: Any, target: Any, meter: Meter) -> None:
@@ -113,7 +115,6 @@ def worker(app: Any, source: Any, target: Any, meter: Meter) -> None:
 
     app.timer(FLUSH_S)(flush)
 
-    @app.agent(source)
     async def work(stream: Any) -> None:
         async for value in stream:
             record = json.loads(value)
@@ -121,6 +122,8 @@ def worker(app: Any, source: Any, target: Any, meter: Meter) -> None:
             slot[0] += 1
             slot[1] += record["value"]
             await meter.tick(flush)
+
+    app.agent(source)(work)
 
 
 def aggregator(app: Any, source: Any, target: Any, meter: Meter) -> None:
@@ -138,7 +141,6 @@ def aggregator(app: Any, source: Any, target: Any, meter: Meter) -> None:
 
     app.timer(FLUSH_S)(flush)
 
-    @app.agent(source)
     async def merge(stream: Any) -> None:
         async for value in stream:
             record = json.loads(value)
@@ -148,6 +150,8 @@ def aggregator(app: Any, source: Any, target: Any, meter: Meter) -> None:
             slot[1] += record["sum"]
             changed.add(at)
             await meter.tick(flush)
+
+    app.agent(source)(merge)
 
 
 if __name__ == "__main__":
