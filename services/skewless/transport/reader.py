@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, IsolationLevel, KafkaError, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from skewless.errors import BrokerError, UnreachableError
@@ -15,6 +15,15 @@ from skewless.transport.settings import KafkaSettings
 READ_RECORDS = 10_000
 STALL_S = 60.0
 """Longest wait for records that must come: an open transaction holds them back until the broker aborts it."""
+
+_MOVING = {
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError._TIMED_OUT,  # noqa: SLF001 - librdkafka's local codes are named so
+    KafkaError._TRANSPORT,  # noqa: SLF001
+}
 
 
 def read_latest(
@@ -49,11 +58,17 @@ def read_latest(
 def _end(options: dict[str, object], topic: str, partition: int) -> int:
     request = {TopicPartition(topic, partition): OffsetSpec.latest()}
     admin = AdminClient(options)  # must outlive its futures
-    futures = admin.list_offsets(request, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=30)
-    try:
-        return int(next(iter(futures.values())).result(timeout=60).offset)
-    except Exception as error:
-        raise BrokerError(f"end of {topic} partition {partition} cannot be read: {error}") from error
+    deadline = time.monotonic() + STALL_S
+    while True:
+        futures = admin.list_offsets(request, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=30)
+        try:
+            return int(next(iter(futures.values())).result(timeout=60).offset)
+        except KafkaException as error:
+            # Right after a broker has come back, its leaders are not who the client thinks.
+            reason = error.args[0]
+            if reason.code() not in _MOVING or time.monotonic() > deadline:
+                raise BrokerError(f"end of {topic} partition {partition} cannot be read: {reason.str()}") from error
+            time.sleep(0.2)
 
 
 def _read_to(
