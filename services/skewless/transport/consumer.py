@@ -20,6 +20,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from skewless.errors import SkewlessError, UnreachableError
 from skewless.transport.batch import MessageBatch
 from skewless.transport.failures import RewindError, consumer_failure, retriable
+from skewless.transport.flow import Flow
 from skewless.transport.outbox import Outbox
 from skewless.transport.session import Prepared, Session, State, Taken
 from skewless.transport.settings import KafkaSettings, TransportSettings
@@ -30,8 +31,6 @@ Result = TypeVar("Result")
 
 POLL_S = 0.02
 """Longest wait for records, so also the longest delay of a commit that is due."""
-WAITING_BATCHES = 2
-"""A partition with this many unprocessed batches gets no more until it has caught up."""
 
 
 def consumer_options(
@@ -95,13 +94,9 @@ class ConsumerThread(threading.Thread):
         self._assigned = assigned
         self._stopped = stopped
         self._restore = restore
-        self._patience_s = patience_s
         self._stop_event = threading.Event()
         self._owned: set[int] = set()
-        self._paused: set[int] = set()
-        self._pushed_batches = 0
-        self._pushed_bytes = 0
-        self._full_since: float | None = None
+        self._flow = Flow(transport, lambda: session.acks, patience_s)
         self._callback_failure: BaseException | None = None
         self._consumer: Consumer = None  # made on the thread that owns it
 
@@ -168,7 +163,7 @@ class ConsumerThread(threading.Thread):
     # Records
 
     def _poll(self) -> None:
-        if self._must_wait():
+        if not self._make_room():
             self._session.space.wait(POLL_S)
             return
         messages: list[Message] = []
@@ -198,8 +193,7 @@ class ConsumerThread(threading.Thread):
         generation = self._session.generation
         for partition, records in by_partition.items():
             batch = MessageBatch(partition, generation, records)
-            self._pushed_batches += 1
-            self._pushed_bytes += batch.size
+            self._flow.pushed(batch.size)
             self._loop.call_soon_threadsafe(self._deliver, batch)
         for partition in ended:
             self._loop.call_soon_threadsafe(self._session.end_of_partition, partition, generation)
@@ -210,43 +204,18 @@ class ConsumerThread(threading.Thread):
             raise failure
         log.warning("consumer: %s", error.str())
 
-    # Back-pressure
-
-    def _must_wait(self) -> bool:
-        """Tell whether there is no room; partitions slow for long are paused, so that others and rebalances go on."""
-        acks = self._session.acks
-        self._resume({partition for partition in self._paused if acks.waiting(partition) <= 1})
+    def _make_room(self) -> bool:
+        """Tell whether there is room for more; partitions that are slow for long are paused."""
         self._session.space.clear()
-        full = self._full()
-        if not full:
-            self._full_since = None
-            return False
-        now = time.monotonic()
-        self._full_since = self._full_since or now
-        if now - self._full_since < self._patience_s:
-            return True
-        self._pause(full)
-        return False
+        decision = self._flow.decide(time.monotonic())
+        if decision.resume:
+            self._consumer.resume(self._parts(decision.resume))
+        if decision.pause:
+            self._consumer.pause(self._parts(decision.pause))
+        return decision.read
 
-    def _full(self) -> set[int]:
-        acks = self._session.acks
-        active = self._owned - self._paused
-        too_much = (
-            self._pushed_bytes - acks.retired_bytes > self._transport.in_flight_bytes
-            or self._pushed_batches - acks.retired_batches
-            > max(self._transport.in_flight_batches, 2 * len(self._owned))
-        )
-        return active if too_much else {partition for partition in active if acks.waiting(partition) >= WAITING_BATCHES}
-
-    def _pause(self, partitions: set[int]) -> None:
-        self._consumer.pause([TopicPartition(self._topic, partition) for partition in partitions])
-        self._paused |= partitions
-        self._full_since = None
-
-    def _resume(self, partitions: set[int]) -> None:
-        if partitions:
-            self._consumer.resume([TopicPartition(self._topic, partition) for partition in partitions])
-            self._paused -= partitions
+    def _parts(self, partitions: Iterable[int]) -> list[TopicPartition]:
+        return [TopicPartition(self._topic, partition) for partition in partitions]
 
     # Commits
 
@@ -312,7 +281,7 @@ class ConsumerThread(threading.Thread):
             self.on_loop(self._session.revoke, partitions)
             self._outbox.abort(replace=failure.replace)
         self._owned -= partitions
-        self._paused.clear()
+        self._flow.own(frozenset(self._owned))
 
     def _take(self, partitions: set[int]) -> None:
         committed = self._committed(partitions)
@@ -331,8 +300,7 @@ class ConsumerThread(threading.Thread):
             ]
         )
         self._owned = set(partitions)
-        self._paused.clear()
-        self._full_since = None
+        self._flow.own(frozenset(partitions))
         self.on_loop(self._session.assign, taken)
         self._loop.call_soon_threadsafe(self._assigned, set(partitions))
 
