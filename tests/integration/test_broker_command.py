@@ -18,7 +18,7 @@ from skewless.local.folders import cache_folder
 
 pytestmark = pytest.mark.broker
 WAIT_S = 40.0
-PROGRAM = "from skewless.cli_broker import broker; broker()"
+PROGRAM = "from skewless.commands.broker import broker; broker()"
 Answer = subprocess.CompletedProcess[str]
 Run = Callable[..., Answer]
 

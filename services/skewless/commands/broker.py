@@ -24,12 +24,12 @@ def broker() -> None:
 @click.option("--port", type=click.IntRange(1, 65535), help="Port for clients. Default: a free one.")
 @click.option("--foreground", is_flag=True, help="Stay until Ctrl-C instead of returning once it answers.")
 def start(data: Path | None, port: int | None, foreground: bool) -> None:  # noqa: FBT001 - click passes flags so
-    r"""Start the broker, unless it runs, and print its address.
+    """Start the broker, unless it runs, and print its address.
 
     \b
     Example:
       export KAFKA_BOOTSTRAP_SERVERS=$(skewless broker start)
-    """
+    """  # noqa: D301 - \b is click's mark for text that is not wrapped
     folder = data.absolute() if data else None
     with contextlib.ExitStack() as starting:
         starting.enter_context(exclusive(keeper.start_lock()))
