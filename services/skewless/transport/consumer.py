@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from skewless.errors import SkewlessError, UnreachableError
+from skewless.errors import FencedError, SkewlessError, UnreachableError
 from skewless.transport.batch import MessageBatch
 from skewless.transport.failures import RewindError, consumer_failure, retriable
 from skewless.transport.flow import Flow
@@ -98,6 +98,7 @@ class ConsumerThread(threading.Thread):
         self._owned: set[int] = set()
         self._flow = Flow(transport, lambda: session.acks, patience_s)
         self._callback_failure: BaseException | None = None
+        self._session_lost = False
         self._consumer: Consumer = None  # made on the thread that owns it
 
     def stop(self) -> None:
@@ -199,7 +200,7 @@ class ConsumerThread(threading.Thread):
             self._loop.call_soon_threadsafe(self._session.end_of_partition, partition, generation)
 
     def _judge(self, error: KafkaError) -> None:
-        failure = consumer_failure(error)
+        failure = self._failure_of(error)
         if failure is not None:
             raise failure
         log.warning("consumer: %s", error.str())
@@ -247,7 +248,14 @@ class ConsumerThread(threading.Thread):
     def _on_error(self, error: KafkaError) -> None:
         """Hear of what librdkafka cannot mend: it comes inside poll, and not as a record's error."""
         if error.fatal():
-            self._callback_failure = consumer_failure(error)
+            self._callback_failure = self._failure_of(error)
+
+    def _failure_of(self, error: KafkaError) -> SkewlessError | None:
+        failure = consumer_failure(error)
+        if self._session_lost and isinstance(failure, FencedError):
+            # No twin: after a session that ended (a broker was away) the broker takes us for our own former self.
+            return SkewlessError("the group session ended while no broker answered; this process must start again")
+        return failure
 
     # Rebalances: these run inside poll, on this thread
 
@@ -258,6 +266,7 @@ class ConsumerThread(threading.Thread):
         self._guarded(self._give_up, {partition.partition for partition in partitions}, True)
 
     def _on_lost(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._session_lost = True
         self._guarded(self._give_up, {partition.partition for partition in partitions}, False)
 
     def _guarded(self, call: Callable[..., None], *args: Any) -> None:
@@ -300,6 +309,7 @@ class ConsumerThread(threading.Thread):
             ]
         )
         self._owned = set(partitions)
+        self._session_lost = False
         self._flow.own(frozenset(partitions))
         self.on_loop(self._session.assign, taken)
         self._loop.call_soon_threadsafe(self._assigned, set(partitions))

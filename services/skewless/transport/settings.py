@@ -116,6 +116,7 @@ class KafkaSettings(Model):
         options: dict[str, str | int | float | bool] = {
             "bootstrap.servers": self.bootstrap_servers,
             "security.protocol": self.security_protocol,
+            "reconnect.backoff.max.ms": 1000,  # a broker that comes back is found within a second, not ten
             **self.options,
         }
         if self.sasl is not None:
