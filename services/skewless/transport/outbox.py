@@ -87,15 +87,19 @@ class Outbox(ABC):
                 self._wait_for_space(name, options)
             except KafkaException as error:
                 raise self._judged(error, f"writing to {name}") from error
+        self._serve(0)
+
+    def _serve(self, wait_s: float) -> None:
+        """Hear of deliveries, and of what is fatal: librdkafka raises it here."""
         try:
-            self.producer.poll(0)  # raises what is fatal
+            self.producer.poll(wait_s)
         except KafkaException as error:
             raise self._judged(error, "writing") from error
 
     def _wait_for_space(self, name: str, options: dict[str, object]) -> None:
         deadline = time.monotonic() + self._transport.transaction_timeout_s
         while time.monotonic() < deadline:
-            self.producer.poll(0.05)
+            self._serve(0.05)
             try:
                 self.producer.produce(name, **options)
             except BufferError:
