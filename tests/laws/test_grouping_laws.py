@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from itertools import chain
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -51,9 +51,9 @@ def test_a_restored_grouping_continues_identically(
 ) -> None:
     grouping, restored = create(name, workers), create(name, other)
     assign(grouping, before)
-    snapshot = json.dumps(grouping.snapshot())
-    restored.restore(json.loads(snapshot))
-    assert json.dumps(restored.snapshot()) == snapshot
+    snapshot = msgspec.msgpack.encode(grouping.snapshot())
+    restored.restore(msgspec.msgpack.decode(snapshot))
+    assert msgspec.msgpack.encode(restored.snapshot()) == snapshot
     assert assign(restored, after, len(before)) == assign(grouping, after, len(before))
     assert restored.snapshot() == grouping.snapshot()
 
@@ -63,9 +63,9 @@ def test_a_restored_grouping_continues_identically(
 def test_a_snapshot_does_not_change_with_its_grouping(name: str, keys: list[str], workers: int) -> None:
     grouping = create(name, workers)
     snapshot = grouping.snapshot()
-    as_taken = json.dumps(snapshot)
+    as_taken = msgspec.msgpack.encode(snapshot)
     assign(grouping, keys)
-    assert json.dumps(snapshot) == as_taken
+    assert msgspec.msgpack.encode(snapshot) == as_taken
 
 
 @every_grouping

@@ -14,7 +14,7 @@ from skewless.transport.batch import MessageBatch
 def step(settings: PipelineSettings) -> RouterStep:
     """Build the step."""
     return RouterStep(
-        grouping.create(settings.router.grouping, settings.router.workers),
+        grouping.create(settings.router.grouping, settings.router.workers, settings.router),
         max_workers=settings.worker_input.max_workers,
         encoding=settings.worker_input.encoding,
         topic=settings.topic("tuples"),

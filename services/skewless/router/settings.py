@@ -6,10 +6,11 @@ from typing import Literal
 
 from pydantic import Field
 
+from skewless.algorithms.grouping.options import GroupingOptions
 from skewless.model import Model
 
 
-class RouterSettings(Model):
+class RouterSettings(GroupingOptions):
     """How tuples are spread over the worker partitions."""
 
     grouping: str = Field("partial_key", description="Which grouping chooses the worker of a tuple.")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from skewless.algorithms.grouping.base import Grouping, KeyBatch
 from skewless.algorithms.grouping.key import KeyGrouping
+from skewless.algorithms.grouping.options import GroupingOptions
 from skewless.algorithms.grouping.partial import PartialKeyGrouping
 from skewless.algorithms.grouping.shuffle import ShuffleGrouping
 from skewless.errors import ConfigurationError
 
-__all__ = ["GROUPINGS", "Grouping", "KeyBatch", "create"]
+__all__ = ["GROUPINGS", "Grouping", "GroupingOptions", "KeyBatch", "create"]
 
 GROUPINGS: dict[str, type[Grouping]] = {
     grouping.name: grouping
@@ -19,9 +20,11 @@ GROUPINGS: dict[str, type[Grouping]] = {
     )
 }
 
+DEFAULTS = GroupingOptions.model_validate({})
 
-def create(name: str, workers: int) -> Grouping:
+
+def create(name: str, workers: int, options: GroupingOptions = DEFAULTS) -> Grouping:
     """Build a fresh grouping over workers 0 to `workers` - 1; ConfigurationError for an unknown name or no workers."""
     if name not in GROUPINGS:
         raise ConfigurationError(f"grouping {name!r} is unknown: choose one of {', '.join(GROUPINGS)}")
-    return GROUPINGS[name](workers)
+    return GROUPINGS[name](workers, options)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from skewless.algorithms.grouping.options import GroupingOptions
 from skewless.errors import ConfigurationError
 
 
@@ -26,12 +27,16 @@ class KeyBatch:
 
 
 class Grouping(ABC):
-    """Chooses among workers 0 to `workers` - 1. Decisions depend on the tuples so far, never on how they were cut."""
+    """Chooses among workers 0 to `workers` - 1. Decisions depend on the tuples so far, never on how they were cut.
+
+    Under the clock of the options, `processing`, all tuples of a batch have the time `now`; under `event` their own.
+    """
 
     name: ClassVar[str]
 
-    def __init__(self, workers: int) -> None:
+    def __init__(self, workers: int, options: GroupingOptions) -> None:
         self._workers = _at_least_one(workers)
+        self._by_event_time = options.clock == "event"
 
     @property
     def workers(self) -> int:
@@ -40,19 +45,26 @@ class Grouping(ABC):
 
     @abstractmethod
     def assign(self, batch: KeyBatch, now: int) -> NDArray[np.int32]:
-        """Choose the worker of every tuple, in order; `now` is the router's time in milliseconds."""
+        """Choose the worker of every tuple, in order; `now` is the router's wall clock in milliseconds."""
+
+    def times_of(self, batch: KeyBatch, now: int) -> NDArray[np.int64]:
+        """One time per tuple in milliseconds, by the clock of the options."""
+        return batch.times if self._by_event_time else np.full(len(batch.codes), now, dtype=np.int64)
 
     def resize(self, workers: int) -> None:
         """Choose among `workers` from now on, more or fewer than before."""
         self._workers = _at_least_one(workers)
 
     def snapshot(self) -> dict[str, object]:
-        """Everything that decisions depend on, as a JSON object."""
+        """Everything that decisions depend on: numbers, text, bytes and lists of these, by name."""
         return {"workers": self._workers}
 
     def restore(self, snapshot: Mapping[str, object]) -> None:
-        """Continue exactly where the grouping that made `snapshot` was, with its number of workers."""
-        self._workers = _at_least_one(whole_number(snapshot["workers"]))
+        """Continue exactly where the grouping that made `snapshot` was, with its number of workers.
+
+        TypeError when it is no snapshot of a grouping of this name and options.
+        """
+        self._workers = _at_least_one(whole_number(snapshot.get("workers")))
 
 
 def whole_number(value: object) -> int:
@@ -60,6 +72,13 @@ def whole_number(value: object) -> int:
     if not isinstance(value, int):
         raise TypeError(f"a grouping's snapshot holds {value!r} where a whole number belongs")
     return value
+
+
+def array_of(value: object, dtype: type[np.generic], size: int) -> NDArray[Any]:
+    """Read the array of `size` numbers that a snapshot holds as bytes (`tobytes`); TypeError when it is none."""
+    if not isinstance(value, bytes) or len(value) != size * np.dtype(dtype).itemsize:
+        raise TypeError(f"a grouping's snapshot holds {str(value)[:40]} where the bytes of {size} numbers belong")
+    return np.frombuffer(value, dtype=dtype).copy()
 
 
 def _at_least_one(workers: int) -> int:

@@ -8,8 +8,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from skewless.algorithms.grouping.base import Grouping, KeyBatch, whole_number
+from skewless.algorithms.compiled import compiled
+from skewless.algorithms.grouping.base import Grouping, KeyBatch, array_of
 from skewless.algorithms.grouping.key import HOME_SEED
+from skewless.algorithms.grouping.options import GroupingOptions
 from skewless.algorithms.hashing import workers_of_keys
 
 SECOND_SEED = 17
@@ -21,40 +23,39 @@ class PartialKeyGrouping(Grouping):
 
     name: ClassVar[str] = "partial_key"
 
-    def __init__(self, workers: int) -> None:
-        super().__init__(workers)
-        self._sent = [0] * workers
+    def __init__(self, workers: int, options: GroupingOptions) -> None:
+        super().__init__(workers, options)
+        self._sent = np.zeros(workers, dtype=np.int64)
 
     def assign(self, batch: KeyBatch, now: int) -> NDArray[np.int32]:  # noqa: ARG002 - time plays no part
         """Choose the less loaded candidate of every tuple, the first on a tie."""
-        first = workers_of_keys(batch.keys, HOME_SEED, self._workers)[batch.codes]
-        second = workers_of_keys(batch.keys, SECOND_SEED, self._workers)[batch.codes]
-        return np.array(_less_loaded(first.tolist(), second.tolist(), self._sent), dtype=np.int32)
+        first = workers_of_keys(batch.keys, HOME_SEED, self._workers)
+        second = workers_of_keys(batch.keys, SECOND_SEED, self._workers)
+        return _less_loaded(batch.codes, first, second, self._sent)
 
     def resize(self, workers: int) -> None:
         """Start all loads at zero again: those of before would keep new workers flooded and old ones avoided."""
         super().resize(workers)
-        self._sent = [0] * workers
+        self._sent = np.zeros(workers, dtype=np.int64)
 
     def snapshot(self) -> dict[str, object]:
         """Tell the tuples sent to each worker."""
-        return super().snapshot() | {"sent": list(self._sent)}
+        return super().snapshot() | {"sent": self._sent.tobytes()}
 
     def restore(self, snapshot: Mapping[str, object]) -> None:
         """Go on with the loads of the snapshot."""
         super().restore(snapshot)
-        sent = snapshot["sent"]
-        if not isinstance(sent, list) or len(sent) != self._workers:
-            raise TypeError(f"a partial_key snapshot of {self._workers} workers holds {sent!r} as their loads")
-        self._sent = [whole_number(load) for load in sent]
+        self._sent = array_of(snapshot.get("sent"), np.int64, self._workers)
 
 
-def _less_loaded(first: list[int], second: list[int], sent: list[int]) -> list[int]:
-    """One choice per tuple; counts it in `sent`. Plain Python, because each choice depends on the one before it."""
-    chosen: list[int] = []
-    choose = chosen.append
-    for one, other in zip(first, second, strict=True):
-        worker = other if sent[other] < sent[one] else one
+@compiled
+def _less_loaded(
+    codes: NDArray[np.int32], first: NDArray[np.int32], second: NDArray[np.int32], sent: NDArray[np.int64]
+) -> NDArray[np.int32]:
+    """One choice per tuple; counts it in `sent`."""
+    chosen = np.empty(len(codes), dtype=np.int32)
+    for row, code in enumerate(codes):
+        worker = second[code] if sent[second[code]] < sent[first[code]] else first[code]
         sent[worker] += 1
-        choose(worker)
+        chosen[row] = worker
     return chosen

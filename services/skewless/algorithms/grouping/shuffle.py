@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skewless.algorithms.grouping.base import Grouping, KeyBatch, whole_number
+from skewless.algorithms.grouping.options import GroupingOptions
 
 
 class ShuffleGrouping(Grouping):
@@ -16,8 +17,8 @@ class ShuffleGrouping(Grouping):
 
     name: ClassVar[str] = "shuffle"
 
-    def __init__(self, workers: int) -> None:
-        super().__init__(workers)
+    def __init__(self, workers: int, options: GroupingOptions) -> None:
+        super().__init__(workers, options)
         self._next = 0
 
     def assign(self, batch: KeyBatch, now: int) -> NDArray[np.int32]:  # noqa: ARG002 - time plays no part
@@ -39,4 +40,4 @@ class ShuffleGrouping(Grouping):
     def restore(self, snapshot: Mapping[str, object]) -> None:
         """Go on where the snapshot was taken."""
         super().restore(snapshot)
-        self._next = whole_number(snapshot["next"])
+        self._next = whole_number(snapshot.get("next"))
