@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import json
 import os
-import signal
+import sys
 import threading
 import time
 import uuid
@@ -27,6 +27,8 @@ from skewless.settings import PipelineSettings
 from skewless.transport import topics
 
 WAIT_S = 90.0
+FAULTS = Path(__file__).parent / "acceptance" / "faults"
+"""On a process's PYTHONPATH it lets tests hit the process at named points."""
 START_MS = 1_767_225_600_000
 """2026-01-01T00:00:00Z, a multiple of every window used here."""
 STAGES = ("splitter", "router", "worker", "aggregator", "observer")
@@ -138,14 +140,34 @@ class Pipeline:
     # Running
 
     @contextlib.contextmanager
-    def running(self, *, drain: bool = False) -> Iterator[Supervisor]:
-        """Run all stages; they are stopped at the end of the block."""
-        supervisor = Supervisor(self.file, self.settings, drain=drain, logs=self.folder)
+    def running(self, *, drain: bool = False, armed: bool = False) -> Iterator[Supervisor]:
+        """Run all stages; they are stopped at the end of the block. Only when `armed` they have fault points."""
+
+        def command(stage: str, instance: int) -> list[str]:
+            return self.armed_command(stage, instance) + (["--drain"] if drain else [])
+
+        supervisor = Supervisor(
+            self.file, self.settings, drain=drain, logs=self.folder, command=command if armed else None
+        )
         try:
             supervisor.start()
             yield supervisor
         finally:
             supervisor.stop()
+
+    def armed_command(self, stage: str, instance: int) -> list[str]:
+        """Command line of a process with fault points."""
+        paths = os.pathsep.join(filter(None, (str(FAULTS), os.environ.get("PYTHONPATH"))))
+        prefix = self.folder / f"{stage}-{instance}"
+        run = [sys.executable, "-m", "skewless", "run", stage, "--instance", str(instance), "--file", str(self.file)]
+        return ["env", f"PYTHONPATH={paths}", f"SKEWLESS_TEST_FAULTS={prefix}", *run]
+
+    def arm(self, name: str, point: str, do: str, **more: object) -> Path:
+        """Arm a fault point of a process, once; the file returned is gone as soon as the process has been hit."""
+        token = self.folder / f"{name}.{point}"
+        draft = token.with_suffix(".draft")
+        draft.write_text(json.dumps({"do": do, **more}))
+        return draft.replace(token)
 
     def drain(self, limit_s: float = WAIT_S) -> list[Event]:
         """Run to the end of the source; returns what happened to the processes."""
@@ -162,26 +184,15 @@ class Pipeline:
         )
         return events
 
-    def kill_in_transaction(self, supervisor: Supervisor, name: str, limit_s: float = WAIT_S) -> None:
-        """Kill a process while a transaction of its stage is open: it is held still first, to be sure of that."""
-        topic = WRITES[name.partition("-")[0]]
-        deadline = time.monotonic() + limit_s
-        while time.monotonic() < deadline:
-            supervisor.poll(time.monotonic())
-            pid = supervisor.processes[name].pid
-            if pid is None or not self.is_open(topic):
-                time.sleep(0.001)
-                continue
-            os.kill(pid, signal.SIGSTOP)
-            if all(self._is_open_after(0.02, topic) for _ in range(3)):
-                supervisor.kill(name)
-                return
-            os.kill(pid, signal.SIGCONT)
-        raise AssertionError(f"{name} had no open transaction within {limit_s:g} s")
-
-    def _is_open_after(self, wait_s: float, topic: str) -> bool:
-        time.sleep(wait_s)
-        return self.is_open(topic)
+    def kill_in_transaction(self, supervisor: Supervisor, name: str, topic: str | None = None) -> None:
+        """Kill an armed process with an open transaction whose records are on the broker, some of them in `topic`."""
+        topic = self.settings.topic(topic or WRITES[name.partition("-")[0]])
+        self.arm(name, "written", "kill", topic=topic)
+        events: list[Event] = []
+        until(
+            lambda: any(event.name == name and event.detail.startswith("was killed") for event in events),
+            each=lambda: events.extend(supervisor.poll(time.monotonic())),
+        )
 
     def shares(self, stage: str) -> int:
         """Count the processes of a stage that own partitions."""

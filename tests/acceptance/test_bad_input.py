@@ -62,9 +62,8 @@ def test_bad_records_are_told_once_with_their_coordinates_and_neighbours_count(b
             mixed += [(record[0], value) for value in bad]
     source = Source(broker, 2)
     pipeline = Pipeline(broker, tmp_path, source, event_time={"allowed_lateness_s": 100})
-    with Feed(source, mixed, rate=4_000), pipeline.running() as supervisor:
-        until(lambda: pipeline.is_open("dead-letters"), each=lambda: supervisor.poll(time.monotonic()))
-        pipeline.kill_in_transaction(supervisor, "splitter-0")
+    with Feed(source, mixed, rate=4_000), pipeline.running(armed=True) as supervisor:
+        pipeline.kill_in_transaction(supervisor, "splitter-0", "dead-letters")
     pipeline.drain()
 
     sent = list(read(broker, source.topic))

@@ -64,7 +64,7 @@ def test_each_stage_killed_in_an_open_transaction_changes_nothing(broker: str, t
     tested = pipeline(broker, tmp_path, source, commit_interval_s=1.0)
     chance = random.Random(SEED)
     victims = chance.sample(STAGES, len(STAGES))
-    with Feed(source, zipf_records(RECORDS, 4, SEED), rate=RECORDS / 40), tested.running() as supervisor:
+    with Feed(source, zipf_records(RECORDS, 4, SEED), rate=RECORDS / 40), tested.running(armed=True) as supervisor:
         for victim in victims:
             tested.kill_in_transaction(supervisor, f"{victim}-0")
     tested.drain(limit_s=300)
