@@ -120,8 +120,9 @@ class Stage:
         self.saved[partition] = position
 
     def _state(self, partition: int, position: str | None) -> list[tuple[bytes, bytes]]:
-        if self.name == "observer":
-            return list(self.topics["ticks"].latest(partition).items())
+        if self.name in {"router", "observer"}:
+            changelog = "control" if self.name == "router" else "ticks"
+            return list(self.topics[changelog].latest(partition).items())
         if self.name != "aggregator":
             return []
         closed_to, size = read_position(position).closed_to, _window_ms(self.build())

@@ -13,6 +13,8 @@ def samples(stage: str, wiring: Wiring) -> Iterator[Sample]:
     session, outbox = wiring.session, wiring.outbox
     yield Sample("skewless_records_total", (stage,), session.records)
     yield Sample("skewless_tuples_total", (stage,), session.step.tuples)
+    if session.step.workers:
+        yield Sample("skewless_router_workers", (), session.step.workers)
     for worker, tuples in enumerate(session.step.tuples_by_worker):
         yield Sample("skewless_router_tuples_total", (str(worker),), int(tuples))
     for topic, records in outbox.sent.copy().items():

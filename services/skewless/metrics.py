@@ -46,6 +46,7 @@ METRICS = (
         "Tuples taken in; those that are late are not counted. The same for every stage that is up to date.",
     ),
     Metric("skewless_router_tuples_total", "counter", ("worker",), "tuples", "Tuples sent to each worker partition."),
+    Metric("skewless_router_workers", "gauge", (), "workers", "W: how many worker partitions get tuples now."),
     Metric(
         "skewless_transactions_total",
         "counter",

@@ -135,6 +135,7 @@ class TickDistribution(msgspec.Struct):
     tick_end: int
     grouping: str
     workers: int
+    """W when the tick was told, or as many as had tuples in it, whichever is more."""
     tuples: int
     tuples_by_worker: list[int]
     keys: int

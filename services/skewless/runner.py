@@ -4,23 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from skewless import exporter, metrics, topology
 from skewless.errors import SkewlessError, UnreachableError
+from skewless.live import Live
 from skewless.settings import PipelineSettings
 from skewless.step import Step
 from skewless.transport import topics
 from skewless.transport.app import App, Wiring
 from skewless.transport.driver import Consumer
 from skewless.transport.outbox import FlushingOutbox, Outbox, TransactionalOutbox
-from skewless.transport.session import Session, State
+from skewless.transport.session import Restore, Session, State
 
 log = logging.getLogger(__name__)
 
 FINISHED_POLL_S = 0.05
+FILE_POLL_S = 1.0
 STOP_S = 25.0
 """Longest clean stop: a commit that hangs longer than this is left to the broker to abort."""
 
@@ -31,7 +36,7 @@ class Stage:
 
     step: Step
     declare: Callable[[App], None]
-    restore: Callable[[int, str | None], State] = lambda _partition, _position: ()
+    restore: Restore = lambda _positions: {}
     end_of_partition: bool = False
     patience_s: float = 1.0
 
@@ -50,7 +55,8 @@ def _splitter(settings: PipelineSettings, drain: bool) -> Stage:  # noqa: FBT001
 def _router(settings: PipelineSettings, _drain: bool) -> Stage:  # noqa: FBT001
     from skewless.router import agent
 
-    return Stage(agent.step(settings), agent.declare)
+    step = agent.step(settings)
+    return Stage(step, agent.declare, restore=lambda positions: agent.restore(settings, step, positions))
 
 
 def _worker(settings: PipelineSettings, _drain: bool) -> Stage:  # noqa: FBT001
@@ -68,7 +74,7 @@ def _aggregator(settings: PipelineSettings, _drain: bool) -> Stage:  # noqa: FBT
     return Stage(
         step,
         lambda app: agent.declare(app, settings, step),
-        restore=lambda partition, position: agent.restore(settings, partition, position),
+        restore=_each(lambda partition, position: agent.restore(settings, partition, position)),
     )
 
 
@@ -78,8 +84,13 @@ def _observer(settings: PipelineSettings, _drain: bool) -> Stage:  # noqa: FBT00
     return Stage(
         agent.step(settings),
         agent.declare,
-        restore=lambda partition, position: agent.restore(settings, partition, position),
+        restore=_each(lambda partition, position: agent.restore(settings, partition, position)),
     )
+
+
+def _each(restore: Callable[[int, str | None], State]) -> Restore:
+    """Restore one partition after the other."""
+    return lambda positions: {partition: restore(partition, position) for partition, position in positions.items()}
 
 
 _BUILDERS: dict[str, Callable[[PipelineSettings, bool], Stage]] = {
@@ -91,17 +102,20 @@ _BUILDERS: dict[str, Callable[[PipelineSettings, bool], Stage]] = {
 }
 
 
-def run_stage(stage: str, settings: PipelineSettings, instance: int = 0, *, drain: bool = False) -> None:
+def run_stage(
+    stage: str, settings: PipelineSettings, instance: int = 0, *, file: Path | None = None, drain: bool = False
+) -> None:
     """Run a stage until SIGTERM, SIGINT or, with `drain`, until everything that is in its topic is processed.
 
-    Raises SkewlessError when it cannot go on. What is processed is committed before it returns.
+    While it runs it follows what the `file` says about W. Raises SkewlessError when it cannot go on. What is processed
+    is committed before it returns.
     """
     topics.partition_count(settings, settings.topic(topology.stage(stage).source))
     built = build(stage, settings, drain=drain)
     wiring = wire(stage, built, settings, instance, drain=drain)
     shown = settings.metrics
     with metrics.served(lambda: exporter.samples(stage, wiring), address=shown.address, port=shown.port):
-        asyncio.run(_run(f"{stage}-{instance}", built, wiring))
+        asyncio.run(_run(f"{stage}-{instance}", built, wiring, Live(file, os.environ, settings) if file else None))
 
 
 def wire(name: str, stage: Stage, settings: PipelineSettings, instance: int, *, drain: bool) -> Wiring:
@@ -126,7 +140,7 @@ def wire(name: str, stage: Stage, settings: PipelineSettings, instance: int, *, 
     )
 
 
-async def _run(name: str, stage: Stage, wiring: Wiring) -> None:
+async def _run(name: str, stage: Stage, wiring: Wiring, live: Live | None) -> None:
     app = App(wiring, loop=asyncio.get_running_loop())
     stage.declare(app)
     stopping = asyncio.Event()
@@ -134,10 +148,29 @@ async def _run(name: str, stage: Stage, wiring: Wiring) -> None:
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     async with app.running():
         log.info("%s: started", name)
-        failure = await _until_over(app, stopping)
+        with _following(stage.step, live):
+            failure = await _until_over(app, stopping)
     if failure is not None:
         raise failure
     log.info("%s: stopped, everything processed is committed", name)
+
+
+@contextmanager
+def _following(step: Step, live: Live | None) -> Iterator[None]:
+    """Tell the step of another W; it comes between two batches, as everything that runs on the loop."""
+
+    async def follow(live: Live) -> None:
+        while True:
+            await asyncio.sleep(FILE_POLL_S)
+            if (workers := await asyncio.to_thread(live.poll)) is not None:
+                step.resize(workers)
+
+    following = asyncio.create_task(follow(live)) if live else None
+    try:
+        yield
+    finally:
+        if following:
+            following.cancel()
 
 
 async def _until_over(app: App, stopping: asyncio.Event) -> BaseException | None:

@@ -23,10 +23,15 @@ class Step(ABC):
     """Tuples taken in by this object; a plain count that is shown as a metric, no part of any state."""
     tuples_by_worker: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
     """As `tuples`, by the worker that was chosen; empty where none is."""
+    workers: int = 0
+    """How many workers this stage chooses among now; 0 where it does not."""
 
     @abstractmethod
-    def assign(self, partition: int, position: str | None, state: Sequence[tuple[bytes, bytes]]) -> None:
-        """Take over a partition: `position` as last committed, `state` as restored from its changelog (key, value)."""
+    def assign(self, partition: int, position: str | None, state: Sequence[tuple[bytes, bytes]]) -> str | None:
+        """Take over a partition: `position` as last committed, `state` as restored from its changelog (key, value).
+
+        May return a line for the log.
+        """
 
     @abstractmethod
     def revoke(self, partition: int) -> None:
@@ -54,3 +59,6 @@ class Step(ABC):
 
     def end_of_partition(self, partition: int, now: int) -> None:  # noqa: B027 - only the first stage cares
         """Hear that everything that is in the partition now has been read."""
+
+    def resize(self, workers: int) -> None:  # noqa: B027 - only stages that choose or compare workers care
+        """Hear, between two batches, that tuples go to this many workers from now on (W)."""

@@ -45,6 +45,7 @@ TOPICS = (
     Topic("tuples", public=False, partitions="source", key="none", record="tuples"),
     Topic("late", public=True, partitions="source", key="the tuple's key", record="late"),
     Topic("worker-input", public=False, partitions="max_workers", key="none, or the tuple's key", record="tuples"),
+    Topic("control", public=False, partitions="source", key="grouping", record="loads", cleanup="compact"),
     Topic("partials", public=False, partitions="aggregator", key="none", record="partials"),
     Topic("windows", public=False, partitions="aggregator", key="window and chunk", record="chunk", cleanup="compact"),
     Topic(
@@ -57,7 +58,13 @@ TOPICS = (
 
 STAGES = (
     Stage("splitter", "source", ("tuples", "late", "dead-letters"), "parses records into tuples"),
-    Stage("router", "tuples", ("worker-input", "dead-letters"), "chooses a worker for every tuple"),
+    Stage(
+        "router",
+        "tuples",
+        ("worker-input", "control", "dead-letters"),
+        "chooses a worker for every tuple",
+        changelog="control",
+    ),
     Stage("worker", "worker-input", ("partials", "dead-letters"), "aggregates panes, emits deltas"),
     Stage(
         "aggregator",

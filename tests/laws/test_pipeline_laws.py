@@ -68,6 +68,7 @@ class Shape:
     encoding: str
     grouping: str
     record_bytes: int
+    snapshot_ms: int = 1
 
     @property
     def window_ms(self) -> int:
@@ -107,11 +108,12 @@ shapes = st.builds(
     encoding=st.sampled_from(["batch", "record"]),
     grouping=st.sampled_from(sorted(grouping.GROUPINGS)),
     record_bytes=st.sampled_from([1, 4 * 2**20]),
+    snapshot_ms=st.sampled_from([0, 1000, 10**9]),
 )
 moves = st.builds(
     Move,
     what=st.sampled_from(
-        ["turn"] * 6 + ["read", "commit", "rewind", "rewind", "kill", "kill", "rebalance", "wait", "wait"]
+        ["turn"] * 6 + ["read", "commit", "rewind", "rewind", "kill", "kill", "rebalance", "wait", "wait", "resize"]
     ),
     stage=st.sampled_from(STAGES),
     process=st.integers(0, 3),
@@ -128,10 +130,12 @@ class Pipeline:
         self.feed = list(feed)
         self.now = WALL_CLOCK
         self.drain = False
+        self.workers = shape.workers
         counts = {
             "source": shape.sources,
             "tuples": shape.sources,
             "late": shape.sources,
+            "control": shape.sources,
             "dead-letters": shape.sources,
             "worker-input": shape.max_workers,
             "distribution": 1,
@@ -152,8 +156,13 @@ class Pipeline:
 
     def router(self) -> Step:
         shape = self.shape
-        choice = grouping.create(shape.grouping, shape.workers)
-        return RouterStep(choice, max_workers=shape.max_workers, encoding=shape.encoding, topic="tuples")
+        return RouterStep(
+            grouping.create(shape.grouping, self.workers),
+            max_workers=shape.max_workers,
+            encoding=shape.encoding,
+            topic="tuples",
+            snapshot_ms=shape.snapshot_ms,
+        )
 
     def worker(self) -> Step:
         return WorkerStep(
@@ -172,7 +181,7 @@ class Pipeline:
         return AggregatorStep(rules, origins=self.shape.max_workers, topic="partials")
 
     def observer(self) -> Step:
-        rules = ObserverRules(self.shape.window_ms, self.shape.workers, hottest=3, grouping=self.shape.grouping)
+        rules = ObserverRules(self.shape.window_ms, self.workers, hottest=3, grouping=self.shape.grouping)
         shape = self.shape
         return ObserverStep(rules, origins=shape.max_workers, partitions=shape.partitions, topic="partials")
 
@@ -185,6 +194,8 @@ class Pipeline:
             self.turn(move)
         elif move.what == "wait":
             self.now += 1000
+        elif move.what == "resize":
+            self.resize(move)
         elif move.what == "commit":
             stage.commit(process, self.now)
         elif move.what == "rewind":
@@ -195,6 +206,13 @@ class Pipeline:
         else:
             processes = 1 if move.stage == "observer" else move.amount
             stage.rebalance(processes, commit=move.what == "rebalance", now=self.now)
+
+    def resize(self, move: Move) -> None:
+        """Let one process after the other hear of another W: the one of the move, and all that start later."""
+        self.workers = 1 + move.amount % self.shape.max_workers
+        for name in ("router", "observer"):
+            processes = self.stages[name].processes
+            processes[move.process % len(processes)].step.resize(self.workers)
 
     def turn(self, move: Move) -> None:
         """Feed and take a few records through all stages, but for the commit of one of them."""

@@ -112,6 +112,7 @@ def test_a_stage_shows_what_its_parts_have_counted() -> None:
     assert list(exporter.samples("router", wiring)) == [
         ("skewless_records_total", ("router",), 2),
         ("skewless_tuples_total", ("router",), 30),
+        ("skewless_router_workers", (), 2),
         ("skewless_router_tuples_total", ("0",), 10),
         ("skewless_router_tuples_total", ("1",), 20),
         ("skewless_router_tuples_total", ("2",), 0),

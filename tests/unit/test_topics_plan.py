@@ -27,6 +27,7 @@ def test_partitions_come_from_the_source_the_settings_or_are_one() -> None:
         "tuples": 7,
         "late": 7,
         "worker-input": 9,
+        "control": 7,
         "partials": 5,
         "windows": 5,
         "aggregates": 5,
@@ -51,7 +52,7 @@ def test_only_internal_topics_forget_by_age_and_take_large_records() -> None:
     assert "max.message.bytes" not in wanted["late"].options
 
 
-@pytest.mark.parametrize("name", ["windows", "aggregates", "ticks"])
+@pytest.mark.parametrize("name", ["control", "windows", "aggregates", "ticks"])
 def test_state_and_results_are_compacted_soon(name: str) -> None:
     options = plan()[name].options
     assert options["cleanup.policy"] == "compact"

@@ -33,7 +33,7 @@ def run(stage: str, file: Path | None, instance: int, *, drain: bool) -> None:
     _log_to_stderr()
     from skewless.runner import run_stage
 
-    run_stage(stage, settings, instance, drain=drain)
+    run_stage(stage, settings, instance, file=file, drain=drain)
 
 
 def _log_to_stderr() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 import numpy as np
@@ -134,6 +134,10 @@ class ObserverStep(Step):
         for tick in sorted(told):
             yield self._tick(tick, told[tick], now)
 
+    def resize(self, workers: int) -> None:
+        """Compare at least this many workers in the ticks that are told from now on."""
+        self._rules = replace(self._rules, workers=workers)
+
     def _watermark(self) -> int | None:
         if len(self._inputs) < self._partitions:
             return None
@@ -152,7 +156,7 @@ class ObserverStep(Step):
             tick_start=tick,
             tick_end=tick + rules.tick_ms,
             grouping=rules.grouping,
-            workers=rules.workers,
+            workers=len(tuples),
             tuples=int(tuples.sum()),
             tuples_by_worker=tuples.tolist(),
             keys=distinct,

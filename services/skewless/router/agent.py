@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from faust import StreamT
 
 from skewless.algorithms import grouping
@@ -9,6 +11,8 @@ from skewless.router.step import RouterStep
 from skewless.settings import PipelineSettings
 from skewless.transport.app import App
 from skewless.transport.batch import MessageBatch
+from skewless.transport.reader import read_latest
+from skewless.transport.session import State
 
 
 def step(settings: PipelineSettings) -> RouterStep:
@@ -18,7 +22,16 @@ def step(settings: PipelineSettings) -> RouterStep:
         max_workers=settings.worker_input.max_workers,
         encoding=settings.worker_input.encoding,
         topic=settings.topic("tuples"),
+        snapshot_ms=settings.router.snapshot_ms,
     )
+
+
+def restore(settings: PipelineSettings, router: RouterStep, taken: Mapping[int, str | None]) -> dict[int, State]:
+    """Read the loads that a router left where its lowest partition is; a router that has loads needs none."""
+    if not router.fresh or not taken:
+        return {}
+    lowest = min(taken)
+    return {lowest: read_latest(settings.kafka, settings.topic("control"), lowest, lambda _key: True)}
 
 
 def declare(app: App) -> None:

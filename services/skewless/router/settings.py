@@ -15,8 +15,23 @@ class RouterSettings(GroupingOptions):
 
     grouping: str = Field("partial_key", description="Which grouping chooses the worker of a tuple.")
     workers: int = Field(
-        8, ge=1, description="W: how many worker partitions get tuples; at most worker_input.max_workers."
+        8,
+        ge=1,
+        description="W: how many worker partitions get tuples; at most worker_input.max_workers. "
+        "The one setting that takes effect in the running pipeline when the file changes.",
     )
+    snapshot_interval_s: float = Field(
+        15.0,
+        ge=0,
+        le=86_400,
+        description="How often a router saves its loads, which it goes on with after a restart. A hint: results do not "
+        "depend on it.",
+    )
+
+    @property
+    def snapshot_ms(self) -> int:
+        """How often loads are saved, in milliseconds."""
+        return round(self.snapshot_interval_s * 1000)
 
 
 class WorkerInputSettings(Model):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 import numpy as np
@@ -28,25 +28,53 @@ from skewless.records import (
     read_tuples,
     watermarks_of,
 )
+from skewless.router import loads
 from skewless.step import Step
 
 
 class RouterStep(Step):
-    """Chooses a worker for every tuple. Its loads are local and a hint: any worker gives the right result."""
+    """Chooses a worker for every tuple. Its loads are local and a hint: any worker gives the right result.
 
-    def __init__(self, grouping: Grouping, *, max_workers: int, encoding: str, topic: str) -> None:
+    Every `snapshot_ms` of `now` a commit has the loads in it, at the lowest partition that is owned. A process that has
+    not yet chosen goes on with those that it finds there. One that has keeps its own, whatever partitions come, go, or
+    are read again: they tell what it sent itself.
+    """
+
+    def __init__(self, grouping: Grouping, *, max_workers: int, encoding: str, topic: str, snapshot_ms: int) -> None:
         self._grouping = grouping
         self._max_workers = max_workers
         self._encoding = encoding
         self._topic = topic
+        self._snapshot_ms = snapshot_ms
+        self._snapshot_at: int | None = None
+        self._snapshot_tuples = 0
+        self._found_loads = False
+        self.workers = grouping.workers
         self._marks: dict[int, int | None] = {}
         self._told: dict[int, int | None] = {}
         self.tuples_by_worker = np.zeros(max_workers, dtype=np.int64)
 
-    def assign(self, partition: int, position: str | None, state: Sequence[tuple[bytes, bytes]]) -> None:  # noqa: ARG002
-        """Go on from the mark that was committed; the first flush tells it again."""
+    @property
+    def fresh(self) -> bool:
+        """Whether it has no loads yet, so that it can take over some."""
+        return self.tuples == 0 and not self._found_loads
+
+    def assign(self, partition: int, position: str | None, state: Sequence[tuple[bytes, bytes]]) -> str | None:
+        """Go on from the mark that was committed, which the first flush tells again; and with the loads, if fresh."""
         self._marks[partition] = msgspec.json.decode(position, type=int | None) if position else None
         self._told[partition] = None
+        if not self.fresh:
+            return None
+        told = loads.restore(self._grouping, state, self._max_workers)
+        self._found_loads = told is not None
+        self.resize(self.workers)
+        return told
+
+    def resize(self, workers: int) -> None:
+        """Choose among this many workers from now on; the others get no more tuples, but hear of the time as before."""
+        self.workers = workers
+        if self._grouping.workers != workers:
+            self._grouping.resize(workers)
 
     def revoke(self, partition: int) -> None:
         """Forget the partition's mark."""
@@ -88,15 +116,26 @@ class RouterStep(Step):
             )
             yield Output("worker-input", encoded, partition=worker, headers=headers)
 
-    def flush(self, now: int) -> Iterable[Output]:  # noqa: ARG002 - time here is what upstream said
-        """Tell every worker partition how far each source partition has come, if one has moved."""
+    def flush(self, now: int) -> Iterator[Output]:
+        """Tell every worker partition how far each source partition has come, if one has moved; save the loads."""
+        if self._snapshot_is_due(now) and (saved := loads.write(self._grouping, min(self._marks))):
+            yield saved
         moved = {
             partition: mark
             for partition, mark in self._marks.items()
             if mark is not None and mark != self._told[partition]
         }
         self._told |= moved
-        return progress("worker-input", range(self._max_workers), moved) if moved else ()
+        if moved:
+            yield from progress("worker-input", range(self._max_workers), moved)
+
+    def _snapshot_is_due(self, now: int) -> bool:
+        if self._snapshot_at is not None and 0 <= now - self._snapshot_at < self._snapshot_ms:
+            return False
+        changed = bool(self._marks) and self.tuples != self._snapshot_tuples
+        if changed:
+            self._snapshot_at, self._snapshot_tuples = now, self.tuples
+        return changed
 
     def position(self, partition: int) -> str:
         """Save the partition's mark."""

@@ -16,7 +16,7 @@ import faust
 
 from skewless.errors import ConfigurationError
 from skewless.transport.outbox import Outbox
-from skewless.transport.session import Session, State
+from skewless.transport.session import Restore, Session
 from skewless.transport.settings import KafkaSettings, TransportSettings
 
 SCHEME = "skewless"
@@ -35,8 +35,8 @@ class Wiring:
     group: str
     member: str
     """Group instance id: stable over restarts, so that a restart is no rebalance (KIP-345)."""
-    restore: Callable[[int, str | None], State] = lambda _partition, _position: ()
-    """Reads the changelog of a partition that is being taken over; runs on the consumer's thread."""
+    restore: Restore = lambda _positions: {}
+    """Reads the changelogs of partitions that are being taken over; runs on the consumer's thread."""
     end_of_partition: bool = False
     """Whether the session is told when a partition has been read to its end."""
     patience_s: float = 1.0

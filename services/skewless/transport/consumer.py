@@ -22,7 +22,7 @@ from skewless.transport.batch import MessageBatch
 from skewless.transport.failures import RewindError, consumer_failure, retriable
 from skewless.transport.flow import Flow
 from skewless.transport.outbox import Outbox
-from skewless.transport.session import Prepared, Session, State, Taken
+from skewless.transport.session import Prepared, Restore, Session, Taken
 from skewless.transport.settings import KafkaSettings, TransportSettings
 
 log = logging.getLogger(__name__)
@@ -79,7 +79,7 @@ class ConsumerThread(threading.Thread):
         deliver: Callable[[MessageBatch], None],
         assigned: Callable[[set[int]], None],
         stopped: Callable[[BaseException | None], None],
-        restore: Callable[[int, str | None], State],
+        restore: Restore,
         patience_s: float = 1.0,
     ) -> None:
         super().__init__(name="consumer", daemon=True)
@@ -294,12 +294,10 @@ class ConsumerThread(threading.Thread):
 
     def _take(self, partitions: set[int]) -> None:
         committed = self._committed(partitions)
+        positions = {partition: at.metadata or None for partition, at in committed.items()}
+        states = self._restore(positions)
         taken = {
-            partition: Taken(
-                at.offset if at.offset >= 0 else None,
-                at.metadata or None,
-                self._restore(partition, at.metadata or None),
-            )
+            partition: Taken(at.offset if at.offset >= 0 else None, positions[partition], states.get(partition, ()))
             for partition, at in committed.items()
         }
         self._consumer.assign(

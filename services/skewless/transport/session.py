@@ -8,6 +8,7 @@ processed.
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
@@ -18,7 +19,12 @@ from skewless.step import Step
 from skewless.transport.acks import Acks
 from skewless.transport.batch import MessageBatch
 
+log = logging.getLogger(__name__)
+
 State = Sequence[tuple[bytes, bytes]]
+
+Restore = Callable[[Mapping[int, str | None]], Mapping[int, State]]
+"""Positions by partition -> what their changelogs hold; a partition that is left out has nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +121,9 @@ class Session:
         """Take over partitions and open the gate."""
         for partition, taken in partitions.items():
             self.acks.assign(partition)
-            self.step.assign(partition, taken.position, taken.state)
+            told = self.step.assign(partition, taken.position, taken.state)
+            if told:
+                log.info("partition %d: %s", partition, told)
             self._offsets[partition] = taken.offset
             self._saved[partition] = taken.position
         self.failure = None
