@@ -28,6 +28,7 @@ COMMANDS = {
     "config": Entry("skewless.commands.config:config", "Check or show the configuration of a pipeline."),
     "topics": Entry("skewless.commands.topics:topics", "Create or verify the topics of a pipeline."),
     "produce": Entry("skewless.commands.produce:produce", "Write a data set into a topic."),
+    "simulate": Entry("skewless.commands.simulate:simulate", "Run groupings alone on a stream of keys, and measure."),
     "broker": Entry("skewless.commands.broker:broker", "Start and stop a Kafka broker on this machine."),
 }
 

@@ -1,0 +1,66 @@
+"""What `skewless simulate` shows: how far it is, and the table of results."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from skewless.simulation.lines import Lines, Source
+
+COLUMNS: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    "grouping": lambda run: str(run["grouping"]),
+    "W": lambda run: f"{run['workers']}",
+    "I/m": lambda run: f"{run['imbalance']:.1e}",
+    "max/avg": lambda run: f"{run['max_over_avg']:.3f}",
+    "repli-\ncation": lambda run: f"{run['replication']:.3f}",
+    "(bound)": lambda run: f"{run['replication_bound']:.3f}",
+    "in a\nwindow": lambda run: f"{run['window_replication']:.3f}",
+    "partials\n/window": lambda run: f"{run['aggregation_cost']:,.0f}",
+    "ns/\ntuple": lambda run: f"{run['router_ns_per_tuple']:.0f}",
+    "state,\nbytes": lambda run: f"{run['state_bytes']:,}",
+}
+NOTES = """\
+I/m: (fullest worker - average) / tuples; replication: workers per key, (bound): the least for perfect balance;
+ns/tuple: time of a router's decision; state: size of a router's snapshot. --json has all measures."""
+
+
+def shown(source: Source, stream: Iterable[Lines]) -> Iterator[Lines]:
+    """Show how far the stream is while it is read, where stderr is a terminal."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield from stream
+        return
+    columns = (
+        TextColumn("simulating"),
+        BarColumn(),
+        TextColumn("{task.fields[lines]:,} lines, {task.fields[rate]:,.0f}/s"),
+        TimeRemainingColumn(),
+    )
+    started, done = time.monotonic(), 0
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("simulating", total=source.size, lines=0, rate=0.0)
+        for lines in stream:
+            yield lines
+            done += len(lines.times)
+            rate = done / max(time.monotonic() - started, 1e-3)
+            progress.update(task, completed=source.position, lines=done, rate=rate)
+
+
+def show(facts: list[dict[str, Any]]) -> None:
+    """Print the stream in a sentence, and a row for each run."""
+    console, first = Console(), facts[0]
+    routers = "1 router" if first["routers"] == 1 else f"{first['routers']} routers"
+    stream = f"{first['tuples']:,} tuples, {first['keys']:,} keys, the hottest has {first['p1']:.2%}"
+    console.print(f"{stream}; {routers}, windows of {first['window_s']:g} s", highlight=False, soft_wrap=True)
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    for name in COLUMNS:
+        table.add_column(name, justify="left" if name == "grouping" else "right", no_wrap=True)
+    for run in facts:
+        table.add_row(*(text(run) for text in COLUMNS.values()))
+    console.print(table)
+    console.print(NOTES, highlight=False, soft_wrap=True)

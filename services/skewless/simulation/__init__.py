@@ -1,0 +1,1 @@
+"""Groupings run alone on a recorded stream of keys, without Kafka, and measured."""
