@@ -19,6 +19,10 @@ LIMITS = {"record_bytes": 60, "key_bytes": 8, "depth": 3, "tuples_per_record": 4
 SETTINGS: dict[str, dict[str, Any]] = {
     "json": {"key": {"field": "k"}, "value": {"field": "v", "decimals": 2}, "time": {"field": "t", "unit": "s"}},
     "json list": {"key": {"field": "k[]", "lower": True, "pattern": "[a-z0-9]+"}, "time": {"field": "t"}},
+    "json skip and merge": {
+        "key": {"field": "k[]", "skip": [" "], "merge": {"one": ["X", "5"]}},
+        "value": {"field": "v"},
+    },
     "csv": {"format": "csv", "key": {"field": 1}, "value": {"field": 0}, "time": {"field": 2, "unit": "iso8601"}},
     "csv quoted": {"format": "csv", "quoting": True, "key": {"field": 0}, "value": {"field": 1, "decimals": 1}},
     "tsv": {"format": "tsv", "key": {"field": 1, "pattern": "[^.]+"}, "time": {"field": 0, "unit": "us"}},

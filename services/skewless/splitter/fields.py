@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skewless.splitter.fixed_point import FixedPoint, Scalar
+from skewless.splitter.merging import Merging
 
 Unit = Literal["ms", "s", "us", "iso8601"]
 Problems = dict[int, str]
@@ -35,12 +36,15 @@ _NAIVE_EPOCH = _EPOCH.replace(tzinfo=None)
 
 
 class Keys:
-    """Turns a column of key fields into keys: prefix off, matches of a pattern, lower case, bounded length."""
+    """Turns a column of key fields into keys: a step per setting of `KeySettings`, then a look at the length."""
 
-    def __init__(self, *, strip_prefix: str, pattern: str | None, lower: bool, key_bytes: int) -> None:
+    def __init__(
+        self, *, strip_prefix: str, pattern: str | None, lower: bool, merging: Merging | None, key_bytes: int
+    ) -> None:
         self._prefix = strip_prefix
         self._find = re.compile(pattern).findall if pattern is not None else None
         self._lower = lower
+        self._merging = merging
         self._key_bytes = key_bytes
 
     def convert(self, column: Sequence[Scalar]) -> tuple[list[str], NDArray[np.intp] | None, Problems]:
@@ -53,6 +57,10 @@ class Keys:
             texts, origins = _matches(self._find, texts)
         if self._lower:
             texts = [text.lower() for text in texts]
+        if self._merging is not None:
+            texts, kept = self._merging.apply(texts)
+            if kept is not None:
+                origins = kept if origins is None else origins[kept]
         return texts, origins, self._too_long(texts)
 
     def _too_long(self, keys: list[str]) -> Problems:

@@ -14,6 +14,7 @@ from skewless.splitter.fields import FIRST_INSTANT, LARGEST_VALUE, LAST_INSTANT,
 from skewless.splitter.formats import find_format
 
 FieldRef = str | Annotated[int, Field(ge=0, strict=True)]
+Texts = Annotated[tuple[Annotated[str, Field(min_length=1, max_length=100)], ...], Field(max_length=1000)]
 
 
 def _instant(value: Any) -> Any:
@@ -43,6 +44,15 @@ class KeySettings(Model):
         "and a tuple. A field without a match gives no tuple.",
     )
     lower: bool = Field(default=False, description="Turn keys into lower case.")
+    skip: Texts = Field(
+        (), description="A key that contains one of these texts, in upper or lower case, gives no tuple."
+    )
+    merge: dict[Annotated[str, Field(min_length=1)], Texts] = Field(
+        default_factory=dict,
+        max_length=20,
+        description="By the name of a new key, texts: a key that contains one of them, in upper or lower case, becomes "
+        "the new key; of several the first.",
+    )
 
     @field_validator("pattern")
     @classmethod

@@ -46,6 +46,10 @@ CSV = {"format": "csv", "columns": ["at", "name", "n"], "key": {"field": "name"}
 QUOTED = {**CSV, "quoting": True}
 BLANKS = {"format": "csv", "separator": " ", "key": {"field": 0, "pattern": r"^[^.]+"}, "value": {"field": 2}}
 TEXT: dict[str, Any] = {"format": "text"}
+VOTES: dict[str, Any] = {
+    "key": {"field": "h[]", "skip": ["?"], "merge": {"ElectionDay": ["vote", "usa"]}},
+    "value": {"field": "n"},
+}
 WORDS = {"format": "text", "key": {"pattern": r"\w+", "lower": True}}
 
 
@@ -145,6 +149,25 @@ GOOD = {
         b"3;a,b",
         [("a", 3), ("b", 3)],
     ),
+    "json: keys skipped and merged": Good(
+        VOTES,
+        b'{"n":3,"h":["iVOTEd","why?","News","vote?","usa"]}',
+        [("ElectionDay", 3), ("News", 3), ("ElectionDay", 3)],
+    ),
+    "json: every key skipped, no tuple": Good(VOTES, b'{"n":3,"h":["?"]}', []),
+    "csv: several keys in a column, one skipped": Good(
+        {
+            "format": "csv",
+            "separator": ";",
+            "key": {"field": 1, "pattern": "[^,]+", "lower": True, "skip": ["B"]},
+            "value": {"field": 0},
+        },
+        b"3;A,b,C",
+        [("a", 3), ("c", 3)],
+    ),
+    "text: a key that is merged may be longer than keys": Good(
+        {"format": "text", "key": {"merge": {"long": ["aaaa"]}}}, b"a" * 2000, [("long", 1)]
+    ),
     "text: the line": Good(TEXT, b"United Kingdom\n", [("United Kingdom", 1)]),
     "text: empty line": Good(TEXT, b"", [("", 1)]),
     "text: words": Good(WORDS, b"To be, or not to", [("to", 1), ("be", 1), ("or", 1), ("not", 1), ("to", 1)]),
@@ -219,6 +242,7 @@ BAD = {
     "csv: digits of another script": Bad(CSV, "x,ann,٣".encode(), "value is not a number within bounds"),
     "csv: quote left open": Bad(QUOTED, b'x,"ann,7', "malformed quoting"),
     "csv: text behind a quote": Bad(QUOTED, b'x,"ann"y,7', "malformed quoting"),
+    "json: a skipped key hides no bad value": Bad(VOTES, b'{"n":"x","h":["?"]}', "value is not a number within bounds"),
     "text: tombstone": Bad(TEXT, None, "empty record"),
     "text: too long a key": Bad(TEXT, b"a" * 1025, "key longer than 1024 bytes"),
     "text: too many words": Bad(WORDS, b"a " * 10_001, "more than 10000 tuples"),

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from skewless.splitter.fields import Keys, Problems, times, values
 from skewless.splitter.fixed_point import Scalar
 from skewless.splitter.formats.base import Parsed
+from skewless.splitter.merging import Merging
 
 if TYPE_CHECKING:
     from skewless.splitter.settings import SplitterSettings
@@ -44,6 +45,7 @@ class Converter:
             strip_prefix=key.strip_prefix,
             pattern=key.pattern,
             lower=key.lower,
+            merging=Merging(key.skip, key.merge) if key.skip or key.merge else None,
             key_bytes=settings.limits.key_bytes,
         )
         self._value = settings.value
