@@ -212,3 +212,17 @@ def test_a_saved_run_comes_back_in_bounded_size() -> None:
     assert (restored.tuples.tolist(), restored.first_ms) == ([6667, 5, 6], 77)
     assert restored.dist_cost() == run.dist_cost()
     assert Run.load(Run().save()).first_ms is None
+
+
+def test_workers_that_w_has_now_and_workers_that_had_tuples_are_compared() -> None:
+    step = observer([None])
+    step.resize(6)
+    observe(step, 0, deltas(*ROWS), progress(60))
+    (grown,) = ticks(step.flush(0))
+    assert (grown["workers"], grown["tuples_by_worker"]) == (6, [55, 40, 14, 0, 0, 0])
+    step.resize(2)
+    observe(step, 0, deltas((60, "a", 2, 5)), progress(120))
+    observe(step, 0, deltas((120, "a", 1, 5)), progress(180))
+    spanning, shrunk = ticks(step.flush(0))
+    assert (spanning["workers"], spanning["tuples_by_worker"]) == (3, [0, 0, 5])
+    assert (shrunk["workers"], shrunk["tuples_by_worker"]) == (2, [0, 5])

@@ -1,0 +1,137 @@
+"""The pipeline's file, changed while a stage runs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from skewless import config
+from skewless.live import Live
+
+TEXT = "name: p\nsource: {topic: t}\nrouter: {workers: %s}\nworker_input: {max_workers: %s}\n"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "pipeline.yaml"
+    path.write_text(text(4))
+    return path
+
+
+@pytest.fixture
+def said(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+    caplog.set_level(logging.INFO, "skewless.live")
+    return caplog
+
+
+def text(workers: object, max_workers: int = 16, more: str = "") -> str:
+    return TEXT % (workers, max_workers) + more
+
+
+def live(file: Path, environ: Mapping[str, str] | None = None) -> Live:
+    environ = environ or {}
+    made = Live(file, environ, config.load(file, environ))
+    assert polls(made) == []
+    return made
+
+
+def polls(tested: Live, times: int = 4) -> list[int]:
+    """Tell what is new in some polls."""
+    return [workers for workers in (tested.poll() for _ in range(times)) if workers is not None]
+
+
+def test_w_is_followed_up_and_down_and_told_once(file: Path, said: pytest.LogCaptureFixture) -> None:
+    tested = live(file)
+    for workers in (12, 2, 4):
+        file.write_text(text(workers))
+        assert polls(tested) == [workers]
+    assert said.messages == [
+        f"{file}: router.workers is {now} now, was {before}" for before, now in ((4, 12), (12, 2), (2, 4))
+    ]
+
+
+def test_a_change_between_the_start_and_the_first_look_is_seen(file: Path) -> None:
+    settings = config.load(file, {})
+    file.write_text(text(5))
+    assert polls(Live(file, {}, settings)) == [5]
+
+
+def test_a_link_that_is_swapped_is_seen(tmp_path: Path) -> None:
+    """As Kubernetes does it: pipeline.yaml -> ..data/pipeline.yaml, ..data -> a folder by time."""
+    for name, workers in (("old", 4), ("new", 9)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "pipeline.yaml").write_text(text(workers))
+    (tmp_path / "..data").symlink_to("old")
+    file = tmp_path / "pipeline.yaml"
+    file.symlink_to("..data/pipeline.yaml")
+    tested = live(file)
+    (tmp_path / "..tmp").symlink_to("new")
+    (tmp_path / "..tmp").rename(tmp_path / "..data")
+    assert polls(tested) == [9]
+
+
+def test_a_file_that_is_being_written_is_not_taken_for_the_whole(file: Path, said: pytest.LogCaptureFixture) -> None:
+    tested = live(file)
+    for content in ("", "name: p\nsource: {topic: t}\n", text(6)):
+        file.write_text(content)
+        assert tested.poll() is None
+    assert polls(tested) == [6]
+    assert [record.levelname for record in said.records] == ["INFO"]
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (text(0), "router.workers: should be greater than or equal to 1"),
+        (text(17), "router.workers (17) is more than worker_input.max_workers (16)"),
+        ("name: [", "not valid YAML"),
+        ("", "must be a YAML mapping"),
+        (text(20, 32), "router.workers: 20 is more than worker-input's 16 partitions"),
+    ],
+)
+def test_a_wrong_file_is_told_once_and_changes_nothing(
+    file: Path, said: pytest.LogCaptureFixture, content: str, problem: str
+) -> None:
+    tested = live(file)
+    file.write_text(content)
+    assert polls(tested) == []
+    warning = said.messages[-1]
+    assert problem in warning
+    assert warning.startswith("the changed file is not followed, router.workers stays 4: ")
+    assert len([message for message in said.messages if message == warning]) == 1
+    file.write_text(text(7))
+    assert polls(tested) == [7]
+
+
+def test_a_file_that_is_gone_is_told_once(file: Path, said: pytest.LogCaptureFixture) -> None:
+    tested = live(file)
+    file.unlink()
+    assert polls(tested) == []
+    assert [message for message in said.messages if "cannot be read" in message] == said.messages
+    assert len(said.messages) == 1
+    file.write_text(text(7))
+    assert polls(tested) == [7]
+
+
+def test_the_environment_still_wins(file: Path) -> None:
+    tested = live(file, {"SKEWLESS__ROUTER__WORKERS": "3"})
+    file.write_text(text(7))
+    assert polls(tested) == []
+
+
+def test_other_changes_are_named_once_without_their_values(file: Path, said: pytest.LogCaptureFixture) -> None:
+    kafka = "kafka: {security_protocol: SASL_PLAINTEXT, sasl: {username: u, password: %s}}\n"
+    file.write_text(text(4, more=kafka % "before"))
+    tested = live(file)
+    file.write_text(text(4, more="worker: {pane_s: 5}\n" + kafka % "geheim"))
+    assert polls(tested) == []
+    file.write_text(text(5, more="worker: {pane_s: 5}\n" + kafka % "geheim2"))
+    assert polls(tested) == [5]
+    assert said.messages == [
+        f"{file}: takes effect after a restart: kafka.sasl.password, worker.pane_s",
+        f"{file}: router.workers is 5 now, was 4",
+    ]
+    assert "geheim" not in said.text
