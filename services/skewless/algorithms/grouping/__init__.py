@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from skewless.algorithms.grouping.base import Grouping, KeyBatch
+from skewless.algorithms.grouping.choices import DChoicesGrouping, WChoicesGrouping
+from skewless.algorithms.grouping.consistent import ConsistentGrouping
+from skewless.algorithms.grouping.dynamic import DynamicKeyGrouping
+from skewless.algorithms.grouping.even import EvenGrouping
 from skewless.algorithms.grouping.key import KeyGrouping
 from skewless.algorithms.grouping.options import GroupingOptions
 from skewless.algorithms.grouping.partial import PartialKeyGrouping
@@ -17,6 +21,11 @@ GROUPINGS: dict[str, type[Grouping]] = {
         ShuffleGrouping,
         KeyGrouping,
         PartialKeyGrouping,
+        DynamicKeyGrouping,
+        DChoicesGrouping,
+        WChoicesGrouping,
+        ConsistentGrouping,
+        EvenGrouping,
     )
 }
 
