@@ -46,7 +46,8 @@ class Acks:
         """Note that everything before `next_offset` is processed; a batch may be done in parts, but in order."""
         waiting = self._waiting[partition]
         if not waiting or next_offset > waiting[0][0] or next_offset <= self._done.get(partition, -1):
-            raise ValueError(f"partition {partition}: batch up to {next_offset} is done out of order")
+            known = f"done up to {self._done.get(partition)}, waiting for {[end for end, _ in waiting][:5]}"
+            raise ValueError(f"partition {partition}: batch up to {next_offset} is done out of order: {known}")
         self._done[partition] = next_offset
         self._fresh.add(partition)
         if next_offset == waiting[0][0]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
+from numpy.typing import NDArray
 
 from skewless.algorithms import grouping
 from skewless.algorithms.grouping import Grouping
+from skewless.algorithms.grouping.shuffle import ShuffleGrouping
 from skewless.records import TUPLES, Output, encode_tuples, headers_of
 from skewless.router import loads
 from skewless.router.step import RouterStep
@@ -19,6 +19,7 @@ from support import batch_from, tuples_in, written
 KEYS = np.random.default_rng(3).zipf(1.4, 3_000) % 50
 INTERVAL_MS = 1_000
 Records = list[tuple[bytes, bytes]]
+Routed = tuple[int | None, list[tuple[str, int, int]]]
 
 
 def build(name: str = "partial_key", workers: int = 3) -> RouterStep:
@@ -32,12 +33,14 @@ def router(name: str = "partial_key", workers: int = 3, state: Records | None = 
     return step
 
 
-def route(step: RouterStep, keys: Sequence[int], now: int = 0) -> list[tuple[int | None, list[tuple[str, int, int]]]]:
+def route(
+    step: RouterStep, keys: NDArray[np.int64], now: int = 0
+) -> list[tuple[int | None, list[tuple[str, int, int]]]]:
     """Tuples by worker."""
     column = pa.array([f"k{key}" for key in keys]).dictionary_encode()
     ones = np.ones(len(keys), dtype=np.int64)
     record = Output("tuples", encode_tuples(column, ones, np.arange(len(keys))), headers=headers_of(TUPLES, {2: 5}))
-    return [(output.partition, tuples_in([output])) for output in step.process(batch_from(2, [record]), now)]
+    return [(output.partition, tuples_in([output])) for output in step.process(batch_from(2, [record]), 0)]
 
 
 def saved(step: RouterStep, now: int = 0) -> list[Output]:
@@ -157,7 +160,7 @@ def test_loads_that_cannot_be_read_are_told_and_leave_no_trace(name: str) -> Non
 
 
 def test_a_grouping_that_fails_of_foreign_loads_is_as_before() -> None:
-    class Fails(grouping.ShuffleGrouping):
+    class Fails(ShuffleGrouping):
         def restore(self, snapshot: object) -> None:
             self._next = 1
             if snapshot != {"workers": 3, "next": 0}:
