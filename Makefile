@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes --quiet \
 	--no-header --no-annotate --no-emit-index-url
-.PHONY: help setup test demo docs lint types bench lock clean
+.PHONY: help setup test demo docs lint types bench compare lock clean
 
 help:  ## Say what the targets do
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -34,7 +34,10 @@ types: $(READY)  ## Check types
 	@$(BIN)/mypy
 
 bench: $(READY)  ## Run the benchmarks: one line of JSON per run
-	@for file in tests/bench/bench_*.py; do $(BIN)/python $$file $(ARGS) || exit 1; done
+	@for file in tests/bench/bench_*.py; do PYTHONPATH=tests $(BIN)/python $$file $(ARGS) || exit 1; done
+
+compare: $(READY)  ## Compare all groupings anew: the page of docs/, with the real data in SKEWLESS_DATA
+	@PYTHONPATH=tests $(BIN)/python tests/bench/bench_groupings.py --page docs/reference/comparison.md $(ARGS)
 
 lock:  ## Choose versions anew (needs uv)
 	@$(COMPILE) pyproject.toml --extra spark --group dev --upgrade --output-file requirements/lock.txt

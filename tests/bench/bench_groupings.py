@@ -1,0 +1,161 @@
+"""All groupings on the published stream, on Zipf streams, on a drift and on real data, without Kafka.
+
+    PYTHONPATH=tests python tests/bench/bench_groupings.py [--page FILE] [--tuples 1000000]
+
+Prints one JSON line per run; with --page also writes the page of the documentation (`make compare`), which needs the
+folder of real data in $SKEWLESS_DATA. Without it that part is left out, and no page can be written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from bench import comparison_page, real_streams
+from bench.comparison_page import DRIFT_W, PUBLISHED_W, REAL_W, UNIFORM_W, ZIPF_W, ZIPF_Z, Facts, Results
+from skewless.algorithms.grouping import GROUPINGS, GroupingOptions
+from skewless.algorithms.measures import Spread
+from skewless.datasets.base import START_MS
+from skewless.datasets.country import HOT, PUBLISHED_NAMES, SECOND, countries
+from skewless.datasets.zipf import cumulative, key_names
+from skewless.simulation.lines import Lines
+from skewless.simulation.replay import Setup, Simulation
+
+OPTIONS = GroupingOptions.model_validate({"clock": "event"})
+RATE = 1000
+"""Tuples per second of event time, where a stream has no time of its own."""
+WINDOW_MS = 60_000
+COLLIDING = ("Afghanistan", "Algeria")
+"""A hot country, and a second one whose candidates of partial_key at W = 5 are among those of the hot one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Stream:
+    """Keys (an Arrow array of the distinct ones, and a code per tuple) and times in ms."""
+
+    names: pa.StringArray
+    codes: NDArray[np.int64]
+    times: NDArray[np.int64]
+
+    def lines(self, rows: int) -> Iterator[Lines]:
+        for first in range(0, len(self.codes), rows):
+            part = slice(first, first + rows)
+            yield Lines(self.names.take(pa.array(self.codes[part])), self.times[part])
+
+
+def stream(names: Sequence[str], codes: NDArray[np.int64]) -> Stream:
+    return Stream(pa.array(names, pa.string()), codes, START_MS + np.arange(len(codes)) * 1000 // RATE)
+
+
+def published(tuples: int, hot: str = HOT, second: str = SECOND) -> Stream:
+    random, names = np.random.default_rng(1), countries()
+    drawn, rest = random.random(tuples), random.integers(0, PUBLISHED_NAMES, tuples)
+    return stream(names, np.where(drawn < 0.8, names.index(hot), np.where(drawn < 0.9, names.index(second), rest)))
+
+
+def zipf(tuples: int, z: float, keys: int = 10_000) -> Stream:
+    random = np.random.default_rng(1)
+    names = [name.decode() for name in key_names(random.permutation(keys))]
+    return stream(names, np.searchsorted(cumulative(keys, z), random.random(tuples), side="right"))
+
+
+def uniform(tuples: int) -> Stream:
+    return stream(countries(), np.random.default_rng(1).integers(0, len(countries()), tuples))
+
+
+def drift(tuples: int) -> Stream:
+    """COUNTRY_HALF_SKEW_R80: in the first half 80 % are one country, in the second none is hot."""
+    random, names = np.random.default_rng(1), countries()
+    codes = random.integers(0, len(names), tuples)
+    hot = (np.arange(tuples) < tuples // 2) & (random.random(tuples) < 0.8)
+    return stream(names, np.where(hot, names.index(HOT), codes))
+
+
+def measured(section: str, name: str, given: Stream, workers: Sequence[int], routers: int = 1) -> list[Facts]:
+    """Measure every grouping on the stream."""
+    setup = Setup(OPTIONS, routers, WINDOW_MS)
+    simulation = Simulation([(grouping, w) for w in workers for grouping in GROUPINGS], setup)
+    for lines in given.lines(setup.rows):
+        simulation.add(lines, int(lines.times[-1]))
+    found = [{"bench": "groupings", "section": section, "stream": name} | facts for facts in simulation.facts()]
+    for facts in found:
+        del facts["tuples_by_worker"]
+        print(json.dumps(facts), flush=True)
+    return found
+
+
+def drifted(given: Stream, workers: Sequence[int]) -> list[Facts]:
+    """Measure every grouping window by window: the last before the change, the two behind it, and the last of all."""
+    per_window = WINDOW_MS * RATE // 1000
+    change = len(given.codes) // 2 // per_window
+    wanted = {change - 1: "before", change: "first", change + 1: "second", len(given.codes) // per_window - 1: "last"}
+    simulation = Simulation([(grouping, w) for w in workers for grouping in GROUPINGS], Setup(OPTIONS))
+    found: list[Facts] = [
+        {"bench": "groupings", "section": "drift", "tuples": len(given.codes)}
+        | {"grouping": run.grouping, "workers": run.workers}
+        for run in simulation.runs
+    ]
+    for window in range(len(given.codes) // per_window):
+        rows = slice(window * per_window, (window + 1) * per_window)
+        part = Stream(given.names, given.codes[rows], given.times[rows])
+        spreads = [Spread(run.workers, WINDOW_MS) for run in simulation.runs]
+        first = 0
+        for lines in part.lines(simulation.setup.rows):
+            chosen = simulation.add(lines, int(lines.times[-1]))
+            codes = part.codes[first : first + len(lines.times)]
+            first += len(codes)
+            for spread, to in zip(spreads, chosen, strict=True):
+                spread.add(codes, to, lines.times)
+        if window in wanted:
+            for facts, spread in zip(found, spreads, strict=True):
+                measures = spread.measures()
+                facts[wanted[window]] = {"imbalance": measures.imbalance, "replication": measures.replication}
+    for facts in found:
+        print(json.dumps(facts), flush=True)
+    return found
+
+
+def everything(tuples: int, folder: Path | None) -> Results:
+    """Make all runs; `tuples` is the length of each generated stream, at least four windows for the drift."""
+    zipfs = {(z, s): measured("zipf", f"z={z}", zipf(tuples, z), ZIPF_W, s) for s in (1, 5) for z in ZIPF_Z}
+    uniforms = {s: measured("uniform", "204 keys", uniform(tuples), UNIFORM_W, s) for s in (1, 5)}
+    real = {
+        name: measured("real", name, Stream(keys.dictionary, keys.indices.to_numpy(), times), REAL_W)
+        for name, keys, times in (real_streams.streams(folder) if folder else ())
+    }
+    return Results(
+        published=measured("published", "80/10/10", published(tuples), PUBLISHED_W),
+        published_routers=measured("published", "80/10/10", published(tuples), PUBLISHED_W, 10),
+        colliding=measured("published", "/".join(COLLIDING), published(tuples, *COLLIDING), PUBLISHED_W[:1]),
+        names=(HOT, SECOND, *COLLIDING),
+        zipf=zipfs,
+        uniform=uniforms,
+        drift=drifted(drift(max(tuples, 8 * WINDOW_MS * RATE // 1000)), DRIFT_W),
+        real=real,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tuples", type=int, default=1_000_000)
+    parser.add_argument("--page", type=Path)
+    args = parser.parse_args()
+    folder = os.environ.get("SKEWLESS_DATA")
+    if args.page and not folder:
+        sys.exit("error: SKEWLESS_DATA is not set: name the folder of real data, or leave --page away")
+    results = everything(args.tuples, Path(folder) if folder else None)
+    if args.page:
+        args.page.write_text(comparison_page.render(results), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
