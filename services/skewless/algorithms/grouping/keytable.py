@@ -79,12 +79,14 @@ class KeyTable:
         """Free those slots of which nothing is to be remembered."""
         keys = self.columns
         nothing = (keys.generation[slots] == NONE) & (keys.pool[slots] == INITIAL_POOL) & (keys.home[slots] >= 0)
-        for slot in np.arange(len(keys.home))[slots][nothing].tolist():
+        vacated = np.arange(len(keys.home))[slots][nothing]
+        for name, value in VACANT.items():
+            getattr(keys, name)[vacated] = value
+        freed = vacated.tolist()
+        for slot in freed:
             del self._slots[self.names[slot]]
             self.names[slot] = ""
-            self._free.append(slot)
-            for name, value in VACANT.items():
-                getattr(keys, name)[slot] = value
+        self._free += freed
 
     def resize(self, workers: int) -> None:
         """Find the homes among another number of workers; clip pools and what is known of workers to these."""
