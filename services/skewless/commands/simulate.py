@@ -129,11 +129,8 @@ def _options(file: Path | None, chosen: Sequence[str], rules: str | None, clock:
     document: dict[str, Any] = {}
     if file is not None:
         document = load_settings(file).router.model_dump(include=set(GroupingOptions.model_fields))
-    for name, value in [
-        *map(_assignment, chosen),
-        ("clock", clock),
-        *([("dynamic_key.rules", rules)] if rules else []),
-    ]:
+    here = [("clock", clock), *map(_assignment, chosen)] + ([("dynamic_key.rules", rules)] if rules else [])
+    for name, value in here:
         _put(document, name.split("."), value)
     try:
         return GroupingOptions.model_validate(document)

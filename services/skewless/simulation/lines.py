@@ -97,7 +97,7 @@ def batches(source: Source, rows: int) -> Iterator[Lines]:
             raise ConfigurationError(
                 f"{source.name}: line {done + found + 1}: over {LONGEST_LINE:,} bytes; is this a text file?"
             )
-        if not (more := source.stream.read(rows * LINE_BYTES)):
+        if not (more := source.stream.read(max(rows * LINE_BYTES, len(text)))):
             ended = True
             more = b"" if not text or text.endswith(b"\n") else b"\n"
         text += more
@@ -165,7 +165,7 @@ def _scan(text: NDArray[np.uint8], fields: NDArray[np.int32], times: NDArray[np.
         key_end = start + 1
         while key_end < last and text[key_end] != _TAB:
             key_end += 1
-        if key_end < last and _digits(text, key_end + 1)[1] != last:
+        if key_end < last and (key_end + 1 == last or _digits(text, key_end + 1)[1] != last):
             return row, at, False
         fields[2 * row], fields[2 * row + 1] = start + 1, key_end
         row, at = row + 1, end + 1

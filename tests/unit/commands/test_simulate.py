@@ -1,0 +1,130 @@
+"""`skewless simulate`: options, results, files, and how it ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from skewless import cli
+from skewless.algorithms.grouping import GROUPINGS
+from skewless.algorithms.hashing import hash64, worker_of
+
+KEYS = ["a", "b", "", "ü", "a", "東京", "a"]
+
+
+@pytest.fixture
+def stream(tmp_path: Path) -> Path:
+    path = tmp_path / "stream.tsv"
+    path.write_text("".join(f"{1000 * row}\t{key}\n" for row, key in enumerate(KEYS)))
+    return path
+
+
+def simulate(path: object, *args: object, stdin: str | None = None) -> Result:
+    return CliRunner().invoke(cli.main, ["simulate", "--input", str(path), *map(str, args)], input=stdin)
+
+
+def facts(result: Result) -> list[dict[str, Any]]:
+    assert (result.exit_code, result.stderr) == (0, "")
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def test_assignments_are_one_worker_per_line(stream: Path, tmp_path: Path) -> None:
+    out = tmp_path / "workers.txt"
+    (line,) = facts(simulate(stream, "--grouping", "key", "--workers", 3, "--assignments", out, "--json"))
+    assert out.read_text().splitlines() == [str(worker_of(hash64(key, 13), 3)) for key in KEYS]
+    assert (line["grouping"], line["workers"], line["routers"], line["tuples"], line["keys"]) == ("key", 3, 1, 7, 5)
+    assert line["p1"] == 3 / 7
+
+
+def test_groupings_and_workers_may_be_several_either_way(stream: Path) -> None:
+    result = simulate(stream, *("--grouping", "key,shuffle", "--grouping", "key", "--workers", 2, "--workers", "5, 9"))
+    assert result.exit_code == 0
+    lines = facts(simulate(stream, "--grouping", "key,shuffle", "--workers", 2, "--workers", "5,9", "--json"))
+    runs = [("key", 2), ("key", 5), ("key", 9), ("shuffle", 2), ("shuffle", 5), ("shuffle", 9)]
+    assert [(line["grouping"], line["workers"]) for line in lines] == runs
+
+
+def test_all_are_all_groupings_that_there_are(stream: Path) -> None:
+    lines = facts(simulate(stream, "--grouping", "all", "--workers", 4, "--json", "--routers", 2))
+    assert [line["grouping"] for line in lines] == list(GROUPINGS)
+    assert {line["routers"] for line in lines} == {2}
+
+
+def test_the_table_fits_a_terminal_and_names_every_run(stream: Path) -> None:
+    lines = simulate(stream, "--grouping", "all", "--workers", 4).stdout.splitlines()
+    assert lines[0] == "7 tuples, 5 keys, the hottest has 42.86%; 1 router, windows of 60 s"
+    for row, name in enumerate(GROUPINGS):
+        assert lines[3 + row].split()[:2] == [name, "4"]
+    assert all(len(line) <= 80 for line in lines[1 : 3 + len(GROUPINGS)])
+
+
+def test_a_stream_may_come_from_standard_input(stream: Path) -> None:
+    (line,) = facts(simulate("-", "--grouping", "key", "--workers", 2, "--json", stdin=stream.read_text()))
+    assert line["tuples"] == len(KEYS)
+
+
+def test_windows_are_as_long_as_was_said(stream: Path) -> None:
+    (line,) = facts(simulate(stream, "--grouping", "key", "--workers", 2, "--window", 2, "--json"))
+    assert (line["window_s"], line["windows"]) == (2, 4)
+
+
+@pytest.mark.parametrize(
+    ("args", "problem"),
+    [
+        (["--grouping", "nope", "--workers", "2"], "--grouping: 'nope' is unknown: choose of shuffle, key"),
+        (["--grouping", ",", "--workers", "2"], "--grouping: '' is unknown"),
+        (["--grouping", "key", "--workers", "0,x"], "--workers: '0' is no whole number of 1 to 1024"),
+        (["--grouping", "key", "--workers", "2,3", "--assignments", "x"], "--assignments: there are 2 runs"),
+        (["--grouping", "key", "--workers", "2", "--option", "nope=1"], "nope: unknown setting"),
+        (["--grouping", "key", "--workers", "2", "--option", "nope"], "--option: 'nope' is not NAME=VALUE"),
+        (["--grouping", "key", "--workers", "2", "--option", "clock.x=1"], "--option: clock.x: clock has no settings"),
+        (["--grouping", "key", "--workers", "2", "--assignments", "/nowhere/x"], "--assignments: /nowhere/x"),
+        (["--grouping", "key", "--workers", "2", "-f", "/nowhere.yaml"], "/nowhere.yaml: cannot be read"),
+    ],
+)
+def test_wrong_use_ends_with_2_and_says_what_to_do(stream: Path, args: list[str], problem: str) -> None:
+    result = simulate(stream, *args)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert f"error: {problem}" in result.stderr
+
+
+def test_the_input_is_never_overwritten(stream: Path) -> None:
+    result = simulate(stream, "--grouping", "key", "--workers", 2, "--assignments", stream)
+    assert (result.exit_code, stream.stat().st_size > 0) == (2, True)
+
+
+def test_a_malformed_line_ends_with_2_and_its_number(stream: Path) -> None:
+    result = simulate("-", "--grouping", "key", "--workers", 2, stdin="1\ta\nb\n")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("error: standard input: line 2: is not")
+
+
+def test_options_come_from_the_pipeline_and_those_given_here_win(stream: Path, tmp_path: Path) -> None:
+    pipeline = tmp_path / "pipeline.yaml"
+    pipeline.write_text("name: words\nsource: {topic: text}\nrouter: {clock: processing}\n")
+    given = ("--grouping", "key", "--workers", 2, "--json", "-f", pipeline)
+    assert simulate(stream, *given).exit_code == 0
+    assert simulate(stream, *given, "--option", "router.nope=event").exit_code == 2
+
+
+def test_an_interrupt_ends_with_130() -> None:
+    args = [sys.executable, "-m", "skewless", "simulate", "--input", "-", "--grouping", "key", "--workers", "2"]
+    with subprocess.Popen(
+        args, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    ) as process:
+        assert process.stdin is not None
+        assert process.stderr is not None
+        process.stdin.write(b"1\ta\n" * 1_000_000)  # taken only once it reads: then it handles signals
+        process.stdin.flush()
+        process.send_signal(signal.SIGINT)
+        process.stdin.close()
+        assert process.wait(timeout=60) == 130
+        assert b"Traceback" not in process.stderr.read()
