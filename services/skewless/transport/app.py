@@ -80,6 +80,19 @@ class App(faust.App):
         """Refuse tables: their changelogs would be written outside of the transaction."""
         raise ConfigurationError("faust tables do not work over this transport: keep state in the stage's step")
 
+    def FlowControlQueue(  # noqa: N802 - Faust's name
+        self,
+        maxsize: int | None = None,
+        *,
+        clear_on_resume: bool = False,  # noqa: ARG002 - Faust's interface
+    ) -> Any:
+        """Make a queue that is never cleared.
+
+        Faust clears its streams' queues some time after each assignment, and with them batches of that very assignment.
+        Batches of an earlier one are told by the session.
+        """
+        return super().FlowControlQueue(maxsize, clear_on_resume=False)
+
     GlobalTable = Table
     SetTable = Table
     SetGlobalTable = Table
