@@ -55,11 +55,10 @@ class Run:
         self.grouping = grouping
         self.workers = workers
         self._routers = [create(grouping, workers, setup.options) for _ in range(setup.routers)]
+        self._options = setup.options
         self._spread = Spread(workers, setup.window_ms)
         self._router_ns = 0
-        # Compiling, or loading what was compiled, is no cost per tuple: an extra grouping takes it on itself.
-        one = _key_batch(pa.array(["a"]).dictionary_encode(), np.zeros(1, dtype=np.int64))
-        create(grouping, workers, setup.options).assign(one, 0)
+        self._warm = False
 
     @property
     def loads(self) -> NDArray[np.int64]:
@@ -68,6 +67,10 @@ class Run:
 
     def add(self, batch: RoutedBatch, now: int) -> NDArray[np.int32]:
         """Choose the worker of each tuple, and count them."""
+        if not self._warm:
+            # Compiling, or loading what was compiled, is no cost per tuple: an extra grouping takes it on itself.
+            create(self.grouping, self.workers, self._options).assign(batch.parts[0], now)
+            self._warm = True
         workers = np.empty(len(batch.numbers), dtype=np.int32)
         started = time.thread_time_ns()
         for first, (router, part) in enumerate(zip(self._routers, batch.parts, strict=True)):
