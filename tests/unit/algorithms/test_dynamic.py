@@ -139,13 +139,6 @@ def test_a_resize_clips_pools_and_starts_loads_again_but_keeps_the_key_space() -
     assert pool_of(made, "hot") == 3
 
 
-def test_a_resize_to_as_many_workers_changes_nothing() -> None:
-    made = made_hot(5, minutes=2)
-    before = made.snapshot()
-    made.resize(5)
-    assert made.snapshot() == before
-
-
 def test_keys_beyond_the_overfill_are_routed_but_not_counted_until_the_next_promotion() -> None:
     made = grouping(10, overfill=5)
     assert len(send(made, *(f"key {number}" for number in range(100)))) == 100

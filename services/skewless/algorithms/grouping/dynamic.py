@@ -58,8 +58,6 @@ class DynamicKeyGrouping(Grouping):
 
     def resize(self, workers: int) -> None:
         """Start all loads at zero again, among the new workers; the key space stays, pools are clipped."""
-        if workers == self._workers:
-            return
         super().resize(workers)
         self._sent = np.zeros(workers, dtype=np.int64)
         self._table.resize(workers)
@@ -195,6 +193,5 @@ def _load(worker: int, total: int, state: _State) -> float:
     """Tell the worker's tuples in percent of all, 0 before the first."""
     if total == 0:
         return 0.0
-    if state.rules.whole:
-        return float(100 * state.sent[worker] // total)
-    return float(100.0 * state.sent[worker] / total)
+    load = 100.0 * state.sent[worker] / total
+    return float(np.floor(load)) if state.rules.whole else float(load)
