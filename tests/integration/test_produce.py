@@ -9,12 +9,12 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource
 
 from skewless.local.broker import Broker
@@ -167,6 +167,98 @@ def test_an_interrupt_delivers_what_was_taken_and_says_how_much(
     assert facts["records"] == len(read(broker, topic, 1)[0])
 
 
+RESUMED = ("COUNTRY_SKEW_R50", "--seed", 3, "--event-rate", 1000, "--records", 30_000)
+
+
+@pytest.fixture(scope="module")
+def whole(broker: str) -> list[list[tuple[int, bytes]]]:
+    """Give the logs of a run that nothing interrupted."""
+    topic = f"produce-{uuid.uuid4().hex[:8]}"
+    summary(produce(*RESUMED, "--topic", topic, "--create-topic", 3, "--json", servers=broker))
+    return read(broker, topic, 3)
+
+
+def write(servers: str, topic: str, logs: list[list[tuple[int, bytes]]]) -> None:
+    """Write logs into a new topic, as a run that ended somehow would have left them."""
+    summary(produce("zipf", "--topic", topic, "--create-topic", len(logs), "--records", 0, "--json", servers=servers))
+    producer = Producer({"bootstrap.servers": servers})
+    for partition, log in enumerate(logs):
+        for time, value in log:
+            producer.produce(topic, value, partition=partition, timestamp=time)
+    assert producer.flush(WAIT_S) == 0
+
+
+def resume(servers: str, topic: str) -> subprocess.CompletedProcess[str]:
+    return produce(*RESUMED, "--topic", topic, "--resume", "--json", servers=servers)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_run_that_ended_early_goes_on_where_it_stopped(
+    broker: str, topic: str, whole: list[list[tuple[int, bytes]]], number: signal.Signals
+) -> None:
+    arguments = (*RESUMED, "--topic", topic, "--create-topic", 3, "--rate", 20_000)
+    with running(*arguments, servers=broker) as process:
+        wait_for_records(broker, topic)
+        process.send_signal(number)
+        process.communicate(timeout=WAIT_S)
+    there = sum(map(len, read(broker, topic, 3)))
+    assert 0 < there < 30_000
+    facts = summary(resume(broker, topic))
+    assert (facts["already"], facts["records"]) == (there, 30_000 - there)
+    assert read(broker, topic, 3) == whole
+    again = summary(resume(broker, topic))
+    assert (again["already"], again["records"]) == (30_000, 0)
+
+
+def test_partitions_that_came_differently_far_are_all_completed(
+    broker: str, topic: str, whole: list[list[tuple[int, bytes]]]
+) -> None:
+    write(broker, topic, [whole[0][:9_999], [], whole[2][:350]])
+    assert summary(resume(broker, topic))["records"] == 30_000 - 9_999 - 350
+    assert read(broker, topic, 3) == whole
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (lambda logs: [logs[0][:5], [(0, b"other")], []], "the last record of partition 1 is not the run's"),
+        (lambda logs: [logs[0][:4] + logs[0][5:6], [], []], "the last record of partition 0 is not the run's"),
+        (lambda logs: [[*logs[0], logs[0][-1]], [], []], "partition 0 holds more records than the run has"),
+    ],
+    ids=["another's", "a gap", "too many"],
+)
+def test_a_topic_with_other_records_is_not_resumed_and_stays_as_it_is(
+    broker: str,
+    topic: str,
+    whole: list[list[tuple[int, bytes]]],
+    change: Callable[[list[list[tuple[int, bytes]]]], list[list[tuple[int, bytes]]]],
+    reason: str,
+) -> None:
+    left = change(whole)
+    write(broker, topic, left)
+    result = resume(broker, topic)
+    assert result.returncode == 2
+    assert f"topic {topic} holds other records than this run's ({reason})" in result.stderr
+    assert read(broker, topic, 3) == left
+
+
+def test_synthetic_records_are_called_so(broker: str, topic: str) -> None:
+    result = produce(
+        "TWITTER_ELECTION", "--topic", topic, "--create-topic", 1, "--records", 5, "--json", servers=broker
+    )
+    facts = summary(result)
+    assert (facts["dataset"], facts["synthetic"]) == ("election", True)
+    assert "election: no --input, so the records are synthetic, of seed 1" in result.stderr
+
+
+def test_files_are_sent_in_the_form_that_is_asked_for(broker: str, topic: str, tmp_path: Path) -> None:
+    path = tmp_path / "p.tsv"
+    path.write_text("1442018952\tA\n")
+    arguments = ("pages", "--topic", topic, "--create-topic", 1, "--input", path, "--as", "json", "--json")
+    assert summary(produce(*arguments, servers=broker))["synthetic"] is False
+    assert read(broker, topic, 1) == [[(1442018952000, b'{"timestamp":1442018952000,"page":"A"}')]]
+
+
 def test_a_broker_that_goes_away_ends_the_run_with_its_address(topic: str, tmp_path: Path) -> None:
     pipeline = pipeline_file(tmp_path, topic, options={"message.timeout.ms": 1500})
     with Broker() as own:
@@ -196,8 +288,10 @@ def test_an_unreachable_broker_is_named(tmp_path: Path) -> None:
         (("zipf",), "--topic"),
         (("zipf", "--topic", "t", "--keys", "0"), "--keys"),
         (("zipf", "--topic", "t", "--rate", "-1"), "--rate"),
-        (("ticker", "--topic", "t"), "--input"),
-        (("zipf", "--topic", "t", "--input", "x"), "zipf reads no files"),
+        (("lines", "--topic", "t"), "--input: missing"),
+        (("zipf", "--topic", "t", "--input", "x"), "--input: this dataset reads no files"),
+        (("zipf", "--topic", "t", "--as", "raw"), "--as raw: this dataset has json alone"),
+        (("COUNTRY_SKEW_R30", "--topic", "t", "--skew", "40"), "--skew: the dataset's name says 30"),
         (("lines", "--topic", "t", "--input", "/none"), "/none: no such file"),
     ],
 )

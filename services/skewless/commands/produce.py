@@ -10,7 +10,7 @@ import click
 from pydantic import ValidationError
 
 from skewless.commands.options import load_settings, pipeline_file
-from skewless.datasets import DATASETS, Dataset, DatasetOptions, detect, find_dataset, take
+from skewless.datasets import DATASETS, Dataset, DatasetOptions, detect, find_dataset, find_name, take
 from skewless.datasets.files import first_lines
 from skewless.errors import ConfigurationError
 from skewless.transport.settings import KafkaSettings
@@ -18,16 +18,33 @@ from skewless.transport.settings import KafkaSettings
 INTERRUPTED = 130
 AUTO = "auto"
 
-_DATASETS = "".join(f"  {name:18} {dataset.summary}\n" for name, dataset in DATASETS.items())
+
+def _described() -> str:
+    """List the datasets, each with the forms of its records, where they come from, and its published name."""
+    parts = []
+    for name, dataset in DATASETS.items():
+        source = "" if dataset.read is None else "; files" if dataset.generate is None else "; files or synthetic"
+        parts.append(f"  {name:18} {dataset.summary} ({', '.join(dataset.forms)}{source})\n")
+        if dataset.published:
+            parts.append(f"  {'':18} also: {dataset.published}\n")
+    return "".join(parts)
+
+
 _EPILOG = f"""\b
-Datasets:
-{_DATASETS}  {AUTO:18} what the first --input looks like
+Data sets (with the forms of their records, the default first):
+{_described()}  {AUTO:18} what the first --input looks like
+
+\b
+Synthetic: without --input the records are made up, from --seed alone.
+Times in seconds, milliseconds or ISO 8601 are sent as milliseconds.
 
 \b
 Examples:
   skewless produce zipf --topic events --create-topic 4 --records 100000
   skewless produce ticker --topic ticks --input ticks.jsonl.gz --speed 3600
+  skewless produce COUNTRY_SKEW_R80 --topic c --create-topic 4 --rate 1000
   skewless produce words -f pipeline.yaml --rate 5000
+  skewless produce sales --topic s --records 5000000 --resume
 """
 
 
@@ -41,18 +58,30 @@ Examples:
 )
 @click.option("--create-topic", type=click.IntRange(1, 100_000), metavar="PARTITIONS", help="Create a missing topic.")
 @click.option(
-    "--records", type=click.IntRange(min=0), help="Stop after so many. Default: 1,000,000 generated, all recorded."
+    "--records", type=click.IntRange(min=0), help="Stop after so many. Default: a million generated, all recorded."
 )
 @click.option("--rate", type=float, help="At most so many records per second. Default: no limit.")
 @click.option("--speed", type=click.FloatRange(min=0, min_open=True), help="Keep the pace of event time, times this.")
-@click.option("--input", type=click.Path(path_type=Path), multiple=True, help="File to read; may be given repeatedly.")
+@click.option("--as", "form", type=click.Choice(["raw", "json"]), help="Form of the records; see the list below.")
+@click.option(
+    "--input",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    help="File to read, plain or .gz, .bz2, .zst, .lz4; repeatable.",
+)
 @click.option("--seed", type=int, help="Seed of generated records: the same seed, the same records. Default: 1.")
 @click.option(
     "--event-rate",
     type=float,
     help="Records per second of event time, where they carry none. Default: --rate, else 1000 (words: 500).",
 )
-@click.option("--skew", type=float, help="country-skew: percentage that is the hot country. Default: 80.")
+@click.option(
+    "--resume",
+    is_flag=True,
+    help="Go on with a run that was interrupted: the topic is read, and only what it lacks of the run is sent. "
+    "Give the same options as before.",
+)
+@click.option("--skew", type=float, help="country-*skew: percentage that is the hot country. Default: 80.")
 @click.option("--z", type=float, help="zipf: exponent. Default: 1.1.")
 @click.option("--keys", type=int, help="zipf: number of keys. Default: 50,000.")
 @click.option("--json", "as_json", is_flag=True, help="Print a summary as one JSON object at the end.")
@@ -66,8 +95,8 @@ def produce(  # noqa: PLR0913 - click passes an argument per option
     file: Path | None,
     bootstrap_servers: str | None,
     create_topic: int | None,
-    records: int | None,
     speed: float | None,
+    resume: bool,
     as_json: bool,
     **chosen: object,
 ) -> None:
@@ -75,6 +104,7 @@ def produce(  # noqa: PLR0913 - click passes an argument per option
 
     Record i goes to partition (i // 100) mod partitions, so that two runs write the same logs.
     """
+    from skewless.commands import produce_resume
     from skewless.commands.produce_run import run
     from skewless.transport.sender import Sender, prepare_topic
 
@@ -82,11 +112,22 @@ def produce(  # noqa: PLR0913 - click passes an argument per option
     name, source = _dataset(dataset, options)
     kafka, target, replication_factor = _target(file, bootstrap_servers, topic)
     partitions = prepare_topic(kafka, target, create_topic, replication_factor)
-    total = source.records if records is None else records
-    summary = run(take(source.chunks(options), total), Sender(kafka, target, partitions), total, options.rate, speed)
-    click.echo(str(summary) + f" to {target}", err=True)
+    synthetic = source.read is not None and not options.input
+    if synthetic:
+        click.echo(f"{name}: no --input, so the records are synthetic, of seed {options.seed}", err=True)
+    total, already = source.total(options), 0
+    chunks = take(source.chunks(options), total)
+    sender = Sender(kafka, target, partitions)
+    if resume:
+        present = produce_resume.read_present(kafka, target, partitions)
+        produce_resume.check(take(source.chunks(options), total), present, target)
+        chunks, already = produce_resume.rest(chunks, sender, present), present.total
+        click.echo(f"{already:,} records of the run are in {target} already", err=True)
+    summary = run(chunks, sender, None if total is None else total - already, options.rate, speed)
+    click.echo(f"{summary} to {target}", err=True)
     if as_json:
-        click.echo(json.dumps({"dataset": name, "topic": target} | summary.facts()))
+        facts = {"dataset": name, "topic": target, "synthetic": synthetic, "already": already}
+        click.echo(json.dumps(facts | summary.facts()))
     if summary.interrupted:
         context.exit(INTERRUPTED)
 
@@ -103,13 +144,10 @@ def _dataset(name: str, options: DatasetOptions) -> tuple[str, Dataset]:
     if name == AUTO and options.input:
         name = detect(options.input[0])
     dataset = find_dataset(name)
-    if dataset.reads_files != bool(options.input):
-        raise ConfigurationError(
-            f"{name} reads files: name them with --input" if dataset.reads_files else f"--input: {name} reads no files"
-        )
+    dataset.chunks(options)  # options that do not fit it are found out before a broker is asked
     for path in options.input:
         first_lines(path, 1)  # a file that cannot be read is found out before anything is sent
-    return name, dataset
+    return find_name(name), dataset
 
 
 def _target(file: Path | None, servers: str | None, topic: str | None) -> tuple[KafkaSettings, str, int]:

@@ -61,7 +61,10 @@ class Summary:
 
 
 def run(chunks: Iterator[Chunk], sender: Sender, total: int | None, rate: float | None, speed: float | None) -> Summary:
-    """Send everything and wait until it has arrived. SIGINT and SIGTERM end the run early, but in good order."""
+    """Send everything and wait until it has arrived. SIGINT and SIGTERM end the run early, but in good order.
+
+    `total` is for the progress bar: how many records the chunks have, None if that is not known.
+    """
     start = time.monotonic()
     try:
         with _interrupts() as interrupted, shown("sending", total, start) as progress:
@@ -71,11 +74,11 @@ def run(chunks: Iterator[Chunk], sender: Sender, total: int | None, rate: float 
                 if interrupted.is_set():
                     break
             sender.flush()
-            progress.update(time.monotonic(), sender.delivered)
+            progress.update(time.monotonic(), sending.delivered)
     finally:
         sender.close()
     summary = sending.summary
-    summary.records = sender.delivered
+    summary.records = sending.delivered
     summary.seconds = time.monotonic() - start
     summary.interrupted = interrupted.is_set()
     return summary
@@ -89,7 +92,13 @@ class _Sending:
         self._pacer = pacer
         self._interrupted = interrupted
         self._progress = progress
+        self._handed = 0
         self.summary = Summary()
+
+    @property
+    def delivered(self) -> int:
+        """Records of this run that have arrived. The sender's own count has those before it too when it is resumed."""
+        return self._handed - (self._sender.taken - self._sender.delivered)
 
     def send(self, chunk: Chunk) -> None:
         """Send a chunk at the pacer's pace; returns early when interrupted."""
@@ -101,10 +110,11 @@ class _Sending:
                 values = chunk.values[done : done + count]
                 self._sender.send(values, times[:count].tolist())
                 self.summary.add(values, times[:count])
+                self._handed += count
                 done += count
             else:
                 self._interrupted.wait(STEP_S)
-            self._progress.update(time.monotonic(), self._sender.delivered)
+            self._progress.update(time.monotonic(), self.delivered)
 
 
 @contextlib.contextmanager

@@ -2,62 +2,149 @@
 
 from __future__ import annotations
 
-from skewless.datasets import country, lines, recorded, zipf
-from skewless.datasets.base import Chunk, Dataset, DatasetOptions, take
+import dataclasses
+import re
+from collections.abc import Iterator
+from functools import partial
+
+from skewless.datasets import country, lines, pair, recorded, synthetic, zipf
+from skewless.datasets.base import Chunk, Dataset, DatasetOptions, Form, Source, take
 from skewless.datasets.detect import detect
+from skewless.datasets.shapes import Shape
 from skewless.errors import ConfigurationError
 from skewless.splitter.settings import SplitterSettings
 
-__all__ = ["DATASETS", "Chunk", "Dataset", "DatasetOptions", "detect", "find_dataset", "splitter_settings", "take"]
+__all__ = [
+    "DATASETS",
+    "Chunk",
+    "Dataset",
+    "DatasetOptions",
+    "Form",
+    "detect",
+    "find_dataset",
+    "find_name",
+    "splitter_settings",
+    "take",
+]
 
-GENERATED = 1_000_000
+
+def _recorded(  # noqa: PLR0913 - one argument per column of the table below
+    summary: str,
+    shape: Shape,
+    forms: tuple[Form, ...],
+    generate: Source | None = None,
+    *,
+    read: Source | None = None,
+    published: str | None = None,
+) -> Dataset:
+    """Make a dataset of a shape that is read from files, and generated without them."""
+    return Dataset(
+        summary,
+        {form: partial(shape.splitter, form) for form in forms},
+        read=read or recorded.reader(shape),
+        generate=generate,
+        published=published,
+    )
+
+
+def _countries(summary: str, generate: Source, published: str | None = None) -> Dataset:
+    forms: tuple[Form, ...] = ("json", "raw")
+    return Dataset(
+        summary,
+        {form: partial(country.COUNTRIES.splitter, form) for form in forms},
+        generate=generate,
+        published=published,
+    )
+
 
 DATASETS: dict[str, Dataset] = {
-    "country-skew": Dataset(
-        "JSON; --skew % are one country, the rest uniform over 204",
-        country.skewed,
-        country.splitter_settings,
-        records=GENERATED,
+    "country-skew": _countries(
+        "country; --skew % are one, the rest uniform over 204", country.skewed, "COUNTRY_SKEW_R0..R100"
     ),
-    "country-published": Dataset(
-        "JSON; 80 % one country, 10 % a second, 10 % uniform over 30",
-        country.published,
-        country.splitter_settings,
-        records=GENERATED,
+    "country-half-skew": _countries(
+        "the same, and uniform from half of --records on", country.half_skewed, "COUNTRY_HALF_SKEW_R80"
     ),
+    "country-published": _countries("country; 80 % one, 10 % a second, 10 % uniform over 30", country.published),
+    "country": _recorded("files of a country a line", country.COUNTRIES, ("json", "raw")),
     "zipf": Dataset(
-        "JSON; --keys keys, Zipf with exponent --z, values 1..100",
-        zipf.zipf,
-        zipf.splitter_settings,
-        records=GENERATED,
+        "--keys keys, Zipf with exponent --z, values 1..100", {"json": zipf.splitter_settings}, generate=zipf.zipf
     ),
     "words": Dataset(
-        "text; the source of Python's standard library, line by line", lines.words, lines.splitter_settings
+        "the source of Python's standard library, line by line",
+        {"raw": lines.splitter_settings},
+        generate=lines.words,
+        generated=None,
     ),
-    "ticker": Dataset(
-        "files of {ticker, timestamp}, or `timestamp TAB ticker`",
-        recorded.ticker,
-        recorded.ticker_settings,
-        reads_files=True,
+    "ticker": _recorded(
+        "timestamp TAB ticker", recorded.TICKS, ("json", "raw"), synthetic.ticker, published="TWITTER_TICKER"
     ),
-    "pages": Dataset("files of `timestamp TAB page`", recorded.pages, recorded.pages_settings, reads_files=True),
-    "pagecounts": Dataset(
-        "files of `lang page count bytes`, as Wikimedia dumps them",
-        recorded.pagecounts,
-        recorded.pagecounts_settings,
-        reads_files=True,
+    "election": _recorded(
+        "posts with hashtags", recorded.POSTS, ("json", "raw"), synthetic.posts, published="TWITTER_ELECTION"
     ),
-    "lines": Dataset("any text files, line by line", lines.lines, lines.splitter_settings, reads_files=True),
+    "pages": _recorded(
+        "timestamp TAB page", recorded.PAGES, ("raw", "json"), synthetic.pages, published="WIKIPEDIA_PAGEVIEWS"
+    ),
+    "pagecounts": _recorded(
+        "lang page views bytes",
+        recorded.PAGE_COUNTS,
+        ("raw", "json"),
+        synthetic.page_counts,
+        read=recorded.page_counts,
+        published="WIKIPEDIA_PAGEVIEWS_BY_LANG",
+    ),
+    "clickstream": _recorded(
+        "prev TAB curr TAB type TAB n",
+        recorded.CLICKSTREAM,
+        ("raw", "json"),
+        synthetic.clickstream,
+        published="WIKIPEDIA_CLICKSTREAM",
+    ),
+    "sales": _recorded("time;category;country;quantity;price", recorded.SALES, ("raw", "json"), synthetic.sales),
+    "edits": _recorded("time;channel;added;deleted", recorded.EDITS, ("raw", "json"), synthetic.edits),
+    "impressions": _recorded(
+        "id;time;item;position, the left of a pair", recorded.IMPRESSIONS, ("raw", "json"), pair.impressions
+    ),
+    "clicks": dataclasses.replace(
+        _recorded("id;time, the right of the pair", recorded.CLICKS, ("raw", "json"), pair.clicks),
+        generated=pair.CLICKS_GENERATED,
+    ),
+    "lines": Dataset("any text files, line by line", {"raw": lines.splitter_settings}, read=lines.lines),
+}
+
+_SKEW_IN_NAME = re.compile(r"(country(?:-half)?-skew)-r(\d{1,2}|100)")
+_PUBLISHED = {
+    dataset.published.lower().replace("_", "-"): name for name, dataset in DATASETS.items() if dataset.published
 }
 
 
-def find_dataset(name: str) -> Dataset:
-    """Look a dataset up by name; a ConfigurationError lists the known names."""
-    if name not in DATASETS:
+def find_name(name: str) -> str:
+    """Give a dataset's name in the registry, from that or its published name; raises ConfigurationError."""
+    plain = name.lower().replace("_", "-")
+    skew = _SKEW_IN_NAME.fullmatch(plain)
+    found = skew[1] if skew else _PUBLISHED.get(plain, plain)
+    if found not in DATASETS:
         raise ConfigurationError(f"unknown dataset {name!r}: choose one of {', '.join(DATASETS)}")
-    return DATASETS[name]
+    return found
 
 
-def splitter_settings(name: str) -> SplitterSettings:
+def find_dataset(name: str) -> Dataset:
+    """Look a dataset up by name; a ConfigurationError lists the known names.
+
+    COUNTRY_SKEW_R30 is country-skew with a skew of 30 %, and so on.
+    """
+    dataset = DATASETS[find_name(name)]
+    skew = _SKEW_IN_NAME.fullmatch(name.lower().replace("_", "-"))
+    if skew is None or dataset.generate is None:
+        return dataset
+    return dataclasses.replace(dataset, generate=partial(_with_skew, dataset.generate, int(skew[2])))
+
+
+def splitter_settings(name: str, form: Form | None = None) -> SplitterSettings:
     """Give the splitter settings that read the records of a dataset."""
-    return find_dataset(name).splitter()
+    return find_dataset(name).splitter(form)
+
+
+def _with_skew(generate: Source, skew: int, options: DatasetOptions) -> Iterator[Chunk]:
+    if "skew" in options.model_fields_set:
+        raise ConfigurationError(f"--skew: the dataset's name says {skew} already, leave the option out")
+    return generate(options.model_copy(update={"skew": float(skew)}))

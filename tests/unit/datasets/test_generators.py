@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from skewless.datasets import DATASETS, Chunk, DatasetOptions, take
+from skewless.datasets import DATASETS, Chunk, DatasetOptions, find_dataset, take
 from skewless.datasets.base import START_MS, FixedRate
 from skewless.datasets.country import HOT, SECOND, countries
 from skewless.datasets.zipf import cumulative
+from skewless.splitter.formats import create_format
 
-GENERATORS = [name for name, dataset in DATASETS.items() if name.startswith(("country", "zipf"))]
+GENERATORS = [name for name, dataset in DATASETS.items() if dataset.generate and dataset.generated]
 
 
 def stream(name: str, records: int, **options: Any) -> list[Chunk]:
@@ -43,10 +44,30 @@ def test_a_shorter_run_is_the_beginning_of_a_longer_one(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", GENERATORS)
-def test_a_record_says_the_time_that_it_is_sent_with(name: str) -> None:
-    field = "time" if name == "zipf" else "timestamp"
+def test_all_records_of_a_chunk_can_be_read_at_the_time_they_are_sent_with(name: str) -> None:
+    parser = create_format(DATASETS[name].splitter())
     for chunk in stream(name, 10_500, event_rate=7):
-        assert [json.loads(value)[field] for value in chunk.values] == chunk.times.tolist()
+        parsed = parser.parse(chunk.values, chunk.times)
+        assert parsed.bad == []
+        assert np.array_equal(parsed.times, chunk.times)
+
+
+@pytest.mark.parametrize(
+    ("name", "hot", "share"),
+    [
+        ("ticker", "T0000", 0.10),
+        ("election", "ElectionDay", 0.33),
+        ("pages", "Page_0", 0.083),
+        ("edits", "#en.wikipedia", 0.29),
+    ],
+)
+def test_synthetic_streams_are_as_skewed_as_they_say(name: str, hot: str, share: float) -> None:
+    parser = create_format(DATASETS[name].splitter())
+    counts: Counter[str] = Counter()
+    for chunk in stream(name, 30_000):
+        parsed = parser.parse(chunk.values, chunk.times)
+        counts.update(parsed.keys)
+    assert counts[hot] / counts.total() == pytest.approx(share, abs=0.015)
 
 
 @pytest.mark.parametrize(("skew", "hot"), [(0, 1 / 204), (50, 0.5 + 0.5 / 204), (100, 1.0)])
@@ -56,6 +77,20 @@ def test_country_skew_gives_its_percentage_to_one_and_the_rest_to_all(skew: floa
     assert len(found) == (1 if skew == 100 else 204)
     others = [share for name, share in found.items() if name != HOT]
     assert max(others, default=0) == pytest.approx((1 - skew / 100) / 204, abs=0.002)
+
+
+@pytest.mark.parametrize(("name", "skew"), [("COUNTRY_SKEW_R0", 0), ("COUNTRY_SKEW_R70", 70)])
+def test_a_name_may_say_the_skew(name: str, skew: int) -> None:
+    named = list(take(find_dataset(name).chunks(DatasetOptions()), 500))
+    assert [chunk.values for chunk in named] == [chunk.values for chunk in stream("country-skew", 500, skew=skew)]
+
+
+def test_half_skew_is_skewed_for_half_of_the_records_and_then_uniform() -> None:
+    chunks = find_dataset("COUNTRY_HALF_SKEW_R80").chunks(DatasetOptions(records=30_000, form="raw"))
+    found = [value for chunk in take(chunks, 30_000) for value in chunk.values]
+    first, second = (Counter(part)[HOT.encode()] / 15_000 for part in (found[:15_000], found[15_000:]))
+    assert first == pytest.approx(0.8 + 0.2 / 204, abs=0.01)
+    assert second == pytest.approx(1 / 204, abs=0.005)
 
 
 def test_the_published_stream_has_the_published_shares() -> None:

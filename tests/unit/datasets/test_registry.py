@@ -8,48 +8,68 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from skewless.datasets import DATASETS, DatasetOptions, find_dataset, splitter_settings, take
+from skewless.datasets import DATASETS, DatasetOptions, Form, find_dataset, find_name, splitter_settings, take
 from skewless.datasets.lines import sources
 from skewless.errors import ConfigurationError
 from skewless.splitter.formats import Parsed, create_format
 
 RAW = {
+    "country": b"Brazil\nBrazil\n",
     "ticker": b'{"ticker": "AAPL", "timestamp": 1388531408665}\n1388531409\tFB\n',
+    "election": b'{"timestamp": 1478566800, "hashtags": ["iVoted", "a?", "News"]}\n'
+    b'{"timestamp_ms": "1478566801000", "entities": {"hashtags": [{"text": "UsaToday"}]}}\n',
     "pages": b"1442018952942\thttp://en.wikipedia.org/wiki/A\n1442018953\tB\n",
     "pagecounts": b"en.m A 3 500\nde B 4 900\n",
+    "clickstream": b"A\tB\tlink\t3\nother-search\tA\texternal\t40\n",
+    "sales": b"2010-12-01 08:26:00;85123A;United Kingdom;6;2.55\n1291192020;71053;France;-1;3.39\n",
+    "edits": b"1442018952942;#vi.wikipedia;18;0\n1442018956472;#ca.wikipedia;15;7\n",
+    "impressions": b"x-1;1574553663979;2;3\nx-2;2019-11-24;9;1\n",
+    "clicks": b"x-1;1574562820638\nx-2;2019-11-25 00:00:00;more\n",
     "lines": b"one two\none\n",
 }
+FORMS = [(name, form) for name, dataset in DATASETS.items() for form in dataset.forms]
 
 
-def parse(name: str, folder: Path) -> Parsed:
+def parse(name: str, folder: Path, form: Form | None = None) -> Parsed:
     paths: tuple[Path, ...] = ()
     if name in RAW:
         paths = (folder / "raw",)
         paths[0].write_bytes(RAW[name])
-    (chunk,) = take(DATASETS[name].chunks(DatasetOptions(input=paths)), 2)
-    parsed = create_format(splitter_settings(name)).parse(chunk.values, chunk.times)
+    (chunk,) = take(DATASETS[name].chunks(DatasetOptions(input=paths, form=form)), 2)
+    parsed = create_format(splitter_settings(name, form)).parse(chunk.values, chunk.times)
     assert np.array_equal(parsed.times, chunk.times)
     return parsed
 
 
-@pytest.mark.parametrize("name", DATASETS)
-def test_its_splitter_settings_read_its_records_at_the_time_they_are_sent_with(name: str, tmp_path: Path) -> None:
-    parsed = parse(name, tmp_path)
+@pytest.mark.parametrize(("name", "form"), FORMS)
+def test_its_splitter_settings_read_its_records_at_the_time_they_are_sent_with(
+    name: str, form: Form, tmp_path: Path
+) -> None:
+    parsed = parse(name, tmp_path, form)
     assert parsed.bad == []
     assert set(parsed.records.tolist()) == {0, 1}
 
 
+@pytest.mark.parametrize("form", ["raw", "json"])
 @pytest.mark.parametrize(
     ("name", "tuples"),
     [
+        ("country", [("Brazil", 1), ("Brazil", 1)]),
         ("ticker", [("AAPL", 1), ("FB", 1)]),
+        ("election", [("ElectionDay", 1), ("News", 1), ("ElectionDay", 1)]),
         ("pages", [("A", 1), ("B", 1)]),
         ("pagecounts", [("en", 3), ("de", 4)]),
-        ("lines", [("one", 1), ("two", 1), ("one", 1)]),
+        ("clickstream", [("B", 3), ("A", 40)]),
+        ("sales", [("85123A", 6), ("71053", -1)]),
+        ("edits", [("#vi.wikipedia", 18), ("#ca.wikipedia", 15)]),
+        ("impressions", [("2", 1), ("9", 1)]),
+        ("clicks", [("x-1", 1), ("x-2", 1)]),
     ],
 )
-def test_recorded_lines_give_their_key_and_count(name: str, tuples: list[tuple[str, int]], tmp_path: Path) -> None:
-    parsed = parse(name, tmp_path)
+def test_recorded_lines_give_their_key_and_count_in_both_forms(
+    name: str, tuples: list[tuple[str, int]], form: Form, tmp_path: Path
+) -> None:
+    parsed = parse(name, tmp_path, form)
     assert list(zip(parsed.keys, parsed.values.tolist(), strict=True)) == tuples
 
 
@@ -74,3 +94,52 @@ def test_words_have_no_blank_lines_and_are_all_readable() -> None:
 def test_an_unknown_name_lists_the_known_ones() -> None:
     with pytest.raises(ConfigurationError, match=r"unknown dataset 'nope'.*zipf.*pagecounts"):
         find_dataset("nope")
+
+
+@pytest.mark.parametrize(
+    ("published", "name"),
+    [
+        ("TWITTER_TICKER", "ticker"),
+        ("TWITTER_ELECTION", "election"),
+        ("WIKIPEDIA_PAGEVIEWS", "pages"),
+        ("WIKIPEDIA_PAGEVIEWS_BY_LANG", "pagecounts"),
+        ("WIKIPEDIA_CLICKSTREAM", "clickstream"),
+        ("wikipedia-clickstream", "clickstream"),
+        ("COUNTRY_SKEW_R0", "country-skew"),
+        ("COUNTRY_SKEW_R100", "country-skew"),
+        ("COUNTRY_HALF_SKEW_R80", "country-half-skew"),
+    ],
+)
+def test_published_names_are_taken_too(published: str, name: str) -> None:
+    assert find_name(published) == name
+
+
+@pytest.mark.parametrize("name", ["COUNTRY_SKEW_R101", "COUNTRY_SKEW_R", "COUNTRY_PUBLISHED_R80"])
+def test_a_skew_that_is_no_percentage_is_no_dataset(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"unknown dataset '{name}'"):
+        find_dataset(name)
+
+
+def test_a_skew_beside_a_name_that_says_it_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="--skew: the dataset's name says 80"):
+        find_dataset("COUNTRY_SKEW_R80").chunks(DatasetOptions(skew=30))
+
+
+def test_a_form_that_a_dataset_does_not_have_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="--as raw: this dataset has json alone"):
+        find_dataset("zipf").chunks(DatasetOptions(form="raw"))
+
+
+def test_the_total_is_what_was_chosen_else_the_lines_of_the_files_else_what_is_generated(tmp_path: Path) -> None:
+    path = tmp_path / "lines"
+    path.write_bytes(b"a\n\nb")
+    totals = [
+        find_dataset(name).total(options)
+        for name, options in (
+            ("ticker", DatasetOptions(input=(path,))),
+            ("ticker", DatasetOptions(input=(path,), records=1)),
+            ("ticker", DatasetOptions()),
+            ("words", DatasetOptions()),
+        )
+    ]
+    assert totals == [2, 1, 1_000_000, None]
