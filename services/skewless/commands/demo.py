@@ -29,7 +29,7 @@ TERMINATED = 128 + signal.SIGTERM
     multiple=True,
     help="File to count instead of Python's standard library; what it holds is recognized. May be given repeatedly.",
 )
-@click.option("--grouping", "groupings", multiple=True, help="Grouping to show. Default: key, partial_key and shuffle.")
+@click.option("--grouping", "groupings", multiple=True, help="Grouping to show. Default: key, partial_key and even.")
 @click.option("--workers", type=click.IntRange(1, 1024), default=10, show_default=True, help="Workers to spread over.")
 @click.option("--keep", is_flag=True, help="Keep the folder with the broker's data, the pipeline files and the logs.")
 @click.option("--json", "as_json", is_flag=True, help="Print the results as one JSON object; all else goes to stderr.")

@@ -13,7 +13,7 @@ from skewless.settings import PipelineSettings
 
 DEFAULT = "words"
 SOURCE_PARTITIONS = 4
-GROUPINGS = ("key", "partial_key", "shuffle")
+GROUPINGS = ("key", "partial_key", "even")
 MOST_WINDOWS = 30
 PANES = 4
 """Panes per window; panes and ticks are a day at most."""

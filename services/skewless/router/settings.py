@@ -13,7 +13,7 @@ from skewless.model import Model
 class RouterSettings(GroupingOptions):
     """How tuples are spread over the worker partitions."""
 
-    grouping: str = Field("partial_key", description="Which grouping chooses the worker of a tuple.")
+    grouping: str = Field("even", description="Which grouping chooses the worker of a tuple.")
     workers: int = Field(
         8,
         ge=1,

@@ -27,7 +27,7 @@ def test_without_files_it_is_the_words_of_the_standard_library_by_all_groupings(
 def test_pipelines_of_one_source_have_names_of_their_own_and_files_that_can_be_read(tmp_path: Path) -> None:
     plan = make_plan((), (), 10)
     pipelines = [plan.pipeline(grouping, "127.0.0.1:9", 60) for grouping in plan.groupings]
-    assert [pipeline.name for pipeline in pipelines] == ["words-key", "words-partial-key", "words-shuffle"]
+    assert [pipeline.name for pipeline in pipelines] == ["words-key", "words-partial-key", "words-even"]
     assert {pipeline.source.topic for pipeline in pipelines} == {"words"}
     file = tmp_path / "pipeline.yaml"
     file.write_text(config.dump(pipelines[0]))
