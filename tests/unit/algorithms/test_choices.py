@@ -132,6 +132,21 @@ def test_a_key_that_becomes_hot_is_spread_though_others_had_all_counters(name: s
 
 
 @CHOICES
+def test_small_batches_and_a_restore_between_decide_as_one_batch(name: str) -> None:
+    options = GroupingOptions.model_validate({"choices": {"sketch_size": 200}})
+    batch = skewed(20_000)
+    whole = create(name, 20, options).assign(batch, 0)
+    pieces: list[int] = []
+    grouping = create(name, 20, options)
+    for start in range(0, 20_000, 997):
+        part = KeyBatch(batch.keys, batch.codes[start : start + 997], batch.times[start : start + 997])
+        pieces += grouping.assign(part, 0).tolist()
+        snapshot, grouping = grouping.snapshot(), create(name, 3, options)
+        grouping.restore(snapshot)
+    assert pieces == whole.tolist()
+
+
+@CHOICES
 def test_after_a_resize_loads_start_again_and_hot_keys_are_still_known(name: str) -> None:
     grouping = create(name, 10)
     grouping.assign(skewed(10_000), 0)

@@ -58,32 +58,53 @@ class HeadGrouping(Grouping):
         """How many candidates a key of the head has now, and for how many tuples more."""
 
     def assign(self, batch: KeyBatch, now: int) -> NDArray[np.int32]:  # noqa: ARG002 - time plays no part
-        """Count every tuple's key in the sketch and choose its worker."""
+        """Count every tuple's key in the sketch, which knows no loads; then choose the workers."""
         hashes = hashes_of_keys(batch.keys)
+        hot, stretches = self._count(batch.codes, hashes)
         tail = candidates(hashes, TAIL_WIDTH, self._workers)
-        chosen = np.empty(len(batch.codes), dtype=np.int32)
-        start = 0
-        while start < len(chosen):
-            width, tuples = self._width()
-            codes = batch.codes[start : start + tuples]
-            chosen[start : start + tuples] = self._choose(codes, hashes, tail, width)
-            start += len(codes)
+        rows, head = self._head(batch.codes, hashes, hot, stretches)
+        chosen = np.empty(len(hot), dtype=np.int32)
+        for part, width in stretches:
+            codes = batch.codes[part]
+            if width >= self._workers:
+                chosen[part] = _least_loaded_of_all(codes, hot[part], tail, self._sent)
+            else:
+                among = np.ascontiguousarray(head[:, :width])
+                chosen[part] = _least_loaded(codes, rows[part], among, tail, self._sent)
         return chosen
 
-    def _choose(
-        self, codes: NDArray[np.int32], hashes: NDArray[np.int64], tail: NDArray[np.int32], width: int
-    ) -> NDArray[np.int32]:
+    def _count(
+        self, codes: NDArray[np.int32], hashes: NDArray[np.int64]
+    ) -> tuple[NDArray[np.bool_], list[tuple[slice, int]]]:
+        """Whether each tuple's key is in the head, and the stretches of one width."""
         before = self._sketch.total
-        estimates = self._sketch.update(codes, hashes)
+        stretches = []
+        estimates = np.empty(len(codes), dtype=np.int64)
+        start = 0
+        while start < len(codes):
+            width, tuples = self._width()
+            part = slice(start, min(start + tuples, len(codes)))
+            estimates[part] = self._sketch.update(codes[part], hashes)
+            stretches.append((part, width))
+            start = part.stop
         totals = np.arange(before + 1, self._sketch.total + 1)
-        hot = estimates * self._workers > self._options.head_share * totals
-        if width >= self._workers:
-            return _least_loaded_of_all(codes, hot, tail, self._sent)
+        return estimates * self._workers > self._options.head_share * totals, stretches
+
+    def _head(
+        self,
+        codes: NDArray[np.int32],
+        hashes: NDArray[np.int64],
+        hot: NDArray[np.bool_],
+        stretches: list[tuple[slice, int]],
+    ) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+        """Row of each tuple in the candidates of the head, and these, as many as any stretch needs short of all."""
+        width = max((one for _, one in stretches if one < self._workers), default=0)
+        if not width:
+            return np.empty(0, dtype=np.int64), np.empty((0, 0), dtype=np.int32)
         used = np.zeros(len(hashes), dtype=np.bool_)
         used[codes[hot]] = True
-        head = candidates(hashes[used], width, self._workers)
         rows = np.where(hot, (np.cumsum(used) - 1)[codes], TAIL)
-        return _least_loaded(codes, rows, head, tail, self._sent)
+        return rows, candidates(hashes[used], width, self._workers)
 
     def resize(self, workers: int) -> None:
         """Start all loads at zero again, as PARTIAL_KEY does; which keys are hot has not changed."""
