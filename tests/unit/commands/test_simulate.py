@@ -115,6 +115,23 @@ def test_options_come_from_the_pipeline_and_those_given_here_win(stream: Path, t
     assert simulate(stream, *given, "--option", "router.nope=event").exit_code == 2
 
 
+def test_rules_are_those_of_dynamic_key(tmp_path: Path) -> None:
+    path = tmp_path / "stream.tsv"
+    path.write_text("".join(f"{100 * row}\tk{row * row % 7}\n" for row in range(3000)))
+    chosen = {}
+    for name, option in {
+        "default": (),
+        "published": ("--rules", "published"),
+        "reference": ("--rules", "reference"),
+        "by option": ("--option", "dynamic_key.rules=reference"),
+    }.items():
+        out = tmp_path / name
+        given = ("--grouping", "dynamic_key", "--workers", 20, "--assignments", out)
+        assert simulate(path, *given, *option).exit_code == 0
+        chosen[name] = out.read_text()
+    assert chosen["default"] == chosen["published"] != chosen["reference"] == chosen["by option"]
+
+
 def test_an_interrupt_ends_with_130() -> None:
     args = [sys.executable, "-m", "skewless", "simulate", "--input", "-", "--grouping", "key", "--workers", "2"]
     with subprocess.Popen(
