@@ -93,8 +93,12 @@ def test_w_and_the_worker_processes_change_in_mid_run_and_results_do_not(broker:
     )
     with Feed(source, zipf_records(RECORDS, 4, SEED), rate=2_000) as feed, tested.running() as supervisor:
 
+        def look() -> None:
+            supervisor.poll(time.monotonic())
+            time.sleep(0.3)  # what is waited for is read from topics: not all the time
+
         def wait(holds: Callable[[], bool]) -> None:
-            until(holds, each=lambda: supervisor.poll(time.monotonic()))
+            until(holds, each=look)
 
         wait(lambda: tested.count("aggregates") > 0 and set(routed(tested)) == set(range(4)))
         grown = set_workers(tested, 12)
