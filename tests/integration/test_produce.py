@@ -221,7 +221,7 @@ def test_partitions_that_came_differently_far_are_all_completed(
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda logs: [logs[0][:5], [(0, b"other")], []], "the last record of partition 1 is not the run's"),
+        (lambda logs: [logs[0][:5], [(1, b"other")], []], "the last record of partition 1 is not the run's"),
         (lambda logs: [logs[0][:4] + logs[0][5:6], [], []], "the last record of partition 0 is not the run's"),
         (lambda logs: [[*logs[0], logs[0][-1]], [], []], "partition 0 holds more records than the run has"),
     ],
