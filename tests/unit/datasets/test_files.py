@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from skewless.datasets import DATASETS, DatasetOptions, detect, files
+from skewless.datasets import DATASETS, DatasetOptions, Form, detect, files
 from skewless.datasets.base import START_MS
 from skewless.datasets.recorded import hour_of
 from skewless.errors import ConfigurationError
@@ -132,6 +132,15 @@ def test_a_name_without_a_valid_hour_has_none(name: str) -> None:
         ("ticker.tsv", b"1442018952\tAAPL", "ticker"),
         ("x.txt", b"ace Aimag 1 9615\nen.b B 2 3", "pagecounts"),
         ("pagecounts-20160801-000000.txt", b"anything", "pagecounts"),
+        ("x.tsv", b"other-search\tA\texternal\t40", "clickstream"),
+        ("x.csv", b"2010-12-01 08:26:00;85123A;United Kingdom;6;2.55", "sales"),
+        ("x.csv", b"1442018952942;#vi.wikipedia;18;0", "edits"),
+        ("x.csv", b"men-1;1574553663979;2;2", "impressions"),
+        ("x.csv", b"men-1;1574553663979", "clicks"),
+        ("x.jsonl", b'{"timestamp": 5, "hashtags": []}', "election"),
+        ("x.jsonl", b'{"timestamp_ms": "5", "text": "", "entities": {"hashtags": []}}', "election"),
+        ("country_list.txt", "Côte d'Ivoire".encode(), "country"),
+        ("country_list.txt", b"a;b", "lines"),
         ("x.txt", b"It was the best of times", "lines"),
         ("x.jsonl", b'{"user": "A", "timestamp": 5}', "lines"),
     ],
@@ -140,6 +149,23 @@ def test_detect_knows_a_file_by_name_and_first_lines(name: str, content: bytes, 
     path = tmp_path / name
     path.write_bytes(content + b"\n")
     assert detect(path) == dataset
+
+
+@pytest.mark.parametrize(
+    ("name", "form"),
+    [
+        (name, form)
+        for name, dataset in DATASETS.items()
+        for form in dataset.forms
+        if dataset.generate and name not in {"zipf", "words"} and (name, form) != ("clicks", "json")
+    ],
+)
+def test_detect_knows_what_produce_has_sent(name: str, form: Form, tmp_path: Path) -> None:
+    path = tmp_path / "country.txt"
+    chunks = DATASETS[name].chunks(DatasetOptions(form=form))
+    path.write_bytes(b"\n".join(next(chunks).values[:100]))
+    expected = "country" if name.startswith("country") else "pages" if (name, form) == ("ticker", "raw") else name
+    assert detect(path) == expected
 
 
 def test_detect_names_a_file_that_cannot_be_used_and_why(tmp_path: Path) -> None:
