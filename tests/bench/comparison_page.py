@@ -91,9 +91,10 @@ hotter than the others (COUNTRY_HALF_SKEW_R80). A cell is I/m / replication with
 REAL = """\
 ## Real data
 
-A cell is rate / replication / I/m. *By line*: each line of the file is a tuple. *By view*: each line as often as its
-count says, in random order within the hour, since the files do not have the order. Hourly page counts are sorted by
-language, so that by line one language follows another. *Merged*: hashtags about the election are one key."""
+A cell is rate / replication / I/m. *By line*: each line of the file is a tuple. *By view*: each line of two
+hours as often as its count says, in random order within the hour, since the files do not have the order. Hourly page
+counts are sorted by language, so that by line one language follows another. *Merged*: hashtags about the election are
+one key."""
 
 
 def render(results: Results) -> str:
