@@ -1,0 +1,1 @@
+"""Spark over the same topics: DataFrames in, DataFrames out."""

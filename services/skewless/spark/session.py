@@ -1,0 +1,120 @@
+"""The Spark session of a command: small and quiet on this machine, any master on a cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
+
+from skewless.errors import ConfigurationError, UnreachableError
+
+QUIET = Path(__file__).with_name("log4j2.properties")
+UNRESPONSIVE = ("All masters are unresponsive", "Failed to connect", "UnknownHost", "Connection refused")
+
+
+@dataclass(frozen=True, slots=True)
+class SparkOptions:
+    """How a session is started. `memory` is the driver's, which on this machine also runs the tasks."""
+
+    master: str = "local[*]"
+    jars: Sequence[str] = ()
+    packages: Sequence[str] = ()
+    """Maven coordinates that Spark fetches itself, on a cluster in the place of `jars`."""
+    memory: str | None = None
+    """As 2g; None: an eighth of this machine's memory, between 1 and 4 GB, and what Spark is set to on a cluster."""
+    settings: Sequence[tuple[str, str]] = ()
+    """Any further Spark options; they win."""
+    ui: bool = False
+
+    @property
+    def is_local(self) -> bool:
+        """Whether this process runs the tasks."""
+        return self.master.startswith("local")
+
+    def all(self) -> dict[str, str]:
+        """Tell Spark everything, by its own names."""
+        options = {
+            "spark.master": self.master,
+            "spark.ui.enabled": str(self.ui).lower(),
+            "spark.ui.showConsoleProgress": "false",
+            "spark.sql.session.timeZone": "UTC",
+            "spark.sql.adaptive.enabled": "true",
+            "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={QUIET.as_uri()}",
+        }
+        if self.is_local:
+            # Without these Spark asks the machine for an address, and one that changes (VPN, sleep) stops it.
+            options |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+            options["spark.driver.memory"] = self.memory or f"{_eighth_of_memory_mb()}m"
+        elif self.memory:
+            options["spark.driver.memory"] = self.memory
+        if self.jars:
+            options["spark.jars"] = ",".join(self.jars)
+        if self.packages:
+            options["spark.jars.packages"] = ",".join(self.packages)
+        return options | dict(self.settings)
+
+
+@contextlib.contextmanager
+def session(name: str, options: SparkOptions) -> Iterator[SparkSession]:
+    """Start Spark, and stop it at the end of the block.
+
+    Raises ConfigurationError when it refuses its options, UnreachableError when the master does not answer.
+    """
+    builder = SparkSession.builder.appName(name)
+    for option, value in options.all().items():
+        builder = builder.config(option, value)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    with tempfile.TemporaryFile() as said:
+        try:
+            with _stderr_to(said):
+                spark = builder.getOrCreate()
+        except Exception as error:  # noqa: BLE001 - py4j, sockets, Java: whatever it is, Spark did not start
+            said.seek(0)
+            raise _refusal(options, f"{error}\n{said.read().decode(errors='replace')}") from None
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def _refusal(options: SparkOptions, text: str) -> ConfigurationError | UnreachableError:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    telling = [line for mark in ("Exception: ", "Error: ") for line in lines if mark in line] or lines
+    reason = telling[-1] if telling else "no reason given"
+    if any(mark in text for mark in UNRESPONSIVE):
+        return UnreachableError(f"the Spark master {options.master} does not answer: {reason}")
+    return ConfigurationError(f"Spark does not start with --master {options.master}: {reason}")
+
+
+def reason_of(error: PySparkException) -> str:
+    """Tell in one line what Spark says went wrong: the first cause that is no mere wrapping."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    return (causes or lines or ["no reason given"])[-1 if causes else 0]
+
+
+@contextlib.contextmanager
+def _stderr_to(file: IO[bytes]) -> Iterator[None]:
+    """Let what is started here write its stderr into a file: Java's own warnings mean nothing to a user."""
+    sys.stderr.flush()
+    saved = os.dup(2)
+    os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
+
+
+def _eighth_of_memory_mb() -> int:
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
+    return min(4096, max(1024, total // 8))
