@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TypeVar
 
-from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, ClusterMetadata, ConfigResource, NewTopic
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient, ClusterMetadata, ConfigEntry, ConfigResource, NewTopic
 
 from skewless.errors import BrokerError, ConfigurationError, UnreachableError
+from skewless.transport.failures import refusal
 from skewless.transport.probe import QUIET, wait_until_reachable
 from skewless.transport.settings import KafkaSettings
 
-Result = TypeVar("Result")
 TIMEOUTS = {KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN}  # noqa: SLF001 - the library's names of its local error codes
 WAIT_S = 0.1
 
@@ -46,6 +45,18 @@ class Admin:
         """Return the number of partitions of every topic that we may see, by its full name."""
         return {name: len(topic.partitions) for name, topic in self._metadata().topics.items() if not topic.error}
 
+    def check_visible(self, names: Iterable[str]) -> None:
+        """Raise BrokerError for a topic that we may not see: it looks as if it did not exist."""
+        wanted = list(names)
+        if not wanted:
+            return
+        # Unlike a request for metadata by name this one never creates a topic.
+        found = self._client.describe_topics(TopicCollection(wanted), request_timeout=self._kafka.timeout_s)
+        for name, future in found.items():
+            reason = future.exception()
+            if isinstance(reason, KafkaException) and reason.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                raise self._translated(f"looking for topic {name}", reason.args[0], "Describe (or Read, or Write)")
+
     def describe(self, names: Iterable[str]) -> dict[str, Found]:
         """Describe those of the topics that exist."""
         topics = self._metadata().topics
@@ -58,10 +69,7 @@ class Admin:
             name: Found(
                 partitions=len(topics[name].partitions),
                 replication_factor=min(len(partition.replicas) for partition in topics[name].partitions.values()),
-                options={
-                    option: entry.value
-                    for option, entry in self._result(f"reading the options of {name}", futures[resource]).items()
-                },
+                options={option: entry.value for option, entry in self._options(name, futures[resource]).items()},
             )
             for name, resource in resources.items()
         }
@@ -75,7 +83,7 @@ class Admin:
         except KafkaException as error:
             if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
                 return False
-            raise self._translated(f"creating topic {name}", error.args[0]) from None
+            raise self._translated(f"creating topic {name}", error.args[0], "Create") from None
         return True
 
     def wait_for_leaders(self, partitions: Mapping[str, int]) -> None:
@@ -100,20 +108,21 @@ class Admin:
 
     def _metadata(self) -> ClusterMetadata:
         # Always of all topics: asking for one by name may create it on brokers that make topics by themselves.
-        return self._call("reading the list of topics", lambda: self._client.list_topics(timeout=self._kafka.timeout_s))
-
-    def _result(self, doing: str, future: Future[Result]) -> Result:
-        return self._call(doing, future.result)
-
-    def _call(self, doing: str, call: Callable[[], Result]) -> Result:
         try:
-            return call()
+            return self._client.list_topics(timeout=self._kafka.timeout_s)
         except KafkaException as error:
-            raise self._translated(doing, error.args[0]) from None
+            raise self._translated("reading the list of topics", error.args[0], "Describe") from None
 
-    def _translated(self, doing: str, error: KafkaError) -> UnreachableError:
+    def _options(self, name: str, future: Future[dict[str, ConfigEntry]]) -> dict[str, ConfigEntry]:
+        try:
+            return future.result()
+        except KafkaException as error:
+            raise self._translated(f"reading the options of topic {name}", error.args[0], "DescribeConfigs") from None
+
+    def _translated(self, doing: str, error: KafkaError, operation: str) -> UnreachableError:
+        doing = f"{doing} at {self._kafka.bootstrap_servers}"
         kind = UnreachableError if error.code() in TIMEOUTS else BrokerError
-        return kind(f"{doing} at {self._kafka.bootstrap_servers} failed: {error.str()} ({error.name()})")
+        return refusal(error, doing, operation) or kind(f"{doing} failed: {error.str()} ({error.name()})")
 
 
 def _text(value: str | float | bool) -> str:  # noqa: FBT001 - a value, not a switch

@@ -99,6 +99,7 @@ class ConsumerThread(threading.Thread):
         self._flow = Flow(transport, lambda: session.acks, patience_s)
         self._callback_failure: BaseException | None = None
         self._session_lost = False
+        self._due = 0.0
         self._consumer: Consumer = None  # made on the thread that owns it
 
     def stop(self) -> None:
@@ -120,23 +121,30 @@ class ConsumerThread(threading.Thread):
         self._loop.call_soon_threadsafe(self._stopped, failure)
 
     def _work(self) -> None:
+        self._begin()
+        while not self._stop_event.is_set():
+            self._turn()
+
+    def _begin(self) -> None:
         self._outbox.open(self._connect_timeout_s)
         self._session.send = self._outbox.send
         self._consumer = Consumer({**self._options, "error_cb": self._on_error})
         self._consumer.subscribe(
             [self._topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
         )
-        due = time.monotonic() + self._transport.commit_interval_s
-        while not self._stop_event.is_set():
-            try:
-                self._poll()
-                if self._session.failure is not None:
-                    raise self._session.failure
-                if time.monotonic() >= due:
-                    due = time.monotonic() + self._transport.commit_interval_s
-                    self._commit()
-            except RewindError as failure:
-                self._rewind(failure)
+        self._due = time.monotonic() + self._transport.commit_interval_s
+
+    def _turn(self) -> None:
+        """Poll once, and commit when it is due."""
+        try:
+            self._poll()
+            if self._session.failure is not None:
+                raise self._session.failure
+            if time.monotonic() >= self._due:
+                self._due = time.monotonic() + self._transport.commit_interval_s
+                self._commit()
+        except RewindError as failure:
+            self._rewind(failure)
 
     def _close(self, *, clean: bool) -> None:
         try:
@@ -251,7 +259,7 @@ class ConsumerThread(threading.Thread):
             self._callback_failure = self._failure_of(error)
 
     def _failure_of(self, error: KafkaError) -> SkewlessError | None:
-        failure = consumer_failure(error)
+        failure = consumer_failure(error, f"reading topic {self._topic} as group {self._options['group.id']}")
         if self._session_lost and isinstance(failure, FencedError):
             # No twin: after a session that ended (a broker was away) the broker takes us for our own former self.
             return SkewlessError("the group session ended while no broker answered; this process must start again")

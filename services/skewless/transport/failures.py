@@ -9,14 +9,13 @@ from confluent_kafka import KafkaError, KafkaException
 
 from skewless.errors import BrokerError, FencedError, SkewlessError
 
-_PERMISSION = {
-    KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    KafkaError.GROUP_AUTHORIZATION_FAILED,
-    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-    KafkaError.SASL_AUTHENTICATION_FAILED,
-    KafkaError._AUTHENTICATION,  # noqa: SLF001 - librdkafka's local error codes are named so
+_LACKS = {
+    KafkaError.TOPIC_AUTHORIZATION_FAILED: "on the topic",
+    KafkaError.GROUP_AUTHORIZATION_FAILED: "Read on the group",
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: "Write on the transactional id",
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "IdempotentWrite on the cluster",
 }
+_LOGIN = {KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._AUTHENTICATION}  # noqa: SLF001 - librdkafka's local error codes are named so
 _MISSING = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}  # noqa: SLF001
 _FENCED = {KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.FENCED_INSTANCE_ID}  # noqa: SLF001
 
@@ -38,12 +37,29 @@ def retriable(error: KafkaException) -> bool:
     return bool(_kafka_error(error).retriable())
 
 
+def refusal(error: KafkaError, doing: str, operation: str) -> BrokerError | None:
+    """Say which right is missing; None for an error of another kind.
+
+    `doing` names the resource, `operation` is what it takes on a topic.
+    """
+    code = error.code()
+    if code in _LOGIN:
+        return BrokerError(f"this user is refused while {doing}: {error.str()}; correct kafka.sasl or kafka.tls")
+    if code not in _LACKS:
+        return None
+    right = f"{operation} {_LACKS[code]}" if code == KafkaError.TOPIC_AUTHORIZATION_FAILED else _LACKS[code]
+    return BrokerError(
+        f"not allowed while {doing}: {error.str().rstrip('.')}; grant {right}, "
+        "`skewless topics acls` prints what each stage needs"
+    )
+
+
 def stop_or_rewind(error: KafkaException, doing: str) -> SkewlessError | RewindError:
     """Turn an error that cannot be retried into what has to follow from it."""
     facts = _kafka_error(error)
     code = facts.code()
-    if code in _PERMISSION:
-        return BrokerError(f"not allowed while {doing}: {facts.str()}; grant this principal the missing permission")
+    if refused := refusal(facts, doing, "Write"):
+        return refused
     if code in _MISSING:
         return BrokerError(f"no such topic or partition while {doing}: {facts.str()}; run `skewless topics apply`")
     if code == KafkaError.FENCED_INSTANCE_ID:
@@ -54,14 +70,17 @@ def stop_or_rewind(error: KafkaException, doing: str) -> SkewlessError | RewindE
     return RewindError(f"{doing}: {facts.str()}", replace=replace, fenced=code in _FENCED)
 
 
-def consumer_failure(error: KafkaError) -> SkewlessError | None:
-    """Tell what a consumer's error event means; None for those that librdkafka mends by itself."""
+def consumer_failure(error: KafkaError, doing: str) -> SkewlessError | None:
+    """Tell what a consumer's error event means; None for those that librdkafka mends by itself.
+
+    `doing` names the topic and the group.
+    """
     code = error.code()
     fatal = error.fatal() or code == KafkaError._FATAL  # noqa: SLF001 - an event's flag is not set, its code is
     if code == KafkaError.FENCED_INSTANCE_ID or (fatal and "fenced" in error.str().lower()):
         return FencedError("another process has the same group instance id; give each process its own --instance")
-    if code in _PERMISSION:
-        return BrokerError(f"not allowed to consume: {error.str()}; grant this principal the missing permission")
+    if refused := refusal(error, doing, "Read"):
+        return refused
     if code in _MISSING:
         return BrokerError(f"cannot consume: {error.str()}; run `skewless topics apply`")
     if code == KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001

@@ -9,11 +9,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from skewless.errors import BrokerError, FencedError, UnreachableError
 from skewless.records import Output
-from skewless.transport.failures import RewindError, retriable, stop_or_rewind
+from skewless.transport.failures import RewindError, refusal, retriable, stop_or_rewind
 from skewless.transport.settings import KafkaSettings, TransportSettings
 
 log = logging.getLogger(__name__)
@@ -31,6 +31,7 @@ class Outbox(ABC):
         self._topic = topic
         self._producer: Producer | None = None
         self._failed: KafkaError | None = None
+        self._failed_topic = ""
         self.dirty = False
         """Whether something was sent since the last commit."""
         self.sent: Counter[str] = Counter()
@@ -61,10 +62,10 @@ class Outbox(ABC):
             "logger": logging.getLogger("skewless.librdkafka"),
         }
 
-    def _delivered(self, error: KafkaError | None, _message: object) -> None:
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
         purged = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)  # noqa: SLF001
         if error is not None and error.code() not in purged and self._failed is None:
-            self._failed = error
+            self._failed, self._failed_topic = error, message.topic() or ""
 
     def send(self, outputs: Iterable[Output]) -> None:
         """Queue records; RewindError when one cannot be taken. Waits while the producer's queue is full."""
@@ -86,7 +87,7 @@ class Outbox(ABC):
             except BufferError:
                 self._wait_for_space(name, options)
             except KafkaException as error:
-                raise self._judged(error, f"writing to {name}") from error
+                raise self._judged(error, f"writing to topic {name}") from error
         self._serve(0)
 
     def _serve(self, wait_s: float) -> None:
@@ -105,15 +106,17 @@ class Outbox(ABC):
             except BufferError:
                 continue
             except KafkaException as error:
-                raise self._judged(error, f"writing to {name}") from error
+                raise self._judged(error, f"writing to topic {name}") from error
             return
-        raise RewindError(f"writing to {name}: the broker takes no records", replace=True)
+        raise RewindError(f"writing to topic {name}: the broker takes no records", replace=True)
 
     @abstractmethod
     def _begin(self) -> None: ...
 
     def _judged(self, error: KafkaException, doing: str) -> Exception:
-        return stop_or_rewind(error, doing)
+        """Judge by the record that was refused, if one was: the transaction only says that something failed."""
+        refused = self._failed and refusal(self._failed, f"writing to topic {self._failed_topic}", "Write")
+        return refused or stop_or_rewind(error, doing)
 
     @abstractmethod
     def open(self, timeout_s: float) -> None:
@@ -165,7 +168,7 @@ class TransactionalOutbox(Outbox):
                 self.producer.init_transactions(min(CALL_S, timeout_s))
             except KafkaException as error:
                 if not retriable(error):
-                    failure = stop_or_rewind(error, "starting transactions")
+                    failure = stop_or_rewind(error, f"starting transactions as {self._transactional_id}")
                     raise BrokerError(str(failure)) if isinstance(failure, RewindError) else failure from error
                 if time.monotonic() > deadline:
                     address = self._kafka.bootstrap_servers
@@ -194,12 +197,18 @@ class TransactionalOutbox(Outbox):
         self.outcomes["committed"] += 1
 
     def _repeat(self, call: Callable[[], None], deadline: float) -> None:
+        asked_again = False
         while True:
             try:
                 return call()
             except KafkaException as error:
+                if error.args[0].code() == KafkaError._STATE and not asked_again:  # noqa: SLF001
+                    # The transaction failed while the call was on its way: asked once more, librdkafka says of what.
+                    asked_again = True
+                    continue
                 if not retriable(error):
-                    raise self._judged(error, "committing") from error
+                    topics = ", ".join(sorted(map(self._topic, self.sent)))
+                    raise self._judged(error, f"committing as {self._transactional_id} to topics {topics}") from error
                 if time.monotonic() > deadline:
                     raise RewindError("committing: no answer in time, its outcome is unknown", replace=True) from error
 
@@ -207,7 +216,7 @@ class TransactionalOutbox(Outbox):
         """Tell a twin, which fences this producer, from a transaction so old that the broker gave it up."""
         if error.args[0].code() == KafkaError._FATAL:  # noqa: SLF001
             error = self._fatal_error(error)
-        failure = stop_or_rewind(error, doing)
+        failure = super()._judged(error, doing)
         if isinstance(failure, RewindError) and failure.fenced:
             age = 0.0 if self._begun_at is None else time.monotonic() - self._begun_at
             if age < self._transport.transaction_timeout_s * 0.8:
@@ -262,7 +271,7 @@ class FlushingOutbox(Outbox):
         if self.producer.flush(self._transport.transaction_timeout_s):
             raise RewindError("writing: no answer in time", replace=True)
         if self._failed is not None:
-            raise stop_or_rewind(KafkaException(self._failed), "writing")
+            raise self._judged(KafkaException(self._failed), f"writing to topic {self._failed_topic}")
         if offsets:
             try:
                 consumer.commit(offsets=list(offsets), asynchronous=False)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from skewless.errors import UnreachableError
+from skewless.errors import BrokerError, UnreachableError
 
 SLICE_S = 0.25
 QUIET = {
@@ -25,10 +25,16 @@ def wait_until_reachable(
     """Wait until a broker answers a metadata request.
 
     `options` are librdkafka's, at least `bootstrap.servers`. Raises UnreachableError with the address after `timeout_s`
-    seconds, or as soon as `give_up` says that waiting is in vain.
+    seconds, or as soon as `give_up` says that waiting is in vain; BrokerError when it was refused for who we are.
     """
+    refused: list[str] = []
+
+    def note(error: KafkaError) -> None:
+        if error.code() in {KafkaError._AUTHENTICATION, KafkaError._SSL}:  # noqa: SLF001
+            refused[:] = [error.str()]
+
     deadline = time.monotonic() + timeout_s
-    client = AdminClient({**QUIET, **options})
+    client = AdminClient({**QUIET, **options, "error_cb": note})
     reason = "no answer"
     while time.monotonic() < deadline and not give_up():
         try:
@@ -36,6 +42,13 @@ def wait_until_reachable(
                 return
         except KafkaException as error:
             reason = error.args[0].str()
+        client.poll(0)
+    if refused:
+        # Not at once: a user that has just been made is known to one broker sooner than to another.
+        raise BrokerError(
+            f"Kafka at {options['bootstrap.servers']} refuses this client: {refused[0]}; "
+            "correct kafka.security_protocol, kafka.sasl or kafka.tls"
+        )
     raise UnreachableError(
         f"no Kafka broker answers at {options['bootstrap.servers']} ({reason}): "
         "check that it runs, that the address is right, and that this client's security settings are the listener's"

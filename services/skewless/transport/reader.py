@@ -9,12 +9,16 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, IsolationLevel, KafkaErr
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from skewless.errors import BrokerError, UnreachableError
+from skewless.transport.failures import refusal
 from skewless.transport.probe import QUIET
 from skewless.transport.settings import KafkaSettings
 
 READ_RECORDS = 10_000
 STALL_S = 60.0
 """Longest wait for records that must come: an open transaction holds them back until the broker aborts it."""
+
+UNUSED_GROUP = "unused"
+"""librdkafka wants a group and asks for its coordinator, though partitions are assigned by hand."""
 
 _MOVING = {
     KafkaError.UNKNOWN_LEADER_EPOCH,
@@ -23,6 +27,11 @@ _MOVING = {
     KafkaError.LEADER_NOT_AVAILABLE,
     KafkaError._TIMED_OUT,  # noqa: SLF001 - librdkafka's local codes are named so
     KafkaError._TRANSPORT,  # noqa: SLF001
+}
+
+_IGNORED = {
+    KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001 - it reconnects by itself
+    KafkaError.GROUP_AUTHORIZATION_FAILED,  # of the group that is not used, so nobody needs a right on it
 }
 
 
@@ -40,7 +49,7 @@ def read_latest(
     consumer = Consumer(
         {
             **options,
-            "group.id": "unused",  # assigned by hand, nothing is committed
+            "group.id": UNUSED_GROUP,
             "enable.auto.commit": False,
             "isolation.level": "read_committed",
             "auto.offset.reset": "error",
@@ -67,7 +76,8 @@ def _end(options: dict[str, object], topic: str, partition: int) -> int:
             # Right after a broker has come back, its leaders are not who the client thinks.
             reason = error.args[0]
             if reason.code() not in _MOVING or time.monotonic() > deadline:
-                raise BrokerError(f"end of {topic} partition {partition} cannot be read: {reason.str()}") from error
+                doing = f"reading the end of topic {topic} partition {partition}"
+                raise refusal(reason, doing, "Read") or BrokerError(f"{doing}: {reason.str()}") from error
             time.sleep(0.2)
 
 
@@ -80,9 +90,10 @@ def _read_to(
         for message in consumer.consume(READ_RECORDS, 0.05):
             error = message.error()
             if error is not None:
-                if error.code() == KafkaError._ALL_BROKERS_DOWN:  # noqa: SLF001 - it reconnects by itself
+                if error.code() in _IGNORED:
                     continue
-                raise BrokerError(f"reading {topic} partition {partition}: {error.str()}")
+                doing = f"reading topic {topic} partition {partition}"
+                raise refusal(error, doing, "Read") or BrokerError(f"{doing}: {error.str()}")
             take(message.key(), message.value())
         at = consumer.position([TopicPartition(topic, partition)])[0].offset
         if at > position:

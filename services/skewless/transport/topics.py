@@ -108,8 +108,10 @@ def check(settings: PipelineSettings) -> Report:
 
 def partition_count(settings: PipelineSettings, topic: str) -> int:
     """Return the number of partitions of a topic by its full name; BrokerError when it does not exist."""
-    counts = Admin(settings.kafka).partition_counts()
+    admin = Admin(settings.kafka)
+    counts = admin.partition_counts()
     if topic not in counts:
+        admin.check_visible([topic])
         create = (
             f"create it, as in `kafka-topics.sh --bootstrap-server {settings.kafka.bootstrap_servers} --create "
             f"--topic {topic} --partitions 8`, or correct source.topic"
@@ -122,7 +124,9 @@ def partition_count(settings: PipelineSettings, topic: str) -> int:
 
 def _compare(admin: Admin, settings: PipelineSettings) -> tuple[list[TopicSpec], dict[str, Found]]:
     wanted = desired_topics(settings, partition_count(settings, settings.source.topic))
-    return wanted, admin.describe([spec.name for spec in wanted])
+    found = admin.describe([spec.name for spec in wanted])
+    admin.check_visible(spec.name for spec in wanted if spec.name not in found)
+    return wanted, found
 
 
 def _differences(wanted: list[TopicSpec], found: Mapping[str, Found]) -> list[str]:
