@@ -7,6 +7,9 @@ from pathlib import Path
 import click
 
 from skewless.commands.options import load_settings, pipeline_file
+from skewless.errors import ConfigurationError
+
+FORMATS = ("table", "kafka-acls", "strimzi")
 
 
 @click.group()
@@ -47,3 +50,46 @@ def check(file: Path | None) -> None:
 
     report = kafka_topics.check(settings)
     click.echo(f"all {len(report.existing)} topics of pipeline {settings.name} are as configured")
+
+
+@topics.command()
+@pipeline_file
+@click.option(
+    "--principal",
+    "principals",
+    multiple=True,
+    metavar="[ROLE=]NAME",
+    help="User of a role (a stage, topics or readers), or of all roles. May be given repeatedly.  [default: the "
+    "prefix and the role]",
+)
+@click.option("--principal-prefix", metavar="PREFIX", help="Put before the role.  [default: the pipeline's name and -]")
+@click.option("--format", "form", type=click.Choice(FORMATS), default=FORMATS[0], show_default=True)
+def acls(file: Path | None, principals: tuple[str, ...], principal_prefix: str | None, form: str) -> None:
+    """Print what each stage must be allowed on the brokers, and no more. Asks no broker.
+
+    Role `topics` runs `topics apply`, role `readers` reads the results. What is printed for kafka-acls is a shell
+    script, what is printed for strimzi are KafkaUsers of a Kafka that is named my-cluster.
+
+    \b
+    Examples:
+      skewless topics acls -f pipeline.yaml
+      skewless topics acls -f pipeline.yaml --format kafka-acls --principal topics=admin
+    """  # noqa: D301 - \b is click's mark for text that is not wrapped
+    settings = load_settings(file)
+    from skewless import acl_formats, acls
+
+    prefix = f"{settings.name}-" if principal_prefix is None else principal_prefix
+    named = _principals(principals, {role: prefix + role for role in acls.ROLES})
+    click.echo(acl_formats.FORMATS[form](acls.by_principal(settings, named), settings), nl=False)
+
+
+def _principals(given: tuple[str, ...], default: dict[str, str]) -> dict[str, str]:
+    """Name each role's principal; a certificate's name has `=` in it too, so only a role counts before it."""
+    named = dict(default)
+    for each in sorted(given, key=lambda text: text.partition("=")[0] in default):
+        role, _, name = each.partition("=")
+        wanted = {role: name} if role in default else dict.fromkeys(default, each)
+        if not all(wanted.values()):
+            raise ConfigurationError(f"--principal {each}: has no name, write {role}=NAME")
+        named |= wanted
+    return named

@@ -1,0 +1,154 @@
+"""A broker that asks who is there: TLS by an authority of the test's own, passwords, and nothing allowed by default."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+
+from skewless import cli
+from skewless.acls import Right
+from skewless.local.broker import Broker
+
+ADMIN = "admin"
+ADMIN_PASSWORD = "of-the-tests"  # noqa: S105 - of a broker that lives as long as a test
+WAIT_S = 30.0
+
+_RESOURCES = {
+    "topic": ResourceType.TOPIC,
+    "group": ResourceType.GROUP,
+    "transactional id": ResourceType.TRANSACTIONAL_ID,
+}
+_OPERATIONS = {
+    "Read": AclOperation.READ,
+    "Write": AclOperation.WRITE,
+    "Create": AclOperation.CREATE,
+    "Describe": AclOperation.DESCRIBE,
+    "DescribeConfigs": AclOperation.DESCRIBE_CONFIGS,
+}
+
+
+@dataclass(frozen=True)
+class Secured:
+    """A running broker, and how to reach it."""
+
+    bootstrap: str
+    ca: Path
+
+    def kafka(self, user: str, password: str) -> dict[str, object]:
+        """Give the section `kafka` of a pipeline's file, for a user."""
+        return {
+            "bootstrap_servers": self.bootstrap,
+            "security_protocol": "SASL_SSL",
+            "sasl": {"mechanism": "SCRAM-SHA-512", "username": user, "password": password},
+            "tls": {"ca": str(self.ca)},
+        }
+
+    def admin_options(self) -> dict[str, str | int]:
+        """Give the client options of the user who may do everything."""
+        return {"bootstrap.servers": self.bootstrap, "log_level": 0, **_admin(self.ca)}
+
+    def add_users(self, passwords: Mapping[str, str]) -> None:
+        """Add users with SCRAM passwords; few iterations, so that many of them log in quickly."""
+        scram = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+        wanted = [UserScramCredentialUpsertion(user, scram, word.encode()) for user, word in passwords.items()]
+        admin = AdminClient(self.admin_options())  # must outlive its futures
+        for future in admin.alter_user_scram_credentials(wanted).values():
+            future.result(WAIT_S)
+
+    def allow(self, rights: Mapping[str, Iterable[Right]]) -> None:
+        """Give users these rights, by their name."""
+        wanted = [
+            AclBinding(
+                _RESOURCES[right.resource],
+                right.name,
+                ResourcePatternType.PREFIXED if right.prefixed else ResourcePatternType.LITERAL,
+                f"User:{user}",
+                "*",
+                _OPERATIONS[operation],
+                AclPermissionType.ALLOW,
+            )
+            for user, allowed in rights.items()
+            for right in allowed
+            for operation in right.operations
+        ]
+        admin = AdminClient(self.admin_options())  # must outlive its futures
+        for future in admin.create_acls(wanted).values():
+            future.result(WAIT_S)
+
+
+@contextlib.contextmanager
+def secured_broker(folder: Path) -> Iterator[Secured]:
+    """Run a broker whose keys are made in `folder`."""
+    ca, server = make_keys(folder)
+    properties = {
+        "listener.security.protocol.map": "CLIENT:SASL_SSL,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "sasl.enabled.mechanisms": "SCRAM-SHA-512,PLAIN",
+        "listener.name.client.scram-sha-512.sasl.jaas.config": (
+            "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+        ),
+        # SCRAM's users are made over a connection, so the first user needs another way in.
+        "listener.name.client.plain.sasl.jaas.config": (
+            f'org.apache.kafka.common.security.plain.PlainLoginModule required user_{ADMIN}="{ADMIN_PASSWORD}";'
+        ),
+        "listener.name.client.ssl.keystore.type": "PEM",
+        "listener.name.client.ssl.keystore.location": str(server),
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow.everyone.if.no.acl.found": "false",
+        # ANONYMOUS are the server's own listeners, which ask for no name.
+        "super.users": f"User:{ADMIN};User:ANONYMOUS",
+    }
+    with Broker(properties=properties, client=_admin(ca)) as broker:
+        yield Secured(broker.bootstrap, ca)
+
+
+def _admin(ca: Path) -> dict[str, str]:
+    return {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": ADMIN,
+        "sasl.password": ADMIN_PASSWORD,
+        "ssl.ca.location": str(ca),
+    }
+
+
+def make_keys(folder: Path) -> tuple[Path, Path]:
+    """Make an authority and a server's key and certificate for 127.0.0.1; returns the paths of CA and server (PEM)."""
+    ca, ca_key, key, request, cert = (folder / name for name in ("ca.crt", "ca.key", "key", "csr", "crt"))
+    new = ("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+    _openssl(*new, "-x509", "-days", "2", "-subj", "/CN=test authority", "-keyout", ca_key, "-out", ca)
+    _openssl(*new, "-subj", "/CN=broker", "-keyout", key, "-out", request)
+    names = folder / "names"
+    names.write_text("subjectAltName=IP:127.0.0.1\n")
+    signed_by = ("-CA", ca, "-CAkey", ca_key, "-CAcreateserial")
+    _openssl("x509", "-req", "-days", "2", "-in", request, *signed_by, "-extfile", names, "-out", cert)
+    server = folder / "server.pem"
+    server.write_bytes(key.read_bytes() + cert.read_bytes() + ca.read_bytes())
+    return ca, server
+
+
+def _openssl(*arguments: str | Path) -> None:
+    subprocess.run(["openssl", *map(str, arguments)], check=True, capture_output=True)
+
+
+def run_command(arguments: list[str], log: Path) -> None:
+    """Be the command line in a process of its own that has imported everything already; its output goes to `log`."""
+    with log.open("wb") as output:
+        os.dup2(output.fileno(), 1)
+        os.dup2(output.fileno(), 2)
+    cli.main(arguments, prog_name="skewless")

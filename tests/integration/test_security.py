@@ -1,0 +1,274 @@
+"""The rights that are printed suffice, and each is needed: shown on a broker that allows nothing else."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import multiprocessing
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from integration.secured import Secured, run_command, secured_broker
+from skewless import acls, topology
+from skewless.acls import Operation, Right
+from skewless.errors import BrokerError
+from skewless.settings import PipelineSettings
+from skewless.transport import topics
+from support_kafka import START_MS, until
+
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(400)]
+
+PASSWORD = "of-every-user"  # noqa: S105 - of a broker that lives as long as this test
+DEADLINE_S = 30.0
+RUN_S = 120.0
+STAGES = [stage.name for stage in topology.STAGES]
+KEYS = 3
+RECORDS = 30
+GARBAGE = ("tuples", "worker-input", "partials")
+"""Internal topics that get a record that no stage wrote, so that every stage has a dead letter to write."""
+
+
+def document(secured: Secured | None, user: str, name: str = "p", **parts: Any) -> dict[str, Any]:
+    return {
+        "name": name,
+        "source": {"topic": "raw"},
+        "kafka": secured.kafka(user, PASSWORD) if secured else {},
+        "splitter": {"format": "json", "key": {"field": "key"}, "time": {"field": "time"}},
+        "worker_input": {"max_workers": 2},
+        "router": {"workers": 2},
+        "topics": {"aggregator_partitions": 1},
+        "event_time": {"idle_timeout_s": None},
+        "transport": {"commit_interval_s": 0.3, "session_timeout_s": 5} | parts,
+    }
+
+
+def settings_of(secured: Secured | None, user: str, name: str = "p", **parts: Any) -> PipelineSettings:
+    return PipelineSettings.model_validate(document(secured, user, name, **parts))
+
+
+@dataclass(frozen=True)
+class Case:
+    """A role without one of its rights."""
+
+    role: str
+    right: Right
+    operation: Operation
+
+    def __str__(self) -> str:
+        return f"{self.role}-without-{self.operation}-on-{self.right.resource}-{self.right.name}".replace(" ", "-")
+
+    @property
+    def left(self) -> list[Right]:
+        rights = acls.rights(settings_of(None, ""))[self.role]
+        rest = tuple(operation for operation in self.right.operations if operation != self.operation)
+        kept = [right for right in rights if right != self.right]
+        return [*kept, replace(self.right, operations=rest)] if rest else kept
+
+
+CASES = [
+    Case(role, right, operation)
+    for role, allowed in acls.rights(settings_of(None, "")).items()
+    for right in allowed
+    for operation in right.operations
+]
+OF_STAGES = [case for case in CASES if case.role in STAGES]
+OF_TOPICS = [case for case in CASES if case.role == acls.TOPICS]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    code: int | None
+    """Exit code; None when it had to be ended."""
+    output: str
+
+
+@dataclass(frozen=True)
+class Settled:
+    secured: Secured
+    ends: dict[str, Outcome]
+    """How the stages ended that ran with all of their rights."""
+
+
+def write_file(folder: Path, user: str, content: dict[str, Any]) -> Path:
+    file = folder / f"{user}.yaml"
+    file.write_text(json.dumps(content))
+    return file
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    """Run a broker with a user per role and per case, each with its rights."""
+    with secured_broker(tmp_path_factory.mktemp("keys")) as running:
+        rights = {**acls.rights(settings_of(None, "")), **{str(case): case.left for case in CASES}}
+        lesser = settings_of(None, "", guarantee="at_least_once")
+        rights["at-least-once"] = acls.rights(lesser)["splitter"]
+        running.add_users(dict.fromkeys(rights, PASSWORD))
+        running.allow(rights)
+        admin = AdminClient(running.admin_options())
+        for future in admin.create_topics([NewTopic("raw", 1, 1)]).values():
+            future.result()
+        yield running
+
+
+def fill(secured: Secured) -> None:
+    """Write good, late and bad records to the source, and garbage to what the stages have between them."""
+    producer = Producer(secured.admin_options())
+    facts = [{"key": f"k{number % KEYS}", "time": START_MS + number * 1000} for number in range(RECORDS)]
+    for value in (*facts, {"key": "late", "time": START_MS - 3_600_000}):
+        producer.produce("raw", json.dumps(value).encode(), partition=0)
+    producer.produce("raw", b"{", partition=0)
+    for topic in GARBAGE:
+        producer.produce(f"p.{topic}", b"garbage", partition=0)
+    assert producer.flush(DEADLINE_S) == 0
+
+
+@pytest.fixture(scope="module")
+def settled(secured: Secured, tmp_path_factory: pytest.TempPathFactory) -> Settled:
+    """Run the pipeline to its end by one process per stage, each as its own user."""
+    folder = tmp_path_factory.mktemp("pipeline")
+    topics.apply(settings_of(secured, acls.TOPICS))
+    fill(secured)
+
+    def run(stage: str) -> Outcome:
+        file = write_file(folder, stage, document(secured, stage))
+        command = [sys.executable, "-m", "skewless", "run", stage, "--file", str(file), "--drain"]
+        try:
+            ended = subprocess.run(command, capture_output=True, text=True, timeout=RUN_S, check=False)
+        except subprocess.TimeoutExpired as error:
+            return Outcome(None, str(error.stderr))
+        return Outcome(ended.returncode, ended.stderr)
+
+    with ThreadPoolExecutor(len(STAGES)) as pool:
+        return Settled(secured, dict(zip(STAGES, pool.map(run, STAGES), strict=True)))
+
+
+@pytest.fixture(scope="module")
+def outcomes(settled: Settled, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
+    """Run each stage without each of its rights; the stages side by side, the cases of one in turn."""
+    forget_offsets(settled.secured)
+    folder = tmp_path_factory.mktemp("cases")
+    started = multiprocessing.get_context("forkserver")
+    started.set_forkserver_preload(["skewless.runner", *(f"skewless.{stage}.agent" for stage in STAGES)])
+
+    def run(stage: str, user: str, **transport: str) -> Outcome:
+        file = write_file(folder, user, document(settled.secured, user, **transport))
+        log = folder / f"{user}.log"
+        child = started.Process(target=run_command, args=(["run", stage, "--file", str(file), "--drain"], log))
+        child.start()
+        child.join(DEADLINE_S)
+        code = child.exitcode
+        child.kill()
+        child.join()
+        return Outcome(code, log.read_text())
+
+    def lane(cases: Sequence[Case]) -> dict[str, Outcome]:
+        found = {str(case): run(case.role, str(case)) for case in cases}
+        if cases[0].role == "splitter":
+            found["at-least-once"] = run("splitter", "at-least-once", guarantee="at_least_once")
+        return found
+
+    lanes = [list(cases) for _, cases in groupby(OF_STAGES, key=lambda case: case.role)]
+    with ThreadPoolExecutor(len(lanes)) as pool:
+        return {name: outcome for found in pool.map(lane, lanes) for name, outcome in found.items()}
+
+
+def forget_offsets(secured: Secured) -> None:
+    """Let every stage begin anew, as soon as the sessions of those that ran are over."""
+    admin = AdminClient(secured.admin_options())
+    groups = {f"p-{stage}" for stage in STAGES}
+
+    def delete() -> bool:
+        for group, future in admin.delete_consumer_groups(sorted(groups)).items():
+            with contextlib.suppress(KafkaException):
+                future.result()
+                groups.discard(group)
+        return not groups
+
+    until(delete, each=lambda: time.sleep(0.2))
+
+
+def told(case: Case, text: str) -> bool:
+    """Whether a message names the right and what it is on."""
+    reason, _, remedy = text.strip().rpartition("; grant ")
+    return case.right.name in reason and str(case.operation) in remedy.partition(" on ")[0]
+
+
+def test_the_pipeline_works_with_exactly_the_printed_rights(settled: Settled) -> None:
+    assert {stage: end.code for stage, end in settled.ends.items()} == dict.fromkeys(STAGES, 0), settled.ends
+
+
+def test_a_reader_gets_the_results_with_the_printed_rights(settled: Settled) -> None:
+    found = read(settled.secured, "p.aggregates")
+    counts = {fact["key"]: fact["count"] for fact in found}
+    assert counts == {f"k{number}": RECORDS // KEYS for number in range(KEYS)}
+    assert len(read(settled.secured, "p.late")) == 1
+
+
+def read(secured: Secured, topic: str) -> list[dict[str, Any]]:
+    options = settings_of(secured, acls.READERS).kafka.client_options()
+    group = {"group.id": f"p-readers-{topic}", "auto.offset.reset": "earliest", "enable.partition.eof": True}
+    consumer = Consumer({**options, **group})
+    facts: list[dict[str, Any]] = []
+    with contextlib.closing(consumer):
+        consumer.subscribe([topic])
+        while True:
+            message = consumer.poll(DEADLINE_S)
+            assert message is not None, f"the end of {topic} was not reached"
+            if message.error():
+                assert message.error().name() == "_PARTITION_EOF", message.error()
+                return facts
+            facts.append(json.loads(message.value()))
+
+
+@pytest.mark.parametrize("case", OF_STAGES, ids=str)
+def test_a_stage_without_one_right_ends_and_tells_which(case: Case, outcomes: dict[str, Outcome]) -> None:
+    outcome = outcomes[str(case)]
+    assert outcome.code == BrokerError.exit_code, outcome.output
+    last = outcome.output.strip().splitlines()[-1]
+    assert last.startswith("error: ")
+    assert told(case, last), last
+
+
+def test_at_least_once_needs_no_right_on_transactional_ids(outcomes: dict[str, Outcome]) -> None:
+    assert outcomes["at-least-once"].code == 0, outcomes["at-least-once"].output
+
+
+@pytest.mark.parametrize("case", OF_TOPICS, ids=str)
+def test_making_topics_without_one_right_fails_and_tells_which(case: Case, settled: Settled) -> None:
+    """The topics are there but for one, so that there is something to see, to verify and to create."""
+    admin = AdminClient(settled.secured.admin_options())
+    for future in admin.delete_topics(["p.late"]).values():
+        with contextlib.suppress(KafkaException):
+            future.result()
+    until(lambda: "p.late" not in admin.list_topics(timeout=DEADLINE_S).topics)
+    with pytest.raises(BrokerError) as raised:
+        topics.apply(settings_of(settled.secured, str(case)))
+    assert told(case, str(raised.value)), raised.value
+
+
+def test_a_wrong_password_is_told_as_what_it_is(secured: Secured) -> None:
+    wrong = document(secured, acls.TOPICS)
+    wrong["kafka"]["sasl"]["password"] = "wrong"  # noqa: S105 - which it is
+    wrong["kafka"]["timeout_s"] = 2
+    with pytest.raises(BrokerError, match=r"refuses this client: .*invalid credentials.*correct kafka") as raised:
+        topics.check(PipelineSettings.model_validate(wrong))
+    assert raised.value.exit_code == 3
+
+
+def test_an_authority_that_is_not_trusted_is_told_as_what_it_is(secured: Secured) -> None:
+    stranger = document(secured, acls.TOPICS)
+    del stranger["kafka"]["tls"]
+    stranger["kafka"]["timeout_s"] = 2
+    with pytest.raises(BrokerError, match=r"refuses this client: .*certificate.*correct kafka"):
+        topics.check(PipelineSettings.model_validate(stranger))
