@@ -34,6 +34,9 @@ from skewless.records import (
 )
 from skewless.step import Step
 
+FORGOTTEN = "window is forgotten"
+"""The reason of a dead letter whose columns came too late for a window that was closed."""
+
 
 @dataclass(frozen=True, slots=True)
 class AggregatorRules:
@@ -110,7 +113,7 @@ class AggregatorStep(Step):
                 yield dead_letter(self._topic, batch, index, error.reason)
             else:
                 if refused is not None:
-                    why = dead_letter_headers(self._topic, batch, index, "window is forgotten")
+                    why = dead_letter_headers(self._topic, batch, index, FORGOTTEN)
                     yield Output("dead-letters", write_table(refused), headers=why)
 
     def _take_in(self, mine: _Input, value: bytes | None, headers: Headers) -> pa.Table | None:
@@ -134,7 +137,7 @@ class AggregatorStep(Step):
     def _results(self, partition: int, emission: Emission) -> Iterator[Output]:
         """One record per key: public topics carry one fact each, so this is per-record work."""
         rules, window = self._rules, emission.window
-        named = {aggregate.name: _scaled(aggregate, emission.data, rules.decimals) for aggregate in rules.aggregates}
+        named = {aggregate.name: scaled(aggregate, emission.data, rules.decimals) for aggregate in rules.aggregates}
         names = ["key", "window_start", "window_end", *named, "revision"]
         size = len(emission.keys)
         columns = [
@@ -165,6 +168,7 @@ class AggregatorStep(Step):
         return self._inputs[partition].ended
 
 
-def _scaled(aggregate: Aggregate, data: Mapping[str, NDArray[np.int64]], decimals: int) -> Results:
+def scaled(aggregate: Aggregate, data: Mapping[str, NDArray[np.int64]], decimals: int) -> Results:
+    """Make the results that are told of fixed-point partial columns: numbers in the unit of the source."""
     result = aggregate.result(data)
     return result if not decimals or aggregate.name == "count" else result / 10**decimals

@@ -26,6 +26,9 @@ from skewless.records import (
 from skewless.splitter.formats.base import Format, Parsed
 from skewless.step import Step
 
+TOO_FAR_AHEAD = "time too far ahead of the clock"
+"""The one reason of a dead letter that the wall clock decides."""
+
 
 @dataclass(slots=True)
 class _Source:
@@ -81,7 +84,7 @@ class SplitterStep(Step):
         source = self._sources[batch.partition]
         source.heard, source.idle, source.ended = now, False, False
         parsed = self._format.parse(batch.values, batch.timestamps)
-        bad = self._judge(parsed, now)
+        bad = judge(parsed, self._rules, now)
         for index, reason in bad.items():
             yield dead_letter(self._topic, batch, index, reason)
         good = np.ones(len(parsed.times), dtype=np.bool_)
@@ -93,20 +96,6 @@ class SplitterStep(Step):
         if late.any():
             yield from self._late(batch, parsed, late, self._marks_before(parsed.times, good, before))
         yield from self._tuples(batch.partition, source, parsed, wanted)
-
-    def _judge(self, parsed: Parsed, now: int) -> dict[int, str]:
-        """Add to the records that cannot be read those whose time cannot be: one of these would close every window."""
-        bad = dict(parsed.bad)
-        readable = np.ones(len(parsed.times), dtype=np.bool_)
-        readable[list(bad)] = False
-        for wrong, reason in (
-            (parsed.times < self._rules.earliest, "time before splitter.time.earliest"),
-            (parsed.times > self._rules.latest, "time after splitter.time.latest"),
-            (parsed.times > now + self._rules.max_future_ms, "time too far ahead of the clock"),
-        ):
-            for index in np.flatnonzero(wrong & readable):
-                bad.setdefault(int(index), reason)
-        return dict(sorted(bad.items()))
 
     def _tuples(self, partition: int, source: _Source, parsed: Parsed, wanted: NDArray[np.bool_]) -> Iterator[Output]:
         chosen = np.flatnonzero(wanted[parsed.records])
@@ -180,6 +169,24 @@ class SplitterStep(Step):
     def finished(self, partition: int) -> bool:
         """Whether downstream was told of the partition's end."""
         return self._sources[partition].told == END_OF_TIME
+
+
+def judge(parsed: Parsed, rules: SplitterRules, now: int) -> dict[int, str]:
+    """Add to the records that cannot be read those whose time cannot be: one of these would close every window.
+
+    Returns the reason by index of the record, ascending; `now` is the wall clock's ms.
+    """
+    bad = dict(parsed.bad)
+    readable = np.ones(len(parsed.times), dtype=np.bool_)
+    readable[list(bad)] = False
+    for wrong, reason in (
+        (parsed.times < rules.earliest, "time before splitter.time.earliest"),
+        (parsed.times > rules.latest, "time after splitter.time.latest"),
+        (parsed.times > now + rules.max_future_ms, TOO_FAR_AHEAD),
+    ):
+        for index in np.flatnonzero(wrong & readable):
+            bad.setdefault(int(index), reason)
+    return dict(sorted(bad.items()))
 
 
 def _cut(keys: pa.DictionaryArray, values: NDArray[np.int64], times: NDArray[np.int64]) -> Iterator[bytes]:

@@ -1,0 +1,119 @@
+"""Where partitions begin and end, and how far consumer groups have come: what a bounded read has to know."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from skewless.errors import BrokerError, ConfigurationError, UnreachableError
+from skewless.transport.probe import QUIET, wait_until_reachable
+from skewless.transport.reader import STALL_S, UNUSED_GROUP
+from skewless.transport.settings import KafkaSettings
+
+
+class Committed(NamedTuple):
+    """What a group has committed of a partition."""
+
+    offset: int
+    metadata: str | None
+
+
+class Positions:
+    """Asks the broker; raises UnreachableError when none answers within `kafka.timeout_s`."""
+
+    def __init__(self, kafka: KafkaSettings) -> None:
+        self._kafka = kafka
+        options = {name: str(value) for name, value in kafka.client_options().items()}
+        try:
+            wait_until_reachable(options, kafka.timeout_s)
+            self._options = {**QUIET, **kafka.client_options()}
+            self._client = AdminClient(self._options)
+        except KafkaException as error:
+            raise ConfigurationError(f"kafka: librdkafka refuses these settings: {error.args[0].str()}") from None
+
+    def begin(self, topic: str) -> dict[int, int]:
+        """First offset of every partition."""
+        return self._offsets(topic, OffsetSpec.earliest())
+
+    def end(self, topic: str) -> dict[int, int]:
+        """Offset behind the last committed record of every partition."""
+        return self._offsets(topic, OffsetSpec.latest())
+
+    def at_time(self, topic: str, time_ms: int) -> dict[int, int]:
+        """Offset of the first record with this Kafka timestamp or a later one; the end where there is none."""
+        found, end = self._offsets(topic, OffsetSpec.for_timestamp(time_ms)), self.end(topic)
+        return {partition: end[partition] if offset < 0 else offset for partition, offset in found.items()}
+
+    def committed(self, group: str, topic: str) -> dict[int, Committed]:
+        """Tell what the group has committed, of the partitions where it has."""
+        request = ConsumerGroupTopicPartitions(group)
+        future = self._client.list_consumer_group_offsets([request], request_timeout=self._kafka.timeout_s)[group]
+        try:
+            partitions = future.result(self._kafka.timeout_s).topic_partitions
+        except (KafkaException, TimeoutError) as error:
+            raise self._failure(f"reading the offsets of group {group}", error) from None
+        return {
+            at.partition: Committed(at.offset, at.metadata)
+            for at in partitions
+            if at.topic == topic and at.offset >= 0 and at.error is None
+        }
+
+    def holds_more(self, topic: str, offsets: Mapping[int, int]) -> bool:
+        """Whether a partition has a committed record at or after its offset; markers of transactions are none."""
+        ends = self.end(topic)
+        asked = [TopicPartition(topic, at, offset) for at, offset in offsets.items() if offset < ends[at]]
+        if not asked:
+            return False
+        options = {"group.id": UNUSED_GROUP, "enable.auto.commit": False, "enable.partition.eof": True}
+        consumer = Consumer({**self._options, **options, "isolation.level": "read_committed"})
+        with contextlib.closing(consumer):
+            consumer.assign(asked)
+            return self._any_record(consumer, len(asked), topic)
+
+    def _any_record(self, consumer: Consumer, partitions: int, topic: str) -> bool:
+        ended: set[int | None] = set()
+        deadline = time.monotonic() + STALL_S
+        while len(ended) < partitions:
+            for message in consumer.consume(100, 0.2):
+                error = message.error()
+                if error is None:
+                    return True
+                if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's local codes are named so
+                    ended.add(message.partition())
+            if time.monotonic() > deadline:
+                raise UnreachableError(
+                    f"topic {topic} at {self._kafka.bootstrap_servers} gives neither records nor end"
+                )
+        return False
+
+    def _offsets(self, topic: str, spec: OffsetSpec) -> dict[int, int]:
+        try:
+            # Of all topics: asking for one by name may create it on brokers that make topics by themselves.
+            found = self._client.list_topics(timeout=self._kafka.timeout_s).topics.get(topic)
+            if found is None or found.error:
+                raise BrokerError(
+                    f"topic {topic} does not exist at {self._kafka.bootstrap_servers}, or may not be seen"
+                )
+            request = {TopicPartition(topic, partition): spec for partition in found.partitions}
+            futures = self._client.list_offsets(
+                request, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self._kafka.timeout_s
+            )
+            return {at.partition: int(future.result().offset) for at, future in sorted(futures.items())}
+        except KafkaException as error:
+            raise self._failure(f"reading the offsets of topic {topic}", error) from None
+
+    def _failure(self, doing: str, error: Exception) -> UnreachableError:
+        reason = error.args[0].str() if isinstance(error, KafkaException) else "no answer in time"
+        return BrokerError(f"{doing} at {self._kafka.bootstrap_servers}: {reason}")
