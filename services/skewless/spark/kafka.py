@@ -1,0 +1,104 @@
+"""Kafka under Spark: the options of its Java client, bounded reads of committed records, and writing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+
+from skewless.errors import ConfigurationError
+from skewless.settings import PipelineSettings
+
+Span = tuple[int, int]
+"""First offset, and the one behind the last."""
+RECORDS_PER_TASK = 1_000_000
+_JAAS = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
+
+
+def client_options(settings: PipelineSettings) -> dict[str, str]:
+    """Tell Kafka's Java client how to reach the brokers: what `kafka` in the pipeline's file tells librdkafka.
+
+    `kafka.options` are passed on by their names; the Java client ignores those that it does not know.
+    """
+    kafka = settings.kafka
+    options = {name: str(value) for name, value in kafka.options.items()}
+    options |= {"bootstrap.servers": kafka.bootstrap_servers, "security.protocol": kafka.security_protocol}
+    return options | _sasl(settings) | _tls(settings)
+
+
+def _sasl(settings: PipelineSettings) -> dict[str, str]:
+    sasl = settings.kafka.sasl
+    if sasl is None:
+        return {}
+    secrets = {"username": sasl.username, "password": sasl.password.get_secret_value()}
+    quoted = {name: value.replace("\\", "\\\\").replace('"', '\\"') for name, value in secrets.items()}
+    login = f'{_JAAS[sasl.mechanism]} required username="{quoted["username"]}" password="{quoted["password"]}";'
+    return {"sasl.mechanism": sasl.mechanism, "sasl.jaas.config": login}
+
+
+def _tls(settings: PipelineSettings) -> dict[str, str]:
+    # The certificates themselves, not the names of their files: executors on other machines have no such files.
+    tls = settings.kafka.tls
+    if tls is None:
+        return {}
+    options = {"ssl.endpoint.identification.algorithm": "https" if tls.verify_hostname else ""}
+    if tls.ca is not None:
+        options |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": _text("ca", tls.ca)}
+    if tls.certificate is not None and tls.key is not None:
+        options |= {
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.certificate.chain": _text("certificate", tls.certificate),
+            "ssl.keystore.key": _text("key", tls.key),
+        }
+    if tls.key_password is not None:
+        options["ssl.key.password"] = tls.key_password.get_secret_value()
+    return options
+
+
+def _text(name: str, path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="ascii")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"kafka.tls.{name}: {path} cannot be read: {error}") from None
+
+
+def read(
+    spark: SparkSession,
+    client: Mapping[str, str],
+    topic: str,
+    spans: Mapping[int, Span],
+    *,
+    records_per_task: int = RECORDS_PER_TASK,
+) -> DataFrame:
+    """Read the committed records of these spans, by partition, as Kafka's source of Spark gives them, with headers.
+
+    Each task reads a part of one partition in the order of offsets. `client`: options of Kafka's Java client.
+    """
+    size = sum(end - first for first, end in spans.values())
+    options = {
+        **{f"kafka.{name}": value for name, value in client.items()},
+        "subscribe": topic,
+        "startingOffsets": _offsets(topic, {partition: first for partition, (first, _) in spans.items()}),
+        "endingOffsets": _offsets(topic, {partition: end for partition, (_, end) in spans.items()}),
+        "kafka.isolation.level": "read_committed",
+        "includeHeaders": "true",
+        "groupIdPrefix": "spark-kafka",
+        "minPartitions": str(max(1, len(spans), -(-size // records_per_task))),
+    }
+    return spark.read.format("kafka").options(**options).load()
+
+
+def _offsets(topic: str, offsets: Mapping[int, int]) -> str:
+    return json.dumps({topic: {str(partition): offset for partition, offset in offsets.items()}})
+
+
+def write(records: DataFrame, client: Mapping[str, str], topic: str) -> None:
+    """Write rows of `key`, `value` and `partition` into a topic, each at least once."""
+    options = {f"kafka.{name}": value for name, value in client.items()}
+    records.write.format("kafka").options(**options).option("topic", topic).save()
