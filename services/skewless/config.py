@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 PREFIX = "SKEWLESS__"
 HIDDEN = "********"
-SECRET_OPTION = re.compile(r"password|secret|\.pem$|\.key$|jaas|oauthbearer\.config")
+SECRET_OPTION = re.compile(r"password|passphrase|secret|\.pem$|\.key$|jaas|oauthbearer\.config")
 """librdkafka options whose values must not be shown."""
 
 Variables = dict[tuple[str, ...], str]

@@ -1,0 +1,250 @@
+"""Secrets show up nowhere: one word stands wherever a secret may, and all that comes out is searched for it."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from click.testing import CliRunner
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from integration.secured import Secured, secured_broker
+from skewless import acls, cli, config, topology
+from skewless.settings import PipelineSettings
+from skewless.transport import topics
+from support_kafka import Pipeline, Source, until
+
+pytestmark = pytest.mark.broker
+
+CANARY = "canary7f3a91c2"
+RUN_S = 60.0
+SECRET_OPTIONS = (
+    "ssl.keystore.password",
+    "ssl.key.pem",
+    "sasl.oauthbearer.client.secret",
+    "sasl.oauthbearer.config",
+    "sasl.oauthbearer.assertion.private.key.passphrase",
+    "sasl.oauthbearer.assertion.private.key.pem",
+)
+"""Options of librdkafka's that hold secrets, besides those that have a setting of their own."""
+BASE: dict[str, Any] = {
+    "name": "p",
+    "source": {"topic": "raw"},
+    "kafka": {
+        "bootstrap_servers": "127.0.0.1:9",
+        "timeout_s": 0.5,
+        "security_protocol": "SASL_SSL",
+        "sasl": {"username": "ann", "password": CANARY},
+        "tls": {"certificate": "c", "key": "k", "key_password": CANARY},
+        "options": dict.fromkeys(SECRET_OPTIONS, CANARY),
+    },
+    "splitter": {"format": "text"},
+}
+
+
+def with_kafka(**changes: Any) -> dict[str, Any]:
+    """Lay changes over the section `kafka`; what is None there is left out."""
+    document = copy.deepcopy(BASE)
+    kafka = document["kafka"] | changes
+    document["kafka"] = {name: value for name, value in kafka.items() if value is not None}
+    return document
+
+
+DOCUMENTS = {
+    "nothing wrong but the files": with_kafka(),
+    "a list for a password": with_kafka(sasl={"username": "ann", "password": [CANARY]}),
+    "a mapping for a password": with_kafka(sasl={"username": "ann", "password": {"is": CANARY}}),
+    "a password for the section": with_kafka(sasl=CANARY),
+    "a misspelt name": with_kafka(sasl={"username": "ann", "pasword": CANARY}),
+    "a password without a protocol": with_kafka(security_protocol="PLAINTEXT"),
+    "a password in an address": with_kafka(bootstrap_servers=f"ann:{CANARY}@127.0.0.1:9"),
+    "an option that has a setting": with_kafka(options={"sasl.password": CANARY}),
+    "an option that is a list": with_kafka(options={"ssl.keystore.password": [CANARY]}),
+    "a key that is none": with_kafka(tls=None, options={"ssl.key.pem": CANARY}),
+    "a key store that is none": with_kafka(
+        tls=None, options={"ssl.keystore.location": __file__, "ssl.keystore.password": CANARY}
+    ),
+    "a key that needs no password": with_kafka(tls={"certificate": __file__, "key": __file__, "key_password": CANARY}),
+}
+TEXTS = {
+    "an open quote": f'name: p\nkafka:\n  sasl:\n    password: "{CANARY}\n',
+    "a colon too many": f"name: p\nkafka:\n  sasl:\n    password: {CANARY}: {CANARY}\n",
+    "an alias": f"name: p\nkafka:\n  sasl:\n    password: *{CANARY}\n",
+    "a tag": f"name: p\nkafka:\n  sasl:\n    password: !{CANARY}\n",
+    "an anchor": f"name: p\nkafka:\n  sasl:\n    password: &{CANARY}\n",
+    "a character that begins nothing": f"name: p\nkafka:\n  sasl:\n    password: @{CANARY}\n",
+    "only the password": CANARY,
+}
+FILES = {**{name: json.dumps(document) for name, document in DOCUMENTS.items()}, **TEXTS}
+COMMANDS = {
+    "check": ("config", "check"),
+    "dump": ("config", "dump"),
+    "acls": ("topics", "acls"),
+    "topics": ("topics", "check"),
+    "run": ("run", "router"),
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("name", FILES)
+def test_no_command_shows_a_secret_of_its_file(
+    name: str, command: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(FILES[name])
+    caplog.set_level("DEBUG")
+    result = CliRunner().invoke(cli.main, [*COMMANDS[command], "-f", str(file)])
+    out, err = capfd.readouterr()
+    assert result.exit_code in {0, 2, 3}
+    assert result.output + out + err + caplog.text  # there is something to search
+    assert CANARY not in result.output + out + err + caplog.text
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("SKEWLESS__KAFKA__SASL__PASSWORD", CANARY),
+        ("SKEWLESS__KAFKA__SASL__PASWORD", CANARY),
+        ("SKEWLESS__KAFKA__SASL__PASSWORD", f"[{CANARY}]"),
+        ("SKEWLESS__KAFKA__SASL__PASSWORD", f"*{CANARY}"),
+        ("SKEWLESS__KAFKA__SASL", CANARY),
+        ("SKEWLESS__KAFKA__TLS__KEY_PASSWORD", f"!{CANARY}"),
+        ("SKEWLESS__KAFKA__OPTIONS__SASL_PASSWORD", CANARY),
+        ("SKEWLESS__KAFKA__OPTIONS__SSL_KEYSTORE_PASSWORD", CANARY),
+    ],
+)
+@pytest.mark.parametrize("command", ["check", "dump"])
+def test_no_command_shows_a_secret_of_the_environment(
+    variable: str, value: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(json.dumps({"name": "p", "source": {"topic": "raw"}}))
+    monkeypatch.setenv(variable, value)
+    result = CliRunner().invoke(cli.main, [*COMMANDS[command], "-f", str(file)])
+    assert result.output
+    assert CANARY not in result.output
+
+
+def test_a_dump_shows_that_secrets_are_set(tmp_path: Path) -> None:
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(json.dumps(BASE))
+    result = CliRunner().invoke(cli.main, ["config", "dump", "-f", str(file)])
+    assert result.output.count("********") == 2 + len(SECRET_OPTIONS)
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    """Run a broker with a user whose password is the canary, who may run everything."""
+    with secured_broker(tmp_path_factory.mktemp("keys")) as running:
+        running.add_users({"ann": CANARY})
+        pipeline = PipelineSettings.model_validate({"name": "p", "source": {"topic": "raw"}})
+        running.allow(acls.by_principal(pipeline, dict.fromkeys(acls.ROLES, "ann")))
+        admin = AdminClient(running.admin_options())
+        for future in admin.create_topics([NewTopic("raw", 1, 1)]).values():
+            future.result()
+        yield running
+
+
+def write_file(folder: Path, secured: Secured, password: str, **options: str) -> Path:
+    file = folder / "pipeline.yaml"
+    kafka = secured.kafka("ann", password) | {"timeout_s": 10, "options": options}
+    small = {"worker_input": {"max_workers": 2}, "router": {"workers": 2}, "topics": {"aggregator_partitions": 1}}
+    file.write_text(json.dumps({"name": "p", "source": {"topic": "raw"}, "kafka": kafka, **small}))
+    return file
+
+
+def test_a_running_pipeline_shows_its_password_neither_in_logs_nor_in_arguments(
+    secured: Secured, tmp_path: Path
+) -> None:
+    file = write_file(tmp_path, secured, CANARY)
+    logs = tmp_path / "logs"
+    command = [sys.executable, "-m", "skewless", "up", "--verbose", "--file", str(file), "--logs", str(logs)]
+    console = tmp_path / "console"
+    arguments: set[str] = set()
+    with console.open("wb") as output:
+        up = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+
+    def note() -> None:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            family = psutil.Process(up.pid)
+            arguments.update(" ".join(each.cmdline()) for each in [family, *family.children(recursive=True)])
+
+    def works() -> bool:
+        assert up.poll() is None, console.read_text()
+        return console.read_text().count("INFO skewless.runner") >= len(topology.STAGES)
+
+    try:
+        until(works, each=note)
+    finally:
+        up.send_signal(signal.SIGTERM)
+        up.wait(RUN_S)
+    assert up.returncode == 0
+    assert any(" run aggregator " in each for each in arguments)
+    shown = "\n".join([*arguments, console.read_text(), *(log.read_text() for log in logs.iterdir())])
+    assert CANARY not in shown
+
+
+def test_a_stage_that_logs_everything_does_not_log_a_password(secured: Secured, tmp_path: Path) -> None:
+    """With librdkafka's logs wide open, by the right password and by a wrong one."""
+    topics.apply(config.load(write_file(tmp_path, secured, CANARY), {}))
+    for password, code in ((CANARY, 0), (f"{CANARY}-wrong", 3)):
+        file = write_file(tmp_path, secured, password, debug="all")
+        program = (
+            "import logging, sys; logging.basicConfig(level=1); logging.getLogger('skewless.librdkafka').setLevel(1); "
+            "from skewless.cli import main; main()"
+        )
+        command = [sys.executable, "-c", program, "run", "splitter", "--file", str(file), "--drain"]
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        ended = subprocess.run(command, capture_output=True, env=environment, timeout=RUN_S, check=False)
+        assert ended.returncode == code
+        assert b"|SASL|" in ended.stderr
+        assert CANARY.encode() not in ended.stdout + ended.stderr
+
+
+def test_a_stage_listens_on_its_metrics_port_alone(broker: str, tmp_path: Path) -> None:
+    pipeline = Pipeline(broker, tmp_path, Source(broker, 1))
+    with pipeline.running() as supervisor:
+        until(lambda: all(works(pipeline, stage.name) for stage in topology.STAGES))
+        for replica in supervisor.processes.values():
+            assert listening(replica.pid) == {replica.metrics_port}
+
+
+def test_a_stage_without_metrics_listens_nowhere(broker: str, tmp_path: Path) -> None:
+    pipeline = Pipeline(broker, tmp_path, Source(broker, 1))
+    command = [sys.executable, "-m", "skewless", "run", "splitter", "--file", str(pipeline.file)]
+    child = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    try:
+        until(lambda: works(pipeline, "splitter"))
+        assert listening(child.pid) == set()
+    finally:
+        child.terminate()
+        assert child.wait(RUN_S) == 0
+
+
+def works(pipeline: Pipeline, stage: str) -> bool:
+    """Whether a stage owns partitions; a broker that has just started may not know yet."""
+    with contextlib.suppress(KafkaException):
+        return pipeline.shares(stage) > 0
+    return False
+
+
+def listening(pid: int | None) -> set[int]:
+    """Ports on which a process and its children accept connections or datagrams."""
+    process = psutil.Process(pid)
+    return {
+        connection.laddr.port
+        for each in [process, *process.children(recursive=True)]
+        for connection in each.net_connections(kind="inet")
+        if connection.laddr and (connection.status == psutil.CONN_LISTEN or not connection.raddr)
+    }
