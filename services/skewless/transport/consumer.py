@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
+_BROKER_AWAY = {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN}  # noqa: SLF001 - librdkafka's local error codes
 POLL_S = 0.02
 """Longest wait for records, so also the longest delay of a commit that is due."""
 
@@ -236,6 +237,7 @@ class ConsumerThread(threading.Thread):
                 for partition, (offset, position) in prepared.items()
             ]
             self._outbox.commit(offsets, self._consumer)
+            self._session_lost = self._session_lost and not offsets
         self.on_loop(self._session.committed, prepared, given_up)
         self._session.lag = dict(self._lag())
 
@@ -257,6 +259,8 @@ class ConsumerThread(threading.Thread):
         """Hear of what librdkafka cannot mend: it comes inside poll, and not as a record's error."""
         if error.fatal():
             self._callback_failure = self._failure_of(error)
+        elif error.code() in _BROKER_AWAY:
+            self._session_lost = True
 
     def _failure_of(self, error: KafkaError) -> SkewlessError | None:
         failure = consumer_failure(error, f"reading topic {self._topic} as group {self._options['group.id']}")
@@ -268,6 +272,7 @@ class ConsumerThread(threading.Thread):
     # Rebalances: these run inside poll, on this thread
 
     def _on_assign(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._session_lost = False
         self._guarded(self._take, {partition.partition for partition in partitions})
 
     def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
@@ -315,7 +320,6 @@ class ConsumerThread(threading.Thread):
             ]
         )
         self._owned = set(partitions)
-        self._session_lost = False
         self._flow.own(frozenset(partitions))
         self.on_loop(self._session.assign, taken)
         self._loop.call_soon_threadsafe(self._assigned, set(partitions))

@@ -13,6 +13,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 
 from skewless.errors import BrokerError, FencedError, UnreachableError
 from skewless.records import Output
+from skewless.transport.bounded import returns_in_time
 from skewless.transport.failures import RewindError, refusal, retriable, stop_or_rewind
 from skewless.transport.settings import KafkaSettings, TransportSettings
 
@@ -20,6 +21,8 @@ log = logging.getLogger(__name__)
 
 CALL_S = 5.0
 """Longest single call into librdkafka; calls are repeated until their deadline."""
+STUCK_S = CALL_S + 2.0
+"""A call that takes longer will not return."""
 
 
 class Outbox(ABC):
@@ -200,7 +203,9 @@ class TransactionalOutbox(Outbox):
         asked_again = False
         while True:
             try:
-                return call()
+                if returns_in_time(call, STUCK_S):
+                    return
+                raise RewindError("committing: librdkafka does not return, its outcome is unknown", replace=True)
             except KafkaException as error:
                 if error.args[0].code() == KafkaError._STATE and not asked_again:  # noqa: SLF001
                     # The transaction failed while the call was on its way: asked once more, librdkafka says of what.
@@ -237,7 +242,7 @@ class TransactionalOutbox(Outbox):
         """Abort the open transaction, by the broker where this producer cannot any more."""
         if not replace and self._begun_at is not None:
             try:
-                self.producer.abort_transaction(CALL_S)
+                replace = not returns_in_time(lambda: self.producer.abort_transaction(CALL_S), STUCK_S)
             except KafkaException as error:
                 log.warning("abort failed, starting a new producer: %s", error.args[0].str())
                 replace = True
