@@ -20,6 +20,9 @@ $(READY): pyproject.toml requirements/build.txt requirements/lock.txt services/s
 test: $(READY)  ## Run all tests but the benchmarks (ARGS="-k name" chooses)
 	@$(BIN)/python -m pytest tests --ignore=tests/bench $(ARGS)
 
+chaos: $(READY)  ## Hurt the pipeline by seed (SEEDS=1-20 FAULTS=kill,stop ARGS="--seconds 120")
+	@PYTHONPATH=services:tests $(BIN)/python -m acceptance.chaos --seeds $(or $(SEEDS),1-3) --faults "$(FAULTS)" $(ARGS)
+
 demo: $(READY)  ## Show the whole pipeline on this machine
 	@$(BIN)/skewless demo $(ARGS)
 

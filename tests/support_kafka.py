@@ -86,7 +86,7 @@ class Source:
     def __init__(self, bootstrap: str, partitions: int) -> None:
         self.topic = f"source-{uuid.uuid4().hex[:8]}"
         self.partitions = partitions
-        admin = AdminClient({"bootstrap.servers": bootstrap})
+        admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
         for future in admin.create_topics([NewTopic(self.topic, partitions, 1)]).values():
             future.result()
         self._producer = Producer(
@@ -126,7 +126,7 @@ class Pipeline:
         self.folder.mkdir()
         self.file = self.folder / "pipeline.yaml"
         self.file.write_text(json.dumps(document))
-        self._admin = AdminClient({"bootstrap.servers": bootstrap})
+        self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
         topics.apply(self.settings)
 
     def replicas(self, stage: str) -> int:
@@ -263,7 +263,7 @@ def ends(admin: AdminClient, topic: str, partitions: int, isolation: IsolationLe
 
 def read(bootstrap: str, topic: str, *, committed: bool = True) -> Iterator[Record]:
     """Read everything that was written before the call; fails when an open transaction holds some of it back."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
     wanted = ends(admin, topic, topics_partitions(admin, topic), IsolationLevel.READ_UNCOMMITTED)
     consumer = Consumer(
         {

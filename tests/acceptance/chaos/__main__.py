@@ -1,0 +1,97 @@
+"""Long runs under fire: `python -m acceptance.chaos --seeds 1-20 --faults kill,stop`."""
+# ruff: noqa: T201 - it is a command, and prints what it found
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+
+from acceptance.chaos.run import Outcome, Plan, run
+from acceptance.chaos.table import FAULTS
+
+HEADER = "| seed | kills | stops | broker | network | joins+leaves | own ends | recovery s | drain s | MB | wrong |"
+
+
+def main() -> int:
+    """Run all seeds; 1 when one of them was not exact. Logs of those stay."""
+    options = _options()
+    folder = Path(options.folder or tempfile.mkdtemp(prefix="skewless-chaos-"))
+    print(f"journals and logs: {folder}")
+    outcomes = []
+    for seed in options.seeds:
+        place = folder / f"seed-{seed}"
+        plan = Plan(seed, options.faults, options.records, options.seconds)
+        outcome = run(plan, place, shown=options.verbose)
+        outcomes.append(outcome)
+        if len(outcomes) == 1:
+            print(HEADER)
+        print(_row(outcome), *outcome.wrong, sep="\n", flush=True)
+        if not outcome.wrong:
+            shutil.rmtree(place / "broker", ignore_errors=True)
+    print(_summary(outcomes))
+    return 1 if any(outcome.wrong for outcome in outcomes) else 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=_seeds, default=[1], help="such as 1-20 or 3,7")
+    parser.add_argument("--faults", type=_faults, default=list(FAULTS), help=f"some of {','.join(FAULTS)}")
+    parser.add_argument("--records", type=int, default=100_000)
+    parser.add_argument("--seconds", type=float, default=60.0, help="for how long faults go on")
+    parser.add_argument("--folder", help="where journals and logs go")
+    parser.add_argument("--verbose", action="store_true", help="show the journal")
+    return parser.parse_args()
+
+
+def _seeds(text: str) -> list[int]:
+    parts = [part.partition("-") for part in text.split(",")]
+    return [seed for first, _, last in parts for seed in range(int(first), int(last or first) + 1)]
+
+
+def _faults(text: str) -> list[str]:
+    names = text.split(",") if text else list(FAULTS)
+    if unknown := [name for name in names if name not in FAULTS]:
+        raise argparse.ArgumentTypeError(f"unknown: {', '.join(unknown)}; known are: {', '.join(FAULTS)}")
+    return names
+
+
+def _row(outcome: Outcome) -> str:
+    count = Counter(outcome.counts)
+    cells = (
+        outcome.plan.seed,
+        count["kills"],
+        count["stops"],
+        sum(count[name] for name in ("broker kills", "broker restarts", "broker stops", "disks full")),
+        count["network cuts"],
+        len(outcome.pauses) and count["leaves"],
+        count["own ends"],
+        f"{max(outcome.recoveries, default=0):.1f}",
+        f"{outcome.drained_s:.1f}",
+        max(outcome.largest.values(), default=0),
+        len(outcome.wrong),
+    )
+    return "| " + " | ".join(map(str, cells)) + " |"
+
+
+def _summary(outcomes: list[Outcome]) -> str:
+    counts = sum((Counter(outcome.counts) for outcome in outcomes), Counter())
+    recoveries = [seconds for outcome in outcomes for seconds in outcome.recoveries]
+    pauses = [seconds for outcome in outcomes for seconds in outcome.pauses]
+    exact = sum(1 for outcome in outcomes if not outcome.wrong)
+    lines = [f"{exact} of {len(outcomes)} seeds exact", ", ".join(f"{n} {what}" for what, n in sorted(counts.items()))]
+    if recoveries:
+        lines.append(f"recovery after {len(recoveries)} faults of the broker: at most {max(recoveries):.1f} s")
+    if pauses:
+        p50, p99 = np.percentile(pauses, (50, 99))
+        lines.append(f"standstill of {len(pauses)} partitions in rebalances: p50 {p50:.1f} s, p99 {p99:.1f} s")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,174 @@
+"""The processes of a pipeline under fire: whoever dies is started again, as an orchestrator would, without back-off."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from acceptance.chaos.journal import Journal
+from skewless.local import process
+from support_kafka import Pipeline
+
+AGAIN_S = 0.2
+LEAVE_S = 10.0
+"""A process that is asked to end has to end within this time."""
+MEGABYTE = 2**20
+AGAIN, UNREACHABLE = 1, 3
+
+
+@dataclass
+class Member:
+    """One process, by its stage and instance; `twin` is a second one of the same name."""
+
+    name: str
+    twin: bool = False
+    child: subprocess.Popen[bytes] | None = None
+    due: float | None = 0.0
+    logged: int = 0
+    """Size of its log when it was started."""
+    asked_at: float | None = None
+    """When it was asked to end."""
+
+    @property
+    def stage(self) -> str:
+        return self.name.partition("-")[0]
+
+    @property
+    def label(self) -> str:
+        return f"{self.name}-twin" if self.twin else self.name
+
+
+@dataclass
+class Crew:
+    """Keeps the processes of a pipeline running; used from one thread only."""
+
+    pipeline: Pipeline
+    journal: Journal
+    members: list[Member] = field(default_factory=list)
+    wrong: list[str] = field(default_factory=list)
+    """Ends as no process should have one."""
+    largest: dict[str, int] = field(default_factory=dict)
+    """Largest resident size in MB by stage."""
+
+    def join(self, name: str, *, twin: bool = False) -> Member:
+        """Add a process."""
+        member = Member(name, twin)
+        self.members.append(member)
+        self._start(member)
+        return member
+
+    def running(self) -> list[Member]:
+        """List the processes that run and are meant to."""
+        return [each for each in self.members if each.child is not None and each.asked_at is None]
+
+    def is_up(self, member: Member) -> bool:
+        """Whether a process has got so far that it reads its topic."""
+        return ": started" in self._log(member)
+
+    def kill(self, member: Member, why: str = "SIGKILL") -> None:
+        """End a process as a crash would."""
+        self._signal(member, signal.SIGKILL, why, "kills")
+
+    def freeze(self, member: Member) -> subprocess.Popen[bytes] | None:
+        """Hold a process still; `thaw` what is returned."""
+        self._signal(member, signal.SIGSTOP, "SIGSTOP", "stops")
+        return member.child
+
+    def thaw(self, member: Member, child: subprocess.Popen[bytes] | None) -> None:
+        """Let a process that was held still go on, if it is still there."""
+        if child is not None and child.poll() is None:
+            self.journal.say(f"SIGCONT {member.label}")
+            child.send_signal(signal.SIGCONT)
+
+    def leave(self, member: Member) -> None:
+        """Ask a process to end in good order."""
+        member.asked_at = now()
+        self._signal(member, signal.SIGTERM, "SIGTERM", "leaves")
+
+    def poll(self) -> None:
+        """See who has ended, and start who is due."""
+        at = now()
+        for member in list(self.members):
+            if member.child is not None and (code := member.child.poll()) is not None:
+                self._ended(member, code, at)
+            if member.child is None and member.due is not None and member.due <= at:
+                self._start(member)
+
+    def weigh(self) -> None:
+        """Note how large the processes are."""
+        for member in self.members:
+            if member.child is not None and member.child.poll() is None:
+                size = psutil.Process(member.child.pid).memory_info().rss // MEGABYTE
+                self.largest[member.stage] = max(size, self.largest.get(member.stage, 0))
+
+    def stop(self) -> None:
+        """Ask all processes to end and wait for them; whoever does not is killed, and told."""
+        for member in self.running():
+            self.leave(member)
+        began = now()
+        while self.members and now() < began + 3 * LEAVE_S:
+            self.poll()
+            time.sleep(0.02)
+        for member in list(self.members):
+            self.wrong.append(f"{member.label} still ran {now() - began:.0f} s after SIGTERM")
+            self.end(member)
+
+    def end(self, member: Member) -> None:
+        """End a process for good."""
+        if member.child is not None:
+            process.kill(member.child)
+        if member in self.members:
+            self.members.remove(member)
+
+    def _start(self, member: Member) -> None:
+        stage, _, instance = member.name.partition("-")
+        log = self._path(member)
+        member.logged = log.stat().st_size if log.exists() else 0
+        member.child = process.start(self.pipeline.armed_command(stage, int(instance)), log=log)
+        member.due = None
+        self.journal.say(f"start {member.label}, process {member.child.pid}", "starts")
+
+    def _signal(self, member: Member, number: signal.Signals, what: str, counted: str) -> None:
+        if member.child is not None and member.child.poll() is None:
+            self.journal.say(f"{what} {member.label}", counted)
+            member.child.send_signal(number)
+
+    def _ended(self, member: Member, code: int, at: float) -> None:
+        member.child = None
+        took = 0.0 if member.asked_at is None else at - member.asked_at
+        how = f"{member.label} ended with {code}" + (f" {took:.1f} s after SIGTERM" if member.asked_at else "")
+        self.journal.say(how)
+        if code > 0:
+            self.journal.say(f"    {self._last_line(member)}", "own ends")
+        if code not in self._good_ends(member) or took > LEAVE_S:
+            self.wrong.append(how)
+        if member.asked_at is not None or member.twin:
+            self.members.remove(member)
+        else:
+            member.due = at + AGAIN_S
+
+    def _good_ends(self, member: Member) -> tuple[int, ...]:
+        """Exit codes that are as they should be; a process that is not up yet dies of SIGTERM."""
+        if member.asked_at is None:
+            return (-signal.SIGKILL, AGAIN, UNREACHABLE)
+        return (0, -signal.SIGKILL) if self.is_up(member) else (0, -signal.SIGKILL, -signal.SIGTERM)
+
+    def _last_line(self, member: Member) -> str:
+        return next(reversed(self._log(member).splitlines()), "")
+
+    def _log(self, member: Member) -> str:
+        """Return what the process, and not one of its name before it, has logged."""
+        return self._path(member).read_bytes()[member.logged :].decode(errors="replace")
+
+    def _path(self, member: Member) -> Path:
+        return self.pipeline.folder / f"{member.label}.log"
+
+
+def now() -> float:
+    """Seconds of the steady clock."""
+    return time.monotonic()

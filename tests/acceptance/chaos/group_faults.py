@@ -1,0 +1,88 @@
+"""Faults of membership: processes join and leave, die in a rebalance, or run twice under one name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from acceptance.chaos.crew import Member
+from acceptance.chaos.process_faults import was_hit
+from acceptance.chaos.world import World
+
+MOST = 4
+"""Processes of a stage."""
+TWIN_S = 60.0
+STORM_S = 20.0
+
+
+def storm(world: World) -> Iterator[float]:
+    """Let processes of all stages join and leave, one every second or two, until the first ones are left."""
+    joined: list[Member] = []
+    end = world.now() + STORM_S
+    while world.now() < end:
+        joined = [member for member in joined if member in world.crew.running()]
+        up = [member for member in joined if world.crew.is_up(member)]
+        if up and (len(joined) > 3 or world.chance.random() < 0.4):
+            leave(world, world.chance.choice(up))
+        elif member := join(world):
+            joined.append(member)
+        yield world.chance.uniform(1.0, 2.0)
+    for member in joined:
+        if member in world.crew.running():
+            leave(world, member)
+        yield 1.0
+
+
+def rebalance_kill(world: World) -> Iterator[float]:
+    """Kill a process in a callback of a rebalance, which a new process brings about."""
+    joiner = join(world)
+    if joiner is None:
+        return
+    member = next(each for each in world.crew.members if each.stage == joiner.stage)
+    point = world.chance.choice(("before-revoke", "after-revoke", "before-assign", "after-assign"))
+    token = world.arm(member, point, "kill")
+    yield from was_hit(world, member, token, "kills")
+    yield world.chance.uniform(0.5, 3.0)
+    if joiner in world.crew.members:
+        leave(world, joiner)
+
+
+def twin(world: World) -> Iterator[float]:
+    """Run a second process of an instance number: one transactional id and one group instance id for two."""
+    original = world.pick()
+    if original is None or "twin" in world.taken:
+        return
+    world.taken.add("twin")
+    second = world.crew.join(original.name, twin=True)
+    world.journal.counts["twins"] += 1
+    began = world.now()
+    while second in world.crew.members and world.now() < began + TWIN_S:
+        yield 0.1
+    if second in world.crew.members:
+        world.journal.say(f"{second.label} still runs after {TWIN_S:g} s", "twins that stay")
+        world.crew.end(second)
+    world.taken.remove("twin")
+
+
+def join(world: World) -> Member | None:
+    """Add a process to a stage that is not full."""
+    stages: dict[str, set[int]] = {}
+    for member in world.crew.members:
+        stages.setdefault(member.stage, set()).add(int(member.name.partition("-")[2]))
+    free = [
+        (stage, number)
+        for stage, numbers in stages.items()
+        if stage != "observer"
+        for number in range(1, MOST)
+        if number not in numbers
+    ]
+    if not free:
+        return None
+    stage, number = world.chance.choice(free)
+    world.spans.append(("join", stage, world.now()))
+    return world.crew.join(f"{stage}-{number}")
+
+
+def leave(world: World, member: Member) -> None:
+    """Let a process leave in good order."""
+    world.spans.append(("leave", member.stage, world.now()))
+    world.crew.leave(member)

@@ -1,0 +1,88 @@
+"""Watches how far each stage has committed each of its partitions, and for how long it did not go on."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Self
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+EVERY_S = 0.1
+OPTIONS = {"log_level": 0, "reconnect.backoff.max.ms": 250, "enable.auto.commit": False}
+
+Place = tuple[str, int]
+"""Stage and partition of what it reads."""
+
+
+class Progress(threading.Thread):
+    """Samples the committed offsets of all stages."""
+
+    def __init__(self, bootstrap: str, groups: Mapping[str, tuple[str, list[TopicPartition]]]) -> None:
+        """Watch the stages with these groups and partitions."""
+        super().__init__(name="progress")
+        # An admin client would read the offsets of any group, but librdkafka 2.16 crashes where a group has no
+        # coordinator yet.
+        self._readers = {
+            stage: (Consumer({**OPTIONS, "bootstrap.servers": bootstrap, "group.id": group}), partitions)
+            for stage, (group, partitions) in groups.items()
+        }
+        self._places = [(stage, at.partition) for stage, (_, partitions) in groups.items() for at in partitions]
+        self._over = threading.Event()
+        self._lock = threading.Lock()
+        self._last: dict[Place, int] = {}
+        self._moves: defaultdict[Place, list[float]] = defaultdict(list)
+
+    def run(self) -> None:
+        """Sample until the end of the block."""
+        while not self._over.wait(EVERY_S):
+            for stage, (reader, partitions) in self._readers.items():
+                self._sample(stage, reader, partitions)
+        for reader, _ in self._readers.values():
+            reader.close()
+
+    def _sample(self, stage: str, reader: Consumer, partitions: list[TopicPartition]) -> None:
+        try:
+            found = reader.committed(partitions, timeout=1.0)
+        except KafkaException:
+            return
+        now = time.monotonic()
+        with self._lock:
+            for at in found:
+                place = (stage, at.partition)
+                if at.offset > self._last.get(place, -1):
+                    self._last[place] = at.offset
+                    self._moves[place].append(now)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self.join()
+
+    def recovered(self, since: float) -> float | None:
+        """Seconds until every partition had gone on after this time; None while one has not."""
+        if self.waiting(since):
+            return None
+        with self._lock:
+            return max(next(at for at in moves if at > since) for moves in self._moves.values()) - since
+
+    def waiting(self, since: float) -> list[Place]:
+        """Name the partitions that have not gone on after this time."""
+        with self._lock:
+            return [place for place in self._places if not any(at > since for at in self._moves[place][-1:])]
+
+    def pauses(self, stage: str, begin: float, end: float) -> list[float]:
+        """Longest time within a span for which each of a stage's partitions did not go on, in seconds."""
+        with self._lock:
+            moves = [moves for (of, _), moves in self._moves.items() if of == stage]
+        pauses = []
+        for times in moves:
+            within = [begin, *(at for at in times if begin < at < end), end]
+            pauses.append(max(b - a for a, b in itertools.pairwise(within)))
+        return pauses
