@@ -150,7 +150,13 @@ class ConsumerThread(threading.Thread):
     def _close(self, *, clean: bool) -> None:
         try:
             if clean and self._owned:
-                self._commit()
+                # Given up with it, or the agent goes on and leaves a transaction open that holds up all readers.
+                self._commit(given_up=set(self._owned))
+        except RewindError as failure:
+            self._drop(self._owned, failure)
+            raise SkewlessError(
+                f"stopped, but the last commit failed, so its records will be processed again: {failure}"
+            ) from failure
         finally:
             if self._consumer is not None:
                 self._owned.clear()
@@ -251,9 +257,12 @@ class ConsumerThread(threading.Thread):
         """Abort, forget what was not committed, and read it again. Position does not go back by itself."""
         log.warning("rewinding to what was committed: %s", failure)
         owned = set(self._owned)
-        self.on_loop(self._session.revoke, owned)
-        self._outbox.abort(replace=failure.replace)
+        self._drop(owned, failure)
         self._take(owned)
+
+    def _drop(self, partitions: Collection[int], failure: RewindError) -> None:
+        self.on_loop(self._session.revoke, partitions)
+        self._outbox.abort(replace=failure.replace)
 
     def _on_error(self, error: KafkaError) -> None:
         """Hear of what librdkafka cannot mend: it comes inside poll, and not as a record's error."""
@@ -300,8 +309,7 @@ class ConsumerThread(threading.Thread):
                 raise RewindError("partitions were lost, their new owner reads on from what was committed")  # noqa: TRY301
         except RewindError as failure:
             log.warning("giving up partitions without a commit: %s", failure)
-            self.on_loop(self._session.revoke, partitions)
-            self._outbox.abort(replace=failure.replace)
+            self._drop(partitions, failure)
         self._owned -= partitions
         self._flow.own(frozenset(self._owned))
 
