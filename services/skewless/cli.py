@@ -29,6 +29,8 @@ COMMANDS = {
     "topics": Entry("skewless.commands.topics:topics", "Create or verify the topics of a pipeline."),
     "produce": Entry("skewless.commands.produce:produce", "Write a data set into a topic."),
     "simulate": Entry("skewless.commands.simulate:simulate", "Run groupings alone on a stream of keys, and measure."),
+    "batch": Entry("skewless.commands.batch:batch", "Compute a pipeline's answer on history, by Spark."),
+    "audit": Entry("skewless.commands.audit:audit", "Compute a pipeline's answer again, and compare."),
     "broker": Entry("skewless.commands.broker:broker", "Start and stop a Kafka broker on this machine."),
 }
 

@@ -153,7 +153,7 @@ def test_spark_knows_no_running_part_of_the_stream(path: Path) -> None:
 @pytest.mark.parametrize("path", [path for path in modules() if not show(path).startswith("spark/")], ids=show)
 def test_only_commands_know_spark(path: Path) -> None:
     used = {name for name in imports(path) if inside(name, "pyspark", "skewless.spark")}
-    assert not used or show(path).startswith("cli")
+    assert not used or show(path).startswith("commands/")
 
 
 def test_relative_imports_are_seen(tmp_path: Path) -> None:

@@ -150,12 +150,14 @@ class _Presenting:
                 names=["key", "window_start", "window_end", *self.names, "partition"],
             )
 
-    def schema(self) -> str:
-        """Describe the rows as Spark does, by the result of one."""
-        one = {column.name: np.ones(1, dtype=np.int64) for column in self.columns}
-        kinds = {name: scaled(aggregates.create(name), one, self.decimals).dtype.kind for name in self.names}
-        numbers = "".join(f", `{name}` {'bigint' if kind == 'i' else 'double'}" for name, kind in kinds.items())
-        return f"key string, window_start bigint, window_end bigint{numbers}, partition int"
+
+def fields(settings: PipelineSettings) -> dict[str, str]:
+    """Name the fields of a result, and their types in Spark: whole numbers, or doubles where they may have decimals."""
+    one = {column.name: np.ones(1, dtype=np.int64) for column in reading(settings, None).columns}
+    decimals = settings.splitter.value.decimals
+    kinds = {name: scaled(aggregates.create(name), one, decimals).dtype.kind for name in settings.aggregator.aggregates}
+    numbers = {name: "bigint" if kind == "i" else "double" for name, kind in kinds.items()}
+    return {"key": "string", "window_start": "bigint", "window_end": "bigint", **numbers}
 
 
 def results(found: Answer, settings: PipelineSettings, partitions: int | None = None) -> DataFrame:
@@ -167,10 +169,10 @@ def results(found: Answer, settings: PipelineSettings, partitions: int | None = 
         settings.splitter.value.decimals,
         partitions or settings.topics.aggregator_partitions,
     )
-    return found.partials.mapInArrow(_in_tasks(present), present.schema())
+    schema = ", ".join(f"`{name}` {kind}" for name, kind in (fields(settings) | {"partition": "int"}).items())
+    return found.partials.mapInArrow(_in_tasks(present), schema)
 
 
-def facts(rows: DataFrame, settings: PipelineSettings) -> Column:
-    """Write a row of `results` as the JSON value of a record of `aggregates`."""
-    names = ("key", "window_start", "window_end", *settings.aggregator.aggregates)
-    return F.to_json(F.struct(*(rows[name] for name in names), F.lit(0).alias("revision")))
+def as_json(rows: DataFrame, settings: PipelineSettings) -> Column:
+    """Write rows of `results` as the JSON values of records of `aggregates`."""
+    return F.to_json(F.struct(*(rows[name] for name in fields(settings)), F.lit(0).alias("revision")))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -11,13 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from skewless.errors import ConfigurationError, UnreachableError
+from skewless.errors import ConfigurationError, SkewlessError, UnreachableError
 
 QUIET = Path(__file__).with_name("log4j2.properties")
 UNRESPONSIVE = ("All masters are unresponsive", "Failed to connect", "UnknownHost", "Connection refused")
+_UNREACHABLE = ("org.apache.kafka.common.errors.TimeoutException", "java.net.", "java.util.concurrent.TimeoutException")
+_CAUSE = re.compile(r"[\w.]+(Error|Exception)(: |$)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +55,10 @@ class SparkOptions:
         if self.is_local:
             # Without these Spark asks the machine for an address, and one that changes (VPN, sleep) stops it.
             options |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+            options["spark.sql.shuffle.partitions"] = "32"
             options["spark.driver.memory"] = self.memory or f"{_eighth_of_memory_mb()}m"
         elif self.memory:
+            options["spark.sql.shuffle.partitions"] = "32"
             options["spark.driver.memory"] = self.memory
         if self.jars:
             options["spark.jars"] = ",".join(self.jars)
@@ -65,10 +69,14 @@ class SparkOptions:
 
 @contextlib.contextmanager
 def session(name: str, options: SparkOptions) -> Iterator[SparkSession]:
-    """Start Spark, and stop it at the end of the block.
+    """Start Spark, and stop it at the end of the block; where this process has a session, that one is used.
 
     Raises ConfigurationError when it refuses its options, UnreachableError when the master does not answer.
     """
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        yield running
+        return
     builder = SparkSession.builder.appName(name)
     for option, value in options.all().items():
         builder = builder.config(option, value)
@@ -95,11 +103,14 @@ def _refusal(options: SparkOptions, text: str) -> ConfigurationError | Unreachab
     return ConfigurationError(f"Spark does not start with --master {options.master}: {reason}")
 
 
-def reason_of(error: PySparkException) -> str:
-    """Tell in one line what Spark says went wrong: the first cause that is no mere wrapping."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
-    return (causes or lines or ["no reason given"])[-1 if causes else 0]
+def failure_of(error: Exception) -> SkewlessError:
+    """Tell in one line why a job failed: the innermost cause, of Python's tasks or of Java's."""
+    lines = [line.strip().removeprefix("Caused by: ") for line in str(error).splitlines() if line.strip()]
+    causes = [line for line in lines if _CAUSE.match(line)]
+    reason = (causes or lines or ["no reason given"])[-1 if causes else 0]
+    if any(mark in reason for mark in _UNREACHABLE):
+        return UnreachableError(f"Spark lost what it reads or writes: {reason}")
+    return SkewlessError(f"Spark could not do this: {reason}")
 
 
 @contextlib.contextmanager

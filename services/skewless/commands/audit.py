@@ -1,0 +1,94 @@
+"""`skewless audit`: the pipeline's answer computed again, and compared."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from skewless.commands.options import load_settings, pipeline_file
+from skewless.commands.spark_options import spark_options, started
+from skewless.errors import CheckFailedError, ConfigurationError
+
+if TYPE_CHECKING:
+    from skewless.commands.audit_positions import Found
+    from skewless.settings import PipelineSettings
+
+_EPILOG = """\b
+Everything that the pipeline has read is read again by Spark. Of a pipeline that is stopped or has nothing left to do
+all windows are compared, of one that runs those that are closed. Exit code 1 says that something differs.
+
+\b
+Examples:
+  skewless audit -f pipeline.yaml
+  skewless audit -f pipeline.yaml --since 2026-03-01T00:00:00 --out audit --json
+"""
+
+
+@click.command(epilog=_EPILOG)
+@pipeline_file
+@click.option("--since", metavar="TIME", help="Compare windows that start then or later (event time, ISO 8601).")
+@click.option("--first", type=click.IntRange(0, 10_000), default=20, show_default=True, help="Differences to show.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Folder for audit.json, and all differences as JSON lines.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@spark_options
+def audit(*, file: Path | None, since: str | None, first: int, out: Path | None, as_json: bool, **spark: Any) -> None:
+    """Compute a pipeline's answer again from its source, and compare it with what the pipeline wrote."""
+    settings = load_settings(file)
+    from skewless.commands.audit_positions import find
+    from skewless.commands.spark_input import instant
+    from skewless.transport.positions import Positions
+
+    start = None if since is None else instant("--since", since)
+    found = find(Positions(settings.kafka), settings)
+    if found.lost and start is None:
+        raise ConfigurationError(
+            *(
+                f"source partition {at} begins at offset {first}: what was before cannot be counted again, so compare "
+                "later windows only with --since TIME"
+                for at, first in found.lost.items()
+            )
+        )
+    with started("audit", spark) as running:
+        from skewless.spark import audit as job
+        from skewless.spark import kafka
+
+        client = kafka.client_options(settings)
+        rows = {name: kafka.read(running, client, settings.topic(name), spans) for name, spans in found.spans.items()}
+        written = job.Written(rows["source"], rows["aggregates"], rows["dead-letters"], found.closed_to)
+        with job.compared(written, settings, since=start, first=first) as comparison:
+            report = _report(settings, found, comparison.facts)
+            if out is not None:
+                out.mkdir(parents=True, exist_ok=True)
+                (out / "audit.json").write_text(json.dumps(report, indent=2) + "\n")
+                comparison.differences.write.mode("overwrite").json(str(out / "differences"))
+    click.echo(json.dumps(report) if as_json else _text(report))
+    if report["differences"]:
+        raise CheckFailedError(f"the answer of pipeline {settings.name} differs in {report['differences']:,} places")
+    if not report["compared"]:
+        raise CheckFailedError(f"nothing of pipeline {settings.name} can be compared yet")
+
+
+def _report(settings: PipelineSettings, found: Found, facts: dict[str, Any]) -> dict[str, Any]:
+    offsets = {topic: {str(at): span for at, span in spans.items()} for topic, spans in found.spans.items()}
+    return {"pipeline": settings.name, "settled": found.settled, "offsets": offsets, **facts}
+
+
+def _text(report: dict[str, Any]) -> str:
+    lines = [f"{report['records']:,} records, {report['tuples']:,} tuples, {report['late']:,} late"]
+    lines += [f"  {count:,} dead letters: {reason}" for reason, count in report["dead_letters_by_reason"].items()]
+    lines.append(f"compared {report['compared']:,} results of {report['compared_windows']:,} windows")
+    lines += [f"  left out {count:,}: {reason}" for reason, count in report["left_out"].items()]
+    lines += [f"{count:,} {kind}" for kind, count in report["differences_by_kind"].items()] or ["no differences"]
+    for row in report["first_differences"]:
+        lines.append(f"  {row['kind']}: expected {row['expected'] or 'nothing'}, found {row['found'] or 'nothing'}")
+    if not report["settled"] and report["differences"]:
+        lines.append("the pipeline was running: a partition that woke up may show here; stop it and audit again")
+    return "\n".join(lines)
