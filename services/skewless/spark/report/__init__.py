@@ -1,0 +1,1 @@
+"""Reports: one HTML file each, with everything inside, readable in light and dark and without a network."""

@@ -1,0 +1,115 @@
+"""Charts of the reports. Colours of text, lines and background are the page's own, light or dark."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import plotly.graph_objects as go
+
+from skewless.spark.report.page import Figure
+
+HEAT = [[0, "#2c3e8f"], [0.5, "#e8e3d3"], [1, "#b3261e"]]
+"""Half of the scale is the average load: below it blue, above it red."""
+LONGEST = 40
+
+
+def _figure(traces: Sequence[Any], height: int, **layout: Any) -> Figure:
+    margin = {"l": 64, "r": 16, "t": layout.pop("top", 36), "b": 48}
+    figure = go.Figure(traces)
+    figure.update_layout(template=None, height=height, margin=margin, **layout)
+    drawn: Figure = figure.to_plotly_json()
+    return {"data": drawn["data"], "layout": {k: v for k, v in drawn["layout"].items() if k != "template"}}
+
+
+def shown(text: str) -> str:
+    """Make a text safe for plotly, which knows some HTML, and not too long."""
+    short = text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+    return html.escape(short if short.isprintable() else ascii(short))
+
+
+def heat_map(
+    title: str, times: Sequence[int], shares: Sequence[Sequence[float]], tuples: Sequence[Sequence[int]]
+) -> Figure:
+    """Load of each worker (rows) in each tick (columns): `shares` are relative to the average worker."""
+    trace = go.Heatmap(
+        x=list(times),
+        y=list(range(len(shares))),
+        z=[list(row) for row in shares],
+        customdata=[list(row) for row in tuples],
+        zmin=0,
+        zmax=2,
+        colorscale=HEAT,
+        colorbar={
+            "title": {"text": "x average"},
+            "thickness": 12,
+            "tickvals": [0, 0.5, 1, 1.5, 2],
+            "ticktext": ["0", "½", "1", "1½", "≥ 2"],
+        },
+        hovertemplate="%{x}<br>worker %{y}: %{customdata:,} tuples, %{z:.2f} x average<extra></extra>",
+    )
+    return _figure(
+        [trace],
+        height=150 + min(360, 14 * max(6, len(shares))),
+        title={"text": shown(title), "font": {"size": 14}, "x": 0, "xref": "paper"},
+        xaxis={"type": "date", "title": {"text": "event time (UTC)"}},
+        yaxis={"title": {"text": "worker"}, "tickformat": "d", "rangemode": "tozero"},
+    )
+
+
+def lines(
+    series: Mapping[str, Sequence[tuple[float, float | None]]],
+    y_title: str,
+    *,
+    x_title: str = "event time (UTC)",
+    dates: bool = True,
+    log: bool = False,
+) -> Figure:
+    """Draw a line per name through (x, y) points; where y is None there is a gap. x is in ms for dates."""
+    traces = [
+        go.Scatter(
+            x=[x for x, _ in points],
+            y=[y for _, y in points],
+            name=shown(name),
+            mode="lines+markers",
+            marker={"size": 5},
+        )
+        for name, points in series.items()
+    ]
+    return _figure(
+        traces,
+        height=360,
+        hovermode="x unified",
+        legend={"orientation": "h", "y": -0.28, "x": 0},
+        showlegend=True,
+        xaxis={"type": "date" if dates else "linear", "title": {"text": x_title}},
+        yaxis={
+            "title": {"text": y_title},
+            **({"type": "log", "exponentformat": "power", "dtick": 1} if log else {"rangemode": "tozero"}),
+        },
+        top=16,
+    )
+
+
+def bars(series: Mapping[str, Mapping[str, float]], y_title: str, *, log: bool = False) -> Figure:
+    """Draw groups of bars: by name of the colour, by name of the group."""
+    traces = [
+        go.Bar(
+            x=[shown(group) for group in values],
+            y=list(values.values()),
+            name=shown(name),
+            hovertemplate="%{y:,.4~g}",
+        )
+        for name, values in series.items()
+    ]
+    return _figure(
+        traces,
+        height=340,
+        barmode="group",
+        hovermode="x unified",
+        legend={"orientation": "h", "y": -0.28, "x": 0},
+        showlegend=True,
+        yaxis={"title": {"text": y_title}, **({"type": "log"} if log else {"rangemode": "tozero"})},
+        top=16,
+    )
