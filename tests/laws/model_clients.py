@@ -1,0 +1,416 @@
+"""librdkafka's consumer and producer over the model broker: their states, errors and callbacks, and faults on request.
+
+Errors carry the flags that librdkafka sets (rdkafka.h, "Transactional producer API"); misuse is an AssertionError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_INVALID, KafkaError, KafkaException, Message, TopicPartition
+
+from laws.model_broker import Broker, Membership, RefusedError
+
+FENCING = {KafkaError.INVALID_PRODUCER_EPOCH, KafkaError._FENCED}
+
+
+class KilledError(BaseException):
+    """The process is dead: nothing of its code can catch this, and nothing it does has an effect any more."""
+
+
+class StuckError(Exception):
+    """The call never returns."""
+
+
+def returns_in_time(call: Callable[[], None], _limit_s: float) -> bool:
+    """Stand in for the product's own: without a thread, and in no time."""
+    try:
+        call()
+    except StuckError:
+        return False
+    return True
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What happens to the next calls of one kind."""
+
+    kind: str
+    times: int = 1
+
+
+@dataclass
+class Link:
+    """A process's way to the broker: whether it lives, and what will go wrong."""
+
+    broker: Broker
+    instance: str
+    alive: bool = True
+    faults: dict[str, Fault] = field(default_factory=dict)
+    interlude: Callable[[str], None] = lambda _kind: None
+    """What others do while a call is on its way."""
+    fetch: int = 4
+    """Most records of one `consume`."""
+
+    def enter(self, call: str) -> str:
+        """Come to a call; what is returned is its fault, or nothing."""
+        self.check()
+        fault = self.faults.pop(call, None)
+        if fault is None:
+            return ""
+        if fault.times > 1:
+            self.faults[call] = Fault(fault.kind, fault.times - 1)
+        if fault.kind == "die before":
+            self.alive = False
+        elif fault.kind.startswith("meanwhile"):
+            self.interlude(fault.kind)
+        self.check()
+        if fault.kind == "stuck before":
+            raise StuckError
+        return fault.kind
+
+    def leave(self, kind: str, timeout: float = 0.0) -> None:
+        """End a call that did what it should."""
+        if kind == "die after":
+            self.alive = False
+        self.check()
+        if kind == "time out after":
+            raise self.time_out(timeout)
+        if kind == "stuck after":
+            raise StuckError
+
+    def check(self) -> None:
+        if not self.alive:
+            raise KilledError
+
+    def time_out(self, seconds: float) -> KafkaException:
+        self.broker.clock.advance(seconds)
+        return _exception(KafkaError._TIMED_OUT, retriable=True)
+
+
+def _exception(code: int, *, fatal: bool = False, retriable: bool = False, abort: bool = False) -> KafkaException:
+    return KafkaException(KafkaError(code, None, fatal, retriable, abort))
+
+
+class ModelProducer:
+    """One producer instance; transactional when its options say so."""
+
+    def __init__(self, link: Link, options: Mapping[str, Any]) -> None:
+        self._link = link
+        self._broker = link.broker
+        self._name: str = options.get("transactional.id", "")
+        self._timeout_s = options.get("transaction.timeout.ms", 0) / 1000
+        self._report = options["on_delivery"]
+        self._queue: list[tuple[str, int, bytes]] = []
+        self._epoch = 0
+        self._state = "new"
+        self._error: KafkaException | None = None
+
+    # Transactions
+
+    def init_transactions(self, timeout: float) -> None:
+        kind = self._link.enter("init_transactions")
+        assert self._state == "new"
+        if kind == "time out before":
+            raise self._link.time_out(timeout)
+        if kind == "fatal":
+            raise self._fail(_exception(KafkaError.INVALID_TXN_STATE, fatal=True))
+        self._epoch = self._broker.init(self._name)
+        self._link.leave(kind, timeout)
+        self._state = "ready"
+
+    def begin_transaction(self) -> None:
+        self._link.check()
+        self._raise_fatal()
+        assert self._state == "ready", f"begin in state {self._state}"
+        self._state = "open"
+
+    def send_offsets_to_transaction(self, offsets: Sequence[TopicPartition], who: Membership, timeout: float) -> None:
+        def add() -> None:
+            self._broker.add_offsets(self._name, self._epoch, self._timeout_s, _by_partition(offsets), who)
+
+        assert self._state in {"open", "failed", "fatal"}, f"offsets in state {self._state}"
+        self._call("send_offsets", add, timeout)
+
+    def commit_transaction(self, timeout: float) -> None:
+        def commit() -> None:
+            self._write()
+            self._broker.end(self._name, self._epoch, "committed")
+
+        assert self._state in {"open", "committing", "failed", "fatal"}, f"commit in state {self._state}"
+        if self._state == "open":
+            self._state = "committing"
+        self._call("commit_transaction", commit, timeout)
+        self._state = "ready"
+
+    def abort_transaction(self, timeout: float) -> None:
+        kind = self._link.enter("abort_transaction")
+        self._raise_fatal()
+        if self._state == "committing":
+            raise _exception(KafkaError._CONFLICT)
+        assert self._state in {"open", "failed"}, f"abort in state {self._state}"
+        if kind == "time out before":
+            raise self._link.time_out(timeout)
+        self._queue.clear()
+        try:
+            self._broker.end(self._name, self._epoch, "aborted")
+        except RefusedError as error:
+            raise self._refused(error) from error
+        self._link.leave(kind, timeout)
+        self._state, self._error = "ready", None
+
+    def _call(self, name: str, call: Callable[[], None], timeout: float) -> None:
+        """Make a transactional call that can be made again."""
+        kind = self._link.enter(name)
+        if self._error is not None:
+            raise self._error
+        if kind == "delay":
+            self._write()
+            self._broker.delayed.append((self._name, self._epoch))
+        if kind in {"time out before", "delay"}:
+            raise self._link.time_out(timeout)
+        if kind == "abortable":
+            raise self._fail(_exception(KafkaError._INCONSISTENT, abort=True))
+        if kind == "fatal":
+            raise self._fail(_exception(KafkaError.INVALID_TXN_STATE, fatal=True))
+        try:
+            call()
+        except RefusedError as error:
+            raise self._refused(error) from error
+        self._link.leave(kind, timeout)
+
+    def _refused(self, error: RefusedError) -> KafkaException:
+        fencing = error.code in FENCING
+        return self._fail(_exception(KafkaError._FENCED if fencing else error.code, fatal=fencing, abort=not fencing))
+
+    def _fail(self, error: KafkaException) -> KafkaException:
+        self._error = error
+        self._state = "fatal" if error.args[0].fatal() else "failed"
+        return error
+
+    def _raise_fatal(self) -> None:
+        if self._state == "fatal" and self._error is not None:
+            raise self._error
+
+    # Records
+
+    def produce(self, topic: str, *, partition: int, value: bytes, key: bytes | None = None) -> None:
+        kind = self._link.enter("produce")
+        if self._state == "fatal":
+            raise _exception(KafkaError._FATAL, fatal=True)
+        if kind == "full":
+            raise BufferError
+        if kind == "unknown":
+            raise _exception(KafkaError._UNKNOWN_PARTITION)
+        assert not self._name or self._state in {"open", "failed"}, f"produce in state {self._state}"
+        if kind == "undelivered":
+            self._undelivered(topic)
+            return
+        self._queue.append((topic, partition, value))
+        self._link.leave(kind)
+
+    def _undelivered(self, topic: str) -> None:
+        error = KafkaError(KafkaError._MSG_TIMED_OUT)
+        if self._name:
+            self._fail(_exception(KafkaError._INCONSISTENT, abort=True))
+        self._report(error, Message(topic))
+
+    def poll(self, timeout: float) -> int:
+        self._link.check()
+        self._broker.clock.advance(timeout)
+        if self._state == "open" or not self._name:
+            try:
+                self._write()
+            except RefusedError as error:
+                self._refused(error)
+        self._raise_fatal()
+        return 0
+
+    def _write(self) -> None:
+        queue, self._queue = self._queue, []
+        if queue:
+            self._broker.write(self._name, self._epoch, self._timeout_s, queue)
+
+    def flush(self, timeout: float) -> int:
+        kind = self._link.enter("flush")
+        if kind == "time out before":
+            self._broker.clock.advance(timeout)
+            return len(self._queue)
+        self._write()
+        self._link.leave(kind)
+        return 0
+
+    def purge(self, **_what: bool) -> None:
+        self._queue.clear()
+
+    def list_topics(self, timeout: float) -> None:
+        self._link.check()
+
+
+class ModelConsumer:
+    """A static member with eager rebalances, all of whose callbacks run inside `poll`."""
+
+    def __init__(self, link: Link, options: Mapping[str, Any]) -> None:
+        self._link = link
+        self._broker = link.broker
+        self._group = link.broker.group
+        self._instance: str = options["group.instance.id"]
+        self._on_error: Callable[[KafkaError], None] = options["error_cb"]
+        self._membership: Membership | None = None
+        self._assigned: set[int] | None = None
+        """None before an assignment, and after its end."""
+        self._positions: dict[int, int] = {}
+        self._paused: set[int] = set()
+        self._told_end: set[int] = set()
+        self._turn = 0
+        self._closed = False
+
+    def subscribe(self, topics: list[str], **callbacks: Callable[[Any, list[TopicPartition]], None]) -> None:
+        (self._topic,) = topics
+        self._callbacks = callbacks
+
+    def poll(self, timeout: float) -> Message | None:
+        assert not self._closed
+        kind = self._link.enter("poll")
+        self._follow_group()
+        self._link.check()
+        message = self._next()
+        if message is None:
+            self._broker.clock.advance(timeout)
+        self._link.leave(kind)
+        return message
+
+    def consume(self, most: int, _timeout: float) -> list[Message]:
+        self._link.check()
+        found = (self._next() for _ in range(min(most, self._link.fetch)))
+        return [message for message in found if message is not None]
+
+    # Group
+
+    def _follow_group(self) -> None:
+        mine = self._membership
+        known = self._group.members.get(self._instance)
+        if mine is not None and known is not None and known != mine.member:
+            self._on_error(KafkaError(KafkaError.FENCED_INSTANCE_ID, "fenced by another", fatal=True))
+            return
+        if mine is None or known is None:
+            self._end_assignment("on_lost")
+            mine = self._membership = Membership(self._instance, self._group.join(self._instance), -1)
+        if self._group.waits_for(self._instance):
+            self._end_assignment("on_revoke")
+            self._link.check()
+            if self._group.members.get(self._instance) == mine.member:
+                self._group.ready(self._instance)
+        stale = self._group.members.get(self._instance) != mine.member
+        if not (stale or self._group.rebalancing) and self._group.generation != mine.generation:
+            self._membership = Membership(self._instance, mine.member, self._group.generation)
+            self._begin_assignment(self._group.owned[self._instance])
+
+    def _begin_assignment(self, partitions: set[int]) -> None:
+        self._assigned = None
+        self._callbacks["on_assign"](self, self._parts(partitions))
+        if self._assigned is None:  # as librdkafka's binding does where the callback did not
+            self.assign(self._parts(partitions))
+
+    def _end_assignment(self, callback: str) -> None:
+        if self._assigned is not None:
+            self._callbacks[callback](self, self._parts(self._assigned))
+            self._assigned = None
+            self._positions.clear()
+            self._paused.clear()
+
+    def _parts(self, partitions: Iterable[int]) -> list[TopicPartition]:
+        return [TopicPartition(self._topic, partition) for partition in sorted(partitions)]
+
+    def assign(self, partitions: list[TopicPartition]) -> None:
+        self._link.check()
+        self._assigned = {at.partition for at in partitions}
+        begins = {OFFSET_BEGINNING: 0, OFFSET_INVALID: 0}
+        self._positions = {at.partition: begins.get(at.offset, at.offset) for at in partitions}
+        self._paused.clear()
+        self._told_end.clear()
+
+    def consumer_group_metadata(self) -> Membership:
+        self._link.check()
+        assert self._membership is not None
+        return self._membership
+
+    # Records
+
+    def _next(self) -> Message | None:
+        """Take the partitions in turns; an end is told once, until there are records again."""
+        order = sorted(self._positions.keys() - self._paused)
+        for at in range(len(order)):
+            partition = order[(self._turn + at) % len(order)]
+            message = self._next_of(partition)
+            if message is not None:
+                self._turn += at + 1
+                return message
+        return None
+
+    def _next_of(self, partition: int) -> Message | None:
+        log = self._broker.inputs[partition]
+        while (offset := self._positions[partition]) < len(log):
+            self._positions[partition] = offset + 1
+            if (value := log[offset]) is not None:
+                self._told_end.discard(partition)
+                return Message(self._topic, partition, offset, value=value)
+        if partition in self._told_end:
+            return None
+        self._told_end.add(partition)
+        return Message(self._topic, partition, len(log), error=KafkaError(KafkaError._PARTITION_EOF))
+
+    def pause(self, partitions: list[TopicPartition]) -> None:
+        chosen = {at.partition for at in partitions}
+        assert chosen <= self._positions.keys()
+        assert chosen.isdisjoint(self._paused)
+        self._paused |= chosen
+
+    def resume(self, partitions: list[TopicPartition]) -> None:
+        chosen = {at.partition for at in partitions}
+        assert chosen <= self._paused
+        self._paused -= chosen
+
+    def get_watermark_offsets(self, at: TopicPartition, *, cached: bool) -> tuple[int, int]:
+        assert cached
+        return 0, len(self._broker.inputs[at.partition])
+
+    # Offsets
+
+    def committed(self, partitions: list[TopicPartition], timeout: float) -> list[TopicPartition]:
+        """Tell committed offsets; offsets of an open transaction make the caller wait (KIP-447)."""
+        kind = self._link.enter("committed")
+        wanted = [at.partition for at in partitions]
+        if kind == "time out before" or self._broker.unstable(wanted):
+            raise self._link.time_out(timeout)
+        found = [
+            TopicPartition(self._topic, partition, *self._broker.committed.get(partition, (OFFSET_INVALID, "")))
+            for partition in wanted
+        ]
+        self._link.leave(kind)
+        return found
+
+    def commit(self, *, offsets: list[TopicPartition], asynchronous: bool) -> None:
+        assert not asynchronous
+        kind = self._link.enter("commit")
+        if kind == "time out before":
+            raise self._link.time_out(60.0)
+        try:
+            self._broker.commit_plainly(_by_partition(offsets), self.consumer_group_metadata())
+        except RefusedError as error:
+            raise _exception(error.code) from error
+        self._link.leave(kind, 60.0)
+
+    def close(self) -> None:
+        """End without a word to the group: a static member is expected back."""
+        kind = self._link.enter("close")
+        assert not self._closed
+        self._end_assignment("on_revoke")
+        self._link.leave(kind)
+        self._closed = True
+
+
+def _by_partition(offsets: Iterable[TopicPartition]) -> dict[int, tuple[int, str]]:
+    return {at.partition: (at.offset, at.metadata or "") for at in offsets}

@@ -1,0 +1,299 @@
+"""One process of a stage, taken through its life by hand: the real session, outbox and consumer code, and no thread."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import defaultdict, deque
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, cast
+
+from laws.model_broker import STATE_TOPIC, Broker, Clock
+from laws.model_clients import Fault, KilledError, Link
+from skewless.records import Batch, Output
+from skewless.step import Step
+from skewless.transport.batch import MessageBatch
+from skewless.transport.consumer import ConsumerThread, consumer_options
+from skewless.transport.outbox import FlushingOutbox, Outbox, TransactionalOutbox
+from skewless.transport.session import Session, State
+from skewless.transport.settings import KafkaSettings, TransportSettings
+
+MARK_MS = 5000
+"""Wall-clock time between the marks that a partition's owner writes, whether there are records or not."""
+
+
+@dataclass
+class Share:
+    """What the ledger knows of one partition."""
+
+    count: int = 0
+    marks: int = 0
+    ended: bool = False
+
+
+class Ledger(Step):
+    """Writes every record once, the odd ones not before the flush. Changelog and position hold a count each.
+
+    Position also moves without records: by marks, as time passes, and at the end.
+    """
+
+    def __init__(self, *, drain: bool) -> None:
+        self._drain = drain
+        self._shares: dict[int, Share] = {}
+        self._held: dict[int, list[bytes]] = {}
+        self._restored: dict[int, int] = {}
+        """Count of the changelog minus that of the position; not 0 in the hands of one who may not commit."""
+        self._written: dict[int, int] = {}
+        self._marked_at: dict[int, int] = {}
+        self._told_end: set[int] = set()
+
+    def assign(self, partition: int, position: str | None, state: Sequence[tuple[bytes, bytes]]) -> None:
+        share = self._shares[partition] = Share(**json.loads(position)) if position else Share()
+        self._restored[partition] = int(dict(state).get(b"count", b"0")) - share.count
+        self._held[partition] = []
+        self._written[partition] = share.count
+        if share.ended:
+            self._told_end.add(partition)
+
+    def revoke(self, partition: int) -> None:
+        for of_partition in (self._shares, self._held, self._restored, self._written, self._marked_at):
+            of_partition.pop(partition, None)
+        self._told_end.discard(partition)
+
+    def process(self, batch: Batch, now: int) -> Iterator[Output]:
+        share = self._shares[batch.partition]
+        for value in batch.values:
+            assert value is not None
+            share.count += 1
+            if share.count % 2:
+                self._held[batch.partition].append(value)
+            else:
+                yield Output("out", value, partition=batch.partition)
+
+    def flush(self, now: int) -> Iterator[Output]:
+        for partition, share in self._shares.items():
+            for value in self._held[partition]:
+                yield Output("out", value, partition=partition)
+            self._held[partition].clear()
+            if share.count and now >= self._marked_at.get(partition, 0) + MARK_MS:
+                self._marked_at[partition] = now
+                share.marks += 1
+                yield Output("marks", b"%d" % share.marks, partition=partition)
+            if share.ended and partition not in self._told_end:
+                self._told_end.add(partition)
+                yield Output("end", b"end", partition=partition)
+            if share.count != self._written[partition]:
+                self._written[partition] = share.count
+                total = self._restored[partition] + share.count
+                yield Output(STATE_TOPIC, b"%d" % total, key=b"count", partition=partition)
+
+    def position(self, partition: int) -> str:
+        return json.dumps(asdict(self._shares[partition]))
+
+    def watermark(self, partition: int) -> int | None:
+        return self._shares[partition].count
+
+    def finished(self, partition: int) -> bool:
+        return partition in self._told_end
+
+    def end_of_partition(self, partition: int, now: int) -> None:
+        if self._drain:
+            self._shares[partition].ended = True
+
+
+class EagerLoop:
+    """Stands where the thread expects the loop: what it posts is run at once."""
+
+    def call_soon_threadsafe(self, call: Callable[..., None], *args: Any) -> None:
+        call(*args)
+
+
+class VirtualEvent:
+    """Stands where the session has an event that the thread waits for."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._set = False
+
+    def set(self) -> None:
+        self._set = True
+
+    def clear(self) -> None:
+        self._set = False
+
+    def is_set(self) -> bool:
+        return self._set
+
+    def wait(self, timeout: float) -> None:
+        if not self._set:
+            self._clock.advance(timeout)
+
+
+class Process:
+    """A process, from its start until it is stopped, killed or has failed."""
+
+    def __init__(  # noqa: PLR0913 - by name, and each a fact of its own
+        self,
+        broker: Broker,
+        loop: asyncio.AbstractEventLoop,
+        links: dict[str, Link],
+        *,
+        instance: str,
+        number: int,
+        transport: TransportSettings,
+        patience_s: float,
+        drain: bool,
+    ) -> None:
+        self.instance = instance
+        self.over = False
+        self.disturbed = False
+        """Whether something happened to it that may end it."""
+        self.killed = False
+        self.failure: BaseException | None = None
+        self._loop = loop
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._parts: defaultdict[int, deque[MessageBatch]] = defaultdict(deque)
+        self._let_on: asyncio.Event | None = None
+        address = f"{instance}-{number}:9092"
+        self.link = links[address] = Link(broker, instance)
+        kafka = KafkaSettings(bootstrap_servers=address)
+        exact = transport.guarantee == "exactly_once"
+        step = Ledger(drain=drain)
+        self.session = Session(step, drain=drain, clock=lambda: int(broker.clock.now * 1000))
+        self.session.space = cast("Any", VirtualEvent(broker.clock))
+        self.outbox: Outbox = (
+            TransactionalOutbox(kafka, transport, str, instance) if exact else FlushingOutbox(kafka, transport, str)
+        )
+        self.thread = ConsumerThread(
+            loop=cast("Any", EagerLoop()),
+            session=self.session,
+            outbox=self.outbox,
+            topic="in",
+            options=consumer_options(kafka, transport, "group", instance, end_of_partition=True),
+            transport=transport,
+            connect_timeout_s=kafka.timeout_s,
+            deliver=self._deliver,
+            assigned=lambda _partitions: None,
+            stopped=lambda _failure: None,
+            restore=self._restore,
+            patience_s=patience_s,
+        )
+        self._run(self.thread._begin)
+
+    # The consumer's thread
+
+    def turn(self) -> None:
+        """Go once through the thread's loop."""
+
+        def turn() -> None:
+            self.thread._turn()
+            if self.session.failure is not None and not self.link.alive:
+                raise KilledError
+
+        self._run(turn)
+
+    def stop(self) -> None:
+        """End as after SIGTERM."""
+        self._run(lambda: self.thread._close(clean=True), closed=True)
+        self._end()
+
+    def kill(self) -> None:
+        self.killed = True
+        self._end()
+
+    def plan(self, call: str, fault: Fault) -> None:
+        self.disturbed = True
+        self.link.faults[call] = fault
+
+    def _run(self, call: Callable[[], None], *, closed: bool = False) -> None:
+        if self.over:
+            return
+        try:
+            call()
+        except KilledError:
+            self.kill()
+        except Exception as error:  # noqa: BLE001 - the machine judges it
+            self.failure = error
+            if not closed:
+                self._close_after_failure()
+            self._end()
+
+    def _close_after_failure(self) -> None:
+        try:
+            self.thread._close(clean=False)
+        except KilledError:
+            return
+
+    def _end(self) -> None:
+        self.over = True
+        self.link.alive = False
+        for task in self._tasks.values():
+            task.cancel()
+
+    def _restore(self, positions: Mapping[int, str | None]) -> Mapping[int, State]:
+        kind = self.link.enter("restore")
+        states = {partition: self.link.broker.restore(partition) for partition in positions}
+        self.link.leave(kind)
+        return states
+
+    # The loop
+
+    def _deliver(self, batch: MessageBatch) -> None:
+        if self.session.hand(batch):
+            self._parts[batch.partition].extend([batch])
+
+    def work(self, partition: int, records: int) -> None:
+        """Let the agent process records of a partition, in parts, as far as it comes."""
+        queue = self._parts[partition]
+        while records > 0 and not self.over:
+            if partition in self._tasks:
+                self._settle(partition)
+                if partition in self._tasks:
+                    return
+            if not queue:
+                return
+            batch = queue.popleft()
+            if len(batch.messages) > 1:
+                queue.extendleft(reversed(batch.parts()))
+                continue
+            records -= 1
+            self._tasks[partition] = self._loop.create_task(self.session.process(batch, self._before))
+            self._settle(partition)
+
+    def work_off(self) -> None:
+        """Let the agent process whatever it has."""
+        for partition in list(self._parts):
+            self.work(partition, 10_000)
+
+    def hold(self, *, on: bool) -> None:
+        """Make the agent wait right before each step, or let it go on."""
+        if on:
+            self._let_on = self._let_on or asyncio.Event()
+        elif self._let_on is not None:
+            self._let_on.set()
+            self._let_on = None
+
+    def _before(self, _batch: MessageBatch) -> Awaitable[None] | None:
+        return None if self._let_on is None else self._wait(self._let_on)
+
+    @staticmethod
+    async def _wait(event: asyncio.Event) -> None:
+        await event.wait()
+
+    def _settle(self, partition: int) -> None:
+        self._loop.run_until_complete(_pause())
+        task = self._tasks[partition]
+        if task.done():
+            del self._tasks[partition]
+            self._run(task.result)
+
+    @property
+    def batches(self) -> int:
+        """Batches that were read and are neither processed nor dropped."""
+        return self.thread._flow._batches - self.session.acks.retired_batches
+
+
+async def _pause() -> None:
+    for _ in range(4):
+        await asyncio.sleep(0)

@@ -1,0 +1,371 @@
+"""Whatever happens to processes, broker and network: offsets and outputs are one, and nothing is lost or done twice.
+
+The transport's own code runs against a model of the broker in virtual time, without threads (deterministic simulation).
+More than CI runs: SKEWLESS_MACHINE_EXAMPLES=5000 SKEWLESS_MACHINE_STEPS=80.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from itertools import count
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from laws.model_broker import STATE_TOPIC, Broker, Clock
+from laws.model_clients import Fault, Link, ModelConsumer, ModelProducer, returns_in_time
+from laws.model_process import Process
+from skewless.errors import SkewlessError
+from skewless.transport import consumer as consumer_module
+from skewless.transport import outbox as outbox_module
+from skewless.transport import session as session_module
+from skewless.transport.flow import WAITING_BATCHES
+from skewless.transport.settings import TransportSettings
+
+TIMEOUTS = ["time out before", "time out after"]
+STUCK = ["stuck before", "stuck after"]
+DEATHS = ["die before", "die after"]
+MEANWHILE = ["meanwhile agent", "meanwhile lost", "meanwhile lost for long", "meanwhile others"]
+FAULTS = {
+    "init_transactions": [*TIMEOUTS, *DEATHS, "fatal"],
+    "send_offsets": [*TIMEOUTS, *STUCK, *DEATHS, *MEANWHILE, "abortable", "fatal"],
+    "commit_transaction": [*TIMEOUTS, *STUCK, *DEATHS, *MEANWHILE, "abortable", "fatal", "delay"],
+    "abort_transaction": [*TIMEOUTS, *STUCK, *DEATHS, *MEANWHILE],
+    "produce": [*DEATHS, "full", "unknown", "undelivered"],
+    "flush": ["time out before", *DEATHS, *MEANWHILE],
+    "commit": [*TIMEOUTS, *DEATHS, *MEANWHILE],
+    "committed": ["time out before", *DEATHS, *MEANWHILE],
+    "restore": [*DEATHS, *MEANWHILE],
+    "poll": [*DEATHS, "meanwhile agent", "meanwhile lost"],
+}
+faults = st.sampled_from([(call, kind) for call, kinds in FAULTS.items() for kind in kinds])
+some_process = st.integers(0, 3)
+some_partition = st.integers(0, 3)
+
+
+class TransportMachine(RuleBasedStateMachine):
+    """A stage of up to three processes; exactly once."""
+
+    guarantee = "exactly_once"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = Clock()
+        self.links: dict[str, Link] = {}
+        self.loop = asyncio.new_event_loop()
+        self.processes: list[Process] = []
+        self.numbers = count()
+        self.sound = True
+        self.nested = False
+        self.patch = pytest.MonkeyPatch()
+        for module in (consumer_module, outbox_module, session_module):
+            self.patch.setattr(module.log, "disabled", True)
+        self.patch.setattr(consumer_module, "time", self.clock)
+        self.patch.setattr(outbox_module, "time", self.clock)
+        self.patch.setattr(outbox_module, "returns_in_time", returns_in_time)
+        self.patch.setattr(consumer_module, "Consumer", lambda options: ModelConsumer(self.link(options), options))
+        self.patch.setattr(outbox_module, "Producer", lambda options: ModelProducer(self.link(options), options))
+
+    def link(self, options: Mapping[str, object]) -> Link:
+        return self.links[str(options["bootstrap.servers"])]
+
+    @initialize(
+        partitions=st.integers(1, 4),
+        instances=st.integers(1, 3),
+        batches=st.integers(1, 8),
+        patience_s=st.sampled_from([0.0, 1.0]),
+    )
+    def begin(self, partitions: int, instances: int, batches: int, patience_s: float) -> None:
+        self.partitions = partitions
+        self.broker = Broker(self.clock, partitions)
+        self.patience_s = patience_s
+        self.transport = TransportSettings.model_validate(
+            {"guarantee": self.guarantee, "in_flight_batches": batches, "poll_records": 8}
+        )
+        self.drain = False
+        for instance in range(instances):
+            self.start(instance)
+
+    def start(self, instance: int) -> None:
+        name = f"stage-{instance}"
+        process = Process(
+            self.broker,
+            self.loop,
+            self.links,
+            instance=name,
+            number=next(self.numbers),
+            transport=self.transport,
+            patience_s=self.patience_s,
+            drain=self.drain,
+        )
+        process.link.interlude = partial(self.meanwhile, process)
+        self.processes.append(process)
+        self.settle()
+
+    def process(self, number: int) -> Process | None:
+        return self.processes[number % len(self.processes)] if self.processes else None
+
+    def settle(self) -> None:
+        """Judge those that ended, and forget them."""
+        ended = [process for process in self.processes if process.over]
+        self.processes = [process for process in self.processes if not process.over]
+        for process in ended:
+            if process.failure is not None:
+                self.judge(process)
+
+    def judge(self, process: Process) -> None:
+        """Tell a failure that has a reason from one that has none."""
+        failure = process.failure
+        assert failure is not None
+        if not isinstance(failure, SkewlessError) or not process.disturbed:
+            self.sound = False
+            raise failure
+
+    # What the world does
+
+    @rule(partition=some_partition, records=st.integers(1, 6), marker=st.booleans())
+    def write(self, partition: int, records: int, marker: bool) -> None:  # noqa: FBT001 - drawn by name
+        log = self.broker.inputs[partition % self.partitions]
+        log += [b"%d/%d" % (partition % self.partitions, len(log) + at) for at in range(records)]
+        log += [None] * marker
+
+    @rule(seconds=st.sampled_from([1.0, 4.0, 12.5, 16.0]))
+    def let_time_pass(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+
+    @rule()
+    def deliver_late_requests(self) -> None:
+        self.broker.deliver_delayed()
+
+    @rule()
+    def rebalance(self) -> None:
+        self.broker.group.rebalance()
+
+    # What processes do
+
+    @rule(number=some_process, commit=st.booleans(), fetch=st.integers(0, 8))
+    def turn(self, number: int, commit: bool, fetch: int) -> None:  # noqa: FBT001 - drawn by name
+        if process := self.process(number):
+            self.take_turn(process, commit=commit, fetch=fetch)
+
+    @rule(rounds=st.integers(1, 4))
+    def all_take_turns(self, rounds: int) -> None:
+        for _ in range(rounds):
+            for process in list(self.processes):
+                self.take_turn(process, commit=True, fetch=8)
+                process.work_off()
+        self.settle()
+
+    def take_turn(self, process: Process, *, commit: bool, fetch: int) -> None:
+        process.link.fetch = fetch
+        if commit:
+            self.clock.advance(self.transport.commit_interval_s)
+        process.turn()
+        self.settle()
+
+    @rule(number=some_process, partition=some_partition, records=st.integers(1, 6))
+    def work(self, number: int, partition: int, records: int) -> None:
+        if process := self.process(number):
+            process.work(partition % self.partitions, records)
+
+    @rule(number=some_process, on=st.booleans())
+    def hold(self, number: int, on: bool) -> None:  # noqa: FBT001 - drawn by name
+        if process := self.process(number):
+            process.hold(on=on)
+
+    # What goes wrong
+
+    @rule(number=some_process, fault=faults, times=st.integers(1, 5))
+    def plan_fault(self, number: int, fault: tuple[str, str], times: int) -> None:
+        call, kind = fault
+        if process := self.process(number):
+            process.plan(call, Fault(kind, times))
+
+    @rule(number=some_process)
+    def kill(self, number: int) -> None:
+        if process := self.process(number):
+            process.kill()
+
+    @rule(number=some_process)
+    def stop(self, number: int) -> None:
+        if process := self.process(number):
+            process.disturbed = True  # its last commit may be refused, and there is no other
+            self.stop_cleanly(process)
+
+    def stop_cleanly(self, process: Process) -> None:
+        """Stop, while the agent goes on to the last moment."""
+        process.link.faults["close"] = Fault("meanwhile agent")
+        process.stop()
+        twin = any(other.instance == process.instance and other is not process for other in self.processes)
+        if process.failure is None and not (process.killed or twin):
+            assert process.instance not in self.broker.open, "a clean stop leaves an open transaction behind"
+
+    @rule(number=some_process)
+    def end_session(self, number: int) -> None:
+        if process := self.process(number):
+            self.broker.group.leave(process.instance)
+
+    @rule(instance=st.integers(0, 2))
+    def start_again(self, instance: int) -> None:
+        """Start a process, be its place empty or not: of two of one name, one has to give way."""
+        for process in self.processes:
+            process.disturbed |= process.instance == f"stage-{instance}"
+        twins = any(process.instance == f"stage-{instance}" for process in self.processes)
+        self.start(instance)
+        self.processes[-1].disturbed |= twins
+
+    @rule(instance=st.integers(0, 2))
+    def give_up_a_place(self, instance: int) -> None:
+        """End the session of a process that will not come back."""
+        if all(process.instance != f"stage-{instance}" for process in self.processes):
+            self.broker.group.leave(f"stage-{instance}")
+
+    def meanwhile(self, process: Process, kind: str) -> None:
+        """Let things happen while a call of the process is on its way."""
+        if self.nested:
+            return
+        self.nested = True
+        if kind == "meanwhile agent":
+            process.work_off()
+        if kind.startswith("meanwhile lost"):
+            self.broker.group.leave(process.instance)
+        if kind == "meanwhile lost for long":
+            self.clock.advance(16.0)
+        if kind != "meanwhile agent":
+            self.others_take_turns(process)
+        self.nested = False
+
+    def others_take_turns(self, process: Process) -> None:
+        for _ in range(4):
+            for other in self.processes:
+                if other is not process:
+                    other.link.fetch = 8
+                    self.clock.advance(self.transport.commit_interval_s)
+                    other.turn()
+                    other.work_off()
+
+    # What must hold
+
+    @invariant()
+    def all_holds(self) -> None:
+        with self.judging():
+            self.settle()
+            for partition, log in enumerate(self.broker.inputs):
+                offset, position = self.broker.committed.get(partition, (0, "{}"))
+                self.check_partition(partition, [value for value in log[:offset] if value is not None], position)
+            for process in self.processes:
+                self.check_memory(process)
+
+    def check_partition(self, partition: int, done: list[bytes], position: str) -> None:
+        """Compare what is visible with the records before the committed offset."""
+        known = json.loads(position)
+        assert known.get("count", 0) == len(done)
+        assert sorted(self.broker.visible("out", partition)) == sorted(done)
+        assert self.broker.visible("marks", partition) == [b"%d" % at for at in range(1, 1 + known.get("marks", 0))]
+        assert self.broker.visible(STATE_TOPIC, partition)[-1:] == ([b"%d" % len(done)] if done else [])
+
+    def check_memory(self, process: Process) -> None:
+        """Check that what is read and not processed is counted right, and bounded."""
+        waiting = [process.session.acks.waiting(partition) for partition in range(self.partitions)]
+        assert process.batches == sum(waiting)
+        assert max(waiting) <= WAITING_BATCHES
+
+    @contextmanager
+    def judging(self) -> Iterator[None]:
+        sound, self.sound = self.sound, False
+        yield
+        self.sound = sound
+
+    # The end
+
+    def teardown(self) -> None:
+        try:
+            if self.sound and hasattr(self, "broker"):
+                self.come_to_rest()
+                self.come_to_the_end()
+        finally:
+            for process in self.processes:
+                process.kill()
+            self.loop.run_until_complete(asyncio.sleep(0))
+            self.loop.close()
+            self.patch.undo()
+
+    def come_to_rest(self) -> None:
+        """Let everything heal: all there is must be processed in a bounded number of turns."""
+        self.heal()
+        self.run_until(self.all_is_committed)
+        self.all_holds()
+
+    def come_to_the_end(self) -> None:
+        """Drain, as a bounded run does, from a clean stop: nothing is open after it, and nothing repeated."""
+        for process in list(self.processes):
+            process.disturbed = False
+            self.stop_cleanly(process)
+        self.settle()
+        self.drain = True
+        self.heal()
+        self.run_until(lambda: all(process.session.finished for process in self.processes))
+        self.all_holds()
+        for partition, log in enumerate(self.broker.inputs):
+            ends = self.broker.visible("end", partition)
+            assert ends == [b"end"] or (ends and not any(log)), f"partition {partition}: {len(ends)} ends"
+
+    def heal(self) -> None:
+        self.broker.deliver_delayed()
+        for process in self.processes:
+            process.link.faults.clear()
+            process.hold(on=False)
+
+    def run_until(self, condition: Callable[[], bool]) -> None:
+        for _ in range(80):
+            for instance in range(3):
+                if all(process.instance != f"stage-{instance}" for process in self.processes):
+                    self.start(instance)
+            if condition():
+                return
+            self.all_take_turns(1)
+            self.clock.advance(0.5)
+        raise AssertionError("not at rest after 80 turns of every process without a fault")
+
+    def all_is_committed(self) -> bool:
+        ends = {partition: len(_stripped(log)) for partition, log in enumerate(self.broker.inputs)}
+        return all(self.broker.committed.get(partition, (0, ""))[0] >= end for partition, end in ends.items())
+
+
+class PlainMachine(TransportMachine):
+    """At least once: everything before the committed offset was written, some of it perhaps again."""
+
+    guarantee = "at_least_once"
+
+    def check_partition(self, partition: int, done: list[bytes], position: str) -> None:
+        known = json.loads(position)
+        assert known.get("count", 0) == len(done)
+        assert set(self.broker.visible("out", partition)) >= set(done)
+        marks = {b"%d" % at for at in range(1, 1 + known.get("marks", 0))}
+        assert set(self.broker.visible("marks", partition)) >= marks
+
+
+def _stripped(log: list[bytes | None]) -> list[bytes | None]:
+    """Leave out markers at the end: no record tells of them."""
+    end = len(log)
+    while end and log[end - 1] is None:
+        end -= 1
+    return log[:end]
+
+
+RUNS = settings(
+    max_examples=int(os.environ.get("SKEWLESS_MACHINE_EXAMPLES", "150")),
+    stateful_step_count=int(os.environ.get("SKEWLESS_MACHINE_STEPS", "50")),
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
+TestExactlyOnce = TransportMachine.TestCase
+TestExactlyOnce.settings = RUNS
+TestAtLeastOnce = PlainMachine.TestCase
+TestAtLeastOnce.settings = RUNS
