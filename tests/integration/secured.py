@@ -8,9 +8,11 @@ import subprocess
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka.admin import (
     AclBinding,
+    AclBindingFilter,
     AclOperation,
     AclPermissionType,
     AdminClient,
@@ -22,7 +24,7 @@ from confluent_kafka.admin import (
 )
 
 from skewless import cli
-from skewless.acls import Right
+from skewless.acls import Operation, Right
 from skewless.local.broker import Broker
 
 ADMIN = "admin"
@@ -74,15 +76,7 @@ class Secured:
     def allow(self, rights: Mapping[str, Iterable[Right]]) -> None:
         """Give users these rights, by their name."""
         wanted = [
-            AclBinding(
-                _RESOURCES[right.resource],
-                right.name,
-                ResourcePatternType.PREFIXED if right.prefixed else ResourcePatternType.LITERAL,
-                f"User:{user}",
-                "*",
-                _OPERATIONS[operation],
-                AclPermissionType.ALLOW,
-            )
+            AclBinding(*_entry(user, right, operation))
             for user, allowed in rights.items()
             for right in allowed
             for operation in right.operations
@@ -90,6 +84,19 @@ class Secured:
         admin = AdminClient(self.admin_options())  # must outlive its futures
         for future in admin.create_acls(wanted).values():
             future.result(WAIT_S)
+
+    def withdraw(self, user: str, right: Right) -> None:
+        """Take a right away from a user."""
+        admin = AdminClient(self.admin_options())  # must outlive its futures
+        filters = [AclBindingFilter(*_entry(user, right, operation)) for operation in right.operations]
+        for future in admin.delete_acls(filters).values():
+            assert future.result(WAIT_S)
+
+
+def _entry(user: str, right: Right, operation: Operation) -> tuple[Any, ...]:
+    pattern = ResourcePatternType.PREFIXED if right.prefixed else ResourcePatternType.LITERAL
+    resource = (_RESOURCES[right.resource], right.name, pattern)
+    return (*resource, f"User:{user}", "*", _OPERATIONS[operation], AclPermissionType.ALLOW)
 
 
 @contextlib.contextmanager

@@ -257,6 +257,38 @@ def test_making_topics_without_one_right_fails_and_tells_which(case: Case, settl
     assert told(case, str(raised.value)), raised.value
 
 
+@pytest.mark.parametrize("name", ["p.tuples", "p-splitter-"])
+def test_a_running_stage_that_loses_a_right_ends_and_tells_which(name: str, settled: Settled, tmp_path: Path) -> None:
+    secured, user = settled.secured, "splitter"
+    (right,) = (right for right in acls.rights(settings_of(None, ""))[user] if right.name == name)
+    file = write_file(tmp_path, user, document(secured, user))
+    producer = Producer(secured.admin_options())
+    admin = AdminClient(secured.admin_options())
+
+    def works() -> bool:
+        member = admin.describe_consumer_groups([f"p-{user}"])[f"p-{user}"].result().members
+        return bool(member and member[0].assignment and member[0].assignment.topic_partitions)
+
+    def feed() -> None:
+        producer.produce("raw", json.dumps({"key": "a", "time": START_MS + 60_000}).encode(), partition=0)
+        producer.flush(DEADLINE_S)
+        time.sleep(0.2)
+
+    with (tmp_path / "log").open("wb") as log:
+        child = subprocess.Popen([sys.executable, "-m", "skewless", "run", user, "--file", str(file)], stderr=log)
+    try:
+        until(works)
+        secured.withdraw(user, right)
+        until(lambda: child.poll() is not None, each=feed, limit_s=DEADLINE_S)
+    finally:
+        child.kill()
+        child.wait()
+        secured.allow({user: [right]})
+    assert child.returncode == BrokerError.exit_code
+    last = (tmp_path / "log").read_text().strip().splitlines()[-1]
+    assert told(Case(user, right, right.operations[0]), last), last
+
+
 def test_a_wrong_password_is_told_as_what_it_is(secured: Secured) -> None:
     wrong = document(secured, acls.TOPICS)
     wrong["kafka"]["sasl"]["password"] = "wrong"  # noqa: S105 - which it is

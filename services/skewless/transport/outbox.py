@@ -213,7 +213,7 @@ class TransactionalOutbox(Outbox):
                     continue
                 if not retriable(error):
                     topics = ", ".join(sorted(map(self._topic, self.sent)))
-                    raise self._judged(error, f"committing as {self._transactional_id} to topics {topics}") from error
+                    raise self._judged(error, f"committing to topics {topics}") from error
                 if time.monotonic() > deadline:
                     raise RewindError("committing: no answer in time, its outcome is unknown", replace=True) from error
 
@@ -221,7 +221,7 @@ class TransactionalOutbox(Outbox):
         """Tell a twin, which fences this producer, from a transaction so old that the broker gave it up."""
         if error.args[0].code() == KafkaError._FATAL:  # noqa: SLF001
             error = self._fatal_error(error)
-        failure = super()._judged(error, doing)
+        failure = super()._judged(error, f"{doing} as {self._transactional_id}")
         if isinstance(failure, RewindError) and failure.fenced:
             age = 0.0 if self._begun_at is None else time.monotonic() - self._begun_at
             if age < self._transport.transaction_timeout_s * 0.8:
