@@ -31,7 +31,7 @@ COMMANDS = {
     "simulate": Entry("skewless.commands.simulate:simulate", "Run groupings alone on a stream of keys, and measure."),
     "batch": Entry("skewless.commands.batch:batch", "Compute a pipeline's answer on history, by Spark."),
     "audit": Entry("skewless.commands.audit:audit", "Compute a pipeline's answer again, and compare."),
-    "evaluate": Entry("skewless.commands.evaluate:evaluate", "Measure runs of pipelines, and compare them in a report."),
+    "evaluate": Entry("skewless.commands.evaluate:evaluate", "Measure runs of pipelines, compare them in a report."),
     "plan": Entry("skewless.commands.plan:plan", "Recommend grouping and W for a topic, by running all on a sample."),
     "broker": Entry("skewless.commands.broker:broker", "Start and stop a Kafka broker on this machine."),
 }
