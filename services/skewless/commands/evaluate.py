@@ -11,13 +11,13 @@ import click
 
 from skewless.commands.options import load_settings
 from skewless.commands.spark_options import spark_options, started
-from skewless.errors import ConfigurationError
+from skewless.errors import CheckFailedError, ConfigurationError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from skewless.settings import PipelineSettings
-    from skewless.spark.evaluate import Recorded
+    from skewless.spark.evaluate import Offsets, Recorded
 
 TOPICS = ("worker-input", "tuples", "partials", "windows", "control", "distribution")
 
@@ -72,11 +72,11 @@ def evaluate(*, files: tuple[Path, ...], out: Path, as_json: bool, **spark: Any)
 
 def evaluated(runs: Sequence[PipelineSettings], out: Path, spark: dict[str, Any]) -> dict[str, Any]:
     """Evaluate pipelines, write everything into the folder, and return the facts; `spark`: what `started` takes."""
-    offsets = [_offsets(settings) for settings in runs]
+    offsets = [offsets_of(settings) for settings in runs]
     with started("evaluate", spark) as running:
         from skewless.spark.evaluate import evaluate as measure
 
-        facts = measure(running, [_recorded(running, *each) for each in zip(runs, offsets, strict=True)], out)
+        facts = measure(running, [recorded(running, *each) for each in zip(runs, offsets, strict=True)], out)
     from skewless.spark.report.evaluation import report
 
     (out / "evaluation.json").write_text(json.dumps(facts), encoding="utf-8")
@@ -92,21 +92,23 @@ def folder(out: Path) -> None:
         raise ConfigurationError(f"--out: {out}: cannot be made: {error.strerror}") from None
 
 
-def _offsets(settings: PipelineSettings) -> dict[str, dict[int, tuple[int, int]]]:
+def offsets_of(settings: PipelineSettings) -> Offsets:
+    """Find what there is to read of each topic; CheckFailedError when no tuple has reached a worker."""
     from skewless.transport.positions import Positions
 
     positions = Positions(settings.kafka)
-    found = {}
+    found: dict[str, dict[int, tuple[int, int]]] = {}
     for topic in TOPICS:
         name = settings.topic(topic)
         ends = positions.end(name)
         found[topic] = {at: (first, max(first, ends[at])) for at, first in positions.begin(name).items()}
+        if topic == "worker-input" and all(first == end for first, end in found[topic].values()):
+            raise CheckFailedError(f"topic {name} has no tuples: run the pipeline first, then evaluate")
     return found
 
 
-def _recorded(
-    spark: SparkSession, settings: PipelineSettings, offsets: dict[str, dict[int, tuple[int, int]]]
-) -> Recorded:
+def recorded(spark: SparkSession, settings: PipelineSettings, offsets: Offsets) -> Recorded:
+    """Let Spark read the topics of a pipeline."""
     from skewless.spark import kafka
     from skewless.spark.evaluate import Recorded
 

@@ -55,8 +55,8 @@ class Recorded:
 
 def observed(run: Recorded) -> list[TickDistribution]:
     """Read what the pipeline's observer told, by tick; the last word on a tick counts."""
-    rows = run.read("distribution").where("value is not null").orderBy("offset").select("value").collect()
-    ticks = [msgspec.json.decode(row.value, type=TickDistribution) for row in rows]
+    rows = run.read("distribution").where("value is not null").select("offset", "value").collect()
+    ticks = [msgspec.json.decode(row.value, type=TickDistribution) for row in sorted(rows, key=lambda row: row.offset)]
     return sorted({tick.tick_start: tick for tick in ticks}.values(), key=lambda tick: tick.tick_start)
 
 
@@ -114,19 +114,21 @@ def summed(
     labelled = [_labelled(run, ticks, spark) for run, ticks in zip(runs, told, strict=True)]
     _union(labelled).write.mode("overwrite").parquet(str(folder / "cells"))
     cells = spark.read.parquet(str(folder / "cells"))
-    loads = {span: _rows(_loads(cells, span)) for span in ("tick", "window")}
+    loads = {"tick": _rows(_loads(cells, "tick"))}
     _check_not_empty(runs, {str(row["run"]) for row in loads["tick"]})
     tick_keys = _by_key(cells, "tick").persist()
     _by_key(cells).write.mode("overwrite").parquet(str(folder / "keys"))
     keys = spark.read.parquet(str(folder / "keys"))
     most = max(run.settings.observer.hottest for run in runs)
+    replicas = {"tick": _rows(_replicas(tick_keys, "tick")), "run": _rows(_totals(keys))}
+    if all(run.settings.observer.tick_ms == run.settings.aggregator.window_ms for run in runs):
+        loads["window"], replicas["window"] = _renamed(loads["tick"]), _renamed(replicas["tick"])
+    else:
+        loads["window"] = _rows(_loads(cells, "window"))
+        replicas["window"] = _rows(_replicas(_by_key(cells, "window"), "window"))
     return Sums(
         loads=loads,
-        replicas={
-            "tick": _rows(_replicas(tick_keys, "tick")),
-            "window": _rows(_replicas(_by_key(cells, "window"), "window")),
-            "run": _rows(_totals(keys)),
-        },
+        replicas=replicas,
         hottest={"tick": _rows(_hottest(tick_keys, most, "tick")), "run": _rows(_hottest(keys, most))},
         latencies=_rows(_union([_latencies(run) for run in runs])),
         partials=_rows(_union([_partials(run) for run in runs])),
@@ -142,13 +144,16 @@ def _rows(frame: DataFrame) -> list[dict[str, Any]]:
     return [row.asDict() for row in frame.collect()]
 
 
+def _renamed(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Take ticks for windows."""
+    return [{**row, "window": row["tick"]} for row in rows]
+
+
 def _check_not_empty(runs: Sequence[Recorded], found: set[str]) -> None:
     for run in runs:
         if run.name not in found:
             topic = run.settings.topic("worker-input")
-            raise CheckFailedError(
-                f"topic {topic} has no tuples: run the pipeline first (`skewless up`), or evaluate another"
-            )
+            raise CheckFailedError(f"topic {topic} has no tuples: run the pipeline first, then evaluate")
 
 
 def _loads(cells: DataFrame, span: str) -> DataFrame:

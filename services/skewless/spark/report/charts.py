@@ -13,6 +13,7 @@ from skewless.spark.report.page import Figure
 HEAT = [[0, "#2c3e8f"], [0.5, "#e8e3d3"], [1, "#b3261e"]]
 """Half of the scale is the average load: below it blue, above it red."""
 LONGEST = 40
+TIME = {"type": "date", "title": {"text": "event time (UTC)"}}
 
 
 def _figure(traces: Sequence[Any], height: int, **layout: Any) -> Figure:
@@ -53,7 +54,7 @@ def heat_map(
         [trace],
         height=150 + min(360, 14 * max(6, len(shares))),
         title={"text": shown(title), "font": {"size": 14}, "x": 0, "xref": "paper"},
-        xaxis={"type": "date", "title": {"text": "event time (UTC)"}},
+        xaxis=TIME,
         yaxis={"title": {"text": "worker"}, "tickformat": "d", "rangemode": "tozero"},
     )
 
@@ -62,37 +63,37 @@ def lines(
     series: Mapping[str, Sequence[tuple[float, float | None]]],
     y_title: str,
     *,
-    x_title: str = "event time (UTC)",
-    dates: bool = True,
+    x_title: str = "",
+    bound: tuple[str, float] | None = None,
     log: bool = False,
 ) -> Figure:
-    """Draw a line per name through (x, y) points; where y is None there is a gap. x is in ms for dates."""
+    """Draw a line per name through (x, y) points; where y is None there is a gap.
+
+    Without a title x is event time in ms. `bound`: name and y of a dashed line across.
+    """
+    drawn = {name: ([x for x, _ in points], [y for _, y in points]) for name, points in series.items()}
     traces = [
-        go.Scatter(
-            x=[x for x, _ in points],
-            y=[y for _, y in points],
-            name=shown(name),
-            mode="lines+markers",
-            marker={"size": 5},
-        )
-        for name, points in series.items()
+        go.Scatter(x=x, y=y, name=shown(name), mode="lines+markers", marker={"size": 5})
+        for name, (x, y) in drawn.items()
     ]
+    if bound is not None:
+        across = sorted({x for xs, _ in drawn.values() for x in xs})
+        dashes = {"dash": "dash", "color": "#808a96"}
+        traces.append(go.Scatter(x=across, y=[bound[1]] * len(across), name=bound[0], mode="lines", line=dashes))
+    powers = {"type": "log", "exponentformat": "power", "dtick": 1}
     return _figure(
         traces,
         height=360,
         hovermode="x unified",
         legend={"orientation": "h", "y": -0.28, "x": 0},
         showlegend=True,
-        xaxis={"type": "date" if dates else "linear", "title": {"text": x_title}},
-        yaxis={
-            "title": {"text": y_title},
-            **({"type": "log", "exponentformat": "power", "dtick": 1} if log else {"rangemode": "tozero"}),
-        },
+        xaxis={"title": {"text": x_title}} if x_title else TIME,
+        yaxis={"title": {"text": y_title}, **(powers if log else {"rangemode": "tozero"})},
         top=16,
     )
 
 
-def bars(series: Mapping[str, Mapping[str, float]], y_title: str, *, log: bool = False) -> Figure:
+def bars(series: Mapping[str, Mapping[str, float]], y_title: str) -> Figure:
     """Draw groups of bars: by name of the colour, by name of the group."""
     traces = [
         go.Bar(
@@ -110,6 +111,6 @@ def bars(series: Mapping[str, Mapping[str, float]], y_title: str, *, log: bool =
         hovermode="x unified",
         legend={"orientation": "h", "y": -0.28, "x": 0},
         showlegend=True,
-        yaxis={"title": {"text": y_title}, **({"type": "log"} if log else {"rangemode": "tozero"})},
+        yaxis={"title": {"text": y_title}, "rangemode": "tozero"},
         top=16,
     )

@@ -49,17 +49,18 @@ def report(facts: Mapping[str, Any]) -> str:
         )
         + f'<div class="call"><p><strong>{paragraph(answer)[3:-4]}</strong></p>{reasons}</div>'
     )
+    wanted = ("wanted", facts["demand"]["wanted"]) if facts["demand"]["rate"] is not None else None
     return page(
         f"Skewless: a plan for topic {facts['topic']}",
         lead,
         [
-            Section("What the workers can do", _wanted(facts), [_over_workers(facts, "max_rate", "tuples/s")]),
+            Section("What the workers can do", _wanted(facts), [_over_workers(facts, "max_rate", "tuples/s", wanted)]),
             Section(
                 "How even the load is, and its price",
                 "",
                 [
                     _over_workers(facts, "max_over_avg", "max/avg"),
-                    _over_workers(facts, "replication", "workers per key", log=True),
+                    _over_workers(facts, "replication", "workers per key"),
                 ],
             ),
             Section("All of them", _all(candidates) + folded("What the measures mean", definitions(NAMES))),
@@ -77,14 +78,11 @@ def _wanted(facts: Mapping[str, Any]) -> str:
     )
 
 
-def _over_workers(facts: Mapping[str, Any], measure: str, title: str, *, log: bool = False) -> Figure:
+def _over_workers(facts: Mapping[str, Any], measure: str, title: str, bound: tuple[str, float] | None = None) -> Figure:
     series: dict[str, list[tuple[float, float | None]]] = {}
     for each in facts["candidates"]:
         series.setdefault(each["grouping"], []).append((each["workers"], each[measure]))
-    if measure == "max_rate" and facts["demand"]["wanted"]:
-        ends = sorted({each["workers"] for each in facts["candidates"]})
-        series["wanted"] = [(at, facts["demand"]["wanted"]) for at in (ends[0], ends[-1])]
-    return lines(series, title, x_title="W", dates=False, log=log)
+    return lines(series, title, x_title="W", bound=bound)
 
 
 def _all(candidates: Sequence[Candidate]) -> str:

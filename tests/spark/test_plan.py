@@ -1,0 +1,191 @@
+"""Planning for a topic on a real broker: measures are those of a plain simulation; the recommendation and its reasons."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from skewless import cli
+from skewless.algorithms.grouping import GROUPINGS, GroupingOptions
+from skewless.simulation import replay
+from skewless.simulation.lines import Lines
+from skewless.spark import kafka
+from skewless.spark.blocks import Reading, blocks
+from skewless.spark.lanes import Candidate, Candidates, Setup
+from skewless.spark.plan import plan
+from skewless.spark.recommend import Demand, recommend
+from skewless.spark.report.planning import report
+from support_kafka import START_MS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PER_PARTITION = 30_000
+OPTIONS = GroupingOptions(clock="event")
+WORKERS = (4, 9)
+
+
+def keys(partition: int) -> list[str]:
+    random = np.random.default_rng(partition)
+    return [f"k{number}" for number in random.zipf(1.3, PER_PARTITION) % 3000]
+
+
+def times() -> list[int]:
+    return [START_MS + 10 * number for number in range(PER_PARTITION)]
+
+
+@pytest.fixture(scope="module")
+def topic(broker: str) -> str:
+    """Make a topic of two partitions whose records are keys with timestamps."""
+    name = f"plan-{uuid.uuid4().hex[:8]}"
+    for future in AdminClient({"bootstrap.servers": broker}).create_topics([NewTopic(name, 2, 1)]).values():
+        future.result()
+    producer = Producer({"bootstrap.servers": broker, "linger.ms": 20})
+    for partition in range(2):
+        for key, time in zip(keys(partition), times(), strict=True):
+            producer.produce(name, b"", key=key.encode(), partition=partition, timestamp=time)
+        producer.flush()
+    return name
+
+
+def planned(spark: SparkSession, broker: str, topic: str, partitions: int, routers: int) -> list[dict[str, Any]]:
+    spans = dict.fromkeys(range(partitions), (0, PER_PARTITION))
+    records = kafka.read(spark, {"bootstrap.servers": broker}, topic, spans)
+    candidates = Candidates(list(GROUPINGS), WORKERS, Setup(OPTIONS, routers, 60_000))
+    facts = plan(spark, records, Reading(None, None, spans), candidates, Demand(1.0, None, 1.5))
+    assert facts["stream"]["tuples"] == partitions * PER_PARTITION
+    assert facts["stream"]["tuples_per_s"] == pytest.approx(partitions * 100, rel=1e-3)
+    found: list[dict[str, Any]] = facts["candidates"]
+    return found
+
+
+def comparable(facts: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in facts.items() if name not in {"router_ns_per_tuple", "max_rate", "window_s"}}
+
+
+def test_measures_on_one_partition_are_those_of_a_simulation(spark: SparkSession, broker: str, topic: str) -> None:
+    setup = replay.Setup(OPTIONS, 1, 60_000)
+    simulation = replay.Simulation([(name, workers) for name in GROUPINGS for workers in WORKERS], setup)
+    simulation.add(Lines(pa.array(keys(0)), np.array(times(), dtype=np.int64)), 0)
+    found = planned(spark, broker, topic, 1, 1)
+    assert [comparable(each) for each in found] == [comparable(each) for each in simulation.facts()]
+
+
+def test_routers_have_local_loads_and_partitions_of_their_own(spark: SparkSession, broker: str, topic: str) -> None:
+    found = {(each["grouping"], each["workers"]): each for each in planned(spark, broker, topic, 2, 2)}
+    alone = [planned_alone("even", 4, partition) for partition in range(2)]
+    loads = np.sum([each["tuples_by_worker"] for each in alone], axis=0)
+    assert found["even", 4]["tuples_by_worker"] == loads.tolist()
+    assert found["even", 4]["routers"] == 2
+
+
+def planned_alone(grouping: str, workers: int, partition: int) -> dict[str, Any]:
+    simulation = replay.Simulation([(grouping, workers)], replay.Setup(OPTIONS, 1, 60_000))
+    simulation.add(Lines(pa.array(keys(partition)), np.array(times(), dtype=np.int64)), 0)
+    return simulation.facts()[0]
+
+
+def test_candidates_are_dealt_to_as_many_lanes_as_there_are_tasks() -> None:
+    candidates = Candidates(["key", "even"], [5, 10], Setup(OPTIONS, 1, 60_000))
+    assert candidates.lanes(3) == [[("key", 5), ("even", 10)], [("key", 10)], [("even", 5)]]
+    assert len(candidates.lanes(100)) == 4
+
+
+def rows(keys: list[bytes | None], at: list[int]) -> pa.RecordBatch:
+    size = len(keys)
+    columns = {
+        "key": pa.array(keys, pa.binary()),
+        "value": pa.array([b"{}"] * size),
+        "partition": pa.array([0] * size, pa.int32()),
+        "offset": pa.array(range(10, 10 + size), pa.int64()),
+        "at": pa.array(at, pa.int64()),
+    }
+    return pa.record_batch(columns)
+
+
+def test_late_tuples_and_records_without_a_readable_key_are_counted_and_left_out() -> None:
+    batch = rows([b"a", None, b"\xff", b"late", b"b"], [5000, 6000, 7000, 3000, 8000])
+    (block,) = (made.to_pylist()[0] for made in blocks(iter([batch]), Reading(None, 1000, {0: (0, 100)})))
+    counted = {name: block[name] for name in ("tuples", "late", "bad", "first_ms", "last_ms", "progress")}
+    assert counted == {"tuples": 2, "late": 1, "bad": 2, "first_ms": 5000, "last_ms": 8000, "progress": 0.1}
+
+
+def candidate(grouping: str, workers: int, uneven: float, replication: float) -> dict[str, Any]:
+    facts = Candidate(grouping, workers, Setup(OPTIONS, 1, 60_000))
+    rest = {"router_ns_per_tuple": 50, "replication_max": 3, "replication_bound": 1.0, "aggregation_cost": 10}
+    measures = {"max_over_avg": uneven, "replication": replication, "state_bytes": 1000}
+    return {"grouping": facts.grouping, "workers": workers, **measures, **rest}
+
+
+CANDIDATES = [
+    candidate("shuffle", 5, 1.0, 4.0),
+    candidate("key", 5, 2.0, 1.0),
+    candidate("shuffle", 10, 1.0, 8.0),
+    candidate("key", 10, 4.0, 1.0),
+    candidate("even", 10, 1.02, 1.2),
+]
+
+
+@pytest.mark.parametrize(
+    ("rate", "grouping", "workers", "sufficient"),
+    [(2000.0, "key", 5, True), (4900.0, "shuffle", 5, True), (9000.0, "even", 10, True), (20_000.0, "even", 10, False)],
+)
+def test_the_fewest_workers_that_do_are_recommended_and_of_fast_groupings_the_cheapest(
+    rate: float, grouping: str, workers: int, *, sufficient: bool
+) -> None:
+    rest = [each for each in CANDIDATES if not (rate == 2000.0 and each["grouping"] == "shuffle")]
+    found = recommend(rest, Demand(1.0, rate, 1.0))["recommendation"]
+    assert (found["grouping"], found["workers"], found["sufficient"]) == (grouping, workers, sufficient)
+    assert f"{rate:,.0f}" in found["reasons"][0]
+    assert ("even a perfect load needs 20 workers" in found["reasons"][1]) is not sufficient
+
+
+def invoke(*args: str) -> tuple[int, str]:
+    done = CliRunner().invoke(cli.main, ["plan", *args])
+    return done.exit_code, done.stderr
+
+
+def test_wrong_use_is_told_before_anything_starts() -> None:
+    assert invoke() == (2, "error: --topic: missing; name the topic to plan for, or give a pipeline with -f\n")
+    assert invoke("--topic", "t", "--sample", "some") == (
+        2,
+        "error: --sample: 'some' is neither a number of records nor all\n",
+    )
+    code, text = invoke("--topic", "t", "--workers", "0,x", "--grouping", "nice")
+    assert (code, text.count("error: ")) == (2, 3)
+
+
+def test_an_empty_topic_is_told(broker: str) -> None:
+    name = f"empty-{uuid.uuid4().hex[:8]}"
+    for future in AdminClient({"bootstrap.servers": broker}).create_topics([NewTopic(name, 1, 1)]).values():
+        future.result()
+    code, text = invoke("--topic", name, "--bootstrap-servers", broker)
+    assert (code, text) == (1, f"error: topic {name} is empty: there is nothing to plan by\n")
+
+
+def test_a_topic_that_is_not_there_is_told(broker: str) -> None:
+    code, text = invoke("--topic", "nowhere", "--bootstrap-servers", broker)
+    assert (code, text.startswith("error: topic nowhere does not exist")) == (3, True)
+
+
+def test_the_report_names_the_recommendation_and_escapes_what_is_not_ours(tmp_path: Path) -> None:
+    facts: dict[str, Any] = {
+        "topic": "<i>",
+        "offsets": {"0": [0, 10]},
+        "stream": {"tuples": 10, "keys": 2, "p1": 0.5, "late": 0, "bad": 0},
+        **Demand(1.0, 100.0, 1.5).facts(),
+    }
+    extra = {"routers": 1, "imbalance": 0.0, "window_replication": 1.0, "pairs": 3}
+    page = report(facts | recommend([each | extra for each in CANDIDATES], Demand(1.0, 100.0, 1.5)))
+    assert "&lt;i&gt;" in page
+    assert json.loads(page.split('id="figures">')[1].split("</script>")[0])[0]["data"][-1]["name"] == "wanted"
+    assert "key on 5 workers" in page
