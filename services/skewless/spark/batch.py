@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
 
 from skewless.errors import ConfigurationError
@@ -17,7 +17,7 @@ from skewless.spark.pipeline import Answer
 
 PACKAGES = {
     "delta": "io.delta:delta-spark_2.13:VERSION",
-    "iceberg": "org.apache.iceberg:iceberg-spark-runtime-VERSION",
+    "iceberg": "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:VERSION",
 }
 """What brings formats that Spark has not by itself."""
 
@@ -30,21 +30,28 @@ class Folder:
     format: str = "parquet"
     overwrite: bool = False
 
+    def check(self, spark: SparkSession) -> None:
+        """Raise ConfigurationError where the folder has something already: before anything is computed."""
+        if self.overwrite:
+            return
+        try:
+            spark.read.text(self.path)
+        except AnalysisException as error:
+            if error.getCondition() == "PATH_NOT_FOUND":
+                return
+            raise ConfigurationError(f"--out: {self.path}: {str(error).splitlines()[0]}") from None
+        raise ConfigurationError(f"--out: {self.path} exists: name another folder, or replace it with --overwrite")
+
     def write(self, rows: DataFrame) -> None:
-        """Write the results; ConfigurationError where the folder has some, or the format is not installed."""
+        """Write the results; ConfigurationError where the format is not installed."""
         writer = rows.drop("partition").write.mode("overwrite" if self.overwrite else "errorifexists")
         try:
             writer.format(self.format).save(self.path)
         except AnalysisException as error:
-            raise ConfigurationError(self._refusal(error)) from None
-
-    def _refusal(self, error: AnalysisException) -> str:
-        match error.getCondition():
-            case "PATH_ALREADY_EXISTS":
-                return f"--out: {self.path} exists: name another folder, or replace it with --overwrite"
-            case "DATA_SOURCE_NOT_FOUND":
-                return f"--format: {self.format} is not installed: add --package {PACKAGES[self.format]}"
-        return f"--out: {self.path}: {str(error).splitlines()[0]}"
+            missing = error.getCondition() == "DATA_SOURCE_NOT_FOUND"
+            hint = f"{self.format} is not installed: add --package {PACKAGES.get(self.format)}"
+            reason = f"--format: {hint}" if missing else f"--out: {self.path}: {str(error).splitlines()[0]}"
+            raise ConfigurationError(reason) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +61,9 @@ class Topic:
     name: str
     client: Mapping[str, str]
     settings: PipelineSettings
+
+    def check(self, spark: SparkSession) -> None:
+        """Find nothing wrong: a topic may hold records already."""
 
     def write(self, rows: DataFrame) -> None:
         """Write the results; Spark's sink cannot set timestamps, these are the times of writing."""
@@ -71,6 +81,7 @@ def run(
 
     `now`: ms of the clock that tells times too far ahead; `partitions`: of the topic that is written to.
     """
+    target.check(records.sparkSession)
     found = pipeline.answer(records, pipeline.reading(settings, now))
     try:
         seen = Observation()

@@ -1,0 +1,140 @@
+"""An audit finds no difference in a right run, and every one that is planted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from click.testing import CliRunner, Result
+from confluent_kafka import IsolationLevel, Producer
+
+from skewless.algorithms.hashing import partition_of_keys
+from skewless.cli import main
+from skewless.spark import kafka, source
+from skewless.splitter.step import TOO_FAR_AHEAD
+from support_kafka import WAIT_S, Pipeline, Source, until, zipf_records
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+LATENESS = {"event_time": {"allowed_lateness_s": 5}}
+FAR = 9_999_999_999_999
+BAD = [(0, b"oops"), (1, None), (2, b'{"key":"far","value":1,"time":%d}' % FAR)]
+
+
+@pytest.fixture(scope="module")
+def drained(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
+    """Run a pipeline to the end of late and bad records."""
+    records = Source(broker, 3)
+    records.send(zipf_records(21_000, 3, seed=3, keys=2_000))
+    records.send(BAD)
+    found = Pipeline(broker, tmp_path_factory.mktemp("audit"), records, **LATENESS)
+    found.drain()
+    return found
+
+
+def audit(pipeline: Pipeline, *arguments: str) -> Result:
+    return CliRunner().invoke(main, ["audit", "-f", str(pipeline.file), *arguments])
+
+
+def facts(pipeline: Pipeline) -> list[dict[str, Any]]:
+    """Last results, the largest first."""
+    return sorted(pipeline.results()[0].values(), key=lambda fact: -fact["count"])
+
+
+def tell(pipeline: Pipeline, fact: dict[str, Any] | None, at: str) -> None:
+    """Write a record of `aggregates` as the aggregator would; None takes it back."""
+    key = at.partition("/")[2]
+    partition = int(partition_of_keys([key], pipeline.settings.topics.aggregator_partitions)[0])
+    producer = Producer({"bootstrap.servers": pipeline.bootstrap, "log_level": 2})
+    value = None if fact is None else json.dumps(fact)
+    producer.produce(pipeline.settings.topic("aggregates"), value, at.encode(), partition)
+    assert producer.flush(WAIT_S) == 0
+
+
+def test_a_right_run_has_no_difference_and_planted_ones_are_found(
+    drained: Pipeline, spark: SparkSession, tmp_path: Path
+) -> None:
+    right = audit(drained, "--json")
+    assert right.exit_code == 0, right.output
+    report = json.loads(right.stdout)
+    assert (report["records"], report["dead_letters"], report["settled"]) == (21_003, 3, True)
+    assert (report["compared"], report["differences"], report["left_out"]) == (len(facts(drained)), 0, {})
+    assert report["late"] == drained.count("late") > 0
+    assert report["dead_letters_by_reason"][TOO_FAR_AHEAD] == 1
+
+    lost, doubled, changed, moved, gone, twice = facts(drained)[:6]
+    for fact in (lost, doubled, changed, moved, gone, twice):
+        fact["at"] = f"{fact['window_start']}/{fact['key']}"
+        fact["revision"] += 1
+    plants: dict[str, dict[str, Any] | None] = {
+        lost["at"]: lost | {"count": lost["count"] - 1, "sum": lost["sum"] - 7},
+        doubled["at"]: doubled | {"count": doubled["count"] + 1, "sum": doubled["sum"] + 7},
+        changed["at"]: changed | {"sum": changed["sum"] + 1},
+        moved["at"]: None,
+        f"{moved['window_start'] + 60_000_000}/{moved['key']}": moved
+        | {"window_start": moved["window_start"] + 60_000_000, "window_end": moved["window_end"] + 60_000_000},
+        gone["at"]: None,
+        twice["at"]: twice | {"revision": twice["revision"] - 1},
+    }
+    for at, fact in plants.items():
+        tell(drained, None if fact is None else {name: fact[name] for name in fact if name != "at"}, at)
+    wrong = audit(drained, "--json", "--out", str(tmp_path / "out"))
+    assert wrong.exit_code == 1
+    found = {f"{row['window_start']}/{row['key']}": row for row in json.loads(wrong.stdout)["first_differences"]}
+    assert {at: row["kind"] for at, row in found.items()} == dict.fromkeys(plants, "different") | {
+        moved["at"]: "missing",
+        gone["at"]: "missing",
+        list(plants)[4]: "unexpected",
+        twice["at"]: "told twice",
+    }
+    assert json.loads(found[lost["at"]]["expected"])["count"] == lost["count"]
+    assert json.loads(found[lost["at"]]["found"])["count"] == lost["count"] - 1
+    assert "differs in 7 places" in wrong.stderr
+    assert json.loads((tmp_path / "out" / "audit.json").read_text())["differences"] == 7
+    parts = [part.read_text() for part in (tmp_path / "out" / "differences").glob("*.json")]
+    assert sum(len(part.splitlines()) for part in parts) == 7
+
+
+def test_of_a_running_pipeline_closed_windows_are_compared(broker: str, spark: SparkSession, tmp_path: Path) -> None:
+    records = Source(broker, 1)
+    rows = list(zipf_records(4_000, 1, seed=4, keys=50))
+    records.send(rows)
+    pipeline = Pipeline(broker, tmp_path, records, aggregator={"emit": "final"}, **LATENESS)
+    with pipeline.running() as supervisor:
+        until(lambda: supervisor.poll(0) is not None and pipeline.count("aggregates") > 200)
+        done = audit(pipeline, "--json")
+    assert done.exit_code == 0, done.output
+    report = json.loads(done.stdout)
+    assert report["compared"] >= 200
+    assert report["left_out"]["windows that are not closed yet"] > 0
+
+
+def test_windows_before_a_time_can_be_left_out(drained: Pipeline, spark: SparkSession) -> None:
+    done = audit(drained, "--json", "--since", "2100-01-01")
+    assert done.exit_code == 1, "nothing is left to compare"
+    report = json.loads(done.stdout)
+    assert report["compared"] == 0
+    assert set(report["left_out"]) == {"windows before --since"}
+
+
+def test_a_pipeline_that_never_ran_cannot_be_audited(broker: str, tmp_path: Path) -> None:
+    pipeline = Pipeline(broker, tmp_path, Source(broker, 1))
+    done = audit(pipeline)
+    assert (done.exit_code, "run the pipeline first" in done.stderr) == (2, True), done.output
+
+
+def test_the_streams_word_on_records_too_far_ahead_counts(drained: Pipeline, spark: SparkSession) -> None:
+    topic = drained.settings.topic("dead-letters")
+    spans = {at: (0, end) for at, end in ends_of(drained)}
+    letters = source.dead_letters(
+        kafka.read(spark, kafka.client_options(drained.settings), topic, spans), TOO_FAR_AHEAD
+    )
+    assert [(row.topic, row.origin, row.offset) for row in letters.collect()] == [(drained.source.topic, 2, 7_000)]
+
+
+def ends_of(pipeline: Pipeline) -> Iterator[tuple[int, int]]:
+    yield from pipeline.ends("dead-letters", IsolationLevel.READ_COMMITTED).items()

@@ -1,0 +1,229 @@
+"""The batch gives the stream's answer: for every record format, late data and bad records included."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from skewless.aggregator import agent as aggregator
+from skewless.cli import main
+from skewless.records import Output
+from skewless.settings import PipelineSettings
+from skewless.spark import kafka, pipeline, source
+from skewless.splitter import agent as splitter
+from skewless.transport.positions import Positions
+from skewless.worker import agent as worker
+from support import batch_from, facts_in, written
+from support_kafka import START_MS, Record, Sent, Source, read
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ONE_WORKER: dict[str, Any] = {
+    "worker_input": {"max_workers": 1},
+    "router": {"workers": 1},
+    "event_time": {"allowed_lateness_s": 20},
+    "aggregator": {"aggregates": ["count", "sum", "mean", "min", "max"]},
+}
+RECORDS = 5_000
+NOW = 4_000_000_000_000
+"""A clock that no record is ahead of, but for those that are meant to be."""
+Answer = dict[tuple[int, str], dict[str, Any]]
+
+
+def times(partition: int) -> list[int]:
+    """Give event times of a partition: out of order by up to 40 s; the second third of partition 1 is an hour ahead."""
+    random = np.random.default_rng(partition)
+    steady = START_MS + np.arange(RECORDS) * 120 - random.integers(0, 40_000, RECORDS)
+    ahead = (np.arange(RECORDS) // (RECORDS // 3) == 1) * partition * 3_600_000
+    found: list[int] = (steady + ahead).tolist()
+    return found
+
+
+def facts() -> Iterator[tuple[int, int, str, float, int]]:
+    """Partition, number, key, value and time of every record; one key has half of them."""
+    random = np.random.default_rng(7)
+    for partition in (0, 1):
+        for number, time in enumerate(times(partition)):
+            key = "hot" if random.random() < 0.5 else f"k{random.integers(200)}"
+            yield partition, number, key, round(float(random.normal(0, 50)), 2), time
+
+
+def as_json(number: int, key: str, value: float, time: int) -> bytes | None:
+    if number % 500 == 17:
+        return None if number % 1000 == 17 else b'{"tags": "'
+    time = NOW + 2 * 86_400_000 if number == 1_234 else time
+    return json.dumps({"tags": [{"text": key}, {"text": "all"}], "price": value, "at": time}).encode()
+
+
+def as_text(number: int, key: str, value: float, time: int) -> bytes:
+    return f"level={key} number={number} level=any".encode() if number % 10 else b"no level"
+
+
+FORMATS: dict[str, tuple[dict[str, Any], Any]] = {
+    "json": (
+        {
+            "format": "json",
+            "key": {"field": "tags[].text"},
+            "value": {"field": "price", "decimals": 2},
+            "time": {"field": "at"},
+        },
+        as_json,
+    ),
+    "csv": (
+        {"format": "csv", "columns": ["k", "v", "t"], "key": {"field": "k"}, "value": {"field": "v", "decimals": 1},
+         "time": {"field": "t", "unit": "s"}},
+        lambda _, key, value, time: f"{key},{value},{time / 1000:.3f}".encode(),
+    ),
+    "tsv": (
+        {"format": "tsv", "key": {"field": 1, "skip": ["k13"], "merge": {"tens": ["k10", "k11"]}},
+         "time": {"field": 0}},
+        lambda _, key, __, time: f"{time}\t{key}".encode(),
+    ),
+    "text": ({"format": "text", "key": {"pattern": r"level=(\w+)"}}, as_text),
+}  # fmt: skip
+
+
+def stream(settings: PipelineSettings, records: Iterable[Record], partitions: int) -> tuple[Answer, int, int]:
+    """Let the stream's own steps answer: (last result of each window and key, late tuples, dead letters)."""
+    steps = splitter.step(settings, drain=True), worker.step(settings, partitions), aggregator.step(settings)
+    split, work, merge = steps
+    outputs: list[Output] = []
+    by_partition: dict[int, list[Record]] = {partition: [] for partition in range(partitions)}
+    for record in records:
+        by_partition[record.partition].append(record)
+    for partition, mine in by_partition.items():
+        split.assign(partition, None, ())
+        sent = [Output("source", record.value, record.key, timestamp=record.timestamp) for record in mine]
+        outputs += split.process(batch_from(partition, sent), NOW)
+        split.end_of_partition(partition, NOW)
+    outputs += split.flush(NOW)
+    work.assign(0, None, ())
+    list(work.process(batch_from(0, written(outputs, "tuples")), NOW))
+    partials = list(work.flush(NOW))
+    for partition in range(settings.topics.aggregator_partitions):
+        merge.assign(partition, None, ())
+        mine_of = [output for output in partials if output.partition == partition]
+        assert not written(merge.process(batch_from(partition, mine_of), NOW), "dead-letters")
+    results = facts_in(written(merge.flush(NOW), "aggregates"))
+    last = {(fact["window_start"], fact["key"]): fact for fact in results}
+    return last, len(written(outputs, "late")), len(written(outputs, "dead-letters"))
+
+
+def settings_of(bootstrap: str, topic: str, splitting: Mapping[str, Any]) -> PipelineSettings:
+    document = {"name": "history", "source": {"topic": topic}, "kafka": {"bootstrap_servers": bootstrap}}
+    return PipelineSettings.model_validate({**document, **ONE_WORKER, "splitter": splitting})
+
+
+def sent(kind: str) -> list[Sent]:
+    write = FORMATS[kind][1]
+    return [(partition, write(*rest)) for partition, *rest in facts()]
+
+
+@pytest.fixture
+def small_batches(spark: SparkSession) -> Iterator[SparkSession]:
+    """Let tasks get few records at a time, so that chunks have a head and more."""
+    name = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    before = spark.conf.get(name)
+    spark.conf.set(name, "250")
+    yield spark
+    spark.conf.set(name, str(before))
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_batch_gives_the_streams_answer(kind: str, small_batches: SparkSession, broker: str) -> None:
+    topic = Source(broker, 2)
+    topic.send(sent(kind))
+    settings = settings_of(broker, topic.topic, FORMATS[kind][0])
+    expected, late, bad = stream(settings, read(broker, topic.topic), 2)
+    ends = Positions(settings.kafka).end(topic.topic)
+    spans = {partition: (0, end) for partition, end in ends.items()}
+    client = kafka.client_options(settings)
+    records = source.of_topic(kafka.read(small_batches, client, topic.topic, spans, records_per_task=1_700))
+    found = pipeline.answer(records, pipeline.reading(settings, NOW))
+    rows = [row.asDict() for row in pipeline.results(found, settings).collect()]
+    found.close()
+    for row in rows:
+        row.pop("partition")
+        row["revision"] = 0
+    assert {(row["window_start"], row["key"]): row for row in rows} == expected
+    assert (found.records, found.late, sum(found.bad.values())) == (2 * RECORDS, late, bad)
+    if kind != "text":
+        assert late > 1_000, "the data must have late tuples"
+        assert len(found.held) == 2, "a chunk must have been read again"
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> Path:
+    """Write the records of csv into files, one for each partition."""
+    folder = tmp_path / "lines"
+    folder.mkdir()
+    for partition in (0, 1):
+        values = [value or b"" for at, value in sent("csv") if at == partition]
+        (folder / f"{partition}.csv").write_bytes(b"\n".join(values) + b"\n")
+    return folder
+
+
+def invoke(settings: PipelineSettings, folder: Path, *arguments: str) -> Result:
+    file = folder / "pipeline.yaml"
+    document = settings.model_dump(mode="json", exclude_unset=True)
+    file.write_text(json.dumps(document))
+    return CliRunner().invoke(main, ["batch", "-f", str(file), *arguments])
+
+
+def test_files_give_the_answer_of_a_topic_and_go_into_a_folder_or_a_topic(
+    spark: SparkSession, broker: str, tmp_path: Path, lines: Path
+) -> None:
+    settings = settings_of(broker, Source(broker, 1).topic, FORMATS["csv"][0])
+    out, target = tmp_path / "out", Source(broker, settings.topics.aggregator_partitions).topic
+    values = [Record(at, 0, 0, None, value, {}) for at, value in sent("csv")]
+    expected, late, _ = stream(settings, values, 2)
+
+    done = invoke(settings, tmp_path, "--input", str(lines), "--out", str(out), "--json")
+    assert done.exit_code == 0, done.output
+    report = json.loads(done.stdout)
+    assert (report["records"], report["late"], report["results"]) == (2 * RECORDS, late, len(expected))
+    rows = [row.asDict() | {"revision": 0} for row in spark.read.parquet(str(out)).collect()]
+    assert {(row["window_start"], row["key"]): row for row in rows} == expected
+
+    again = invoke(settings, tmp_path, "--input", str(lines), "--out", str(out))
+    assert again.exit_code == 2
+    assert "--overwrite" in again.output
+
+    done = invoke(settings, tmp_path, "--input", str(lines), "--to-topic", target)
+    assert done.exit_code == 0, done.output
+    told = {record.key: json.loads(record.value or b"") for record in read(broker, target)}
+    assert told == {f"{window}/{key}".encode(): fact for (window, key), fact in expected.items()}
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        ([], 2, "--out DIR or --to-topic TOPIC"),
+        (["--out", "x", "--from", '{"0": 99}'], 2, "partition 0 has no offset 99, it has 0 to 0"),
+        (["--out", "x", "--until", "never"], 2, "--until: 'never' is none of"),
+        (["--out", "x", "--until", "committed"], 2, "has committed nothing"),
+        (["--out", "x"], 1, "has no records there"),
+        (["--out", "x", "--input", "/nowhere"], 2, "--input:"),
+        (["--out", "x", "--input", "/nowhere", "--conf", "wrong"], 2, "--conf: 'wrong' is not NAME=VALUE"),
+    ],
+)
+def test_what_cannot_be_done_is_said(
+    case: tuple[list[str], int, str], spark: SparkSession, broker: str, tmp_path: Path
+) -> None:
+    arguments, code, said = case
+    done = invoke(settings_of(broker, Source(broker, 1).topic, FORMATS["csv"][0]), tmp_path, *arguments)
+    assert (done.exit_code, said in done.output) == (code, True), done.output
+
+
+def test_a_broker_that_does_not_answer_ends_with_3(tmp_path: Path) -> None:
+    settings = settings_of("localhost:1", "any", FORMATS["csv"][0])
+    kafka_settings = settings.kafka.model_copy(update={"timeout_s": 0.5})
+    done = invoke(settings.model_copy(update={"kafka": kafka_settings}), tmp_path, "--out", "x")
+    assert done.exit_code == 3, done.output
