@@ -8,7 +8,9 @@ from math import ceil
 from typing import Any
 
 ENOUGH = 0.95
-"""Groupings whose rate is at least this part of the best one's with as many workers count as equally fast."""
+"""Where no grouping bears the demand, those whose rate is at least this part of the best one's come into question."""
+CHEAP = 1.05
+"""Groupings with at most this many times the least replication count as equally cheap: the fastest is taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,17 +42,22 @@ class Demand:
 
 
 def recommend(candidates: Sequence[Mapping[str, Any]], demand: Demand) -> dict[str, Any]:
-    """Choose the fewest workers that bear the demand, and with these the grouping of least replication that does.
+    """Choose the fewest workers that bear the demand, and with these the cheapest grouping that does, by replication.
 
     Candidates get `max_rate`, tuples per second at which their fullest worker is busy all the time.
     """
     rated = [{**each, "max_rate": max_rate(each, demand.cost_ms)} for each in candidates]
     able = [each for each in rated if each["max_rate"] >= demand.wanted]
-    workers = min(each["workers"] for each in able) if able else max(each["workers"] for each in rated)
-    fit = [each for each in (able or rated) if each["workers"] == workers]
-    fastest = max(each["max_rate"] for each in fit)
-    fast = [each for each in fit if each["max_rate"] >= ENOUGH * fastest]
-    chosen = min(fast, key=lambda each: (each["replication"], each["router_ns_per_tuple"]))
+    if able:
+        workers = min(each["workers"] for each in able)
+        fit = [each for each in able if each["workers"] == workers]
+    else:
+        workers = max(each["workers"] for each in rated)
+        most = [each for each in rated if each["workers"] == workers]
+        fit = [each for each in most if each["max_rate"] >= ENOUGH * max(each["max_rate"] for each in most)]
+    least = min(each["replication"] for each in fit)
+    cheap = [each for each in fit if each["replication"] <= CHEAP * least]
+    chosen = max(cheap, key=lambda each: (each["max_rate"], -each["router_ns_per_tuple"]))
     return {
         "recommendation": {
             "grouping": chosen["grouping"],
