@@ -1,0 +1,77 @@
+"""Measures from sums, and facts of a run whose W changed; no Spark, no broker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from skewless.settings import PipelineSettings
+from skewless.spark.facts import facts_of
+from skewless.spark.measures import reactions, running
+from skewless.spark.sums import Sums
+
+
+def tick(start_s: int, hottest: str, imbalance: float) -> dict[str, Any]:
+    times = {"tick_start": start_s * 1000, "tick_end": (start_s + 10) * 1000}
+    return times | {"tuples": 100, "imbalance": imbalance, "hottest_keys": [{"key": hottest}]}
+
+
+def test_a_change_of_the_hottest_key_is_over_with_the_first_even_tick() -> None:
+    ticks = [tick(0, "a", 0.5), tick(10, "b", 0.2), tick(20, "b", 0.1), tick(30, "b", 0.0005), tick(40, "b", 0.3)]
+    (change,) = reactions(ticks)
+    assert change == {"tick_start": 10_000, "from": "a", "to": "b", "seconds": 20.0, "tuples": 200}
+
+
+def test_a_change_that_stays_uneven_until_the_next_one_has_no_reaction_time() -> None:
+    found = reactions([tick(0, "a", 0), tick(10, "b", 0.2), tick(20, "c", 0)])
+    assert [(each["to"], each["seconds"]) for each in found] == [("b", None), ("c", 0.0)]
+
+
+def test_the_running_imbalance_is_that_of_all_ticks_so_far_even_when_workers_are_added() -> None:
+    assert running([np.array([4, 0]), np.array([0, 4]), np.array([0, 0, 4])]) == [0.5, 0.0, 0.0]
+
+
+def sums() -> Sums:
+    """Make a run of two ticks, with 1 worker in the first and 2 in the second."""
+    loads = [
+        row(at, workers, worker=worker, tuples=tuples, first_at=1000 + at, last_at=1500 + at)
+        for at, workers, worker, tuples in ((0, 1, 0, 10), (10_000, 2, 0, 5), (10_000, 2, 1, 5))
+    ]
+    replicas = [row(0, 1, keys=2, pairs=2, most=1), row(10_000, 2, keys=1, pairs=2, most=2)]
+    hottest = [
+        row(0, 1, place=1, key="a", tuples=6, held_by=1),
+        row(10_000, 2, place=1, key="a", tuples=10, held_by=2),
+    ]
+    totals = [{**each, "hottest": hot, "needed": 2} for each, hot in zip(replicas, (6, 10), strict=True)]
+    return Sums(
+        loads={"tick": loads, "window": loads},
+        replicas={"tick": replicas, "window": replicas, "run": totals},
+        hottest={"tick": hottest, "run": hottest},
+        latencies=[
+            {"run": "p", "window": None, "results": 3, "quantiles": [1.0, 2.0, 3.0], "most": 4},
+            {"run": "p", "window": 0, "results": 2, "quantiles": [1.0, 1.0, 1.0], "most": 1},
+        ],
+        partials=[{"run": "p", "window": 0, "rows": 4}, {"run": "other", "window": 0, "rows": 99}],
+        state=[],
+    )
+
+
+def row(at: int, workers: int, **facts: object) -> dict[str, Any]:
+    return {"run": "p", "grouping": "even", "workers": workers, "tick": at, "window": at, **facts}
+
+
+def test_a_run_in_which_w_changed_is_told_in_two_parts() -> None:
+    document = {"name": "p", "source": {"topic": "t"}, "aggregator": {"window_s": 15}, "observer": {"tick_s": 15}}
+    first, second = facts_of(PipelineSettings.model_validate(document), {"tuples": {0: (0, 5)}}, (), sums())
+    assert (first["workers"], first["tuples_by_worker"], first["replication"]) == (1, [10], 1.0)
+    assert (second["workers"], second["tuples_by_worker"], second["replication"]) == (2, [5, 5], 2.0)
+    assert (first["partials_per_window"], second["partials_per_window"]) == (4, 0)
+    assert first["latency_ms"] == {"results": 3, "p50": 1.0, "p95": 2.0, "p99": 3.0, "max": 4}
+    assert [each["window_start"] for each in first["latency_ms_by_window"]] == [0]
+    assert second["latency_ms_by_window"] == []
+    assert first["reference"]["DURATION"] == first["duration_ms"] == 500
+    assert second["p1"] == pytest.approx(1.0)
+    assert first["state_bytes"] is None
+    assert first["offsets"] == {"tuples": {"0": [0, 5]}}
