@@ -104,6 +104,8 @@ class ModelProducer:
         self._timeout_s = options.get("transaction.timeout.ms", 0) / 1000
         self._report = options["on_delivery"]
         self._queue: list[tuple[str, int, bytes]] = []
+        self._ripe = 0
+        """Records that were queued at the last poll: by the next one they have lingered long enough."""
         self._epoch = 0
         self._state = "new"
         self._error: KafkaException | None = None
@@ -222,16 +224,18 @@ class ModelProducer:
         self._broker.clock.advance(timeout)
         if self._state == "open" or not self._name:
             try:
-                self._write()
+                self._write(self._ripe)
             except RefusedError as error:
                 self._refused(error)
+        self._ripe = len(self._queue)
         self._raise_fatal()
         return 0
 
-    def _write(self) -> None:
-        queue, self._queue = self._queue, []
-        if queue:
-            self._broker.write(self._name, self._epoch, self._timeout_s, queue)
+    def _write(self, records: int | None = None) -> None:
+        sent = self._queue[:records]
+        del self._queue[:records]
+        if sent:
+            self._broker.write(self._name, self._epoch, self._timeout_s, sent)
 
     def flush(self, timeout: float) -> int:
         kind = self._link.enter("flush")
@@ -258,7 +262,7 @@ class ModelConsumer:
         self._group = link.broker.group
         self._instance: str = options["group.instance.id"]
         self._on_error: Callable[[KafkaError], None] = options["error_cb"]
-        self._membership: Membership | None = None
+        self.membership: Membership | None = None
         self._assigned: set[int] | None = None
         """None before an assignment, and after its end."""
         self._positions: dict[int, int] = {}
@@ -290,14 +294,14 @@ class ModelConsumer:
     # Group
 
     def _follow_group(self) -> None:
-        mine = self._membership
+        mine = self.membership
         known = self._group.members.get(self._instance)
         if mine is not None and known is not None and known != mine.member:
             self._on_error(KafkaError(KafkaError.FENCED_INSTANCE_ID, "fenced by another", fatal=True))
             return
         if mine is None or known is None:
             self._end_assignment("on_lost")
-            mine = self._membership = Membership(self._instance, self._group.join(self._instance), -1)
+            mine = self.membership = Membership(self._instance, self._group.join(self._instance), -1)
         if self._group.waits_for(self._instance):
             self._end_assignment("on_revoke")
             self._link.check()
@@ -305,7 +309,7 @@ class ModelConsumer:
                 self._group.ready(self._instance)
         stale = self._group.members.get(self._instance) != mine.member
         if not (stale or self._group.rebalancing) and self._group.generation != mine.generation:
-            self._membership = Membership(self._instance, mine.member, self._group.generation)
+            self.membership = Membership(self._instance, mine.member, self._group.generation)
             self._begin_assignment(self._group.owned[self._instance])
 
     def _begin_assignment(self, partitions: set[int]) -> None:
@@ -334,8 +338,8 @@ class ModelConsumer:
 
     def consumer_group_metadata(self) -> Membership:
         self._link.check()
-        assert self._membership is not None
-        return self._membership
+        assert self.membership is not None
+        return self.membership
 
     # Records
 

@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, cast
 
-from laws.model_broker import STATE_TOPIC, Broker, Clock
-from laws.model_clients import Fault, KilledError, Link
+from laws.model_broker import STATE_TOPIC, Broker, Clock, Membership
+from laws.model_clients import Fault, KilledError, Link, ModelConsumer
 from skewless.records import Batch, Output
 from skewless.step import Step
 from skewless.transport.batch import MessageBatch
@@ -63,6 +63,7 @@ class Ledger(Step):
 
     def process(self, batch: Batch, now: int) -> Iterator[Output]:
         share = self._shares[batch.partition]
+        assert not share.ended, "a record after the end"
         for value in batch.values:
             assert value is not None
             share.count += 1
@@ -292,6 +293,11 @@ class Process:
     def batches(self) -> int:
         """Batches that were read and are neither processed nor dropped."""
         return self.thread._flow._batches - self.session.acks.retired_batches
+
+    @property
+    def membership(self) -> Membership | None:
+        """What its consumer knows of the group."""
+        return cast("ModelConsumer", self.thread._consumer).membership
 
 
 async def _pause() -> None:

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from laws.model_broker import STATE_TOPIC, Broker, Clock
+from laws.model_broker import STATE_TOPIC, Broker, Clock, Membership
 from laws.model_clients import Fault, Link, ModelConsumer, ModelProducer, returns_in_time
 from laws.model_process import Process
 from skewless.errors import SkewlessError
@@ -39,13 +39,14 @@ FAULTS = {
     "commit_transaction": [*TIMEOUTS, *STUCK, *DEATHS, *MEANWHILE, "abortable", "fatal", "delay"],
     "abort_transaction": [*TIMEOUTS, *STUCK, *DEATHS, *MEANWHILE],
     "produce": [*DEATHS, "full", "unknown", "undelivered"],
-    "flush": ["time out before", *DEATHS, *MEANWHILE],
-    "commit": [*TIMEOUTS, *DEATHS, *MEANWHILE],
     "committed": ["time out before", *DEATHS, *MEANWHILE],
     "restore": [*DEATHS, *MEANWHILE],
     "poll": [*DEATHS, "meanwhile agent", "meanwhile lost"],
 }
-faults = st.sampled_from([(call, kind) for call, kinds in FAULTS.items() for kind in kinds])
+PLAIN = {"flush": ["time out before", *DEATHS, *MEANWHILE], "commit": [*TIMEOUTS, *DEATHS, *MEANWHILE]}
+calls = st.sampled_from(sorted(FAULTS))
+some_fault = st.integers(0, 20)
+some_times = st.sampled_from([1, 1, 2, 5])
 some_process = st.integers(0, 3)
 some_partition = st.integers(0, 3)
 
@@ -54,6 +55,8 @@ class TransportMachine(RuleBasedStateMachine):
     """A stage of up to three processes; exactly once."""
 
     guarantee = "exactly_once"
+    of_transactions: Mapping[str, str] = {}
+    """Calls of transactions, and what is called in their place where there are none."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -182,11 +185,40 @@ class TransportMachine(RuleBasedStateMachine):
 
     # What goes wrong
 
-    @rule(number=some_process, fault=faults, times=st.integers(1, 5))
-    def plan_fault(self, number: int, fault: tuple[str, str], times: int) -> None:
-        call, kind = fault
+    @rule(number=some_process, call=calls, fault=some_fault, times=some_times)
+    def plan_fault(self, number: int, call: str, fault: int, times: int) -> None:
         if process := self.process(number):
-            process.plan(call, Fault(kind, times))
+            self.plan(process, call, fault, times)
+
+    def plan(self, process: Process, call: str, fault: int, times: int) -> None:
+        name = self.of_transactions.get(call, call)
+        kinds = (FAULTS | PLAIN)[name]
+        process.plan(name, Fault(kinds[fault % len(kinds)], times))
+
+    @rule(number=some_process, call=calls, fault=some_fault, times=some_times, wait_s=st.sampled_from([0.0, 0.0, 13.0]))
+    def fail_while_busy(self, number: int, call: str, fault: int, times: int, wait_s: float) -> None:
+        """Let a fault come where something is at stake: a transaction is open, and there are more records."""
+        self.all_take_turns(2)
+        if process := self.process(number):
+            self.write_to_all(4)
+            self.take_turn(process, commit=False, fetch=8)
+            for partition in range(self.partitions):
+                process.work(partition, 2)
+            self.clock.advance(wait_s)
+            self.plan(process, call, fault, times)
+            self.take_turn(process, commit=True, fetch=8)
+
+    @rule(number=some_process, rounds=st.integers(2, 4))
+    def fall_behind(self, number: int, rounds: int) -> None:
+        """Read and process nothing."""
+        if process := self.process(number):
+            self.write_to_all(6)
+            for _ in range(rounds):
+                self.take_turn(process, commit=False, fetch=2)
+
+    def write_to_all(self, records: int) -> None:
+        for partition in range(self.partitions):
+            self.write(partition, records, marker=False)
 
     @rule(number=some_process)
     def kill(self, number: int) -> None:
@@ -300,7 +332,7 @@ class TransportMachine(RuleBasedStateMachine):
     def come_to_rest(self) -> None:
         """Let everything heal: all there is must be processed in a bounded number of turns."""
         self.heal()
-        self.run_until(self.all_is_committed)
+        self.run_until(lambda: self.all_is_committed() and self.group_is_calm())
         self.all_holds()
 
     def come_to_the_end(self) -> None:
@@ -309,6 +341,7 @@ class TransportMachine(RuleBasedStateMachine):
             process.disturbed = False
             self.stop_cleanly(process)
         self.settle()
+        self.write_to_all(5)
         self.drain = True
         self.heal()
         self.run_until(lambda: all(process.session.finished for process in self.processes))
@@ -334,6 +367,13 @@ class TransportMachine(RuleBasedStateMachine):
             self.clock.advance(0.5)
         raise AssertionError("not at rest after 80 turns of every process without a fault")
 
+    def group_is_calm(self) -> bool:
+        """Whether every process is a member, and knows it."""
+        group = self.broker.group
+        known = {process.instance: process.membership for process in self.processes}
+        current = {name: Membership(name, member, group.generation) for name, member in group.members.items()}
+        return not group.rebalancing and len(known) == len(self.processes) and known == current
+
     def all_is_committed(self) -> bool:
         ends = {partition: len(_stripped(log)) for partition, log in enumerate(self.broker.inputs)}
         return all(self.broker.committed.get(partition, (0, ""))[0] >= end for partition, end in ends.items())
@@ -343,6 +383,12 @@ class PlainMachine(TransportMachine):
     """At least once: everything before the committed offset was written, some of it perhaps again."""
 
     guarantee = "at_least_once"
+    of_transactions: Mapping[str, str] = {
+        "init_transactions": "poll",
+        "send_offsets": "flush",
+        "commit_transaction": "commit",
+        "abort_transaction": "produce",
+    }
 
     def check_partition(self, partition: int, done: list[bytes], position: str) -> None:
         known = json.loads(position)
@@ -361,7 +407,7 @@ def _stripped(log: list[bytes | None]) -> list[bytes | None]:
 
 
 RUNS = settings(
-    max_examples=int(os.environ.get("SKEWLESS_MACHINE_EXAMPLES", "150")),
+    max_examples=int(os.environ.get("SKEWLESS_MACHINE_EXAMPLES", "120")),
     stateful_step_count=int(os.environ.get("SKEWLESS_MACHINE_STEPS", "50")),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
