@@ -63,7 +63,7 @@ def topic(broker: str) -> str:
 
 
 def planned(spark: SparkSession, broker: str, topic: str, partitions: int, routers: int) -> list[dict[str, Any]]:
-    spans = dict.fromkeys(range(partitions), (0, PER_PARTITION))
+    spans = {0: (0, PER_PARTITION), 1: (0, PER_PARTITION if partitions == 2 else 0)}
     records = kafka.read(spark, {"bootstrap.servers": broker}, topic, spans)
     candidates = Candidates(list(GROUPINGS), WORKERS, Setup(OPTIONS, routers, 60_000))
     facts = plan(spark, records, Reading(None, None, spans), candidates, Demand(1.0, None, 1.5))
