@@ -415,3 +415,25 @@ TestExactlyOnce = TransportMachine.TestCase
 TestExactlyOnce.settings = RUNS
 TestAtLeastOnce = PlainMachine.TestCase
 TestAtLeastOnce.settings = RUNS
+
+
+@pytest.mark.parametrize("wait_s", [0.0, 13.0])
+@pytest.mark.parametrize("times", [1, 2, 5])
+@pytest.mark.parametrize("call", sorted(FAULTS))
+@pytest.mark.parametrize("kind", [TransportMachine, PlainMachine])
+def test_each_fault_at_a_busy_moment(kind: type[TransportMachine], call: str, times: int, wait_s: float) -> None:
+    name = kind.of_transactions.get(call, call)
+    for fault in range(len((FAULTS | PLAIN)[name])):
+        machine = kind()
+        try:
+            machine.begin(partitions=2, instances=2, batches=4, patience_s=1.0)
+            machine.all_take_turns(4)
+            machine.fail_while_busy(number=0, call=call, fault=fault, times=times, wait_s=wait_s)
+            machine.all_holds()
+            machine.all_take_turns(2)
+            machine.all_holds()
+        except BaseException:
+            machine.sound = False
+            raise
+        finally:
+            machine.teardown()
