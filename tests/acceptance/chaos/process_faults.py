@@ -73,11 +73,10 @@ def stop(world: World) -> Iterator[float]:
 def stop_at_point(world: World) -> Iterator[float]:
     """Hold a process still at a named point, until session and transaction have timed out."""
     if member := world.pick():
-        child = member.child
         token = world.arm(member, world.chance.choice((*TRANSACTION, "init")), "stop")
         yield from was_hit(world, member, token, "stops")
         yield TRANSACTION_S + 3.0
-        world.crew.thaw(member, child)
+        world.crew.thaw(member, member.child)
 
 
 def error(world: World) -> Iterator[float]:

@@ -1,0 +1,86 @@
+"""Under faults of every kind the results are those of the batch: a short, seeded part of `make chaos`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions
+
+from acceptance.chaos.run import Plan, run
+from support_kafka import START_MS, WAIT_S, Pipeline, Source, until, zipf_records
+
+RECORDS = 30_000
+SECONDS = 15.0
+FAULTS = {
+    "processes": (
+        "kill",
+        "point",
+        "init",
+        "abort",
+        "error",
+        "stop",
+        "stop-point",
+        "rebalance",
+        "hold",
+        "deaf",
+        "ghost",
+    ),
+    "broker": ("broker-kill", "broker-stop", "disk"),
+}
+LATENESS = {"allowed_lateness_s": 100, "idle_timeout_s": None}
+
+
+@pytest.mark.timeout(280)
+@pytest.mark.parametrize("of", FAULTS)
+def test_faults_change_no_result(tmp_path: Path, of: str) -> None:
+    outcome = run(Plan(seed=len(of), faults=FAULTS[of], records=RECORDS, seconds=SECONDS), tmp_path)
+    journal = (tmp_path / "journal.log").read_text()
+    assert outcome.wrong == [], journal
+    done = {name: count for name, count in outcome.counts.items() if name not in ("starts", "leaves", "not reached")}
+    assert sum(done.values()) > 0, journal
+    assert max(outcome.recoveries, default=0.0) < 30.0, journal
+
+
+def test_a_source_topic_that_grows_is_told_and_nothing_of_it_is_skipped(broker: str, tmp_path: Path) -> None:
+    source = Source(broker, 2)
+    source.send(zipf_records(5_000, 2, seed=3, keys=500))
+    pipeline = Pipeline(broker, tmp_path, source, event_time=LATENESS, transport={"session_timeout_s": 3})
+    assert split(pipeline) == (0, "")
+    grow(broker, source.topic, 4)
+    # A static member that comes back within its session is given what it had: it does not hear of new partitions.
+    until(lambda: pipeline.shares("splitter") == 0)
+
+    code, told = split(pipeline)
+    assert code == 3
+    assert f"no such topic or partition while writing to topic {pipeline.name}.tuples" in told
+    consumer = Consumer({"bootstrap.servers": broker, "group.id": f"{pipeline.name}-splitter"})
+    committed = consumer.committed([TopicPartition(source.topic, partition) for partition in (2, 3)], timeout=10.0)
+    consumer.close()
+    assert [at.offset >= 0 for at in committed] == [False, False]
+
+    other = Pipeline(broker, tmp_path, source, event_time=LATENESS)
+    assert split(other) == (0, "")
+    assert other.tuples("tuples") == 5_000 + 4
+
+
+def split(pipeline: Pipeline) -> tuple[int, str]:
+    """Run the splitter to the end of the source; returns its exit code and what it told of errors."""
+    command = [sys.executable, "-m", "skewless", "run", "splitter", "--drain", "--file", str(pipeline.file)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=WAIT_S)
+    return done.returncode, "".join(line for line in done.stderr.splitlines() if line.startswith("error: "))
+
+
+def grow(broker: str, topic: str, partitions: int) -> None:
+    """Add partitions to a topic, and write a record to each."""
+    admin = AdminClient({"bootstrap.servers": broker})
+    admin.create_partitions([NewPartitions(topic, partitions)])[topic].result()
+    producer = Producer({"bootstrap.servers": broker, "topic.metadata.refresh.interval.ms": 200})
+    until(lambda: len(producer.list_topics(topic).topics[topic].partitions) == partitions)
+    for partition in range(partitions):
+        producer.produce(topic, json.dumps({"key": "new", "value": 1, "time": START_MS}), partition=partition)
+    assert producer.flush(10.0) == 0
