@@ -33,6 +33,8 @@ class Plan:
     options: DatasetOptions
     groupings: tuple[str, ...]
     workers: int
+    report: Path | None = None
+    """File for the report of the evaluation; None: there is none."""
 
     @property
     def topic(self) -> str:
@@ -58,7 +60,7 @@ class Plan:
         )
 
 
-def make_plan(inputs: tuple[Path, ...], groupings: tuple[str, ...], workers: int) -> Plan:
+def make_plan(inputs: tuple[Path, ...], groupings: tuple[str, ...], workers: int, report: Path | None = None) -> Plan:
     """Plan a demo of the words of the standard library, or of these files.
 
     Raises ConfigurationError for groupings that do not exist and for files that cannot be read or do not go together.
@@ -67,13 +69,15 @@ def make_plan(inputs: tuple[Path, ...], groupings: tuple[str, ...], workers: int
     if unknown:
         known = ", ".join(sorted(grouping.GROUPINGS))
         raise ConfigurationError(f"--grouping: unknown grouping {', '.join(unknown)}; known are: {known}")
+    if report is not None and not report.resolve().parent.is_dir():
+        raise ConfigurationError(f"--report: {report}: its folder does not exist")
     kinds = {path: detect(path) for path in inputs}
     if len(set(kinds.values())) > 1:
         raise ConfigurationError(
             "--input: files of different kinds: " + ", ".join(f"{path} holds {kind}" for path, kind in kinds.items())
         )
     dataset = next(iter(kinds.values()), DEFAULT)
-    return Plan(dataset, DatasetOptions(input=inputs), tuple(dict.fromkeys(groupings)) or GROUPINGS, workers)
+    return Plan(dataset, DatasetOptions(input=inputs), tuple(dict.fromkeys(groupings)) or GROUPINGS, workers, report)
 
 
 def window_for(span_ms: int) -> int:

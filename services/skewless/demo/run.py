@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from skewless.commands.evaluate import evaluated, folder
 from skewless.commands.produce_run import run as produce
 from skewless.commands.progress import shown
 from skewless.datasets import find_dataset
@@ -16,11 +18,18 @@ from skewless.demo.plan import SOURCE_PARTITIONS, Plan, chunks, window_for
 from skewless.demo.report import LEGEND, Outcome, comparison, top_keys
 from skewless.demo.results import read_counts, read_distribution
 from skewless.demo.screen import Run, Screen
+from skewless.errors import SkewlessError
+from skewless.local import process
 from skewless.local.broker import Broker
 from skewless.local.supervisor import Event
+from skewless.settings import PipelineSettings
 from skewless.splitter.formats import create_format
 from skewless.transport.sender import Sender, prepare_topic
 from skewless.transport.settings import KafkaSettings
+
+SPARK = {"master": "local[2]", "packages": (), "memory": "1g", "ui": False}
+SMALL = ("spark.sql.shuffle.partitions=2", "spark.sql.adaptive.enabled=false", "spark.sql.codegen.wholeStage=false")
+"""What Spark needs not do for so few records: it would cost more than it saves."""
 
 
 class Demo:
@@ -36,6 +45,8 @@ class Demo:
         self.window_ms = 0
         self.expected = Expected()
         self.outcomes: list[Outcome] = []
+        self._pipelines: list[PipelineSettings] = []
+        self.report_file: Path | None = None
 
     def run(self) -> bool:
         """Do everything and return whether all counts are exact; raises KeyboardInterrupt when the user stops it."""
@@ -53,6 +64,9 @@ class Demo:
                 title = f"{grouping} ({number} of {len(self._plan.groupings)})"
                 with self._part(grouping, f"Counting it by pipeline {title}, a process per stage"):
                     self._pipeline(title, grouping, broker.bootstrap)
+            if self._plan.report is not None:
+                with self._part("evaluate", "Measuring every tick of it with Spark"):
+                    self._evaluate(self._plan.report)
         finally:
             broker.stop()
         return all(outcome.exact for outcome in self.outcomes)
@@ -84,6 +98,7 @@ class Demo:
 
     def _pipeline(self, title: str, grouping: str, bootstrap: str) -> None:
         settings = self._plan.pipeline(grouping, bootstrap, self.window_ms / 1000)
+        self._pipelines.append(settings)
         ends = [window + self.window_ms for window in self.expected.windows]
         run = Run(title, self.expected.tuples, ends)
         with self._screen.live(run) as show:
@@ -101,6 +116,18 @@ class Demo:
         self.outcomes.append(outcome)
         self._screen.say(f"  {outcome}", style=None if outcome.exact else "red")
 
+    def _evaluate(self, report: Path) -> None:
+        out = self._folder / "evaluation"
+        folder(out)
+        try:
+            with process.ended_afterwards():
+                evaluated(self._pipelines, out, SPARK | {"conf": (*SMALL, f"spark.local.dir={out}")})
+        except SkewlessError as error:
+            self._screen.say(f"  no report: {error}", style="red")
+            return
+        shutil.copyfile(out / "report.html", report)
+        self.report_file = report
+
     def _tell(self, event: Event) -> None:
         self._screen.say(f"{event.name} {event.detail}")
 
@@ -117,6 +144,8 @@ class Demo:
         self._screen.draw(top_keys(self.expected.cells, self.expected.windows))
         self._screen.draw(comparison(self.outcomes))
         self._screen.say(LEGEND, style="dim")
+        if self.report_file is not None:
+            self._screen.say(f"Report, with charts: {self.report_file.resolve()}", style="bold")
         parts = ", ".join(f"{name} {seconds:.1f}" for name, seconds in self.seconds.items())
         self._screen.say(f"Seconds: {parts}; {sum(self.seconds.values()):.0f} in all")
 
@@ -133,6 +162,7 @@ class Demo:
             "workers": self._plan.workers,
             "exact": all(outcome.exact for outcome in self.outcomes),
             "seconds": self.seconds,
+            "report": None if self.report_file is None else str(self.report_file.resolve()),
             "groupings": {outcome.grouping: outcome.facts() for outcome in self.outcomes},
         }
 

@@ -57,6 +57,26 @@ def _signal(child: subprocess.Popen[bytes], number: signal.Signals) -> None:
 
 
 @contextlib.contextmanager
+def ended_afterwards(grace_s: float = 10.0) -> Iterator[None]:
+    """End the processes that a library starts in the block and leaves running, as PySpark does with its Java."""
+    import psutil
+
+    me = psutil.Process()
+    before = set(me.children(recursive=True))
+    try:
+        yield
+    finally:
+        left = set(me.children(recursive=True)) - before
+        for child in left:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.terminate()
+        _, alive = psutil.wait_procs(left, grace_s)
+        for child in alive:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.kill()
+
+
+@contextlib.contextmanager
 def removed_afterwards(folder: Path) -> Iterator[None]:
     """Remove `folder` at the end of the block; a janitor process does so when we are killed before it."""
     janitor = subprocess.Popen(  # noqa: S603 - no shell
