@@ -80,8 +80,8 @@ def test_a_right_run_has_no_difference_and_planted_ones_are_found(
         gone["at"]: None,
         twice["at"]: twice | {"revision": twice["revision"] - 1},
     }
-    for at, fact in plants.items():
-        tell(drained, None if fact is None else {name: fact[name] for name in fact if name != "at"}, at)
+    for at, plant in plants.items():
+        tell(drained, plant and {name: plant[name] for name in plant if name != "at"}, at)
     wrong = audit(drained, "--json", "--out", str(tmp_path / "out"))
     assert wrong.exit_code == 1
     found = {f"{row['window_start']}/{row['key']}": row for row in json.loads(wrong.stdout)["first_differences"]}
