@@ -15,7 +15,7 @@ import numpy as np
 from acceptance.chaos.run import Outcome, Plan, run
 from acceptance.chaos.table import FAULTS
 
-HEADER = "| seed | kills | stops | broker | network | joins+leaves | own ends | recovery s | drain s | MB | wrong |"
+HEADER = "| seed | kills | stops | broker | network | leaves | own ends | recovery s | drain s | MB | wrong |"
 
 
 def main() -> int:
@@ -69,7 +69,7 @@ def _row(outcome: Outcome) -> str:
         count["stops"],
         sum(count[name] for name in ("broker kills", "broker restarts", "broker stops", "disks full")),
         count["network cuts"],
-        len(outcome.pauses) and count["leaves"],
+        count["leaves"],
         count["own ends"],
         f"{max(outcome.recoveries, default=0):.1f}",
         f"{outcome.drained_s:.1f}",
@@ -82,14 +82,14 @@ def _row(outcome: Outcome) -> str:
 def _summary(outcomes: list[Outcome]) -> str:
     counts = sum((Counter(outcome.counts) for outcome in outcomes), Counter())
     recoveries = [seconds for outcome in outcomes for seconds in outcome.recoveries]
-    pauses = [seconds for outcome in outcomes for seconds in outcome.pauses]
     exact = sum(1 for outcome in outcomes if not outcome.wrong)
     lines = [f"{exact} of {len(outcomes)} seeds exact", ", ".join(f"{n} {what}" for what, n in sorted(counts.items()))]
     if recoveries:
         lines.append(f"recovery after {len(recoveries)} faults of the broker: at most {max(recoveries):.1f} s")
-    if pauses:
-        p50, p99 = np.percentile(pauses, (50, 99))
-        lines.append(f"standstill of {len(pauses)} partitions in rebalances: p50 {p50:.1f} s, p99 {p99:.1f} s")
+    for what in ("join", "leave"):
+        if pauses := [seconds for outcome in outcomes for kind, seconds in outcome.pauses if kind == what]:
+            p50, p99 = np.percentile(pauses, (50, 99))
+            lines.append(f"standstill of {len(pauses)} partitions after a {what}: p50 {p50:.1f} s, p99 {p99:.1f} s")
     return "\n".join(lines)
 
 

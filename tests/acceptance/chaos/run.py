@@ -53,7 +53,7 @@ class Outcome:
     """Differences from the batch answer, and what else must not be."""
     counts: dict[str, int]
     recoveries: list[float]
-    pauses: list[float]
+    pauses: list[tuple[str, float]]
     drained_s: float
     largest: dict[str, int] = field(default_factory=dict)
 
@@ -172,10 +172,10 @@ def _settle(world: World) -> list[str]:
     return []
 
 
-def _pauses(world: World) -> list[float]:
+def _pauses(world: World) -> list[tuple[str, float]]:
     return [
-        seconds
-        for _, stage, at in world.spans
+        (what, seconds)
+        for what, stage, at in world.spans
         for seconds in world.progress.pauses(stage, at, min(at + SPAN_S, time.monotonic()))
     ]
 

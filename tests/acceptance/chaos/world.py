@@ -33,8 +33,8 @@ class World:
     """What only one fault at a time may use."""
     recoveries: list[float] = field(default_factory=list)
     """Seconds from a broker's return until all stages have committed all their partitions again."""
-    pauses: list[float] = field(default_factory=list)
-    """Seconds for which a partition stood still in a rebalance that a process caused by joining or leaving."""
+    pauses: list[tuple[str, float]] = field(default_factory=list)
+    """Rebalances (join or leave), and for how many seconds one partition of the stage stood still in it."""
     spans: list[tuple[str, str, float]] = field(default_factory=list)
     """Rebalances: what, stage, time."""
 
