@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
+from pyspark.storagelevel import StorageLevel
 
 from skewless.errors import ConfigurationError
 from skewless.settings import PipelineSettings
@@ -20,6 +20,7 @@ PACKAGES = {
     "iceberg": "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:VERSION",
 }
 """What brings formats that Spark has not by itself."""
+NOT_INSTALLED = ("DATA_SOURCE_NOT_FOUND", "ClassNotFoundException", ".DefaultSource")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,27 +32,32 @@ class Folder:
     overwrite: bool = False
 
     def check(self, spark: SparkSession) -> None:
-        """Raise ConfigurationError where the folder has something already: before anything is computed."""
-        if self.overwrite:
+        """Raise ConfigurationError where the format is not installed, or the folder is there: before computing."""
+        reason = _refusal(spark, "text", self.path)
+        lacking = _refusal(spark, self.format, self.path) if self.format in PACKAGES else ""
+        if any(mark in lacking for mark in NOT_INSTALLED):
+            raise ConfigurationError(f"--format: {self.format} is not installed: add --package {PACKAGES[self.format]}")
+        if self.overwrite or "PATH_NOT_FOUND" in reason:
             return
-        try:
-            spark.read.text(self.path)
-        except AnalysisException as error:
-            if error.getCondition() == "PATH_NOT_FOUND":
-                return
-            raise ConfigurationError(f"--out: {self.path}: {str(error).splitlines()[0]}") from None
-        raise ConfigurationError(f"--out: {self.path} exists: name another folder, or replace it with --overwrite")
+        raise ConfigurationError(
+            f"--out: {self.path}: {reason.splitlines()[0]}"
+            if reason
+            else f"--out: {self.path} exists: name another folder, or replace it with --overwrite"
+        )
 
     def write(self, rows: DataFrame) -> None:
-        """Write the results; ConfigurationError where the format is not installed."""
+        """Write the results."""
         writer = rows.drop("partition").write.mode("overwrite" if self.overwrite else "errorifexists")
-        try:
-            writer.format(self.format).save(self.path)
-        except AnalysisException as error:
-            missing = error.getCondition() == "DATA_SOURCE_NOT_FOUND"
-            hint = f"{self.format} is not installed: add --package {PACKAGES.get(self.format)}"
-            reason = f"--format: {hint}" if missing else f"--out: {self.path}: {str(error).splitlines()[0]}"
-            raise ConfigurationError(reason) from None
+        writer.format(self.format).save(self.path)
+
+
+def _refusal(spark: SparkSession, kind: str, path: str) -> str:
+    """Say why Spark cannot read this; nothing if it can."""
+    try:
+        spark.read.format(kind).load(path)
+    except Exception as error:  # noqa: BLE001 - of Spark, of Java, of the format: all say the same
+        return str(error)
+    return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +90,16 @@ def run(
     target.check(records.sparkSession)
     found = pipeline.answer(records, pipeline.reading(settings, now))
     try:
-        seen = Observation()
+        # Held, and not observed while it is written: Spark's sink of Kafka tells no observer.
+        rows = pipeline.results(found, settings, partitions).persist(StorageLevel.DISK_ONLY)
+        target.write(rows)
         start = F.col("window_start")
-        sizes = (F.count("*").alias("results"), F.min(start).alias("first_window"), F.max(start).alias("last_window"))
-        target.write(pipeline.results(found, settings, partitions).observe(seen, *sizes))
-        sizes_seen: dict[str, Any] = seen.get
-        return counts(found) | sizes_seen
+        sizes = rows.agg(
+            F.count("*").alias("results"), F.min(start).alias("first_window"), F.max(start).alias("last_window")
+        )
+        report = counts(found) | {name: value for row in sizes.collect() for name, value in row.asDict().items()}
+        rows.unpersist()
+        return report
     finally:
         found.close()
 
