@@ -29,6 +29,7 @@ from skewless.records import (
     watermarks_of,
 )
 from skewless.router import loads
+from skewless.router.spread import by_worker
 from skewless.step import Step
 
 
@@ -100,21 +101,18 @@ class RouterStep(Step):
     def _route(self, partition: int, columns: Sequence[pa.RecordBatch], now: int) -> Iterator[Output]:
         tuples = pa.Table.from_batches(columns).unify_dictionaries()
         keys = tuples["key"].combine_chunks()
-        codes, times = keys.indices.to_numpy(), tuples["time"].to_numpy()
-        chosen = KeyBatch(keys.dictionary.to_pylist(), codes, times)
+        values, times = tuples["value"].to_numpy(), tuples["time"].to_numpy()
+        chosen = KeyBatch(keys.dictionary.to_pylist(), keys.indices.to_numpy(), times)
         workers = self._grouping.assign(chosen, now)
         self.tuples += len(workers)
         self.tuples_by_worker += np.bincount(workers, minlength=self._max_workers)
         mark = self._marks[partition]
         headers = headers_of(TUPLES, {} if mark is None else {partition: mark})
         if self._encoding == "record":
-            yield from _one_by_one(workers, chosen, tuples["value"].to_numpy())
+            yield from _one_by_one(workers, chosen, values)
             return
-        for worker, rows in _rows_by_worker(workers, codes):
-            encoded = encode_tuples(
-                _compact(keys.dictionary, codes[rows]), tuples["value"].to_numpy()[rows], times[rows]
-            )
-            yield Output("worker-input", encoded, partition=worker, headers=headers)
+        for worker, *columns_of_worker in by_worker(workers, keys, values, times):
+            yield Output("worker-input", encode_tuples(*columns_of_worker), partition=worker, headers=headers)
 
     def flush(self, now: int) -> Iterator[Output]:
         """Tell every worker partition how far each source partition has come, if one has moved; save the loads."""
@@ -148,22 +146,6 @@ class RouterStep(Step):
     def finished(self, partition: int) -> bool:
         """Whether every worker was told of the end of the partition."""
         return self._told[partition] == END_OF_TIME
-
-
-def _rows_by_worker(workers: NDArray[np.int32], codes: NDArray[np.int32]) -> Iterator[tuple[int, NDArray[np.int64]]]:
-    """Rows of each worker, equal keys side by side and otherwise in the order in which they came."""
-    order = np.lexsort((codes, workers))
-    sorted_workers = workers[order]
-    starts = np.flatnonzero(np.diff(sorted_workers, prepend=-1))
-    for start, end in zip(starts, [*starts[1:], len(order)], strict=True):
-        yield int(sorted_workers[start]), order[start:end]
-
-
-def _compact(dictionary: pa.Array, codes: NDArray[np.int32]) -> pa.DictionaryArray:
-    """Only those keys that are used, given codes in ascending order."""
-    first = np.diff(codes, prepend=-1) != 0
-    indices = (np.cumsum(first) - 1).astype(np.int32)
-    return pa.DictionaryArray.from_arrays(pa.array(indices), dictionary.take(pa.array(codes[first])))
 
 
 def _one_by_one(workers: NDArray[np.int32], chosen: KeyBatch, values: NDArray[np.int64]) -> Iterator[Output]:
