@@ -74,7 +74,7 @@ def whole_number(value: object) -> int:
     return value
 
 
-def array_of(value: object, dtype: type[np.generic], size: int) -> NDArray[Any]:
+def array_of(value: object, dtype: type[np.generic] | np.dtype[Any], size: int) -> NDArray[Any]:
     """Read the array of `size` numbers that a snapshot holds as bytes (`tobytes`); TypeError when it is none."""
     if not isinstance(value, bytes) or len(value) != size * np.dtype(dtype).itemsize:
         raise TypeError(f"a grouping's snapshot holds {str(value)[:40]} where the bytes of {size} numbers belong")
