@@ -185,10 +185,10 @@ def measure(bootstrap: str, folder: Path, options: argparse.Namespace) -> None:
                 supervisors[name].poll(time.monotonic())
                 if results[name].read() >= tuples:
                     open_.discard(name)
-                    supervisors[name].stop()
-                    tell(name, runs[name], results[name], feed, bootstrap, options)
         if open_:
             raise SystemExit(f"not finished within {LIMIT_S:g} s: {', '.join(sorted(open_))}")
+        for name in runs:  # only now: it takes seconds, in which nobody would see the others' results arrive
+            tell(name, runs[name], results[name], feed, bootstrap, options)
     finally:
         for supervisor in supervisors.values():
             supervisor.stop()

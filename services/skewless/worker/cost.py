@@ -39,11 +39,16 @@ class SimulatedCost:
         ready = loop.time()
         carried = 0
         while True:
-            batch = await queue.get()
+            if queue.empty():
+                batch = await queue.get()
+                ready = max(ready, loop.time())
+            else:
+                batch = queue.get_nowait()
             for part in batch.parts():
-                # Sleeps are added up against one clock, or the timer's granularity would cost as much as the tuples.
+                # Sleeps are added up against one clock that only idleness moves, or the timer's granularity and the
+                # commits in between would cost as much as the tuples.
                 cycles, carried = divmod(carried + _tuples(part), self._settings.cycle)
-                ready = max(ready, loop.time()) + cycles * self._settings.process_duration_ms / 1000
+                ready += cycles * self._settings.process_duration_ms / 1000
                 await asyncio.sleep(ready - loop.time())
                 await self._process(part)
 
