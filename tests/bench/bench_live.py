@@ -187,8 +187,8 @@ def measure(bootstrap: str, folder: Path, options: argparse.Namespace) -> None:
                     open_.discard(name)
         if open_:
             raise SystemExit(f"not finished within {LIMIT_S:g} s: {', '.join(sorted(open_))}")
-        for name in runs:  # only now: it takes seconds, in which nobody would see the others' results arrive
-            tell(name, runs[name], results[name], feed, bootstrap, options)
+        for name, settings in runs.items():  # only now: it takes seconds, in which nobody would see results arrive
+            tell(name, settings, results[name], feed, bootstrap, options)
     finally:
         for supervisor in supervisors.values():
             supervisor.stop()
