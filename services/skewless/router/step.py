@@ -22,7 +22,6 @@ from skewless.records import (
     dead_letter,
     encode_tuples,
     expect,
-    fact_timestamp,
     headers_of,
     progress,
     read_tuples,
@@ -149,10 +148,14 @@ class RouterStep(Step):
 
 
 def _one_by_one(workers: NDArray[np.int32], chosen: KeyBatch, values: NDArray[np.int64]) -> Iterator[Output]:
-    """One record per tuple, for consumers of the user's own: per-record work is what was asked for."""
+    """One record per tuple, for consumers of the user's own: per-record work is what was asked for.
+
+    The event time is in the value alone. As the record's timestamp it would make the topic's retention delete a stream
+    of last year before anybody has read it.
+    """
     keys = [key.encode() for key in chosen.keys]
     headers = headers_of(TUPLE, {})
     encode = msgspec.json.encode
     rows = zip(workers.tolist(), chosen.codes.tolist(), values.tolist(), chosen.times.tolist(), strict=True)
     for worker, code, value, time in rows:
-        yield Output("worker-input", encode(PlainTuple(value, time)), keys[code], worker, fact_timestamp(time), headers)
+        yield Output("worker-input", encode(PlainTuple(value, time)), keys[code], worker, headers=headers)

@@ -119,10 +119,10 @@ def test_several_partitions_move_in_one_record_per_worker() -> None:
     assert marks_in(step.flush(0)) == [{1: 10, 2: 20}] * 5
 
 
-def test_plain_records_have_key_event_time_and_schema_and_leave_marks_to_progress() -> None:
+def test_plain_records_have_key_and_schema_no_old_timestamp_for_retention_and_leave_marks_to_progress() -> None:
     outputs = route(router(encoding="record"), tuples([("é", 7, 12)]))
     assert [(output.key, output.timestamp, output.value) for output in outputs] == [
-        ("é".encode(), 12, b'{"value":7,"time":12}')
+        ("é".encode(), None, b'{"value":7,"time":12}')
     ]
     assert [schema_of(output.headers) for output in outputs] == [TUPLE]
     assert marks_in(outputs) == [{}]
