@@ -24,12 +24,16 @@ def worker_of(hash_value: int, workers: int) -> int:
     return abs(hash_value) % workers
 
 
+def hashes_of_keys(keys: Sequence[str], seed: int) -> NDArray[np.int64]:
+    """`hash64(key, seed)` for every key, at once."""
+    digests = b"".join(map(mmh3.hash_bytes, keys, repeat(seed), repeat(True)))
+    return np.frombuffer(digests, dtype="<i8")[::2]
+
+
 def workers_of_keys(keys: Sequence[str], seed: int, workers: int) -> NDArray[np.int32]:
     """`worker_of(hash64(key, seed), workers)` for every key, at once."""
-    digests = b"".join(map(mmh3.hash_bytes, keys, repeat(seed), repeat(True)))
-    words = np.frombuffer(digests, dtype="<i8")[::2]
     # abs() leaves the smallest long as it is; read as unsigned its bits are 2^63, what Python's abs() gives.
-    magnitudes = np.abs(words).view(np.uint64)
+    magnitudes = np.abs(hashes_of_keys(keys, seed)).view(np.uint64)
     homes: NDArray[np.int32] = (magnitudes % np.uint64(workers)).astype(np.int32)
     return homes
 

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from skewless.algorithms.grouping import GroupingOptions, KeyBatch, create
+from skewless.algorithms.grouping import Grouping, GroupingOptions, KeyBatch, create
 from skewless.algorithms.measures import KeyCounts, Spread
 from skewless.simulation.keys import KeyNumbers
 from skewless.simulation.lines import Lines
@@ -80,19 +80,27 @@ class Run:
         return workers
 
     def facts(self, counts: KeyCounts) -> dict[str, Any]:
-        """Give all measures by name; the names are those of `SpreadMeasures` and of the stream."""
-        return {
-            "grouping": self.grouping,
-            "workers": self.workers,
-            "routers": len(self._routers),
-            "tuples": counts.tuples,
-            "keys": counts.keys,
-            "p1": counts.p1,
-            **dataclasses.asdict(self._spread.measures()),
-            "replication_bound": counts.replication_bound(self.workers),
-            "router_ns_per_tuple": self._router_ns / max(1, counts.tuples),
-            "state_bytes": max(len(msgspec.msgpack.encode(router.snapshot())) for router in self._routers),
-        }
+        """Give all measures by name."""
+        return facts_of(self.grouping, self._routers, self._spread, counts, self._router_ns / max(1, counts.tuples))
+
+
+def facts_of(
+    grouping: str, routers: Sequence[Grouping], spread: Spread, counts: KeyCounts, ns_per_tuple: float
+) -> dict[str, Any]:
+    """Give the measures of routers that ran over a stream; names are those of `SpreadMeasures` and of the stream."""
+    workers = len(spread.loads)
+    return {
+        "grouping": grouping,
+        "workers": workers,
+        "routers": len(routers),
+        "tuples": counts.tuples,
+        "keys": counts.keys,
+        "p1": counts.p1,
+        **dataclasses.asdict(spread.measures()),
+        "replication_bound": counts.replication_bound(workers),
+        "router_ns_per_tuple": ns_per_tuple,
+        "state_bytes": max(len(msgspec.msgpack.encode(router.snapshot())) for router in routers),
+    }
 
 
 class Simulation:

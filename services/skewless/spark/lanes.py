@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 from skewless.algorithms.grouping import GroupingOptions, KeyBatch, create
 from skewless.algorithms.measures import KeyCounts, Spread
 from skewless.simulation.keys import KeyNumbers
+from skewless.simulation.replay import facts_of
 from skewless.spark.blocks import decoded
 
 RESULTS = "lane int, facts string"
@@ -69,18 +69,7 @@ class Candidate:
 
     def facts(self, counts: KeyCounts) -> dict[str, Any]:
         """Give all measures, by the names of `skewless simulate --json`."""
-        return {
-            "grouping": self.grouping,
-            "workers": self.workers,
-            "routers": len(self._routers),
-            "tuples": counts.tuples,
-            "keys": counts.keys,
-            "p1": counts.p1,
-            **dataclasses.asdict(self._spread.measures()),
-            "replication_bound": counts.replication_bound(self.workers),
-            "router_ns_per_tuple": self._router_ns / max(1, self._timed),
-            "state_bytes": max(len(msgspec.msgpack.encode(router.snapshot())) for router in self._routers),
-        }
+        return facts_of(self.grouping, self._routers, self._spread, counts, self._router_ns / max(1, self._timed))
 
 
 def run(

@@ -5,8 +5,9 @@ import pytest
 from numpy.typing import NDArray
 
 from skewless.algorithms.grouping import GroupingOptions, KeyBatch, create
-from skewless.algorithms.grouping.choices import candidates, fewest_choices, hashes_of_keys
-from skewless.algorithms.hashing import workers_of_keys
+from skewless.algorithms.grouping.choices import candidates, fewest_choices
+from skewless.algorithms.grouping.key import HOME_SEED
+from skewless.algorithms.hashing import hashes_of_keys, workers_of_keys
 from skewless.errors import ConfigurationError
 
 KEYS = [f"key {number}" for number in range(500)]
@@ -35,18 +36,18 @@ def workers_per_key(batch: KeyBatch, chosen: NDArray[np.int32]) -> NDArray[np.in
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 10, 64])
 def test_candidates_are_distinct_and_begin_with_the_worker_under_key(workers: int) -> None:
-    drawn = candidates(hashes_of_keys(KEYS), workers, workers)
+    drawn = candidates(hashes_of_keys(KEYS, HOME_SEED), workers, workers)
     assert (np.sort(drawn, axis=1) == np.arange(workers)).all()
     assert drawn[:, 0].tolist() == workers_of_keys(KEYS, 13, workers).tolist()
 
 
 def test_fewer_candidates_are_the_first_of_more() -> None:
-    hashes = hashes_of_keys(KEYS)
+    hashes = hashes_of_keys(KEYS, HOME_SEED)
     assert (candidates(hashes, 7, 50) == candidates(hashes, 50, 50)[:, :7]).all()
 
 
 def test_further_candidates_spread_evenly() -> None:
-    drawn = candidates(hashes_of_keys([f"key {number}" for number in range(20_000)]), 3, 10)
+    drawn = candidates(hashes_of_keys([f"key {number}" for number in range(20_000)], HOME_SEED), 3, 10)
     for column in drawn.T:
         assert np.bincount(column).min() > 1_800
         assert np.bincount(column).max() < 2_200

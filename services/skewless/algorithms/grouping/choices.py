@@ -6,11 +6,9 @@ A key is in the head while its estimated share of all tuples so far, this one co
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
-from itertools import repeat
+from collections.abc import Mapping
 from typing import ClassVar
 
-import mmh3
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,6 +16,7 @@ from skewless.algorithms.compiled import compiled
 from skewless.algorithms.grouping.base import Grouping, KeyBatch, array_of, whole_number
 from skewless.algorithms.grouping.key import HOME_SEED
 from skewless.algorithms.grouping.options import GroupingOptions
+from skewless.algorithms.hashing import hashes_of_keys
 from skewless.algorithms.sketch import SpaceSaving
 from skewless.errors import ConfigurationError
 
@@ -59,7 +58,7 @@ class HeadGrouping(Grouping):
 
     def assign(self, batch: KeyBatch, now: int) -> NDArray[np.int32]:  # noqa: ARG002 - time plays no part
         """Count every tuple's key in the sketch, which knows no loads; then choose the workers."""
-        hashes = hashes_of_keys(batch.keys)
+        hashes = hashes_of_keys(batch.keys, HOME_SEED)
         hot, stretches = self._count(batch.codes, hashes)
         tail = candidates(hashes, TAIL_WIDTH, self._workers)
         rows, head = self._head(batch.codes, hashes, hot, stretches)
@@ -164,12 +163,6 @@ class DChoicesGrouping(HeadGrouping):
         super().restore(snapshot)
         self._choices = whole_number(snapshot.get("choices"))
         self._choices_until = whole_number(snapshot.get("choices_until"))
-
-
-def hashes_of_keys(keys: Sequence[str]) -> NDArray[np.int64]:
-    """`hash64(key, HOME_SEED)` for every key, at once."""
-    digests = b"".join(map(mmh3.hash_bytes, keys, repeat(HOME_SEED), repeat(True)))
-    return np.frombuffer(digests, dtype="<i8")[::2]
 
 
 def candidates(hashes: NDArray[np.int64], width: int, workers: int) -> NDArray[np.int32]:

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from skewless.algorithms.compiled import compiled
 from skewless.algorithms.grouping.base import Grouping, KeyBatch, array_of
-from skewless.algorithms.grouping.choices import hashes_of_keys
+from skewless.algorithms.grouping.key import HOME_SEED
 from skewless.algorithms.grouping.options import GroupingOptions
+from skewless.algorithms.hashing import hashes_of_keys
 
 
 class ConsistentGrouping(Grouping):
@@ -31,7 +32,7 @@ class ConsistentGrouping(Grouping):
 
     def assign(self, batch: KeyBatch, now: int) -> NDArray[np.int32]:  # noqa: ARG002 - time plays no part
         """Walk the ring for every tuple, past workers that are full."""
-        starts = np.searchsorted(self._places, hashes_of_keys(batch.keys)) % len(self._places)
+        starts = np.searchsorted(self._places, hashes_of_keys(batch.keys, HOME_SEED)) % len(self._places)
         return _first_with_room(batch.codes, starts, self._owners, 1.0 + self._options.slack, self._sent)
 
     def resize(self, workers: int) -> None:
@@ -54,7 +55,7 @@ class ConsistentGrouping(Grouping):
 def _ring(workers: int, points: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
     """Places of all points on the circle of 64-bit hashes in clockwise order, and the workers that they belong to."""
     names = [f"worker {worker} point {point}" for worker in range(workers) for point in range(points)]
-    places = hashes_of_keys(names)
+    places = hashes_of_keys(names, HOME_SEED)
     order = np.argsort(places, kind="stable")
     return places[order], (order // points).astype(np.int32)
 
