@@ -43,7 +43,7 @@ compare: $(READY)  ## Compare all groupings anew: the page of docs/, with the re
 	@PYTHONPATH=tests $(BIN)/python tests/bench/bench_groupings.py --page docs/reference/comparison.md $(ARGS)
 
 lock:  ## Choose versions anew (needs uv)
-	@$(COMPILE) pyproject.toml --extra spark --group dev --upgrade --output-file requirements/lock.txt
+	@$(COMPILE) pyproject.toml --extra spark --extra otel --group dev --upgrade --output-file requirements/lock.txt
 	@$(COMPILE) --group build --constraints requirements/lock.txt --output-file requirements/build.txt
 	@$(BIN)/python -m skewless.local.lock_jars
 
