@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from skewless import exporter, metrics, topology
+from skewless import topology
 from skewless.errors import SkewlessError, UnreachableError
 from skewless.live import Live
 from skewless.settings import PipelineSettings
@@ -21,6 +21,9 @@ from skewless.transport.app import App, Wiring
 from skewless.transport.driver import Consumer
 from skewless.transport.outbox import FlushingOutbox, Outbox, TransactionalOutbox
 from skewless.transport.session import Restore, Session, State
+from skewless.watch.collector import ListCollector
+from skewless.watch.samples import samples
+from skewless.watch.server import served
 
 log = logging.getLogger(__name__)
 
@@ -114,7 +117,8 @@ def run_stage(
     built = build(stage, settings, drain=drain)
     wiring = wire(stage, built, settings, instance, drain=drain)
     shown = settings.metrics
-    with metrics.served(lambda: exporter.samples(stage, wiring), address=shown.address, port=shown.port):
+    collector = ListCollector(lambda: samples(wiring), {"pipeline": settings.name, "stage": stage})
+    with served(collector, address=shown.address, port=shown.port):
         asyncio.run(_run(f"{stage}-{instance}", built, wiring, Live(file, os.environ, settings) if file else None))
 
 

@@ -9,11 +9,20 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from skewless.records import Batch, Output
+
+
+class Sample(NamedTuple):
+    """One value of a metric of `skewless.metrics`, its labels in the order of the list, without the constant ones."""
+
+    name: str
+    labels: tuple[str, ...]
+    value: float
 
 
 class Step(ABC):
