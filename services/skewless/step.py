@@ -62,6 +62,14 @@ class Step(ABC):
     def watermark(self, partition: int) -> int | None:
         """How far event time has come in this partition; None while an origin has not spoken."""
 
+    def event_time(self, partition: int) -> int | None:  # noqa: ARG002 - a step that sees no time has none
+        """Newest event time in ms that this partition has brought to this object; None before the first."""
+        return None
+
+    def samples(self) -> Iterable[Sample]:
+        """Tell what this stage alone shows, for the metrics; called between two batches, when somebody asks."""
+        return ()
+
     @abstractmethod
     def finished(self, partition: int) -> bool:
         """Whether a bounded run has come to the end of this partition."""

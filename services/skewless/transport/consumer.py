@@ -19,6 +19,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 
 from skewless.errors import FencedError, SkewlessError, UnreachableError
 from skewless.transport.batch import MessageBatch
+from skewless.transport.counts import timed
 from skewless.transport.failures import RewindError, consumer_failure, retriable
 from skewless.transport.flow import Flow
 from skewless.transport.outbox import Outbox
@@ -236,6 +237,11 @@ class ConsumerThread(threading.Thread):
     # Commits
 
     def _commit(self, given_up: Collection[int] = ()) -> None:
+        with timed(self._session.counts.commits):
+            self._commit_now(given_up)
+        self._session.lag = dict(self._lag())
+
+    def _commit_now(self, given_up: Collection[int]) -> None:
         prepared: Prepared = self.on_loop(self._session.prepare)
         if prepared or self._outbox.dirty:
             offsets = [
@@ -245,7 +251,6 @@ class ConsumerThread(threading.Thread):
             self._outbox.commit(offsets, self._consumer)
             self._session_lost = self._session_lost and not offsets
         self.on_loop(self._session.committed, prepared, given_up)
-        self._session.lag = dict(self._lag())
 
     def _lag(self) -> Iterator[tuple[int, int]]:
         for partition, offset in self._session.next_offsets().items():
@@ -256,6 +261,7 @@ class ConsumerThread(threading.Thread):
     def _rewind(self, failure: RewindError) -> None:
         """Abort, forget what was not committed, and read it again. Position does not go back by itself."""
         log.warning("rewinding to what was committed: %s", failure)
+        self._session.counts.rewinds += 1
         owned = set(self._owned)
         self._drop(owned, failure)
         self._take(owned)
@@ -282,13 +288,16 @@ class ConsumerThread(threading.Thread):
 
     def _on_assign(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._session_lost = False
+        self._session.counts.rebalances["assigned"] += 1
         self._guarded(self._take, {partition.partition for partition in partitions})
 
     def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._session.counts.rebalances["revoked"] += 1
         self._guarded(self._give_up, {partition.partition for partition in partitions}, True)
 
     def _on_lost(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._session_lost = True
+        self._session.counts.rebalances["lost"] += 1
         self._guarded(self._give_up, {partition.partition for partition in partitions}, False)
 
     def _guarded(self, call: Callable[..., None], *args: Any) -> None:
@@ -314,9 +323,10 @@ class ConsumerThread(threading.Thread):
         self._flow.own(frozenset(self._owned))
 
     def _take(self, partitions: set[int]) -> None:
-        committed = self._committed(partitions)
-        positions = {partition: at.metadata or None for partition, at in committed.items()}
-        states = self._restore(positions)
+        with timed(self._session.counts.restores):
+            committed = self._committed(partitions)
+            positions = {partition: at.metadata or None for partition, at in committed.items()}
+            states = self._restore(positions)
         taken = {
             partition: Taken(at.offset if at.offset >= 0 else None, positions[partition], states.get(partition, ()))
             for partition, at in committed.items()

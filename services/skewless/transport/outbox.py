@@ -39,8 +39,12 @@ class Outbox(ABC):
         """Whether something was sent since the last commit."""
         self.sent: Counter[str] = Counter()
         """Records sent by topic, for the metrics."""
-        self.outcomes: Counter[str] = Counter()
+        self.sent_bytes: Counter[str] = Counter()
+        """Bytes of their values."""
+        self.outcomes: Counter[str] = Counter({"committed": 0, "aborted": 0})
         """Commits by outcome, for the metrics."""
+        self.replaced = 0
+        """How often the producer was replaced, for the metrics."""
 
     @property
     def producer(self) -> Producer:
@@ -77,6 +81,7 @@ class Outbox(ABC):
             self._begin()
             self.dirty = True
             self.sent[output.topic] += 1
+            self.sent_bytes[output.topic] += len(output.value or b"")
             options: dict[str, object] = {"value": output.value, "key": output.key}
             if output.partition is not None:
                 options["partition"] = output.partition
@@ -247,6 +252,7 @@ class TransactionalOutbox(Outbox):
                 log.warning("abort failed, starting a new producer: %s", error.args[0].str())
                 replace = True
         if replace:
+            self.replaced += 1
             self.close()
             self.open(max(60.0, self._transport.transaction_timeout_s * 2))
         self._begun_at = None
@@ -291,6 +297,7 @@ class FlushingOutbox(Outbox):
             self.producer.purge(in_queue=True, in_flight=True, blocking=True)
             self.producer.poll(0)
         if replace:
+            self.replaced += 1
             self.close()
             self.open(60.0)
         self._failed = None

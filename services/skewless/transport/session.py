@@ -18,6 +18,7 @@ from skewless.records import Output
 from skewless.step import Step
 from skewless.transport.acks import Acks
 from skewless.transport.batch import MessageBatch
+from skewless.transport.counts import Counts
 
 log = logging.getLogger(__name__)
 
@@ -62,12 +63,15 @@ class Session:
         self.space = threading.Event()
         """Set whenever a batch has made room for another."""
         self.send: Callable[[Iterable[Output]], None] = lambda _outputs: None
-        self.records = 0
-        """Records processed, for the metrics."""
-        self.watermarks: Mapping[int, int] = {}
-        """Event time by partition as of the last commit, for the metrics; replaced as a whole."""
+        self.counts = Counts()
+        self.watermarks: Mapping[int, int | None] = {}
+        """Watermark by partition as of the last commit, for the metrics; replaced as a whole, as those below."""
+        self.event_times: Mapping[int, int] = {}
+        """Newest event time by partition as of the last commit."""
         self.lag: Mapping[int, int] = {}
-        """Records by partition that the last commit left unread, for the metrics; replaced as a whole."""
+        """Records by partition that the last commit left unread."""
+        self.committed_offsets: Mapping[int, int] = {}
+        """Next offset by partition as it is committed."""
         self._clock = clock
         self._open = asyncio.Event()
         self._offsets: dict[int, int | None] = {}
@@ -103,8 +107,9 @@ class Session:
                 if waiting is None:
                     break
                 await waiting
+            started = time.perf_counter()
             self.send(self.step.process(batch, self._clock()))
-            self.records += len(batch.messages)
+            self.counts.batch(batch.partition, len(batch.messages), batch.size, time.perf_counter() - started)
             self.acks.done(batch.partition, batch.next_offset)
             self._offsets[batch.partition] = batch.next_offset
         except Exception as error:  # noqa: BLE001 - the consumer's thread judges it: rewind, or end the process
@@ -126,6 +131,8 @@ class Session:
                 log.info("partition %d: %s", partition, told)
             self._offsets[partition] = taken.offset
             self._saved[partition] = taken.position
+            self.counts.restored_records += len(taken.state)
+        self._note_committed({partition: taken.offset for partition, taken in partitions.items()})
         self.failure = None
         self._assigned = True
         self._open.set()
@@ -139,6 +146,7 @@ class Session:
             self.step.revoke(partition)
             self._at_end.discard(partition)
             del self._offsets[partition], self._saved[partition]
+        self._note_committed({})
         self.space.set()
 
     def prepare(self) -> Prepared:
@@ -151,8 +159,9 @@ class Session:
             self.step.end_of_partition(partition, now)
         self.send(self.step.flush(now))
         done = self.acks.take()
-        marks = {partition: self.step.watermark(partition) for partition in self._offsets}
-        self.watermarks = {partition: mark for partition, mark in marks.items() if mark is not None}
+        self.watermarks = {partition: self.step.watermark(partition) for partition in self._offsets}
+        newest = {partition: self.step.event_time(partition) for partition in self._offsets}
+        self.event_times = {partition: time for partition, time in newest.items() if time is not None}
         positions = {partition: self.step.position(partition) for partition in self._offsets}
         return {
             partition: (offset, positions[partition])
@@ -166,9 +175,26 @@ class Session:
         Were they lost later, their next batch would slip through, into a transaction without its offsets.
         """
         self._saved.update((partition, position) for partition, (_, position) in prepared.items())
+        self._note_committed({partition: offset for partition, (offset, _) in prepared.items()})
         if given_up:
             self.revoke(given_up)
         self._open.set()
+
+    def _note_committed(self, offsets: Mapping[int, int | None]) -> None:
+        """Take over new offsets, and forget what is not owned any more: nobody is to watch what another commits."""
+        known = {**self.committed_offsets, **offsets}
+        self.committed_offsets = {
+            partition: offset for partition, offset in known.items() if offset is not None and partition in self._offsets
+        }
+
+    @property
+    def assigned(self) -> bool:
+        """Whether partitions, perhaps none, were taken over and not lost since."""
+        return self._assigned
+
+    def waiting(self) -> int:
+        """Count the batches that were handed over and are not processed."""
+        return sum(self.acks.waiting(partition) for partition in self._offsets.copy())
 
     def next_offsets(self) -> dict[int, int | None]:
         """Tell the next offset by partition; None before the first record."""
