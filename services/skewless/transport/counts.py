@@ -1,0 +1,46 @@
+"""What the transport counts of itself, for the metrics: a few additions per batch and per commit, none per record."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import perf_counter
+
+from skewless.metrics.histogram import Histogram
+
+
+class Counts:
+    """Plain numbers of one process; they are read from other threads and may be a moment old there."""
+
+    def __init__(self) -> None:
+        self.records = 0
+        """Records processed."""
+        self.bytes = 0
+        """Bytes of their values."""
+        self.batches = Histogram()
+        self.commits = Histogram()
+        self.restores = Histogram()
+        self.restored_records = 0
+        """Records of changelogs from which state was taken."""
+        self.rebalances = Counter({"assigned": 0, "revoked": 0, "lost": 0})
+        self.rewinds = 0
+        self.busy: defaultdict[int, float] = defaultdict(float)
+        """Seconds of work by partition, simulated cost included."""
+
+    def batch(self, partition: int, records: int, size: int, seconds: float) -> None:
+        """Count a batch that was processed."""
+        self.records += records
+        self.bytes += size
+        self.batches.observe(seconds)
+        self.busy[partition] += seconds
+
+
+@contextmanager
+def timed(histogram: Histogram) -> Iterator[None]:
+    """Observe how long the block takes, also when it fails."""
+    started = perf_counter()
+    try:
+        yield
+    finally:
+        histogram.observe(perf_counter() - started)
