@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes --quiet \
 	--no-header --no-annotate --no-emit-index-url
-.PHONY: help setup test demo docs lint types bench compare lock clean
+.PHONY: help setup test demo docs lint types bench compare datasets lock clean
 
 help:  ## Say what the targets do
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -41,6 +41,9 @@ bench: $(READY)  ## Run the benchmarks: one line of JSON per run
 
 compare: $(READY)  ## Compare all groupings anew: the page of docs/, with the real data in SKEWLESS_DATA
 	@PYTHONPATH=tests $(BIN)/python tests/bench/bench_groupings.py --page docs/reference/comparison.md $(ARGS)
+
+datasets: $(READY)  ## Run every data set through the pipeline and an audit: the page of docs/, as above
+	@PYTHONPATH=tests $(BIN)/python tests/bench/bench_datasets.py --page docs/reference/datasets.md $(ARGS)
 
 lock:  ## Choose versions anew (needs uv)
 	@$(COMPILE) pyproject.toml --extra spark --extra otel --group dev --upgrade --output-file requirements/lock.txt
