@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import importlib
 import inspect
 import sys
-import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import UnionType
@@ -17,23 +15,16 @@ import msgspec
 from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
-from skewless import cli, config, errors, metrics, records, topology
+from skewless import cli, config, errors, metrics, topology
 from skewless.algorithms.aggregates import AGGREGATES
 from skewless.algorithms.grouping import GROUPINGS
+from skewless.asyncapi.document import as_yaml, document
+from skewless.asyncapi.page import table, topic_sections
 from skewless.settings import PipelineSettings
 from skewless.transport import topics
 
 WIDTH = 100
 MADE = "<!-- Made by `make docs` from the code. Change the code, not this page. -->"
-AGGREGATE_FIELDS = {
-    "key": "The key.",
-    "window_start": "Start of the window, ms since the epoch (UTC); it belongs to the window.",
-    "window_end": "End of the window, ms since the epoch; it belongs to the next one.",
-    **{name: inspect.getdoc(type(aggregate)) or "" for name, aggregate in AGGREGATES.items()},
-    "revision": "How often this key of this window was written before; the record with the highest is the valid one.",
-}
-"""Fields of a record of topic `aggregates`; of the aggregates it has those that `aggregator.aggregates` names."""
-
 SETTINGS_INTRO = f"""\
 # Settings
 
@@ -51,12 +42,10 @@ TOPICS_INTRO = """\
 
 A topic's full name is `<pipeline>.<name>`. Public topics are the API: one JSON object per record (`dead-letters`: the
 bad record as it came), with the event time as the record's timestamp. The others carry columns between the stages and
-may change with any version. Consumers of public topics should set `isolation.level=read_committed`."""
-DEAD_LETTERS_INTRO = """\
-## `dead-letters`
+may change with any version. Consumers of public topics should set `isolation.level=read_committed`.
 
-Key, value and timestamp of the record that could not be read, unchanged.
-Headers say where it stood and what is wrong."""
+All of this page is in [asyncapi.yaml](asyncapi.yaml) too, an AsyncAPI 3 document with JSON Schemas of all records.
+`skewless topics asyncapi` prints it with the names and numbers of your pipeline."""
 COMMANDS_INTRO = """\
 # Commands
 
@@ -82,12 +71,8 @@ def pages() -> dict[str, str]:
     """Make all pages: text by file name."""
     made = {"settings": _settings(), "topics": _topics(), "commands": _commands(), "metrics": _metrics()}
     made["errors"] = _errors()
-    return {f"{name}.md": "\n".join([MADE, *lines]).rstrip() + "\n" for name, lines in made.items()}
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    lines = [head, ["---"] * len(head), *rows]
-    return ["| " + " | ".join(" ".join(cell.replace("|", "\\|").split()) for cell in line) + " |" for line in lines]
+    texts = {f"{name}.md": "\n".join([MADE, *lines]).rstrip() + "\n" for name, lines in made.items()}
+    return texts | {"asyncapi.yaml": f"# {MADE[5:-4]}\n{as_yaml(document())}"}
 
 
 # Settings
@@ -98,10 +83,10 @@ def _settings() -> Iterator[str]:
     yield from _group("", PipelineSettings)
     yield from ["", "## Groupings", "", "What `router.grouping` may be."]
     modules = {name: inspect.getdoc(importlib.import_module(kind.__module__)) for name, kind in GROUPINGS.items()}
-    yield from ["", *_table(["name", "does"], [(f"`{name}`", doc or "") for name, doc in modules.items()])]
+    yield from ["", *table(["name", "does"], [(f"`{name}`", doc or "") for name, doc in modules.items()])]
     yield from ["", "## Aggregates", "", "What `aggregator.aggregates` may list."]
     known = [(f"`{name}`", inspect.getdoc(type(aggregate)) or "") for name, aggregate in AGGREGATES.items()]
-    yield from ["", *_table(["name", "is"], known)]
+    yield from ["", *table(["name", "is"], known)]
 
 
 def _group(path: str, model: type[BaseModel]) -> Iterator[str]:
@@ -113,7 +98,7 @@ def _group(path: str, model: type[BaseModel]) -> Iterator[str]:
         for name, field in fields.items()
     ]
     if rows:
-        yield from ["", *_table(["setting", "value", "default", "meaning"], rows)]
+        yield from ["", *table(["setting", "value", "default", "meaning"], rows)]
     for name, field in model.model_fields.items():
         if inner := _model_of(field.annotation):
             yield from _group(f"{path}.{name}" if path else name, inner)
@@ -166,25 +151,14 @@ def _topics() -> Iterator[str]:
     yield from TOPICS_INTRO.splitlines()
     yield from ["", "## Stages", ""]
     sinks = [(row.name, _code(row.source), ", ".join(map(_code, row.sinks)), row.does) for row in topology.STAGES]
-    yield from _table(["stage", "reads", "writes", "what it does"], sinks)
+    yield from table(["stage", "reads", "writes", "what it does"], sinks)
     yield from ["", "`source` is your own topic.", "", "## Topics", ""]
-    yield from _table(["topic", "public", "partitions", "key", "record", "cleanup"], map(_topic_row, topology.TOPICS))
+    yield from table(["topic", "public", "partitions", "key", "record", "cleanup"], map(_topic_row, topology.TOPICS))
     yield from ["", "`skewless topics apply` makes them with these options; `topics.options` changes or adds some.", ""]
     example = PipelineSettings.model_validate({"name": "x", "source": {"topic": "y"}})
     wanted = topics.desired_topics(example, source_partitions=1)
-    yield from _table(["topic", "options"], [(_code(spec.name[2:]), _options(spec)) for spec in wanted])
-    yield from ["", "## `aggregates`", "", "One record per window and key. Its key is `<window start>/<key>`.", ""]
-    yield from _table(["field", "meaning"], [(_code(name), meaning) for name, meaning in AGGREGATE_FIELDS.items()])
-    for title, kind in (
-        ("`distribution`", records.TickDistribution),
-        ("`distribution`: a hot key", records.HottestKey),
-        ("`distribution`: the run", records.RunDistribution),
-        ("`late`", records.LateTuple),
-        ("`worker-input`, with `worker_input.encoding: record`", records.PlainTuple),
-    ):
-        yield from ["", f"## {title}", "", inspect.getdoc(kind) or "", ""]
-        yield from _table(["field", "type", "meaning"], _struct_rows(kind))
-    yield from _dead_letters()
+    yield from table(["topic", "options"], [(_code(spec.name[2:]), _options(spec)) for spec in wanted])
+    yield from topic_sections(document())
 
 
 def _topic_row(topic: topology.Topic) -> Sequence[str]:
@@ -200,23 +174,6 @@ def _topic_row(topic: topology.Topic) -> Sequence[str]:
 
 def _options(spec: topics.TopicSpec) -> str:
     return ", ".join(f"`{name}={value}`" for name, value in spec.options.items())
-
-
-def _struct_rows(kind: type[msgspec.Struct]) -> Iterator[Sequence[str]]:
-    """Fields of a record type, with the docstring that stands below each in the code."""
-    body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
-    parts = body.body if isinstance(body, ast.ClassDef) else []
-    for part, following in zip(parts, [*parts[1:], None], strict=True):
-        if isinstance(part, ast.AnnAssign):
-            meaning = following.value if isinstance(following, ast.Expr) else None
-            said = str(meaning.value) if isinstance(meaning, ast.Constant) else ""
-            yield _code(ast.unparse(part.target)), ast.unparse(part.annotation).replace("Int64", "int"), said
-
-
-def _dead_letters() -> Iterator[str]:
-    names = ("topic", "partition", "offset", "reason")
-    yield from ["", *DEAD_LETTERS_INTRO.splitlines(), ""]
-    yield from _table(["header", "holds"], [(_code(f"__skewless.errors.{name}"), f"its {name}") for name in names])
 
 
 # Commands
@@ -247,7 +204,7 @@ def _metrics() -> Iterator[str]:
     rows = [
         (_code(row.name), row.kind, ", ".join(map(_code, row.labels)), row.unit, row.meaning) for row in metrics.METRICS
     ]
-    yield from _table(["metric", "kind", "labels", "unit", "meaning"], rows)
+    yield from table(["metric", "kind", "labels", "unit", "meaning"], rows)
 
 
 def _errors() -> Iterator[str]:

@@ -22,6 +22,7 @@ from skewless.records import (
     Batch,
     Headers,
     Output,
+    aggregate_type,
     dead_letter,
     dead_letter_headers,
     expect,
@@ -65,6 +66,7 @@ class AggregatorStep(Step):
         self._origins = origins
         self._topic = topic
         self._inputs: dict[int, _Input] = {}
+        self._fact = aggregate_type(aggregate.name for aggregate in rules.aggregates)
 
     def assign(self, partition: int, position: str | None, state: Sequence[tuple[bytes, bytes]]) -> None:
         """Take back marks and windows as they were at the last commit."""
@@ -137,22 +139,18 @@ class AggregatorStep(Step):
     def _results(self, partition: int, emission: Emission) -> Iterator[Output]:
         """One record per key: public topics carry one fact each, so this is per-record work."""
         rules, window = self._rules, emission.window
-        named = {aggregate.name: scaled(aggregate, emission.data, rules.decimals) for aggregate in rules.aggregates}
-        names = ["key", "window_start", "window_end", *named, "revision"]
         size = len(emission.keys)
         columns = [
             emission.keys,
             [window] * size,
             [window + rules.window_ms] * size,
-            *(column.tolist() for column in named.values()),
+            *(scaled(aggregate, emission.data, rules.decimals).tolist() for aggregate in rules.aggregates),
             emission.data["revision"].tolist(),
         ]
-        encode = msgspec.json.encode
+        encode, fact = msgspec.json.encode, self._fact
         for row in zip(*columns, strict=True):
             key = f"{window}/{row[0]}".encode()
-            yield Output(
-                "aggregates", encode(dict(zip(names, row, strict=True))), key, partition, fact_timestamp(window)
-            )
+            yield Output("aggregates", encode(fact(*row)), key, partition, fact_timestamp(window))
 
     def position(self, partition: int) -> str:
         """Save marks, and what is closed."""

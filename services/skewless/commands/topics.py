@@ -83,6 +83,27 @@ def acls(file: Path | None, principals: tuple[str, ...], principal_prefix: str |
     click.echo(acl_formats.FORMATS[form](acls.by_principal(settings, named), settings), nl=False)
 
 
+@topics.command()
+@pipeline_file
+@click.option(
+    "--source-partitions",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Partitions of the source topic, if they are known.",
+)
+def asyncapi(file: Path | None, source_partitions: int | None) -> None:
+    """Print an AsyncAPI document of the pipeline's topics: records, keys, headers, options. Asks no broker.
+
+    \b
+    Example:
+      skewless topics asyncapi -f pipeline.yaml --source-partitions 8 > asyncapi.yaml
+    """  # noqa: D301 - \b is click's mark for text that is not wrapped
+    settings = load_settings(file)
+    from skewless.asyncapi.document import as_yaml, document
+
+    click.echo(as_yaml(document(settings, source_partitions)), nl=False)
+
+
 def _principals(given: tuple[str, ...], default: dict[str, str]) -> dict[str, str]:
     """Name each role's principal; a certificate's name has `=` in it too, so only a role counts before it."""
     named = dict(default)
