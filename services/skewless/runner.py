@@ -8,7 +8,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from skewless import topology
@@ -113,9 +113,9 @@ def run_stage(
     While it runs it follows what the `file` says about W. Raises SkewlessError when it cannot go on. What is processed
     is committed before it returns.
     """
-    topics.partition_count(settings, settings.topic(topology.stage(stage).source))
+    partitions = topics.stage_partitions(settings, topology.stage(stage))
     built = build(stage, settings, drain=drain)
-    wiring = wire(stage, built, settings, instance, drain=drain)
+    wiring = replace(wire(stage, built, settings, instance, drain=drain), partitions=partitions)
     shown = settings.metrics
     collector = ListCollector(lambda: samples(wiring), {"pipeline": settings.name, "stage": stage})
     with served(collector, address=shown.address, port=shown.port):
@@ -196,6 +196,6 @@ async def _until_over(app: App, stopping: asyncio.Event) -> BaseException | None
         except TimeoutError:
             continue
     try:
-        return await asyncio.wait_for(consumer.stop_thread(), STOP_S)
+        return await asyncio.wait_for(consumer.stop_thread(leave=stopping.is_set()), STOP_S)
     except TimeoutError:
         return UnreachableError(f"no answer from Kafka while stopping, within {STOP_S:g} s: nothing more was committed")

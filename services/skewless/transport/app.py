@@ -32,6 +32,8 @@ class Wiring:
     outbox: Outbox
     topic: str
     """Full name of the one topic that is consumed."""
+    partitions: int | None = None
+    """How many partitions the topic has to have; None takes what there is."""
     group: str
     member: str
     """Group instance id: stable over restarts, so that a restart is no rebalance (KIP-345)."""

@@ -22,9 +22,11 @@ from skewless.transport.batch import MessageBatch
 from skewless.transport.counts import timed
 from skewless.transport.failures import RewindError, consumer_failure, retriable
 from skewless.transport.flow import Flow
+from skewless.transport.leaving import leave_group
 from skewless.transport.outbox import Outbox
 from skewless.transport.session import Prepared, Restore, Session, Taken
 from skewless.transport.settings import KafkaSettings, TransportSettings
+from skewless.transport.topics import check_same
 
 log = logging.getLogger(__name__)
 
@@ -33,6 +35,11 @@ Result = TypeVar("Result")
 _BROKER_AWAY = {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN}  # noqa: SLF001 - librdkafka's local error codes
 POLL_S = 0.02
 """Longest wait for records, so also the longest delay of a commit that is due."""
+ASK_S = 5.0
+"""Longest single question to the broker; it is repeated until its deadline."""
+LEAVE_S = 3.0
+HEARTBEAT_S = 0.5
+"""A process hears of a rebalance by its heartbeat, and until it does, those who have heard stand still."""
 
 
 def consumer_options(
@@ -50,7 +57,7 @@ def consumer_options(
         "check.crcs": True,
         "topic.metadata.propagation.max.ms": 10_000,
         "session.timeout.ms": round(transport.session_timeout_s * 1000),
-        "heartbeat.interval.ms": max(200, round(transport.session_timeout_s * 1000 / 5)),
+        "heartbeat.interval.ms": round(min(HEARTBEAT_S, transport.session_timeout_s / 5) * 1000),
         **kafka.client_options(),
         "group.id": group,
         "group.instance.id": member,
@@ -82,6 +89,7 @@ class ConsumerThread(threading.Thread):
         assigned: Callable[[set[int]], None],
         stopped: Callable[[BaseException | None], None],
         restore: Restore,
+        partitions: int | None = None,
         patience_s: float = 1.0,
     ) -> None:
         super().__init__(name="consumer", daemon=True)
@@ -97,6 +105,10 @@ class ConsumerThread(threading.Thread):
         self._stopped = stopped
         self._restore = restore
         self._stop_event = threading.Event()
+        self._wanted_partitions = partitions
+        self._partitions = 0
+        """Partitions of the topic, whoever owns them; known with the first assignment."""
+        self._leaves = False
         self._owned: set[int] = set()
         self._flow = Flow(transport, lambda: session.acks, patience_s)
         self._callback_failure: BaseException | None = None
@@ -104,8 +116,12 @@ class ConsumerThread(threading.Thread):
         self._due = 0.0
         self._consumer: Consumer = None  # made on the thread that owns it
 
-    def stop(self) -> None:
-        """Ask for a clean end: what is processed is committed, nothing new is begun."""
+    def stop(self, *, leave: bool = False) -> None:
+        """Ask for a clean end: what is processed is committed, nothing new is begun.
+
+        With `leave` others are given the partitions at once, if there are others.
+        """
+        self._leaves = leave
         self._stop_event.set()
         self._session.space.set()
 
@@ -149,20 +165,29 @@ class ConsumerThread(threading.Thread):
             self._rewind(failure)
 
     def _close(self, *, clean: bool) -> None:
+        owned, self._owned = self._owned, set()
         try:
-            if clean and self._owned:
+            if clean and owned:
                 # Given up with it, or the agent goes on and leaves a transaction open that holds up all readers.
-                self._commit(given_up=set(self._owned))
+                self._commit(given_up=owned)
+            if clean and self._leaves and self._transport.leave_on_stop and len(owned) < self._partitions:
+                self._leave()
         except RewindError as failure:
-            self._drop(self._owned, failure)
+            self._drop(owned, failure)
             raise SkewlessError(
                 f"stopped, but the last commit failed, so its records will be processed again: {failure}"
             ) from failure
         finally:
             if self._consumer is not None:
-                self._owned.clear()
                 self._consumer.close()
             self._outbox.close()
+
+    def _leave(self) -> None:
+        if not leave_group(self._consumer, LEAVE_S):
+            log.warning(
+                "could not leave the group: others take over when the session ends, after %g s",
+                self._transport.session_timeout_s,
+            )
 
     def on_loop(self, call: Callable[..., Result], *args: Any) -> Result:
         """Run a call on the loop, between two batches, and wait for it."""
@@ -323,6 +348,7 @@ class ConsumerThread(threading.Thread):
         self._flow.own(frozenset(self._owned))
 
     def _take(self, partitions: set[int]) -> None:
+        self._count_partitions()
         with timed(self._session.counts.restores):
             committed = self._committed(partitions)
             positions = {partition: at.metadata or None for partition, at in committed.items()}
@@ -342,22 +368,39 @@ class ConsumerThread(threading.Thread):
         self.on_loop(self._session.assign, taken)
         self._loop.call_soon_threadsafe(self._assigned, set(partitions))
 
+    def _count_partitions(self) -> None:
+        """Compare: a static member that comes back is given what it had, and nobody hears of what has grown."""
+        found = self._asked(
+            f"looking for topic {self._topic}",
+            lambda limit_s: self._consumer.list_topics(self._topic, timeout=limit_s).topics[self._topic],
+        )
+        self._partitions = len(found.partitions)
+        if self._wanted_partitions is not None:
+            check_same(self._partitions, self._wanted_partitions, f"topic {self._topic}", "it when this process began")
+
     def _committed(self, partitions: Iterable[int]) -> dict[int, TopicPartition]:
+        # Of this consumer, never of an admin client: `list_consumer_group_offsets` of librdkafka 2.16 crashes the
+        # process where the group has no coordinator yet.
         wanted = [TopicPartition(self._topic, partition) for partition in partitions]
+        if not wanted:
+            return {}
+        found = self._asked(
+            f"reading committed offsets of {self._topic}",
+            lambda limit_s: self._consumer.committed(wanted, timeout=limit_s),
+        )
+        self._check_each(found)
+        return {at.partition: at for at in found}
+
+    def _asked(self, doing: str, ask: Callable[[float], Result]) -> Result:
+        """Ask the broker, and again as long as it may come back."""
         deadline = time.monotonic() + max(60.0, 3 * self._transport.transaction_timeout_s)
-        while wanted:
+        while True:
             try:
-                found = self._consumer.committed(wanted, timeout=5.0)
+                return ask(ASK_S)
             except KafkaException as error:
-                timed_out = error.args[0].code() == KafkaError._TIMED_OUT  # noqa: SLF001
-                if not (timed_out or retriable(error)) or time.monotonic() > deadline:
-                    raise UnreachableError(
-                        f"reading committed offsets of {self._topic}: {error.args[0].str()}"
-                    ) from error
-            else:
-                self._check_each(found)
-                return {at.partition: at for at in found}
-        return {}
+                away = error.args[0].code() in {KafkaError._TIMED_OUT, *_BROKER_AWAY}  # noqa: SLF001
+                if not (away or retriable(error)) or time.monotonic() > deadline:
+                    raise UnreachableError(f"{doing}: {error.args[0].str()}") from error
 
     @staticmethod
     def _check_each(found: Iterable[TopicPartition]) -> None:

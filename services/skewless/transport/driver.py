@@ -79,6 +79,7 @@ class Consumer(FaustConsumer):
             assigned=self._items.put_nowait,
             stopped=self.stopped_thread.set_result,
             restore=wiring.restore,
+            partitions=wiring.partitions,
             patience_s=wiring.patience_s,
         )
         self._thread.start()
@@ -115,11 +116,14 @@ class Consumer(FaustConsumer):
             tp=TP(self.wiring.topic, batch.partition),
         )
 
-    async def stop_thread(self) -> BaseException | None:
-        """Commit what is processed, leave, and return what the thread failed of, if it did."""
+    async def stop_thread(self, *, leave: bool = False) -> BaseException | None:
+        """Commit what is processed, end, and return what the thread failed of, if it did.
+
+        With `leave` the group is told at once that others have to take over.
+        """
         if self._thread is None or self.stopped_thread is None:
             return None
-        self._thread.stop()
+        self._thread.stop(leave=leave)
         return await asyncio.shield(self.stopped_thread)
 
     def assignment(self) -> set[TP]:

@@ -145,6 +145,11 @@ class TransportSettings(Model):
     session_timeout_s: float = Field(
         10.0, ge=1, le=300, description="After this silence a process loses its partitions."
     )
+    leave_on_stop: bool = Field(
+        True,
+        description="Whether a process that is asked to end hands its partitions over at once. Without it they rest "
+        "until it is back or session_timeout_s is over, and a restart within that time is no rebalance.",
+    )
     transaction_timeout_s: float = Field(
         15.0, ge=1, le=900, description="After this time the broker aborts an open transaction."
     )

@@ -108,6 +108,37 @@ def check(settings: PipelineSettings) -> Report:
 
 def partition_count(settings: PipelineSettings, topic: str) -> int:
     """Return the number of partitions of a topic by its full name; BrokerError when it does not exist."""
+    return _partition_counts(settings, topic)[topic]
+
+
+def stage_partitions(settings: PipelineSettings, stage: topology.Stage) -> int:
+    """Return the number of partitions of the topic that a stage reads.
+
+    BrokerError when it does not exist, or when the source has grown: the stage's own topics do not have its number.
+    Of a source that the stage may not see the tuples tell the number.
+    """
+    reads = settings.topic(stage.source)
+    counts = _partition_counts(settings, reads)
+    source, tuples = settings.source.topic, settings.topic("tuples")
+    measure = source if source in counts else tuples
+    used = {stage.source, *stage.sinks, stage.changelog}
+    for topic in topology.TOPICS:
+        name = settings.topic(topic.name)
+        if topic.partitions == "source" and topic.name in used and {name, measure} <= counts.keys():
+            check_same(counts[name], counts[measure], f"topic {name}", f"topic {measure}")
+    return counts[reads]
+
+
+def check_same(count: int, wanted: int, what: str, other: str) -> None:
+    """Raise BrokerError when two numbers of partitions differ that have to be the same."""
+    if count != wanted:
+        raise BrokerError(
+            f"{what} has {count} partitions, {other} has {wanted}: a source cannot grow while results must stay exact; "
+            "`skewless topics apply` names all topics that differ, and says what to do about each"
+        )
+
+
+def _partition_counts(settings: PipelineSettings, topic: str) -> dict[str, int]:
     admin = Admin(settings.kafka)
     counts = admin.partition_counts()
     if topic not in counts:
@@ -119,7 +150,7 @@ def partition_count(settings: PipelineSettings, topic: str) -> int:
             else "`skewless topics apply` creates it"
         )
         raise BrokerError(f"topic {topic} does not exist at {settings.kafka.bootstrap_servers}: {create}")
-    return counts[topic]
+    return counts
 
 
 def _compare(admin: Admin, settings: PipelineSettings) -> tuple[list[TopicSpec], dict[str, Found]]:

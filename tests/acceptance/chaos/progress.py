@@ -77,6 +77,11 @@ class Progress(threading.Thread):
         with self._lock:
             return [place for place in self._places if not any(at > since for at in self._moves[place][-1:])]
 
+    def moves(self, stage: str) -> list[list[float]]:
+        """When each partition of a stage, in their order, was seen to have gone on."""
+        with self._lock:
+            return [self._moves[place].copy() for place in self._places if place[0] == stage]
+
     def pauses(self, stage: str, begin: float, end: float) -> list[float]:
         """Longest time within a span for which each of a stage's partitions did not go on, in seconds."""
         with self._lock:

@@ -1,0 +1,219 @@
+"""For how long a pipeline stands still: rebalances, restarts, kills, a broker that dies. One line of JSON per measure.
+
+A paced stream runs through all stages with the default settings, one process each; the stage that is measured has more.
+A partition stands still while none of its offsets is committed, so the commit interval (0.5 s) is part of each figure.
+
+    python tests/bench/bench_recovery.py [--measures rebalance,clean,kill,broker] [--times 20] [--stop leave]
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from confluent_kafka import TopicPartition
+
+from acceptance.chaos.progress import Progress
+from skewless import topology
+from skewless.local import process
+from skewless.local.broker import Broker
+from support_kafka import STAGES, WRITES, Feed, Pipeline, Source, until, zipf_records
+
+PARTITIONS = 8
+RATE = 1500
+RECORDS = 3_000_000
+SETTLE_S = 2.0
+"""For how long a measured stage has to go on before the next disturbance."""
+MEASURED = ("splitter", "router", "worker", "aggregator")
+MOST = 3
+"""Processes of a stage while it is scaled up and down."""
+
+
+@dataclass
+class Stand:
+    """A pipeline at work, and who watches it."""
+
+    broker: Broker
+    pipeline: Pipeline
+    progress: Progress
+    running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    def start(self, stage: str, instance: int = 0) -> None:
+        run = [sys.executable, "-m", "skewless", "run", stage, "--instance", str(instance)]
+        name = f"{stage}-{instance}"
+        env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        log = self.pipeline.folder / f"{name}.log"
+        self.running[name] = process.start([*run, "--file", str(self.pipeline.file)], env, log=log)
+
+    def end(self, stage: str, number: signal.Signals, instance: int = 0) -> float:
+        """Send a signal, and return after how many seconds the process has ended."""
+        child = self.running.pop(f"{stage}-{instance}")
+        began = time.monotonic()
+        child.send_signal(number)
+        code = child.wait(60)
+        if code not in (0, -signal.SIGKILL):
+            raise SystemExit(f"{stage}-{instance} ended with {code}: {self.pipeline.folder}")
+        return time.monotonic() - began
+
+    def went_on(self, stage: str, since: float) -> tuple[float, float]:
+        """Seconds until the first, and until all partitions of a stage have been committed after this time."""
+        until(lambda: all(times[-1:] > [since] for times in self.progress.moves(stage)))
+        firsts = [next(at for at in times if at > since) - since for times in self.progress.moves(stage)]
+        return min(firsts), max(firsts)
+
+    def settle(self, stage: str) -> None:
+        self.went_on(stage, time.monotonic() + SETTLE_S)
+
+    def standstills(self, stage: str, begin: float, end: float) -> list[float]:
+        """Longest time between two commits, of each partition of a stage, that overlaps a span."""
+        return [
+            max(after - before for before, after in itertools.pairwise(times) if after > begin and before < end)
+            for times in self.progress.moves(stage)
+        ]
+
+
+def rebalances(stand: Stand, times: int) -> Iterator[dict[str, Any]]:
+    """Let processes of each stage join and leave; the ones at the end are those that were there at first."""
+    for stage in MEASURED:
+        found: dict[str, list[float]] = {"join": [], "leave": []}
+        once = (*range(2, MOST + 1), *range(MOST - 1, 0, -1))
+        for size in once * -(-times // len(once) // len(MEASURED)):
+            what = "join" if f"{stage}-{size - 1}" not in stand.running else "leave"
+            since = time.monotonic()
+            if what == "join":
+                stand.start(stage, size - 1)
+            else:
+                stand.end(stage, signal.SIGTERM, size)
+            until(lambda stage=stage, size=size: stand.pipeline.shares(stage) == size)  # type: ignore[misc]
+            stand.settle(stage)
+            found[what] += stand.standstills(stage, since, time.monotonic())
+        for what, seconds in found.items():
+            yield {"measure": f"standstill of a partition after a {what}", "stage": stage} | spread(seconds)
+
+
+def restarts(stand: Stand, stage: str, times: int, number: signal.Signals) -> Iterator[dict[str, Any]]:
+    """End the one process of a stage and start it at once."""
+    ends, firsts, alls, stills = [], [], [], []
+    for _ in range(times):
+        stand.settle(stage)
+        since = time.monotonic()
+        ends.append(stand.end(stage, number))
+        started = time.monotonic()
+        stand.start(stage)
+        first, last = stand.went_on(stage, started)
+        firsts.append(first)
+        alls.append(last)
+        stills += stand.standstills(stage, since, time.monotonic())
+    what = number.name
+    if number is signal.SIGTERM:
+        yield {"measure": f"{what} to exit", "stage": stage} | spread(ends)
+    yield {"measure": f"start after {what} to first commit", "stage": stage} | spread(firsts)
+    yield {"measure": f"start after {what} to a commit of all partitions", "stage": stage} | spread(alls)
+    yield {"measure": f"standstill of a partition around {what} and start", "stage": stage} | spread(stills)
+
+
+def clean(stand: Stand, times: int) -> Iterator[dict[str, Any]]:
+    """Restart in good order; what is processed twice has been written and aborted once."""
+    for stage in MEASURED:
+        yield from restarts(stand, stage, times, signal.SIGTERM)
+    wasted = {topic: stand.pipeline.aborted(topic) for topic in WRITES.values()}
+    yield {"measure": "records written in vain by processes that ended with SIGTERM", "topics": wasted}
+
+
+def kills(stand: Stand, times: int) -> Iterator[dict[str, Any]]:
+    """Kill the one process of a stage and start it at once."""
+    for stage in MEASURED:
+        yield from restarts(stand, stage, times, signal.SIGKILL)
+
+
+def broker_kills(stand: Stand, times: int) -> Iterator[dict[str, Any]]:
+    """Kill the broker under load and start it at once."""
+    starts, recoveries = [], []
+    for _ in range(max(3, times // 4)):
+        for stage in STAGES:
+            stand.settle(stage)
+        since = time.monotonic()
+        stand.broker.kill()
+        stand.broker.start()
+        starts.append(time.monotonic() - since)
+        recoveries.append(max(stand.went_on(stage, since + starts[-1])[1] for stage in STAGES) + starts[-1])
+        ended = [name for name, child in stand.running.items() if child.poll() is not None]
+        if ended:
+            raise SystemExit(f"{ended} ended when the broker died: {stand.pipeline.folder}")
+    yield {"measure": "SIGKILL of the broker until it answers again"} | spread(starts)
+    yield {"measure": "SIGKILL of the broker until all partitions of all stages are committed again"} | spread(
+        recoveries
+    )
+
+
+MEASURES: dict[str, Callable[[Stand, int], Iterator[dict[str, Any]]]] = {
+    "rebalance": rebalances,
+    "clean": clean,
+    "kill": kills,
+    "broker": broker_kills,
+}
+
+
+def spread(seconds: Sequence[float]) -> dict[str, Any]:
+    p50, p95, p99 = np.percentile(seconds, (50, 95, 99)).round(2).tolist()
+    return {"times": len(seconds), "p50_s": p50, "p95_s": p95, "p99_s": p99, "max_s": round(max(seconds), 2)}
+
+
+def groups(pipeline: Pipeline) -> dict[str, tuple[str, list[TopicPartition]]]:
+    reads = {row.name: pipeline.settings.topic(row.source) for row in topology.STAGES}
+    sizes = dict.fromkeys(STAGES, PARTITIONS) | {"observer": 1}
+    return {
+        stage: (f"{pipeline.name}-{stage}", [TopicPartition(reads[stage], at) for at in range(sizes[stage])])
+        for stage in STAGES
+    }
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--measures", default=",".join(MEASURES))
+    options.add_argument("--times", type=int, default=20)
+    options.add_argument("--transport", type=json.loads, default={}, help="settings of the transport, as JSON")
+    chosen = options.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="skewless-recovery-"))
+    with Broker(folder / "broker") as broker:
+        source = Source(broker.bootstrap, PARTITIONS)
+        pipeline = Pipeline(
+            broker.bootstrap,
+            folder,
+            source,
+            topics={"aggregator_partitions": PARTITIONS},
+            transport={"commit_interval_s": 0.5, **chosen.transport},
+        )
+        feed = Feed(source, zipf_records(RECORDS, PARTITIONS, seed=1, keys=5_000), RATE)
+        feed.daemon = True
+        feed.start()
+        with Progress(broker.bootstrap, groups(pipeline)) as progress:
+            stand = Stand(broker, pipeline, progress)
+            try:
+                for stage in STAGES:
+                    stand.start(stage)
+                for stage in STAGES:
+                    stand.settle(stage)
+                for name in chosen.measures.split(","):
+                    for line in MEASURES[name](stand, chosen.times):
+                        load = round(os.getloadavg()[0], 1)
+                        print(json.dumps({"bench": "recovery"} | line | {"load": load}), flush=True)
+            finally:
+                for child in stand.running.values():
+                    process.kill(child)
+
+
+if __name__ == "__main__":
+    main()
