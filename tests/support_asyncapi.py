@@ -5,35 +5,27 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import os
 import shutil
 import subprocess
 import tarfile
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import jsonschema
-import pytest
 
 from skewless.asyncapi.document import VERSION, Document
 from skewless.asyncapi.messages import ARROW, JSON, find
 from skewless.local.folders import cache_folder, exclusive
 from skewless.records import read_table
 from support_kafka import Record
+from support_tools import unavailable
 
 SPECS = "@asyncapi/specs@6.11.1"
 INTEGRITY = "sha512-A3WBLqAKGoJ2+6FWFtpjBlCQ1oFCcs4GxF7zsIGvNqp/klGUHjlA3aAcZ9XMMpLGE8zPeYDz2x9FmO6DSuKraQ=="
 """Of the package's tarball, as its registry and npm's own lock files write it."""
 FETCH_S = 60
-
-
-def unavailable(what: str) -> NoReturn:
-    """Skip the test for want of a tool; in CI everything has to be there."""
-    if os.environ.get("CI"):
-        pytest.fail(what, pytrace=False)
-    pytest.skip(what)
 
 
 def official_schema() -> dict[str, Any]:
@@ -82,9 +74,10 @@ class Records:
     """Holds records against the schemas of a document, which here allow no field that they do not name."""
 
     def __init__(self, document: Document) -> None:
-        self._messages = document["components"]["messages"]
-        schemas = document["components"]["schemas"]
-        self._components = {"schemas": {name: _closed(schema) for name, schema in schemas.items()}}
+        messages = document["components"]["messages"]
+        schemas = {name: _closed(schema) for name, schema in document["components"]["schemas"].items()}
+        self._parts = {name: _parts(message, schemas) for name, message in messages.items()}
+        self._columns = {name: message["payload"].get("x-arrow-columns", {}) for name, message in messages.items()}
 
     def problems(self, topic: str, record: Record) -> Iterator[str]:
         """Say in what a record of a topic (by its name in the topology) is not as described."""
@@ -92,29 +85,30 @@ class Records:
         if found is None:
             yield f"{topic}: {record} is of no kind that is described"
             return
-        message = self._messages[found.name]
-        headers = {name: fact.decode() for name, fact in record.headers.items()}
-        parts = (
-            ("key", _text(record.key), message["bindings"]["kafka"]["key"]),
-            ("headers", headers, _closed(message.get("headers", {"properties": {}}))),
-            ("value", self._value(record, message), message["payload"]),
-        )
-        for part, instance, schema in parts:
-            told = problems(instance, {"allOf": [schema], "components": self._components})
+        is_json = found.content_type == JSON and record.value is not None
+        instances = {
+            "key": _text(record.key),
+            "headers": {name: fact.decode() for name, fact in record.headers.items()},
+            "value": json.loads(record.value or b"") if is_json else _text(record.value),
+        }
+        for part, instance in instances.items():
+            told = (_told(error) for error in self._parts[found.name][part].iter_errors(instance))
             yield from (f"{topic}: {part} of {record}: {problem}" for problem in told)
-        yield from self._columns(topic, record, message)
-
-    def _value(self, record: Record, message: dict[str, Any]) -> Any:
-        if record.value is not None and message["contentType"] == JSON:
-            return json.loads(record.value)
-        return _text(record.value)
-
-    def _columns(self, topic: str, record: Record, message: dict[str, Any]) -> Iterator[str]:
-        if message["contentType"] == ARROW:
-            described = {name: facts["type"] for name, facts in message["payload"]["x-arrow-columns"].items()}
+        if found.content_type == ARROW:
+            described = {name: facts["type"] for name, facts in self._columns[found.name].items()}
             has = {column.name: str(column.type) for column in read_table(record.value).schema}
             if not has.items() <= described.items():
                 yield f"{topic}: columns {has} are not those that are described: {described}"
+
+
+def _parts(message: dict[str, Any], schemas: dict[str, Any]) -> dict[str, jsonschema.Draft7Validator]:
+    parts = {
+        "key": message["bindings"]["kafka"]["key"],
+        "headers": _closed(message.get("headers", {"properties": {}})),
+        "value": message["payload"],
+    }
+    known = {"components": {"schemas": schemas}}
+    return {name: jsonschema.Draft7Validator({"allOf": [schema], **known}) for name, schema in parts.items()}
 
 
 def _text(value: bytes | None) -> str | None:

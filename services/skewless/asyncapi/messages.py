@@ -18,7 +18,7 @@ ARROW = "application/vnd.apache.arrow.stream"
 MESSAGE_PACK = "application/msgpack"
 BYTES = "application/octet-stream"
 
-NO_KEY: Schema = {"type": "null"}
+NOTHING: Schema = {"type": "null"}
 WRITTEN = "When it was written."
 COMMITTED = "exactly once, for readers with `isolation.level=read_committed`"
 
@@ -39,9 +39,15 @@ class Message:
 
     def fits(self, key: str | None, headers: Mapping[str, str], *, empty: bool) -> bool:
         """Whether a record of the topic is of this kind."""
-        schema = self.schema_header
-        is_null = self.payload == {"type": "null"}
-        return schema in (None, headers.get(records.SCHEMA_HEADER)) and is_null == empty and _key_fits(self.key, key)
+        named = self.schema_header in (None, headers.get(records.SCHEMA_HEADER))
+        return named and self.key.get("const", key) == key and empty in self._may_be_empty
+
+    @property
+    def _may_be_empty(self) -> tuple[bool, ...]:
+        """Whether the value may be missing, has to be, or must not be."""
+        if isinstance(self.payload, dict) and "type" not in self.payload:
+            return (True, False)
+        return (self.payload == NOTHING,)
 
     @property
     def schema_header(self) -> str | None:
@@ -50,10 +56,6 @@ class Message:
             return None
         name: str = self.headers["properties"][records.SCHEMA_HEADER]["const"]
         return name
-
-
-def _key_fits(schema: Schema, key: str | None) -> bool:
-    return schema.get("const", key) == key
 
 
 def _text_key(meaning: str, pattern: str | None = None) -> Schema:
@@ -82,7 +84,7 @@ TUPLES = Message(
     name="tuples",
     meaning="Tuples as columns: one record holds many rows.",
     content_type=ARROW,
-    key=NO_KEY,
+    key=NOTHING,
     timestamp=WRITTEN,
     guarantee=COMMITTED,
     payload=_binary(ARROW),
@@ -93,7 +95,7 @@ PROGRESS = replace(
     name="progress",
     meaning="How far event time has come, where there are no rows to say it with; it has no value.",
     content_type=BYTES,
-    payload={"type": "null"},
+    payload=NOTHING,
     headers=_internal(records.PROGRESS),
 )
 TUPLE = Message(
@@ -144,7 +146,7 @@ TOMBSTONE = replace(
     name="tombstone",
     meaning="A chunk that is taken back; it has no value.",
     content_type=BYTES,
-    payload={"type": "null"},
+    payload=NOTHING,
 )
 RUN = replace(
     CHUNK,

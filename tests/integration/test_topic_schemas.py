@@ -1,0 +1,108 @@
+"""Every record of a real run, on every topic, is as the AsyncAPI document of its pipeline says."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from skewless import topology
+from skewless.asyncapi.document import document
+from skewless.asyncapi.messages import find
+from skewless.transport.admin import Admin
+from support_asyncapi import Records
+from support_kafka import Pipeline, Record, Source, zipf_records
+
+PARTITIONS = 2
+GOOD = 3_000
+BAD = (b"{", b"", None, b"\xff\xfe", b'{"key":"a","value":1}', b'{"key":"a","value":"x","time":1767225600000}')
+POISON = b"no columns"
+READERS = {"tuples": 1, "worker-input": 1, "partials": 2}
+"""Stages that read an internal topic, each of which refuses what it cannot read."""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A pipeline that has come to the end of its source, and what it wrote."""
+
+    document: dict[str, Any]
+    records: dict[str, list[Record]]
+    pipeline: Pipeline
+
+
+@pytest.fixture(scope="module")
+def ran(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """Run a pipeline over good, late and bad records, with a foreign record on each of its internal topics."""
+    source = Source(broker, PARTITIONS)
+    source.send(zipf_records(GOOD, PARTITIONS, seed=7, keys=200))
+    source.send((0, value) for value in BAD)
+    pipeline = Pipeline(
+        broker,
+        tmp_path_factory.mktemp("schemas"),
+        source,
+        aggregator={"aggregates": ["count", "sum", "mean", "min", "max"]},
+        event_time={"idle_timeout_s": None, "allowed_lateness_s": 5},
+    )
+    poison(broker, pipeline)
+    pipeline.drain()
+    records = {row.name: list(pipeline.read(row.name)) for row in topology.TOPICS}
+    return Ran(document(pipeline.settings, PARTITIONS), records, pipeline)
+
+
+def poison(broker: str, pipeline: Pipeline) -> None:
+    producer = Producer({"bootstrap.servers": broker, "log_level": 2})
+    for topic in READERS:
+        producer.produce(pipeline.settings.topic(topic), POISON, partition=0)
+    assert producer.flush(30) == 0
+
+
+def mine(records: list[Record]) -> Iterator[Record]:
+    return (record for record in records if record.value != POISON or "schema" in record.headers)
+
+
+@pytest.mark.parametrize("topic", [row.name for row in topology.TOPICS])
+def test_every_record_has_key_headers_and_value_as_described(ran: Ran, topic: str) -> None:
+    held = Records(ran.document)
+    records = ran.records[topic] if topic == "dead-letters" else list(mine(ran.records[topic]))
+    assert records
+    assert [problem for record in records for problem in held.problems(topic, record)] == []
+
+
+def test_the_run_had_records_of_every_kind_but_single_tuples(ran: Ran) -> None:
+    found = {
+        kind.name
+        for topic, records in ran.records.items()
+        for record in records
+        if (kind := find(topic, record.key, record.value, record.headers))
+    }
+    assert found == ran.document["components"]["messages"].keys() - {"source-record", "tuple"}
+
+
+def test_what_was_sent_is_on_the_public_topics_once(ran: Ran) -> None:
+    results, wrong = ran.pipeline.results()
+    counted = sum(fact["count"] for fact in results.values())
+    late, letters = len(ran.records["late"]), len(ran.records["dead-letters"])
+    assert wrong == []
+    assert late > 0
+    assert letters == len(BAD) + sum(READERS.values())
+    assert counted + late == GOOD
+    told = [json.loads(record.value or b"") for record in ran.records["distribution"]]
+    assert sum(tick["tuples"] for tick in told) == counted
+
+
+def test_the_topics_are_as_described(ran: Ran) -> None:
+    channels = {name: row for name, row in ran.document["channels"].items() if name != "source"}
+    found = Admin(ran.pipeline.settings.kafka).describe([row["address"] for row in channels.values()])
+    for row in channels.values():
+        binding, topic = row["bindings"]["kafka"], found[row["address"]]
+        options = {
+            name: ",".join(value) if isinstance(value, list) else str(value)
+            for name, value in binding["topicConfiguration"].items()
+        }
+        assert binding["partitions"] == topic.partitions
+        assert binding["replicas"] == topic.replication_factor
+        assert options.items() <= topic.options.items()
