@@ -11,9 +11,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from skewless.records import Batch, Output
 
 
@@ -30,10 +27,6 @@ class Step(ABC):
 
     tuples: int = 0
     """Tuples taken in by this object; a plain count that is shown as a metric, no part of any state."""
-    tuples_by_worker: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
-    """As `tuples`, by the worker that was chosen; empty where none is."""
-    workers: int = 0
-    """How many workers this stage chooses among now; 0 where it does not."""
 
     @abstractmethod
     def assign(self, partition: int, position: str | None, state: Sequence[tuple[bytes, bytes]]) -> str | None:

@@ -33,7 +33,7 @@ from skewless.records import (
     tell,
     write_table,
 )
-from skewless.step import Step
+from skewless.step import Sample, Step
 
 FORGOTTEN = "window is forgotten"
 """The reason of a dead letter whose columns came too late for a window that was closed."""
@@ -56,6 +56,8 @@ class _Input:
     marks: OriginMarks
     windows: Windows
     ended: bool = False
+    newest: int | None = None
+    """Start of the newest pane."""
 
 
 class AggregatorStep(Step):
@@ -66,6 +68,8 @@ class AggregatorStep(Step):
         self._origins = origins
         self._topic = topic
         self._inputs: dict[int, _Input] = {}
+        self._closed = self._reopened = self._firsts = self._revisions = 0
+        """Windows and results, as `tuples`."""
         self._fact = aggregate_type(aggregate.name for aggregate in rules.aggregates)
 
     def assign(self, partition: int, position: str | None, state: Sequence[tuple[bytes, bytes]]) -> None:
@@ -101,6 +105,7 @@ class AggregatorStep(Step):
 
     def reopen(self, partition: int, state: Sequence[tuple[bytes, bytes]]) -> None:
         """Take back closed windows from their chunks."""
+        self._reopened += len(chunks_by_window(state))
         for window, chunks in chunks_by_window(state).items():
             tables = {number: read_table(value) for number, value in chunks.items()}
             self._inputs[partition].windows.reopen(window, tables)
@@ -124,6 +129,9 @@ class AggregatorStep(Step):
         if partials is None:
             return None
         self.tuples += int(partials["count"].to_numpy().sum())
+        if partials.num_rows:
+            newest = int(partials["pane"].to_numpy().max())
+            mine.newest = newest if mine.newest is None else max(newest, mine.newest)
         return mine.windows.merge(partials)
 
     def flush(self, now: int) -> Iterable[Output]:  # noqa: ARG002 - event time only
@@ -131,9 +139,14 @@ class AggregatorStep(Step):
         for partition, mine in self._inputs.items():
             watermark = mine.marks.watermark()
             mine.ended = watermark == END_OF_TIME
+            opened = mine.windows.open
             chunks, emissions = mine.windows.flush(mine.windows.end if mine.ended else watermark)
+            self._closed += opened - mine.windows.open
             yield from chunk_outputs("windows", partition, chunks)
             for emission in emissions:
+                revisions = int(np.count_nonzero(emission.data["revision"]))
+                self._firsts += len(emission.keys) - revisions
+                self._revisions += revisions
                 yield from self._results(partition, emission)
 
     def _results(self, partition: int, emission: Emission) -> Iterator[Output]:
@@ -151,6 +164,20 @@ class AggregatorStep(Step):
         for row in zip(*columns, strict=True):
             key = f"{window}/{row[0]}".encode()
             yield Output("aggregates", encode(fact(*row)), key, partition, fact_timestamp(window))
+
+    def event_time(self, partition: int) -> int | None:
+        """Start of the newest pane."""
+        return self._inputs[partition].newest
+
+    def samples(self) -> Iterator[Sample]:
+        """Tell what is held, and what became of it."""
+        held = [mine.windows for mine in self._inputs.values()]
+        yield Sample("skewless_aggregator_open_windows", (), sum(windows.open for windows in held))
+        yield Sample("skewless_aggregator_keys", (), sum(map(len, held)))
+        yield Sample("skewless_aggregator_closed_windows_total", (), self._closed)
+        yield Sample("skewless_aggregator_reopened_windows_total", (), self._reopened)
+        yield Sample("skewless_aggregator_results_total", ("first",), self._firsts)
+        yield Sample("skewless_aggregator_results_total", ("revision",), self._revisions)
 
     def position(self, partition: int) -> str:
         """Save marks, and what is closed."""

@@ -74,6 +74,11 @@ class Windows:
         return sum(len(window.rows) for window in self._held.values())
 
     @property
+    def open(self) -> int:
+        """How many windows are held that were never closed."""
+        return len(self._held.keys() - self._closed.keys())
+
+    @property
     def end(self) -> int | None:
         """Where the newest window ends, None before the first: when all time is over, this is what has passed.
 

@@ -17,6 +17,7 @@ from skewless.algorithms.windowed import Emission, Windows
 from skewless.changelog import chunk_outputs, chunks_by_window, read_position, write_position
 from skewless.errors import BadRecordError
 from skewless.observer.run import Run
+from skewless.observer.shown import samples
 from skewless.records import (
     PARTIALS,
     PROGRESS,
@@ -33,7 +34,7 @@ from skewless.records import (
     read_table,
     tell,
 )
-from skewless.step import Step
+from skewless.step import Sample, Step
 
 RUN_KEY = b"run"
 RUN_PARTITION = 0
@@ -54,6 +55,8 @@ class _Input:
     marks: OriginMarks
     ticks: Windows
     told_end: bool = False
+    newest: int | None = None
+    """Start of the newest pane."""
 
 
 class ObserverStep(Step):
@@ -67,6 +70,9 @@ class ObserverStep(Step):
         self._inputs: dict[int, _Input] = {}
         self._run = Run()
         self._run_changed = False
+        self._ticks = 0
+        self._last: TickDistribution | None = None
+        """How many ticks were told and the last of them, as `tuples`."""
 
     def assign(self, partition: int, position: str | None, state: Sequence[tuple[bytes, bytes]]) -> None:
         """Take back open ticks, and what is remembered of the run."""
@@ -103,6 +109,9 @@ class ObserverStep(Step):
         tell(mine.marks, headers)
         if partials is not None:
             self.tuples += int(partials["count"].to_numpy().sum())
+            if partials.num_rows:
+                newest = int(partials["pane"].to_numpy().max())
+                mine.newest = newest if mine.newest is None else max(newest, mine.newest)
             self._remember(partials, now)
             mine.ticks.merge(_by_worker(self._not_told(mine, partials)))
 
@@ -176,7 +185,19 @@ class ObserverStep(Step):
                 dist_cost=self._run.dist_cost(),
             ),
         )
+        self._ticks += 1
+        self._last = record
         return Output("distribution", msgspec.json.encode(record), str(tick).encode(), 0, fact_timestamp(tick))
+
+    def event_time(self, partition: int) -> int | None:
+        """Start of the newest pane."""
+        return self._inputs[partition].newest
+
+    def samples(self) -> Iterator[Sample]:
+        """Tell the last tick."""
+        yield Sample("skewless_observer_ticks_total", (), self._ticks)
+        if self._last is not None:
+            yield from samples(self._last)
 
     def position(self, partition: int) -> str:
         """Save marks, and what is closed."""

@@ -28,8 +28,11 @@ from skewless.records import (
     watermarks_of,
 )
 from skewless.router import loads
+from skewless.router.shown import Shown
 from skewless.router.spread import by_worker
-from skewless.step import Step
+from skewless.step import Sample, Step
+
+NO_TIME = np.iinfo(np.int64).min
 
 
 class RouterStep(Step):
@@ -52,7 +55,8 @@ class RouterStep(Step):
         self.workers = grouping.workers
         self._marks: dict[int, int | None] = {}
         self._told: dict[int, int | None] = {}
-        self.tuples_by_worker = np.zeros(max_workers, dtype=np.int64)
+        self._newest: dict[int, int] = {}
+        self._shown = Shown(grouping, max_workers)
 
     @property
     def fresh(self) -> bool:
@@ -68,6 +72,7 @@ class RouterStep(Step):
         told = loads.restore(self._grouping, state, self._max_workers)
         self._found_loads = told is not None
         self.resize(self.workers)
+        self._shown.begin_again()
         return told
 
     def resize(self, workers: int) -> None:
@@ -75,11 +80,13 @@ class RouterStep(Step):
         self.workers = workers
         if self._grouping.workers != workers:
             self._grouping.resize(workers)
+            self._shown.begin_again()
 
     def revoke(self, partition: int) -> None:
         """Forget the partition's mark."""
         self._marks.pop(partition, None)
         self._told.pop(partition, None)
+        self._newest.pop(partition, None)
 
     def process(self, batch: Batch, now: int) -> Iterator[Output]:
         """Route the tuples of all records of the batch at once."""
@@ -104,7 +111,8 @@ class RouterStep(Step):
         chosen = KeyBatch(keys.dictionary.to_pylist(), keys.indices.to_numpy(), times)
         workers = self._grouping.assign(chosen, now)
         self.tuples += len(workers)
-        self.tuples_by_worker += np.bincount(workers, minlength=self._max_workers)
+        self._shown.sent += np.bincount(workers, minlength=self._max_workers)
+        self._newest[partition] = max(int(times.max()), self._newest.get(partition, NO_TIME))
         mark = self._marks[partition]
         headers = headers_of(TUPLES, {} if mark is None else {partition: mark})
         if self._encoding == "record":
@@ -115,6 +123,7 @@ class RouterStep(Step):
 
     def flush(self, now: int) -> Iterator[Output]:
         """Tell every worker partition how far each source partition has come, if one has moved; save the loads."""
+        self._shown.look(now)
         if self._snapshot_is_due(now) and (saved := loads.write(self._grouping, min(self._marks))):
             yield saved
         moved = {
@@ -141,6 +150,14 @@ class RouterStep(Step):
     def watermark(self, partition: int) -> int | None:
         """Tell the mark of the source partition of the same number."""
         return self._marks[partition]
+
+    def event_time(self, partition: int) -> int | None:
+        """Newest time of its tuples."""
+        return self._newest.get(partition)
+
+    def samples(self) -> Iterator[Sample]:
+        """Tell how even the load is, and what the grouping knows."""
+        return self._shown.samples()
 
     def finished(self, partition: int) -> bool:
         """Whether every worker was told of the end of the partition."""

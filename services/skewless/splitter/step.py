@@ -166,6 +166,10 @@ class SplitterStep(Step):
         """Tell the source partition's mark."""
         return self._sources[partition].mark()
 
+    def event_time(self, partition: int) -> int | None:
+        """Largest event time of the source partition."""
+        return self._sources[partition].clock.max_time
+
     def finished(self, partition: int) -> bool:
         """Whether downstream was told of the partition's end."""
         return self._sources[partition].told == END_OF_TIME

@@ -33,6 +33,10 @@ class Counts:
         self.records += records
         self.bytes += size
         self.batches.observe(seconds)
+        self.spend(partition, seconds)
+
+    def spend(self, partition: int, seconds: float) -> None:
+        """Count work on a partition."""
         self.busy[partition] += seconds
 
 

@@ -14,9 +14,16 @@ from skewless.worker.settings import CostSettings
 class SimulatedCost:
     """Passes batches on after the time that their tuples cost; the order within a partition is kept."""
 
-    def __init__(self, settings: CostSettings, process: Callable[[MessageBatch], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        settings: CostSettings,
+        process: Callable[[MessageBatch], Awaitable[None]],
+        spent: Callable[[int, float], None],
+    ) -> None:
         self._settings = settings
         self._process = process
+        self._spent = spent
+        """Hears what each partition has cost, in seconds."""
         self._queues: dict[int, asyncio.Queue[MessageBatch]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -48,7 +55,9 @@ class SimulatedCost:
                 # Sleeps are added up against one clock that only idleness moves, or the timer's granularity and the
                 # commits in between would cost as much as the tuples.
                 cycles, carried = divmod(carried + _tuples(part), self._settings.cycle)
-                ready += cycles * self._settings.process_duration_ms / 1000
+                cost = cycles * self._settings.process_duration_ms / 1000
+                ready += cost
+                self._spent(part.partition, cost)
                 await asyncio.sleep(ready - loop.time())
                 await self._process(part)
 

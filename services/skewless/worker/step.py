@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -31,7 +32,7 @@ from skewless.records import (
     tell,
     write_table,
 )
-from skewless.step import Step
+from skewless.step import Sample, Step
 
 BUFFER_TUPLES = 262_144
 """So many tuples of a partition wait for being reduced, at most."""
@@ -49,6 +50,10 @@ class _Input:
     reduced: list[pa.Table] = field(default_factory=list)
     reduced_rows: int = 0
     told: int | None = None
+    newest: int | None = None
+    """Start of the newest pane."""
+    keys: int = 0
+    """Rows of the last commit that had any."""
 
 
 class WorkerStep(Step):
@@ -63,6 +68,9 @@ class WorkerStep(Step):
         self._partitions = partitions
         self._topic = topic
         self._inputs: dict[int, _Input] = {}
+        self._taken: Counter[int] = Counter()
+        self._given: Counter[int] = Counter()
+        """Tuples taken in and rows given out by worker partition, as `tuples`."""
         self._plain = msgspec.json.Decoder(PlainTuple)
 
     def assign(self, partition: int, position: str | None, state: Sequence[tuple[bytes, bytes]]) -> None:  # noqa: ARG002
@@ -87,13 +95,13 @@ class WorkerStep(Step):
                 if schema == TUPLE:
                     plain.append(self._read_plain(batch.keys[index], value))
                 tell(mine.marks, headers)
-                self._buffer(mine, tuples)
+                self._buffer(batch.partition, mine, tuples)
             except BadRecordError as error:
                 yield dead_letter(self._topic, batch, index, error.reason)
         if plain:
             keys, values, times = zip(*plain, strict=True)
             columns = [pa.array(keys, pa.string()).dictionary_encode(), pa.array(values), pa.array(times)]
-            self._buffer(mine, [pa.record_batch(columns, schema=TUPLES_SCHEMA)])
+            self._buffer(batch.partition, mine, [pa.record_batch(columns, schema=TUPLES_SCHEMA)])
         if mine.buffered > BUFFER_TUPLES:
             self._reduce(mine)
 
@@ -104,11 +112,12 @@ class WorkerStep(Step):
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise BadRecordError(f"not a {TUPLE}") from error
 
-    def _buffer(self, mine: _Input, batches: Sequence[pa.RecordBatch]) -> None:
+    def _buffer(self, partition: int, mine: _Input, batches: Sequence[pa.RecordBatch]) -> None:
         mine.tuples += batches
         rows = sum(batch.num_rows for batch in batches)
         mine.buffered += rows
         self.tuples += rows
+        self._taken[partition] += rows
 
     def _reduce(self, mine: _Input) -> None:
         if not mine.tuples:
@@ -140,6 +149,7 @@ class WorkerStep(Step):
                 table.append_column("worker", pa.array(np.full(table.num_rows, partition, dtype=np.int32)))
                 for table in mine.reduced
             ]
+            self._note(partition, mine)
             mine.reduced, mine.reduced_rows = [], 0
         if not tables:
             return
@@ -153,6 +163,26 @@ class WorkerStep(Step):
             for start in range(0, len(rows), 50_000):
                 part = deltas.take(pa.array(rows[start : start + 50_000])).combine_chunks()
                 yield Output("partials", write_table(part), partition=target, headers=headers)
+
+    def _note(self, partition: int, mine: _Input) -> None:
+        """Take note of what is about to be given out."""
+        if rows := sum(table.num_rows for table in mine.reduced):
+            newest = max(int(table["pane"].to_numpy().max()) for table in mine.reduced if table.num_rows)
+            mine.keys, mine.newest = rows, newest if mine.newest is None else max(newest, mine.newest)
+            self._given[partition] += rows
+
+    def event_time(self, partition: int) -> int | None:
+        """Start of the newest pane that was given out."""
+        return self._inputs[partition].newest
+
+    def samples(self) -> Iterator[Sample]:
+        """Tell the load of each worker partition."""
+        for partition, tuples in self._taken.items():
+            yield Sample("skewless_worker_tuples_total", (str(partition),), tuples)
+        for partition, rows in self._given.items():
+            yield Sample("skewless_worker_partials_total", (str(partition),), rows)
+        for partition, mine in self._inputs.items():
+            yield Sample("skewless_worker_keys", (str(partition),), mine.keys)
 
     def position(self, partition: int) -> str:
         """Save what each source partition last said of its time."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,15 @@ class KeyBatch:
     """One per tuple: the index of its key in `keys`."""
     times: NDArray[np.int64]
     """One per tuple: event time in milliseconds."""
+
+
+class Widths(NamedTuple):
+    """How many workers may get a key's tuples."""
+
+    usual: int
+    """How many every key has that nothing else is known of."""
+    of_keys: NDArray[np.integer[Any]]
+    """One per key, or bucket of keys, that the grouping remembers; each keeps its place as long as it is known."""
 
 
 class Grouping(ABC):
@@ -54,6 +63,14 @@ class Grouping(ABC):
     def resize(self, workers: int) -> None:
         """Choose among `workers` from now on, more or fewer than before."""
         self._workers = _at_least_one(workers)
+
+    def widths(self) -> Widths | None:
+        """Tell what the grouping has decided of its keys, for the metrics; None where all keys are treated alike."""
+        return None
+
+    def hottest_shares(self, most: int) -> NDArray[np.float64]:  # noqa: ARG002 - for those that count keys
+        """Shares of all tuples so far of up to `most` hottest keys, highest first; none where keys are not counted."""
+        return np.zeros(0)
 
     def snapshot(self) -> dict[str, object]:
         """Everything that decisions depend on: numbers, text, bytes and lists of these, by name."""

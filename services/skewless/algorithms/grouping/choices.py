@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skewless.algorithms.compiled import compiled
-from skewless.algorithms.grouping.base import Grouping, KeyBatch, array_of, whole_number
+from skewless.algorithms.grouping.base import Grouping, KeyBatch, Widths, array_of, whole_number
 from skewless.algorithms.grouping.key import HOME_SEED
 from skewless.algorithms.grouping.options import GroupingOptions
 from skewless.algorithms.hashing import hashes_of_keys
@@ -104,6 +104,18 @@ class HeadGrouping(Grouping):
         used[codes[hot]] = True
         rows = np.where(hot, (np.cumsum(used) - 1)[codes], TAIL)
         return rows, candidates(hashes[used], width, self._workers)
+
+    def widths(self) -> Widths:
+        """Tell the widths of the head, hottest key first: keys change places, but all of the head have one width."""
+        total = self._sketch.total
+        head = self._sketch.above(self._options.head_share * total / self._workers)
+        width = self._width()[0] if len(head) else TAIL_WIDTH
+        return Widths(TAIL_WIDTH, np.full(len(head), width))
+
+    def hottest_shares(self, most: int) -> NDArray[np.float64]:
+        """Shares by the sketch's estimates."""
+        estimates = self._sketch.entries()[1][::-1][:most]
+        return estimates / max(1, self._sketch.total)
 
     def resize(self, workers: int) -> None:
         """Start all loads at zero again, as PARTIAL_KEY does; which keys are hot has not changed."""

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skewless.algorithms.compiled import compiled
-from skewless.algorithms.grouping.base import Grouping, KeyBatch, array_of, whole_number
+from skewless.algorithms.grouping.base import Grouping, KeyBatch, Widths, array_of, whole_number
 from skewless.algorithms.grouping.keyspace import HotKey, KeySpace
-from skewless.algorithms.grouping.keytable import BABY, NEVER, NONE, OLD, Keys, KeyTable
+from skewless.algorithms.grouping.keytable import BABY, INITIAL_POOL, NEVER, NONE, OLD, Keys, KeyTable
 from skewless.algorithms.grouping.options import GroupingOptions
 
 
@@ -34,6 +34,9 @@ class DynamicKeyGrouping(Grouping):
     def __init__(self, workers: int, options: GroupingOptions) -> None:
         super().__init__(workers, options)
         self._options = options.dynamic_key
+        self._sent = np.zeros(workers, dtype=np.int64)
+        self._sent_before = 0
+        """Tuples before the last change of W."""
         self._begin_at_zero()
 
     def assign(self, batch: KeyBatch, now: int) -> NDArray[np.int32]:
@@ -56,9 +59,20 @@ class DynamicKeyGrouping(Grouping):
         """Keys of the old generation with their tuples and number of workers, the one with most tuples first."""
         return self._space.hottest()
 
+    def widths(self) -> Widths:
+        """Tell the pools."""
+        return Widths(INITIAL_POOL, self._table.columns.pool.copy())
+
+    def hottest_shares(self, most: int) -> NDArray[np.float64]:
+        """Shares of the keys of the old generation; their tuples count from when they were last new to the router."""
+        keys, total = self._table.columns, self._sent_before + int(self._sent.sum())
+        tuples = np.sort(keys.tuples[keys.generation == OLD])[::-1][:most].astype(np.float64)
+        return np.minimum(tuples / max(1, total), np.ones(1))
+
     def resize(self, workers: int) -> None:
         """Start all loads at zero again, among the new workers; the key space stays, pools are clipped."""
         super().resize(workers)
+        self._sent_before += int(self._sent.sum())
         self._sent = np.zeros(workers, dtype=np.int64)
         self._table.resize(workers)
 
@@ -77,7 +91,6 @@ class DynamicKeyGrouping(Grouping):
         self._table.restore(snapshot)
 
     def _begin_at_zero(self) -> None:
-        self._sent = np.zeros(self._workers, dtype=np.int64)
         self._table = KeyTable(self._workers)
         self._space = KeySpace(self._table, self._options)
 

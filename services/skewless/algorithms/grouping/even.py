@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skewless.algorithms.compiled import compiled
-from skewless.algorithms.grouping.base import Grouping, KeyBatch, array_of, whole_number
+from skewless.algorithms.grouping.base import Grouping, KeyBatch, Widths, array_of, whole_number
 from skewless.algorithms.grouping.key import HOME_SEED
 from skewless.algorithms.grouping.options import GroupingOptions
 from skewless.algorithms.hashing import workers_of_keys
@@ -71,6 +71,15 @@ class EvenGrouping(Grouping):
         self._loads = np.full(workers, self._weights[0] / workers)
         self._epoch = np.array([0, self._epoch_tuples()], dtype=np.int64)
         self._table["width"], self._table["place"], self._table["epoch"] = 1, 0, 0
+
+    def widths(self) -> Widths:
+        """Tell the widths of the buckets."""
+        return Widths(1, self._table["width"].copy())
+
+    def hottest_shares(self, most: int) -> NDArray[np.float64]:
+        """Shares of the buckets, aged as all weights are."""
+        total = self._weights[0]
+        return np.sort(self._table["count"])[::-1][:most] / total if total else np.zeros(0)
 
     def snapshot(self) -> dict[str, object]:
         """Tell loads, weights and the table of the buckets."""
