@@ -6,7 +6,8 @@ import asyncio
 import logging
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,13 +23,15 @@ from skewless.transport.driver import Consumer
 from skewless.transport.outbox import FlushingOutbox, Outbox, TransactionalOutbox
 from skewless.transport.session import Restore, Session, State
 from skewless.watch.collector import ListCollector
-from skewless.watch.samples import samples
+from skewless.watch.samples import Reader
 from skewless.watch.server import served
 
 log = logging.getLogger(__name__)
 
 FINISHED_POLL_S = 0.05
 FILE_POLL_S = 1.0
+RESTORES = 8
+"""Partitions that are restored at the same time."""
 STOP_S = 25.0
 """Longest clean stop: a commit that hangs longer than this is left to the broker to abort."""
 
@@ -92,8 +95,14 @@ def _observer(settings: PipelineSettings, _drain: bool) -> Stage:  # noqa: FBT00
 
 
 def _each(restore: Callable[[int, str | None], State]) -> Restore:
-    """Restore one partition after the other."""
-    return lambda positions: {partition: restore(partition, position) for partition, position in positions.items()}
+    """Restore partitions side by side: most of the time goes into waiting for the broker."""
+
+    def restore_all(positions: Mapping[int, str | None]) -> dict[int, State]:
+        with ThreadPoolExecutor(RESTORES) as pool:
+            states = pool.map(restore, positions.keys(), positions.values())
+            return dict(zip(positions, states, strict=True))
+
+    return restore_all
 
 
 _BUILDERS: dict[str, Callable[[PipelineSettings, bool], Stage]] = {
@@ -117,9 +126,11 @@ def run_stage(
     built = build(stage, settings, drain=drain)
     wiring = replace(wire(stage, built, settings, instance, drain=drain), partitions=partitions)
     shown = settings.metrics
-    collector = ListCollector(lambda: samples(wiring), {"pipeline": settings.name, "stage": stage})
+    reader = Reader(stage, wiring, lambda: wiring.session.assigned)
+    collector = ListCollector(reader.read, {"pipeline": settings.name, "stage": stage})
     with served(collector, address=shown.address, port=shown.port):
-        asyncio.run(_run(f"{stage}-{instance}", built, wiring, Live(file, os.environ, settings) if file else None))
+        live = Live(file, os.environ, settings) if file else None
+        asyncio.run(_run(f"{stage}-{instance}", built, wiring, live, reader))
 
 
 def wire(name: str, stage: Stage, settings: PipelineSettings, instance: int, *, drain: bool) -> Wiring:
@@ -144,7 +155,7 @@ def wire(name: str, stage: Stage, settings: PipelineSettings, instance: int, *, 
     )
 
 
-async def _run(name: str, stage: Stage, wiring: Wiring, live: Live | None) -> None:
+async def _run(name: str, stage: Stage, wiring: Wiring, live: Live | None, reader: Reader) -> None:
     app = App(wiring, loop=asyncio.get_running_loop())
     stage.declare(app)
     stopping = asyncio.Event()
@@ -152,7 +163,7 @@ async def _run(name: str, stage: Stage, wiring: Wiring, live: Live | None) -> No
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     async with app.running():
         log.info("%s: started", name)
-        with _following(stage.step, live):
+        with reader.on(asyncio.get_running_loop()), _following(stage.step, live):
             failure = await _until_over(app, stopping)
     if failure is not None:
         raise failure

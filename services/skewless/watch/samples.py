@@ -2,27 +2,111 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+import concurrent.futures
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
+from skewless import __version__, topology
+from skewless.algorithms.watermark import END_OF_TIME, IDLE
 from skewless.step import Sample
 from skewless.transport.app import Wiring
 from skewless.watch.collector import Durations
 
+READ_S = 1.0
+"""So long a reader waits for the gap between two batches; after that it gets what was read last."""
 
-def samples(wiring: Wiring) -> Iterator[Sample | Durations]:
-    """Read all counts of a stage; may be called from any thread, a value is at most one commit old."""
-    session, outbox = wiring.session, wiring.outbox
-    yield Sample("skewless_input_records_total", (), session.records)
-    yield Sample("skewless_tuples_total", (), session.step.tuples)
-    if session.step.workers:
-        yield Sample("skewless_router_workers", (), session.step.workers)
-    for worker, tuples in enumerate(session.step.tuples_by_worker):
-        yield Sample("skewless_router_tuples_total", (str(worker),), int(tuples))
-    for topic, records in outbox.sent.copy().items():
-        yield Sample("skewless_output_records_total", (topic,), records)
-    for outcome, transactions in outbox.outcomes.copy().items():
-        yield Sample("skewless_transactions_total", (outcome,), transactions)
-    for partition, records in session.lag.items():
-        yield Sample("skewless_lag_records", (str(partition),), records)
-    for partition, mark in session.watermarks.items():
-        yield Sample("skewless_watermark_seconds", (str(partition),), mark / 1000)
+Values = list[Sample | Durations]
+
+
+class Reader:
+    """Reads a stage's counts between two batches, so that they fit each other."""
+
+    def __init__(self, stage: str, wiring: Wiring, ready: Callable[[], bool]) -> None:
+        self._stage = stage
+        self._wiring = wiring
+        self._ready = ready
+        self._started = time.time()
+        self._last: Values = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @contextmanager
+    def on(self, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
+        """Read on the loop on which the stage runs, as long as the block does."""
+        self._loop = loop
+        try:
+            yield
+        finally:
+            self._loop = None
+
+    def read(self) -> Values:
+        """Read everything now; called from any thread but the loop's."""
+        if self._loop is None:
+            self._last = list(self._all())
+            return self._last
+        asked: concurrent.futures.Future[Values] = concurrent.futures.Future()
+        self._loop.call_soon_threadsafe(lambda: asked.set_result(list(self._all())))
+        with suppress(concurrent.futures.TimeoutError):
+            self._last = asked.result(READ_S)
+        return self._last
+
+    def _all(self) -> Iterator[Sample | Durations]:
+        yield from self._process()
+        yield from self._traffic()
+        yield from self._partitions()
+        yield from self._wiring.session.step.samples()
+        if self._stage == "worker":
+            for worker, seconds in self._wiring.session.counts.busy.items():
+                yield Sample("skewless_worker_processing_seconds_total", (str(worker),), seconds)
+
+    def _process(self) -> Iterator[Sample | Durations]:
+        counts, outbox = self._wiring.session.counts, self._wiring.outbox
+        yield Sample("skewless_build_info", (__version__,), 1)
+        yield Sample("skewless_start_time_seconds", (), self._started)
+        yield Sample("skewless_ready", (), int(self._ready()))
+        yield Sample("skewless_recoveries_total", ("rewind",), counts.rewinds)
+        yield Sample("skewless_recoveries_total", ("producer",), outbox.replaced)
+        for event, times in counts.rebalances.items():
+            yield Sample("skewless_rebalances_total", (event,), times)
+
+    def _traffic(self) -> Iterator[Sample | Durations]:
+        session, outbox = self._wiring.session, self._wiring.outbox
+        counts = session.counts
+        yield Sample("skewless_input_records_total", (), counts.records)
+        yield Sample("skewless_input_bytes_total", (), counts.bytes)
+        for topic in topology.stage(self._stage).sinks:
+            yield Sample("skewless_output_records_total", (topic,), outbox.sent[topic])
+            yield Sample("skewless_output_bytes_total", (topic,), outbox.sent_bytes[topic])
+        yield Sample("skewless_tuples_total", (), session.step.tuples)
+        yield Durations("skewless_batch_seconds", (), counts.batches)
+        yield Durations("skewless_commit_seconds", (), counts.commits)
+        yield Durations("skewless_restore_seconds", (), counts.restores)
+        yield Sample("skewless_restored_records_total", (), counts.restored_records)
+        for outcome, transactions in outbox.outcomes.copy().items():
+            yield Sample("skewless_transactions_total", (outcome,), transactions)
+        yield Sample("skewless_waiting_batches", (), session.waiting())
+
+    def _partitions(self) -> Iterator[Sample | Durations]:
+        session = self._wiring.session
+        marks = session.watermarks
+        states = Counter({"active": 0, "idle": 0, "ended": 0, "unknown": 0})
+        states.update(map(_state, marks.values()))
+        for state, partitions in states.items():
+            yield Sample("skewless_assigned_partitions", (state,), partitions)
+        for partition, records in session.lag.items():
+            yield Sample("skewless_lag_records", (str(partition),), records)
+        for partition, offset in session.committed_offsets.items():
+            yield Sample("skewless_committed_offset", (str(partition),), offset)
+        for partition, mark in marks.items():
+            if mark is not None and _state(mark) == "active":
+                yield Sample("skewless_watermark_seconds", (str(partition),), mark / 1000)
+        for partition, newest in session.event_times.items():
+            yield Sample("skewless_event_time_seconds", (str(partition),), newest / 1000)
+
+
+def _state(mark: int | None) -> str:
+    if mark is None:
+        return "unknown"
+    return {END_OF_TIME: "ended", IDLE: "idle"}.get(mark, "active")
