@@ -5,9 +5,18 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from time import perf_counter
 
 from skewless.metrics.histogram import Histogram
+
+
+@dataclass(slots=True)
+class Tally:
+    """Records and the bytes of their values."""
+
+    records: int = 0
+    bytes: int = 0
 
 
 class Counts:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
@@ -14,6 +14,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from skewless.errors import BrokerError, FencedError, UnreachableError
 from skewless.records import Output
 from skewless.transport.bounded import returns_in_time
+from skewless.transport.counts import Tally
 from skewless.transport.failures import RewindError, refusal, retriable, stop_or_rewind
 from skewless.transport.settings import KafkaSettings, TransportSettings
 
@@ -37,10 +38,8 @@ class Outbox(ABC):
         self._failed_topic = ""
         self.dirty = False
         """Whether something was sent since the last commit."""
-        self.sent: Counter[str] = Counter()
-        """Records sent by topic, for the metrics."""
-        self.sent_bytes: Counter[str] = Counter()
-        """Bytes of their values."""
+        self.sent: defaultdict[str, Tally] = defaultdict(Tally)
+        """What was sent by topic, for the metrics."""
         self.outcomes: Counter[str] = Counter({"committed": 0, "aborted": 0})
         """Commits by outcome, for the metrics."""
         self.replaced = 0
@@ -80,8 +79,9 @@ class Outbox(ABC):
         for output in outputs:
             self._begin()
             self.dirty = True
-            self.sent[output.topic] += 1
-            self.sent_bytes[output.topic] += len(output.value or b"")
+            tally = self.sent[output.topic]
+            tally.records += 1
+            tally.bytes += len(output.value or b"")
             options: dict[str, object] = {"value": output.value, "key": output.key}
             if output.partition is not None:
                 options["partition"] = output.partition

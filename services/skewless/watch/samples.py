@@ -13,10 +13,13 @@ from skewless import __version__, topology
 from skewless.algorithms.watermark import END_OF_TIME, IDLE
 from skewless.step import Sample
 from skewless.transport.app import Wiring
+from skewless.transport.counts import Tally
 from skewless.watch.collector import Durations
 
 READ_S = 1.0
 """So long a reader waits for the gap between two batches; after that it gets what was read last."""
+
+NOTHING = Tally()
 
 Values = list[Sample | Durations]
 
@@ -77,8 +80,9 @@ class Reader:
         yield Sample("skewless_input_records_total", (), counts.records)
         yield Sample("skewless_input_bytes_total", (), counts.bytes)
         for topic in topology.stage(self._stage).sinks:
-            yield Sample("skewless_output_records_total", (topic,), outbox.sent[topic])
-            yield Sample("skewless_output_bytes_total", (topic,), outbox.sent_bytes[topic])
+            sent = outbox.sent.get(topic, NOTHING)
+            yield Sample("skewless_output_records_total", (topic,), sent.records)
+            yield Sample("skewless_output_bytes_total", (topic,), sent.bytes)
         yield Sample("skewless_tuples_total", (), session.step.tuples)
         yield Durations("skewless_batch_seconds", (), counts.batches)
         yield Durations("skewless_commit_seconds", (), counts.commits)
