@@ -1,0 +1,135 @@
+"""The examples that read a pipeline's topics find what a plain count finds, and nothing that was taken back."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from docs_blocks import ROOT, blocks
+from support_kafka import WAIT_S, Pipeline, Source, Truth, read, truth, zipf_records
+from support_tools import kcat
+
+READERS = ROOT / "deploy" / "examples" / "readers"
+PAGE = ROOT / "docs" / "how-to" / "own-consumers.md"
+BAD = b"no JSON"
+
+
+@dataclass(frozen=True)
+class Ran:
+    """A pipeline that has run, and what a plain count says of its source."""
+
+    broker: str
+    pipeline: Pipeline
+    truth: Truth
+
+
+@pytest.fixture(scope="module")
+def ran(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """Run a pipeline that writes a record per tuple; then leave an aborted transaction on the topics that are read."""
+    source = Source(broker, 2)
+    source.send(zipf_records(2_000, 2, seed=11, keys=100))
+    expected = truth(read(broker, source.topic), lateness_ms=5_000)
+    source.send([(0, BAD)])
+    pipeline = Pipeline(
+        broker,
+        tmp_path_factory.mktemp("readers"),
+        source,
+        worker_input={"max_workers": 4, "encoding": "record"},
+        router={"workers": 3},
+        event_time={"idle_timeout_s": None, "allowed_lateness_s": 5},
+    )
+    pipeline.drain()
+    take_back(broker, pipeline)
+    return Ran(broker, pipeline, expected)
+
+
+def take_back(broker: str, pipeline: Pipeline) -> None:
+    """Write what no reader must see."""
+    producer = Producer({"bootstrap.servers": broker, "transactional.id": f"{pipeline.name}-noise", "log_level": 2})
+    producer.init_transactions(WAIT_S)
+    producer.begin_transaction()
+    noise = json.dumps({"key": "noise", "value": 1, "time": 0, "window_start": 0, "count": 1, "sum": 1, "revision": 0})
+    for topic in ("aggregates", "worker-input", "late", "dead-letters"):
+        headers = {"schema": b"skewless.tuple.v1"}
+        producer.produce(pipeline.settings.topic(topic), noise, key="0/noise", partition=0, headers=headers)
+    producer.flush(WAIT_S)
+    producer.abort_transaction(WAIT_S)
+
+
+def run(*command: str) -> list[Any]:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def topic(ran: Ran, name: str) -> list[dict[str, Any]]:
+    return run(str(READERS / "topic.sh"), ran.broker, ran.pipeline.settings.topic(name))
+
+
+def answers(facts: list[dict[str, Any]]) -> dict[tuple[int, str], tuple[int, int]]:
+    return {(fact["window_start"], fact["key"]): (fact["count"], fact["sum"]) for fact in facts}
+
+
+def expected_answers(ran: Ran) -> dict[tuple[int, str], tuple[int, int]]:
+    return {at: (count, ran.truth.sums[at]) for at, count in ran.truth.counts.items()}
+
+
+@pytest.fixture(scope="module")
+def with_kcat() -> None:
+    """Make sure of kcat."""
+    kcat()
+
+
+def test_kcat_reads_the_results(ran: Ran, with_kcat: None) -> None:
+    facts = [json.loads(record["payload"]) for record in topic(ran, "aggregates")]
+    assert answers(sorted(facts, key=lambda fact: int(fact["revision"]))) == expected_answers(ran)
+
+
+def test_kcat_reads_late_tuples_and_dead_letters_with_their_headers(ran: Ran, with_kcat: None) -> None:
+    late = [json.loads(record["payload"]) for record in topic(ran, "late")]
+    assert {(fact["partition"], fact["offset"]) for fact in late} == ran.truth.late.keys()
+    (letter,) = topic(ran, "dead-letters")
+    headers = dict(zip(letter["headers"][::2], letter["headers"][1::2], strict=True))
+    assert letter["payload"] == BAD.decode()
+    assert headers["__skewless.errors.topic"] == ran.pipeline.source.topic
+    assert headers["__skewless.errors.reason"] == "malformed JSON"
+
+
+def test_plain_confluent_kafka_reads_the_results(ran: Ran) -> None:
+    facts = run(sys.executable, str(READERS / "results.py"), ran.broker, ran.pipeline.name)
+    assert answers(facts) == expected_answers(ran)
+    assert len(facts) == len(ran.truth.counts)
+
+
+def test_a_consumer_behind_the_router_gets_each_tuple_once(ran: Ran) -> None:
+    command = [sys.executable, str(READERS / "consumer.py"), ran.broker, ran.pipeline.name]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as consumer:
+        try:
+            assert consumer.stdout is not None
+            got = [json.loads(consumer.stdout.readline()) for _ in range(ran.truth.tuples)]
+            consumer.send_signal(signal.SIGINT)
+            rest, _ = consumer.communicate(timeout=WAIT_S)
+        finally:
+            consumer.kill()
+    assert (rest, consumer.returncode) == ("", 0)
+    found, sums = Counter[tuple[int, str]](), Counter[tuple[int, str]]()
+    for fact in got:
+        at = (fact["time"] // 60_000 * 60_000, fact["key"])
+        found[at] += 1
+        sums[at] += fact["value"]
+    assert (found, sums) == (ran.truth.counts, ran.truth.sums)
+
+
+@pytest.mark.parametrize("file", sorted(path.name for path in READERS.iterdir() if path.is_file()))
+def test_the_page_shows_the_examples_as_they_are(file: str) -> None:
+    shown = {block.name: block.text for block in blocks(PAGE)}
+    assert shown[file] == Path(READERS / file).read_text()
