@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes --quiet \
 	--no-header --no-annotate --no-emit-index-url
-.PHONY: help setup test demo docs lint types bench compare datasets lock clean
+.PHONY: help setup test demo docs dashboards lint types bench compare datasets lock clean
 
 help:  ## Say what the targets do
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -28,6 +28,9 @@ demo: $(READY)  ## Show the whole pipeline on this machine
 
 docs: $(READY)  ## Make the reference pages of docs/ from the code
 	@$(BIN)/python -m skewless.reference docs/reference
+
+dashboards: $(READY)  ## Make dashboards, alerts and rules from the code (DOCS=address of the runbooks)
+	@PYTHONPATH=services:. $(BIN)/python -m dashboards.build $(DOCS)
 
 lint: $(READY)  ## Check style and formatting
 	@$(BIN)/ruff check

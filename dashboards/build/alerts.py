@@ -1,0 +1,118 @@
+"""The alerts; what each means and what to do is in their runbooks."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+from dashboards.build.rules import AVERAGE, CATCH_UP, LAG, PIPELINE, SENT, STAGE, TUPLE_RATE, WATERMARK, WORKER
+
+OVERLOAD = 1.5
+CATCH_UP_S = 300
+ABORTED = 0.05
+PARTITION = f"{STAGE}, partition"
+
+
+class Alert(NamedTuple):
+    """One alert; `summary` and `description` are Prometheus' templates."""
+
+    name: str
+    expr: str
+    lasting: str
+    """How long the expression must hold."""
+    severity: Literal["warning", "critical"]
+    summary: str
+    description: str
+
+
+ALERTS = (
+    Alert(
+        "SkewlessWorkerOverloaded",
+        f"{SENT}\n  > on ({PIPELINE}) group_left () {OVERLOAD} * {AVERAGE}",
+        "10m",
+        "warning",
+        "Worker {{ $labels.worker }} of pipeline {{ $labels.pipeline }} gets far more than the others",
+        f"Routers send it {{{{ $value | humanize }}}} tuples per second, more than {OVERLOAD} times the average.",
+    ),
+    Alert(
+        "SkewlessLagGrowing",
+        f"{CATCH_UP} > {CATCH_UP_S}\n  and deriv({LAG}[10m]) > 0",
+        "10m",
+        "warning",
+        "Stage {{ $labels.stage }} of pipeline {{ $labels.pipeline }} falls behind",
+        "Its lag grows, and it would take {{ $value | humanizeDuration }} to catch up if nothing more came.",
+    ),
+    Alert(
+        "SkewlessPartitionStalled",
+        f"max by ({PARTITION}) (skewless_lag_records) > 0\n"
+        f"  and max by ({PARTITION}) (changes(skewless_committed_offset[5m])) == 0",
+        "5m",
+        "critical",
+        "Stage {{ $labels.stage }} of pipeline {{ $labels.pipeline }}: partition {{ $labels.partition }} stands still",
+        "{{ $value | humanize }} records wait there, and nothing was committed in 5 minutes.",
+    ),
+    Alert(
+        "SkewlessWatermarkStuck",
+        f"changes({WATERMARK}[10m]) == 0\n  and {TUPLE_RATE} > 0",
+        "5m",
+        "warning",
+        "Event time stands still at stage {{ $labels.stage }} of pipeline {{ $labels.pipeline }}",
+        "It takes tuples in, but its watermark has not moved in 10 minutes: no window closes.",
+    ),
+    Alert(
+        "SkewlessDeadLetters",
+        f'sum by ({STAGE}) (increase(skewless_output_records_total{{topic="dead-letters"}}[10m])) > 0',
+        "0m",
+        "warning",
+        "Stage {{ $labels.stage }} of pipeline {{ $labels.pipeline }} cannot read some records",
+        "{{ $value | humanize }} records went to the topic dead-letters in the last 10 minutes.",
+    ),
+    Alert(
+        "SkewlessTransactionsAborted",
+        f'sum by ({STAGE}) (rate(skewless_transactions_total{{outcome="aborted"}}[5m]))\n'
+        f"  / sum by ({STAGE}) (rate(skewless_transactions_total[5m])) > {ABORTED}",
+        "5m",
+        "warning",
+        "Stage {{ $labels.stage }} of pipeline {{ $labels.pipeline }} repeats much of its work",
+        "{{ $value | humanizePercentage }} of its transactions are aborted.",
+    ),
+    Alert(
+        "SkewlessWorkerMissing",
+        f"count by ({PIPELINE}) (\n"
+        f"  {SENT} > 0\n"
+        f"  unless on ({WORKER})\n"
+        f'  label_replace(skewless_lag_records{{stage="worker"}}, "worker", "$1", "partition", "(.*)")\n'
+        ")",
+        "2m",
+        "critical",
+        "Nobody works for {{ $value }} workers of pipeline {{ $labels.pipeline }}",
+        "Routers send tuples to {{ $value }} worker partitions that no running process owns.",
+    ),
+    Alert(
+        "SkewlessStageDown",
+        f"group by ({STAGE}) (max_over_time(skewless_build_info[1h]))\n"
+        f"  unless on ({STAGE}) (max by ({STAGE}) (skewless_ready) == 1)",
+        "1m",
+        "critical",
+        "No process of stage {{ $labels.stage }} of pipeline {{ $labels.pipeline }} is ready",
+        "There was one within the last hour; now none answers to Prometheus, or none is ready.",
+    ),
+)
+
+
+def document(docs: str) -> dict[str, object]:
+    """Build the file of alerts; `docs` is where the page of runbooks stands."""
+    return {"groups": [{"name": "skewless-alerts", "rules": [_rule(alert, docs) for alert in ALERTS]}]}
+
+
+def _rule(alert: Alert, docs: str) -> dict[str, object]:
+    return {
+        "alert": alert.name,
+        "expr": alert.expr,
+        "for": alert.lasting,
+        "labels": {"severity": alert.severity},
+        "annotations": {
+            "summary": alert.summary,
+            "description": alert.description,
+            "runbook_url": f"{docs}#{alert.name.lower()}",
+        },
+    }

@@ -1,0 +1,99 @@
+"""The page of alerts and recording rules for the documentation: what each alert means, and what to do."""
+
+from __future__ import annotations
+
+from dashboards.build.alerts import ALERTS, Alert
+from dashboards.build.rules import RECORDINGS
+
+HEAD = """<!-- Made by `make dashboards` from the code. Change the code, not this page. -->
+# Alerts
+
+`dashboards/alerts.yaml` has these alerts, `dashboards/rules.yaml` the recording rules that they need. Load both into
+Prometheus (`rule_files`). Each alert has a `severity` (*critical*: results do not come; *warning*: they come late, or
+some of them do not), a summary, a description, and as `runbook_url` the address of its section here;
+`make dashboards DOCS=https://example.com/alerts` makes them with an address of your own.
+
+| alert | severity | for |
+| --- | --- | --- |
+"""
+RECORDED = """## Recording rules
+
+| series | expression |
+| --- | --- |
+"""
+RUNBOOKS = {
+    "SkewlessWorkerOverloaded": """
+For ten minutes one worker partition got more than 1.5 times the tuples of the average one. If workers are the
+limit, the whole pipeline goes no faster than this worker.
+
+- Look at *Load balance*: is it one bright line (a hot key), or many?
+- With `key` or `hash_modulo` a hot key cannot be split: take `even`, or ask `skewless plan` what each grouping
+  would do with this topic. A change of `router.grouping` takes effect with a restart of the routers.
+- With a grouping that splits keys, the hottest key may need more workers than it may have: see *Workers of the
+  hottest keys*, and the setting that bounds it.
+""",
+    "SkewlessLagGrowing": """
+The lag of a stage grows, and what lies in front of it is more than five minutes of work at its present pace.
+With nothing processed at all that is for ever.
+
+- In *Pipeline* the first stage with lag is the narrow one; those behind it wait.
+- Start more processes of that stage (`replicas`), up to the number of its partitions.
+- If it is the worker stage and one worker is at work all the time, see *SkewlessWorkerOverloaded*: more
+  processes do not help one hot worker.
+- If batches or commits have become slow, look at the broker.
+""",
+    "SkewlessPartitionStalled": """
+A partition has records that nobody has committed in five minutes, although a process owns it.
+
+- Read the log of the process that shows the partition: is it rewinding again and again, or restoring?
+- An open transaction of a foreign producer holds readers back: its records become readable when it ends, or
+  when the broker's `transaction.max.timeout.ms` is over.
+- If only this process is affected, end it: another takes its partitions over, exactly where it was.
+""",
+    "SkewlessWatermarkStuck": """
+Tuples come, but the lowest watermark does not move. With `emit: final` no result comes either.
+
+- One partition of the source is silent, and idle partitions are not excluded: set `event_time.idle_timeout_s`.
+- Or its times do not go on: a producer with a clock that stands, or the wrong field as time.
+- *Watermark delay* of the first stage shows which partition holds it.
+""",
+    "SkewlessDeadLetters": """
+Records could not be read. They are in `dead-letters` with their place and the reason; all others are counted.
+
+- Read the topic: the headers name topic, partition, offset and reason.
+- If a producer's format has changed, change `splitter` to read it, and send the dead letters again.
+""",
+    "SkewlessTransactionsAborted": """
+More than one commit in twenty fails. Results stay exact, but what was in these transactions is done again.
+
+- The log names the reason: brokers that are not reachable, a time-out, a rebalance.
+- Two processes with the same `--instance` fence each other: give each a number of its own.
+- Commits that are slower than `transaction.timeout.ms` want smaller batches or a faster broker.
+""",
+    "SkewlessWorkerMissing": """
+A worker process is gone and nobody has taken its partitions over, or the processes that have them do not answer
+to Prometheus.
+
+- Are there as many worker processes as there should be? Start the missing one.
+- After a crash others take over within `transport.session_timeout_s`; this alert means that nobody did.
+- Nothing is lost: the tuples wait in `worker-input`.
+""",
+    "SkewlessStageDown": """
+All processes of a stage are gone, or none of them is ready (`/readyz` says why). All stages behind it wait.
+
+- Read the log of the last one that ran: exit code 2 is a mistake in the settings, 3 an unreachable broker.
+- If the pipeline was taken away on purpose, the alert ends by itself after an hour.
+""",
+}
+
+
+def page() -> str:
+    """Write the page."""
+    rows = [f"| [{alert.name}](#{alert.name.lower()}) | {alert.severity} | {alert.lasting} |\n" for alert in ALERTS]
+    recorded = [f"| `{rule.record}` | `{rule.expr}` |\n" for rule in RECORDINGS]
+    return "".join([HEAD, *rows, "\n", *map(_section, ALERTS), RECORDED, *recorded])
+
+
+def _section(alert: Alert) -> str:
+    text = RUNBOOKS[alert.name].strip()
+    return f"## {alert.name}\n\n{text}\n\n```promql\n{alert.expr}\n```\n\n"
