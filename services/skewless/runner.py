@@ -22,9 +22,7 @@ from skewless.transport.app import App, Wiring
 from skewless.transport.driver import Consumer
 from skewless.transport.outbox import FlushingOutbox, Outbox, TransactionalOutbox
 from skewless.transport.session import Restore, Session, State
-from skewless.watch.collector import ListCollector
-from skewless.watch.samples import Reader
-from skewless.watch.server import served
+from skewless.watch.stage import Watched
 
 log = logging.getLogger(__name__)
 
@@ -122,15 +120,14 @@ def run_stage(
     While it runs it follows what the `file` says about W. Raises SkewlessError when it cannot go on. What is processed
     is committed before it returns.
     """
-    partitions = topics.stage_partitions(settings, topology.stage(stage))
-    built = build(stage, settings, drain=drain)
-    wiring = replace(wire(stage, built, settings, instance, drain=drain), partitions=partitions)
-    shown = settings.metrics
-    reader = Reader(stage, wiring, lambda: wiring.session.assigned)
-    collector = ListCollector(reader.read, {"pipeline": settings.name, "stage": stage})
-    with served(collector, address=shown.address, port=shown.port):
+    watched = Watched(stage, settings, instance)
+    with watched.served():
+        partitions = topics.stage_partitions(settings, topology.stage(stage))
+        built = build(stage, settings, drain=drain)
+        wiring = replace(wire(stage, built, settings, instance, drain=drain), partitions=partitions)
+        watched.follow(wiring)
         live = Live(file, os.environ, settings) if file else None
-        asyncio.run(_run(f"{stage}-{instance}", built, wiring, live, reader))
+        asyncio.run(_run(f"{stage}-{instance}", built, wiring, live, watched))
 
 
 def wire(name: str, stage: Stage, settings: PipelineSettings, instance: int, *, drain: bool) -> Wiring:
@@ -155,15 +152,20 @@ def wire(name: str, stage: Stage, settings: PipelineSettings, instance: int, *, 
     )
 
 
-async def _run(name: str, stage: Stage, wiring: Wiring, live: Live | None, reader: Reader) -> None:
+async def _run(name: str, stage: Stage, wiring: Wiring, live: Live | None, watched: Watched) -> None:
     app = App(wiring, loop=asyncio.get_running_loop())
     stage.declare(app)
-    stopping = asyncio.Event()
+    stopping, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    def stop() -> None:
+        watched.health.stopping = True
+        stopping.set()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+        loop.add_signal_handler(number, stop)
     async with app.running():
         log.info("%s: started", name)
-        with reader.on(asyncio.get_running_loop()), _following(stage.step, live):
+        with watched.on(loop), _following(stage.step, live):
             failure = await _until_over(app, stopping)
     if failure is not None:
         raise failure

@@ -70,10 +70,17 @@ class TopicSettings(Model):
 
 
 class MetricsSettings(Model):
-    """Where a process shows its metrics."""
+    """Where a process can be watched: /metrics, /livez, /readyz and /version, all on one port."""
 
-    port: int = Field(0, ge=0, le=65_535, description="Port of /metrics; 0 for none. Each process needs its own.")
-    address: str = Field("0.0.0.0", description="Address to listen on.")  # noqa: S104 - pods are scraped from outside
+    port: int = Field(0, ge=0, le=65_535, description="Port to watch it on; 0 for none. Each process needs its own.")
+    address: str = Field(
+        "0.0.0.0",  # noqa: S104 - pods are scraped from outside
+        min_length=1,
+        description="Address to listen on, IPv4 or IPv6.",
+    )
+    stuck_after_s: float = Field(
+        180.0, ge=10, le=86_400, description="/livez says no when event loop or consumer have not moved for so long."
+    )
 
 
 class ReplicaSettings(Model):

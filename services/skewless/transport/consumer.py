@@ -154,6 +154,7 @@ class ConsumerThread(threading.Thread):
 
     def _turn(self) -> None:
         """Poll once, and commit when it is due."""
+        self._session.counts.beat = time.monotonic()
         try:
             self._poll()
             if self._session.failure is not None:
@@ -349,7 +350,7 @@ class ConsumerThread(threading.Thread):
 
     def _take(self, partitions: set[int]) -> None:
         self._count_partitions()
-        with timed(self._session.counts.restores):
+        with self._session.counts.taking_over():
             committed = self._committed(partitions)
             positions = {partition: at.metadata or None for partition, at in committed.items()}
             states = self._restore(positions)

@@ -34,8 +34,22 @@ class Counts:
         """Records of changelogs from which state was taken."""
         self.rebalances = Counter({"assigned": 0, "revoked": 0, "lost": 0})
         self.rewinds = 0
+        self.beat: float | None = None
+        """When the consumer's thread last began to look for work, by the steady clock; None before that."""
+        self.restoring = False
+        """Whether partitions are being taken over."""
         self.busy: defaultdict[int, float] = defaultdict(float)
         """Seconds of work by partition, simulated cost included."""
+
+    @contextmanager
+    def taking_over(self) -> Iterator[None]:
+        """Tell that partitions are being taken over, and how long it took."""
+        self.restoring = True
+        try:
+            with timed(self.restores):
+                yield
+        finally:
+            self.restoring = False
 
     def batch(self, partition: int, records: int, size: int, seconds: float) -> None:
         """Count a batch that was processed."""

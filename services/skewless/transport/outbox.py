@@ -42,6 +42,8 @@ class Outbox(ABC):
         """What was sent by topic, for the metrics."""
         self.outcomes: Counter[str] = Counter({"committed": 0, "aborted": 0})
         """Commits by outcome, for the metrics."""
+        self.ready = False
+        """Whether it can send, for the probes."""
         self.replaced = 0
         """How often the producer was replaced, for the metrics."""
 
@@ -140,6 +142,7 @@ class Outbox(ABC):
 
     def close(self) -> None:
         """Drop the producer and what it still holds."""
+        self.ready = False
         if self._producer is not None:
             self._producer.purge(in_queue=True, in_flight=True, blocking=True)
             self._producer = None
@@ -182,6 +185,7 @@ class TransactionalOutbox(Outbox):
                     address = self._kafka.bootstrap_servers
                     raise UnreachableError(f"no answer from Kafka at {address} within {timeout_s:g} s") from error
             else:
+                self.ready = True
                 return
 
     def _begin(self) -> None:
@@ -276,6 +280,7 @@ class FlushingOutbox(Outbox):
         except KafkaException as error:
             address = self._kafka.bootstrap_servers
             raise UnreachableError(f"no answer from Kafka at {address} within {timeout_s:g} s") from error
+        self.ready = True
 
     def commit(self, offsets: Sequence[TopicPartition], consumer: Consumer) -> None:
         """Write everything, then commit the offsets."""
