@@ -6,15 +6,18 @@ import asyncio
 import concurrent.futures
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from skewless import __version__, topology
 from skewless.algorithms.watermark import END_OF_TIME, IDLE
 from skewless.step import Sample
 from skewless.transport.app import Wiring
-from skewless.transport.counts import Tally
+from skewless.transport.counts import Counts, Tally
+from skewless.transport.outbox import Outbox
+from skewless.transport.session import Session
 from skewless.watch.collector import Durations
+from skewless.watch.health import Health
 
 READ_S = 1.0
 """So long a reader waits for the gap between two batches; after that it gets what was read last."""
@@ -27,10 +30,11 @@ Values = list[Sample | Durations]
 class Reader:
     """Reads a stage's counts between two batches, so that they fit each other."""
 
-    def __init__(self, stage: str, wiring: Wiring, ready: Callable[[], bool]) -> None:
+    def __init__(self, stage: str, health: Health) -> None:
         self._stage = stage
-        self._wiring = wiring
-        self._ready = ready
+        self._health = health
+        self.wiring: Wiring | None = None
+        """What the stage is made of; None until it was built."""
         self._started = time.time()
         self._last: Values = []
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -56,26 +60,21 @@ class Reader:
         return self._last
 
     def _all(self) -> Iterator[Sample | Durations]:
-        yield from self._process()
-        yield from self._traffic()
-        yield from self._partitions()
-        yield from self._wiring.session.step.samples()
-        if self._stage == "worker":
-            for worker, seconds in self._wiring.session.counts.busy.items():
-                yield Sample("skewless_worker_processing_seconds_total", (str(worker),), seconds)
-
-    def _process(self) -> Iterator[Sample | Durations]:
-        counts, outbox = self._wiring.session.counts, self._wiring.outbox
         yield Sample("skewless_build_info", (__version__,), 1)
         yield Sample("skewless_start_time_seconds", (), self._started)
-        yield Sample("skewless_ready", (), int(self._ready()))
-        yield Sample("skewless_recoveries_total", ("rewind",), counts.rewinds)
-        yield Sample("skewless_recoveries_total", ("producer",), outbox.replaced)
-        for event, times in counts.rebalances.items():
-            yield Sample("skewless_rebalances_total", (event,), times)
+        yield Sample("skewless_ready", (), int(self._health.ready))
+        if self.wiring is None:
+            return
+        session = self.wiring.session
+        yield from _mended(session.counts, self.wiring.outbox)
+        yield from self._traffic(session, self.wiring.outbox)
+        yield from _partitions(session)
+        yield from session.step.samples()
+        if self._stage == "worker":
+            for worker, seconds in session.counts.busy.items():
+                yield Sample("skewless_worker_processing_seconds_total", (str(worker),), seconds)
 
-    def _traffic(self) -> Iterator[Sample | Durations]:
-        session, outbox = self._wiring.session, self._wiring.outbox
+    def _traffic(self, session: Session, outbox: Outbox) -> Iterator[Sample | Durations]:
         counts = session.counts
         yield Sample("skewless_input_records_total", (), counts.records)
         yield Sample("skewless_input_bytes_total", (), counts.bytes)
@@ -92,22 +91,29 @@ class Reader:
             yield Sample("skewless_transactions_total", (outcome,), transactions)
         yield Sample("skewless_waiting_batches", (), session.waiting())
 
-    def _partitions(self) -> Iterator[Sample | Durations]:
-        session = self._wiring.session
-        marks = session.watermarks
-        states = Counter({"active": 0, "idle": 0, "ended": 0, "unknown": 0})
-        states.update(map(_state, marks.values()))
-        for state, partitions in states.items():
-            yield Sample("skewless_assigned_partitions", (state,), partitions)
-        for partition, records in session.lag.items():
-            yield Sample("skewless_lag_records", (str(partition),), records)
-        for partition, offset in session.committed_offsets.items():
-            yield Sample("skewless_committed_offset", (str(partition),), offset)
-        for partition, mark in marks.items():
-            if mark is not None and _state(mark) == "active":
-                yield Sample("skewless_watermark_seconds", (str(partition),), mark / 1000)
-        for partition, newest in session.event_times.items():
-            yield Sample("skewless_event_time_seconds", (str(partition),), newest / 1000)
+
+def _mended(counts: Counts, outbox: Outbox) -> Iterator[Sample]:
+    yield Sample("skewless_recoveries_total", ("rewind",), counts.rewinds)
+    yield Sample("skewless_recoveries_total", ("producer",), outbox.replaced)
+    for event, times in counts.rebalances.items():
+        yield Sample("skewless_rebalances_total", (event,), times)
+
+
+def _partitions(session: Session) -> Iterator[Sample]:
+    marks = session.watermarks
+    states = Counter({"active": 0, "idle": 0, "ended": 0, "unknown": 0})
+    states.update(map(_state, marks.values()))
+    for state, partitions in states.items():
+        yield Sample("skewless_assigned_partitions", (state,), partitions)
+    for partition, records in session.lag.items():
+        yield Sample("skewless_lag_records", (str(partition),), records)
+    for partition, offset in session.committed_offsets.items():
+        yield Sample("skewless_committed_offset", (str(partition),), offset)
+    for partition, mark in marks.items():
+        if mark is not None and _state(mark) == "active":
+            yield Sample("skewless_watermark_seconds", (str(partition),), mark / 1000)
+    for partition, newest in session.event_times.items():
+        yield Sample("skewless_event_time_seconds", (str(partition),), newest / 1000)
 
 
 def _state(mark: int | None) -> str:
