@@ -6,8 +6,8 @@ could not be converted.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import ROUND_FLOOR, ROUND_HALF_EVEN
 from typing import Literal
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from skewless.splitter.fixed_point import FixedPoint, Scalar
 from skewless.splitter.merging import Merging
+from skewless.splitter.pattern import MARK, Pattern
 
 Unit = Literal["ms", "s", "us", "iso8601"]
 Problems = dict[int, str]
@@ -35,41 +36,74 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NAIVE_EPOCH = _EPOCH.replace(tzinfo=None)
 
 
+@dataclass(frozen=True, slots=True)
+class KeyColumn:
+    """The keys of a column of fields, and what is wrong with them."""
+
+    keys: list[str]
+    origins: NDArray[np.intp] | None
+    """Position in the column that each key comes from; None: one each."""
+    problems: Problems
+    """By key."""
+    unsearchable: Problems
+    """By field: these gave no key."""
+
+
 class Keys:
     """Turns a column of key fields into keys: a step per setting of `KeySettings`, then a look at the length."""
 
-    def __init__(
-        self, *, strip_prefix: str, pattern: str | None, lower: bool, merging: Merging | None, key_bytes: int
+    def __init__(  # noqa: PLR0913 - by name, and each a setting of its own
+        self,
+        *,
+        strip_prefix: str,
+        pattern: str | None,
+        lower: bool,
+        merging: Merging | None,
+        key_bytes: int,
+        searched_bytes: int,
     ) -> None:
         self._prefix = strip_prefix
-        self._find = re.compile(pattern).findall if pattern is not None else None
+        self._pattern = Pattern(pattern) if pattern is not None else None
         self._lower = lower
         self._merging = merging
         self._key_bytes = key_bytes
+        self._searched_bytes = searched_bytes
 
-    def convert(self, column: Sequence[Scalar]) -> tuple[list[str], NDArray[np.intp] | None, Problems]:
-        """Return the keys, the position in the column that each comes from (None: one each), and problems by key."""
+    def convert(self, column: Sequence[Scalar]) -> KeyColumn:
+        """Turn fields into keys."""
         texts = _texts(column)
         if self._prefix:
             texts = [text.removeprefix(self._prefix) for text in texts]
         origins = None
-        if self._find is not None:
-            texts, origins = _matches(self._find, texts)
+        unsearchable: Problems = {}
+        if self._pattern is not None:
+            unsearchable = self._unsearchable(texts)
+            if unsearchable:
+                texts = ["" if i in unsearchable else text for i, text in enumerate(texts)]
+            texts, origins = self._pattern.find(texts)
         if self._lower:
             texts = [text.lower() for text in texts]
         if self._merging is not None:
             texts, kept = self._merging.apply(texts)
             if kept is not None:
                 origins = kept if origins is None else origins[kept]
-        return texts, origins, self._too_long(texts)
+        return KeyColumn(texts, origins, self._too_long(texts), unsearchable)
+
+    def _unsearchable(self, texts: list[str]) -> Problems:
+        limit = self._searched_bytes
+        problems = dict.fromkeys(_longer(texts, limit), f"key field longer than {limit} bytes, too long for a pattern")
+        return problems | {i: "key field has U+FDD0, which is no character" for i, t in enumerate(texts) if MARK in t}
 
     def _too_long(self, keys: list[str]) -> Problems:
-        # A character has at most 4 bytes, so most columns need no look at the bytes.
-        if max(map(len, keys), default=0) * 4 <= self._key_bytes:
-            return {}
-        limit = self._key_bytes
-        reason = f"key longer than {limit} bytes"
-        return {i: reason for i, key in enumerate(keys) if len(key) * 4 > limit and len(key.encode()) > limit}
+        return dict.fromkeys(_longer(keys, self._key_bytes), f"key longer than {self._key_bytes} bytes")
+
+
+def _longer(texts: list[str], limit: int) -> list[int]:
+    """Find the texts of more bytes than `limit`."""
+    # A character has at most 4 bytes, so most columns need no look at the bytes.
+    if max(map(len, texts), default=0) * 4 <= limit:
+        return []
+    return [i for i, text in enumerate(texts) if len(text) * 4 > limit and len(text.encode()) > limit]
 
 
 def _texts(column: Sequence[Scalar]) -> list[str]:
@@ -83,16 +117,6 @@ def _canonical(entry: float) -> str:
     if isinstance(entry, bool):
         return "true" if entry else "false"
     return str(entry)
-
-
-def _matches(find: Callable[[str], list[str]], texts: list[str]) -> tuple[list[str], NDArray[np.intp]]:
-    found = [find(text) for text in texts]
-    keys = [key for matches in found for key in matches]
-    origins = np.repeat(np.arange(len(texts)), list(map(len, found)))
-    if "" in keys:
-        origins = origins[[key != "" for key in keys]]
-        keys = [key for key in keys if key]
-    return keys, origins
 
 
 def values(column: Sequence[Scalar], decimals: int) -> tuple[NDArray[np.int64], Problems]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime
 from typing import Annotated, Any, Self
 
@@ -12,6 +11,7 @@ from skewless.errors import ConfigurationError
 from skewless.model import Model
 from skewless.splitter.fields import FIRST_INSTANT, LARGEST_VALUE, LAST_INSTANT, Unit
 from skewless.splitter.formats import find_format
+from skewless.splitter.pattern import Pattern
 
 FieldRef = str | Annotated[int, Field(ge=0, strict=True)]
 Texts = Annotated[tuple[Annotated[str, Field(min_length=1, max_length=100)], ...], Field(max_length=1000)]
@@ -40,8 +40,9 @@ class KeySettings(Model):
     strip_prefix: str = Field("", description="Removed from the start of the field where it is there.")
     pattern: str | None = Field(
         None,
-        description="Regular expression: every match (its group, if it has one) that is not empty is a key, "
-        "and a tuple. A field without a match gives no tuple.",
+        description="Regular expression as RE2 has it: every match (its group, if it has one) that is not empty is a "
+        "key, and a tuple. A field without a match gives no tuple. `\\w`, `\\d`, `\\s` and `\\b` know ASCII only: "
+        r"`[\pL\pN_]+` finds the words of any language. No lookaround, no backreferences: time stays linear.",
     )
     lower: bool = Field(default=False, description="Turn keys into lower case.")
     skip: Texts = Field(
@@ -60,11 +61,9 @@ class KeySettings(Model):
         if pattern is None:
             return None
         try:
-            groups = re.compile(pattern).groups
-        except (re.error, OverflowError, RecursionError) as error:
-            raise ValueError(f"not a regular expression: {error}") from error
-        if groups > 1:
-            raise ValueError(f"has {groups} groups: keep the one that is the key, write the others as (?:...)")
+            Pattern(pattern)
+        except ConfigurationError as error:
+            raise ValueError(str(error)) from None
         return pattern
 
 
@@ -100,6 +99,13 @@ class LimitSettings(Model):
 
     record_bytes: int = Field(262_144, ge=1, le=2**30, description="Size of the value; checked before it is parsed.")
     key_bytes: int = Field(1024, ge=1, le=65_536, description="Size of a key in UTF-8.")
+    searched_bytes: int = Field(
+        32_768,
+        ge=1,
+        le=2**30,
+        description="Size of a key field that `key.pattern` is searched in: to find all matches of some patterns, such "
+        "as `a*b|a`, takes time that grows with its square.",
+    )
     depth: int = Field(32, ge=1, le=128, description="Nesting of lists and objects in JSON.")
     tuples_per_record: int = Field(10_000, ge=1, le=1_000_000, description="Tuples that one record may give.")
 

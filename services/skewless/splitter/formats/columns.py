@@ -47,6 +47,7 @@ class Converter:
             lower=key.lower,
             merging=Merging(key.skip, key.merge) if key.skip or key.merge else None,
             key_bytes=settings.limits.key_bytes,
+            searched_bytes=settings.limits.searched_bytes,
         )
         self._value = settings.value
         self._default = settings.value.default * 10**settings.value.decimals
@@ -58,10 +59,12 @@ class Converter:
         rows = _indices(columns.rows)
         bad = columns.bad
         instants = self._times(columns.times, rows, timestamps, bad)
-        keys, origins, problems = self._keys.convert(columns.keys)
+        found = self._keys.convert(columns.keys)
+        keys, origins = found.keys, found.origins
         key_records = rows if columns.key_rows is None else rows[columns.key_rows]
         records = key_records if origins is None else key_records[origins]
-        _blame(problems, records, bad)
+        _blame(found.unsearchable, key_records, bad)
+        _blame(found.problems, records, bad)
         numbers = self._values(columns.values, key_records, origins, len(keys), bad)
         if origins is not None or columns.key_rows is not None:
             self._count(records, bad)
