@@ -107,7 +107,7 @@ class ConsumerThread(threading.Thread):
         self._stop_event = threading.Event()
         self._wanted_partitions = partitions
         self._partitions = 0
-        """Partitions of the topic, whoever owns them; known with the first assignment."""
+        """Partitions of the topic, whoever owns them."""
         self._leaves = False
         self._owned: set[int] = set()
         self._flow = Flow(transport, lambda: session.acks, patience_s)
@@ -150,6 +150,7 @@ class ConsumerThread(threading.Thread):
         self._consumer.subscribe(
             [self._topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
         )
+        self._count_partitions()
         self._due = time.monotonic() + self._transport.commit_interval_s
 
     def _turn(self) -> None:
@@ -375,6 +376,8 @@ class ConsumerThread(threading.Thread):
             f"looking for topic {self._topic}",
             lambda limit_s: self._consumer.list_topics(self._topic, timeout=limit_s).topics[self._topic],
         )
+        if found.error is not None:
+            return  # it is told by the next poll
         self._partitions = len(found.partitions)
         if self._wanted_partitions is not None:
             check_same(self._partitions, self._wanted_partitions, f"topic {self._topic}", "it when this process began")

@@ -16,6 +16,7 @@ from skewless.records import Output
 from skewless.transport.bounded import returns_in_time
 from skewless.transport.counts import Tally
 from skewless.transport.failures import RewindError, refusal, retriable, stop_or_rewind
+from skewless.transport.probe import READY_S
 from skewless.transport.settings import KafkaSettings, TransportSettings
 
 log = logging.getLogger(__name__)
@@ -174,6 +175,8 @@ class TransactionalOutbox(Outbox):
         self._begun_at = None
         self._failed = None
         deadline = time.monotonic() + timeout_s
+        with suppress(KafkaException):  # what is wrong is told below
+            self.producer.list_topics(timeout=min(READY_S, timeout_s))
         while True:
             try:
                 self.producer.init_transactions(min(CALL_S, timeout_s))

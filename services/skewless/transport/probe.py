@@ -11,6 +11,9 @@ from confluent_kafka.admin import AdminClient
 from skewless.errors import BrokerError, UnreachableError
 
 SLICE_S = 0.25
+READY_S = 2.0
+"""Ask a new client for the list of topics first, for at most so long. librdkafka drops its connection to a bootstrap
+server once it knows the brokers; whatever else is asked in that moment waits for one to three seconds."""
 QUIET = {
     "log_level": 0,
     "error_cb": lambda _: None,  # without one, every refused connection is a line on stderr

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from skewless.errors import BrokerError, UnreachableError
 from skewless.transport.failures import refusal
-from skewless.transport.probe import QUIET
+from skewless.transport.probe import QUIET, READY_S
 from skewless.transport.settings import KafkaSettings
 
 READ_RECORDS = 10_000
@@ -44,34 +44,42 @@ def read_latest(
     returned, so it is not enough to read what is stable now.
     """
     options = {**QUIET, **kafka.client_options()}
-    end = _end(options, topic, partition)
+    begin, end = _span(options, topic, partition)
     latest: dict[bytes, bytes] = {}
+    if begin == end:
+        return []
     consumer = Consumer(
         {
             **options,
             "group.id": UNUSED_GROUP,
             "enable.auto.commit": False,
             "isolation.level": "read_committed",
-            "auto.offset.reset": "error",
+            "auto.offset.reset": "earliest",
             "fetch.wait.max.ms": 20,
         }
     )
     try:
-        consumer.assign([TopicPartition(topic, partition, OFFSET_BEGINNING)])
+        # Not OFFSET_BEGINNING: to look that up librdkafka waits half a second when it does not know the leader yet.
+        consumer.assign([TopicPartition(topic, partition, begin)])
         _read_to(consumer, topic, partition, end, lambda key, value: _take(key, value, wanted, latest))
     finally:
         consumer.close()
     return list(latest.items())
 
 
-def _end(options: dict[str, object], topic: str, partition: int) -> int:
-    request = {TopicPartition(topic, partition): OffsetSpec.latest()}
+def _span(options: dict[str, object], topic: str, partition: int) -> tuple[int, int]:
+    """First offset, and the one behind the last record."""
+    at = TopicPartition(topic, partition)
     admin = AdminClient(options)  # must outlive its futures
     deadline = time.monotonic() + STALL_S
     while True:
-        futures = admin.list_offsets(request, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=30)
         try:
-            return int(next(iter(futures.values())).result(timeout=60).offset)
+            admin.list_topics(timeout=READY_S)
+            futures = [
+                admin.list_offsets({at: spec}, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=30)[at]
+                for spec in (OffsetSpec.earliest(), OffsetSpec.latest())
+            ]
+            begin, end = (int(future.result(timeout=60).offset) for future in futures)
         except KafkaException as error:
             # Right after a broker has come back, its leaders are not who the client thinks.
             reason = error.args[0]
@@ -79,6 +87,8 @@ def _end(options: dict[str, object], topic: str, partition: int) -> int:
                 doing = f"reading the end of topic {topic} partition {partition}"
                 raise refusal(reason, doing, "Read") or BrokerError(f"{doing}: {reason.str()}") from error
             time.sleep(0.2)
+        else:
+            return begin, end
 
 
 def _read_to(
