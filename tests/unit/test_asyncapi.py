@@ -176,6 +176,13 @@ def test_aggregates_have_the_fields_that_the_pipeline_computes_and_no_others() -
     assert {"sum", "min", "max"} <= any_["properties"].keys()
 
 
+def test_a_pipeline_that_may_repeat_itself_promises_no_more() -> None:
+    repeating = OWN.model_copy(update={"transport": OWN.transport.model_copy(update={"guarantee": "at_least_once"})})
+    told = [row["x-guarantee"] for row in document(repeating)["components"]["messages"].values()]
+    assert not [text for text in told if "exactly" in text]
+    assert "Each tick at least once." in told
+
+
 def test_partitions_of_an_unknown_source_are_not_made_up() -> None:
     for name in ("source", "late", "tuples"):
         assert "partitions" not in ANY_DOCUMENT["channels"][name]["bindings"]["kafka"]

@@ -11,7 +11,7 @@ from skewless import __version__, records, topology
 from skewless.algorithms.aggregates import AGGREGATES
 from skewless.asyncapi.channels import BINDING, Names, channels, operations
 from skewless.asyncapi.examples import Example, examples
-from skewless.asyncapi.messages import JSON, Message, headers_schema, messages_of, payload_schema, types
+from skewless.asyncapi.messages import JSON, ONCE, Message, headers_schema, messages_of, payload_schema, types
 from skewless.asyncapi.samples import samples
 from skewless.asyncapi.schemas import Schema, schemas
 from skewless.settings import PipelineSettings
@@ -24,7 +24,8 @@ ANY = PipelineSettings.model_validate(
 DESCRIPTION = (
     "Public topics are the API: one record per fact, UTF-8 keys, JSON values, event time as the record's timestamp. "
     "The others carry columns between the stages and may change with any version. Readers set "
-    "`isolation.level=read_committed`, or they see what was taken back. Fields may be added with any version."
+    "`isolation.level=read_committed`, or they see what was taken back; with `transport.guarantee: at_least_once` "
+    "nothing is, and records may come again. Fields may be added with any version."
 )
 MECHANISMS = {"PLAIN": "plain", "SCRAM-SHA-256": "scramSha256", "SCRAM-SHA-512": "scramSha512"}
 
@@ -35,7 +36,7 @@ def document(settings: PipelineSettings | None = None, source_partitions: int | 
     kinds = {
         row.name: row for topic in ("source", *(row.name for row in topology.TOPICS)) for row in messages_of(topic)
     }
-    shown = examples(samples(names.settings))
+    shown, once = examples(samples(names.settings)), ONCE[names.settings.transport.guarantee]
     return {
         "asyncapi": VERSION,
         "info": {
@@ -49,7 +50,7 @@ def document(settings: PipelineSettings | None = None, source_partitions: int | 
         "channels": dict(channels(names)),
         "operations": dict(operations(names)),
         "components": {
-            "messages": {name: _message(kind, shown.get(name)) for name, kind in kinds.items()},
+            "messages": {name: _message(kind, shown.get(name), once) for name, kind in kinds.items()},
             "schemas": _schemas(kinds, names),
         },
     }
@@ -65,7 +66,7 @@ def _servers(settings: PipelineSettings) -> Iterator[tuple[str, Any]]:
         yield f"broker-{number}", {"host": host.strip(), **server}
 
 
-def _message(kind: Message, example: Example | None) -> dict[str, Any]:
+def _message(kind: Message, example: Example | None, once: str) -> dict[str, Any]:
     payload, headers = payload_schema(kind), headers_schema(kind)
     if example is not None and (columns := example.columns(kind)):
         payload["x-arrow-columns"] = columns
@@ -78,7 +79,7 @@ def _message(kind: Message, example: Example | None) -> dict[str, Any]:
         "payload": payload,
         "bindings": {"kafka": {"key": kind.key, "bindingVersion": BINDING}},
         "x-timestamp": kind.timestamp,
-        "x-guarantee": kind.guarantee,
+        "x-guarantee": kind.guarantee.format(once=once),
         **_examples(kind, example),
     }
 

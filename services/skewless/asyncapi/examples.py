@@ -17,9 +17,10 @@ COLUMNS = {
     "time": "Event time, ms since the epoch (UTC).",
     "pane": "Start of the pane, ms since the epoch.",
     "worker": "The worker that held the key: the partition of worker-input.",
-    "revision": "Of the key's result in the window.",
+    "told": "How often the key was written.",
 }
-"""Meanings of columns; those that are not here are partial results of aggregates."""
+"""Meanings of columns."""
+PARTIAL = "Partial result, in fixed-point numbers; there are as many as `aggregator.aggregates` need."
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class Example:
         if message.content_type != ARROW:
             return {}
         return {
-            column.name: {"type": str(column.type), "description": COLUMNS.get(column.name, "Partial result.")}
+            column.name: {"type": str(column.type), "description": COLUMNS.get(column.name, PARTIAL)}
             for column in read_table(self.record.value).schema
         }
 

@@ -20,7 +20,13 @@ BYTES = "application/octet-stream"
 
 NOTHING: Schema = {"type": "null"}
 WRITTEN = "When it was written."
-COMMITTED = "exactly once, for readers with `isolation.level=read_committed`"
+ONCE = {
+    "exactly_once": "exactly once, for readers with `isolation.level=read_committed`",
+    "at_least_once": "at least once",
+}
+"""What `transport.guarantee` gives."""
+EACH = "Each record {once}."
+LAST = "Each record {once}; the last one of a key counts."
 
 
 @dataclass(frozen=True)
@@ -34,6 +40,7 @@ class Message:
     timestamp: str
     """What the record's Kafka timestamp means."""
     guarantee: str
+    """What is sure of each record; `{once}` stands for what `ONCE` says."""
     payload: type[msgspec.Struct] | Schema
     headers: type[msgspec.Struct] | Schema | None = None
 
@@ -86,7 +93,7 @@ TUPLES = Message(
     content_type=ARROW,
     key=NOTHING,
     timestamp=WRITTEN,
-    guarantee=COMMITTED,
+    guarantee=EACH,
     payload=_binary(ARROW),
     headers=_internal(records.TUPLES),
 )
@@ -104,7 +111,7 @@ TUPLE = Message(
     content_type=JSON,
     key=_text_key("The tuple's key."),
     timestamp=WRITTEN,
-    guarantee=COMMITTED,
+    guarantee=EACH,
     payload=records.PlainTuple,
     headers=_internal(records.TUPLE),
 )
@@ -120,7 +127,7 @@ LATE = Message(
     content_type=JSON,
     key=_text_key("The tuple's key."),
     timestamp="The tuple's event time; before 1970, which Kafka cannot say, when it was written.",
-    guarantee=f"Each late tuple {COMMITTED}. What is late follows from the source's log alone.",
+    guarantee="Each late tuple {once}. What is late follows from the source's log alone.",
     payload=records.LateTuple,
 )
 LOADS = Message(
@@ -129,16 +136,16 @@ LOADS = Message(
     content_type=MESSAGE_PACK,
     key=_text_key("`loads/<grouping>`.", "^loads/"),
     timestamp=WRITTEN,
-    guarantee="The last record of a key counts.",
+    guarantee=LAST,
     payload=_binary(MESSAGE_PACK) | {"description": f"A map: `schema` is {loads.SCHEMA}, `state` the grouping's own."},
 )
 CHUNK = Message(
     name="chunk",
-    meaning="Part of the state of a window or tick, as columns.",
+    meaning="Part of the state of a window, or of a tick (`count` alone, by `<worker>/<key>`), as columns.",
     content_type=ARROW,
     key=_text_key("`<start>/<number of the chunk>`.", "^-?[0-9]+/[0-9]+$"),
     timestamp=WRITTEN,
-    guarantee=f"{COMMITTED[0].upper()}{COMMITTED[1:]}; the last record of a key counts.",
+    guarantee=LAST,
     payload=_binary(ARROW),
 )
 TOMBSTONE = replace(
@@ -162,7 +169,7 @@ AGGREGATE = Message(
     content_type=JSON,
     key=_text_key("`<window_start>/<key>`.", "^-?[0-9]+/"),
     timestamp="`window_start`; before 1970, which Kafka cannot say, when the record was written.",
-    guarantee=f"Each result {COMMITTED}. The record with the highest `revision` is valid, it is the last of its key.",
+    guarantee="Each result {once}. The record with the highest `revision` is valid, it is the last of its key.",
     payload=records.aggregate_type(AGGREGATES),
 )
 DISTRIBUTION = Message(
@@ -171,7 +178,7 @@ DISTRIBUTION = Message(
     content_type=JSON,
     key=_text_key("`tick_start`.", "^-?[0-9]+$"),
     timestamp="`tick_start`; before 1970, which Kafka cannot say, when the record was written.",
-    guarantee=f"Each tick {COMMITTED}.",
+    guarantee="Each tick {once}.",
     payload=records.TickDistribution,
 )
 DEAD_LETTER = Message(
@@ -181,7 +188,7 @@ DEAD_LETTER = Message(
     content_type=BYTES,
     key={"type": ["string", "null"], "description": "The bad record's own key, any bytes or none."},
     timestamp="That of the bad record; where it has none, when the dead letter was written.",
-    guarantee=f"Each bad record {COMMITTED}; its neighbours are processed.",
+    guarantee="Each bad record {once}; its neighbours are processed.",
     payload={"description": "The bad record's own value: any bytes, or none."},
     headers=records.DeadLetterHeaders,
 )

@@ -9,29 +9,34 @@ from typing import Any
 from skewless.asyncapi.document import Document
 from skewless.asyncapi.schemas import REF, Schema, fields, kind_of
 
-DAY_MS = 86_400_000
+HOUR_MS = 3_600_000
 
 
 def topic_sections(made: Document) -> Iterator[str]:
-    """Write a section per topic: the public ones first, each in data order."""
+    """Write a section per topic, the public ones first; a kind of record is told in the first topic that has it."""
     channels: dict[str, Any] = made["channels"]
+    seen: dict[str, str] = {}
     for public in ("public", "internal"):
         for name, channel in channels.items():
             if name != "source" and channel["tags"] == [{"name": public}]:
-                yield from _section(made, name, channel)
+                yield from _section(made, name, channel, seen)
 
 
-def _section(made: Document, name: str, channel: Mapping[str, Any]) -> Iterator[str]:
-    messages = [made["components"]["messages"][kind] for kind in channel["messages"]]
-    yield from ["", f"## `{name}`"]
+def _section(made: Document, topic: str, channel: Mapping[str, Any], seen: dict[str, str]) -> Iterator[str]:
+    messages = {kind: made["components"]["messages"][kind] for kind in channel["messages"]}
+    yield from ["", f"## `{topic}`", ""]
     if len(messages) == 1:
-        yield from ["", messages[0]["summary"]]
-    yield from ["", f"- Written by: {_stages(made, name, 'send')}", f"- Read by: {_readers(made, name, channel)}"]
+        yield from [channel["description"], ""]
+    yield from [f"- Written by: {_stages(made, topic, 'send')}", f"- Read by: {_readers(made, topic, channel)}"]
     yield f"- Kept: {_kept(channel['bindings']['kafka']['topicConfiguration'])}"
-    for message in messages:
+    for kind, message in messages.items():
         if len(messages) > 1:
-            yield from ["", f"### `{name}`: {message['title']}", "", message["summary"], ""]
-        yield from _message(made, message, name)
+            yield from ["", f"### `{topic}`: {kind}", "", message["summary"], ""]
+        if kind in seen:
+            yield f"The same as in topic `{seen[kind]}`."
+        else:
+            seen[kind] = topic
+            yield from _message(made, message, topic)
 
 
 def _message(made: Document, message: Mapping[str, Any], topic: str) -> Iterator[str]:
@@ -84,7 +89,7 @@ def _kept(options: Mapping[str, Any]) -> str:
     if options["cleanup.policy"] == ["compact"]:
         return "the last record of each key."
     age = options["retention.ms"]
-    return "for ever." if age < 0 else f"{age / DAY_MS:g} days, `topics.internal_retention_s`."
+    return "for ever." if age < 0 else f"{age / HOUR_MS:g} hours, `topics.internal_retention_s`."
 
 
 def _example(message: Mapping[str, Any], name: str) -> Iterator[str]:
