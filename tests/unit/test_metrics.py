@@ -1,47 +1,84 @@
-"""The table of metrics, and how a process shows it."""
+"""The list of metrics, how it is put into Prometheus' form, and what running stages show of it."""
 
 from __future__ import annotations
 
 import re
-import socket
-import urllib.request
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from skewless import topology
-from skewless.errors import ConfigurationError
+from skewless.algorithms.grouping import KeyBatch, create
+from skewless.algorithms.grouping.base import Widths
+from skewless.algorithms.watermark import END_OF_TIME, IDLE
 from skewless.metrics import CONSTANT_LABELS, METRICS, Metric
 from skewless.metrics.histogram import Histogram
-from skewless.runner import build, wire
+from skewless.records import TUPLES, Output, encode_tuples, headers_of
+from skewless.router import agent as router_agent
+from skewless.router.shown import Shown, decisions
+from skewless.runner import Stage, wire
 from skewless.settings import PipelineSettings
-from skewless.step import Sample
+from skewless.step import Sample, Step
 from skewless.transport.app import Wiring
 from skewless.watch.collector import Durations, ListCollector
-from skewless.watch.samples import samples
-from skewless.watch.server import served
+from skewless.watch.health import Health
+from skewless.watch.samples import Reader
+from skewless.worker import agent as worker_agent
+from support import batch_from
 
 HERE = {"pipeline": "p", "stage": "router"}
+DOCUMENTED = re.compile(r"^\| (router|worker) \| (\d+) \|", re.MULTILINE)
 
 
 def shown(*values: Sample | Durations) -> str:
+    return text_of(lambda: values)
+
+
+def text_of(values: Callable[[], Iterable[Sample | Durations]]) -> str:
     registry = CollectorRegistry()
-    registry.register(ListCollector(lambda: values, HERE))
+    registry.register(ListCollector(values, HERE))
     return generate_latest(registry).decode()
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def router() -> Wiring:
+def wired(stage: str, grouping: str = "key", workers: int = 2, max_workers: int = 3) -> Wiring:
     settings = PipelineSettings.model_validate(
-        {"name": "p", "source": {"topic": "s"}, "router": {"workers": 2}, "worker_input": {"max_workers": 3}}
+        {
+            "name": "p",
+            "source": {"topic": "s"},
+            "router": {"grouping": grouping, "workers": workers},
+            "worker_input": {"max_workers": max_workers},
+        }
     )
-    return wire("router", build("router", settings, drain=False), settings, 0, drain=False)
+    step: Step = router_agent.step(settings) if stage == "router" else worker_agent.step(settings, 4)
+    return wire(stage, Stage(step, lambda _app: None), settings, 0, drain=False)
+
+
+def reader_of(stage: str, wiring: Wiring) -> Reader:
+    reader = Reader(stage, Health(60.0))
+    reader.wiring = wiring
+    return reader
+
+
+def read(stage: str, wiring: Wiring) -> dict[tuple[str, tuple[str, ...]], float]:
+    values = reader_of(stage, wiring).read()
+    return {(value.name, value.labels): value.value for value in values if isinstance(value, Sample)}
+
+
+def work(wiring: Wiring, partition: int, keys: Sequence[str]) -> None:
+    """Let a stage take in a batch of tuples, and commit."""
+    step, size = wiring.session.step, len(keys)
+    encoded = encode_tuples(
+        pa.array(keys, pa.string()).dictionary_encode(), np.ones(size, np.int64), np.arange(size, dtype=np.int64)
+    )
+    step.assign(partition, None, ())
+    list(step.process(batch_from(partition, [Output("any", encoded, headers=headers_of(TUPLES, {0: 5}))]), 0))
+    list(step.flush(0))
+    wiring.session.event_times = {partition: step.event_time(partition) or 0}
 
 
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
@@ -120,49 +157,126 @@ def test_a_sample_needs_the_labels_of_the_table() -> None:
         shown(Sample("skewless_tuples_total", ("more",), 1))
 
 
-def test_metrics_are_served_while_the_block_runs_and_not_longer() -> None:
-    port = free_port()
-    url = f"http://127.0.0.1:{port}/metrics"
-    with served(ListCollector(lambda: [Sample("skewless_tuples_total", (), 5)], HERE), address="127.0.0.1", port=port):
-        text = urllib.request.urlopen(url, timeout=5).read().decode()
-    assert 'skewless_tuples_total{pipeline="p",stage="router"} 5.0' in text
-    with pytest.raises(OSError, match="refused"):
-        urllib.request.urlopen(url, timeout=5)
+def test_a_router_shows_all_that_is_its_own() -> None:
+    wiring = wired("router", "even")
+    work(wiring, 0, ["hot"] * 70 + [f"key {number}" for number in range(30)])
+    values = read("router", wiring)
+    assert values["skewless_router_info", ("even",)] == 1
+    assert values["skewless_router_workers", ()] == 2
+    assert values["skewless_tuples_total", ()] == 100
+    sent = [values["skewless_router_tuples_total", (str(worker),)] for worker in range(2)]
+    assert sum(sent) == 100
+    assert ("skewless_router_tuples_total", ("2",)) not in values
+    assert values["skewless_router_load_ratio", ("0",)] == sent[0] / 100
+    assert values["skewless_router_max_over_avg_ratio", ()] == max(sent) / 50
+    assert values["skewless_router_imbalance_ratio", ()] == (max(sent) - 50) / 100
+    assert values["skewless_router_split_keys", ()] == 1
+    assert values["skewless_router_widest_key_workers", ()] == 2
+    assert values["skewless_router_scale_decisions_total", ("grow",)] == 1
+    assert values["skewless_router_scale_decisions_total", ("shrink",)] == 0
+    assert values["skewless_router_hottest_ratio", ("1",)] == pytest.approx(0.7, abs=0.02)
+    assert values["skewless_event_time_seconds", ("0",)] == 0.099
 
 
-def test_port_0_serves_nothing() -> None:
-    with served(ListCollector(lambda: pytest.fail("nobody asks"), HERE), address="127.0.0.1", port=0):
-        pass
+@pytest.mark.parametrize("grouping", ["shuffle", "key", "partial_key", "consistent"])
+def test_a_grouping_that_treats_all_keys_alike_shows_no_decisions(grouping: str) -> None:
+    names = {name for name, _ in read("router", wired("router", grouping))}
+    assert not names & {"skewless_router_split_keys", "skewless_router_scale_decisions_total"}
 
 
-def test_a_port_that_is_taken_is_a_mistake_of_configuration() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        with (
-            pytest.raises(ConfigurationError, match=rf"metrics.port: 127.0.0.1:{port}"),
-            served(ListCollector(list, HERE), address="127.0.0.1", port=port),
-        ):
-            pass
+@pytest.mark.parametrize("name", ["dynamic_key", "d_choices", "w_choices", "even"])
+def test_to_look_at_a_grouping_changes_none_of_its_decisions(name: str) -> None:
+    watched, alone = create(name, 7), create(name, 7)
+    looking = Shown(watched, 7)
+    rng = np.random.default_rng(5)
+    keys = [f"key {number}" for number in range(300)]
+    for step in range(20):
+        codes = np.minimum(rng.zipf(1.4, 500), 300).astype(np.int32) - 1
+        batch = KeyBatch(keys, codes, np.zeros(500, dtype=np.int64))
+        assert watched.assign(batch, step * 20_000).tolist() == alone.assign(batch, step * 20_000).tolist()
+        looking.look(step * 20_000)
+        assert sum(sample.value for sample in looking.samples() if sample.name == "skewless_router_hottest_ratio") <= 1
+    grown = {sample.labels: sample.value for sample in looking.samples() if "decisions" in sample.name}
+    assert grown["grow",] > 0
 
 
-def test_a_stage_shows_what_its_parts_have_counted() -> None:
-    wiring = router()
-    wiring.session.records, wiring.session.step.tuples = 2, 30
-    wiring.session.step.tuples_by_worker[:] = (10, 20, 0)
-    wiring.session.lag, wiring.session.watermarks = {0: 4}, {0: 1500}
-    wiring.outbox.sent["worker-input"] += 6
-    wiring.outbox.outcomes["committed"] += 1
-    assert list(samples(wiring)) == [
-        ("skewless_input_records_total", (), 2),
-        ("skewless_tuples_total", (), 30),
-        ("skewless_router_workers", (), 2),
-        ("skewless_router_tuples_total", ("0",), 10),
-        ("skewless_router_tuples_total", ("1",), 20),
-        ("skewless_router_tuples_total", ("2",), 0),
-        ("skewless_output_records_total", ("worker-input",), 6),
-        ("skewless_transactions_total", ("committed",), 1),
-        ("skewless_lag_records", ("0",), 4),
-        ("skewless_watermark_seconds", ("0",), 1.5),
-    ]
+@pytest.mark.parametrize("name", ["dynamic_key", "d_choices", "w_choices", "even"])
+def test_another_w_is_no_decision_of_the_grouping(name: str) -> None:
+    wiring = wired("router", name, workers=3)
+    work(wiring, 0, ["hot"] * 50)
+    before = read("router", wiring)
+    wiring.session.step.resize(1)
+    list(wiring.session.step.flush(5_000))
+    values = read("router", wiring)
+    for direction in ("grow", "shrink"):
+        sample = ("skewless_router_scale_decisions_total", (direction,))
+        assert values[sample] == before[sample]
+
+
+def test_decisions_are_counted_net_between_two_looks() -> None:
+    def widths(usual: int, *of_keys: int) -> Widths:
+        return Widths(usual, np.array(of_keys, dtype=np.int16))
+
+    assert decisions(widths(1, 1, 1, 3), widths(1, 1, 4, 2)) == (3, 1)
+    assert decisions(widths(1, 1, 1), widths(1, 1, 1, 5)) == (4, 0)
+    assert decisions(widths(2, 2, 3, 3), widths(2, 2)) == (0, 2)
+
+
+def test_a_worker_shows_the_load_of_each_of_its_partitions() -> None:
+    wiring = wired("worker")
+    for worker in (0, 2):
+        work(wiring, worker, ["a", "a", "b"][: worker + 1])
+        wiring.session.counts.spend(worker, 0.25)
+    values = {name: value for name, value in read("worker", wiring).items() if name[0].startswith("skewless_worker")}
+    assert values == {
+        ("skewless_worker_tuples_total", ("0",)): 1,
+        ("skewless_worker_tuples_total", ("2",)): 3,
+        ("skewless_worker_partials_total", ("0",)): 1,
+        ("skewless_worker_partials_total", ("2",)): 2,
+        ("skewless_worker_keys", ("0",)): 1,
+        ("skewless_worker_keys", ("2",)): 2,
+        ("skewless_worker_processing_seconds_total", ("0",)): 0.25,
+        ("skewless_worker_processing_seconds_total", ("2",)): 0.25,
+    }
+
+
+def test_partitions_are_told_by_how_their_time_goes_on() -> None:
+    wiring = wired("router")
+    wiring.session.watermarks = {0: 1500, 1: IDLE, 2: END_OF_TIME, 3: None}
+    values = read("router", wiring)
+    states = {labels[0]: value for (name, labels), value in values.items() if name == "skewless_assigned_partitions"}
+    assert states == {"active": 1, "idle": 1, "ended": 1, "unknown": 1}
+    marks = {labels: value for (name, labels), value in values.items() if name == "skewless_watermark_seconds"}
+    assert marks == {("0",): 1.5}
+
+
+def test_what_has_not_happened_yet_is_shown_as_zero() -> None:
+    """Or the first dead letter would be no increase."""
+    values = read("router", wired("router"))
+    assert values["skewless_output_records_total", ("dead-letters",)] == 0
+    assert values["skewless_transactions_total", ("aborted",)] == 0
+    assert values["skewless_recoveries_total", ("producer",)] == 0
+    assert values["skewless_rebalances_total", ("lost",)] == 0
+
+
+def test_while_kafka_has_not_answered_there_is_little_to_show() -> None:
+    names = {value.name for value in Reader("router", Health(60.0)).read()}
+    assert names == {"skewless_build_info", "skewless_start_time_seconds", "skewless_ready"}
+
+
+def test_series_grow_with_workers_and_partitions_and_nothing_else() -> None:
+    """What docs/how-to/watch.md states for W = 100 and four partitions of the source."""
+    counted = {}
+    for stage, partitions in (("router", range(4)), ("worker", range(100))):
+        wiring = wired(stage, "even", workers=100, max_workers=100)
+        for partition in partitions:
+            work(wiring, partition, [f"key {number}" for number in range(1_000)])
+            wiring.session.counts.spend(partition, 0.1)
+        session = wiring.session
+        ones = dict.fromkeys(partitions, 1)
+        session.lag, session.committed_offsets = ones, ones
+        session.event_times, session.watermarks = ones, dict(ones)
+        text = text_of(reader_of(stage, wiring).read)
+        counted[stage] = sum(not line.startswith("#") for line in text.splitlines())
+    documented = (Path(__file__).parents[2] / "docs" / "how-to" / "watch.md").read_text()
+    assert counted == {stage: int(number) for stage, number in DOCUMENTED.findall(documented)}

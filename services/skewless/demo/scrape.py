@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
+from skewless.algorithms.watermark import END_OF_TIME
 from skewless.local.supervisor import Replica
 
 TIMEOUT_S = 1.0
@@ -25,7 +26,7 @@ class Snapshot:
     lag: int = 0
     """Records of the source that are not yet read and committed."""
     watermark_ms: float | None = None
-    """Event time that all aggregator partitions have reached."""
+    """Event time that all aggregator partitions have reached; the end of time when all have ended."""
     memory_bytes: int = 0
     """Resident memory of all processes."""
 
@@ -50,7 +51,7 @@ class Scraper:
 
 def summed(samples: Iterable[Sample]) -> Snapshot:
     """Add up what the processes showed."""
-    tuples = lag = memory = 0
+    tuples = lag = memory = ended = 0
     load: dict[int, int] = {}
     marks: list[float] = []
     for sample in samples:
@@ -62,12 +63,15 @@ def summed(samples: Iterable[Sample]) -> Snapshot:
                 lag += value
             case "skewless_watermark_seconds", "aggregator":
                 marks.append(sample.value * 1000)
+            case "skewless_assigned_partitions", "aggregator" if sample.labels["state"] == "ended":
+                ended += value
             case "skewless_router_tuples_total", _:
                 worker = int(sample.labels["worker"])
                 load[worker] = load.get(worker, 0) + value
             case "process_resident_memory_bytes", _:
                 memory += value
-    return Snapshot(tuples, tuple(load[worker] for worker in sorted(load)), lag, min(marks, default=None), memory)
+    reached = min(marks, default=float(END_OF_TIME) if ended else None)
+    return Snapshot(tuples, tuple(load[worker] for worker in sorted(load)), lag, reached, memory)
 
 
 def _ask(port: int) -> list[Sample]:
