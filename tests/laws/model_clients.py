@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_INVALID, KafkaError, KafkaException, Message, TopicPartition
@@ -270,15 +271,32 @@ class ModelConsumer:
         self._told_end: set[int] = set()
         self._turn = 0
         self._closed = False
+        self._subscribed = False
+
+    def list_topics(self, topic: str, timeout: float) -> SimpleNamespace:
+        self._link.check()
+        found = SimpleNamespace(error=None, partitions=dict(enumerate(self._broker.inputs)))
+        return SimpleNamespace(topics={topic: found})
 
     def subscribe(self, topics: list[str], **callbacks: Callable[[Any, list[TopicPartition]], None]) -> None:
         (self._topic,) = topics
         self._callbacks = callbacks
+        self._subscribed = True
+
+    def unsubscribe(self) -> None:
+        self._link.check()
+        self._subscribed = False
+
+    def memberid(self) -> str:
+        return "" if self.membership is None else str(self.membership.member)
 
     def poll(self, timeout: float) -> Message | None:
         assert not self._closed
         kind = self._link.enter("poll")
-        self._follow_group()
+        if self._subscribed:
+            self._follow_group()
+        elif self.membership is not None:
+            self._leave_group()
         self._link.check()
         message = self._next()
         if message is None:
@@ -311,6 +329,13 @@ class ModelConsumer:
         if not (stale or self._group.rebalancing) and self._group.generation != mine.generation:
             self.membership = Membership(self._instance, mine.member, self._group.generation)
             self._begin_assignment(self._group.owned[self._instance])
+
+    def _leave_group(self) -> None:
+        self._end_assignment("on_revoke")
+        self._link.check()
+        mine, self.membership = self.membership, None
+        if mine is not None and self._group.members.get(self._instance) == mine.member:
+            self._group.leave(self._instance)
 
     def _begin_assignment(self, partitions: set[int]) -> None:
         self._assigned = None

@@ -194,8 +194,9 @@ class Process:
 
         self._run(turn)
 
-    def stop(self) -> None:
-        """End as after SIGTERM."""
+    def stop(self, *, leave: bool) -> None:
+        """End as after SIGTERM, expected back or not."""
+        self.thread._leaves = leave
         self._run(lambda: self.thread._close(clean=True), closed=True)
         self._end()
 

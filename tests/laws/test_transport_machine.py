@@ -24,6 +24,7 @@ from laws.model_clients import Fault, Link, ModelConsumer, ModelProducer, return
 from laws.model_process import Process
 from skewless.errors import SkewlessError
 from skewless.transport import consumer as consumer_module
+from skewless.transport import leaving as leaving_module
 from skewless.transport import outbox as outbox_module
 from skewless.transport import session as session_module
 from skewless.transport.flow import WAITING_BATCHES
@@ -72,6 +73,7 @@ class TransportMachine(RuleBasedStateMachine):
             self.patch.setattr(module.log, "disabled", True)
         self.patch.setattr(consumer_module, "time", self.clock)
         self.patch.setattr(outbox_module, "time", self.clock)
+        self.patch.setattr(leaving_module, "time", self.clock)
         self.patch.setattr(outbox_module, "returns_in_time", returns_in_time)
         self.patch.setattr(consumer_module, "Consumer", lambda options: ModelConsumer(self.link(options), options))
         self.patch.setattr(outbox_module, "Producer", lambda options: ModelProducer(self.link(options), options))
@@ -225,16 +227,16 @@ class TransportMachine(RuleBasedStateMachine):
         if process := self.process(number):
             process.kill()
 
-    @rule(number=some_process)
-    def stop(self, number: int) -> None:
+    @rule(number=some_process, leave=st.booleans())
+    def stop(self, number: int, leave: bool) -> None:  # noqa: FBT001 - drawn by name
         if process := self.process(number):
             process.disturbed = True  # its last commit may be refused, and there is no other
-            self.stop_cleanly(process)
+            self.stop_cleanly(process, leave=leave)
 
-    def stop_cleanly(self, process: Process) -> None:
+    def stop_cleanly(self, process: Process, *, leave: bool) -> None:
         """Stop, while the agent goes on to the last moment."""
         process.link.faults["close"] = Fault("meanwhile agent")
-        process.stop()
+        process.stop(leave=leave)
         twin = any(other.instance == process.instance and other is not process for other in self.processes)
         if process.failure is None and not (process.killed or twin):
             assert process.instance not in self.broker.open, "a clean stop leaves an open transaction behind"
@@ -339,7 +341,7 @@ class TransportMachine(RuleBasedStateMachine):
         """Drain, as a bounded run does, from a clean stop: nothing is open after it, and nothing repeated."""
         for process in list(self.processes):
             process.disturbed = False
-            self.stop_cleanly(process)
+            self.stop_cleanly(process, leave=len(self.processes) > 1)
         self.settle()
         self.write_to_all(5)
         self.drain = True
