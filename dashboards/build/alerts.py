@@ -84,8 +84,8 @@ ALERTS = (
         ")",
         "2m",
         "critical",
-        "Nobody works for {{ $value }} workers of pipeline {{ $labels.pipeline }}",
-        "Routers send tuples to {{ $value }} worker partitions that no running process owns.",
+        "Pipeline {{ $labels.pipeline }} has workers that no process works for",
+        "Worker partitions that get tuples and that no running process owns: {{ $value }}.",
     ),
     Alert(
         "SkewlessStageDown",

@@ -11,6 +11,8 @@ from dashboards.build.units import MOMENTS, unit
 from skewless.metrics import METRICS, Metric
 from skewless.topology import STAGES, Stage
 
+CPU = 'process_cpu_seconds_total{job=~"$job", instance=~"$instance"}'
+MEMORY = 'process_resident_memory_bytes{job=~"$job", instance=~"$instance"}'
 DELAY = f"{of('skewless_event_time_seconds')} - {of('skewless_watermark_seconds')}"
 RESTARTED = f"changes({of('skewless_start_time_seconds')}[$__rate_interval]) > 0"
 
@@ -85,7 +87,7 @@ def overview(stages: Sequence[Stage]) -> list[Panel]:
         ),
         lines(
             About("Memory by stage", "Resident memory of the processes.", "bytes"),
-            Query(total(process("process_resident_memory_bytes"), "stage"), "{{stage}}"),
+            Query(total(process(MEMORY), "stage"), "{{stage}}"),
         ),
     ]
 
@@ -94,6 +96,7 @@ def of_stage(stage: Stage) -> Iterator[Panel]:
     """Draw what is the same for every stage."""
     yield from _work(stage.name)
     yield from _place(stage.name)
+    yield from _process(stage.name)
 
 
 def _work(stage: str) -> Iterator[Panel]:
@@ -147,9 +150,29 @@ def _place(stage: str) -> Iterator[Panel]:
         Query(total(rate(recoveries), "kind"), "mended by {{kind}}"),
         Query(total(rate(rebalances), "event"), "partitions {{event}}"),
     )
+
+
+def _process(stage: str) -> Iterator[Panel]:
+    states = of("skewless_assigned_partitions", stage=stage)
+    yield lines(
+        About("Partitions by state", "Partitions owned, by how event time goes on in them.", "short"),
+        Query(total(states, "state"), "{{state}}"),
+    )
+    yield lines(
+        About(
+            "Waiting and restoring", "Batches read and not yet processed; changelog records read per second.", "short"
+        ),
+        Query(total(of("skewless_waiting_batches", stage=stage)), "batches that wait"),
+        Query(total(rate(of("skewless_restored_records_total", stage=stage))), "records restored"),
+        Query(total(rate(of("skewless_restore_seconds_count", stage=stage))), "times restored"),
+    )
     yield lines(
         About("CPU by process", "Share of one core that each process uses.", "percentunit"),
-        Query(process(rate('process_cpu_seconds_total{job=~"$job", instance=~"$instance"}'), stage), "{{instance}}"),
+        Query(process(rate(CPU), stage), "{{instance}}"),
+    )
+    yield lines(
+        About("Memory by process", "Resident memory of each process.", "bytes"),
+        Query(process(MEMORY, stage), "{{instance}}"),
     )
 
 
@@ -169,7 +192,5 @@ def own_metric(metric: Metric, stage: Stage) -> Panel:
 
 def process(value: str, stage: str = "") -> str:
     """Give what the operating system knows of a process the labels of what the process says of itself."""
-    if "{" not in value:
-        value += '{job=~"$job", instance=~"$instance"}'
     info = of("skewless_build_info", stage=stage) if stage else of("skewless_build_info")
     return f"{value} * on (job, instance) group_left (stage) {info}"

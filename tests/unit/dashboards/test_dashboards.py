@@ -1,0 +1,170 @@
+"""Dashboards are what the code says, and keep the rules of Grafana's dashboard-linter."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dashboards.build.files import files
+from dashboards.build.frame import document, panels
+from dashboards.build.pipeline import pipeline
+from dashboards.live import Asked, expressions, filled
+from docs_blocks import ROOT
+from skewless.metrics import METRICS, Metric
+from skewless.topology import STAGES, Stage
+from unit.dashboards.test_alerts import promtool
+
+MADE = files()
+DASHBOARDS = {name: json.loads(text) for name, text in MADE.items() if name.endswith(".json")}
+PANELS = [
+    pytest.param(panel, id=f"{found['uid']}-{panel['id']}")
+    for found in DASHBOARDS.values()
+    for panel in panels(found)
+    if panel["type"] != "row"
+]
+TARGETS = [pytest.param(asked.expr, id=asked.where) for found in DASHBOARDS.values() for asked in expressions(found)]
+SELECTOR = re.compile(r"\b(?P<name>(?:skewless|process)_\w+)(?P<matchers>\{[^}]*\})?(?P<window>\[[^\]]*\])?")
+SUFFIXES = re.compile(r"_(bucket|count|sum)$")
+BY_NAME = {metric.name: metric for metric in METRICS}
+CHOSEN = dict.fromkeys(("job", "pipeline", "instance", "compared"), ".+") | {"__rate_interval": "1m", "__range": "1h"}
+READ_BY_ALERTS = {"skewless_committed_offset"}
+
+
+def metric(name: str) -> Metric | None:
+    return BY_NAME.get(name) or BY_NAME.get(SUFFIXES.sub("", name))
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_making_them_again_changes_nothing(name: str) -> None:
+    assert (ROOT / name).read_text(encoding="utf-8") == MADE[name], "run `make dashboards`"
+
+
+def test_every_stage_has_its_row_in_the_order_of_the_data_with_the_same_panels() -> None:
+    stages = {stage.name: titles for stage, titles in zip(STAGES, rows(document(pipeline())), strict=True)}
+    assert list(stages) == [stage.name for stage in STAGES]
+    assert len({tuple(titles) for titles in stages.values()}) == 1
+
+
+def rows(found: dict[str, Any]) -> list[list[str]]:
+    """Titles of the panels of every stage's row."""
+    titles: list[list[str]] = []
+    for panel in found["panels"]:
+        if panel["type"] == "row":
+            titles.append([])
+        else:
+            titles[-1].append(panel["title"])
+    return [each for each in titles[1:] if each]
+
+
+def test_a_stage_that_is_added_to_the_topology_gets_its_row_without_new_code() -> None:
+    sink = Stage("sink", "aggregates", (), "writes results into tables")
+    rows_written = replace(BY_NAME["skewless_worker_partials_total"], name="skewless_sink_rows_total", stages=("sink",))
+    found = document(pipeline((*STAGES, sink), (*METRICS, rows_written)))
+    titles = [panel["title"] for panel in found["panels"] if panel["type"] == "row"]
+    assert titles[-2:] == ["sink: writes results into tables", "sink: what it alone tells"]
+    assert len(rows(found)) == len(STAGES) + 1
+    assert rows(found)[-1] == rows(found)[0]
+    asked = [asked.expr for asked in expressions(found)]
+    assert sum('stage="sink"' in expr for expr in asked) > 10
+    assert any("skewless_sink_rows_total" in expr for expr in asked)
+
+
+def test_every_metric_is_shown_or_watched() -> None:
+    text = "".join(MADE[name] for name in MADE if name.startswith("dashboards/"))
+    unseen = {metric.name for metric in METRICS if metric.name not in text}
+    assert unseen == set()
+    assert {name for name in READ_BY_ALERTS if name in "".join(map(json.dumps, DASHBOARDS.values()))} == set()
+
+
+@pytest.mark.parametrize("found", DASHBOARDS.values(), ids=lambda found: found["uid"])
+def test_dashboards_have_variables_that_chain(found: dict[str, Any]) -> None:
+    variables = {each["name"]: each for each in found["templating"]["list"]}
+    assert list(variables)[:4] == ["datasource", "job", "pipeline", "instance"]
+    assert (variables["datasource"]["type"], variables["datasource"]["query"]) == ("datasource", "prometheus")
+    for name, variable in variables.items():
+        if name != "datasource":
+            assert variable["datasource"]["uid"] == "${datasource}"
+            assert variable["refresh"] == 2, "on every change of the time"
+            assert variable["query"]["query"].startswith("label_values(skewless_")
+    assert 'job=~"$job"' in variables["pipeline"]["query"]["query"]
+    assert 'pipeline=~"$pipeline"' in variables["instance"]["query"]["query"]
+
+
+@pytest.mark.parametrize("found", DASHBOARDS.values(), ids=lambda found: found["uid"])
+def test_dashboards_can_be_imported_anywhere(found: dict[str, Any]) -> None:
+    assert found["uid"]
+    assert found["editable"] is False
+    assert found["schemaVersion"] >= 39
+    assert "skewless" in found["tags"]
+    assert len({panel["id"] for panel in panels(found)}) == len(panels(found))
+    for event in found["annotations"].get("list", []):
+        assert event["datasource"]["uid"] == "${datasource}"
+
+
+@pytest.mark.parametrize("panel", PANELS)
+def test_panels_say_what_they_show(panel: dict[str, Any]) -> None:
+    assert panel["title"]
+    assert panel["description"].endswith(".")
+    if panel["type"] == "text":
+        assert "targets" not in panel
+        return
+    assert panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+    assert panel["fieldConfig"]["defaults"]["unit"]
+    assert panel["targets"]
+    assert all(target["datasource"]["uid"] == "${datasource}" for target in panel["targets"])
+    assert all(target["legendFormat"] for target in panel["targets"])
+
+
+@pytest.mark.parametrize("found", DASHBOARDS.values(), ids=lambda found: found["uid"])
+def test_panels_fill_the_grid_without_overlap(found: dict[str, Any]) -> None:
+    taken: set[tuple[int, int]] = set()
+    for panel in found["panels"]:
+        at = panel["gridPos"]
+        cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
+        assert at["x"] + at["w"] <= 24
+        assert not cells & taken
+        taken |= cells
+
+
+@pytest.mark.parametrize("expr", TARGETS)
+def test_selectors_name_real_metrics_and_labels_and_what_is_chosen(expr: str) -> None:
+    for found in SELECTOR.finditer(expr):
+        matchers = found["matchers"] or ""
+        assert 'job=~"$job"' in matchers
+        assert 'instance=~"$instance"' in matchers
+        if found["name"].startswith("process_"):
+            continue
+        known = metric(found["name"])
+        assert known is not None, found["name"]
+        assert "pipeline=~" in matchers
+        assert set(re.findall(r"(\w+)(?:=~|=)", matchers)) <= {*known.all_labels, "job", "instance", "le"}
+
+
+@pytest.mark.parametrize("expr", TARGETS)
+def test_counters_are_asked_for_their_rate(expr: str) -> None:
+    for found in SELECTOR.finditer(expr):
+        before = expr[: found.start()]
+        if found["name"].endswith(("_total", "_bucket", "_count")):
+            assert before.endswith(("rate(", "increase("))
+            assert found["window"] in {"[$__rate_interval]", "[$__range]"}
+        else:
+            assert not before.endswith(("rate(", "increase("))
+
+
+def test_all_expressions_are_promql(tmp_path: Path) -> None:
+    asked = [asked for found in DASHBOARDS.values() for asked in (*expressions(found), *of_variables(found))]
+    records = [{"record": f"expr:{number}", "expr": filled(one.expr, CHOSEN)} for number, one in enumerate(asked)]
+    file = tmp_path / "rules.yaml"
+    file.write_text(yaml.safe_dump({"groups": [{"name": "all", "rules": records}]}))
+    assert promtool("check", "rules", file) == ""
+
+
+def of_variables(found: dict[str, Any]) -> list[Asked]:
+    queries = [each["query"]["query"] for each in found["templating"]["list"] if each["type"] == "query"]
+    return [Asked(query, query.removeprefix("label_values(").rpartition(",")[0]) for query in queries]
