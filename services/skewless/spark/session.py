@@ -19,6 +19,8 @@ from skewless.errors import ConfigurationError, SkewlessError, UnreachableError
 QUIET = Path(__file__).with_name("log4j2.properties")
 UNRESPONSIVE = ("All masters are unresponsive", "Failed to connect", "UnknownHost", "Connection refused")
 _UNREACHABLE = ("org.apache.kafka.common.errors.TimeoutException", "java.net.", "java.util.concurrent.TimeoutException")
+_SHORT_JOBS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+"""For Java on this machine: compiling for the long run, and collecting in parallel, cost more than jobs here take."""
 _CAUSE = re.compile(r"[\w.]+(Error|Exception)(: |$)")
 
 
@@ -41,6 +43,9 @@ class SparkOptions:
         """Whether this process runs the tasks."""
         return self.master.startswith("local")
 
+    def _java_options(self) -> str:
+        return f" {_SHORT_JOBS}" if self.is_local else ""
+
     def all(self) -> dict[str, str]:
         """Tell Spark everything, by its own names."""
         options = {
@@ -50,7 +55,7 @@ class SparkOptions:
             "spark.sql.session.timeZone": "UTC",
             "spark.sql.adaptive.enabled": "true",
             "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
-            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={QUIET.as_uri()}",
+            "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={QUIET.as_uri()}{self._java_options()}",
         }
         if self.is_local:
             # Without these Spark asks the machine for an address, and one that changes (VPN, sleep) stops it.
