@@ -23,6 +23,7 @@ from skewless.transport.driver import Consumer
 from skewless.transport.outbox import FlushingOutbox, Outbox, TransactionalOutbox
 from skewless.transport.session import Restore, Session, State
 from skewless.watch.stage import Watched
+from skewless.watch.tracing import traced
 
 log = logging.getLogger(__name__)
 
@@ -127,7 +128,8 @@ def run_stage(
         wiring = replace(wire(stage, built, settings, instance, drain=drain), partitions=partitions)
         watched.follow(wiring)
         live = Live(file, os.environ, settings) if file else None
-        asyncio.run(_run(f"{stage}-{instance}", built, wiring, live, watched))
+        with traced(settings, wiring, {"pipeline": settings.name, "stage": stage, "instance": str(instance)}):
+            asyncio.run(_run(f"{stage}-{instance}", built, wiring, live, watched))
 
 
 def wire(name: str, stage: Stage, settings: PipelineSettings, instance: int, *, drain: bool) -> Wiring:

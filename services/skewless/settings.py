@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field, field_validator, model_validator
 
 from skewless import topology
@@ -83,6 +85,31 @@ class MetricsSettings(Model):
     )
 
 
+class LogSettings(Model):
+    """What a process logs, to stderr."""
+
+    format: Literal["auto", "text", "json"] = Field(
+        "auto", description="json: one object per line; text: one readable line; auto: text on a terminal, else json."
+    )
+    level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="Least level that is logged; libraries speak from warning on, at debug all speak."
+    )
+
+
+class TracingSettings(Model):
+    """Spans of batches and commits by OpenTelemetry; needs the extra `otel`."""
+
+    enabled: bool = Field(False, description="Whether batches are traced and W3C trace context is carried on.")
+    endpoint: str | None = Field(
+        None,
+        pattern=r"^https?://[^\s@]+$",
+        description="Where OTLP over HTTP is taken, as http://collector:4318/v1/traces; null: as OTEL_* say.",
+    )
+    sample_ratio: float = Field(
+        0.01, ge=0, le=1, description="Share of batches that begin a trace where no record of theirs is in one."
+    )
+
+
 class ReplicaSettings(Model):
     """How many processes of each stage `skewless up` starts."""
 
@@ -114,6 +141,8 @@ class PipelineSettings(Model):
     aggregator: AggregatorSettings = AggregatorSettings.model_validate({})
     observer: ObserverSettings = ObserverSettings.model_validate({})
     metrics: MetricsSettings = MetricsSettings.model_validate({})
+    log: LogSettings = LogSettings.model_validate({})
+    tracing: TracingSettings = TracingSettings.model_validate({})
     replicas: ReplicaSettings = ReplicaSettings.model_validate({})
 
     @field_validator("router")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 
 import click
@@ -30,16 +29,8 @@ def run(stage: str, file: Path | None, instance: int, *, drain: bool) -> None:
       skewless run router -f pipeline.yaml --instance 1
     """  # noqa: D301 - \b is click's mark for text that is not wrapped
     settings = load_settings(file)
-    _log_to_stderr()
     from skewless.runner import run_stage
+    from skewless.watch import logs
 
+    logs.set_up(settings.log, {"pipeline": settings.name, "stage": stage, "instance": instance})
     run_stage(stage, settings, instance, file=file, drain=drain)
-
-
-def _log_to_stderr() -> None:
-    """Log one readable line per event: our own from INFO on, those of libraries from WARNING on."""
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    logging.getLogger("skewless").setLevel(logging.INFO)
-    # Faust tells of its services' every start and stop under the name of the class, which is ours.
-    for chatty in ("skewless.transport.app", "skewless.transport.driver"):
-        logging.getLogger(chatty).setLevel(logging.WARNING)

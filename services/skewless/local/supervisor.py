@@ -76,6 +76,8 @@ class Supervisor:
         command: Command | None = None,
     ) -> None:
         self.logs = logs
+        # People read these logs, and they are no terminals: lines of text, unless the settings say otherwise.
+        self._env = {"SKEWLESS__LOG__FORMAT": "text"} if settings.log.format == "auto" else {}
         command = command or (lambda stage, instance: _run_stage(stage, instance, settings_file, drain=drain))
         replicas = settings.replicas.model_dump()
         wanted = [(row.name, instance) for row in topology.STAGES for instance in range(replicas[row.name])]
@@ -146,7 +148,7 @@ class Supervisor:
         return events
 
     def _start(self, replica: Replica, now: float) -> None:
-        env = os.environ | {"SKEWLESS__METRICS__PORT": str(replica.metrics_port)}
+        env = os.environ | self._env | {"SKEWLESS__METRICS__PORT": str(replica.metrics_port)}
         replica.child = process.start(replica.command, env, log=replica.log)
         replica.start_at = None
         replica.restarts.started(now)

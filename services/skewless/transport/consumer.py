@@ -287,7 +287,7 @@ class ConsumerThread(threading.Thread):
 
     def _rewind(self, failure: RewindError) -> None:
         """Abort, forget what was not committed, and read it again. Position does not go back by itself."""
-        log.warning("rewinding to what was committed: %s", failure)
+        log.warning("rewinding to what was committed: %s", failure, extra={"partitions": sorted(self._owned)})
         self._session.counts.rewinds += 1
         owned = set(self._owned)
         self._drop(owned, failure)
@@ -344,7 +344,7 @@ class ConsumerThread(threading.Thread):
             else:
                 raise RewindError("partitions were lost, their new owner reads on from what was committed")  # noqa: TRY301
         except RewindError as failure:
-            log.warning("giving up partitions without a commit: %s", failure)
+            log.warning("giving up partitions without a commit: %s", failure, extra={"partitions": sorted(partitions)})
             self._drop(partitions, failure)
         self._owned -= partitions
         self._flow.own(frozenset(self._owned))

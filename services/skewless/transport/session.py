@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from skewless.records import Output
 from skewless.step import Step
@@ -40,6 +41,21 @@ class Taken:
     """What was restored from the changelog."""
 
 
+Send = Callable[[Iterable[Output]], None]
+
+
+class Traced(Protocol):
+    """Sends outputs on, and lets them carry where they come from."""
+
+    def batch(self, batch: MessageBatch, outputs: Iterable[Output], send: Send) -> None:
+        """Send what a batch gives."""
+        ...
+
+    def commit(self, outputs: Iterable[Output], send: Send) -> None:
+        """Send what a commit adds."""
+        ...
+
+
 Before = Callable[[MessageBatch], Awaitable[None] | None]
 
 Prepared = Mapping[int, tuple[int, str]]
@@ -62,7 +78,9 @@ class Session:
         self.failure: Exception | None = None
         self.space = threading.Event()
         """Set whenever a batch has made room for another."""
-        self.send: Callable[[Iterable[Output]], None] = lambda _outputs: None
+        self.send: Send = lambda _outputs: None
+        self.traced: Traced | None = None
+        """Who follows records from batch to batch, if somebody does."""
         self.counts = Counts()
         self.watermarks: Mapping[int, int | None] = {}
         """Watermark by partition as of the last commit, for the metrics; replaced as a whole, as those below."""
@@ -108,7 +126,11 @@ class Session:
                     break
                 await waiting
             started = time.perf_counter()
-            self.send(self.step.process(batch, self._clock()))
+            outputs = self.step.process(batch, self._clock())
+            if self.traced is None:
+                self.send(outputs)
+            else:
+                self.traced.batch(batch, outputs, self.send)
             self.counts.batch(batch.partition, len(batch.messages), batch.size, time.perf_counter() - started)
             self.acks.done(batch.partition, batch.next_offset)
             self._offsets[batch.partition] = batch.next_offset
@@ -128,7 +150,7 @@ class Session:
             self.acks.assign(partition)
             told = self.step.assign(partition, taken.position, taken.state)
             if told:
-                log.info("partition %d: %s", partition, told)
+                log.info("partition %d: %s", partition, told, extra={"partition": partition, "offset": taken.offset})
             self._offsets[partition] = taken.offset
             self._saved[partition] = taken.position
             self.counts.restored_records += len(taken.state)
@@ -157,7 +179,11 @@ class Session:
         now = self._clock()
         for partition in [ended for ended in self._at_end if not self.acks.waiting(ended)]:
             self.step.end_of_partition(partition, now)
-        self.send(self.step.flush(now))
+        outputs = self.step.flush(now)
+        if self.traced is None:
+            self.send(outputs)
+        else:
+            self.traced.commit(outputs, self.send)
         done = self.acks.take()
         self.watermarks = {partition: self.step.watermark(partition) for partition in self._offsets}
         newest = {partition: self.step.event_time(partition) for partition in self._offsets}
