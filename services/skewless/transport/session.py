@@ -210,7 +210,9 @@ class Session:
         """Take over new offsets, and forget what is not owned any more: nobody is to watch what another commits."""
         known = {**self.committed_offsets, **offsets}
         self.committed_offsets = {
-            partition: offset for partition, offset in known.items() if offset is not None and partition in self._offsets
+            partition: offset
+            for partition, offset in known.items()
+            if offset is not None and partition in self._offsets
         }
 
     @property
