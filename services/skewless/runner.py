@@ -60,6 +60,7 @@ def _splitter(settings: PipelineSettings, drain: bool) -> Stage:  # noqa: FBT001
 def _router(settings: PipelineSettings, _drain: bool) -> Stage:  # noqa: FBT001
     from skewless.router import agent
 
+    agent.warm_up(settings)
     step = agent.step(settings)
     return Stage(step, agent.declare, restore=lambda positions: agent.restore(settings, step, positions))
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
+import pyarrow as pa
 from faust import StreamT
 
 from skewless.algorithms import grouping
+from skewless.router.spread import by_worker
 from skewless.router.step import RouterStep
 from skewless.settings import PipelineSettings
 from skewless.transport.app import App
@@ -24,6 +27,15 @@ def step(settings: PipelineSettings) -> RouterStep:
         topic=settings.topic("tuples"),
         snapshot_ms=settings.router.snapshot_ms,
     )
+
+
+def warm_up(settings: PipelineSettings) -> None:
+    """Load the machine code of routing: once partitions are taken over, they stand still meanwhile."""
+    keys = pa.array(["any"]).dictionary_encode()
+    zero = np.zeros(1, dtype=np.int64)
+    chooser = grouping.create(settings.router.grouping, settings.router.workers, settings.router)
+    workers = chooser.assign(grouping.KeyBatch(["any"], keys.indices.to_numpy(), zero), now=0)
+    list(by_worker(workers, keys, zero, zero))
 
 
 def restore(settings: PipelineSettings, router: RouterStep, taken: Mapping[int, str | None]) -> dict[int, State]:
