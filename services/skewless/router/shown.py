@@ -34,11 +34,9 @@ class Shown:
 
     def look(self, now: int) -> None:
         """Take note of load and decisions, where that is due."""
-        if not now < self._load_due <= now + LOAD_MS:
+        if not now < self._load_due <= now + LOAD_MS and (since := self.sent - self._before).any():
             self._load_due = now + LOAD_MS
-            since = self.sent - self._before
-            if since.any():
-                self._recent, self._before = since, self.sent.copy()
+            self._recent, self._before = since, self.sent.copy()
         if not now < self._widths_due <= now + WIDTHS_MS:
             self._widths_due = now + WIDTHS_MS
             self._note_decisions()

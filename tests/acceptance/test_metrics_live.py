@@ -1,0 +1,318 @@
+"""What running processes show, against what stands in the topics; and how they tell that they are ready."""
+# ruff: noqa: T201 - figures are shown with `-s`
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import http.server
+import itertools
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from confluent_kafka import Producer
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
+
+from acceptance.chaos.proxy import Proxy
+from skewless.algorithms.grouping import GROUPINGS
+from skewless.local import process, prometheus
+from skewless.metrics import METRICS
+from skewless.records import TUPLES, encode_tuples, headers_of
+from support_kafka import STAGES, START_MS, Pipeline, Source, until, zipf_records
+
+WORKERS = 6
+BATCHES, BATCH = 20, 1_000
+RECORDS = 20_000
+TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
+CONDITIONAL = {"skewless_aggregator_reopened_windows_total"}
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def scraped(port: int) -> list[Sample]:
+    """Ask a process once; nothing while it does not listen."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+            text = answer.read().decode()
+    except OSError:
+        return []
+    return [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+
+
+def by_worker(samples: list[Sample], name: str) -> dict[int, int]:
+    found = {int(sample.labels["worker"]): int(sample.value) for sample in samples if sample.name == name}
+    return {worker: tuples for worker, tuples in found.items() if tuples}
+
+
+def value(samples: list[Sample], name: str, **labels: str) -> float:
+    return sum(sample.value for sample in samples if sample.name == name and labels.items() <= sample.labels.items())
+
+
+def in_topic(pipeline: Pipeline) -> dict[int, int]:
+    """Count the tuples of each partition of worker-input."""
+    found: Counter[int] = Counter()
+    for record in pipeline.read("worker-input"):
+        if record.value:
+            found[record.partition] += pa.ipc.open_stream(record.value).read_all().num_rows
+    return dict(found)
+
+
+def route_some(pipeline: Pipeline, seed: int) -> None:
+    """Write tuples as a splitter does: Zipf's keys, both partitions."""
+    rng = np.random.default_rng(seed)
+    producer = Producer({"bootstrap.servers": pipeline.bootstrap, "log_level": 2})
+    for number in range(BATCHES):
+        keys = pa.array([f"k{key}" for key in np.minimum(rng.zipf(1.5, BATCH), 5_000)], pa.string())
+        times = np.arange(BATCH, dtype=np.int64) + START_MS + number * BATCH
+        columns = encode_tuples(keys.dictionary_encode(), np.ones(BATCH, dtype=np.int64), times)
+        partition = number % 2
+        headers = list(headers_of(TUPLES, {partition: int(times[-1])}))
+        producer.produce(pipeline.settings.topic("tuples"), columns, partition=partition, headers=headers)
+    assert producer.flush(60) == 0
+
+
+@contextlib.contextmanager
+def stage(pipeline: Pipeline, name: str, **environment: str) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
+    """Run one process of a stage, watched on a port."""
+    port = free_port()
+    command = [sys.executable, "-m", "skewless", "run", name, "--file", str(pipeline.file)]
+    env = {**os.environ, "SKEWLESS__METRICS__PORT": str(port), **environment}
+    child = process.start(command, env, log=pipeline.folder / f"{name}.log")
+    try:
+        yield port, child
+    finally:
+        process.stop(child)
+
+
+def committed(pipeline: Pipeline, port: int, samples: list[Sample]) -> bool:
+    """Whether a router has sent everything and committed it; its samples are those of one scrape."""
+    samples[:] = scraped(port)
+    return value(samples, "skewless_tuples_total") == BATCHES * BATCH and not pipeline.is_open("worker-input")
+
+
+def test_the_load_of_each_worker_is_what_stands_in_its_partition_for_every_grouping(
+    broker: str, tmp_path: Path
+) -> None:
+    source = Source(broker, 2)
+    started = time.monotonic()
+    with contextlib.ExitStack() as running:
+        ports = {}
+        for seed, grouping in enumerate(sorted(GROUPINGS)):
+            router, small = {"grouping": grouping, "workers": WORKERS}, {"aggregator_partitions": 1}
+            pipeline = Pipeline(
+                broker, tmp_path, source, router=router, worker_input={"max_workers": WORKERS}, topics=small
+            )
+            print(f"{time.monotonic() - started:.1f} s: topics")
+            route_some(pipeline, seed)
+            ports[grouping] = pipeline, running.enter_context(stage(pipeline, "router"))[0]
+        for grouping, (pipeline, port) in ports.items():
+            last: list[Sample] = []
+
+            until(partial(committed, pipeline, port, last), each=lambda: time.sleep(0.1))
+            shown = by_worker(last, "skewless_router_tuples_total")
+            assert shown == in_topic(pipeline), grouping
+            assert value(last, "skewless_router_info", grouping=grouping, pipeline=pipeline.name) == 1
+            loads = [value(last, "skewless_router_load_ratio", worker=str(worker)) for worker in range(WORKERS)]
+            assert sum(loads) == pytest.approx(1)
+            print(f"{grouping}: {shown}, max/avg {value(last, 'skewless_router_max_over_avg_ratio'):.3f}")
+    print(f"{len(ports)} groupings in {time.monotonic() - started:.0f} s")
+
+
+class Collector(http.server.ThreadingHTTPServer):
+    """Takes spans as a collector does, and keeps what came."""
+
+    def __init__(self) -> None:
+        self.bodies: list[bytes] = []
+        super().__init__(("127.0.0.1", 0), Taker)
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+        self.server_close()
+
+
+class Taker(http.server.BaseHTTPRequestHandler):
+    server: Collector
+
+    def do_POST(self) -> None:
+        self.server.bodies.append(self.rfile.read(int(self.headers["Content-Length"])))
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - http.server's name
+        pass
+
+
+def traced_record(source: Source, bootstrap: str) -> None:
+    """Write one record that is in a trace, and one that no one can read."""
+    producer = Producer({"bootstrap.servers": bootstrap, "log_level": 2})
+    headers = [("traceparent", f"00-{TRACE}-00f067aa0ba902b7-01".encode())]
+    fact = {"key": "traced", "value": 1, "time": START_MS + 700_000}
+    producer.produce(source.topic, json.dumps(fact).encode(), partition=0, headers=headers)
+    producer.produce(source.topic, b"no json", partition=0, headers=headers)
+    assert producer.flush(60) == 0
+
+
+def test_a_pipeline_shows_all_of_the_list_and_what_it_shows_agrees(broker: str, tmp_path: Path) -> None:
+    source = Source(broker, 2)
+    with Collector() as collector:
+        endpoint = f"http://127.0.0.1:{collector.server_address[1]}/v1/traces"
+        pipeline = Pipeline(
+            broker,
+            tmp_path,
+            source,
+            router={"grouping": "even", "workers": WORKERS},
+            event_time={"allowed_lateness_s": 20},
+            worker={"cost": {"cycle": 100, "process_duration_ms": 0.1}},
+            aggregator={"emit": "updates"},
+            tracing={"enabled": True, "endpoint": endpoint, "sample_ratio": 0.0},
+        )
+        source.send(zipf_records(RECORDS, 2, seed=3, keys=500))
+        traced_record(source, broker)
+        with pipeline.running() as supervisor:
+            seen: dict[str, list[Sample]] = {}
+
+            def quiet() -> bool:
+                supervisor.poll(time.monotonic())
+                for name, replica in supervisor.processes.items():
+                    seen[name.partition("-")[0]] = scraped(replica.metrics_port)
+                read = value(seen["splitter"], "skewless_input_records_total")
+                tuples = {value(samples, "skewless_tuples_total") for samples in seen.values()}
+                lag = sum(value(samples, "skewless_lag_records") for samples in seen.values())
+                told = value(seen["observer"], "skewless_observer_ticks_total")
+                return read == RECORDS + 2 and len(tuples) == 1 and lag == 0 and told > 0
+
+            until(quiet, each=lambda: time.sleep(0.2))
+            agree(pipeline, seen)
+            texts = {name: text(replica.metrics_port) for name, replica in supervisor.processes.items()}
+        traces_go_through(pipeline)
+    assert b"process " + pipeline.settings.topic("tuples").encode() in b"".join(collector.bodies)
+    for name, shown in texts.items():
+        checked = subprocess.run(
+            [prometheus.find("promtool"), "check", "metrics"], input=shown, capture_output=True, check=False
+        )
+        assert (checked.returncode, checked.stderr.decode(), checked.stdout.decode()) == (0, "", ""), name
+
+
+def text(port: int) -> bytes:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        body: bytes = answer.read()
+    return body
+
+
+def agree(pipeline: Pipeline, seen: Mapping[str, list[Sample]]) -> None:
+    """Compare what the stages show with each other and with the topics."""
+    for metric in METRICS:
+        for name in metric.stages or STAGES:
+            suffix = "_count" if metric.kind == "histogram" else ""
+            found = [sample for sample in seen[name] if sample.name == metric.name + suffix]
+            assert found, f"{name} does not show {metric.name}"
+            assert {(sample.labels["pipeline"], sample.labels["stage"]) for sample in found} == {(pipeline.name, name)}
+    loads = in_topic(pipeline)
+    assert by_worker(seen["router"], "skewless_router_tuples_total") == loads
+    assert by_worker(seen["worker"], "skewless_worker_tuples_total") == loads
+    for worker in loads:
+        assert value(seen["worker"], "skewless_worker_processing_seconds_total", worker=str(worker)) > 0
+    written = {topic: pipeline.count(topic) for topic in ("late", "dead-letters", "aggregates", "distribution")}
+    assert value(seen["splitter"], "skewless_output_records_total", topic="late") == written["late"] > 0
+    assert (
+        value(seen["splitter"], "skewless_output_records_total", topic="dead-letters") == written["dead-letters"] == 1
+    )
+    assert value(seen["aggregator"], "skewless_aggregator_results_total") == written["aggregates"]
+    assert value(seen["observer"], "skewless_observer_ticks_total") == written["distribution"]
+    size = sum(len(record.value or b"") for record in pipeline.read("aggregates"))
+    assert value(seen["aggregator"], "skewless_output_bytes_total", topic="aggregates") == size
+    assert value(seen["splitter"], "skewless_assigned_partitions") == 2
+    offsets = value(seen["splitter"], "skewless_committed_offset")
+    assert offsets == RECORDS + 2
+    delay = [
+        value(seen["splitter"], name, partition="0")
+        for name in ("skewless_event_time_seconds", "skewless_watermark_seconds")
+    ]
+    assert delay[0] - delay[1] == pytest.approx(20)
+    last = json.loads(list(pipeline.read("distribution"))[-1].value or b"")
+    assert value(seen["observer"], "skewless_observer_imbalance_ratio") == pytest.approx(last["imbalance"])
+    assert value(seen["observer"], "skewless_observer_replication_ratio") == pytest.approx(last["dist_cost"])
+
+
+def traces_go_through(pipeline: Pipeline) -> None:
+    """Find the trace of the one traced record in every topic that it reached."""
+    reached = defaultdict(set)
+    for topic in ("tuples", "late", "dead-letters", "worker-input", "partials", "aggregates"):
+        for record in pipeline.read(topic):
+            if context := record.headers.get("traceparent"):
+                reached[topic].add(context.decode().split("-")[1])
+    assert {topic for topic, traces in reached.items() if traces == {TRACE}} >= {
+        "tuples",
+        "dead-letters",
+        "worker-input",
+        "partials",
+        "aggregates",
+    }
+
+
+def probed(port: int, path: str) -> tuple[int, dict[str, Any]]:
+    """Ask a probe; status 0 while nobody listens."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+            return answer.status, json.loads(answer.read())
+    except urllib.error.HTTPError as error:
+        return error.code, json.loads(error.read())
+    except (OSError, http.client.HTTPException):
+        return 0, {}
+
+
+def test_a_stage_is_ready_from_when_it_can_work_until_it_is_told_to_stop(broker: str, tmp_path: Path) -> None:
+    pipeline = Pipeline(broker, tmp_path, Source(broker, 2))
+    with Proxy() as between:
+        through = {
+            "SKEWLESS__KAFKA__BOOTSTRAP_SERVERS": f"127.0.0.1:{between.port}",
+            "SKEWLESS__KAFKA__TIMEOUT_S": "60",
+        }
+        with stage(pipeline, "aggregator", **through) as (port, child):
+            until(lambda: probed(port, "/readyz")[0] == 503)
+            assert probed(port, "/readyz")[1]["reasons"] == ["starting: Kafka has not answered yet"]
+            assert probed(port, "/livez")[0] == 200
+            between.target = int(broker.rpartition(":")[2])
+            reasons: list[str] = []
+
+            def ready() -> bool:
+                status, body = probed(port, "/readyz")
+                reasons.extend(body.get("reasons", []))
+                return status == 200
+
+            until(ready)
+            assert probed(port, "/livez")[0] == 200
+            child.send_signal(signal.SIGTERM)
+            after = list(itertools.takewhile(lambda answer: answer[0], iter(lambda: probed(port, "/readyz"), None)))
+            assert child.wait(30) == 0
+    print(f"on the way to ready: {list(dict.fromkeys(reasons))}; asked {len(after)} times while it stopped")
+    stopping = [body["reasons"] for status, body in after if status == 503]
+    assert ["stopping"] in [reason[:1] for reason in stopping]
+    lines = [json.loads(line) for line in (pipeline.folder / "aggregator.log").read_text().splitlines()]
+    assert {(line["pipeline"], line["stage"], line["instance"]) for line in lines} == {(pipeline.name, "aggregator", 0)}
+    assert lines[-1]["message"].endswith("everything processed is committed")
