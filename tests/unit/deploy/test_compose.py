@@ -1,0 +1,103 @@
+"""What deploy/compose.yaml brings up fits together; containers are not needed to see that."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+
+from docs_blocks import ROOT
+from skewless import config
+from skewless.cli import main
+from skewless.topology import STAGES
+
+DEPLOY = ROOT / "deploy"
+COMPOSE = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+PROMETHEUS = yaml.safe_load((DEPLOY / "prometheus.yml").read_text())
+OURS = [name for name, service in SERVICES.items() if service["image"].startswith("skewless")]
+PORT = 9464
+
+
+def mounts(name: str) -> dict[Path, Path]:
+    """Where a service sees which of our files: path in the container -> path here."""
+    pairs = [volume.split(":") for volume in SERVICES[name]["volumes"]]
+    return {Path(pair[1]): (DEPLOY / pair[0]).resolve() for pair in pairs if pair[0].startswith(".")}
+
+
+def seen(name: str, path: str) -> Path:
+    """Find the file here that a service sees at this path."""
+    for inside, here in mounts(name).items():
+        if Path(path).is_relative_to(inside):
+            return here / Path(path).relative_to(inside)
+    raise AssertionError(f"{name} sees nothing at {path}")
+
+
+def test_every_stage_is_a_service_that_runs_it() -> None:
+    running = {name: SERVICES[name]["command"][1] for name in OURS if SERVICES[name]["command"][0] == "run"}
+    assert running == {stage.name: stage.name for stage in STAGES}
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_commands_and_their_options_exist(name: str) -> None:
+    arguments = list(SERVICES[name]["command"])
+    at = arguments.index("--file") + 1
+    arguments[at] = str(seen(name, arguments[at]))
+    command: click.Command = main
+    while isinstance(command, click.Group):
+        found = command.get_command(click.Context(command), arguments.pop(0))
+        assert found is not None
+        command = found
+    command.make_context(name, arguments)
+
+
+def test_the_pipeline_is_valid_and_reaches_kafka_where_it_listens() -> None:
+    settings = config.load(seen("splitter", "/etc/skewless/pipeline.yaml"), {})
+    assert settings.kafka.bootstrap_servers == "kafka:9092"
+    assert SERVICES["kafka"]["environment"]["KAFKA_ADVERTISED_LISTENERS"] == "CLIENT://kafka:9092"
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_mounts_and_dependencies_exist(name: str) -> None:
+    assert all(here.exists() for here in mounts(name).values()) if "volumes" in SERVICES[name] else True
+    assert set(SERVICES[name].get("depends_on", ())) <= SERVICES.keys()
+    named = {volume.split(":")[0] for volume in SERVICES[name].get("volumes", ()) if not volume.startswith(".")}
+    assert named <= COMPOSE["volumes"].keys()
+    image = SERVICES[name]["image"]
+    assert image == "skewless:local" or image.rpartition(":")[2][-1].isdigit(), "a tag that stays the same"
+
+
+def test_prometheus_scrapes_every_stage_where_it_is_watched() -> None:
+    (job,) = PROMETHEUS["scrape_configs"]
+    assert job["static_configs"] == [{"targets": [f"{stage.name}:{PORT}" for stage in STAGES]}]
+    container = (DEPLOY / "Containerfile").read_text()
+    assert f"SKEWLESS__METRICS__PORT={PORT}" in container
+    assert all(f":{PORT}/readyz" in SERVICES[stage.name]["healthcheck"]["test"][-1] for stage in STAGES)
+
+
+def test_prometheus_loads_the_rules_and_alerts() -> None:
+    (pattern,) = PROMETHEUS["rule_files"]
+    folder = Path(pattern).parent
+    names = {inside.name for inside in mounts("prometheus") if inside.parent == folder}
+    assert names == {"rules.yaml", "alerts.yaml"}
+
+
+def test_grafana_finds_its_data_source_and_all_dashboards() -> None:
+    provisioning = seen("grafana", "/etc/grafana/provisioning")
+    (source,) = yaml.safe_load((provisioning / "datasources" / "prometheus.yaml").read_text())["datasources"]
+    assert (source["type"], source["url"]) == ("prometheus", "http://prometheus:9090")
+    (provider,) = yaml.safe_load((provisioning / "dashboards" / "skewless.yaml").read_text())["providers"]
+    found = sorted(seen("grafana", provider["options"]["path"]).glob("*.json"))
+    assert [json.loads(path.read_text())["uid"] for path in found] == [path.stem for path in found]
+    assert len(found) == 3
+    assert seen("grafana", SERVICES["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]) in found
+
+
+def test_nothing_listens_beyond_this_machine_and_nothing_of_ours_has_privileges() -> None:
+    assert all(port.startswith("127.0.0.1:") for service in SERVICES.values() for port in service.get("ports", ()))
+    assert all(SERVICES[name]["cap_drop"] == ["ALL"] and SERVICES[name]["read_only"] for name in OURS)
+    assert "USER 10001:10001" in (DEPLOY / "Containerfile").read_text()
