@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from skewless.settings import PipelineSettings
-    from skewless.spark.evaluate import Offsets, Recorded
+    from skewless.spark.recorded import Offsets, Recorded
 
 TOPICS = ("worker-input", "tuples", "partials", "windows", "control", "distribution")
 
@@ -110,7 +110,7 @@ def offsets_of(settings: PipelineSettings) -> Offsets:
 def recorded(spark: SparkSession, settings: PipelineSettings, offsets: Offsets) -> Recorded:
     """Let Spark read the topics of a pipeline."""
     from skewless.spark import kafka
-    from skewless.spark.evaluate import Recorded
+    from skewless.spark.recorded import Recorded
 
     client = kafka.client_options(settings)
 

@@ -1,12 +1,12 @@
 """What stands in a pipeline's internal topics, as rows: how many tuples, where and when. For `mapInArrow`.
 
-One row in is one Kafka record; rows out are summed up within each record, so that few leave Python. Records that hold
-no rows (progress), or that are not what the topic's stage would accept, give none.
+One row in is one Kafka record; rows out are summed up within each record. Records that hold no rows (progress), or that
+are not what the topic's stage would accept, give none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -18,10 +18,10 @@ from skewless.changelog import window_of
 from skewless.errors import BadRecordError
 from skewless.records import PlainTuple, read_partials, read_table, read_tuples
 
-CELLS = "bucket long, key string, worker int, tuples long, at long"
-"""Tuples of a key in a span of event time (its start in ms) at a worker; `at`: the record's Kafka timestamp, ms."""
-CHUNKS = "window long, number int, key string, tuples long, at long, partition int, offset long"
-"""Rows of the aggregator's changelog: by how much a key's count grew with a chunk."""
+CELLS = ("bucket", "key", "worker", "tuples", "first_at", "last_at")
+"""Tuples of a key in a span of event time (its start in ms) at a worker; Kafka timestamps of first and last record."""
+CHUNKS = ("window", "number", "key", "tuples", "at", "offset")
+"""Rows of the aggregator's changelog: by how much a key's count grew with a chunk, with the record's timestamp."""
 PARTIAL_ROWS = "bucket long, rows long"
 """Partial results in a span of event time."""
 
@@ -31,9 +31,8 @@ _plain = msgspec.json.Decoder(PlainTuple)
 def cells(batches: Iterator[pa.RecordBatch], bucket_ms: int) -> Iterator[pa.RecordBatch]:
     """Count tuples of `worker-input` or `tuples`; takes key, value, worker, at (records of a tuple have a key)."""
     for batch in batches:
-        found = [*_of_columns(batch, bucket_ms), *_of_single(batch, bucket_ms)]
-        if found:
-            yield pa.Table.from_batches(found).combine_chunks().to_batches()[0]
+        yield from _of_columns(batch, bucket_ms)
+        yield from _of_single(batch, bucket_ms)
 
 
 def _of_columns(batch: pa.RecordBatch, bucket_ms: int) -> Iterator[pa.RecordBatch]:
@@ -89,19 +88,31 @@ def _counted(tuples: pa.RecordBatch, bucket_ms: int, worker: int, at: int) -> pa
 def _cells(
     buckets: NDArray[np.int64], keys: pa.Array, workers: NDArray[np.int32], counts: NDArray[Any], at: NDArray[np.int64]
 ) -> pa.RecordBatch:
-    columns = {"bucket": buckets, "key": keys, "worker": workers, "tuples": counts.astype(np.int64), "at": at}
-    return pa.record_batch({name: pa.array(column) for name, column in columns.items()})
+    columns = (buckets, keys, workers, counts.astype(np.int64), at, at)
+    return pa.record_batch([pa.array(column) for column in columns], CELLS)
+
+
+def merged_cells(cells: pa.Table) -> pa.Table:
+    """Make one row of those of the same span, key and worker."""
+    by = cells.group_by(["bucket", "key", "worker"], use_threads=False)
+    merged = by.aggregate([("tuples", "sum"), ("first_at", "min"), ("last_at", "max")])
+    return merged.rename_columns(CELLS)
+
+
+def last_cells(cells: pa.Table) -> pa.Table:
+    """Make one row of those of the same span and key, whatever the worker; what matters is the last timestamp."""
+    by = cells.group_by(["bucket", "key"], use_threads=False)
+    merged = by.aggregate([("worker", "min"), ("tuples", "sum"), ("first_at", "min"), ("last_at", "max")])
+    return merged.rename_columns(CELLS)
 
 
 def chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Read the aggregator's changelog; takes key, value, at, partition, offset. Without counts a row counts as 1."""
+    """Read the aggregator's changelog; takes key, value, at, offset. Without counts a row counts as 1."""
     for batch in batches:
-        names = ("key", "value", "at", "partition", "offset")
-        for key, value, at, partition, offset in zip(*(batch[name].to_pylist() for name in names), strict=True):
+        rows = zip(*(batch[name].to_pylist() for name in ("key", "value", "at", "offset")), strict=True)
+        for key, value, at, offset in rows:
             if key is not None and (table := _table(value)) is not None and table.num_rows:
-                number = int(key.partition(b"/")[2])
-                facts = {"window": window_of(key), "number": number, "at": at, "partition": partition, "offset": offset}
-                yield _chunk(table, facts)
+                yield _chunk(table, window_of(key), int(key.partition(b"/")[2]), at, offset)
 
 
 def _table(value: bytes | None) -> pa.Table | None:
@@ -111,24 +122,17 @@ def _table(value: bytes | None) -> pa.Table | None:
         return None
 
 
-def _chunk(table: pa.Table, facts: Mapping[str, int]) -> pa.RecordBatch:
+def _chunk(table: pa.Table, window: int, number: int, at: int, offset: int) -> pa.RecordBatch:
     size = table.num_rows
     counts = table["count"].to_numpy() if "count" in table.column_names else np.ones(size, dtype=np.int64)
+    same = [pa.array(np.full(size, value, dtype=np.int64)) for value in (window, number, at, offset)]
+    keys = table["key"].combine_chunks()
+    return pa.record_batch([*same[:2], keys, pa.array(counts), *same[2:]], CHUNKS)
 
-    def same(name: str, kind: type[np.signedinteger[Any]]) -> pa.Array:
-        return pa.array(np.full(size, facts[name], dtype=kind))
 
-    return pa.record_batch(
-        {
-            "window": same("window", np.int64),
-            "number": same("number", np.int32),
-            "key": table["key"].combine_chunks(),
-            "tuples": pa.array(counts),
-            "at": same("at", np.int64),
-            "partition": same("partition", np.int32),
-            "offset": same("offset", np.int64),
-        }
-    )
+def as_they_are(rows: pa.Table) -> pa.Table:
+    """Merge nothing: rows of the changelog are one each."""
+    return rows
 
 
 def partial_rows(batches: Iterator[pa.RecordBatch], bucket_ms: int) -> Iterator[pa.RecordBatch]:

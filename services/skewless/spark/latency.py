@@ -8,39 +8,87 @@ Not included: the time that records waited in the source topic, and until a tran
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, Window
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
 
+from skewless.spark.columns import last_cells
+from skewless.spark.parts import gathered
+
 QUANTILES = (0.5, 0.95, 0.99)
+LATENCIES = "run int, window long, latency_ms long, results long"
+"""How many results of a window took so long."""
 
 
-def completed(chunks: DataFrame) -> DataFrame:
-    """When each (window, key) was complete; takes rows of the aggregator's changelog.
+def latencies(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Give the latencies of an executor's keys (LATENCIES); it has their `sent`, cells of windows, and `chunks`."""
+    for run, kinds in gathered(batches).items():
+        if kinds.keys() >= {"sent", "chunks"}:
+            sent = last_cells(kinds["sent"]).rename_columns(
+                ["window", "key", "worker", "tuples", "first_at", "sent_at"]
+            )
+            both = sent.select(["window", "key", "sent_at"]).join(
+                completed(kinds["chunks"]), ["window", "key"], None, "inner"
+            )
+            took = pa.table({"window": both["window"], "latency_ms": _minus(both["complete_at"], both["sent_at"])})
+            found = took.group_by(["window", "latency_ms"], use_threads=False).aggregate([([], "count_all")])
+            runs = pa.array(np.full(found.num_rows, run, dtype=np.int32))
+            table = pa.table([runs, *found.columns], names=["run", "window", "latency_ms", "results"])
+            yield from table.combine_chunks().to_batches()
+
+
+def _minus(one: pa.ChunkedArray, other: pa.ChunkedArray) -> pa.Array:
+    return pa.array(one.to_numpy() - other.to_numpy())
+
+
+def completed(chunks: pa.Table) -> pa.Table:
+    """When each (window, key) was complete (`complete_at`); takes rows of the aggregator's changelog (columns.CHUNKS).
 
     All of them are in one partition. A chunk 0 that is not a key's first starts the count anew: the chunks of its
     window were written again as one.
     """
-    log = Window.partitionBy("window", "key").orderBy("offset")
-    rewritten = chunks.withColumn("life", F.sum((F.col("number") == 0).cast("int")).over(log))
-    life = Window.partitionBy("window", "key", "life").orderBy("offset")
-    counted = rewritten.withColumn("so_far", F.sum("tuples").over(life))
-    final = Window.partitionBy("window", "key")
-    last = counted.withColumn("final", F.max_by("so_far", "offset").over(final))
-    return last.where("so_far = final").groupBy("window", "key").agg(F.min("at").alias("complete_at"))
+    keys = chunks["key"].combine_chunks().dictionary_encode()
+    data = {name: chunks[name].to_numpy() for name in ("window", "number", "tuples", "at", "offset")}
+    numbers = keys.indices.to_numpy()
+    order = np.lexsort((data["offset"], numbers, data["window"]))
+    window, number, tuples, at = (data[name][order] for name in ("window", "number", "tuples", "at"))
+    begins = _changes(window, numbers[order])
+    total = np.cumsum(tuples)
+    lives = begins | (number == 0)
+    so_far = total - _first_of_its(lives, total - tuples)
+    last = np.append(np.flatnonzero(begins)[1:] - 1, len(begins) - 1)
+    groups = np.cumsum(begins) - 1
+    complete = np.flatnonzero(so_far == so_far[last][groups])
+    earliest = np.full(len(last), np.iinfo(np.int64).max)
+    np.minimum.at(earliest, groups[complete], at[complete])
+    firsts = keys.dictionary.take(pa.array(numbers[order][last]))
+    return pa.table({"window": window[last], "key": firsts, "complete_at": earliest})
 
 
-def latencies(tuples: DataFrame, chunks: DataFrame) -> DataFrame:
-    """Milliseconds of each (window, key); `tuples` are cells of topic `tuples`, whose buckets are windows."""
-    sent = tuples.groupBy(F.col("bucket").alias("window"), "key").agg(F.max("at").alias("sent_at"))
-    both = sent.join(completed(chunks), ["window", "key"])
-    return both.select("window", "key", (F.col("complete_at") - F.col("sent_at")).alias("latency_ms"))
+def _changes(*columns: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Where a group of equal neighbours begins."""
+    found = np.zeros(len(columns[0]), dtype=np.bool_)
+    found[:1] = True
+    for column in columns:
+        found[1:] |= column[1:] != column[:-1]
+    return found
+
+
+def _first_of_its(begins: NDArray[np.bool_], values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """For each row the value at the beginning of its group."""
+    found: NDArray[np.int64] = values[np.flatnonzero(begins)][np.cumsum(begins) - 1]
+    return found
 
 
 def quantiles(latencies: DataFrame) -> DataFrame:
-    """Exact quantiles of the latencies in ms: of each window, and under window null of all."""
+    """Exact quantiles of the latencies in ms: of each window of a run, and under window null of all."""
     wanted = F.array(*map(F.lit, QUANTILES))
-    return latencies.rollup("window").agg(
-        F.count("*").alias("results"),
-        F.percentile("latency_ms", wanted).alias("quantiles"),
+    return latencies.groupingSets([["run", "window"], ["run"]], "run", "window").agg(
+        F.sum("results").alias("results"),
+        F.percentile("latency_ms", wanted, F.col("results")).alias("quantiles"),
         F.max("latency_ms").alias("most"),
     )
