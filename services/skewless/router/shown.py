@@ -24,8 +24,8 @@ class Shown:
 
     def __init__(self, grouping: Grouping, max_workers: int) -> None:
         self._grouping = grouping
-        self.sent = np.zeros(max_workers, dtype=np.int64)
-        """Tuples by worker, since the process began."""
+        self.sent = [0] * max_workers
+        """Tuples by worker, since the process began; numbers of Python's, which add up fastest one by one."""
         self._recent = np.zeros(max_workers, dtype=np.int64)
         self._before = np.zeros(max_workers, dtype=np.int64)
         self._load_due = self._widths_due = 0
@@ -34,9 +34,9 @@ class Shown:
 
     def look(self, now: int) -> None:
         """Take note of load and decisions, where that is due."""
-        if not now < self._load_due <= now + LOAD_MS and (since := self.sent - self._before).any():
+        if not now < self._load_due <= now + LOAD_MS and (sent := np.array(self.sent)).sum() > self._before.sum():
             self._load_due = now + LOAD_MS
-            self._recent, self._before = since, self.sent.copy()
+            self._recent, self._before = sent - self._before, sent
         if not now < self._widths_due <= now + WIDTHS_MS:
             self._widths_due = now + WIDTHS_MS
             self._note_decisions()
@@ -59,7 +59,7 @@ class Shown:
         workers = self._grouping.workers
         yield Sample("skewless_router_info", (self._grouping.name,), 1)
         yield Sample("skewless_router_workers", (), workers)
-        for worker, tuples in enumerate(self.sent.tolist()):
+        for worker, tuples in enumerate(self.sent):
             if tuples or worker < workers:
                 yield Sample("skewless_router_tuples_total", (str(worker),), tuples)
         yield from self._load(workers)

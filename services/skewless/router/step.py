@@ -111,14 +111,17 @@ class RouterStep(Step):
         chosen = KeyBatch(keys.dictionary.to_pylist(), keys.indices.to_numpy(), times)
         workers = self._grouping.assign(chosen, now)
         self.tuples += len(workers)
-        self._shown.sent += np.bincount(workers, minlength=self._max_workers)
         self._newest[partition] = max(int(times.max()), self._newest.get(partition, NO_TIME))
         mark = self._marks[partition]
         headers = headers_of(TUPLES, {} if mark is None else {partition: mark})
+        sent = self._shown.sent
         if self._encoding == "record":
+            for worker, count in enumerate(np.bincount(workers).tolist()):
+                sent[worker] += count
             yield from _one_by_one(workers, chosen, values)
             return
         for worker, *columns_of_worker in by_worker(workers, keys, values, times):
+            sent[worker] += len(columns_of_worker[0])
             yield Output("worker-input", encode_tuples(*columns_of_worker), partition=worker, headers=headers)
 
     def flush(self, now: int) -> Iterator[Output]:
