@@ -1,0 +1,110 @@
+"""Every stage that can be scaled goes from 1 to 4 processes and back while records flow; the answer does not change."""
+# ruff: noqa: T201 - figures are shown with `-s`
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from skewless import topology
+from skewless.local import process
+from support_kafka import STAGES, WAIT_S, Feed, Pipeline, Source, differences, read, truth, until, zipf_records
+
+MOST = 400_000
+"""Records that there are if the change of scale takes for ever."""
+RATE = 2_000
+SEED = 23
+LATENESS_S = 20
+PARTITIONS = 4
+PROCESSES = 4
+STOP_S = 30.0
+SCALED = [stage for stage in STAGES if stage != "observer"]
+"""The observer is one process: it tells of the pipeline as a whole."""
+
+
+class Offsets:
+    """How far a stage has committed each partition of what it reads."""
+
+    def __init__(self, tested: Pipeline, stage: str) -> None:
+        source = next(row.source for row in topology.STAGES if row.name == stage)
+        partitions = {"source": PARTITIONS, "tuples": PARTITIONS, "worker-input": 8, "partials": PARTITIONS}[source]
+        self._places = [TopicPartition(tested.settings.topic(source), number) for number in range(partitions)]
+        self._consumer = Consumer({"bootstrap.servers": tested.bootstrap, "group.id": f"{tested.name}-{stage}"})
+
+    def read(self) -> list[int]:
+        return [place.offset for place in self._consumer.committed(self._places, timeout=WAIT_S)]
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
+@contextlib.contextmanager
+def scaled_up(tested: Pipeline, stage: str) -> Iterator[None]:
+    """Run more processes of a stage; they end in good order."""
+    command = [sys.executable, "-m", "skewless", "run", stage, "--file", str(tested.file), "--instance"]
+    with contextlib.ExitStack() as stack:
+        children = []
+        for number in range(1, PROCESSES):
+            child = process.start([*command, str(number)], log=tested.folder / f"{stage}-{number}.log")
+            stack.callback(process.stop, child)
+            children.append(child)
+        yield
+        for child in children:
+            child.terminate()
+        assert [child.wait(STOP_S) for child in children] == [0] * len(children)
+
+
+def scale(tested: Pipeline, stage: str, look: Callable[[], None]) -> str:
+    """Take a stage to four processes and back to one; in between all of its partitions must go on."""
+    with contextlib.closing(Offsets(tested, stage)) as offsets:
+
+        def all_go_on() -> None:
+            before = offsets.read()
+            until(lambda: all(now > then for now, then in zip(offsets.read(), before, strict=True)), each=look)
+
+        began = time.monotonic()
+        with scaled_up(tested, stage):
+            until(lambda: tested.shares(stage) == PROCESSES, each=look)
+            all_go_on()
+            at_four = time.monotonic()
+        until(lambda: tested.shares(stage) == 1, each=look)
+        all_go_on()
+    back_s = time.monotonic() - at_four
+    return f"{PROCESSES} {stage} processes at work after {at_four - began:.1f} s, 1 again {back_s:.1f} s later"
+
+
+@pytest.mark.timeout(400)
+def test_each_stage_goes_to_four_processes_and_back_under_load(broker: str, tmp_path: Path) -> None:
+    source = Source(broker, PARTITIONS)
+    tested = Pipeline(
+        broker,
+        tmp_path,
+        source,
+        event_time={"allowed_lateness_s": LATENESS_S},
+        topics={"aggregator_partitions": PARTITIONS},
+        transport={"session_timeout_s": 3},
+    )
+    enough = threading.Event()
+    records = itertools.takewhile(lambda _: not enough.is_set(), zipf_records(MOST, PARTITIONS, SEED))
+    with Feed(source, records, rate=RATE) as feed, tested.running() as supervisor:
+
+        def look() -> None:
+            supervisor.poll(time.monotonic())
+            time.sleep(0.1)  # what is waited for is asked of the broker: not all the time
+
+        for stage in SCALED:
+            print(f"{scale(tested, stage, look)}, {feed.sent:,} records sent")
+        assert feed.sent < MOST
+        enough.set()
+    tested.drain(limit_s=300)
+    expected = truth(read(broker, source.topic), lateness_ms=LATENESS_S * 1000)
+    assert expected.tuples > 0
+    assert differences(tested, expected) == []
