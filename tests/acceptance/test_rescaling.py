@@ -26,6 +26,8 @@ LATENESS_S = 20
 PARTITIONS = 4
 PROCESSES = 4
 STOP_S = 30.0
+LIMIT_S = 240.0
+"""Twelve processes start in this test, and four run at the same time on as many cores as there are."""
 SCALED = [stage for stage in STAGES if stage != "observer"]
 """The observer is one process: it tells of the pipeline as a whole."""
 
@@ -68,20 +70,24 @@ def scale(tested: Pipeline, stage: str, look: Callable[[], None]) -> str:
 
         def all_go_on() -> None:
             before = offsets.read()
-            until(lambda: all(now > then for now, then in zip(offsets.read(), before, strict=True)), each=look)
+            until(
+                lambda: all(now > then for now, then in zip(offsets.read(), before, strict=True)),
+                each=look,
+                limit_s=LIMIT_S,
+            )
 
         began = time.monotonic()
         with scaled_up(tested, stage):
-            until(lambda: tested.shares(stage) == PROCESSES, each=look)
+            until(lambda: tested.shares(stage) == PROCESSES, each=look, limit_s=LIMIT_S)
             all_go_on()
             at_four = time.monotonic()
-        until(lambda: tested.shares(stage) == 1, each=look)
+        until(lambda: tested.shares(stage) == 1, each=look, limit_s=LIMIT_S)
         all_go_on()
     back_s = time.monotonic() - at_four
     return f"{PROCESSES} {stage} processes at work after {at_four - began:.1f} s, 1 again {back_s:.1f} s later"
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_each_stage_goes_to_four_processes_and_back_under_load(broker: str, tmp_path: Path) -> None:
     source = Source(broker, PARTITIONS)
     tested = Pipeline(
