@@ -76,7 +76,9 @@ class Records:
     def __init__(self, document: Document) -> None:
         messages = document["components"]["messages"]
         schemas = {name: _closed(schema) for name, schema in document["components"]["schemas"].items()}
-        self._parts = {name: _parts(message, schemas) for name, message in messages.items()}
+        (trait,) = document["components"]["messageTraits"].values()
+        anywhere = trait["headers"]["properties"]
+        self._parts = {name: _parts(message, schemas, anywhere) for name, message in messages.items()}
         self._columns = {name: message["payload"].get("x-arrow-columns", {}) for name, message in messages.items()}
 
     def problems(self, topic: str, record: Record) -> Iterator[str]:
@@ -101,10 +103,15 @@ class Records:
                 yield f"{topic}: columns {has} are not those that are described: {described}"
 
 
-def _parts(message: dict[str, Any], schemas: dict[str, Any]) -> dict[str, jsonschema.Draft7Validator]:
+def _parts(
+    message: dict[str, Any], schemas: dict[str, Any], anywhere: dict[str, Any]
+) -> dict[str, jsonschema.Draft7Validator]:
+    headers = message.get("headers", {"properties": {}})
+    if "$ref" in headers:
+        headers = schemas[headers["$ref"].rpartition("/")[2]]
     parts = {
         "key": message["bindings"]["kafka"]["key"],
-        "headers": _closed(message.get("headers", {"properties": {}})),
+        "headers": _closed(headers | {"properties": headers["properties"] | anywhere}),
         "value": message["payload"],
     }
     known = {"components": {"schemas": schemas}}

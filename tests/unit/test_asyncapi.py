@@ -19,6 +19,7 @@ from skewless.asyncapi.messages import BY_RECORD, Message, find, messages_of
 from skewless.asyncapi.samples import samples
 from skewless.records import Output
 from skewless.settings import PipelineSettings
+from skewless.watch.tracing import HEADER
 from support_asyncapi import Records, official_schema, problems
 from support_kafka import Record
 
@@ -153,6 +154,14 @@ def test_a_record_that_is_not_as_described_is_found() -> None:
         Record(0, 0, 0, b"fr", good.value, {"surprise": b""}),
     ]
     assert [bool(list(held.problems("late", record))) for record in wrong] == [True] * 3
+
+
+def test_a_record_may_carry_its_trace() -> None:
+    held = Records(ANY_DOCUMENT)
+    letter = {f"__skewless.errors.{name}": b"0" for name in ("topic", "partition", "offset", "reason")}
+    carried = [f"00-{1:032x}-{2:016x}-01".encode(), b"00-1-2-01"]
+    found = [list(held.problems("dead-letters", Record(0, 0, 0, None, None, letter | {HEADER: it}))) for it in carried]
+    assert [bool(problems) for problems in found] == [False, True]
 
 
 def test_a_document_of_one_pipeline_has_its_names_and_numbers() -> None:

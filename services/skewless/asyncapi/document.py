@@ -15,6 +15,7 @@ from skewless.asyncapi.messages import JSON, ONCE, Message, headers_schema, mess
 from skewless.asyncapi.samples import samples
 from skewless.asyncapi.schemas import Schema, schemas
 from skewless.settings import PipelineSettings
+from skewless.watch.tracing import HEADER
 
 Document = dict[str, Any]
 VERSION = "3.1.0"
@@ -27,6 +28,19 @@ DESCRIPTION = (
     "`isolation.level=read_committed`, or they see what was taken back; with `transport.guarantee: at_least_once` "
     "nothing is, and records may come again. Fields may be added with any version."
 )
+TRACED = {
+    "headers": {
+        "type": "object",
+        "properties": {
+            HEADER: {
+                "type": "string",
+                "pattern": "^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$",
+                "description": "W3C trace context of the batch that wrote the record, with `tracing.enabled`.",
+            }
+        },
+    }
+}
+"""A header that any record may have."""
 MECHANISMS = {"PLAIN": "plain", "SCRAM-SHA-256": "scramSha256", "SCRAM-SHA-512": "scramSha512"}
 
 
@@ -50,6 +64,7 @@ def document(settings: PipelineSettings | None = None, source_partitions: int | 
         "channels": dict(channels(names)),
         "operations": dict(operations(names)),
         "components": {
+            "messageTraits": {"traced": TRACED},
             "messages": {name: _message(kind, shown.get(name), once) for name, kind in kinds.items()},
             "schemas": _schemas(kinds, names),
         },
@@ -72,6 +87,7 @@ def _message(kind: Message, example: Example | None, once: str) -> dict[str, Any
         payload["x-arrow-columns"] = columns
     return {
         "name": kind.schema_header or kind.name,
+        "traits": [{"$ref": "#/components/messageTraits/traced"}],
         "title": kind.name,
         "summary": " ".join(kind.meaning.split()),
         "contentType": kind.content_type,
