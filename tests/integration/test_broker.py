@@ -19,6 +19,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
 from skewless.errors import UnreachableError
+from skewless.local import server
 from skewless.local.broker import Broker
 from skewless.transport.probe import wait_until_reachable
 
@@ -117,6 +118,21 @@ def test_a_killed_broker_comes_back_with_its_port_and_data(own_broker: Broker) -
     own_broker.start()
     assert own_broker.bootstrap == before
     assert read(before, topic) == [("k", "survives")]
+
+
+def test_connections_to_the_former_self_of_a_server_are_neither_refused_nor_answered_while_it_starts(
+    tmp_path: Path,
+) -> None:
+    with server.former_self_silent(tmp_path):
+        pass
+    ports = server.free_ports()
+    server.write_properties(tmp_path, ports, {})
+    with server.former_self_silent(tmp_path), socket.create_connection(("127.0.0.1", ports.internal)) as client:
+        client.settimeout(0.1)
+        with pytest.raises(TimeoutError):
+            client.recv(1)
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", ports.internal))
 
 
 def test_a_named_folder_is_kept_and_can_be_served_again(tmp_path: Path) -> None:

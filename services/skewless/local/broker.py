@@ -59,19 +59,23 @@ class Broker:
     def start(self) -> Self:
         """Start the server and return once it answers; raises UnreachableError with the log's end when it does not."""
         try:
-            for attempts_left in reversed(range(ATTEMPTS)):
-                chosen = server.free_ports(self.port)
-                try:
-                    self._launch(chosen)
-                except _PortTakenError:
-                    if self.port or not attempts_left:
-                        raise
-                else:
-                    self.port = chosen.client
-                    return self
+            with server.former_self_silent(self._folder()):
+                return self._start()
         except BaseException:
             self.stop()
             raise
+
+    def _start(self) -> Self:
+        for attempts_left in reversed(range(ATTEMPTS)):
+            chosen = server.free_ports(self.port)
+            try:
+                self._launch(chosen)
+            except _PortTakenError:
+                if self.port or not attempts_left:
+                    raise
+            else:
+                self.port = chosen.client
+                return self
         raise AssertionError  # the last attempt returns or raises
 
     def stop(self) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from skewless.local import jars, java
 
+PROPERTIES_FILE = "server.properties"
 JVM = (
     *("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xlog:disable"),
     f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}",
@@ -64,6 +66,25 @@ def free_ports(client: int | None = None) -> Ports:
     return Ports(client or free[0], free[1], free[2])
 
 
+@contextlib.contextmanager
+def former_self_silent(folder: Path) -> Iterator[None]:
+    """Let nobody be refused at the port of the server's own listener when it last ran in `folder`, but answer nobody.
+
+    Kafka 4.1 to 4.3 (KAFKA-20734): a server that comes back after a crash is first told that it leads, then that nobody
+    does, then that it leads again. A transaction that was being committed is in between taken for one on deleted
+    topics: it ends without its markers, and its group hangs for ever. That needs a connection to its former self that
+    fails. Here none does, until the server answers under its new port.
+    """
+    file = folder / PROPERTIES_FILE
+    written = file.read_text() if file.exists() else ""
+    found = re.search(r"^listeners=.*INTERNAL://127\.0\.0\.1:(\d+)", written, re.MULTILINE)
+    with contextlib.ExitStack() as stack:
+        if found:
+            with contextlib.suppress(OSError):  # somebody else has the port by now, and does not refuse either
+                stack.enter_context(socket.create_server(("127.0.0.1", int(found[1]))))
+        yield
+
+
 def write_properties(folder: Path, ports: Ports, extra: Mapping[str, str]) -> Path:
     """Write server.properties into `folder`; `extra` wins over the defaults. Returns its path."""
     listeners = {name: f"{name.upper()}://127.0.0.1:{port}" for name, port in ports._asdict().items()}
@@ -74,7 +95,7 @@ def write_properties(folder: Path, ports: Ports, extra: Mapping[str, str]) -> Pa
         "log.dirs": str(folder / "data"),
     }
     lines = [f"{name}={value}".replace("\\", "\\\\") for name, value in (properties | dict(extra)).items()]
-    path = folder / "server.properties"
+    path = folder / PROPERTIES_FILE
     path.write_text("\n".join(lines) + "\n")
     return path
 

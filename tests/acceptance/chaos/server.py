@@ -32,16 +32,9 @@ class Server:
 
     def start(self) -> None:
         """Start the broker, the first time or again."""
-        with contextlib.ExitStack() as stack:
-            if self._internal:
-                # Kafka 4.1 to 4.3 (KAFKA-20734): a broker that comes back after a crash is first told that it leads,
-                # then that nobody does, then that it leads again. A transaction that was being committed is in between
-                # taken for one on deleted topics: it ends without its markers, and its group hangs for ever. That
-                # needs a connection to its former self that fails; here none does, it is just not answered.
-                stack.enter_context(socket.create_server(("127.0.0.1", self._internal)))
-            (self._internal,) = _free_ports(1)
-            self.broker = Broker(self._folder, port=self._direct, properties=self._properties())
-            self.broker.start()
+        (self._internal,) = _free_ports(1)
+        self.broker = Broker(self._folder, port=self._direct, properties=self._properties())
+        self.broker.start()
 
     def signal(self, number: signal.Signals) -> None:
         """Send the broker a signal."""

@@ -129,6 +129,13 @@ class Stand:
         consumer.close()
         return {at.partition: (at.offset, at.metadata) for at in found}
 
+    def members(self) -> list[str]:
+        """Group instance ids."""
+        group = f"{self.prefix}-copy"
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        found = admin.describe_consumer_groups([group])[group].result(20).members
+        return sorted(member.group_instance_id for member in found)
+
     def wiring(self, step: Step, member: int = 0, **changes: Any) -> Wiring:
         name = f"{self.prefix}-copy-{member}"
         outbox: Outbox

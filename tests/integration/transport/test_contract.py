@@ -10,10 +10,10 @@ import confluent_kafka
 import faust
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewPartitions
 
-from integration.transport.harness import Copy, Stand, build, failure_of, running, started, until
-from skewless.errors import ConfigurationError, FencedError, SkewlessError
+from integration.transport.harness import Copy, Stand, build, consumer_of, failure_of, running, started, until
+from skewless.errors import BrokerError, ConfigurationError, FencedError, SkewlessError
 from skewless.records import Batch
 from skewless.transport import consumer as consumer_module
 from skewless.transport.driver import Producer as DriverProducer
@@ -136,6 +136,35 @@ async def test_rebalances_neither_lose_nor_repeat(stand: Stand) -> None:
         stand.fill(RECORDS, start=2 * RECORDS)
         # The second one is a static member: its partitions stay its own until its session ends.
         await copied(stand, 3 * RECORDS)
+
+
+async def test_who_is_asked_to_leave_hands_over_at_once_and_the_last_one_stays_a_member(stand: Stand) -> None:
+    stand.transport = TransportSettings.model_validate({**stand.transport.model_dump(), "session_timeout_s": 60})
+    first, second = Copy(), Copy()
+    stand.fill(RECORDS)
+    async with running(stand.wiring(first)) as app:
+        async with running(stand.wiring(second, member=1)) as other:
+            await until(lambda: len(second.copied) == 2)
+            await consumer_of(other).stop_thread(leave=True)
+        stand.fill(RECORDS, start=RECORDS)
+        await until(lambda: len(first.copied) == 4)
+        await copied(stand, 2 * RECORDS)
+        await consumer_of(app).stop_thread(leave=True)
+    # Nobody is there to take over, so what comes back finds the group as it was.
+    assert stand.members() == [f"{stand.prefix}-copy-0"]
+
+
+async def test_a_topic_that_has_grown_ends_a_process_that_comes_back_to_its_old_share(stand: Stand) -> None:
+    stand.fill(100)
+    async with running(stand.wiring(Copy(), partitions=4)):
+        await copied(stand, 100)
+    admin = AdminClient({"bootstrap.servers": stand.bootstrap})
+    admin.create_partitions([NewPartitions(stand.topic("in"), 6)])[stand.topic("in")].result()
+    async with started(stand.wiring(Copy(), partitions=4)) as app:
+        failure = await failure_of(app)
+    assert isinstance(failure, BrokerError), failure
+    assert f"{stand.topic('in')} has 6 partitions" in str(failure)
+    assert "skewless topics apply" in str(failure)
 
 
 async def test_crash_of_a_step_ends_the_process_and_commits_nothing_of_the_batch(stand: Stand) -> None:
