@@ -402,6 +402,9 @@ class ModelConsumer:
         assert chosen <= self._paused
         self._paused -= chosen
 
+    def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
+        return [TopicPartition(self._topic, at.partition, self._positions[at.partition]) for at in partitions]
+
     def get_watermark_offsets(self, at: TopicPartition, *, cached: bool) -> tuple[int, int]:
         assert cached
         return 0, len(self._broker.inputs[at.partition])

@@ -110,6 +110,8 @@ class ConsumerThread(threading.Thread):
         """Partitions of the topic, whoever owns them."""
         self._leaves = False
         self._owned: set[int] = set()
+        self._read: dict[int, int] = {}
+        """Next offset by partition of what was handed over."""
         self._flow = Flow(transport, lambda: session.acks, patience_s)
         self._callback_failure: BaseException | None = None
         self._session_lost = False
@@ -237,6 +239,7 @@ class ConsumerThread(threading.Thread):
         generation = self._session.generation
         for partition, records in by_partition.items():
             batch = MessageBatch(partition, generation, records)
+            self._read[partition] = batch.next_offset
             self._flow.pushed(batch.size)
             self._loop.call_soon_threadsafe(self._deliver, batch)
         for partition in ended:
@@ -280,10 +283,15 @@ class ConsumerThread(threading.Thread):
         self.on_loop(self._session.committed, prepared, given_up)
 
     def _lag(self) -> Iterator[tuple[int, int]]:
+        """Count what is left; behind the last record that was read, the markers of commits are no records."""
+        positions = {at.partition: at.offset for at in self._consumer.position(self._parts(self._owned))}
         for partition, offset in self._session.next_offsets().items():
             begin, end = self._consumer.get_watermark_offsets(TopicPartition(self._topic, partition), cached=True)
+            reached = max(0, begin) if offset is None else offset
+            if self._read.get(partition, offset) == offset:
+                reached = max(reached, positions.get(partition, reached))
             if end >= 0:  # not known before the first fetch
-                yield partition, max(0, end - (max(0, begin) if offset is None else offset))
+                yield partition, max(0, end - reached)
 
     def _rewind(self, failure: RewindError) -> None:
         """Abort, forget what was not committed, and read it again. Position does not go back by itself."""
@@ -366,6 +374,7 @@ class ConsumerThread(threading.Thread):
             ]
         )
         self._owned = set(partitions)
+        self._read.clear()
         self._flow.own(frozenset(partitions))
         self.on_loop(self._session.assign, taken)
         self._loop.call_soon_threadsafe(self._assigned, set(partitions))
