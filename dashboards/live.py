@@ -38,9 +38,10 @@ class Api:
         self._url = url
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
-    def query(self, expr: str) -> list[Series]:
-        """Evaluate an expression now."""
-        return [_series(one, [one["value"]]) for one in self.get("query", query=expr)["result"]]
+    def query(self, expr: str, at: float | None = None) -> list[Series]:
+        """Evaluate an expression, now or at a time."""
+        moment = {} if at is None else {"time": at}
+        return [_series(one, [one["value"]]) for one in self.get("query", query=expr, **moment)["result"]]
 
     def query_range(self, expr: str, start: float, end: float, step: float) -> list[Series]:
         """Evaluate an expression over a time span."""

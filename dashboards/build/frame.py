@@ -60,6 +60,7 @@ def document(wanted: Dashboard) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(json.dumps(built.build(), cls=JSONEncoder))
     for number, panel in enumerate(panels(found), start=1):
         panel["id"] = number
+    _close_gaps(found["panels"])
     for made, event in zip(found["annotations"].get("list", []), wanted.events, strict=True):
         made |= {"titleFormat": event.title, "step": "10s"}  # the SDK has no words for these
     return found
@@ -68,6 +69,17 @@ def document(wanted: Dashboard) -> dict[str, Any]:
 def panels(found: dict[str, Any]) -> list[dict[str, Any]]:
     """List the panels and rows of a dashboard's JSON, those in folded rows too."""
     return [each for panel in found["panels"] for each in (panel, *panel.get("panels", ()))]
+
+
+def _close_gaps(shown: list[dict[str, Any]]) -> None:
+    """Move up what stands below folded rows: the SDK leaves room for the panels in them."""
+    hidden = 0
+    for panel in shown:
+        inside = panel.get("panels") or []
+        for each in (panel, *inside):
+            each["gridPos"]["y"] -= hidden
+        below = panel["gridPos"]["y"] + panel["gridPos"]["h"]
+        hidden += max((each["gridPos"]["y"] + each["gridPos"]["h"] - below for each in inside), default=0)
 
 
 def _add(built: dashboard.Dashboard, row: Row) -> None:

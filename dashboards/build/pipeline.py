@@ -129,6 +129,11 @@ def _work(stage: str) -> Iterator[Panel]:
 
 
 def _place(stage: str) -> Iterator[Panel]:
+    yield lines(
+        About("Batches and commits", "Batches processed and transactions ended, per second.", "cps"),
+        Query(total(rate(of("skewless_batch_seconds_count", stage=stage))), "batches"),
+        Query(total(rate(of("skewless_commit_seconds_count", stage=stage))), "commits"),
+    )
     lag = total(of("skewless_lag_records", stage=stage), "partition")
     yield lines(
         About("Lag by partition", "Records not yet processed and committed, in the five worst partitions.", "short"),
@@ -139,14 +144,12 @@ def _place(stage: str) -> Iterator[Panel]:
         About("Watermark delay", "Newest event time minus watermark, in the five partitions furthest behind.", "s"),
         Query(f"topk(5, {most(delay, 'partition')})", "partition {{partition}}"),
     )
-    transactions = of("skewless_transactions_total", stage=stage)
+    aborted = of("skewless_transactions_total", stage=stage, outcome="aborted")
     recoveries = of("skewless_recoveries_total", stage=stage)
     rebalances = of("skewless_rebalances_total", stage=stage)
     yield lines(
-        About(
-            "Commits and troubles", "Commits by outcome, what was mended, and partitions that moved, per second.", "cps"
-        ),
-        Query(total(rate(transactions), "outcome"), "{{outcome}}"),
+        About("Troubles", "Commits that failed, what was mended, and partitions that moved, per second.", "cps"),
+        Query(total(rate(aborted)), "aborted"),
         Query(total(rate(recoveries), "kind"), "mended by {{kind}}"),
         Query(total(rate(rebalances), "event"), "partitions {{event}}"),
     )

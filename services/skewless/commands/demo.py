@@ -39,6 +39,11 @@ TERMINATED = 128 + signal.SIGTERM
     help="File for the report of Spark's evaluation.",
 )
 @click.option("--no-report", is_flag=True, help="Do without Spark and its report.")
+@click.option(
+    "--prometheus",
+    is_flag=True,
+    help="Let Prometheus watch: the one on PATH, else Debian's is fetched. On a terminal it stays until Enter.",
+)
 @click.option("--keep", is_flag=True, help="Keep the folder with the broker's data, the pipeline files and the logs.")
 @click.option("--json", "as_json", is_flag=True, help="Print the results as one JSON object; all else goes to stderr.")
 def demo(  # noqa: PLR0913 - click passes an argument per option
@@ -48,6 +53,7 @@ def demo(  # noqa: PLR0913 - click passes an argument per option
     workers: int,
     report: Path,
     no_report: bool,
+    prometheus: bool,
     keep: bool,
     as_json: bool,
 ) -> None:
@@ -59,6 +65,7 @@ def demo(  # noqa: PLR0913 - click passes an argument per option
     \b
     Examples:
       skewless demo
+      skewless demo --prometheus
       skewless demo --input ticks.jsonl.zst --grouping key --grouping shuffle --workers 20
     """  # noqa: D301 - \b is click's mark for text that is not wrapped
     from rich.console import Console
@@ -66,8 +73,11 @@ def demo(  # noqa: PLR0913 - click passes an argument per option
     from skewless.demo.plan import make_plan
     from skewless.demo.run import Demo
     from skewless.demo.screen import Screen
+    from skewless.local.prometheus import find
 
-    plan = make_plan(inputs, groupings, workers, None if no_report else report)
+    plan = make_plan(inputs, groupings, workers, None if no_report else report, prometheus=prometheus)
+    if prometheus:
+        find("prometheus")
     screen = Screen(Console(stderr=as_json))
     with _terminable(), _folder(screen, keep=keep) as folder:
         _set_environment(folder)

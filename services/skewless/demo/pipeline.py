@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from skewless import config
@@ -20,21 +20,31 @@ STALL_S = 60.0
 MOST_CRASHES = 5
 
 Show = Callable[[float, Snapshot], None]
+Watch = Callable[[Mapping[str, int]], None]
+"""Called with the processes of a pipeline: name -> port of their metrics."""
 
 
-def drain(settings: PipelineSettings, folder: Path, show: Show, tell: Callable[[Event], None]) -> list[Snapshot]:
+def drain(
+    settings: PipelineSettings,
+    folder: Path,
+    show: Show,
+    tell: Callable[[Event], None],
+    watch: Watch = lambda _ports: None,
+) -> list[Snapshot]:
     """Run the stages of a pipeline until everything in its source is processed; return all snapshots.
 
-    `show` is called every half second, `tell` when a process has crashed. Raises SkewlessError when nothing goes on
-    for STALL_S seconds, or when processes crash again and again. Nothing runs on when it returns or raises.
+    `show` is called every half second, `tell` when a process has crashed, `watch` at the start. Raises SkewlessError
+    when nothing goes on for STALL_S seconds, or when processes crash again and again. Nothing runs on when it returns
+    or raises.
     """
     topics.apply(settings)
     file = folder / f"{settings.name}.yaml"
     file.write_text(config.dump(settings))
     supervisor = Supervisor(file, settings, drain=True, logs=folder / settings.name)
     scraper = Scraper(supervisor.processes.values())
-    watch = _Watch(supervisor.logs)
+    care = _Care(supervisor.logs)
     snapshots: list[Snapshot] = []
+    watch({f"{settings.name}/{name}": replica.metrics_port for name, replica in supervisor.processes.items()})
     try:
         supervisor.start()
         due = time.monotonic() + SCRAPE_EVERY_S
@@ -42,10 +52,10 @@ def drain(settings: PipelineSettings, folder: Path, show: Show, tell: Callable[[
             time.sleep(TICK_S)
             now = time.monotonic()
             for event in supervisor.poll(now):
-                watch.note(event, tell)
+                care.note(event, tell)
             if now >= due:
                 snapshots.append(scraper.snapshot())
-                watch.moved(now, snapshots[-1])
+                care.moved(now, snapshots[-1])
                 show(now, snapshots[-1])
                 due = time.monotonic() + SCRAPE_EVERY_S
     finally:
@@ -53,7 +63,7 @@ def drain(settings: PipelineSettings, folder: Path, show: Show, tell: Callable[[
     return snapshots
 
 
-class _Watch:
+class _Care:
     """Gives up on a pipeline that gets nowhere."""
 
     def __init__(self, logs: Path) -> None:

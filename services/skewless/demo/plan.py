@@ -35,6 +35,8 @@ class Plan:
     workers: int
     report: Path | None = None
     """File for the report of the evaluation; None: there is none."""
+    prometheus: bool = False
+    """Whether a Prometheus watches the pipelines."""
 
     @property
     def topic(self) -> str:
@@ -60,7 +62,14 @@ class Plan:
         )
 
 
-def make_plan(inputs: tuple[Path, ...], groupings: tuple[str, ...], workers: int, report: Path | None = None) -> Plan:
+def make_plan(
+    inputs: tuple[Path, ...],
+    groupings: tuple[str, ...],
+    workers: int,
+    report: Path | None = None,
+    *,
+    prometheus: bool = False,
+) -> Plan:
     """Plan a demo of the words of the standard library, or of these files.
 
     Raises ConfigurationError for groupings that do not exist and for files that cannot be read or do not go together.
@@ -77,7 +86,8 @@ def make_plan(inputs: tuple[Path, ...], groupings: tuple[str, ...], workers: int
             "--input: files of different kinds: " + ", ".join(f"{path} holds {kind}" for path, kind in kinds.items())
         )
     dataset = next(iter(kinds.values()), DEFAULT)
-    return Plan(dataset, DatasetOptions(input=inputs), tuple(dict.fromkeys(groupings)) or GROUPINGS, workers, report)
+    chosen = tuple(dict.fromkeys(groupings)) or GROUPINGS
+    return Plan(dataset, DatasetOptions(input=inputs), chosen, workers, report, prometheus)
 
 
 def window_for(span_ms: int) -> int:

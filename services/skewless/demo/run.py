@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import shutil
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from skewless.commands.evaluate import evaluated, folder
@@ -21,6 +22,7 @@ from skewless.demo.screen import Run, Screen
 from skewless.errors import SkewlessError
 from skewless.local import process
 from skewless.local.broker import Broker
+from skewless.local.prometheus import Prometheus
 from skewless.local.supervisor import Event
 from skewless.settings import PipelineSettings
 from skewless.splitter.formats import create_format
@@ -30,6 +32,14 @@ from skewless.transport.settings import KafkaSettings
 SPARK = {"master": "local[2]", "packages": (), "memory": "1g", "ui": False}
 SMALL = ("spark.sql.shuffle.partitions=2", "spark.sql.adaptive.enabled=false", "spark.sql.codegen.wholeStage=false")
 """What Spark needs not do for so few records: it would cost more than it saves."""
+
+
+LOOK_AT = {
+    "tuples per second of each worker": "sum by (pipeline, worker) (rate(skewless_router_tuples_total[10s]))",
+    "fullest worker / average": "max by (pipeline) (skewless_router_max_over_avg_ratio)",
+    "records not yet processed": "sum by (pipeline, stage) (skewless_lag_records)",
+}
+"""What to see in Prometheus: title -> expression."""
 
 
 class Demo:
@@ -46,12 +56,15 @@ class Demo:
         self.expected = Expected()
         self.outcomes: list[Outcome] = []
         self._pipelines: list[PipelineSettings] = []
+        self._prometheus = Prometheus(folder / "prometheus") if plan.prometheus else None
         self.report_file: Path | None = None
 
     def run(self) -> bool:
         """Do everything and return whether all counts are exact; raises KeyboardInterrupt when the user stops it."""
         broker = Broker(self._folder / "broker")
         try:
+            if self._prometheus:
+                self._start(self._prometheus)
             with self._part("kafka", "Starting Kafka"):
                 broker.start()
             with self._part(
@@ -67,9 +80,21 @@ class Demo:
             if self._plan.report is not None:
                 with self._part("evaluate", "Measuring every tick of it with Spark"):
                     self._evaluate(self._plan.report)
+            if self._prometheus and sys.stdin.isatty():
+                self._screen.say(f"Prometheus has it all, at {self._prometheus.url}; Enter ends it", style="bold")
+                sys.stdin.readline()
         finally:
             broker.stop()
+            if self._prometheus:
+                self._prometheus.stop()
         return all(outcome.exact for outcome in self.outcomes)
+
+    def _start(self, prometheus: Prometheus) -> None:
+        with self._part("prometheus", "Starting Prometheus"):
+            prometheus.start()
+        self._screen.say(f"  {prometheus.url} watches every process; look at")
+        for title, expr in LOOK_AT.items():
+            self._screen.say(f"  - {title}: {prometheus.page(expr)}")
 
     def _feed(self, bootstrap: str) -> None:
         kafka = KafkaSettings.model_validate({"bootstrap_servers": bootstrap})
@@ -102,7 +127,7 @@ class Demo:
         ends = [window + self.window_ms for window in self.expected.windows]
         run = Run(title, self.expected.tuples, ends)
         with self._screen.live(run) as show:
-            snapshots = drain(settings, self._folder, show, self._tell)
+            snapshots = drain(settings, self._folder, show, self._tell, self._watch)
         seconds = time.monotonic() - run.started
         counts = read_counts(settings)
         outcome = Outcome(
@@ -130,6 +155,10 @@ class Demo:
 
     def _tell(self, event: Event) -> None:
         self._screen.say(f"{event.name} {event.detail}")
+
+    def _watch(self, ports: Mapping[str, int]) -> None:
+        if self._prometheus:
+            self._prometheus.watch(ports)
 
     @contextlib.contextmanager
     def _part(self, name: str, title: str) -> Iterator[None]:

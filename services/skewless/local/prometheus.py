@@ -12,6 +12,7 @@ import socket
 import subprocess
 import tempfile
 import time
+import urllib.parse
 import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -95,6 +96,13 @@ class Prometheus:
     def url(self) -> str:
         """Address of its web pages and of its API."""
         return f"http://127.0.0.1:{self._port}"
+
+    def page(self, expr: str) -> str:
+        """Address that shows an expression: as a graph, or as numbers where Debian's package was only unpacked."""
+        quoted = urllib.parse.quote(expr)
+        if shutil.which("prometheus"):
+            return f"{self.url}/graph?g0.expr={quoted}&g0.tab=0&g0.range_input=5m"
+        return f"{self.url}/api/v1/query?query={quoted}"
 
     def watch(self, ports: Mapping[str, int]) -> None:
         """Scrape these processes, instance -> loopback port, and no others; takes effect within 5 s."""

@@ -1,0 +1,267 @@
+"""A running pipeline as Prometheus sees it: every expression gives something, the numbers are right, alerts fire."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import re
+import subprocess
+import time
+import urllib.request
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import yaml
+
+from dashboards.build.alerts import ALERTS
+from dashboards.live import Api, Asked, expressions, filled
+from docs_blocks import ROOT
+from skewless.local.prometheus import Prometheus, find
+from skewless.local.supervisor import Supervisor
+from skewless.topology import STAGES
+from support_kafka import START_MS, Feed, Pipeline, Sent, Source, until, zipf_records
+
+LIMIT_S = 240.0
+"""So long anything may take where many tests run at once; all of it takes some 60 s on two quiet cores."""
+RECORDS = 12_000
+LATER_MS = START_MS + 3_600_000
+DASHBOARDS = [json.loads(path.read_text()) for path in sorted((ROOT / "dashboards").glob("*.json"))]
+TARGETS = [pytest.param(asked, id=asked.where) for found in DASHBOARDS for asked in expressions(found)]
+VARIABLES = [
+    pytest.param(each["query"]["query"], id=f"{found['uid']}-{each['name']}")
+    for found in DASHBOARDS
+    for each in found["templating"]["list"]
+    if each["type"] == "query"
+]
+SELECTOR = re.compile(r"\bskewless_\w+(?:\{[^}]*\})?")
+SETTINGS: dict[str, Mapping[str, Any]] = {
+    "router": {"grouping": "even", "workers": 4},
+    "observer": {"tick_s": 15},
+    "event_time": {"allowed_lateness_s": 20, "idle_timeout_s": None},
+}
+
+
+@dataclass
+class Watched:
+    """What was seen of one pipeline while one thing after the other was done to it."""
+
+    api: Api
+    pipeline: Pipeline
+    began: float = field(default_factory=time.time)
+    firing: dict[str, set[str]] = field(default_factory=dict)
+    """The alerts that fired, by what had been done just before."""
+    tuples: dict[str, int] = field(default_factory=dict)
+    """Tuples by stage, at rest."""
+    sent: dict[int, int] = field(default_factory=dict)
+    taken: dict[int, int] = field(default_factory=dict)
+    """Tuples by worker as the router and the workers show them, at rest."""
+    held: dict[int, int] = field(default_factory=dict)
+    """Tuples by partition of the topic worker-input, then."""
+    pages: dict[str, str] = field(default_factory=dict)
+    """/metrics of every process, then."""
+
+    def by(self, label: str, expr: str) -> dict[str, int]:
+        """Evaluate an expression now, by one of its labels."""
+        return {series.labels[label]: int(series.values[-1][1]) for series in self.api.query(expr)}
+
+    def history(self, expr: str) -> int:
+        """Count the series that an expression has had since the beginning."""
+        chosen = dict.fromkeys(("job", "instance", "compared"), ".+") | {"pipeline": self.pipeline.name}
+        now = time.time()
+        chosen |= {"__rate_interval": "4s", "__range": f"{int(now - self.began)}s"}
+        return len(self.api.query_range(filled(expr, chosen), self.began, now, 1))
+
+
+def shortened(folder: Path) -> list[Path]:
+    """Copy the rules with seconds for minutes: two for each in windows, one in all for what must last."""
+    for name in ("rules.yaml", "alerts.yaml"):
+        text = (ROOT / "dashboards" / name).read_text()
+        text = re.sub(r"\[(\d+)m\]", lambda found: f"[{2 * int(found[1])}s]", text)
+        (folder / name).write_text(re.sub(r"for: \d+m", "for: 1s", text))
+    return [folder / "rules.yaml", folder / "alerts.yaml"]
+
+
+@dataclass
+class Records:
+    """Records of two partitions: a thousand keys, and one that has a share of its own."""
+
+    hot: float = 0.0
+    ended: bool = False
+
+    def close(self) -> None:
+        """Make no more."""
+        self.ended = True
+
+    def __iter__(self) -> Iterator[Sent]:
+        for number in itertools.count():
+            if self.ended:
+                return
+            key = "hot" if number % 100 < self.hot * 100 else f"k{number * 7 % 1009}"
+            for partition in (0, 1):
+                yield partition, json.dumps({"key": key, "value": 1, "time": LATER_MS + 20 * number}).encode()
+
+
+@pytest.fixture(scope="module")
+def watched(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    """Do everything to a pipeline, and keep what was seen."""
+    folder = tmp_path_factory.mktemp("watch")
+    source = Source(broker, 2)
+    pipeline = Pipeline(broker, folder, source, **SETTINGS)
+    with Prometheus(folder / "prometheus", scrape_s=0.5, rules=shortened(folder)) as prometheus:
+        seen = Watched(Api(prometheus.url), pipeline)
+        with pipeline.running() as supervisor:
+            prometheus.watch({name: replica.metrics_port for name, replica in supervisor.processes.items()})
+            look_at_rest(seen, source, supervisor)
+            resize(seen, supervisor)
+            disturb(seen, source, supervisor)
+            yield seen
+
+
+def waiting(supervisor: Supervisor) -> Callable[[Callable[[], bool]], None]:
+    def wait(holds: Callable[[], bool]) -> None:
+        until(holds, each=lambda: supervisor.poll(time.monotonic()), limit_s=LIMIT_S)
+
+    return wait
+
+
+def look_at_rest(seen: Watched, source: Source, supervisor: Supervisor) -> None:
+    """Send a number of records, and look when all of them are processed."""
+    source.send(zipf_records(RECORDS, 2, seed=7))
+    wait = waiting(supervisor)
+    wait(
+        lambda: (
+            sum(seen.by("stage", "sum by (stage) (skewless_input_records_total{stage='splitter'})").values()) == RECORDS
+        )
+    )
+    wait(lambda: seen.pipeline.tuples("tuples") == seen.pipeline.tuples("worker-input"))
+    tuples = seen.pipeline.tuples("tuples")
+    total = "sum by (stage) (skewless_tuples_total)"
+    wait(lambda: set(seen.by("stage", total).values()) == {tuples} and len(seen.by("stage", total)) == len(STAGES))
+    wait(lambda: bool(seen.api.query("skewless_observer_tick_tuples > 0 and on () skewless_aggregator_keys > 0")))
+    seen.tuples = seen.by("stage", total)
+    seen.sent = by_worker(seen, "skewless_router_tuples_total")
+    seen.taken = by_worker(seen, "skewless_worker_tuples_total")
+    seen.held = in_worker_input(seen.pipeline)
+    for name, replica in supervisor.processes.items():
+        with urllib.request.urlopen(f"http://127.0.0.1:{replica.metrics_port}/metrics", timeout=30) as answer:
+            seen.pages[name] = answer.read().decode()
+
+
+def by_worker(seen: Watched, name: str) -> dict[int, int]:
+    loads = seen.by("worker", f"sum by (worker) ({name})")
+    return {int(worker): tuples for worker, tuples in loads.items() if tuples}
+
+
+def in_worker_input(pipeline: Pipeline) -> dict[int, int]:
+    held: Counter[int] = Counter()
+    for record in pipeline.read("worker-input"):
+        if record.value:
+            held[record.partition] += pa.ipc.open_stream(record.value).read_all().num_rows
+    return dict(held)
+
+
+def resize(seen: Watched, supervisor: Supervisor) -> None:
+    """Change W while everything runs, then the grouping, for which the router must be started again."""
+    document = json.loads(seen.pipeline.file.read_text())
+    document["router"]["workers"] = 5
+    seen.pipeline.file.write_text(json.dumps(document))
+    wait = waiting(supervisor)
+    wait(lambda: bool(seen.api.query("skewless_router_workers == 5")))
+    document["router"]["grouping"] = "key"
+    seen.pipeline.file.write_text(json.dumps(document))
+    supervisor.kill("router-0")
+    wait(
+        lambda: bool(
+            seen.api.query('skewless_router_info{grouping="key"} and on () (skewless_ready{stage="router"} == 1)')
+        )
+    )
+
+
+def disturb(seen: Watched, source: Source, supervisor: Supervisor) -> None:
+    """Switch a hot key on, poison the input, stop the worker, and let it come back."""
+    wait = waiting(supervisor)
+    flows = "sum(rate(skewless_router_tuples_total[4s])) > 0 and on () sum(rate(skewless_worker_tuples_total[4s])) > 0"
+    records = Records()
+    with Feed(source, records, rate=400), contextlib.closing(records):
+        wait(lambda: bool(seen.api.query(flows)))
+        seen.firing["even load"] = seen.api.firing()
+        records.hot = 0.6
+        wait(lambda: "SkewlessWorkerOverloaded" in seen.api.firing())
+        seen.firing["hot key"] = seen.api.firing()
+        source.send([(0, b"no JSON at all"), (1, b"{")])
+        wait(lambda: "SkewlessDeadLetters" in seen.api.firing())
+        seen.firing["poisoned input"] = seen.api.firing()
+        supervisor.kill("worker-0")
+        until(lambda: {"SkewlessStageDown", "SkewlessWorkerMissing"} <= seen.api.firing(), limit_s=LIMIT_S)
+        seen.firing["worker stopped"] = seen.api.firing()
+        wait(lambda: not {"SkewlessStageDown", "SkewlessWorkerMissing"} & seen.api.firing())
+
+
+pytestmark = pytest.mark.timeout(900)
+
+
+def test_every_stage_shows_the_tuples_that_there_are(watched: Watched) -> None:
+    assert watched.tuples == {stage.name: sum(watched.held.values()) for stage in STAGES}
+
+
+def test_load_of_every_worker_is_what_its_partition_holds(watched: Watched) -> None:
+    assert watched.sent == watched.held
+    assert watched.taken == watched.held
+
+
+def test_metrics_are_clean(watched: Watched) -> None:
+    assert {name.partition("-")[0] for name in watched.pages} == {stage.name for stage in STAGES}
+    for page in watched.pages.values():
+        done = subprocess.run(
+            [str(find("promtool")), "check", "metrics"],
+            input=page,
+            text=True,
+            capture_output=True,
+            check=False,
+            timeout=60,
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("asked", TARGETS)
+def test_every_expression_of_a_dashboard_gives_data(watched: Watched, asked: Asked) -> None:
+    assert watched.history(asked.expr) > 0
+
+
+@pytest.mark.parametrize("query", VARIABLES)
+def test_every_variable_has_something_to_choose(watched: Watched, query: str) -> None:
+    assert watched.api.label_values(filled(query, {"job": ".+", "pipeline": watched.pipeline.name}))
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
+def test_every_alert_looks_at_series_that_there_are(watched: Watched, alert: Any) -> None:
+    recorded = re.findall(r"\w+:skewless_\w+:\w+", alert.expr)
+    assert all(watched.history(name) for name in recorded)
+    assert all(watched.history(found) for found in SELECTOR.findall(re.sub(r"\w+:skewless_\w+:\w+", "", alert.expr)))
+
+
+def test_all_rules_can_be_computed(watched: Watched) -> None:
+    rules = [rule for group in watched.api.get("rules")["groups"] for rule in group["rules"]]
+    written = [yaml.safe_load((ROOT / "dashboards" / name).read_text()) for name in ("rules.yaml", "alerts.yaml")]
+    assert len(rules) == sum(len(group["rules"]) for each in written for group in each["groups"])
+    assert {rule["health"] for rule in rules} == {"ok"}
+
+
+@pytest.mark.parametrize(
+    ("done", "fires", "quiet"),
+    [
+        ("even load", set(), {"SkewlessWorkerOverloaded", "SkewlessDeadLetters", "SkewlessWorkerMissing"}),
+        ("hot key", {"SkewlessWorkerOverloaded"}, {"SkewlessDeadLetters", "SkewlessWorkerMissing"}),
+        ("poisoned input", {"SkewlessDeadLetters"}, {"SkewlessWorkerMissing"}),
+        ("worker stopped", {"SkewlessWorkerMissing", "SkewlessStageDown"}, set()),
+    ],
+)
+def test_the_alert_fires_that_should(watched: Watched, done: str, fires: set[str], quiet: set[str]) -> None:
+    assert fires <= watched.firing[done]
+    assert not quiet & watched.firing[done]

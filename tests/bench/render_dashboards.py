@@ -1,0 +1,115 @@
+"""Make the pictures of docs/images: run a pipeline per grouping on skewed keys, and draw what Prometheus has seen.
+
+`PYTHONPATH=services:tests:. python tests/bench/render_dashboards.py [--seconds 90] [--out docs/images]`
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from dashboards.live import Api
+from dashboards.render import Span, draw
+from docs_blocks import ROOT
+from skewless import config
+from skewless.local.broker import Broker
+from skewless.local.prometheus import Prometheus
+from skewless.local.supervisor import Supervisor
+from skewless.settings import PipelineSettings
+from skewless.topology import STAGES
+from skewless.transport import topics
+from support_kafka import BASE, Feed, Source, until, zipf_records
+
+GROUPINGS = ("key", "partial-key", "even")
+PICTURES = {
+    "dashboard-pipeline": ("skewless-pipeline", "even"),
+    "dashboard-balance-key": ("skewless-balance", "key"),
+    "dashboard-balance-even": ("skewless-balance", "even"),
+    "dashboard-evaluation": ("skewless-evaluation", "even"),
+}
+WORKERS = 8
+
+
+def main() -> None:
+    """Run, draw, and say what was drawn."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seconds", type=float, default=90)
+    parser.add_argument("--rate", type=float, default=1000)
+    parser.add_argument("--out", type=Path, default=ROOT / "docs" / "images")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary, Broker() as broker:
+        folder = Path(temporary)
+        with Prometheus(folder / "prometheus") as prometheus:
+            api = Api(prometheus.url)
+            began = time.time()
+            spans = dict(runs(broker.bootstrap, folder, prometheus, given.seconds * given.rate, given.rate))
+            for picture, (uid, grouping) in PICTURES.items():
+                start, end = spans[grouping]
+                compared = uid == "skewless-balance" and grouping == "even"
+                shown = (began if compared else start, end)
+                file = given.out / f"{picture}.png"
+                found = json.loads((ROOT / "dashboards" / f"{uid}.json").read_text())
+                rows = 4 if uid == "skewless-pipeline" else None
+                draw(found, api, Span(*shown, chosen(grouping, shown[1] - shown[0])), file, rows)
+                print(json.dumps({"picture": str(file), "bytes": file.stat().st_size}))
+
+
+def chosen(grouping: str, seconds: float) -> dict[str, str]:
+    """Choose a pipeline as a user would."""
+    everything = dict.fromkeys(("job", "instance", "compared"), ".+")
+    return everything | {"pipeline": grouping, "__rate_interval": "10s", "__range": f"{int(seconds)}s"}
+
+
+def runs(
+    bootstrap: str, folder: Path, prometheus: Prometheus, records: float, rate: float
+) -> Iterator[tuple[str, tuple[float, float]]]:
+    """Run a pipeline after the other over so many records; tell when each began to work and when it ended."""
+    for grouping in GROUPINGS:
+        source = Source(bootstrap, 2)
+        settings = pipeline(bootstrap, grouping, source.topic)
+        topics.apply(settings)
+        file = folder / f"{grouping}.yaml"
+        file.write_text(config.dump(settings))
+        supervisor = Supervisor(file, settings, drain=False, logs=folder / grouping)
+        sent = zipf_records(int(records), 2, seed=3, keys=5_000, z=1.2)
+        try:
+            supervisor.start()
+            prometheus.watch({f"{grouping}-{name}": each.metrics_port for name, each in supervisor.processes.items()})
+            wait(supervisor, lambda: ready(Api(prometheus.url), grouping), 300)  # noqa: B023 - called in this round
+            start = time.time()
+            with Feed(source, sent, rate):
+                wait(supervisor, lambda: time.time() > start + records / rate, 900)  # noqa: B023 - as above
+            yield grouping, (start, time.time())
+        finally:
+            supervisor.stop()
+
+
+def pipeline(bootstrap: str, grouping: str, topic: str) -> PipelineSettings:
+    """Give the settings of the pipeline of a grouping."""
+    own = {
+        "name": grouping,
+        "source": {"topic": topic},
+        "kafka": {"bootstrap_servers": bootstrap},
+        "router": {"grouping": grouping.replace("-", "_"), "workers": WORKERS},
+        "observer": {"tick_s": 15},
+        "event_time": {"allowed_lateness_s": 60, "idle_timeout_s": None},
+    }
+    return PipelineSettings.model_validate(BASE | own)
+
+
+def wait(supervisor: Supervisor, holds: Callable[[], bool], limit_s: float) -> None:
+    """Look after the processes until something holds."""
+    until(holds, each=lambda: supervisor.poll(time.monotonic()), limit_s=limit_s)
+
+
+def ready(api: Api, name: str) -> bool:
+    """Whether all stages are."""
+    return bool(api.query(f'count(skewless_ready{{pipeline="{name}"}} == 1) == {len(STAGES)}'))
+
+
+if __name__ == "__main__":
+    main()
