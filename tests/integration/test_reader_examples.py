@@ -47,7 +47,7 @@ def ran(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Ran:
         router={"workers": 3},
         event_time={"idle_timeout_s": None, "allowed_lateness_s": 5},
     )
-    pipeline.drain()
+    pipeline.drain(limit_s=200)
     take_back(broker, pipeline)
     return Ran(broker, pipeline, expected)
 

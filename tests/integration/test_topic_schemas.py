@@ -48,7 +48,7 @@ def ran(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Ran:
         event_time={"idle_timeout_s": None, "allowed_lateness_s": 5},
     )
     poison(broker, pipeline)
-    pipeline.drain()
+    pipeline.drain(limit_s=200)
     records = {row.name: list(pipeline.read(row.name)) for row in topology.TOPICS}
     return Ran(document(pipeline.settings, PARTITIONS), records, pipeline)
 
