@@ -18,9 +18,9 @@ from skewless import topology
 from skewless.local import process
 from support_kafka import STAGES, WAIT_S, Feed, Pipeline, Source, differences, read, truth, until, zipf_records
 
-MOST = 400_000
+MOST = 1_000_000
 """Records that there are if the change of scale takes for ever."""
-RATE = 2_000
+RATE = 1_000
 SEED = 23
 LATENESS_S = 20
 PARTITIONS = 4
