@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from confluent_kafka import (
     Consumer,
-    ConsumerGroupTopicPartitions,
     IsolationLevel,
     KafkaError,
     KafkaException,
@@ -58,17 +57,19 @@ class Positions:
 
     def committed(self, group: str, topic: str) -> dict[int, Committed]:
         """Tell what the group has committed, of the partitions where it has."""
-        request = ConsumerGroupTopicPartitions(group)
-        future = self._client.list_consumer_group_offsets([request], request_timeout=self._kafka.timeout_s)[group]
+        # The admin client's list_consumer_group_offsets would be the call to make, but librdkafka 2.16 crashes the
+        # process in it where a group has no coordinator yet. As read_uncommitted, or it would wait for transactions
+        # that are under way: what was committed before them is meant.
+        options = {"group.id": group, "enable.auto.commit": False, "isolation.level": "read_uncommitted"}
+        wanted = [TopicPartition(topic, partition) for partition in self._known(topic)]
+        if not wanted:
+            return {}
         try:
-            partitions = future.result(self._kafka.timeout_s).topic_partitions
-        except (KafkaException, TimeoutError) as error:
+            with contextlib.closing(Consumer({**self._options, **options})) as consumer:
+                found = consumer.committed(wanted, timeout=self._kafka.timeout_s)
+        except KafkaException as error:
             raise self._failure(f"reading the offsets of group {group}", error) from None
-        return {
-            at.partition: Committed(at.offset, at.metadata)
-            for at in partitions
-            if at.topic == topic and at.offset >= 0 and at.error is None
-        }
+        return {at.partition: Committed(at.offset, at.metadata) for at in found if at.offset >= 0 and at.error is None}
 
     def holds_more(self, topic: str, offsets: Mapping[int, int]) -> bool:
         """Whether a partition has a committed record at or after its offset; markers of transactions are none."""
@@ -99,14 +100,8 @@ class Positions:
         return False
 
     def _offsets(self, topic: str, spec: OffsetSpec) -> dict[int, int]:
+        request = {TopicPartition(topic, partition): spec for partition in self._partitions(topic)}
         try:
-            # Of all topics: asking for one by name may create it on brokers that make topics by themselves.
-            found = self._client.list_topics(timeout=self._kafka.timeout_s).topics.get(topic)
-            if found is None or found.error:
-                raise BrokerError(
-                    f"topic {topic} does not exist at {self._kafka.bootstrap_servers}, or may not be seen"
-                )
-            request = {TopicPartition(topic, partition): spec for partition in found.partitions}
             futures = self._client.list_offsets(
                 request, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self._kafka.timeout_s
             )
@@ -114,6 +109,19 @@ class Positions:
         except KafkaException as error:
             raise self._failure(f"reading the offsets of topic {topic}", error) from None
 
-    def _failure(self, doing: str, error: Exception) -> UnreachableError:
-        reason = error.args[0].str() if isinstance(error, KafkaException) else "no answer in time"
-        return BrokerError(f"{doing} at {self._kafka.bootstrap_servers}: {reason}")
+    def _partitions(self, topic: str) -> list[int]:
+        found = self._known(topic)
+        if not found:
+            raise BrokerError(f"topic {topic} does not exist at {self._kafka.bootstrap_servers}, or may not be seen")
+        return found
+
+    def _known(self, topic: str) -> list[int]:
+        try:
+            # Of all topics: asking for one by name may create it on brokers that make topics by themselves.
+            found = self._client.list_topics(timeout=self._kafka.timeout_s).topics.get(topic)
+        except KafkaException as error:
+            raise self._failure(f"looking for topic {topic}", error) from None
+        return [] if found is None or found.error else list(found.partitions)
+
+    def _failure(self, doing: str, error: KafkaException) -> UnreachableError:
+        return BrokerError(f"{doing} at {self._kafka.bootstrap_servers}: {error.args[0].str()}")
