@@ -40,8 +40,11 @@ from support_kafka import STAGES, START_MS, Pipeline, Source, until, zipf_record
 WORKERS = 6
 BATCHES, BATCH = 20, 1_000
 RECORDS = 20_000
+LIMIT_S = 240.0
+"""For a machine that has much else to do: on two idle cores each of these tests takes less than 30 s."""
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
-CONDITIONAL = {"skewless_aggregator_reopened_windows_total"}
+PATIENT = {"commit_interval_s": 0.3, "session_timeout_s": 60, "transaction_timeout_s": 120}
+"""A machine so busy that transactions time out makes stages rewind, and counters count again what is done again."""
 
 
 def free_port() -> int:
@@ -121,15 +124,20 @@ def test_the_load_of_each_worker_is_what_stands_in_its_partition_for_every_group
         for seed, grouping in enumerate(sorted(GROUPINGS)):
             router, small = {"grouping": grouping, "workers": WORKERS}, {"aggregator_partitions": 1}
             pipeline = Pipeline(
-                broker, tmp_path, source, router=router, worker_input={"max_workers": WORKERS}, topics=small
+                broker,
+                tmp_path,
+                source,
+                router=router,
+                worker_input={"max_workers": WORKERS},
+                topics=small,
+                transport=PATIENT,
             )
-            print(f"{time.monotonic() - started:.1f} s: topics")
             route_some(pipeline, seed)
             ports[grouping] = pipeline, running.enter_context(stage(pipeline, "router"))[0]
         for grouping, (pipeline, port) in ports.items():
             last: list[Sample] = []
 
-            until(partial(committed, pipeline, port, last), each=lambda: time.sleep(0.1))
+            until(partial(committed, pipeline, port, last), each=lambda: time.sleep(0.1), limit_s=LIMIT_S)
             shown = by_worker(last, "skewless_router_tuples_total")
             assert shown == in_topic(pipeline), grouping
             assert value(last, "skewless_router_info", grouping=grouping, pipeline=pipeline.name) == 1
@@ -189,6 +197,7 @@ def test_a_pipeline_shows_all_of_the_list_and_what_it_shows_agrees(broker: str, 
             event_time={"allowed_lateness_s": 20},
             worker={"cost": {"cycle": 100, "process_duration_ms": 0.1}},
             aggregator={"emit": "updates"},
+            transport=PATIENT,
             tracing={"enabled": True, "endpoint": endpoint, "sample_ratio": 0.0},
         )
         source.send(zipf_records(RECORDS, 2, seed=3, keys=500))
@@ -206,7 +215,7 @@ def test_a_pipeline_shows_all_of_the_list_and_what_it_shows_agrees(broker: str, 
                 told = value(seen["observer"], "skewless_observer_ticks_total")
                 return read == RECORDS + 2 and len(tuples) == 1 and lag == 0 and told > 0
 
-            until(quiet, each=lambda: time.sleep(0.2))
+            until(quiet, each=lambda: time.sleep(0.2), limit_s=LIMIT_S)
             agree(pipeline, seen)
             texts = {name: text(replica.metrics_port) for name, replica in supervisor.processes.items()}
         traces_go_through(pipeline)

@@ -1,0 +1,212 @@
+"""What metrics cost: tuples per CPU-second of a router's session, watched and unwatched in turns.
+
+Batches go the way they go in a process: hand, process, send, and a commit's flush every 20 batches; only Kafka is left
+out, which would hide the cost. `watched` serves /metrics and is scraped once a second, `unwatched` is not, `uncounted`
+does without the counts of session and step as well. Sessions take turns within each round; a figure is the median over
+the rounds of the ratio to `unwatched` in the same round, the noise floor that of a second `unwatched`.
+
+    PYTHONPATH=tests python tests/bench/bench_metrics.py [--rounds 15] [--batches 400] [--workers 100]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import statistics
+import threading
+import time
+import urllib.request
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+import pyarrow as pa
+
+from skewless.datasets.base import START_MS
+from skewless.records import TUPLES, Headers, Output, encode_tuples, headers_of
+from skewless.router import agent
+from skewless.router.shown import Shown
+from skewless.runner import Stage, wire
+from skewless.settings import PipelineSettings
+from skewless.transport.app import Wiring
+from skewless.transport.batch import MessageBatch
+from skewless.transport.counts import Counts
+from skewless.transport.session import Taken
+from skewless.watch.stage import Watched
+
+BATCH = 16_000
+COMMIT_EVERY = 20
+ARMS = ("unwatched", "watched", "uncounted", "unwatched again")
+
+
+class Message:
+    """As much of a confluent_kafka.Message as a session asks for."""
+
+    def __init__(self, offset: int, value: bytes, headers: Headers) -> None:
+        self._offset, self._value, self._headers = offset, value, headers
+
+    def offset(self) -> int:
+        return self._offset
+
+    def value(self) -> bytes:
+        return self._value
+
+    def headers(self) -> Headers:
+        return self._headers
+
+
+class Uncounted(Counts):
+    """Counts nothing."""
+
+    def batch(self, partition: int, records: int, size: int, seconds: float) -> None:
+        pass
+
+
+class Unshown(Shown):
+    """Looks at nothing."""
+
+    def look(self, now: int) -> None:
+        pass
+
+
+def values(count: int) -> list[tuple[bytes, Headers]]:
+    rng = np.random.default_rng(1)
+    made = []
+    for number in range(count):
+        keys = pa.array([f"key-{key}" for key in np.minimum(rng.zipf(1.3, BATCH), 50_000)])
+        times = START_MS + np.arange(BATCH) + number * BATCH
+        record = encode_tuples(keys.dictionary_encode(), np.ones(BATCH, dtype=np.int64), times)
+        made.append((record, headers_of(TUPLES, {0: int(times[-1])})))
+    return made
+
+
+def settings(workers: int) -> PipelineSettings:
+    return PipelineSettings.model_validate(
+        {
+            "name": "bench",
+            "source": {"topic": "s"},
+            "router": {"grouping": "even", "workers": workers},
+            "worker_input": {"max_workers": workers},
+            "metrics": {"port": 0, "address": "127.0.0.1"},
+        }
+    )
+
+
+class Arm:
+    """A session of its own, which keeps its state over the rounds."""
+
+    def __init__(self, name: str, workers: int) -> None:
+        self.name = name
+        self._settings = settings(workers)
+        self._step = agent.step(self._settings)
+        self._wiring: Wiring = wire("router", Stage(self._step, lambda _app: None), self._settings, 0, drain=False)
+        session = self._wiring.session
+        if name == "uncounted":
+            session.counts = Uncounted()
+            self._step._shown.__class__ = Unshown
+        session.send = self._send
+        session.assign({0: Taken(None, None, ())})
+        self._offset = 0
+
+    def _send(self, outputs: Iterable[Output]) -> None:
+        for output in outputs:
+            tally = self._wiring.outbox.sent[output.topic]
+            tally.records += 1
+            tally.bytes += len(output.value or b"")
+
+    def run(self, given: list[tuple[bytes, Headers]], batches: int) -> float:
+        """Process batches; returns CPU seconds of the whole process, the scraped server's included."""
+        with self._watched() as loop:
+            started = time.process_time()
+            loop.run_until_complete(self._work(given, batches))
+            return time.process_time() - started
+
+    async def _work(self, given: list[tuple[bytes, Headers]], batches: int) -> None:
+        session = self._wiring.session
+        for number in range(batches):
+            value, headers = given[number % len(given)]
+            batch = MessageBatch(0, session.generation, [Message(self._offset, value, headers)])
+            self._offset += 1
+            session.hand(batch)
+            await session.process(batch)
+            if session.failure is not None:
+                raise session.failure
+            if number % COMMIT_EVERY == 0:
+                session.committed(session.prepare())
+            await asyncio.sleep(0)
+
+    @contextlib.contextmanager
+    def _watched(self) -> Iterator[asyncio.AbstractEventLoop]:
+        with contextlib.closing(asyncio.new_event_loop()) as loop:
+            if self.name != "watched":
+                yield loop
+                return
+            shown = self._settings.metrics.model_copy(update={"port": free_port()})
+            watched = Watched("router", self._settings.model_copy(update={"metrics": shown}), 0)
+            watched.follow(self._wiring)
+            with watched.served() as listening, watched._reader.on(loop), scraping(listening):
+                yield loop
+
+
+def free_port() -> int:
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextlib.contextmanager
+def scraping(port: int) -> Iterator[None]:
+    """Scrape once a second, from the first moment on; in this process, so that it pays for the asking too."""
+    over = threading.Event()
+
+    def scrape() -> None:
+        while not over.is_set():
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+                answer.read()
+            over.wait(1.0)
+
+    thread = threading.Thread(target=scrape)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--batches", type=int, default=400)
+    parser.add_argument("--workers", type=int, default=100)
+    args = parser.parse_args()
+    given = values(20)
+    arms = [Arm(name, args.workers) for name in ARMS]
+    for arm in arms:
+        arm.run(given, 20)
+    seconds: dict[str, list[float]] = {name: [] for name in ARMS}
+    for number in range(args.rounds):
+        for place in range(len(arms)):
+            arm = arms[(number + place) % len(arms)]
+            seconds[arm.name].append(arm.run(given, args.batches))
+    base = seconds["unwatched"]
+    for name in ARMS:
+        ratios = [taken / before for taken, before in zip(seconds[name], base, strict=True)]
+        line = {
+            "bench": "metrics",
+            "arm": name,
+            "workers": args.workers,
+            "tuples_per_cpu_s": round(BATCH * args.batches / min(seconds[name])),
+            "cost_percent": round(100 * (statistics.median(ratios) - 1), 2),
+            "best_cost_percent": round(100 * (min(seconds[name]) / min(base) - 1), 2),
+            "rounds": args.rounds,
+            "cpu_s_per_run": round(min(seconds[name]), 2),
+        }
+        print(json.dumps(line), flush=True)
+
+
+if __name__ == "__main__":
+    main()
