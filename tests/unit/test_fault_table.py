@@ -1,0 +1,62 @@
+"""The page of faults cannot rot: all faults of the harness stand there, and every test that it names exists."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from acceptance.chaos.table import FAULTS
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "explanation" / "faults.md").read_text()
+
+
+def rows(header: str) -> Iterator[list[str]]:
+    """Yield the cells of all rows of tables whose first column is called this."""
+    inside = False
+    for line in PAGE.splitlines():
+        inside = line.startswith(f"| {header} |") or (inside and line.startswith("|"))
+        if inside and not line.startswith((f"| {header} |", "| ---")):
+            yield [cell.strip() for cell in line.strip("|").split("|")]
+
+
+FAULT_ROWS = list(rows("fault"))
+TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
+CHAOS = re.compile(r"`chaos:([\w-]+)`")
+MACHINE = ROOT / "tests" / "laws" / "test_transport_machine.py"
+
+
+def names(path: Path) -> set[str]:
+    """Collect what a module defines: functions, and what is assigned to a name."""
+    found = set()
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Assign):
+            found |= {target.id for target in node.targets if isinstance(target, ast.Name)}
+    return found
+
+
+def test_every_fault_of_the_harness_stands_in_the_table_and_no_other() -> None:
+    assert set(CHAOS.findall(PAGE)) == set(FAULTS)
+
+
+@pytest.mark.parametrize(("file", "name"), sorted(set(TEST.findall(PAGE))))
+def test_every_test_that_is_named_exists(file: str, name: str) -> None:
+    assert name in names(ROOT / file)
+
+
+@pytest.mark.parametrize("row", FAULT_ROWS, ids=lambda row: row[0][:50])
+def test_every_fault_is_shown_by_a_test_or_says_why_not(row: list[str]) -> None:
+    _, _, _, shown, _ = row
+    assert TEST.search(shown) or CHAOS.search(shown) or re.search(r"not covered[^:]*: .{20}", shown)
+
+
+def test_every_mistake_names_the_part_of_the_machine_that_finds_it() -> None:
+    mistakes = list(rows("mistake"))
+    assert len(mistakes) > 9
+    assert {row[1].strip("`") for row in mistakes} <= names(MACHINE)
