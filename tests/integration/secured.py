@@ -29,7 +29,9 @@ from skewless.local.broker import Broker
 
 ADMIN = "admin"
 ADMIN_PASSWORD = "of-the-tests"  # noqa: S105 - of a broker that lives as long as a test
+KEY_PASSWORD = "of-a-key"  # noqa: S105 - as above
 WAIT_S = 30.0
+_NEW = ("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
 
 _RESOURCES = {
     "topic": ResourceType.TOPIC,
@@ -46,11 +48,34 @@ _OPERATIONS = {
 
 
 @dataclass(frozen=True)
+class Pair:
+    """A certificate and its key, which a password guards."""
+
+    certificate: Path
+    key: Path
+    key_password: str
+
+    def settings(self) -> dict[str, str]:
+        """Give the part of the section `kafka.tls`."""
+        return {name: str(value) for name, value in vars(self).items()}
+
+    def options(self) -> dict[str, str]:
+        """Give librdkafka's options."""
+        return {
+            "ssl.certificate.location": str(self.certificate),
+            "ssl.key.location": str(self.key),
+            "ssl.key.password": self.key_password,
+        }
+
+
+@dataclass(frozen=True)
 class Secured:
     """A running broker, and how to reach it."""
 
     bootstrap: str
     ca: Path
+    client: Pair | None = None
+    """What clients show of themselves, where they have to."""
 
     def kafka(self, user: str, password: str) -> dict[str, object]:
         """Give the section `kafka` of a pipeline's file, for a user."""
@@ -58,12 +83,12 @@ class Secured:
             "bootstrap_servers": self.bootstrap,
             "security_protocol": "SASL_SSL",
             "sasl": {"mechanism": "SCRAM-SHA-512", "username": user, "password": password},
-            "tls": {"ca": str(self.ca)},
+            "tls": {"ca": str(self.ca)} | (self.client.settings() if self.client else {}),
         }
 
     def admin_options(self) -> dict[str, str | int]:
         """Give the client options of the user who may do everything."""
-        return {"bootstrap.servers": self.bootstrap, "log_level": 0, **_admin(self.ca)}
+        return {"bootstrap.servers": self.bootstrap, "log_level": 0, **_admin(self.ca, self.client)}
 
     def add_users(self, passwords: Mapping[str, str]) -> None:
         """Add users with SCRAM passwords; few iterations, so that many of them log in quickly."""
@@ -100,9 +125,9 @@ def _entry(user: str, right: Right, operation: Operation) -> tuple[Any, ...]:
 
 
 @contextlib.contextmanager
-def secured_broker(folder: Path) -> Iterator[Secured]:
-    """Run a broker whose keys are made in `folder`."""
-    ca, server = make_keys(folder)
+def secured_broker(folder: Path, *, mutual: bool = False) -> Iterator[Secured]:
+    """Run a broker whose keys are made in `folder`; if `mutual`, clients need a certificate besides their password."""
+    ca, server, client = make_keys(folder)
     properties = {
         "listener.security.protocol.map": "CLIENT:SASL_SSL,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "sasl.enabled.mechanisms": "SCRAM-SHA-512,PLAIN",
@@ -120,33 +145,48 @@ def secured_broker(folder: Path) -> Iterator[Secured]:
         # ANONYMOUS are the server's own listeners, which ask for no name.
         "super.users": f"User:{ADMIN};User:ANONYMOUS",
     }
-    with Broker(properties=properties, client=_admin(ca)) as broker:
-        yield Secured(broker.bootstrap, ca)
+    shown = client if mutual else None
+    if mutual:
+        properties |= {
+            "listener.name.client.ssl.client.auth": "required",
+            "listener.name.client.ssl.truststore.type": "PEM",
+            "listener.name.client.ssl.truststore.location": str(ca),
+        }
+    with Broker(properties=properties, client=_admin(ca, shown)) as broker:
+        yield Secured(broker.bootstrap, ca, shown)
 
 
-def _admin(ca: Path) -> dict[str, str]:
+def _admin(ca: Path, shown: Pair | None) -> dict[str, str]:
     return {
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": "PLAIN",
         "sasl.username": ADMIN,
         "sasl.password": ADMIN_PASSWORD,
         "ssl.ca.location": str(ca),
+        **(shown.options() if shown else {}),
     }
 
 
-def make_keys(folder: Path) -> tuple[Path, Path]:
-    """Make an authority and a server's key and certificate for 127.0.0.1; returns the paths of CA and server (PEM)."""
-    ca, ca_key, key, request, cert = (folder / name for name in ("ca.crt", "ca.key", "key", "csr", "crt"))
-    new = ("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
-    _openssl(*new, "-x509", "-days", "2", "-subj", "/CN=test authority", "-keyout", ca_key, "-out", ca)
-    _openssl(*new, "-subj", "/CN=broker", "-keyout", key, "-out", request)
+def make_keys(folder: Path) -> tuple[Path, Path, Pair]:
+    """Make an authority, and keys and certificates of a server at 127.0.0.1 and of a client (PEM)."""
+    ca, ca_key = folder / "ca.crt", folder / "ca.key"
+    _openssl(*_NEW, "-nodes", "-x509", "-days", "2", "-subj", "/CN=test authority", "-keyout", ca_key, "-out", ca)
+    key, certificate = _signed(folder, "broker", ("-nodes",))
+    server = folder / "server.pem"
+    server.write_bytes(key.read_bytes() + certificate.read_bytes() + ca.read_bytes())
+    key, certificate = _signed(folder, "client", ("-passout", f"pass:{KEY_PASSWORD}"))
+    return ca, server, Pair(certificate, key, KEY_PASSWORD)
+
+
+def _signed(folder: Path, name: str, guard: tuple[str, ...]) -> tuple[Path, Path]:
+    """Make a key, and a certificate by the authority in the folder."""
+    key, request, certificate = (folder / f"{name}.{kind}" for kind in ("key", "csr", "crt"))
+    _openssl(*_NEW, *guard, "-subj", f"/CN={name}", "-keyout", key, "-out", request)
     names = folder / "names"
     names.write_text("subjectAltName=IP:127.0.0.1\n")
-    signed_by = ("-CA", ca, "-CAkey", ca_key, "-CAcreateserial")
-    _openssl("x509", "-req", "-days", "2", "-in", request, *signed_by, "-extfile", names, "-out", cert)
-    server = folder / "server.pem"
-    server.write_bytes(key.read_bytes() + cert.read_bytes() + ca.read_bytes())
-    return ca, server
+    signed_by = ("-CA", folder / "ca.crt", "-CAkey", folder / "ca.key", "-CAcreateserial")
+    _openssl("x509", "-req", "-days", "2", "-in", request, *signed_by, "-extfile", names, "-out", certificate)
+    return key, certificate
 
 
 def _openssl(*arguments: str | Path) -> None:

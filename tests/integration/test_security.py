@@ -19,10 +19,10 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from integration.secured import Secured, run_command, secured_broker
+from integration.secured import ADMIN, ADMIN_PASSWORD, Secured, run_command, secured_broker
 from skewless import acls, topology
 from skewless.acls import Operation, Right
-from skewless.errors import BrokerError
+from skewless.errors import BrokerError, UnreachableError
 from skewless.settings import PipelineSettings
 from skewless.transport import topics
 from support_kafka import START_MS, until
@@ -304,3 +304,21 @@ def test_an_authority_that_is_not_trusted_is_told_as_what_it_is(secured: Secured
     stranger["kafka"]["timeout_s"] = 2
     with pytest.raises(BrokerError, match=r"refuses this client: .*certificate.*correct kafka"):
         topics.check(PipelineSettings.model_validate(stranger))
+
+
+def test_a_broker_that_wants_certificates_knows_clients_that_have_one_and_refuses_others(tmp_path: Path) -> None:
+    with secured_broker(tmp_path, mutual=True) as mutual:
+        admin = AdminClient(mutual.admin_options())
+        admin.create_topics([NewTopic("raw", 1, 1)])["raw"].result(DEADLINE_S)
+        known = document(mutual, ADMIN)
+        known["kafka"]["sasl"] = {"mechanism": "PLAIN", "username": ADMIN, "password": ADMIN_PASSWORD}
+        settings = PipelineSettings.model_validate(known)
+        topics.apply(settings)
+        assert topics.check(settings).created == ()
+
+        known["kafka"]["timeout_s"] = 5
+        known["kafka"]["tls"] = {"ca": str(mutual.ca)}
+        # The broker ends the connection when TLS is set up already: whether librdkafka hears why is a matter of luck.
+        with pytest.raises((BrokerError, UnreachableError), match="security") as raised:
+            topics.check(PipelineSettings.model_validate(known))
+        assert raised.value.exit_code == 3
