@@ -18,6 +18,7 @@ from pydantic.fields import FieldInfo
 from skewless import cli, config, errors, metrics, topology
 from skewless.algorithms.aggregates import AGGREGATES
 from skewless.algorithms.grouping import GROUPINGS
+from skewless.metrics.base import SECONDS
 from skewless.asyncapi.document import as_yaml, document
 from skewless.asyncapi.page import table, topic_sections
 from skewless.settings import PipelineSettings
@@ -56,7 +57,8 @@ METRICS_INTRO = """\
 
 Each process shows these at `/metrics` in Prometheus' text format, beside those of the process itself
 (`process_resident_memory_bytes` and so on). `metrics.port` says where; `skewless up` gives each process a free port and
-prints it. Counters count the work of one process: what a rewind repeats counts again."""
+prints it. All carry the labels `pipeline` and `stage`, and those below. Counters count the work of one process: what a
+rewind repeats counts again. [How to watch a pipeline](../how-to/watch.md) says how to read them."""
 ERRORS_INTRO = """\
 # Errors
 
@@ -203,9 +205,18 @@ def _metrics() -> Iterator[str]:
     yield from METRICS_INTRO.splitlines()
     yield ""
     rows = [
-        (_code(row.name), row.kind, ", ".join(map(_code, row.labels)), row.unit, row.meaning) for row in metrics.METRICS
+        (
+            _code(row.name),
+            row.kind,
+            ", ".join(row.stages) or "every stage",
+            ", ".join(map(_code, row.labels)),
+            row.unit,
+            row.meaning,
+        )
+        for row in metrics.METRICS
     ]
-    yield from table(["metric", "kind", "labels", "unit", "meaning"], rows)
+    yield from table(["metric", "kind", "shown by", "labels", "unit", "meaning"], rows)
+    yield from ["", f"Buckets of the histograms, in seconds: {', '.join(f'{bound:g}' for bound in SECONDS)}."]
 
 
 def _errors() -> Iterator[str]:

@@ -377,6 +377,8 @@ class ConsumerThread(threading.Thread):
         self._read.clear()
         self._flow.own(frozenset(partitions))
         self.on_loop(self._session.assign, taken)
+        offsets = {partition: at.offset for partition, at in taken.items()}
+        log.info("works on %d partitions", len(taken), extra={"partitions": sorted(taken), "offsets": offsets})
         self._loop.call_soon_threadsafe(self._assigned, set(partitions))
 
     def _count_partitions(self) -> None:
