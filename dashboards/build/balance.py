@@ -154,32 +154,31 @@ def _hot() -> list[Panel]:
 
 
 def _compared() -> list[Panel]:
-    fullest = _side_by_side("skewless_observer_max_over_avg_ratio")
-    uneven_share = _side_by_side("skewless_observer_imbalance_ratio")
-    copies = _side_by_side("skewless_observer_replication_ratio")
-    tuples = _with_grouping(total(rate(of("skewless_tuples_total", COMPARED, stage="worker")), "pipeline"))
     legend = "{{pipeline}} ({{grouping}})"
     return [
         lines(
             About("Fullest worker / average", "In the last tick, of each pipeline that is compared.", "none", 8),
-            Query(fullest, legend),
+            Query(_side_by_side("skewless_observer_max_over_avg_ratio"), legend),
         ),
         lines(
             About("Imbalance", "In the last tick, of each pipeline that is compared.", "percentunit", 8),
-            Query(uneven_share, legend),
+            Query(_side_by_side("skewless_observer_imbalance_ratio"), legend),
         ),
         lines(
             About("Replication", "Workers per key in the last tick, of each pipeline that is compared.", "none", 8),
-            Query(copies, legend),
+            Query(_side_by_side("skewless_observer_replication_ratio"), legend),
         ),
         rows(
-            About("Pipelines that are compared", "What each gives and what it costs, now.", "short", 24, 8),
+            About(
+                "Pipelines that are compared", "What each gave and what it cost, as of its last tick.", "short", 24, 5
+            ),
             {
-                "Workers": _side_by_side("skewless_router_workers"),
-                "Fullest / average": fullest,
-                "Imbalance": uneven_share,
-                "Replication": copies,
-                "Tuples per second": tuples,
+                "Workers": _last("skewless_router_workers"),
+                "Fullest / average": _last("skewless_observer_max_over_avg_ratio"),
+                "Imbalance": _last("skewless_observer_imbalance_ratio"),
+                "Replication": _last("skewless_observer_replication_ratio"),
+                "Keys": _last("skewless_observer_tick_keys"),
+                "Tuples per tick": _last("skewless_observer_tick_tuples"),
             },
         ),
     ]
@@ -201,9 +200,12 @@ def imbalance(loads: str) -> str:
 
 
 def _side_by_side(name: str) -> str:
-    return _with_grouping(most(of(name, COMPARED), "pipeline"))
-
-
-def _with_grouping(value: str) -> str:
     info = most(of("skewless_router_info", COMPARED), "pipeline", "grouping")
+    return f"{most(of(name, COMPARED), 'pipeline')} * on (pipeline) group_right () {info}"
+
+
+def _last(name: str) -> str:
+    """Take the last value in the time shown, so that pipelines that have ended are there too."""
+    info = most(f"last_over_time({of('skewless_router_info', COMPARED)}[$__range])", "pipeline", "grouping")
+    value = most(f"last_over_time({of(name, COMPARED)}[$__range])", "pipeline")
     return f"{value} * on (pipeline) group_right () {info}"

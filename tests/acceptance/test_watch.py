@@ -19,6 +19,7 @@ import pyarrow as pa
 import pytest
 import yaml
 
+import skewless
 from dashboards.build.alerts import ALERTS
 from dashboards.live import Api, Asked, expressions, filled
 from docs_blocks import ROOT
@@ -40,6 +41,10 @@ VARIABLES = [
     if each["type"] == "query"
 ]
 SELECTOR = re.compile(r"\bskewless_\w+(?:\{[^}]*\})?")
+SPLIT = (
+    'sum by (stage) (skewless_input_records_total{stage="splitter"})'
+    ' and on () sum(skewless_lag_records{stage="splitter"}) == 0'
+)
 SETTINGS: dict[str, Mapping[str, Any]] = {
     "router": {"grouping": "even", "workers": 4},
     "observer": {"tick_s": 15},
@@ -58,6 +63,8 @@ class Watched:
     """The alerts that fired, by what had been done just before."""
     tuples: dict[str, int] = field(default_factory=dict)
     """Tuples by stage, at rest."""
+    repeated: set[str] = field(default_factory=set)
+    """Stages that were made to begin again, by brokers that were slow for example: their counters count work twice."""
     sent: dict[int, int] = field(default_factory=dict)
     taken: dict[int, int] = field(default_factory=dict)
     """Tuples by worker as the router and the workers show them, at rest."""
@@ -113,7 +120,11 @@ def watched(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[W
     folder = tmp_path_factory.mktemp("watch")
     source = Source(broker, 2)
     pipeline = Pipeline(broker, folder, source, **SETTINGS)
-    with Prometheus(folder / "prometheus", scrape_s=0.5, rules=shortened(folder)) as prometheus:
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        Prometheus(folder / "prometheus", scrape_s=0.5, rules=shortened(folder)) as prometheus,
+    ):
+        patch.setenv("PYTHONPATH", str(Path(skewless.__file__).parents[1]))
         seen = Watched(Api(prometheus.url), pipeline)
         with pipeline.running() as supervisor:
             prometheus.watch({name: replica.metrics_port for name, replica in supervisor.processes.items()})
@@ -124,27 +135,31 @@ def watched(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[W
 
 
 def waiting(supervisor: Supervisor) -> Callable[[Callable[[], bool]], None]:
-    def wait(holds: Callable[[], bool]) -> None:
-        until(holds, each=lambda: supervisor.poll(time.monotonic()), limit_s=LIMIT_S)
+    def look_after() -> None:
+        supervisor.poll(time.monotonic())
+        time.sleep(0.1)
 
-    return wait
+    return lambda holds: until(holds, each=look_after, limit_s=LIMIT_S)
 
 
 def look_at_rest(seen: Watched, source: Source, supervisor: Supervisor) -> None:
     """Send a number of records, and look when all of them are processed."""
     source.send(zipf_records(RECORDS, 2, seed=7))
     wait = waiting(supervisor)
-    wait(
-        lambda: (
-            sum(seen.by("stage", "sum by (stage) (skewless_input_records_total{stage='splitter'})").values()) == RECORDS
-        )
-    )
-    wait(lambda: seen.pipeline.tuples("tuples") == seen.pipeline.tuples("worker-input"))
-    tuples = seen.pipeline.tuples("tuples")
     total = "sum by (stage) (skewless_tuples_total)"
-    wait(lambda: set(seen.by("stage", total).values()) == {tuples} and len(seen.by("stage", total)) == len(STAGES))
+
+    wait(lambda: seen.by("stage", SPLIT).get("splitter", 0) >= RECORDS)
+    tuples = seen.pipeline.tuples("tuples")
+
+    def at_rest() -> bool:
+        shown = seen.by("stage", total)
+        processed = len(shown) == len(STAGES) and min(shown.values()) >= tuples
+        return processed and bool(seen.api.query("sum(skewless_lag_records) == 0"))
+
+    wait(at_rest)
     wait(lambda: bool(seen.api.query("skewless_observer_tick_tuples > 0 and on () skewless_aggregator_keys > 0")))
     seen.tuples = seen.by("stage", total)
+    seen.repeated = set(seen.by("stage", "sum by (stage) (skewless_recoveries_total) > 0"))
     seen.sent = by_worker(seen, "skewless_router_tuples_total")
     seen.taken = by_worker(seen, "skewless_worker_tuples_total")
     seen.held = in_worker_input(seen.pipeline)
@@ -207,12 +222,17 @@ pytestmark = pytest.mark.timeout(900)
 
 
 def test_every_stage_shows_the_tuples_that_there_are(watched: Watched) -> None:
-    assert watched.tuples == {stage.name: sum(watched.held.values()) for stage in STAGES}
+    there_are = sum(watched.held.values())
+    assert watched.tuples.keys() == {stage.name for stage in STAGES}
+    for stage, tuples in watched.tuples.items():
+        assert tuples == there_are or (stage in watched.repeated and tuples > there_are)
 
 
 def test_load_of_every_worker_is_what_its_partition_holds(watched: Watched) -> None:
-    assert watched.sent == watched.held
-    assert watched.taken == watched.held
+    for stage, shown in (("router", watched.sent), ("worker", watched.taken)):
+        assert shown.keys() == watched.held.keys()
+        twice = stage in watched.repeated
+        assert all(shown[worker] == held or (twice and shown[worker] > held) for worker, held in watched.held.items())
 
 
 def test_metrics_are_clean(watched: Watched) -> None:

@@ -12,8 +12,9 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from dashboards.drawn import Span
 from dashboards.live import Api
-from dashboards.render import Span, draw
+from dashboards.render import draw
 from docs_blocks import ROOT
 from skewless import config
 from skewless.local.broker import Broker
@@ -53,7 +54,7 @@ def main() -> None:
                 shown = (began if compared else start, end)
                 file = given.out / f"{picture}.png"
                 found = json.loads((ROOT / "dashboards" / f"{uid}.json").read_text())
-                rows = 4 if uid == "skewless-pipeline" else None
+                rows = 2 if uid == "skewless-pipeline" else None
                 draw(found, api, Span(*shown, chosen(grouping, shown[1] - shown[0])), file, rows)
                 print(json.dumps({"picture": str(file), "bytes": file.stat().st_size}))
 
