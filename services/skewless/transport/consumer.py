@@ -56,6 +56,7 @@ def consumer_options(
         "fetch.queue.backoff.ms": 20,
         "check.crcs": True,
         "topic.metadata.propagation.max.ms": 10_000,
+        "topic.metadata.refresh.interval.ms": 60_000,  # a source that grows is noticed in a minute, not in five
         "session.timeout.ms": round(transport.session_timeout_s * 1000),
         "heartbeat.interval.ms": round(min(HEARTBEAT_S, transport.session_timeout_s / 5) * 1000),
         **kafka.client_options(),

@@ -19,7 +19,7 @@ from skewless.transport import consumer as consumer_module
 from skewless.transport.driver import Producer as DriverProducer
 from skewless.transport.driver import Transport
 from skewless.transport.failures import RewindError
-from skewless.transport.settings import TransportSettings
+from skewless.transport.settings import KafkaSettings, TransportSettings
 
 RECORDS = 4000
 
@@ -154,17 +154,21 @@ async def test_who_is_asked_to_leave_hands_over_at_once_and_the_last_one_stays_a
     assert stand.members() == [f"{stand.prefix}-copy-0"]
 
 
-async def test_a_topic_that_has_grown_ends_a_process_that_comes_back_to_its_old_share(stand: Stand) -> None:
+async def test_a_topic_that_grows_ends_a_process_and_one_that_comes_back_to_its_old_share(stand: Stand) -> None:
+    stand.kafka = KafkaSettings(bootstrap_servers=stand.bootstrap, options={"topic.metadata.refresh.interval.ms": 300})
     stand.fill(100)
-    async with running(stand.wiring(Copy(), partitions=4)):
-        await copied(stand, 100)
-    admin = AdminClient({"bootstrap.servers": stand.bootstrap})
-    admin.create_partitions([NewPartitions(stand.topic("in"), 6)])[stand.topic("in")].result()
+    failures = []
     async with started(stand.wiring(Copy(), partitions=4)) as app:
-        failure = await failure_of(app)
-    assert isinstance(failure, BrokerError), failure
-    assert f"{stand.topic('in')} has 6 partitions" in str(failure)
-    assert "skewless topics apply" in str(failure)
+        await copied(stand, 100)
+        admin = AdminClient({"bootstrap.servers": stand.bootstrap})
+        admin.create_partitions([NewPartitions(stand.topic("in"), 6)])[stand.topic("in")].result()
+        failures.append(await failure_of(app))
+    async with started(stand.wiring(Copy(), partitions=4)) as app:
+        failures.append(await failure_of(app))
+    for failure in failures:
+        assert isinstance(failure, BrokerError), failure
+        assert f"{stand.topic('in')} has 6 partitions" in str(failure)
+        assert "skewless topics apply" in str(failure)
 
 
 async def test_crash_of_a_step_ends_the_process_and_commits_nothing_of_the_batch(stand: Stand) -> None:
