@@ -84,6 +84,7 @@ def overview(stages: Sequence[Stage]) -> list[Panel]:
                 "Watermark delay by stage", "Newest event time minus watermark, of the partition furthest behind.", "s"
             ),
             Query(most(DELAY, "stage"), "{{stage}}"),
+            lowest=None,
         ),
         lines(
             About("Memory by stage", "Resident memory of the processes.", "bytes"),
@@ -143,6 +144,7 @@ def _place(stage: str) -> Iterator[Panel]:
     yield lines(
         About("Watermark delay", "Newest event time minus watermark, in the five partitions furthest behind.", "s"),
         Query(f"topk(5, {most(delay, 'partition')})", "partition {{partition}}"),
+        lowest=None,
     )
     aborted = of("skewless_transactions_total", stage=stage, outcome="aborted")
     recoveries = of("skewless_recoveries_total", stage=stage)
