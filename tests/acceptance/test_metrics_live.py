@@ -19,7 +19,6 @@ import urllib.error
 import urllib.request
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -35,6 +34,7 @@ from skewless.algorithms.grouping import GROUPINGS
 from skewless.local import process, prometheus
 from skewless.metrics import METRICS
 from skewless.records import TUPLES, encode_tuples, headers_of
+from skewless.runner import run_stage
 from support_kafka import STAGES, START_MS, Pipeline, Source, until, zipf_records
 
 WORKERS = 6
@@ -108,43 +108,56 @@ def stage(pipeline: Pipeline, name: str, **environment: str) -> Iterator[tuple[i
         process.stop(child)
 
 
-def committed(pipeline: Pipeline, port: int, samples: list[Sample]) -> bool:
-    """Whether a router has sent everything and committed it; its samples are those of one scrape."""
-    samples[:] = scraped(port)
-    return value(samples, "skewless_tuples_total") == BATCHES * BATCH and not pipeline.is_open("worker-input")
+def routed(pipeline: Pipeline) -> list[Sample]:
+    """Run the router here until it has sent and committed everything; returns what one scrape then showed."""
+    port, over, last = free_port(), threading.Event(), list[Sample]()
+
+    def done() -> bool:
+        last[:] = scraped(port)
+        sent = value(last, "skewless_tuples_total") == BATCHES * BATCH
+        return over.is_set() or (sent and not pipeline.is_open("worker-input"))
+
+    def watch() -> None:
+        until(done, each=lambda: time.sleep(0.05), limit_s=LIMIT_S)
+        if not over.is_set():
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    shown = pipeline.settings.metrics.model_copy(update={"port": port, "address": "127.0.0.1"})
+    watching = threading.Thread(target=watch)
+    watching.start()
+    try:
+        run_stage("router", pipeline.settings.model_copy(update={"metrics": shown}))
+    finally:
+        over.set()
+        watching.join()
+    return last
 
 
+@pytest.mark.timeout(600)
 def test_the_load_of_each_worker_is_what_stands_in_its_partition_for_every_grouping(
     broker: str, tmp_path: Path
 ) -> None:
     source = Source(broker, 2)
     started = time.monotonic()
-    with contextlib.ExitStack() as running:
-        ports = {}
-        for seed, grouping in enumerate(sorted(GROUPINGS)):
-            router, small = {"grouping": grouping, "workers": WORKERS}, {"aggregator_partitions": 1}
-            pipeline = Pipeline(
-                broker,
-                tmp_path,
-                source,
-                router=router,
-                worker_input={"max_workers": WORKERS},
-                topics=small,
-                transport=PATIENT,
-            )
-            route_some(pipeline, seed)
-            ports[grouping] = pipeline, running.enter_context(stage(pipeline, "router"))[0]
-        for grouping, (pipeline, port) in ports.items():
-            last: list[Sample] = []
-
-            until(partial(committed, pipeline, port, last), each=lambda: time.sleep(0.1), limit_s=LIMIT_S)
-            shown = by_worker(last, "skewless_router_tuples_total")
-            assert shown == in_topic(pipeline), grouping
-            assert value(last, "skewless_router_info", grouping=grouping, pipeline=pipeline.name) == 1
-            loads = [value(last, "skewless_router_load_ratio", worker=str(worker)) for worker in range(WORKERS)]
-            assert sum(loads) == pytest.approx(1)
-            print(f"{grouping}: {shown}, max/avg {value(last, 'skewless_router_max_over_avg_ratio'):.3f}")
-    print(f"{len(ports)} groupings in {time.monotonic() - started:.0f} s")
+    for seed, grouping in enumerate(sorted(GROUPINGS)):
+        pipeline = Pipeline(
+            broker,
+            tmp_path,
+            source,
+            router={"grouping": grouping, "workers": WORKERS},
+            worker_input={"max_workers": WORKERS},
+            topics={"aggregator_partitions": 1},
+            transport=PATIENT,
+        )
+        route_some(pipeline, seed)
+        samples = routed(pipeline)
+        shown = by_worker(samples, "skewless_router_tuples_total")
+        assert shown == in_topic(pipeline), grouping
+        assert value(samples, "skewless_router_info", grouping=grouping, pipeline=pipeline.name) == 1
+        loads = [value(samples, "skewless_router_load_ratio", worker=str(worker)) for worker in range(WORKERS)]
+        assert sum(loads) == pytest.approx(1)
+        print(f"{grouping}: {shown}, max/avg {value(samples, 'skewless_router_max_over_avg_ratio'):.3f}")
+    print(f"{len(GROUPINGS)} groupings in {time.monotonic() - started:.0f} s")
 
 
 class Collector(http.server.ThreadingHTTPServer):
@@ -185,6 +198,7 @@ def traced_record(source: Source, bootstrap: str) -> None:
     assert producer.flush(60) == 0
 
 
+@pytest.mark.timeout(600)
 def test_a_pipeline_shows_all_of_the_list_and_what_it_shows_agrees(broker: str, tmp_path: Path) -> None:
     source = Source(broker, 2)
     with Collector() as collector:
@@ -295,6 +309,7 @@ def probed(port: int, path: str) -> tuple[int, dict[str, Any]]:
         return 0, {}
 
 
+@pytest.mark.timeout(600)
 def test_a_stage_is_ready_from_when_it_can_work_until_it_is_told_to_stop(broker: str, tmp_path: Path) -> None:
     pipeline = Pipeline(broker, tmp_path, Source(broker, 2))
     with Proxy() as between:
