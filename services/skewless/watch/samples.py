@@ -54,8 +54,8 @@ class Reader:
             self._last = list(self._all())
             return self._last
         asked: concurrent.futures.Future[Values] = concurrent.futures.Future()
-        self._loop.call_soon_threadsafe(lambda: asked.set_result(list(self._all())))
-        with suppress(concurrent.futures.TimeoutError):
+        with suppress(concurrent.futures.TimeoutError, RuntimeError):  # the latter of a loop that has just been closed
+            self._loop.call_soon_threadsafe(lambda: asked.set_result(list(self._all())))
             self._last = asked.result(READ_S)
         return self._last
 
