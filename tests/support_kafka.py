@@ -25,6 +25,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from skewless.local.supervisor import Event, Supervisor
 from skewless.settings import PipelineSettings
 from skewless.transport import topics
+from skewless.transport.positions import Positions
 
 WAIT_S = 90.0
 FAULTS = Path(__file__).parent / "acceptance" / "faults"
@@ -147,7 +148,12 @@ class Pipeline:
             return self.armed_command(stage, instance) + (["--drain"] if drain else [])
 
         supervisor = Supervisor(
-            self.file, self.settings, drain=drain, logs=self.folder, command=command if armed else None
+            self.file,
+            self.settings,
+            drain=drain,
+            logs=self.folder,
+            command=command if armed else None,
+            rerun=drain and Positions(self.settings.kafka).has_run(self.settings),
         )
         try:
             supervisor.start()

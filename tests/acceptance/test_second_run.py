@@ -16,7 +16,7 @@ def test_second_bounded_run_takes_in_what_came_after_the_first(broker: str, tmp_
     pipeline = Pipeline(broker, tmp_path, source, aggregator={"emit": "final"}, event_time=LATENESS)
     for part in (records[:12_000], records[12_000:]):
         source.send(islice(part, None))
-        events = pipeline.drain()
+        events = pipeline.drain(limit_s=240)
         assert [event.kind for event in events].count("finished") == 5
     unlike = differences(pipeline, truth(read(broker, source.topic), lateness_ms=20_000))
     # The tick in which the first run ended was told, and is not told again.

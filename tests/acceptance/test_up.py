@@ -136,6 +136,24 @@ def test_draining_is_done_when_every_process_has_ended_in_good_order(tmp_path: P
         assert sorted(event.name for event in events if event.kind == "ended") == sorted(NAMES)
 
 
+def test_a_stage_that_ended_with_its_input_looks_again_where_an_earlier_run_may_have_ended_it(tmp_path: Path) -> None:
+    assert looked_again(tmp_path, rerun=False) == set()
+    assert looked_again(tmp_path, rerun=True) == {"router-0", "worker-0", "aggregator-0", "observer-0"}
+
+
+def looked_again(logs: Path, *, rerun: bool) -> set[str]:
+    """Let all processes end before the supervisor looks, and see which of them run again."""
+    command = [sys.executable, "-c", ""]
+    supervisor = Supervisor(
+        None, settings(), drain=True, logs=logs, command=lambda _stage, _instance: command, rerun=rerun
+    )
+    supervisor.start()
+    assert eventually(lambda: all(each.pid is None for each in supervisor.processes.values()))
+    events = supervisor.poll(time.monotonic())
+    poll_until(supervisor, lambda: supervisor.done)
+    return {event.name for event in events if event.kind == "again"}
+
+
 def test_without_draining_an_end_in_good_order_is_restarted(tmp_path: Path) -> None:
     with running(tmp_path, "") as supervisor:
         assert first_event(supervisor).detail == "ended with exit code 0, starts again in 0.2 s"

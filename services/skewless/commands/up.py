@@ -39,11 +39,13 @@ def up(file: Path | None, logs: Path | None, *, drain: bool, verbose: bool) -> N
     settings = load_settings(file)
     from skewless.local.supervisor import Supervisor
     from skewless.transport import topics
+    from skewless.transport.positions import Positions
 
     topics.apply(settings)
     logs = logs or Path(tempfile.mkdtemp(prefix=f"skewless-{settings.name}-"))
     click.echo(f"pipeline {settings.name}, logs in {logs}")
-    supervisor = Supervisor(file, settings, drain=drain, logs=logs)
+    rerun = drain and Positions(settings.kafka).has_run(settings)
+    supervisor = Supervisor(file, settings, drain=drain, logs=logs, rerun=rerun)
     follow = _Follower(supervisor) if verbose else None
     click.get_current_context().exit(supervise(supervisor, _show, follow))
 

@@ -21,7 +21,8 @@ from skewless.local.restarts import CONFIGURATION, Restarts
 from skewless.settings import PipelineSettings
 
 GRACE_S = 15.0
-AGAIN_S = 0.5
+AGAIN_S = 5.0
+"""Longest time until a stage looks again whose input has not ended."""
 TAIL_BYTES = 2000
 TAIL_LINES = 10
 
@@ -52,6 +53,10 @@ class Replica:
     child: subprocess.Popen[bytes] | None = None
     start_at: float | None = field(default=0.0)
     """Time of the next start; None while it runs, and once it has finished."""
+    waits_for_input: bool = False
+    """Whether it starts before that time when its input has ended."""
+    started_at: float = 0.0
+    finished_at: float = 0.0
 
     @property
     def pid(self) -> int | None:
@@ -63,10 +68,11 @@ class Supervisor:
     """Starts the stages of a pipeline, and starts again what dies. The topics must exist.
 
     Use it from one thread that lives as long as it: the kernel kills the processes when that thread ends. Each
-    writes its log to `<logs>/<stage>-<instance>.log`. `command` replaces `skewless run`.
+    writes its log to `<logs>/<stage>-<instance>.log`. `command` replaces `skewless run`. `rerun` says that the pipeline
+    has run before: with `drain` its stages may take the end of that run for the end of this one.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - by name
         self,
         settings_file: Path | None,
         settings: PipelineSettings,
@@ -74,8 +80,10 @@ class Supervisor:
         drain: bool,
         logs: Path,
         command: Command | None = None,
+        rerun: bool = False,
     ) -> None:
         self.logs = logs
+        self._rerun = rerun
         # People read these logs, and they are no terminals: lines of text, unless the settings say otherwise.
         self._env = {"SKEWLESS__LOG__FORMAT": "text"} if settings.log.format == "auto" else {}
         command = command or (lambda stage, instance: _run_stage(stage, instance, settings_file, drain=drain))
@@ -142,7 +150,9 @@ class Supervisor:
         if replica.child and (code := replica.child.poll()) is not None:
             replica.child = None
             events.append(self._ended(replica, code, now))
-        if replica.start_at is not None and replica.start_at <= now:
+        if replica.start_at is not None and (
+            replica.start_at <= now or (replica.waits_for_input and not self._input_at_work(replica))
+        ):
             self._start(replica, now)
             events.append(Event(replica.name, "started", f"metrics on port {replica.metrics_port}"))
         return events
@@ -150,16 +160,17 @@ class Supervisor:
     def _start(self, replica: Replica, now: float) -> None:
         env = os.environ | self._env | {"SKEWLESS__METRICS__PORT": str(replica.metrics_port)}
         replica.child = process.start(replica.command, env, log=replica.log)
-        replica.start_at = None
+        replica.start_at, replica.waits_for_input = None, False
+        replica.started_at = now
         replica.restarts.started(now)
 
     def _ended(self, replica: Replica, code: int, now: float) -> Event:
         verdict = replica.restarts.ended(code, now)
         if verdict.action == "finished":
-            if self._comes_more(replica.stage):
-                # It found the end of an earlier run in its topic before this run's first stage had written.
-                replica.start_at = now + AGAIN_S
-                return Event(replica.name, "again", "ended before its input did, looks again")
+            if self._may_have_missed(replica):
+                replica.start_at, replica.waits_for_input = now + AGAIN_S, True
+                return Event(replica.name, "again", "may have ended before its input did, looks again")
+            replica.finished_at = now
             return Event(replica.name, "finished", "exit code 0")
         how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
         last = f"; its log {replica.log} ends with\n{_tail(replica.log)}"
@@ -170,13 +181,22 @@ class Supervisor:
         wait = f"{how}, starts again in {verdict.at - now:.1f} s"
         return Event(replica.name, "ended", wait + (last if code > 0 else ""))
 
-    def _comes_more(self, stage: str) -> bool:
-        """Whether a process upstream of the stage is still at work."""
-        above = topology.upstream(stage)
-        return any(
-            other.stage in above and (other.child is not None or other.start_at is not None)
-            for other in self.processes.values()
+    def _may_have_missed(self, replica: Replica) -> bool:
+        """Whether a process upstream may have written after this one had found the end of an earlier run.
+
+        When both have ended nobody knows which came first. But who began after its input had ended has seen all of it.
+        """
+        return self._input_at_work(replica) or (
+            self._rerun and any(other.finished_at > replica.started_at for other in self._inputs(replica))
         )
+
+    def _input_at_work(self, replica: Replica) -> bool:
+        """Whether a process upstream is still at work."""
+        return any(other.child is not None or other.start_at is not None for other in self._inputs(replica))
+
+    def _inputs(self, replica: Replica) -> list[Replica]:
+        above = topology.upstream(replica.stage)
+        return [other for other in self.processes.values() if other.stage in above]
 
 
 def _tail(log: Path) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from confluent_kafka import (
     Consumer,
@@ -20,6 +20,9 @@ from skewless.errors import BrokerError, ConfigurationError, UnreachableError
 from skewless.transport.probe import QUIET, wait_until_reachable
 from skewless.transport.reader import STALL_S, UNUSED_GROUP
 from skewless.transport.settings import KafkaSettings
+
+if TYPE_CHECKING:
+    from skewless.settings import PipelineSettings
 
 
 class Committed(NamedTuple):
@@ -70,6 +73,10 @@ class Positions:
         except KafkaException as error:
             raise self._failure(f"reading the offsets of group {group}", error) from None
         return {at.partition: Committed(at.offset, at.metadata) for at in found if at.offset >= 0 and at.error is None}
+
+    def has_run(self, settings: PipelineSettings) -> bool:
+        """Whether a pipeline has read anything of its source."""
+        return bool(self.committed(f"{settings.name}-splitter", settings.source.topic))
 
     def holds_more(self, topic: str, offsets: Mapping[int, int]) -> bool:
         """Whether a partition has a committed record at or after its offset; markers of transactions are none."""
