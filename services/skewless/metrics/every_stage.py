@@ -98,7 +98,7 @@ PARTITIONS = (
         "gauge",
         ("partition",),
         "records",
-        "Records of the stage's topic that are not yet committed.",
+        "Records of the stage's topic that were not yet processed at the last commit; commits' markers are none.",
     ),
     Metric("skewless_committed_offset", "gauge", ("partition",), "offset", "Next offset as committed."),
     Metric(
@@ -114,7 +114,8 @@ PARTITIONS = (
         ("partition",),
         "seconds",
         "Newest event time that a partition has brought, since the epoch. It minus the watermark is the watermark's"
-        " delay, for replays too; the clock minus it is the age of the newest data, for live sources.",
+        " delay, for replays too; the clock minus it is the age of the newest data, for live sources. Behind the router it is"
+        " the start of a pane.",
     ),
 )
 

@@ -58,7 +58,7 @@ ROUTER = (
         "counter",
         ("direction",),
         "workers",
-        "Workers given to keys (grow) and taken from them (shrink), net between two commits; only groupings that decide"
+        "Workers given to keys (grow) and taken from them (shrink), net over a second each; only groupings that decide"
         " so.",
         _R,
     ),
