@@ -114,8 +114,8 @@ PARTITIONS = (
         ("partition",),
         "seconds",
         "Newest event time that a partition has brought, since the epoch. It minus the watermark is the watermark's"
-        " delay, for replays too; the clock minus it is the age of the newest data, for live sources. Behind the router it"
-        " is the start of a pane.",
+        " delay, for replays too; the clock minus it is the age of the newest data, for live sources. Behind the router"
+        " it is the start of a pane.",
     ),
 )
 
