@@ -250,8 +250,10 @@ class ModelProducer:
     def purge(self, **_what: bool) -> None:
         self._queue.clear()
 
-    def list_topics(self, timeout: float) -> None:
+    def list_topics(self, topic: str = "", timeout: float = -1) -> SimpleNamespace:
         self._link.check()
+        found = SimpleNamespace(error=None, partitions=dict(enumerate(self._broker.inputs)))
+        return SimpleNamespace(topics={topic: found})
 
 
 class ModelConsumer:
@@ -268,15 +270,11 @@ class ModelConsumer:
         """None before an assignment, and after its end."""
         self._positions: dict[int, int] = {}
         self._paused: set[int] = set()
+        """Stays as it is when partitions are given up and assigned again, as in librdkafka 2.16."""
         self._told_end: set[int] = set()
         self._turn = 0
         self._closed = False
         self._subscribed = False
-
-    def list_topics(self, topic: str, timeout: float) -> SimpleNamespace:
-        self._link.check()
-        found = SimpleNamespace(error=None, partitions=dict(enumerate(self._broker.inputs)))
-        return SimpleNamespace(topics={topic: found})
 
     def subscribe(self, topics: list[str], **callbacks: Callable[[Any, list[TopicPartition]], None]) -> None:
         (self._topic,) = topics
@@ -348,7 +346,6 @@ class ModelConsumer:
             self._callbacks[callback](self, self._parts(self._assigned))
             self._assigned = None
             self._positions.clear()
-            self._paused.clear()
 
     def _parts(self, partitions: Iterable[int]) -> list[TopicPartition]:
         return [TopicPartition(self._topic, partition) for partition in sorted(partitions)]
@@ -358,7 +355,6 @@ class ModelConsumer:
         self._assigned = {at.partition for at in partitions}
         begins = {OFFSET_BEGINNING: 0, OFFSET_INVALID: 0}
         self._positions = {at.partition: begins.get(at.offset, at.offset) for at in partitions}
-        self._paused.clear()
         self._told_end.clear()
 
     def consumer_group_metadata(self) -> Membership:
@@ -399,7 +395,7 @@ class ModelConsumer:
 
     def resume(self, partitions: list[TopicPartition]) -> None:
         chosen = {at.partition for at in partitions}
-        assert chosen <= self._paused
+        assert chosen <= self._positions.keys()
         self._paused -= chosen
 
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:

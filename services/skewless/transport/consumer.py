@@ -374,6 +374,8 @@ class ConsumerThread(threading.Thread):
                 for partition, at in taken.items()
             ]
         )
+        # librdkafka keeps a partition paused, also when it was given up in between; `own` below knows of none.
+        self._consumer.resume(self._parts(taken))
         self._owned = set(partitions)
         self._read.clear()
         self._flow.own(frozenset(partitions))
@@ -386,7 +388,9 @@ class ConsumerThread(threading.Thread):
         """Compare: a static member that comes back is given what it had, and nobody hears of what has grown."""
         found = self._asked(
             f"looking for topic {self._topic}",
-            lambda limit_s: self._consumer.list_topics(self._topic, timeout=limit_s).topics[self._topic],
+            # Never of the consumer itself: this runs inside its callbacks, and after `list_topics` there the next
+            # callback of the same poll aborts the process (confluent-kafka 2.16: `CallState_get: cs != NULL`).
+            lambda limit_s: self._outbox.producer.list_topics(self._topic, timeout=limit_s).topics[self._topic],
         )
         if found.error is not None:
             return  # it is told by the next poll
