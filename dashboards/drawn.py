@@ -11,10 +11,11 @@ from typing import Any, NamedTuple
 import plotly.graph_objects as go
 
 from dashboards.live import Api, Series, filled
-from dashboards.said import GRID, axis, clock, light, said, suffix
+from dashboards.said import GRID, LIGHTS, axis, clock, light, said, suffix
 
 STEPS = 120
 DARK = {"paper_bgcolor": "#181b1f", "plot_bgcolor": "#181b1f", "font": {"color": "#ccccdc", "size": 11}}
+NOTHING = "<div class='n s'>No data</div>"
 COLORS = ("#73bf69", "#f2cc0c", "#5794f2", "#ff9830", "#f2495c", "#b877d9", "#37872d", "#e0b400", "#1f60c4", "#fa6400")
 
 
@@ -53,8 +54,11 @@ def legend(template: str, labels: Mapping[str, str]) -> str:
 def _lines(panel: Mapping[str, Any], api: Api, span: Span, size: tuple[int, int]) -> str:
     custom = panel["fieldConfig"]["defaults"].get("custom", {})
     stacked = custom.get("stacking", {}).get("mode") == "normal"
+    found = _asked(panel, api, span)
+    if not found:
+        return NOTHING
     figure = go.Figure()
-    for number, (name, series) in enumerate(_asked(panel, api, span)):
+    for number, (name, series) in enumerate(found):
         color = COLORS[number % len(COLORS)]
         times, values = _columns(series)
         figure.add_scatter(
@@ -66,7 +70,7 @@ def _lines(panel: Mapping[str, Any], api: Api, span: Span, size: tuple[int, int]
             stackgroup="all" if stacked else None,
         )
     for at, color in span.events:
-        figure.add_vline(x=clock(at), line={"color": color, "width": 1, "dash": "dash"})
+        figure.add_vline(x=clock(at), line={"color": LIGHTS.get(color, color), "width": 1, "dash": "dash"})
     return _figure(figure, size, {"yaxis": axis(panel), "showlegend": True})
 
 
@@ -110,7 +114,7 @@ def _number(panel: Mapping[str, Any], api: Api, span: Span, _size: tuple[int, in
     found = _asked(panel, api, span)
     mode = panel["options"]["textMode"]
     if not found:
-        return "<div class='n s'>No data</div>"
+        return NOTHING
     if mode == "name":
         now = [name for name, series in found if series.values[-1][0] > span.end - 2 * span.step]
         return f"<div class='n'>{html.escape(', '.join(now))}</div>"

@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Mapping
 from typing import Any
 
-LIGHTS = {"green": "#73bf69", "yellow": "#f2cc0c", "red": "#f2495c"}
+LIGHTS = {"green": "#73bf69", "yellow": "#f2cc0c", "red": "#f2495c", "blue": "#8ab8ff", "purple": "#ca95e5"}
 GRID = "#2c3235"
 
 

@@ -68,7 +68,7 @@ def _session(pid: int) -> int | None:
 
 def test_the_demo_is_exact_and_leaves_nothing_behind(tmp_path: Path, pages: Path) -> None:
     args = ["--input", str(pages), "--grouping", "key", "--grouping", "shuffle", "--workers", "4", "--json"]
-    args += ["--report", str(tmp_path / "report.html")]
+    args += ["--report", str(tmp_path / "report.html"), "--prometheus"]
     with demo(tmp_path / "tmp", *args) as child:
         output, text = child.communicate(timeout=WAIT_S)
         assert child.returncode == 0, text
@@ -86,6 +86,7 @@ def test_the_demo_is_exact_and_leaves_nothing_behind(tmp_path: Path, pages: Path
         assert one["memory_bytes"] > 0  # told by the metrics of the processes
     assert facts["groupings"]["shuffle"]["distribution"]["max_over_avg"] < 1.01
     assert "Groupings side by side" in text
+    assert "watches every process" in text
     assert facts["report"] == str(tmp_path / "report.html")
     assert "<h2>Load per worker over time</h2>" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
