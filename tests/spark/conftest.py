@@ -1,4 +1,4 @@
-"""What tests of Spark jobs share: one session on this machine."""
+"""What tests of Spark jobs share: one session on this machine, and pipelines that have run."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import pytest
 
 from skewless.local.jars import ensure
 from skewless.spark.session import SparkOptions, session
+from support_kafka import Pipeline
+from support_recorded import recorded
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,3 +29,9 @@ def spark() -> Iterator[SparkSession]:
     options = SparkOptions("local[2]", jars=[str(jar) for jar in ensure("spark")], memory="1g", settings=few)
     with session("tests", options) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def pipelines(broker: str, tmp_path_factory: pytest.TempPathFactory) -> list[Pipeline]:
+    """Two pipelines that have run to the end of one source, which has late and bad records: by key, and even."""
+    return list(recorded(broker, tmp_path_factory.mktemp("recorded")))

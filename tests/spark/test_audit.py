@@ -4,36 +4,36 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
-from confluent_kafka import IsolationLevel, Producer
+from confluent_kafka import IsolationLevel, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
+from skewless.aggregator.step import FORGOTTEN
 from skewless.algorithms.hashing import partition_of_keys
 from skewless.cli import main
+from skewless.records import write_table
+from skewless.spark import audit as job
 from skewless.spark import kafka, source
 from skewless.splitter.step import TOO_FAR_AHEAD
-from support_kafka import WAIT_S, Pipeline, Source, until, zipf_records
+from support_kafka import START_MS, WAIT_S, Pipeline, Source, until, zipf_records
+from support_recorded import BAD, PARTITIONS, TUPLES, WINDOW_MS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LATENESS = {"event_time": {"allowed_lateness_s": 5}}
-FAR = 9_999_999_999_999
-BAD = [(0, b"oops"), (1, None), (2, b'{"key":"far","value":1,"time":%d}' % FAR)]
 
 
 @pytest.fixture(scope="module")
-def drained(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
-    """Run a pipeline to the end of late and bad records."""
-    records = Source(broker, 3)
-    records.send(zipf_records(21_000, 3, seed=3, keys=2_000))
-    records.send(BAD)
-    found = Pipeline(broker, tmp_path_factory.mktemp("audit"), records, **LATENESS)
-    found.drain()
-    return found
+def drained(pipelines: list[Pipeline]) -> Pipeline:
+    """Take the pipeline whose tuples are records of their own."""
+    return pipelines[0]
 
 
 def audit(pipeline: Pipeline, *arguments: str) -> Result:
@@ -61,7 +61,7 @@ def test_a_right_run_has_no_difference_and_planted_ones_are_found(
     right = audit(drained, "--json")
     assert right.exit_code == 0, right.output
     report = json.loads(right.stdout)
-    assert (report["records"], report["dead_letters"], report["settled"]) == (21_003, 3, True)
+    assert (report["records"], report["dead_letters"], report["settled"]) == (TUPLES + len(BAD), 3, True)
     assert (report["compared"], report["differences"], report["left_out"]) == (len(facts(drained)), 0, {})
     assert report["late"] == drained.count("late") > 0
     assert report["dead_letters_by_reason"][TOO_FAR_AHEAD] == 1
@@ -133,8 +133,49 @@ def test_the_streams_word_on_records_too_far_ahead_counts(drained: Pipeline, spa
     letters = source.dead_letters(
         kafka.read(spark, kafka.client_options(drained.settings), topic, spans), TOO_FAR_AHEAD
     )
-    assert [(row.topic, row.origin, row.offset) for row in letters.collect()] == [(drained.source.topic, 2, 7_000)]
+    assert [(row.topic, row.origin, row.offset) for row in letters.collect()] == [
+        (drained.source.topic, 2, TUPLES // PARTITIONS)
+    ]
 
 
 def ends_of(pipeline: Pipeline) -> Iterator[tuple[int, int]]:
     yield from pipeline.ends("dead-letters", IsolationLevel.READ_COMMITTED).items()
+
+
+def forget(pipeline: Pipeline, fact: dict[str, Any]) -> None:
+    """Refuse a part of a window, as the aggregator does when it has forgotten it."""
+    part = pa.table({"pane": [fact["window_start"]], "key": [fact["key"]], "count": [1]})
+    where = {"reason": FORGOTTEN, "topic": pipeline.settings.topic("partials"), "partition": "0", "offset": "0"}
+    headers = [(f"{source.ERRORS}{name}", value.encode()) for name, value in where.items()]
+    producer = Producer({"bootstrap.servers": pipeline.bootstrap, "log_level": 2})
+    producer.produce(pipeline.settings.topic("dead-letters"), write_table(part), headers=headers, partition=0)
+    assert producer.flush(WAIT_S) == 0
+
+
+def test_what_was_forgotten_or_deleted_is_said_and_is_no_difference(
+    pipelines: list[Pipeline], spark: SparkSession
+) -> None:
+    pipeline = pipelines[1]
+    fact = facts(pipeline)[0]
+    tell(
+        pipeline,
+        fact | {"count": fact["count"] - 1, "revision": fact["revision"] + 1},
+        f"{fact['window_start']}/{fact['key']}",
+    )
+    forget(pipeline, fact)
+    done = audit(pipeline, "--json")
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["left_out"] == {job.REFUSED: 1}
+
+    topic, deleted = pipeline.source.topic, TUPLES // PARTITIONS // 10
+    admin = AdminClient({"bootstrap.servers": pipeline.bootstrap, "log_level": 2})
+    (gone,) = admin.delete_records([TopicPartition(topic, 0, deleted)]).values()
+    gone.result(WAIT_S)
+    done = audit(pipeline, "--json")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert f"partition 0 of {topic} begins at offset {deleted}: what was before cannot be counted again" in done.stderr
+    since = datetime.fromtimestamp((START_MS + 2 * WINDOW_MS) / 1000, UTC).isoformat()
+    done = audit(pipeline, "--json", "--since", since)
+    assert done.exit_code == 0, done.output
+    assert json.loads(done.stdout)["compared"] > 0
+    assert json.loads(done.stdout)["left_out"].keys() <= {job.REFUSED, job.TOO_OLD}

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import shutil
 import statistics
 import subprocess
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 import pytest
@@ -24,41 +25,24 @@ from skewless.records import encode_tuples, headers_of
 from skewless.settings import PipelineSettings
 from skewless.spark.evaluate import evaluate
 from skewless.spark.report.evaluation import report
-from support_kafka import Pipeline, Record, Source, zipf_records
+from support_kafka import WAIT_S, Pipeline, Record, Source
+from support_recorded import TICK_MS, WINDOW_MS, WORKERS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-WORKERS = 3
-WINDOW_MS, TICK_MS = 120_000, 60_000
-TUPLES = 12_000
+HOTTEST = 10
+EVEN = 1e-3
+"""I/m at which a load counts as even."""
 
 
 @pytest.fixture(scope="module")
-def pipelines(broker: str, tmp_path_factory: pytest.TempPathFactory) -> list[Pipeline]:
-    """Two pipelines that have run over the same source, and beside it a transaction that was given up."""
-    source = Source(broker, 2)
-    source.send(zipf_records(TUPLES, 2, seed=5, keys=500))
-    parts: dict[str, Any] = {
-        "worker_input": {"max_workers": 4},
-        "topics": {"aggregator_partitions": 1},
-        "aggregator": {"window_s": WINDOW_MS / 1000},
-        "observer": {"tick_s": TICK_MS / 1000},
-    }
-    made = []
-    for grouping, encoding in (("key", "record"), ("even", "batch")):
-        router = {"grouping": grouping, "workers": WORKERS}
-        worker_input = parts["worker_input"] | {"encoding": encoding}
-        pipeline = Pipeline(
-            broker,
-            tmp_path_factory.mktemp(grouping),
-            source,
-            **(parts | {"router": router, "worker_input": worker_input}),
-        )
-        pipeline.drain()
+def facts(spark: SparkSession, pipelines: list[Pipeline], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    for pipeline in pipelines:
         give_up(pipeline)
-        made.append(pipeline)
-    return made
+        tell_nonsense(pipeline)
+    runs = [recorded(spark, each.settings, offsets_of(each.settings)) for each in pipelines]
+    return evaluate(spark, runs, tmp_path_factory.mktemp("evaluation"))
 
 
 def give_up(pipeline: Pipeline) -> None:
@@ -68,18 +52,18 @@ def give_up(pipeline: Pipeline) -> None:
     producer.begin_transaction()
     keys = pa.array(["never"] * 100).dictionary_encode()
     value = encode_tuples(keys, *([pa.array([1] * 100).to_numpy()] * 2))
-    producer.produce(pipeline.settings.topic("worker-input"), value, partition=0, headers=list(headers_of(SCHEMA, {})))
+    headers = list(headers_of("skewless.tuples.v1", {}))
+    producer.produce(pipeline.settings.topic("worker-input"), value, partition=0, headers=headers)
     producer.flush()
     producer.abort_transaction()
 
 
-SCHEMA = "skewless.tuples.v1"
-
-
-@pytest.fixture(scope="module")
-def facts(spark: SparkSession, pipelines: list[Pipeline], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    runs = [recorded(spark, each.settings, offsets_of(each.settings)) for each in pipelines]
-    return evaluate(spark, runs, tmp_path_factory.mktemp("evaluation"))
+def tell_nonsense(pipeline: Pipeline) -> None:
+    """Write records of somebody else into topics of the pipeline."""
+    producer = Producer({"bootstrap.servers": pipeline.bootstrap})
+    for topic in ("distribution", "worker-input", "tuples", "partials", "windows"):
+        producer.produce(pipeline.settings.topic(topic), b"{}", key=b"0/0", partition=0)
+    assert producer.flush(WAIT_S) == 0
 
 
 @pytest.fixture(params=[0, 1], ids=["key", "even"])
@@ -91,12 +75,18 @@ def run(
 
 # What a plain loop over the topics finds
 
-Where = tuple[int, str, int]
-"""Time of the tuple, its key, its worker."""
+
+class Routed(NamedTuple):
+    """A tuple that reached a worker, and the Kafka timestamp of its record."""
+
+    time: int
+    key: str
+    worker: int
+    at: int
 
 
 def tuples_of(record: Record) -> Iterator[tuple[int, str]]:
-    if record.value is None:
+    if record.value is None or "schema" not in record.headers:
         return
     if record.headers["schema"] == b"skewless.tuple.v1":
         yield json.loads(record.value)["time"], (record.key or b"").decode()
@@ -105,20 +95,24 @@ def tuples_of(record: Record) -> Iterator[tuple[int, str]]:
     yield from zip(table["time"].to_pylist(), table["key"].to_pylist(), strict=True)
 
 
-def routed(pipeline: Pipeline) -> Counter[Where]:
-    return Counter(
-        (time, key, record.partition) for record in pipeline.read("worker-input") for time, key in tuples_of(record)
-    )
+def routed(pipeline: Pipeline) -> list[Routed]:
+    return [
+        Routed(time, key, record.partition, record.timestamp)
+        for record in pipeline.read("worker-input")
+        for time, key in tuples_of(record)
+    ]
 
 
-def spread(tuples: Mapping[Where, int]) -> dict[str, Any]:
+def spread(tuples: Sequence[Routed]) -> dict[str, Any]:
     """Measure loads and replication by their definitions."""
     loads, pairs = [0] * WORKERS, defaultdict(set)
-    for (_, key, worker), count in tuples.items():
-        loads[worker] += count
-        pairs[key].add(worker)
+    for each in tuples:
+        loads[each.worker] += 1
+        pairs[each.key].add(each.worker)
     total, average = sum(loads), sum(loads) / WORKERS
     widths = [len(workers) for workers in pairs.values()]
+    took = max(each.at for each in tuples) - min(each.at for each in tuples)
+    std_dev = statistics.pstdev(100 * load / total for load in loads)
     return {
         "tuples": total,
         "tuples_by_worker": loads,
@@ -126,41 +120,86 @@ def spread(tuples: Mapping[Where, int]) -> dict[str, Any]:
         "imbalance": (max(loads) - average) / total,
         "max_over_avg": max(loads) / average,
         "rate": average / max(loads),
-        "std_dev": statistics.pstdev(100 * load / total for load in loads),
+        "std_dev": std_dev,
         "keys": len(pairs),
         "pairs": sum(widths),
         "replication": sum(widths) / len(pairs),
         "replication_max": max(widths),
+        "hottest_keys": hottest(tuples, pairs),
+        "reference": {
+            "STD_DEV": std_dev,
+            "DIST_COST": sum(widths) / len(pairs),
+            "THROUGHPUT_RATIO": total * 1000 / took if took else 0.0,
+            "TOTAL_COUNT": total,
+            "DURATION": took,
+        },
     }
 
 
-def spans(tuples: Counter[Where], span_ms: int) -> dict[int, Counter[Where]]:
-    found: defaultdict[int, Counter[Where]] = defaultdict(Counter)
-    for (time, key, worker), count in tuples.items():
-        found[time // span_ms * span_ms][time, key, worker] += count
+def hottest(tuples: Sequence[Routed], pairs: Mapping[str, set[int]]) -> list[dict[str, Any]]:
+    counts = Counter(each.key for each in tuples)
+    ordered = sorted(counts.items(), key=lambda each: (-each[1], each[0]))[:HOTTEST]
+    return [{"key": key, "tuples": count, "workers": len(pairs[key])} for key, count in ordered]
+
+
+def spans(tuples: Sequence[Routed], span_ms: int) -> dict[int, list[Routed]]:
+    found: defaultdict[int, list[Routed]] = defaultdict(list)
+    for each in tuples:
+        found[each.time // span_ms * span_ms].append(each)
     return dict(sorted(found.items()))
 
 
-def chosen(found: Mapping[str, Any], expected: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: found[name] for name in expected}
+def ticks_of(tuples: Sequence[Routed]) -> list[dict[str, Any]]:
+    begin, loads, found = min(each.at for each in tuples), [0] * WORKERS, []
+    for start, own in spans(tuples, TICK_MS).items():
+        for each in own:
+            loads[each.worker] += 1
+        found.append(
+            {
+                "tick_start": start,
+                "tick_end": start + TICK_MS,
+                **spread(own),
+                "running_imbalance": (max(loads) - sum(loads) / WORKERS) / sum(loads),
+                "last_at_ms": max(each.at for each in own) - begin,
+            }
+        )
+    return found
 
 
-def near(expected: Mapping[str, Any]) -> Any:
+def reactions_of(ticks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    tops = [tick["hottest_keys"][0]["key"] for tick in ticks]
+    changes = [at for at in range(1, len(ticks)) if tops[at] != tops[at - 1]]
+    found = []
+    for at, end in zip(changes, [*changes[1:], len(ticks)], strict=True):
+        spent = list(itertools.takewhile(lambda tick: tick["imbalance"] > EVEN, ticks[at:end]))
+        over = len(spent) < end - at
+        found.append(
+            {
+                "tick_start": ticks[at]["tick_start"],
+                "from": tops[at - 1],
+                "to": tops[at],
+                "seconds": len(spent) * TICK_MS / 1000 if over else None,
+                "tuples": sum(tick["tuples"] for tick in spent) if over else None,
+            }
+        )
+    return found
+
+
+def near(expected: Any) -> Any:
     """Equal, but for the last digit that floats may differ in."""
-    floats = {
-        name: pytest.approx(value, rel=1e-12, abs=1e-15) for name, value in expected.items() if isinstance(value, float)
-    }
-    return {**expected, **floats}
+    if isinstance(expected, dict):
+        return {name: near(value) for name, value in expected.items()}
+    if isinstance(expected, list):
+        return [near(value) for value in expected]
+    return pytest.approx(expected, rel=1e-12, abs=1e-15) if isinstance(expected, float) else expected
 
 
-def test_measures_of_the_run_are_those_of_a_plain_count(run: tuple[Pipeline, dict[str, Any]]) -> None:
+def test_measures_are_those_of_a_plain_count(run: tuple[Pipeline, dict[str, Any]]) -> None:
     pipeline, found = run
     tuples = routed(pipeline)
-    by_key: Counter[str] = Counter()
-    for (_, key, _), count in tuples.items():
-        by_key[key] += count
-    total = tuples.total()
+    total, by_key = len(tuples), Counter(each.key for each in tuples)
     windows = [spread(each) for each in spans(tuples, WINDOW_MS).values()]
+    ticks = ticks_of(tuples)
     expected = spread(tuples) | {
         "p1": max(by_key.values()) / total,
         "replication_bound": sum(math.ceil(count * WORKERS / total) for count in by_key.values()) / len(by_key),
@@ -169,29 +208,20 @@ def test_measures_of_the_run_are_those_of_a_plain_count(run: tuple[Pipeline, dic
         "window_replication_max": max(each["replication"] for each in windows),
         "aggregation_cost": sum(each["pairs"] for each in windows) / len(windows),
         "window_max_over_avg": sum(max(each["tuples_by_worker"]) for each in windows) * WORKERS / total,
+        "reactions": reactions_of(ticks),
     }
-    assert chosen(found, expected) == near(expected)
-    ordered = sorted(by_key.items(), key=lambda each: (-each[1], each[0]))[: len(found["hottest_keys"])]
-    assert [(each["key"], each["tuples"]) for each in found["hottest_keys"]] == ordered
-    assert (found["grouping"], found["workers"]) == (pipeline.settings.router.grouping, WORKERS)
-
-
-def test_measures_of_every_tick_are_those_of_a_plain_count(run: tuple[Pipeline, dict[str, Any]]) -> None:
-    pipeline, found = run
-    ticks = spans(routed(pipeline), TICK_MS)
-    assert [tick["tick_start"] for tick in found["ticks"]] == list(ticks)
-    so_far: Counter[Where] = Counter()
-    for told, tuples in zip(found["ticks"], ticks.values(), strict=True):
-        so_far += tuples
-        expected = spread(tuples) | {"running_imbalance": spread(so_far)["imbalance"]}
-        assert chosen(told, expected) == near(expected)
-        assert (told["reference"]["STD_DEV"], told["reference"]["DIST_COST"]) == (told["std_dev"], told["replication"])
-    assert found["observer_differs"] == 0
+    expected["duration_ms"] = expected["reference"]["DURATION"]
+    ran_with = {"pipeline": pipeline.name, "grouping": pipeline.settings.router.grouping, "workers": WORKERS}
+    ran_with |= {"routers": 1, "window_s": WINDOW_MS / 1000, "tick_s": TICK_MS / 1000, "observer_differs": 0}
+    elsewhere = {"ticks", "offsets", "partials_per_window", "state_bytes", "latency_ms", "latency_ms_by_window"}
+    assert {name: value for name, value in found.items() if name not in elsewhere} == near(expected | ran_with)
+    assert found["ticks"] == near(ticks)
 
 
 def test_what_reached_the_aggregator_is_counted(run: tuple[Pipeline, dict[str, Any]]) -> None:
     pipeline, found = run
-    assert found["partials_per_window"] == pipeline.tuples("partials") / found["windows"]
+    tables = [pa.ipc.open_stream(record.value) for record in pipeline.read("partials") if "schema" in record.headers]
+    assert found["partials_per_window"] == sum(table.read_all().num_rows for table in tables) / found["windows"]
     saved = [len(record.value) for record in pipeline.read("control") if record.value]
     assert found["state_bytes"] == saved[-1]
 
@@ -207,17 +237,22 @@ def test_latency_is_from_the_last_tuple_sent_to_the_record_that_completes_the_co
             sent[at] = max(sent.get(at, 0), record.timestamp)
     done: dict[tuple[int, str], int] = {}
     for record in pipeline.read("windows"):
-        if record.value:
+        if record.value and record.value != b"{}":
             for key in pa.ipc.open_stream(record.value).read_all()["key"].to_pylist():
                 done[int((record.key or b"").split(b"/")[0]), key] = record.timestamp
-    took = sorted(done[at] - sent[at] for at in sent)
-    assert found["latency_ms"] == {
-        "results": len(took),
-        "p50": pytest.approx(quantile(took, 0.5)),
-        "p95": pytest.approx(quantile(took, 0.95)),
-        "p99": pytest.approx(quantile(took, 0.99)),
-        "max": took[-1],
-    }
+    by_window: defaultdict[int, list[int]] = defaultdict(list)
+    for (window, key), began in sent.items():
+        by_window[window].append(done[window, key] - began)
+    assert found["latency_ms"] == near(quantiles([each for took in by_window.values() for each in took]))
+    assert found["latency_ms_by_window"] == near(
+        [{"window_start": window, **quantiles(took)} for window, took in sorted(by_window.items())]
+    )
+
+
+def quantiles(latencies: Sequence[int]) -> dict[str, float]:
+    ordered = sorted(latencies)
+    shares = {f"p{share * 100:g}": quantile(ordered, share) for share in (0.5, 0.95, 0.99)}
+    return {"results": len(ordered), **shares, "max": ordered[-1]}
 
 
 def quantile(ordered: list[int], share: float) -> float:

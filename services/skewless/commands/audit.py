@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,20 +49,17 @@ def audit(*, file: Path | None, since: str | None, first: int, out: Path | None,
 
     start = None if since is None else instant("--since", since)
     found = find(Positions(settings.kafka), settings)
-    if found.lost and start is None:
-        raise ConfigurationError(
-            *(
-                f"source partition {at} begins at offset {first}: what was before cannot be counted again, so compare "
-                "later windows only with --since TIME"
-                for at, first in found.lost.items()
-            )
-        )
+    if start is None and (lost := list(_lost(settings, found))):
+        raise ConfigurationError(*lost)
     with started("audit", spark) as running:
         from skewless.spark import audit as job
         from skewless.spark import kafka
 
         client = kafka.client_options(settings)
-        rows = {name: kafka.read(running, client, settings.topic(name), spans) for name, spans in found.spans.items()}
+        rows = {
+            name: kafka.read(running, client, settings.topic(name), spans, headers=name == "dead-letters")
+            for name, spans in found.spans.items()
+        }
         written = job.Written(rows["source"], rows["aggregates"], rows["dead-letters"], found.closed_to)
         with job.compared(written, settings, since=start, first=first) as comparison:
             report = _report(settings, found, comparison.facts)
@@ -74,6 +72,21 @@ def audit(*, file: Path | None, since: str | None, first: int, out: Path | None,
         raise CheckFailedError(f"the answer of pipeline {settings.name} differs in {report['differences']:,} places")
     if not report["compared"]:
         raise CheckFailedError(f"nothing of pipeline {settings.name} can be compared yet")
+
+
+_NEEDED = {
+    "source": "what was before cannot be counted again",
+    "aggregates": "results that were before cannot be compared",
+    "dead-letters": "which records and parts the pipeline had refused before is not known any more",
+}
+
+
+def _lost(settings: PipelineSettings, found: Found) -> Iterator[str]:
+    """Say of which topics the beginning is gone, and what that means."""
+    for topic, partitions in found.lost.items():
+        for at, first in partitions.items():
+            begins = f"partition {at} of {settings.topic(topic)} begins at offset {first}"
+            yield f"{begins}: {_NEEDED[topic]}, so compare later windows only with --since TIME"
 
 
 def _report(settings: PipelineSettings, found: Found, facts: dict[str, Any]) -> dict[str, Any]:

@@ -24,8 +24,8 @@ class Found:
     """By partition of `aggregates`: windows that end at or before this have all that was read; END_OF_TIME: all."""
     settled: bool
     """Whether everything that was read has arrived, and nothing moved meanwhile."""
-    lost: dict[int, int]
-    """First offset of the source partitions whose beginning is gone."""
+    lost: dict[str, dict[int, int]]
+    """By topic first offset of the partitions whose beginning is gone: by retention, or because somebody deleted it."""
 
 
 def find(positions: Positions, settings: PipelineSettings) -> Found:
@@ -43,7 +43,9 @@ def find(positions: Positions, settings: PipelineSettings) -> Found:
         closed_to = dict.fromkeys(written["aggregates"], END_OF_TIME)
     begin = positions.begin(settings.source.topic)
     source = {at: (first, max(first, read.get(at, first))) for at, first in begin.items()}
-    return Found({"source": source, **written}, closed_to, settled, {at: first for at, first in begin.items() if first})
+    spans = {"source": source, **written}
+    lost = {topic: {at: first for at, (first, _) in each.items() if first} for topic, each in spans.items()}
+    return Found(spans, closed_to, settled, lost)
 
 
 def _closed(positions: Positions, settings: PipelineSettings) -> dict[int, int]:

@@ -108,7 +108,9 @@ def _records(
 
     if inputs:
         return source.of_files(spark, inputs, settings)
-    return source.of_topic(kafka.read(spark, kafka.client_options(settings), settings.source.topic, where))
+    return source.of_topic(
+        kafka.read(spark, kafka.client_options(settings), settings.source.topic, where, headers=False)
+    )
 
 
 def _target(

@@ -115,7 +115,7 @@ def recorded(spark: SparkSession, settings: PipelineSettings, offsets: Offsets) 
     client = kafka.client_options(settings)
 
     def read(topic: str) -> DataFrame:
-        return kafka.read(spark, client, settings.topic(topic), offsets[topic])
+        return kafka.read(spark, client, settings.topic(topic), offsets[topic], headers=False)
 
     return Recorded(settings, read, offsets)
 

@@ -114,7 +114,9 @@ def planned(
         from skewless.spark import kafka
         from skewless.spark.plan import plan as find
 
-        records = kafka.read(running, kafka.client_options(settings), settings.source.topic, reading.spans)
+        records = kafka.read(
+            running, kafka.client_options(settings), settings.source.topic, reading.spans, headers=False
+        )
         facts = find(running, records, reading, candidates, demand)
     offsets = {str(partition): list(span) for partition, span in reading.spans.items()}
     return {"topic": settings.source.topic, "offsets": offsets, **facts}

@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
 from pyspark.storagelevel import StorageLevel
 
-from skewless.errors import ConfigurationError
+from skewless.errors import CheckFailedError, ConfigurationError
 from skewless.settings import PipelineSettings
 from skewless.spark import kafka, pipeline
 from skewless.spark.pipeline import Answer
@@ -86,10 +86,12 @@ def run(
     """Compute the answer of records (see `source`), write it, and report on it.
 
     `now`: ms of the clock that tells times too far ahead; `partitions`: of the topic that is written to.
+    Raises CheckFailedError when there is nothing in the records that the pipeline can read; nothing is written then.
     """
     target.check(records.sparkSession)
     found = pipeline.answer(records, pipeline.reading(settings, now))
     try:
+        _check_readable(found)
         # Held, and not observed while it is written: Spark's sink of Kafka tells no observer.
         rows = pipeline.results(found, settings, partitions).persist(StorageLevel.DISK_ONLY)
         target.write(rows)
@@ -102,6 +104,15 @@ def run(
         return report
     finally:
         found.close()
+
+
+def _check_readable(found: Answer) -> None:
+    if found.tuples or found.late:
+        return
+    reasons = "".join(f"\n  {count:,} dead letters: {reason}" for reason, count in found.bad.items())
+    if reasons:
+        raise CheckFailedError(f"none of {found.records:,} records can be read: check splitter{reasons}")
+    raise CheckFailedError(f"there are no tuples in the {found.records:,} records that were read")
 
 
 def counts(found: Answer) -> dict[str, Any]:

@@ -68,17 +68,19 @@ def _text(name: str, path: str) -> str:
         raise ConfigurationError(f"kafka.tls.{name}: {path} cannot be read: {error}") from None
 
 
-def read(
+def read(  # noqa: PLR0913 - what to read, and two options of it by name
     spark: SparkSession,
     client: Mapping[str, str],
     topic: str,
     spans: Mapping[int, Span],
     *,
     records_per_task: int = RECORDS_PER_TASK,
+    headers: bool = True,
 ) -> DataFrame:
-    """Read the committed records of these spans, by partition, as Kafka's source of Spark gives them, with headers.
+    """Read the committed records of these spans, by partition, as Kafka's source of Spark gives them.
 
     Each task reads a part of one partition in the order of offsets. `client`: options of Kafka's Java client.
+    `headers` cost time even where nobody looks at them.
     """
     size = sum(end - first for first, end in spans.values())
     options = {
@@ -87,7 +89,7 @@ def read(
         "startingOffsets": _offsets(topic, {partition: first for partition, (first, _) in spans.items()}),
         "endingOffsets": _offsets(topic, {partition: end for partition, (_, end) in spans.items()}),
         "kafka.isolation.level": "read_committed",
-        "includeHeaders": "true",
+        "includeHeaders": str(headers).lower(),
         "groupIdPrefix": "spark-kafka",
         "minPartitions": str(max(1, len(spans), -(-size // records_per_task))),
     }

@@ -17,6 +17,7 @@ from skewless.spark.recommend import Demand, recommend
 
 BLOCKS_PER_BATCH = 64
 """Rows that Spark hands to Python at once: a block of 20,000 tuples has some 100 kB."""
+_BATCH = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 
 def blocks_of(records: DataFrame, reading: blocks.Reading) -> DataFrame:
@@ -47,13 +48,17 @@ def simulate(spark: SparkSession, made: DataFrame, candidates: lanes.Candidates)
     Source partitions are interleaved as far as they have come, which is how routers read them.
     """
     dealt = candidates.lanes(parallelism(spark))
-    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", BLOCKS_PER_BATCH)
     numbered = made.select("partition", "progress", "block").withColumn(
         "lane", F.explode(F.sequence(F.lit(0), F.lit(len(dealt) - 1)))
     )
     ordered = numbered.repartitionById(len(dealt), "lane").sortWithinPartitions("progress", "partition")
     run = partial(lanes.run, lanes=dealt, setup=candidates.setup)
-    rows = ordered.select("lane", "partition", "block").mapInArrow(run, lanes.RESULTS).collect()
+    before = spark.conf.get(_BATCH)
+    spark.conf.set(_BATCH, BLOCKS_PER_BATCH)
+    try:
+        rows = ordered.select("lane", "partition", "block").mapInArrow(run, lanes.RESULTS).collect()
+    finally:
+        spark.conf.set(_BATCH, str(before))
     facts: Iterable[dict[str, Any]] = (msgspec.json.decode(row.facts) for row in rows)
     order = {pair: place for place, pair in enumerate(product(candidates.groupings, candidates.workers))}
     return sorted(facts, key=lambda each: order[each["grouping"], each["workers"]])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -43,8 +44,9 @@ def observed(runs: Sequence[Recorded]) -> list[list[TickDistribution]]:
     frames = [records(run, number, "distribution", "run", "offset", "value") for number, run in enumerate(runs)]
     found: list[dict[int, TickDistribution]] = [{} for _ in runs]
     for row in sorted(union(frames).collect(), key=lambda row: row.offset):
-        tick = msgspec.json.decode(row.value, type=TickDistribution)
-        found[row.run][tick.tick_start] = tick
+        with contextlib.suppress(msgspec.DecodeError):  # not what the observer writes
+            tick = msgspec.json.decode(row.value, type=TickDistribution)
+            found[row.run][tick.tick_start] = tick
     return [[ticks[start] for start in sorted(ticks)] for ticks in found]
 
 

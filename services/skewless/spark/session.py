@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import socket
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -21,6 +22,8 @@ UNRESPONSIVE = ("All masters are unresponsive", "Failed to connect", "UnknownHos
 _UNREACHABLE = ("org.apache.kafka.common.errors.TimeoutException", "java.net.", "java.util.concurrent.TimeoutException")
 _SHORT_JOBS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 """For Java on this machine: compiling for the long run, and collecting in parallel, cost more than jobs here take."""
+CONNECT_S = 5.0
+_MACHINE = re.compile(r"([\w.-]+|\[[0-9a-fA-F:]+\]):(\d{1,5})(?!\d)")
 _CAUSE = re.compile(r"[\w.]+(Error|Exception)(: |$)")
 
 
@@ -82,6 +85,7 @@ def session(name: str, options: SparkOptions) -> Iterator[SparkSession]:
     if running is not None:
         yield running
         return
+    _check_reachable(options.master)
     builder = SparkSession.builder.appName(name)
     for option, value in options.all().items():
         builder = builder.config(option, value)
@@ -97,6 +101,23 @@ def session(name: str, options: SparkOptions) -> Iterator[SparkSession]:
         yield spark
     finally:
         spark.stop()
+
+
+def _check_reachable(master: str) -> None:
+    """Look whether one of the machines of a master answers: Spark itself takes a minute to say that none does."""
+    machines = _MACHINE.findall(master) if master.startswith(("spark://", "k8s://")) else []
+    reasons = [reason for host, port in machines if (reason := _silence(host.strip("[]"), int(port)))]
+    if machines and len(reasons) == len(machines):
+        raise UnreachableError(f"the Spark master {master} does not answer: {reasons[0]}")
+
+
+def _silence(host: str, port: int) -> str:
+    """Say why nobody answers there; nothing if somebody does."""
+    try:
+        socket.create_connection((host, port), CONNECT_S).close()
+    except OSError as error:
+        return f"{host}:{port}: {error.strerror or error}"
+    return ""
 
 
 def _refusal(options: SparkOptions, text: str) -> ConfigurationError | UnreachableError:

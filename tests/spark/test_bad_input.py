@@ -1,0 +1,54 @@
+"""Spark jobs that cannot start say so in one line and end with the exit code of who has to act."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def lines(tmp_path: Path) -> Path:
+    """Write a pipeline's file, and a file for it to read; no broker is needed."""
+    splitter = {"format": "csv", "columns": ["k", "t"], "key": {"field": "k"}, "time": {"field": "t"}}
+    (tmp_path / "pipeline.yaml").write_text(
+        json.dumps({"name": "p", "source": {"topic": "nobody"}, "splitter": splitter})
+    )
+    (tmp_path / "lines.csv").write_text("a,1767225600000\n")
+    return tmp_path
+
+
+def batch(folder: Path, *arguments: str, **environment: str) -> tuple[int, str]:
+    """Run the command in a process of its own: in this one Spark may run already."""
+    command = [sys.executable, "-m", "skewless", "batch", "-f", "pipeline.yaml", "--input", "lines.csv", "--out", "out"]
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))} | environment
+    done = subprocess.run(
+        [*command, *arguments], env=env, cwd=folder, capture_output=True, text=True, check=False, timeout=250
+    )
+    assert done.stdout == ""
+    return done.returncode, done.stderr
+
+
+def test_without_java_nothing_starts(lines: Path) -> None:
+    code, said = batch(lines, PATH="", JAVA_HOME="")
+    assert (code, len(said.splitlines())) == (2, 1)
+    assert said.startswith("error: no Java 17 or newer was found in JAVA_HOME or PATH: install one")
+
+
+@pytest.mark.parametrize("master", ["spark://127.0.0.1:1", "k8s://https://127.0.0.1:1"])
+def test_a_master_that_does_not_answer_is_told_at_once(lines: Path, master: str) -> None:
+    code, said = batch(lines, "--master", master)
+    assert (code, len(said.splitlines())) == (3, 1)
+    assert said.startswith(f"error: the Spark master {master} does not answer: 127.0.0.1:1: ")
+
+
+@pytest.mark.spark
+def test_a_master_that_spark_does_not_know_is_told_in_its_words(lines: Path) -> None:
+    code, said = batch(lines, "--master", "nonsense")
+    assert (code, len(said.splitlines())) == (2, 1)
+    assert said.startswith("error: Spark does not start with --master nonsense: ")
+    assert "Could not parse Master URL" in said
