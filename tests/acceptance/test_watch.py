@@ -49,6 +49,7 @@ SETTINGS: dict[str, Mapping[str, Any]] = {
     "router": {"grouping": "even", "workers": 4},
     "observer": {"tick_s": 15},
     "event_time": {"allowed_lateness_s": 20, "idle_timeout_s": None},
+    "transport": {"commit_interval_s": 0.3, "transaction_timeout_s": 120},
 }
 
 
