@@ -5,7 +5,7 @@ out, which would hide the cost. `watched` serves /metrics and is scraped once fo
 is not, `uncounted` does without the counts of session and step as well. They take turns within each round; a figure is
 the median over the rounds of the ratio to `unwatched` in the same round, the noise floor that of a second `unwatched`.
 
-    PYTHONPATH=tests python tests/bench/bench_metrics.py [--rounds 15] [--batches 1600] [--workers 100]
+    PYTHONPATH=tests python tests/bench/bench_metrics.py [--rounds 9] [--batches 300] [--workers 100]
 """
 
 from __future__ import annotations
@@ -181,8 +181,8 @@ def scraping(port: int) -> Iterator[None]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--batches", type=int, default=1600)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--batches", type=int, default=300)
     parser.add_argument("--workers", type=int, default=100)
     args = parser.parse_args()
     given = values(20)
