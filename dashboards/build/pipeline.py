@@ -14,7 +14,7 @@ from skewless.topology import STAGES, Stage
 CPU = 'process_cpu_seconds_total{job=~"$job", instance=~"$instance"}'
 MEMORY = 'process_resident_memory_bytes{job=~"$job", instance=~"$instance"}'
 DELAY = f"{of('skewless_event_time_seconds')} - {of('skewless_watermark_seconds')}"
-RESTARTED = f"changes({of('skewless_start_time_seconds')}[$__rate_interval]) > 0"
+STARTED = f"time() - {of('skewless_start_time_seconds')} < 60"
 
 
 def pipeline(stages: Sequence[Stage] = STAGES, metrics: Sequence[Metric] = METRICS) -> Dashboard:
@@ -29,7 +29,7 @@ def pipeline(stages: Sequence[Stage] = STAGES, metrics: Sequence[Metric] = METRI
         "Skewless / Pipeline",
         "How far a pipeline is, stage by stage in the order of the data.",
         rows,
-        events=[Event("Restarts", RESTARTED, "{{stage}} {{instance}} was started again", "red")],
+        events=[Event("Starts", STARTED, "{{stage}} {{instance}} was started", "red")],
     )
 
 
