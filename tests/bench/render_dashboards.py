@@ -84,7 +84,8 @@ def runs(
             start = time.time()
             with Feed(source, sent, rate):
                 wait(supervisor, lambda: time.time() > start + records / rate, 900)  # noqa: B023 - as above
-            yield grouping, (start, time.time())
+                end = time.time()  # the feed sends in haste what is left
+            yield grouping, (start, end)
         finally:
             supervisor.stop()
 
