@@ -222,6 +222,14 @@ def test_what_cannot_be_done_is_said(
     assert (done.exit_code, said in done.output) == (code, True), done.output
 
 
+def test_a_topic_without_the_pipelines_records_is_told(spark: SparkSession, broker: str, tmp_path: Path) -> None:
+    topic = Source(broker, 1)
+    topic.send([(0, b"who knows"), (0, b"what this is")])
+    done = invoke(settings_of(broker, topic.topic, FORMATS["csv"][0]), tmp_path, "--out", str(tmp_path / "out"))
+    assert (done.exit_code, "none of 2 records can be read: check splitter" in done.output) == (1, True), done.output
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_broker_that_does_not_answer_ends_with_3(tmp_path: Path) -> None:
     settings = settings_of("localhost:1", "any", FORMATS["csv"][0])
     kafka_settings = settings.kafka.model_copy(update={"timeout_s": 0.5})

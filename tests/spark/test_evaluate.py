@@ -20,13 +20,19 @@ from click.testing import CliRunner
 from confluent_kafka import Producer
 
 from skewless import cli
+from skewless.algorithms.grouping import GroupingOptions
 from skewless.commands.evaluate import offsets_of, recorded
 from skewless.records import encode_tuples, headers_of
 from skewless.settings import PipelineSettings
+from skewless.spark import kafka
+from skewless.spark.blocks import Reading
 from skewless.spark.evaluate import evaluate
+from skewless.spark.lanes import Candidates, Setup
+from skewless.spark.plan import plan
+from skewless.spark.recommend import Demand
 from skewless.spark.report.evaluation import report
 from support_kafka import WAIT_S, Pipeline, Record, Source
-from support_recorded import TICK_MS, WINDOW_MS, WORKERS
+from support_recorded import PARTITIONS, TICK_MS, TUPLES, WINDOW_MS, WORKERS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -220,7 +226,8 @@ def test_measures_are_those_of_a_plain_count(run: tuple[Pipeline, dict[str, Any]
 
 def test_what_reached_the_aggregator_is_counted(run: tuple[Pipeline, dict[str, Any]]) -> None:
     pipeline, found = run
-    tables = [pa.ipc.open_stream(record.value) for record in pipeline.read("partials") if "schema" in record.headers]
+    values = [record.value for record in pipeline.read("partials") if "schema" in record.headers and record.value]
+    tables = [pa.ipc.open_stream(value) for value in values]
     assert found["partials_per_window"] == sum(table.read_all().num_rows for table in tables) / found["windows"]
     saved = [len(record.value) for record in pipeline.read("control") if record.value]
     assert found["state_bytes"] == saved[-1]
@@ -259,6 +266,21 @@ def quantile(ordered: list[int], share: float) -> float:
     at = share * (len(ordered) - 1)
     low = int(at)
     return ordered[low] + (at - low) * (ordered[min(low + 1, len(ordered) - 1)] - ordered[low])
+
+
+def test_a_plan_foresees_what_runs_measure(
+    spark: SparkSession, facts: dict[str, Any], pipelines: list[Pipeline]
+) -> None:
+    settings = pipelines[0].settings
+    good = dict.fromkeys(range(PARTITIONS), (0, TUPLES // PARTITIONS))
+    reading = Reading(settings.splitter, settings.event_time.lateness_ms, good)
+    records = kafka.read(spark, kafka.client_options(settings), settings.source.topic, reading.spans)
+    candidates = Candidates(["key", "even"], [WORKERS], Setup(GroupingOptions(clock="event"), 1, WINDOW_MS))
+    planned = plan(spark, records, reading, candidates, Demand(1.0, None, 1.5))["candidates"]
+    for foreseen, measured in zip(planned, facts["runs"], strict=True):
+        wanted = {name: pytest.approx(measured[name], rel=0.02) for name in ("max_over_avg", "replication")}
+        assert {name: foreseen[name] for name in wanted} == wanted
+        assert (foreseen["keys"], foreseen["tuples"]) == (measured["keys"], measured["tuples"])
 
 
 def test_the_report_opens_without_errors_or_a_network(facts: dict[str, Any], tmp_path: Path) -> None:
@@ -318,6 +340,12 @@ def test_a_pipeline_that_has_never_run_is_told(broker: str, tmp_path: Path) -> N
     code, text = invoke(tmp_path, pipeline.settings)
     assert code == 1
     assert text == f"error: topic {pipeline.name}.worker-input has no tuples: run the pipeline first, then evaluate\n"
+
+
+def test_topics_that_hold_something_else_are_told(broker: str, spark: SparkSession, tmp_path: Path) -> None:
+    pipeline = Pipeline(broker, tmp_path, Source(broker, 1))
+    tell_nonsense(pipeline)
+    assert invoke(tmp_path, pipeline.settings)[0] == 1
 
 
 def test_a_pipeline_without_topics_is_told(broker: str, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,28 +19,33 @@ if TYPE_CHECKING:
 PAGE = ROOT / "docs" / "how-to" / "notebook.md"
 
 
-def test_the_blocks_of_the_page_do_what_they_say(
-    spark: SparkSession, broker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    by_language: dict[str, list[str]] = {}
-    for block in blocks(PAGE):
-        by_language.setdefault(block.language, []).append(block.text)
-    (lines,) = by_language["json"]
-    (tmp_path / "pipeline.yaml").write_text(by_language["yaml"][0])
-    (tmp_path / "archive").mkdir()
-    (tmp_path / "archive" / "orders.json").write_text(lines)
+@pytest.fixture
+def orders(broker: str) -> Iterator[list[str]]:
+    """Write the records of the page into the topic that it names."""
     admin, producer = AdminClient({"bootstrap.servers": broker}), Producer({"bootstrap.servers": broker})
+    (lines,) = (block.text.splitlines() for block in blocks(PAGE) if block.language == "json")
     admin.create_topics([NewTopic("orders", 1, 1)])["orders"].result(WAIT_S)
-    for line in lines.splitlines():
+    for line in lines:
         producer.produce("orders", line)
     assert producer.flush(WAIT_S) == 0
+    yield lines
+    admin.delete_topics(["orders"])["orders"].result(WAIT_S)
+
+
+def test_the_blocks_of_the_page_do_what_they_say(
+    spark: SparkSession, broker: str, orders: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (document,) = (block.text for block in blocks(PAGE) if block.language == "yaml")
+    (tmp_path / "pipeline.yaml").write_text(document)
+    (tmp_path / "archive").mkdir()
+    (tmp_path / "archive" / "orders.json").write_text("\n".join(orders))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SKEWLESS__KAFKA__BOOTSTRAP_SERVERS", broker)
     notebook: dict[str, Any] = {}
-    for text in by_language["python"]:
-        exec(text, notebook)  # noqa: S102 - the project's own page
-    admin.delete_topics(["orders"])["orders"].result(WAIT_S)
+    for block in blocks(PAGE):
+        if block.language == "python":
+            exec(block.text, notebook)  # noqa: S102 - the project's own page
     assert notebook["spark"] is spark
     assert dict(notebook["total"].to_numpy().tolist()) == {"ada": 13.5, "bob": 3.99}
-    assert notebook["found"].tuples == len(lines.splitlines())
+    assert notebook["found"].tuples == len(orders)
     assert notebook["facts"]["stream"]["keys"] == 2
