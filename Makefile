@@ -17,8 +17,8 @@ $(READY): pyproject.toml requirements/build.txt requirements/lock.txt services/s
 	@deploy/setup.sh
 	@touch $@
 
-test: $(READY)  ## Run all tests but the benchmarks (ARGS="-k name" chooses)
-	@$(BIN)/python -m pytest tests --ignore=tests/bench $(ARGS)
+test: $(READY)  ## Run all tests but the benchmarks, two files at a time (ARGS="-k name" chooses, ARGS="-n 0" one)
+	@$(BIN)/python -m pytest tests --ignore=tests/bench -n 2 --dist loadfile $(ARGS)
 
 chaos: $(READY)  ## Hurt the pipeline by seed (SEEDS=1-20 FAULTS=kill,stop ARGS="--seconds 120")
 	@PYTHONPATH=services:tests $(BIN)/python -m acceptance.chaos --seeds $(or $(SEEDS),1-3) --faults "$(FAULTS)" $(ARGS)

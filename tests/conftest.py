@@ -6,9 +6,16 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 
 from skewless.errors import SkewlessError
 from skewless.local.broker import Broker
+
+# Laws run on examples that Hypothesis draws: new ones each time on a desk, the same ones each time in CI. How long one
+# takes says nothing where tests run side by side.
+settings.register_profile("desk", deadline=None)
+settings.register_profile("ci", deadline=None, derandomize=True, database=None)
+settings.load_profile("ci" if os.environ.get("CI") else "desk")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -18,9 +18,9 @@ from pydantic.fields import FieldInfo
 from skewless import cli, config, errors, metrics, topology
 from skewless.algorithms.aggregates import AGGREGATES
 from skewless.algorithms.grouping import GROUPINGS
-from skewless.metrics.base import SECONDS
 from skewless.asyncapi.document import as_yaml, document
 from skewless.asyncapi.page import table, topic_sections
+from skewless.metrics.base import SECONDS
 from skewless.settings import PipelineSettings
 from skewless.transport import topics
 
