@@ -176,7 +176,7 @@ def reactions_of(ticks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     tops = [tick["hottest_keys"][0]["key"] for tick in ticks]
     changes = [at for at in range(1, len(ticks)) if tops[at] != tops[at - 1]]
     found = []
-    for at, end in zip(changes, [*changes[1:], len(ticks)], strict=True):
+    for at, end in itertools.pairwise([*changes, len(ticks)]):
         spent = list(itertools.takewhile(lambda tick: tick["imbalance"] > EVEN, ticks[at:end]))
         over = len(spent) < end - at
         found.append(
