@@ -167,6 +167,13 @@ def test_port_0_serves_nothing() -> None:
         assert port == 0
 
 
+def test_who_is_started_again_takes_the_port_that_was_scraped_a_moment_ago() -> None:
+    port = free_port()
+    for _ in range(2):
+        with Watched("router", settings(port), 0).served():
+            assert ask(port, "/metrics")[0] == 200
+
+
 def test_a_port_that_is_taken_is_a_mistake_of_configuration() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

@@ -111,7 +111,11 @@ class _Server(ThreadingMixIn, WSGIServer):
         self.set_app(app)
 
     def server_bind(self) -> None:
-        """Bind without asking the resolver for this machine's name, which can take long and is of no use here."""
+        """Bind without asking the resolver for this machine's name, which can take long and is of no use here.
+
+        The port of a process before us is free, though connections of its last scrapes still rest on it.
+        """
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         if self.address_family == socket.AF_INET6:
             self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         self.socket.bind(self.server_address)
