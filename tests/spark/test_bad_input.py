@@ -50,5 +50,4 @@ def test_a_master_that_does_not_answer_is_told_at_once(lines: Path, master: str)
 def test_a_master_that_spark_does_not_know_is_told_in_its_words(lines: Path) -> None:
     code, said = batch(lines, "--master", "nonsense")
     assert (code, len(said.splitlines())) == (2, 1)
-    assert said.startswith("error: Spark does not start with --master nonsense: ")
-    assert "Could not parse Master URL" in said
+    assert said.startswith("error: Spark does not start with --master nonsense: Master must ")

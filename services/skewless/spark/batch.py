@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
 from pyspark.storagelevel import StorageLevel
 
@@ -20,6 +20,12 @@ PACKAGES = {
     "iceberg": "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:VERSION",
 }
 """What brings formats that Spark has not by itself."""
+SIZES = (
+    F.count("*").alias("results"),
+    F.min("window_start").alias("first_window"),
+    F.max("window_start").alias("last_window"),
+)
+"""What the report says of the results."""
 NOT_INSTALLED = ("DATA_SOURCE_NOT_FOUND", "ClassNotFoundException", ".DefaultSource")
 
 
@@ -45,10 +51,12 @@ class Folder:
             else f"--out: {self.path} exists: name another folder, or replace it with --overwrite"
         )
 
-    def write(self, rows: DataFrame) -> None:
-        """Write the results."""
-        writer = rows.drop("partition").write.mode("overwrite" if self.overwrite else "errorifexists")
-        writer.format(self.format).save(self.path)
+    def write(self, rows: DataFrame) -> dict[str, Any]:
+        """Write the results, and tell their SIZES."""
+        seen = Observation()
+        writer = rows.observe(seen, *SIZES).drop("partition").write
+        writer.mode("overwrite" if self.overwrite else "errorifexists").format(self.format).save(self.path)
+        return dict(seen.get)
 
 
 def _refusal(spark: SparkSession, kind: str, path: str) -> str:
@@ -71,8 +79,15 @@ class Topic:
     def check(self, spark: SparkSession) -> None:
         """Find nothing wrong: a topic may hold records already."""
 
-    def write(self, rows: DataFrame) -> None:
-        """Write the results; Spark's sink cannot set timestamps, these are the times of writing."""
+    def write(self, rows: DataFrame) -> dict[str, Any]:
+        """Write the results, and tell their SIZES; Spark's sink sets no timestamps, these are the times of writing."""
+        held = rows.persist(StorageLevel.DISK_ONLY)  # and not observed: Spark's sink of Kafka tells no observer
+        self._send(held)
+        sizes = held.agg(*SIZES).collect()[0]
+        held.unpersist()
+        return dict(sizes.asDict())
+
+    def _send(self, rows: DataFrame) -> None:
         key = F.concat_ws("/", rows["window_start"].cast("string"), rows["key"])
         records = rows.select(
             key.cast("binary").alias("key"), pipeline.as_json(rows, self.settings).alias("value"), "partition"
@@ -92,16 +107,7 @@ def run(
     found = pipeline.answer(records, pipeline.reading(settings, now))
     try:
         _check_readable(found)
-        # Held, and not observed while it is written: Spark's sink of Kafka tells no observer.
-        rows = pipeline.results(found, settings, partitions).persist(StorageLevel.DISK_ONLY)
-        target.write(rows)
-        start = F.col("window_start")
-        sizes = rows.agg(
-            F.count("*").alias("results"), F.min(start).alias("first_window"), F.max(start).alias("last_window")
-        )
-        report = counts(found) | {name: value for row in sizes.collect() for name, value in row.asDict().items()}
-        rows.unpersist()
-        return report
+        return counts(found) | target.write(pipeline.results(found, settings, partitions))
     finally:
         found.close()
 

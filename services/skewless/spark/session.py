@@ -25,6 +25,7 @@ _SHORT_JOBS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 CONNECT_S = 5.0
 _MACHINE = re.compile(r"([\w.-]+|\[[0-9a-fA-F:]+\]):(\d{1,5})(?!\d)")
 _CAUSE = re.compile(r"[\w.]+(Error|Exception)(: |$)")
+_THROWN = re.compile(r"^.*?[\w.]+(Error|Exception): ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +59,8 @@ class SparkOptions:
             "spark.sql.session.timeZone": "UTC",
             "spark.sql.adaptive.enabled": "true",
             "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+            # What is held is read once or twice: packing it costs more than the disk it saves.
+            "spark.sql.inMemoryColumnarStorage.compressed": "false",
             "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={QUIET.as_uri()}{self._java_options()}",
         }
         if self.is_local:
@@ -123,7 +126,7 @@ def _silence(host: str, port: int) -> str:
 def _refusal(options: SparkOptions, text: str) -> ConfigurationError | UnreachableError:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     telling = [line for mark in ("Exception: ", "Error: ") for line in lines if mark in line] or lines
-    reason = telling[-1] if telling else "no reason given"
+    reason = _THROWN.sub("", telling[-1]) if telling else "no reason given"
     if any(mark in text for mark in UNRESPONSIVE):
         return UnreachableError(f"the Spark master {options.master} does not answer: {reason}")
     return ConfigurationError(f"Spark does not start with --master {options.master}: {reason}")
