@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import shutil
+import os
 import tempfile
-import uuid
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,13 +54,13 @@ class App(faust.App):
         for name, (bad, why) in _REFUSED.items():
             if name in options and bad(options[name]):
                 raise ConfigurationError(f"faust option {name}={options[name]!r} does not work here: {why}")
-        # Faust makes this folder when it starts and never needs it.
-        self._scratch = Path(tempfile.gettempdir()) / f"skewless-{uuid.uuid4().hex}"
+        # Faust makes this folder when it starts and never needs it: one for all, so that none is left by who is killed.
+        scratch = Path(tempfile.gettempdir()) / f"skewless-faust-{os.getuid()}"
         super().__init__(
             wiring.group,
             **{
                 "broker": f"{SCHEME}://{wiring.kafka.bootstrap_servers.split(',')[0]}",
-                "datadir": str(self._scratch),
+                "datadir": str(scratch),
                 "web_enabled": False,
                 "topic_allow_declare": False,
                 "topic_disable_leader": True,
@@ -115,11 +114,6 @@ class App(faust.App):
     def _note_start(self, start: asyncio.Task[None]) -> None:
         if not start.cancelled() and (error := start.exception()) is not None:
             self.start_failure = error
-
-    async def on_stop(self) -> None:
-        """Stop, and remove the folder that Faust insists on."""
-        await super().on_stop()
-        shutil.rmtree(self._scratch, ignore_errors=True)
 
 
 _REFUSED: dict[str, tuple[Callable[[Any], bool], str]] = {
