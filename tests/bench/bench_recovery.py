@@ -3,7 +3,7 @@
 A paced stream runs through all stages with the default settings, one process each; the stage that is measured has more.
 A partition stands still while none of its offsets is committed, so the commit interval (0.5 s) is part of each figure.
 
-    python tests/bench/bench_recovery.py [--measures rebalance,clean,kill,broker] [--times 20]
+    PYTHONPATH=tests python tests/bench/bench_recovery.py [--measures rebalance,clean,kill,broker] [--times 20]
 """
 
 from __future__ import annotations
