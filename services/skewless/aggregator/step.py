@@ -12,6 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from skewless.algorithms.aggregates import Aggregate, PartialColumn, Results
+from skewless.algorithms.partials import newest_pane
 from skewless.algorithms.watermark import END_OF_TIME, OriginMarks
 from skewless.algorithms.windowed import Emission, Windows
 from skewless.changelog import chunk_outputs, chunks_by_window, read_position, write_position
@@ -129,9 +130,7 @@ class AggregatorStep(Step):
         if partials is None:
             return None
         self.tuples += int(partials["count"].to_numpy().sum())
-        if partials.num_rows:
-            newest = int(partials["pane"].to_numpy().max())
-            mine.newest = newest if mine.newest is None else max(newest, mine.newest)
+        mine.newest = newest_pane(partials, mine.newest)
         return mine.windows.merge(partials)
 
     def flush(self, now: int) -> Iterable[Output]:  # noqa: ARG002 - event time only

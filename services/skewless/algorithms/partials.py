@@ -77,3 +77,11 @@ def _table(
 ) -> pa.Table:
     names = [column.name for column in columns]
     return pa.table({"pane": panes, "key": keys, **dict(zip(names, partials, strict=True))})
+
+
+def newest_pane(partials: pa.Table, before: int | None) -> int | None:
+    """Start (ms) of the newest pane, of these partials or of those before."""
+    if not partials.num_rows:
+        return before
+    newest = int(partials["pane"].to_numpy().max())
+    return newest if before is None else max(newest, before)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from skewless.algorithms.aggregates.base import COUNT
 from skewless.algorithms.distribution import hottest, imbalance, max_over_avg, std_dev, tuples_by_worker
+from skewless.algorithms.partials import newest_pane
 from skewless.algorithms.watermark import END_OF_TIME, OriginMarks
 from skewless.algorithms.windowed import Emission, Windows
 from skewless.changelog import chunk_outputs, chunks_by_window, read_position, write_position
@@ -109,9 +110,7 @@ class ObserverStep(Step):
         tell(mine.marks, headers)
         if partials is not None:
             self.tuples += int(partials["count"].to_numpy().sum())
-            if partials.num_rows:
-                newest = int(partials["pane"].to_numpy().max())
-                mine.newest = newest if mine.newest is None else max(newest, mine.newest)
+            mine.newest = newest_pane(partials, mine.newest)
             self._remember(partials, now)
             mine.ticks.merge(_by_worker(self._not_told(mine, partials)))
 
