@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import DataFrame, Observation, SparkSession
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
 from pyspark.storagelevel import StorageLevel
 
@@ -20,12 +20,6 @@ PACKAGES = {
     "iceberg": "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:VERSION",
 }
 """What brings formats that Spark has not by itself."""
-SIZES = (
-    F.count("*").alias("results"),
-    F.min("window_start").alias("first_window"),
-    F.max("window_start").alias("last_window"),
-)
-"""What the report says of the results."""
 NOT_INSTALLED = ("DATA_SOURCE_NOT_FOUND", "ClassNotFoundException", ".DefaultSource")
 
 
@@ -52,11 +46,20 @@ class Folder:
         )
 
     def write(self, rows: DataFrame) -> dict[str, Any]:
-        """Write the results, and tell their SIZES."""
+        """Write the results, and tell their sizes."""
         seen = Observation()
-        writer = rows.observe(seen, *SIZES).drop("partition").write
+        writer = rows.observe(seen, *_sizes()).drop("partition").write
         writer.mode("overwrite" if self.overwrite else "errorifexists").format(self.format).save(self.path)
         return dict(seen.get)
+
+
+def _sizes() -> tuple[Column, ...]:
+    """Return what the report says of the results; a column can only be made where Spark runs."""
+    return (
+        F.count("*").alias("results"),
+        F.min("window_start").alias("first_window"),
+        F.max("window_start").alias("last_window"),
+    )
 
 
 def _refusal(spark: SparkSession, kind: str, path: str) -> str:
@@ -80,10 +83,10 @@ class Topic:
         """Find nothing wrong: a topic may hold records already."""
 
     def write(self, rows: DataFrame) -> dict[str, Any]:
-        """Write the results, and tell their SIZES; Spark's sink sets no timestamps, these are the times of writing."""
+        """Write the results, and tell their sizes; Spark's sink sets no timestamps, these are the times of writing."""
         held = rows.persist(StorageLevel.DISK_ONLY)  # and not observed: Spark's sink of Kafka tells no observer
         self._send(held)
-        sizes = held.agg(*SIZES).collect()[0]
+        sizes = held.agg(*_sizes()).collect()[0]
         held.unpersist()
         return dict(sizes.asDict())
 

@@ -1,0 +1,18 @@
+"""Spark's modules can be loaded by themselves, before there is a session."""
+
+from __future__ import annotations
+
+import pkgutil
+import subprocess
+import sys
+
+from skewless import spark
+
+
+def test_every_module_of_spark_can_be_imported_before_a_session_is_started() -> None:
+    names = sorted(module.name for module in pkgutil.walk_packages(spark.__path__, "skewless.spark."))
+    code = "import importlib, sys\nfor name in sys.argv[1:]: importlib.import_module(name)"
+    run = [sys.executable, "-c", code, *names]
+    done = subprocess.run(run, check=False, capture_output=True, text=True, timeout=120)
+    assert names
+    assert (done.returncode, done.stderr) == (0, "")
