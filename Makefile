@@ -51,6 +51,10 @@ datasets: $(READY)  ## Run every data set through the pipeline and an audit: the
 lock:  ## Choose versions anew (needs uv)
 	@$(COMPILE) pyproject.toml --extra spark --extra otel --group dev --upgrade --output-file requirements/lock.txt
 	@$(COMPILE) --group build --constraints requirements/lock.txt --output-file requirements/build.txt
+	@$(COMPILE) --group sbom --constraints requirements/lock.txt --output-file requirements/sbom.txt
+	@$(COMPILE) pyproject.toml --extra otel --constraints requirements/lock.txt --output-file requirements/run.txt
+	@$(COMPILE) pyproject.toml --extra otel --extra spark --constraints requirements/lock.txt \
+		--output-file requirements/spark.txt
 	@$(BIN)/python -m skewless.local.lock_jars
 
 clean:  ## Remove .venv and what the tools left
