@@ -5,4 +5,4 @@ lock=$1
 /build/bin/pip wheel --require-hashes --no-deps --no-build-isolation --wheel-dir /wheels -r "$lock"
 python -m venv --without-pip /opt/skewless
 /build/bin/pip --python /opt/skewless install --no-index --no-deps /wheels/*.whl /own/*.whl
-/build/bin/cyclonedx-py environment /opt/skewless --pyproject pyproject.toml --output-reproducible --output-file /sbom.json
+/build/bin/cyclonedx-py environment /opt/skewless --output-reproducible --output-file /sbom.json

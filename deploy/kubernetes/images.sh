@@ -1,0 +1,85 @@
+#!/bin/sh
+# Builds the images slim, spark and pause into the cache as archives, unless they are there for this very source.
+# PYTHON=name of a base image takes that one; else the base of the Containerfile when it can be pulled; else a stand-in
+# made of Debian's packages, which is good enough to check the chart with and nothing else: it holds this machine's
+# certificate authorities.
+set -eu
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../.." && pwd)
+. "$here/folders.sh"
+
+STAND_IN=localhost/skewless-base:bookworm
+SOURCES="deploy/Containerfile deploy/packages.sh requirements services pyproject.toml README.md"
+images=$CACHE/images
+mkdir -p "$images"
+export CONTAINERS_CONF=$CACHE/containers.conf
+# Without the right to raise limits, the defaults of podman and buildah cannot be had; crun needs pure cgroups v2.
+cat >"$CONTAINERS_CONF" <<'CONF'
+[containers]
+default_ulimits = ["nofile=20000:20000", "nproc=4096:4096"]
+[engine]
+runtime = "runc"
+CONF
+
+source_of() { (cd "$root" && { git ls-files -s $SOURCES; git diff HEAD -- $SOURCES; } | sha256sum | cut -c1-12); }
+
+build() { buildah bud --format docker --runtime runc --ulimit nofile=20000:20000 --network host "$@"; }
+
+# Debian's Python of the same version, under the names that the true base has.
+make_stand_in() {
+    podman image exists "$STAND_IN" && return
+    say "making a stand-in for the base image from Debian's packages"
+    mmdebstrap --quiet --variant=minbase --include=python3,python3-venv,ca-certificates bookworm "$images/base.tar"
+    podman import --quiet "$images/base.tar" localhost/skewless-debian:bookworm >/dev/null
+    rm "$images/base.tar"
+    context=$(mktemp -d)
+    mkdir "$context/authorities"
+    find /usr/local/share/ca-certificates -name '*.crt' -exec cp {} "$context/authorities" \; 2>/dev/null || true
+    printf '%s\n' 'FROM localhost/skewless-debian:bookworm' 'COPY authorities /usr/local/share/ca-certificates' \
+        'RUN update-ca-certificates && ln -s /usr/bin/python3 /usr/local/bin/python && ln -s /usr/bin/python3 /usr/local/bin/python3' \
+        >"$context/Containerfile"
+    build --quiet --tag "$STAND_IN" "$context" >/dev/null
+    rm -r "$context"
+}
+
+choose_base() {
+    true_base=$(sed -n 's/^ARG PYTHON=//p' "$root/deploy/Containerfile")
+    if podman pull --quiet "$true_base" >/dev/null 2>&1; then
+        echo "$true_base"
+    else
+        make_stand_in
+        echo "$STAND_IN"
+    fi
+}
+
+make_pause() {
+    [ -e "$images/pause.tar" ] && return
+    context=$(mktemp -d)
+    cc -Os -static -o "$context/pause" "$here/pause.c"
+    printf '%s\n' 'FROM scratch' 'COPY pause /pause' 'ENTRYPOINT ["/pause"]' >"$context/Containerfile"
+    build --quiet --tag localhost/pause:1 "$context" >/dev/null
+    podman save --quiet --format docker-archive --output "$images/pause.tar" localhost/pause:1
+    rm -r "$context"
+}
+
+make_image() {
+    target=$1
+    archive=$images/$target-$source.tar
+    [ -e "$archive" ] && return
+    [ -n "${PYTHON:-}" ] || PYTHON=$(choose_base)
+    say "building the image $target on $PYTHON"
+    tag=localhost/skewless:$version
+    [ "$target" = slim ] || tag=$tag-$target
+    build --target "$target" --tag "$tag" -f "$root/deploy/Containerfile" \
+        --build-arg PYTHON="$PYTHON" --build-arg VERSION="$version" --build-arg REVISION="$revision" "$root" >&2
+    rm -f "$images/$target-"*.tar
+    podman save --quiet --format docker-archive --output "$archive.new" "$tag" >&2
+    mv "$archive.new" "$archive"
+}
+
+source=$(source_of)
+version=$(sed -n 's/^__version__ = "\(.*\)"/\1/p' "$root/services/skewless/__init__.py")
+revision=$(cd "$root" && git rev-parse HEAD)
+make_pause
+for target in ${*:-slim spark}; do make_image "$target"; done
+echo "$images"

@@ -1,0 +1,118 @@
+"""The Containerfile keeps to its rules, and each image gets the packages that the lock chose; builds are not needed."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from docs_blocks import ROOT
+
+DEPLOY = ROOT / "deploy"
+CONTAINERFILE = (DEPLOY / "Containerfile").read_text()
+PACKAGES = (DEPLOY / "packages.sh").read_text()
+LOCKS = ROOT / "requirements"
+FINAL = ("slim", "spark")
+
+
+def stages() -> dict[str, tuple[str, str]]:
+    """Name -> (what it begins with, its text)."""
+    parts = re.split(r"^FROM (\S+) AS (\S+)$", CONTAINERFILE, flags=re.MULTILINE)[1:]
+    return {name: (base, text) for base, name, text in zip(parts[::3], parts[1::3], parts[2::3], strict=True)}
+
+
+def inherited(name: str) -> str:
+    """Text of a stage and of all that it begins with."""
+    base, text = stages()[name]
+    return (inherited(base) if base in stages() else "") + text
+
+
+def pins(path: Path) -> dict[str, set[str]]:
+    """Name, version and marker of each package of a lock -> its checksums."""
+    found: dict[str, set[str]] = {}
+    for line in path.read_text().splitlines():
+        if match := re.match(r"([a-z0-9-]+==[^\\]*?) *\\?$", line):
+            name = match[1]
+            found[name] = set()
+        elif match := re.search(r"--hash=(sha256:[0-9a-f]{64})", line):
+            found[name].add(match[1])
+    return found
+
+
+def test_the_base_is_one_image_by_digest_and_no_tag_can_move() -> None:
+    (base,) = re.findall(r"^ARG PYTHON=(.+)$", CONTAINERFILE, re.MULTILINE)
+    assert re.fullmatch(r"docker\.io/library/python:3\.11\S*@sha256:[0-9a-f]{64}", base)
+    assert ":latest" not in CONTAINERFILE
+    bases = {base for base, _ in stages().values()}
+    assert bases <= {"${PYTHON}", *stages()}
+
+
+def test_slim_is_what_one_gets_without_naming_a_target() -> None:
+    assert list(stages())[-1] == "slim"
+
+
+@pytest.mark.parametrize("name", FINAL)
+def test_an_image_runs_the_command_as_a_user_of_its_own(name: str) -> None:
+    text = inherited(name)
+    users = re.findall(r"^USER (\d+):(\d+)$", text, re.MULTILINE)
+    assert users
+    assert all(int(number) > 10_000 for number in users[-1])
+    assert re.findall(r"^ENTRYPOINT (.*)$", text, re.MULTILINE) == ['["skewless"]']
+    assert text.rindex("USER ") > text.rindex("COPY ")
+
+
+@pytest.mark.parametrize("name", FINAL)
+def test_an_image_tells_what_it_is(name: str) -> None:
+    told = set(re.findall(r"org\.opencontainers\.image\.([\w.]+)=", inherited(name)))
+    assert told >= {"title", "description", "licenses", "version", "revision", "base.name"}
+    assert "/usr/share/doc/skewless/sbom.cdx.json" in stages()[name][1]
+
+
+@pytest.mark.parametrize("name", FINAL)
+def test_an_image_gets_its_packages_from_its_lock_alone_and_nothing_builds_in_it(name: str) -> None:
+    assert f"COPY --from={name}-packages /opt/skewless /opt/skewless" in stages()[name][1]
+    assert not re.search(r"^RUN.*\bpip\b(?!\*)", inherited(name), re.MULTILINE)
+    lock = "run.txt" if name == "slim" else "spark.txt"
+    assert f"RUN deploy/packages.sh requirements/{lock}" in stages()[f"{name}-packages"][1]
+    assert "--require-hashes" in PACKAGES
+    assert "--no-index" in PACKAGES
+
+
+def test_java_and_spark_are_in_one_image_alone() -> None:
+    assert "openjdk-17" in inherited("spark")
+    assert "openjdk" not in inherited("slim")
+    assert {name for name in pins(LOCKS / "spark.txt") if name.startswith("pyspark==")}
+    assert not {name for name in pins(LOCKS / "run.txt") if name.startswith("pyspark==")}
+
+
+@pytest.mark.parametrize("name", ["run.txt", "spark.txt"])
+def test_an_image_has_what_the_lock_has_been_tested_with(name: str) -> None:
+    tested, packed = pins(LOCKS / "lock.txt"), pins(LOCKS / name)
+    assert packed
+    assert {pin: sums for pin, sums in packed.items() if tested.get(pin) != sums} == {}
+
+
+def test_every_package_of_a_lock_has_a_checksum() -> None:
+    assert [name for lock in LOCKS.glob("*.txt") for name, sums in pins(lock).items() if not sums] == []
+
+
+def test_what_a_build_copies_is_let_through_and_secrets_are_not() -> None:
+    ignore = (DEPLOY / "Containerfile.dockerignore").read_text().splitlines()
+    assert ignore[0] == "*"
+    copied = {
+        path for line in re.findall(r"^COPY (?!--from)(.*) \S+$", CONTAINERFILE, re.MULTILINE) for path in line.split()
+    }
+    assert {f"!{path}" for path in copied} == {line for line in ignore if line.startswith("!")}
+
+
+@pytest.mark.parametrize(
+    "path",
+    sorted([*DEPLOY.glob("*.sh"), *DEPLOY.glob("kubernetes/*.sh")]),
+    ids=lambda path: str(path.relative_to(DEPLOY)),
+)
+def test_scripts_are_in_good_form(path: Path) -> None:
+    assert subprocess.run(["sh", "-n", str(path)], check=False).returncode == 0
+    sourced = not path.stat().st_mode & 0o100
+    assert sourced or "set -eu" in path.read_text().splitlines()[:8]
