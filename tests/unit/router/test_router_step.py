@@ -11,12 +11,12 @@ import pytest
 from skewless.algorithms import grouping
 from skewless.algorithms.grouping import KeyBatch
 from skewless.algorithms.watermark import END_OF_TIME, IDLE
+from skewless.public_records import PlainTuple
 from skewless.records import (
     PROGRESS,
     TUPLE,
     TUPLES,
     Output,
-    PlainTuple,
     encode_tuples,
     headers_of,
     read_table,

@@ -12,17 +12,8 @@ import pytest
 from skewless.algorithms.aggregates import columns_of, create
 from skewless.algorithms.hashing import partition_of_keys
 from skewless.algorithms.watermark import END_OF_TIME, IDLE
-from skewless.records import (
-    PARTIALS,
-    PROGRESS,
-    TUPLE,
-    TUPLES,
-    Output,
-    PlainTuple,
-    encode_tuples,
-    headers_of,
-    schema_of,
-)
+from skewless.public_records import PlainTuple
+from skewless.records import PARTIALS, PROGRESS, TUPLE, TUPLES, Output, encode_tuples, headers_of, schema_of
 from skewless.worker import step as worker_step
 from skewless.worker.step import WorkerStep
 from support import batch_from, marks_in, reasons_in, rows_in, written
