@@ -4,43 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
-from skewless.records import Headers, Output, read_table, watermarks_of
+from skewless.records import Output, WrittenBatch, read_table, watermarks_of
 
 
-@dataclass
-class ListBatch:
-    """Implements `skewless.records.Batch`."""
-
-    partition: int
-    values: Sequence[bytes | None]
-    keys: Sequence[bytes | None]
-    offsets: Sequence[int]
-    timestamps: NDArray[np.int64]
-    headers: Sequence[Headers]
-
-
-def batch_of(partition: int, values: Sequence[bytes | None], *, first: int = 0, time: int = 0) -> ListBatch:
+def batch_of(partition: int, values: Sequence[bytes | None], *, first: int = 0, time: int = 0) -> WrittenBatch:
     """Make a batch of records with values alone."""
-    return batch_from(partition, [Output("any", value, timestamp=time) for value in values], first=first)
-
-
-def batch_from(partition: int, records: Sequence[Output], *, first: int = 0) -> ListBatch:
-    """Make a batch of what a stage before has written."""
-    return ListBatch(
-        partition,
-        [record.value for record in records],
-        [record.key for record in records],
-        list(range(first, first + len(records))),
-        np.array([record.timestamp or 0 for record in records], dtype=np.int64),
-        [record.headers for record in records],
-    )
+    offsets = range(first, first + len(values))
+    return WrittenBatch(partition, [Output("any", value, timestamp=time) for value in values], offsets)
 
 
 def written(outputs: Iterable[Output], topic: str) -> list[Output]:

@@ -10,13 +10,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import mmh3
-import numpy as np
 
 from skewless.aggregator.step import AggregatorStep
 from skewless.changelog import read_position, window_of
-from skewless.records import Batch, Output
+from skewless.records import Batch, Output, WrittenBatch
 from skewless.step import Step
-from support import ListBatch
 
 WALL_CLOCK = 1_000_000_000_000
 
@@ -46,15 +44,7 @@ class Topic:
         found = [(at, record) for at, record in self.logs[partition] if at >= offset][:most]
         if not found:
             return None
-        records = [record for _, record in found]
-        batch = ListBatch(
-            partition,
-            [record.value for record in records],
-            [record.key for record in records],
-            [at for at, _ in found],
-            np.array([record.timestamp or 0 for record in records], dtype=np.int64),
-            [record.headers for record in records],
-        )
+        batch = WrittenBatch(partition, [record for _, record in found], [at for at, _ in found])
         return batch, found[-1][0] + 1
 
     def all(self) -> list[Output]:

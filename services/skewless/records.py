@@ -1,14 +1,14 @@
-"""Records on the wire: their types, schemas and versions. Kafka topics are the API, so this is the API.
+"""Records on the wire, and how they are written and read; what public topics carry stands in `public_records`.
 
-Public topics carry one JSON object per record. Internal hops carry columns: one record is one Arrow IPC stream of many
-rows; its headers name the schema and say how far event time has come (`watermarks`: mark by origin partition).
+Internal hops carry columns: one record is one Arrow IPC stream of many rows; its headers name the schema and say how
+far event time has come (`watermarks`: mark by origin partition).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Protocol
 
 import msgspec
 import numpy as np
@@ -16,10 +16,9 @@ import pyarrow as pa
 from msgspec import Meta
 from numpy.typing import NDArray
 
-from skewless.algorithms.aggregates import AGGREGATES
-from skewless.algorithms.aggregates.base import COUNT
 from skewless.algorithms.watermark import IDLE, OriginMarks
 from skewless.errors import BadRecordError
+from skewless.public_records import DeadLetterHeaders
 
 SCHEMA_HEADER = "schema"
 WATERMARKS_HEADER = "watermarks"
@@ -27,8 +26,6 @@ TUPLES = "skewless.tuples.v1"
 TUPLE = "skewless.tuple.v1"
 PARTIALS = "skewless.partials.v1"
 PROGRESS = "skewless.progress.v1"
-
-Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 
 Headers = Sequence[tuple[str, bytes]]
 
@@ -88,122 +85,37 @@ class Output:
     headers: Headers = ()
 
 
-class LateTuple(msgspec.Struct):
-    """A tuple older than its source partition's mark: it is in no window."""
+@dataclass(slots=True)
+class WrittenBatch:
+    """What was written as it will be read: implements `Batch` without Kafka."""
 
-    key: Annotated[str, Meta(description="The tuple's key.")]
-    value: Annotated[int | float, Meta(description="Its value, in the unit of the source.")]
-    time: Annotated[Int64, Meta(description="Its event time, ms since the epoch (UTC).")]
-    mark: Annotated[
-        Int64,
-        Meta(description="The largest event time of the partition before it minus the allowed lateness; above `time`."),
-    ]
-    partition: Annotated[int, Meta(description="Partition of the source in which its record stands.", ge=0)]
-    offset: Annotated[int, Meta(description="Offset of that record.", ge=0)]
+    partition: int
+    outputs: Sequence[Output]
+    offsets: Sequence[int] = ()
+    """Their offsets; by default from 0, without gaps."""
 
+    def __post_init__(self) -> None:
+        self.offsets = self.offsets or range(len(self.outputs))
 
-class PlainTuple(msgspec.Struct):
-    """One tuple, with `worker_input.encoding: record`; the key is the record's key."""
+    @property
+    def values(self) -> Sequence[bytes | None]:
+        """Their values."""
+        return [output.value for output in self.outputs]
 
-    value: Annotated[Int64, Meta(description="The number times 10 to the power of `splitter.value.decimals`.")]
-    time: Annotated[Int64, Meta(description="Event time, ms since the epoch (UTC).")]
+    @property
+    def keys(self) -> Sequence[bytes | None]:
+        """Their keys."""
+        return [output.key for output in self.outputs]
 
+    @property
+    def timestamps(self) -> NDArray[np.int64]:
+        """Their timestamps in ms; 0 where none was given."""
+        return np.array([output.timestamp or 0 for output in self.outputs], dtype=np.int64)
 
-class KeyInWindow(msgspec.Struct):
-    """The results of one key in one window; of the aggregates it has those that `aggregator.aggregates` names."""
-
-    key: Annotated[str, Meta(description="The key.")]
-    window_start: Annotated[
-        Int64, Meta(description="Start of the window, ms since the epoch (UTC); it belongs to the window.")
-    ]
-    window_end: Annotated[Int64, Meta(description="End of the window, ms since the epoch; it belongs to the next one.")]
-
-
-Revision = Annotated[
-    int,
-    Meta(
-        description="How often this key of this window was written before; the record with the highest is the valid "
-        "one.",
-        ge=0,
-    ),
-]
-
-
-def aggregate_type(names: Iterable[str]) -> type[msgspec.Struct]:
-    """Make the type of the records in topic `aggregates`: a field per aggregate, in the order of the settings."""
-    fields: list[tuple[str, Any]] = [(name, _result_of(name)) for name in names]
-    kind = msgspec.defstruct("Aggregate", [*fields, ("revision", Revision)], bases=(KeyInWindow,), gc=False)
-    kind.__doc__ = KeyInWindow.__doc__
-    return kind
-
-
-def _result_of(name: str) -> Any:
-    meaning = (type(AGGREGATES[name]).__doc__ or "").strip()
-    if name == COUNT.name:
-        return Annotated[int, Meta(description=meaning, ge=1)]
-    return Annotated[int | float, Meta(description=meaning)]
-
-
-Tuples = Annotated[int, Meta(ge=0)]
-Share = Annotated[float, Meta(ge=0)]
-
-_TUPLES_BY_WORKER = "Tuples by worker: the first is worker 0's, there are as many as `workers`."
-_STD_DEV = "Population standard deviation over workers of their share in percent."
-_IMBALANCE = "(fullest worker - average) / tuples."
-_MAX_OVER_AVG = "Tuples of the fullest worker by the average: 1 is even."
-
-
-class HottestKey(msgspec.Struct):
-    """One of the hottest keys of a tick."""
-
-    key: Annotated[str, Meta(description="The key.")]
-    tuples: Annotated[Tuples, Meta(description="Its tuples in the tick.")]
-    workers: Annotated[int, Meta(description="How many workers held it.", ge=1)]
-
-
-class RunDistribution(msgspec.Struct):
-    """The load since the pipeline's first tuple; names as in the tick, shares over the whole run."""
-
-    total_count: Annotated[Tuples, Meta(description="Tuples since the first one.")]
-    duration: Annotated[int, Meta(description="Wall-clock ms since the first tuple.", ge=0)]
-    throughput_ratio: Annotated[float, Meta(description="Tuples per second since the first one.", ge=0)]
-    tuples_by_worker: Annotated[list[Tuples], Meta(description=_TUPLES_BY_WORKER)]
-    std_dev: Annotated[Share, Meta(description=_STD_DEV)]
-    imbalance: Annotated[Share, Meta(description=_IMBALANCE)]
-    max_over_avg: Annotated[Share, Meta(description=_MAX_OVER_AVG)]
-    dist_cost: Annotated[Share, Meta(description="Estimated by sketches, within 2 %; exact for few keys.")]
-
-
-class TickDistribution(msgspec.Struct):
-    """How even the load of the workers was in one tick."""
-
-    tick_start: Annotated[Int64, Meta(description="Start of the tick, event time in ms since the epoch (UTC).")]
-    tick_end: Annotated[Int64, Meta(description="End of the tick; it belongs to the next one.")]
-    grouping: Annotated[str, Meta(description="The grouping that chose the workers.")]
-    workers: Annotated[
-        int, Meta(description="W when the tick was told, or as many as had tuples in it, whichever is more.", ge=1)
-    ]
-    tuples: Annotated[Tuples, Meta(description="Tuples with an event time in the tick.")]
-    tuples_by_worker: Annotated[list[Tuples], Meta(description=_TUPLES_BY_WORKER)]
-    keys: Annotated[int, Meta(description="Distinct keys.", ge=0)]
-    std_dev: Annotated[Share, Meta(description=_STD_DEV)]
-    imbalance: Annotated[Share, Meta(description=_IMBALANCE)]
-    max_over_avg: Annotated[Share, Meta(description=_MAX_OVER_AVG)]
-    dist_cost: Annotated[Share, Meta(description="Mean number of distinct workers that held a key (replication).")]
-    hottest_keys: Annotated[list[HottestKey], Meta(description="The hottest keys, `observer.hottest` of them.")]
-    run: Annotated[RunDistribution, Meta(description="The same since the pipeline's first tuple.")]
-
-
-Digits = Annotated[str, Meta(pattern="^[0-9]+$")]
-
-
-class DeadLetterHeaders(msgspec.Struct, rename=lambda name: f"__skewless.errors.{name}"):
-    """Where a dead letter comes from, and what is wrong with it: headers, text in UTF-8 (KIP-1034's fields)."""
-
-    topic: Annotated[str, Meta(description="Topic in which the record stands.")]
-    partition: Annotated[Digits, Meta(description="Its partition.")]
-    offset: Annotated[Digits, Meta(description="Its offset.")]
-    reason: Annotated[str, Meta(description="What is wrong with it.", min_length=1)]
+    @property
+    def headers(self) -> Sequence[Headers]:
+        """Their headers."""
+        return [output.headers for output in self.outputs]
 
 
 def encode_tuples(keys: pa.DictionaryArray, values: NDArray[np.int64], times: NDArray[np.int64]) -> bytes:

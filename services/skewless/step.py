@@ -13,6 +13,9 @@ from typing import NamedTuple
 
 from skewless.records import Batch, Output
 
+RANKS = 10
+"""So many of the hottest keys are shown, by their rank: a key is no label."""
+
 
 class Sample(NamedTuple):
     """One value of a metric of `skewless.metrics`, its labels in the order of the list, without the constant ones."""

@@ -32,7 +32,7 @@ from skewless.demo.plan import SOURCE_PARTITIONS, Plan, window_for
 from skewless.demo.results import read_counts, read_distribution
 from skewless.local.broker import Broker
 from skewless.settings import PipelineSettings
-from skewless.spark import audit, kafka
+from skewless.spark import audit
 from skewless.transport.positions import Positions
 from skewless.transport.sender import Sender, prepare_topic
 from skewless.transport.settings import KafkaSettings
@@ -128,12 +128,8 @@ class Bench:
         return settings.model_copy(update={"name": named, "source": source})
 
     def _found(self, settings: PipelineSettings) -> dict[str, Any]:
-        client = kafka.client_options(settings)
         positions = find(Positions(settings.kafka), settings)
-        rows = {
-            name: kafka.read(self.spark, client, settings.topic(name), spans) for name, spans in positions.spans.items()
-        }
-        written = audit.Written(rows["source"], rows["aggregates"], rows["dead-letters"], positions.closed_to)
+        written = audit.read(self.spark, settings, positions.spans, positions.closed_to)
         with audit.compared(written, settings) as comparison:
             facts = comparison.facts
         keys: Counter[str] = Counter()

@@ -20,9 +20,8 @@ import pyarrow as pa
 from skewless.algorithms.grouping import GROUPINGS, GroupingOptions, KeyBatch, create
 from skewless.datasets.base import START_MS
 from skewless.datasets.zipf import cumulative, key_names
-from skewless.records import TUPLES, Output, encode_tuples, headers_of, read_tuples
+from skewless.records import TUPLES, Output, WrittenBatch, encode_tuples, headers_of, read_tuples
 from skewless.router.step import RouterStep
-from support import ListBatch, batch_from
 
 Z, KEYS = 1.1, 50_000
 BATCH = 16_000
@@ -31,7 +30,7 @@ PER_MS = 10
 OPTIONS = GroupingOptions.model_validate({"clock": "event"})
 
 
-def batches(tuples: int) -> list[ListBatch]:
+def batches(tuples: int) -> list[WrittenBatch]:
     random = np.random.default_rng(1)
     names = pa.array([name.decode() for name in key_names(random.permutation(KEYS))])
     steps = cumulative(KEYS, Z)
@@ -40,11 +39,11 @@ def batches(tuples: int) -> list[ListBatch]:
         keys = names.take(pa.array(np.searchsorted(steps, random.random(BATCH), side="right"))).dictionary_encode()
         times = START_MS + np.arange(first, first + BATCH) // PER_MS
         record = encode_tuples(keys, np.ones(BATCH, dtype=np.int64), times)
-        made.append(batch_from(0, [Output("tuples", record, headers=headers_of(TUPLES, {0: int(times[-1])}))]))
+        made.append(WrittenBatch(0, [Output("tuples", record, headers=headers_of(TUPLES, {0: int(times[-1])}))]))
     return made
 
 
-def routed(name: str, workers: int, given: list[ListBatch]) -> float:
+def routed(name: str, workers: int, given: list[WrittenBatch]) -> float:
     """Route everything; returns CPU seconds, those of the first batch left out."""
     grouping = create(name, workers, OPTIONS)
     step = RouterStep(grouping, max_workers=workers, encoding="batch", topic="tuples", snapshot_ms=1000)
@@ -68,7 +67,7 @@ def decided(name: str, workers: int, given: list[KeyBatch]) -> tuple[float, int]
     return time.process_time() - started, len(msgspec.msgpack.encode(grouping.snapshot()))
 
 
-def decoded(batch: ListBatch) -> KeyBatch:
+def decoded(batch: WrittenBatch) -> KeyBatch:
     (columns,) = read_tuples(batch.values[0])
     keys = columns["key"]
     return KeyBatch(keys.dictionary.to_pylist(), keys.indices.to_numpy(), columns["time"].to_numpy())

@@ -14,7 +14,8 @@ from laws.model_clients import Fault, KilledError, Link, ModelConsumer
 from skewless.records import Batch, Output
 from skewless.step import Step
 from skewless.transport.batch import MessageBatch
-from skewless.transport.consumer import ConsumerThread, consumer_options
+from skewless.transport.consumer import ConsumerThread
+from skewless.transport.consumer_options import consumer_options
 from skewless.transport.outbox import FlushingOutbox, Outbox, TransactionalOutbox
 from skewless.transport.session import Session, State
 from skewless.transport.settings import KafkaSettings, TransportSettings

@@ -13,13 +13,13 @@ from click.testing import CliRunner, Result
 
 from skewless.aggregator import agent as aggregator
 from skewless.cli import main
-from skewless.records import Output
+from skewless.records import Output, WrittenBatch
 from skewless.settings import PipelineSettings
 from skewless.spark import kafka, pipeline, source
 from skewless.splitter import agent as splitter
 from skewless.transport.positions import Positions
 from skewless.worker import agent as worker
-from support import batch_from, facts_in, written
+from support import facts_in, written
 from support_kafka import START_MS, Record, Sent, Source, read
 
 if TYPE_CHECKING:
@@ -101,16 +101,16 @@ def stream(settings: PipelineSettings, records: Iterable[Record], partitions: in
     for partition, mine in by_partition.items():
         split.assign(partition, None, ())
         sent = [Output("source", record.value, record.key, timestamp=record.timestamp) for record in mine]
-        outputs += split.process(batch_from(partition, sent), NOW)
+        outputs += split.process(WrittenBatch(partition, sent), NOW)
         split.end_of_partition(partition, NOW)
     outputs += split.flush(NOW)
     work.assign(0, None, ())
-    list(work.process(batch_from(0, written(outputs, "tuples")), NOW))
+    list(work.process(WrittenBatch(0, written(outputs, "tuples")), NOW))
     partials = list(work.flush(NOW))
     for partition in range(settings.topics.aggregator_partitions):
         merge.assign(partition, None, ())
         mine_of = [output for output in partials if output.partition == partition]
-        assert not written(merge.process(batch_from(partition, mine_of), NOW), "dead-letters")
+        assert not written(merge.process(WrittenBatch(partition, mine_of), NOW), "dead-letters")
     results = facts_in(written(merge.flush(NOW), "aggregates"))
     last = {(fact["window_start"], fact["key"]): fact for fact in results}
     return last, len(written(outputs, "late")), len(written(outputs, "dead-letters"))

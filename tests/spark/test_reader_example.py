@@ -13,7 +13,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from docs_blocks import ROOT
-from skewless.records import aggregate_type
+from skewless.public_records import aggregate_type
 from support_kafka import START_MS, WAIT_S
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from docs_blocks import PAGES, ROOT, Block, blocks
-from skewless import cli, config, records, reference
+from skewless import cli, config, public_records, reference
 from skewless.algorithms.aggregates import AGGREGATES
 from skewless.settings import PipelineSettings
 from skewless.splitter.formats import create_format
@@ -97,11 +97,11 @@ def test_pipelines_are_valid(block: Block, tmp_path: Path) -> None:
 
 def type_of(name: str, fact: dict[str, Any]) -> type[msgspec.Struct]:
     if name == "aggregates":
-        return records.aggregate_type([aggregate for aggregate in AGGREGATES if aggregate in fact])
+        return public_records.aggregate_type([aggregate for aggregate in AGGREGATES if aggregate in fact])
     types: dict[str, type[msgspec.Struct]] = {
-        "late": records.LateTuple,
-        "distribution": records.TickDistribution,
-        "tuple": records.PlainTuple,
+        "late": public_records.LateTuple,
+        "distribution": public_records.TickDistribution,
+        "tuple": public_records.PlainTuple,
     }
     return types[name]
 

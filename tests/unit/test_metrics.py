@@ -18,7 +18,7 @@ from skewless.algorithms.grouping.base import Widths
 from skewless.algorithms.watermark import END_OF_TIME, IDLE
 from skewless.metrics import CONSTANT_LABELS, METRICS, Metric
 from skewless.metrics.histogram import Histogram
-from skewless.records import TUPLES, Output, encode_tuples, headers_of
+from skewless.records import TUPLES, Output, WrittenBatch, encode_tuples, headers_of
 from skewless.router import agent as router_agent
 from skewless.router.shown import Shown, decisions
 from skewless.runner import Stage, wire
@@ -29,7 +29,6 @@ from skewless.watch.collector import Durations, ListCollector
 from skewless.watch.health import Health
 from skewless.watch.samples import Reader
 from skewless.worker import agent as worker_agent
-from support import batch_from
 
 HERE = {"pipeline": "p", "stage": "router"}
 DOCUMENTED = re.compile(r"^\| (router|worker) \| (\d+) \|", re.MULTILINE)
@@ -76,7 +75,7 @@ def work(wiring: Wiring, partition: int, keys: Sequence[str]) -> None:
         pa.array(keys, pa.string()).dictionary_encode(), np.ones(size, np.int64), np.arange(size, dtype=np.int64)
     )
     step.assign(partition, None, ())
-    list(step.process(batch_from(partition, [Output("any", encoded, headers=headers_of(TUPLES, {0: 5}))]), 0))
+    list(step.process(WrittenBatch(partition, [Output("any", encoded, headers=headers_of(TUPLES, {0: 5}))]), 0))
     list(step.flush(0))
     wiring.session.event_times = {partition: step.event_time(partition) or 0}
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from skewless import __version__, records, topology
+from skewless import __version__, public_records, topology
 from skewless.algorithms.aggregates import AGGREGATES
 from skewless.asyncapi.channels import BINDING, Names, channels, operations
 from skewless.asyncapi.examples import Example, examples
@@ -112,7 +112,7 @@ def _examples(kind: Message, example: Example | None) -> dict[str, Any]:
 
 
 def _schemas(kinds: Mapping[str, Message], names: Names) -> dict[str, Schema]:
-    aggregate = records.aggregate_type(names.settings.aggregator.aggregates)
+    aggregate = public_records.aggregate_type(names.settings.aggregator.aggregates)
     made = schemas(types(kinds)) | schemas([aggregate])
     if not names.own:
         optional = set(AGGREGATES)

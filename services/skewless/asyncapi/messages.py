@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from skewless import records, topology
+from skewless import public_records, records, topology
 from skewless.algorithms.aggregates import AGGREGATES
 from skewless.asyncapi.schemas import Schema, ref
 from skewless.router import loads
@@ -107,12 +107,12 @@ PROGRESS = replace(
 )
 TUPLE = Message(
     name="tuple",
-    meaning=records.PlainTuple.__doc__ or "",
+    meaning=public_records.PlainTuple.__doc__ or "",
     content_type=JSON,
     key=_text_key("The tuple's key."),
     timestamp=WRITTEN,
     guarantee=EACH,
-    payload=records.PlainTuple,
+    payload=public_records.PlainTuple,
     headers=_internal(records.TUPLE),
 )
 PARTIALS = replace(
@@ -123,12 +123,12 @@ PARTIALS = replace(
 )
 LATE = Message(
     name="late",
-    meaning=records.LateTuple.__doc__ or "",
+    meaning=public_records.LateTuple.__doc__ or "",
     content_type=JSON,
     key=_text_key("The tuple's key."),
     timestamp="The tuple's event time; before 1970, which Kafka cannot say, when it was written.",
     guarantee="Each late tuple {once}. What is late follows from the source's log alone.",
-    payload=records.LateTuple,
+    payload=public_records.LateTuple,
 )
 LOADS = Message(
     name="loads",
@@ -165,21 +165,21 @@ RUN = replace(
 )
 AGGREGATE = Message(
     name="aggregate",
-    meaning=records.KeyInWindow.__doc__ or "",
+    meaning=public_records.KeyInWindow.__doc__ or "",
     content_type=JSON,
     key=_text_key("`<window_start>/<key>`.", "^-?[0-9]+/"),
     timestamp="`window_start`; before 1970, which Kafka cannot say, when the record was written.",
     guarantee="Each result {once}. The record with the highest `revision` is valid, it is the last of its key.",
-    payload=records.aggregate_type(AGGREGATES),
+    payload=public_records.aggregate_type(AGGREGATES),
 )
 DISTRIBUTION = Message(
     name="distribution",
-    meaning=records.TickDistribution.__doc__ or "",
+    meaning=public_records.TickDistribution.__doc__ or "",
     content_type=JSON,
     key=_text_key("`tick_start`.", "^-?[0-9]+$"),
     timestamp="`tick_start`; before 1970, which Kafka cannot say, when the record was written.",
     guarantee="Each tick {once}.",
-    payload=records.TickDistribution,
+    payload=public_records.TickDistribution,
 )
 DEAD_LETTER = Message(
     name="dead-letter",
@@ -190,7 +190,7 @@ DEAD_LETTER = Message(
     timestamp="That of the bad record; where it has none, when the dead letter was written.",
     guarantee="Each bad record {once}; its neighbours are processed.",
     payload={"description": "The bad record's own value: any bytes, or none."},
-    headers=records.DeadLetterHeaders,
+    headers=public_records.DeadLetterHeaders,
 )
 SOURCE = Message(
     name="source-record",

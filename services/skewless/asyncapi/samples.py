@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-
-import numpy as np
-from numpy.typing import NDArray
 
 from skewless import topology
-from skewless.records import Headers, Output
+from skewless.records import Output, WrittenBatch
 from skewless.settings import PipelineSettings
 from skewless.step import Step
 
@@ -28,18 +24,6 @@ FACTS = (
 
 Samples = Mapping[str, Sequence[Output]]
 """Records by topic."""
-
-
-@dataclass(slots=True)
-class _Records:
-    """Implements `skewless.records.Batch`."""
-
-    partition: int
-    values: Sequence[bytes | None]
-    keys: Sequence[bytes | None]
-    offsets: Sequence[int]
-    timestamps: NDArray[np.int64]
-    headers: Sequence[Headers]
 
 
 def samples(settings: PipelineSettings) -> Samples:
@@ -97,17 +81,6 @@ def _run(step: Step, inputs: Sequence[Output]) -> list[Output]:
         step.assign(partition, None, ())
     written: list[Output] = []
     for partition, mine in by_partition.items():
-        written += step.process(_batch(partition, mine), NOW_MS)
+        written += step.process(WrittenBatch(partition, mine), NOW_MS)
         step.end_of_partition(partition, NOW_MS)
     return [*written, *step.flush(NOW_MS)]
-
-
-def _batch(partition: int, inputs: Sequence[Output]) -> _Records:
-    return _Records(
-        partition,
-        [record.value for record in inputs],
-        [record.key for record in inputs],
-        range(len(inputs)),
-        np.array([record.timestamp or 0 for record in inputs], dtype=np.int64),
-        [record.headers for record in inputs],
-    )

@@ -53,14 +53,8 @@ def audit(*, file: Path | None, since: str | None, first: int, out: Path | None,
         raise ConfigurationError(*lost)
     with started("audit", spark) as running:
         from skewless.spark import audit as job
-        from skewless.spark import kafka
 
-        client = kafka.client_options(settings)
-        rows = {
-            name: kafka.read(running, client, settings.topic(name), spans, headers=name == "dead-letters")
-            for name, spans in found.spans.items()
-        }
-        written = job.Written(rows["source"], rows["aggregates"], rows["dead-letters"], found.closed_to)
+        written = job.read(running, settings, found.spans, found.closed_to)
         with job.compared(written, settings, since=start, first=first) as comparison:
             report = _report(settings, found, comparison.facts)
             if out is not None:

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from skewless.demo.expected import Cells
-from skewless.records import RunDistribution
+from skewless.public_records import RunDistribution
 
 TOP = 5
 LAST_WINDOWS = 3

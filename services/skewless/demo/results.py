@@ -8,7 +8,7 @@ import msgspec
 
 from skewless.demo.expected import Cells
 from skewless.errors import CheckFailedError
-from skewless.records import TickDistribution
+from skewless.public_records import TickDistribution
 from skewless.settings import PipelineSettings
 from skewless.transport.reader import read_latest
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from skewless.records import TickDistribution
-from skewless.step import Sample
-
-RANKS = 10
+from skewless.public_records import TickDistribution
+from skewless.step import RANKS, Sample
 
 
 def samples(tick: TickDistribution) -> Iterator[Sample]:

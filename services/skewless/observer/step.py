@@ -19,15 +19,13 @@ from skewless.changelog import chunk_outputs, chunks_by_window, read_position, w
 from skewless.errors import BadRecordError
 from skewless.observer.run import Run
 from skewless.observer.shown import samples
+from skewless.public_records import HottestKey, RunDistribution, TickDistribution
 from skewless.records import (
     PARTIALS,
     PROGRESS,
     Batch,
     Headers,
-    HottestKey,
     Output,
-    RunDistribution,
-    TickDistribution,
     dead_letter,
     expect,
     fact_timestamp,

@@ -10,13 +10,12 @@ from numpy.typing import NDArray
 from skewless.algorithms.distribution import imbalance, max_over_avg
 from skewless.algorithms.grouping import Grouping
 from skewless.algorithms.grouping.base import Widths
-from skewless.step import Sample
+from skewless.step import RANKS, Sample
 
 LOAD_MS = 10_000
 """So long a time the shown load is the load of."""
 WIDTHS_MS = 1_000
 """So often the grouping is looked at for what it has decided."""
-RANKS = 10
 
 
 class Shown:
@@ -77,7 +76,7 @@ class Shown:
         yield Sample("skewless_router_max_over_avg_ratio", (), max_over_avg(load))
 
     def _decisions(self) -> Iterator[Sample]:
-        widths = self._grouping.widths()
+        widths = self._widths
         if widths is None:
             return
         yield Sample("skewless_router_split_keys", (), int((widths.of_keys > widths.usual).sum()))

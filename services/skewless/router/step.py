@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 from skewless.algorithms.grouping import Grouping, KeyBatch
 from skewless.algorithms.watermark import END_OF_TIME
 from skewless.errors import BadRecordError
+from skewless.public_records import PlainTuple
 from skewless.records import (
     PROGRESS,
     TUPLE,
     TUPLES,
     Batch,
     Output,
-    PlainTuple,
     dead_letter,
     encode_tuples,
     expect,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
 from pyspark.storagelevel import StorageLevel
 
@@ -16,7 +16,7 @@ from skewless.aggregator.step import FORGOTTEN
 from skewless.algorithms.watermark import END_OF_TIME
 from skewless.records import read_table
 from skewless.settings import PipelineSettings
-from skewless.spark import pipeline, source
+from skewless.spark import kafka, pipeline, source
 from skewless.spark.batch import counts
 from skewless.splitter.step import TOO_FAR_AHEAD
 
@@ -28,14 +28,30 @@ MISSING, UNEXPECTED, DIFFERENT, TWICE = "missing", "unexpected", "different", "t
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What the pipeline read and wrote, as rows of Kafka's source of Spark (with headers), and how far it has come."""
+    """What the pipeline read and wrote, as rows of Kafka's source of Spark, and how far it has come."""
 
     records: DataFrame
     """Of the source topic, up to where the splitter has committed."""
     aggregates: DataFrame
     dead_letters: DataFrame
+    """With headers."""
     closed_to: Mapping[int, int]
     """By partition of `aggregates`: windows that end at or before this have all that was read; END_OF_TIME: all."""
+
+
+def read(
+    spark: SparkSession,
+    settings: PipelineSettings,
+    spans: Mapping[str, Mapping[int, kafka.Span]],
+    closed_to: Mapping[int, int],
+) -> Written:
+    """Read what a pipeline read and wrote; `spans`: by topic of the topology and partition, what to read of it."""
+    client = kafka.client_options(settings)
+    records, aggregates, letters = (
+        kafka.read(spark, client, settings.topic(topic), spans[topic], headers=topic == "dead-letters")
+        for topic in ("source", "aggregates", "dead-letters")
+    )
+    return Written(records, aggregates, letters, closed_to)
 
 
 @dataclass(frozen=True, slots=True)

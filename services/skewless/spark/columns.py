@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from skewless.changelog import window_of
 from skewless.errors import BadRecordError
-from skewless.records import PlainTuple, read_partials, read_table, read_tuples
+from skewless.public_records import PlainTuple
+from skewless.records import read_partials, read_table, read_tuples
 
 CELLS = ("bucket", "key", "worker", "tuples", "first_at", "last_at")
 """Tuples of a key in a span of event time (its start in ms) at a worker; Kafka timestamps of first and last record."""

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's use
 from pyspark.storagelevel import StorageLevel
 
 from skewless.errors import CheckFailedError
-from skewless.records import TickDistribution
+from skewless.public_records import TickDistribution
 from skewless.spark import columns, latency, parts, spread
 from skewless.spark.facts import NAMES, facts_of
 from skewless.spark.recorded import Recorded, observed, records, union

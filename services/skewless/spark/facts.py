@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skewless.records import TickDistribution
+from skewless.public_records import TickDistribution
 from skewless.settings import PipelineSettings
 from skewless.spark.latency import QUANTILES
 from skewless.spark.measures import (

@@ -12,7 +12,7 @@ import msgspec
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
 
-from skewless.records import TickDistribution
+from skewless.public_records import TickDistribution
 from skewless.settings import PipelineSettings
 
 Offsets = Mapping[str, Mapping[int, tuple[int, int]]]

@@ -11,11 +11,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from skewless.algorithms.watermark import END_OF_TIME, IDLE, SourceClock
+from skewless.public_records import LateTuple
 from skewless.records import (
     RECORD_BYTES,
     TUPLES,
     Batch,
-    LateTuple,
     Output,
     dead_letter,
     encode_tuples,

@@ -17,60 +17,25 @@ from typing import Any, TypeVar
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from skewless.errors import FencedError, SkewlessError, UnreachableError
+from skewless.errors import FencedError, SkewlessError
 from skewless.transport.batch import MessageBatch
 from skewless.transport.counts import timed
-from skewless.transport.failures import RewindError, consumer_failure, retriable
+from skewless.transport.failures import BROKER_AWAY, RewindError, consumer_failure
 from skewless.transport.flow import Flow
 from skewless.transport.leaving import leave_group
 from skewless.transport.outbox import Outbox
+from skewless.transport.questions import Questions
 from skewless.transport.session import Prepared, Restore, Session, Taken
-from skewless.transport.settings import KafkaSettings, TransportSettings
+from skewless.transport.settings import TransportSettings
 from skewless.transport.topics import check_same
 
 log = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
-_BROKER_AWAY = {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN}  # noqa: SLF001 - librdkafka's local error codes
 POLL_S = 0.02
 """Longest wait for records, so also the longest delay of a commit that is due."""
-ASK_S = 5.0
-"""Longest single question to the broker; it is repeated until its deadline."""
 LEAVE_S = 3.0
-HEARTBEAT_S = 0.5
-"""A process hears of a rebalance by its heartbeat, and until it does, those who have heard stand still."""
-
-
-def consumer_options(
-    kafka: KafkaSettings, transport: TransportSettings, group: str, member: str, *, end_of_partition: bool
-) -> dict[str, object]:
-    """Options of the stage's consumer; what exactness rests on comes last."""
-    return {
-        "fetch.wait.max.ms": 50,
-        # Bounds of what librdkafka reads ahead, and with a short pause instead of a second when they are reached:
-        # small records weigh ten times their bytes in its queue.
-        "fetch.message.max.bytes": 2**20,
-        "fetch.max.bytes": 4 * 2**20,
-        "queued.max.messages.kbytes": 32 * 1024,
-        "fetch.queue.backoff.ms": 20,
-        "check.crcs": True,
-        "topic.metadata.propagation.max.ms": 10_000,
-        "topic.metadata.refresh.interval.ms": 60_000,  # a source that grows is noticed in a minute, not in five
-        "session.timeout.ms": round(transport.session_timeout_s * 1000),
-        "heartbeat.interval.ms": round(min(HEARTBEAT_S, transport.session_timeout_s / 5) * 1000),
-        **kafka.client_options(),
-        "group.id": group,
-        "group.instance.id": member,
-        "client.id": member,
-        "enable.auto.commit": False,
-        "enable.auto.offset.store": False,
-        "enable.partition.eof": end_of_partition,
-        "isolation.level": "read_committed",
-        "auto.offset.reset": "error",
-        "partition.assignment.strategy": "range",
-        "logger": logging.getLogger("skewless.librdkafka"),
-    }
 
 
 class ConsumerThread(threading.Thread):
@@ -118,6 +83,7 @@ class ConsumerThread(threading.Thread):
         self._session_lost = False
         self._due = 0.0
         self._consumer: Consumer = None  # made on the thread that owns it
+        self._questions: Questions = None  # type: ignore[assignment] # likewise
 
     def stop(self, *, leave: bool = False) -> None:
         """Ask for a clean end: what is processed is committed, nothing new is begun.
@@ -153,6 +119,7 @@ class ConsumerThread(threading.Thread):
         self._consumer.subscribe(
             [self._topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
         )
+        self._questions = Questions(self._topic, self._consumer, self._outbox, self._transport)
         self._count_partitions()
         self._due = time.monotonic() + self._transport.commit_interval_s
 
@@ -310,7 +277,7 @@ class ConsumerThread(threading.Thread):
         """Hear of what librdkafka cannot mend: it comes inside poll, and not as a record's error."""
         if error.fatal():
             self._callback_failure = self._failure_of(error)
-        elif error.code() in _BROKER_AWAY:
+        elif error.code() in BROKER_AWAY:
             self._session_lost = True
 
     def _failure_of(self, error: KafkaError) -> SkewlessError | None:
@@ -361,7 +328,7 @@ class ConsumerThread(threading.Thread):
     def _take(self, partitions: set[int]) -> None:
         self._count_partitions()
         with self._session.counts.taking_over():
-            committed = self._committed(partitions)
+            committed = self._questions.committed(partitions)
             positions = {partition: at.metadata or None for partition, at in committed.items()}
             states = self._restore(positions)
         taken = {
@@ -386,44 +353,9 @@ class ConsumerThread(threading.Thread):
 
     def _count_partitions(self) -> None:
         """Compare: a static member that comes back is given what it had, and nobody hears of what has grown."""
-        found = self._asked(
-            f"looking for topic {self._topic}",
-            # Never of the consumer itself: this runs inside its callbacks, and after `list_topics` there the next
-            # callback of the same poll aborts the process (confluent-kafka 2.16: `CallState_get: cs != NULL`).
-            lambda limit_s: self._outbox.producer.list_topics(self._topic, timeout=limit_s).topics[self._topic],
-        )
-        if found.error is not None:
-            return  # it is told by the next poll
-        self._partitions = len(found.partitions)
+        found = self._questions.partitions()
+        if found is None:
+            return  # what is wrong is told by the next poll
+        self._partitions = found
         if self._wanted_partitions is not None:
-            check_same(self._partitions, self._wanted_partitions, f"topic {self._topic}", "it when this process began")
-
-    def _committed(self, partitions: Iterable[int]) -> dict[int, TopicPartition]:
-        # Of this consumer, never of an admin client: `list_consumer_group_offsets` of librdkafka 2.16 crashes the
-        # process where the group has no coordinator yet.
-        wanted = [TopicPartition(self._topic, partition) for partition in partitions]
-        if not wanted:
-            return {}
-        found = self._asked(
-            f"reading committed offsets of {self._topic}",
-            lambda limit_s: self._consumer.committed(wanted, timeout=limit_s),
-        )
-        self._check_each(found)
-        return {at.partition: at for at in found}
-
-    def _asked(self, doing: str, ask: Callable[[float], Result]) -> Result:
-        """Ask the broker, and again as long as it may come back."""
-        deadline = time.monotonic() + max(60.0, 3 * self._transport.transaction_timeout_s)
-        while True:
-            try:
-                return ask(ASK_S)
-            except KafkaException as error:
-                away = error.args[0].code() in {KafkaError._TIMED_OUT, *_BROKER_AWAY}  # noqa: SLF001
-                if not (away or retriable(error)) or time.monotonic() > deadline:
-                    raise UnreachableError(f"{doing}: {error.args[0].str()}") from error
-
-    @staticmethod
-    def _check_each(found: Iterable[TopicPartition]) -> None:
-        for at in found:
-            if at.error is not None:
-                raise SkewlessError(f"committed offset of {at.topic} partition {at.partition}: {at.error.str()}")
+            check_same(found, self._wanted_partitions, f"topic {self._topic}", "it when this process began")

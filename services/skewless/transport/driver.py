@@ -23,7 +23,8 @@ from mode.utils.types.trees import NodeT
 from skewless.errors import ConfigurationError
 from skewless.transport.app import App, Wiring
 from skewless.transport.batch import MessageBatch
-from skewless.transport.consumer import ConsumerThread, consumer_options
+from skewless.transport.consumer import ConsumerThread
+from skewless.transport.consumer_options import consumer_options
 
 log = logging.getLogger(__name__)
 

@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 
 CALL_S = 5.0
 """Longest single call into librdkafka; calls are repeated until their deadline."""
+SPACE_S = 0.005
+"""Pause between two tries to hand a record to a producer whose queue is full."""
 STUCK_S = CALL_S + 2.0
 """A call that takes longer will not return."""
 
@@ -61,7 +63,8 @@ class Outbox(ABC):
             "compression.type": self._transport.compression,
             "message.max.bytes": 16 * 2**20,
             "queue.buffering.max.kbytes": 128 * 1024,
-            "queue.buffering.max.messages": 1_000_000,
+            # Small records weigh many times their bytes in librdkafka's queue; the broker takes this many in a moment.
+            "queue.buffering.max.messages": 100_000,
             "retry.backoff.ms": 20,
             "batch.size": 1_000_000,
             **self._kafka.client_options(),
@@ -111,7 +114,7 @@ class Outbox(ABC):
     def _wait_for_space(self, name: str, options: dict[str, object]) -> None:
         deadline = time.monotonic() + self._transport.transaction_timeout_s
         while time.monotonic() < deadline:
-            self._serve(0.05)
+            self._serve(SPACE_S)
             try:
                 self.producer.produce(name, **options)
             except BufferError:

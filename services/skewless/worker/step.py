@@ -15,6 +15,7 @@ from skewless.algorithms.hashing import partition_of_keys
 from skewless.algorithms.partials import merge_partials, to_partials
 from skewless.algorithms.watermark import END_OF_TIME, OriginMarks
 from skewless.errors import BadRecordError
+from skewless.public_records import PlainTuple
 from skewless.records import (
     PARTIALS,
     PROGRESS,
@@ -23,7 +24,6 @@ from skewless.records import (
     TUPLES_SCHEMA,
     Batch,
     Output,
-    PlainTuple,
     dead_letter,
     expect,
     headers_of,

@@ -12,8 +12,8 @@ from skewless.algorithms.aggregates import columns_of, create
 from skewless.algorithms.watermark import END_OF_TIME, IDLE
 from skewless.algorithms.windowed import MOST_CHUNKS
 from skewless.changelog import window_of
-from skewless.records import PARTIALS, PROGRESS, Output, headers_of, write_table
-from support import batch_from, facts_in, reasons_in, rows_in, written
+from skewless.records import PARTIALS, PROGRESS, Output, WrittenBatch, headers_of, write_table
+from support import facts_in, reasons_in, rows_in, written
 
 Row = tuple[int, str, int, int]
 """pane, key, count, sum"""
@@ -70,7 +70,7 @@ def aggregator(
 
 
 def merge(step: AggregatorStep, *records: Output) -> list[Output]:
-    return list(step.process(batch_from(1, records), 0))
+    return list(step.process(WrittenBatch(1, records), 0))
 
 
 def told(outputs: Iterable[Output]) -> list[tuple[int, str, int, int, int]]:
@@ -169,12 +169,12 @@ def test_a_woken_origin_reopens_a_closed_window_and_the_correction_has_the_next_
     merge(step, deltas((0, "a", 1, 5), (0, "b", 1, 1), mark=100))
     assert told(log.take(step.flush(0))) == [(0, "a", 1, 5, 0), (0, "b", 1, 1, 0)]
     late = deltas((45, "a", 1, 1))
-    assert step.missing(batch_from(1, [late])) == {0}
+    assert step.missing(WrittenBatch(1, [late])) == {0}
     step.reopen(1, log.of({0}))
-    assert step.missing(batch_from(1, [late])) == set()
+    assert step.missing(WrittenBatch(1, [late])) == set()
     merge(step, late)
     assert told(log.take(step.flush(0))) == [(0, "a", 2, 6, 1)]
-    assert step.missing(batch_from(1, [late])) == {0}
+    assert step.missing(WrittenBatch(1, [late])) == {0}
 
 
 def test_after_a_restart_a_closed_window_is_known_without_its_rows() -> None:
@@ -183,7 +183,7 @@ def test_after_a_restart_a_closed_window_is_known_without_its_rows() -> None:
     log.take(before.flush(0))
     step = aggregator(before.position(1), [(key, b"") for key in log.records])
     late = deltas((45, "a", 1, 1))
-    assert step.missing(batch_from(1, [late])) == {0}
+    assert step.missing(WrittenBatch(1, [late])) == {0}
     step.reopen(1, log.of({0}))
     merge(step, late)
     assert told(step.flush(0)) == [(0, "a", 2, 6, 1)]
@@ -262,7 +262,7 @@ def test_bad_records_are_dead_letters_and_count_for_nothing(name: str) -> None:
     merge(step, deltas((0, "a", 1, 5), mark=100))
     list(step.flush(0))
     records = [deltas((60, "a", 1, 1)), BAD[name], deltas((60, "a", 1, 1))]
-    assert step.missing(batch_from(1, records)) <= {0}
+    assert step.missing(WrittenBatch(1, records)) <= {0}
     outputs = merge(step, *records)
     assert [offset for offset, _ in reasons_in(written(outputs, "dead-letters"))] == [1]
     assert told(step.flush(0)) == [(60, "a", 2, 2, 0)]
@@ -273,4 +273,4 @@ def test_a_revoked_partition_is_forgotten() -> None:
     merge(step, deltas((0, "a", 1, 5)))
     step.revoke(1)
     assert list(step.flush(0)) == []
-    assert step.missing(batch_from(1, [deltas((0, "a", 1, 5))])) == set()
+    assert step.missing(WrittenBatch(1, [deltas((0, "a", 1, 5))])) == set()

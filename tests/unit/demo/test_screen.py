@@ -12,7 +12,7 @@ from rich.console import Console
 from skewless.demo.report import Outcome, comparison, top_keys
 from skewless.demo.scrape import Snapshot, summed
 from skewless.demo.screen import LINE_EVERY_S, Run, Screen
-from skewless.records import RunDistribution
+from skewless.public_records import RunDistribution
 
 RUN = RunDistribution(
     total_count=10,

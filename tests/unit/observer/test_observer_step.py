@@ -12,8 +12,8 @@ import pytest
 from skewless.algorithms.watermark import END_OF_TIME
 from skewless.observer.run import Run
 from skewless.observer.step import ObserverRules, ObserverStep
-from skewless.records import PARTIALS, PROGRESS, Output, headers_of, write_table
-from support import batch_from, facts_in, reasons_in, repeated, written
+from skewless.records import PARTIALS, PROGRESS, Output, WrittenBatch, headers_of, write_table
+from support import facts_in, reasons_in, repeated, written
 
 Row = tuple[int, str, int, int]
 """pane, key, worker, count"""
@@ -47,7 +47,7 @@ def observer(positions: Sequence[str | None] = (None, None), state: State | None
 
 
 def observe(step: ObserverStep, partition: int, *records: Output, now: int = 1_000) -> list[Output]:
-    return list(step.process(batch_from(partition, records), now))
+    return list(step.process(WrittenBatch(partition, records), now))
 
 
 def ticks(outputs: Iterable[Output]) -> list[dict[str, Any]]:

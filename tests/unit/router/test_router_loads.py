@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from skewless.algorithms import grouping
 from skewless.algorithms.grouping import Grouping
 from skewless.algorithms.grouping.shuffle import ShuffleGrouping
-from skewless.records import TUPLES, Output, encode_tuples, headers_of
+from skewless.records import TUPLES, Output, WrittenBatch, encode_tuples, headers_of
 from skewless.router import loads
 from skewless.router.step import RouterStep
-from support import batch_from, tuples_in, written
+from support import tuples_in, written
 
 KEYS = np.random.default_rng(3).zipf(1.4, 3_000) % 50
 INTERVAL_MS = 1_000
@@ -40,7 +40,7 @@ def route(
     column = pa.array([f"k{key}" for key in keys]).dictionary_encode()
     ones = np.ones(len(keys), dtype=np.int64)
     record = Output("tuples", encode_tuples(column, ones, np.arange(len(keys))), headers=headers_of(TUPLES, {2: 5}))
-    return [(output.partition, tuples_in([output])) for output in step.process(batch_from(2, [record]), 0)]
+    return [(output.partition, tuples_in([output])) for output in step.process(WrittenBatch(2, [record]), 0)]
 
 
 def saved(step: RouterStep, now: int = 0) -> list[Output]:

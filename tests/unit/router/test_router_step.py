@@ -11,12 +11,13 @@ import pytest
 from skewless.algorithms import grouping
 from skewless.algorithms.grouping import KeyBatch
 from skewless.algorithms.watermark import END_OF_TIME, IDLE
+from skewless.public_records import PlainTuple
 from skewless.records import (
     PROGRESS,
     TUPLE,
     TUPLES,
     Output,
-    PlainTuple,
+    WrittenBatch,
     encode_tuples,
     headers_of,
     read_table,
@@ -24,7 +25,7 @@ from skewless.records import (
     write_table,
 )
 from skewless.router.step import RouterStep
-from support import batch_from, marks_in, reasons_in, tuples_in, written
+from support import marks_in, reasons_in, tuples_in, written
 
 Tuple = tuple[str, int, int]
 TUPLES_IN = [("a", 1, 10), ("b", 2, 11), ("a", 3, 12), ("c", 4, 13), ("b", 5, 14), ("a", 6, 15)]
@@ -50,7 +51,7 @@ def build(name: str = "partial_key", encoding: str = "batch", workers: int = 3, 
 
 
 def route(step: RouterStep, *records: Output) -> list[Output]:
-    return list(step.process(batch_from(2, records), 0))
+    return list(step.process(WrittenBatch(2, records), 0))
 
 
 @pytest.mark.parametrize("name", sorted(grouping.GROUPINGS))
@@ -115,7 +116,7 @@ def test_several_partitions_move_in_one_record_per_worker() -> None:
     step.assign(1, None, ())
     for partition in (1, 2):
         moved = Output("tuples", None, headers=headers_of(PROGRESS, {partition: partition * 10}))
-        list(step.process(batch_from(partition, [moved]), 0))
+        list(step.process(WrittenBatch(partition, [moved]), 0))
     assert marks_in(step.flush(0)) == [{1: 10, 2: 20}] * 5
 
 

@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import numpy as np
 import pytest
 
 from skewless.algorithms.watermark import END_OF_TIME, IDLE
@@ -11,7 +10,7 @@ from skewless.records import PROGRESS, RECORD_BYTES, TUPLES, Output, schema_of
 from skewless.splitter.formats import create_format
 from skewless.splitter.settings import SplitterSettings
 from skewless.splitter.step import SplitterRules, SplitterStep
-from support import ListBatch, batch_of, facts_in, marks_in, reasons_in, tuples_in, written
+from support import batch_of, facts_in, marks_in, reasons_in, tuples_in, written
 
 NOW = 1_000_000
 SETTINGS: dict[str, Any] = {"key": {"field": "k[]"}, "value": {"field": "v"}, "time": {"field": "t"}}
@@ -183,8 +182,7 @@ def test_records_after_the_end_take_it_back() -> None:
 
 def test_big_batches_are_cut_into_bounded_records_and_only_the_last_one_tells_of_time() -> None:
     keys = [f"{number:01000d}" for number in range(10_000)]
-    batch = ListBatch(3, [record(100, key) for key in keys], keys=[None] * len(keys), offsets=range(len(keys)),
-                      timestamps=np.zeros(len(keys), np.int64), headers=[()] * len(keys))  # fmt: skip
+    batch = batch_of(3, [record(100, key) for key in keys])
     outputs = list(splitter().process(batch, NOW))
     assert len(outputs) > 1
     assert all(output.value is not None and len(output.value) <= RECORD_BYTES for output in outputs)

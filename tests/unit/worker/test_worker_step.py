@@ -12,20 +12,21 @@ import pytest
 from skewless.algorithms.aggregates import columns_of, create
 from skewless.algorithms.hashing import partition_of_keys
 from skewless.algorithms.watermark import END_OF_TIME, IDLE
+from skewless.public_records import PlainTuple
 from skewless.records import (
     PARTIALS,
     PROGRESS,
     TUPLE,
     TUPLES,
     Output,
-    PlainTuple,
+    WrittenBatch,
     encode_tuples,
     headers_of,
     schema_of,
 )
 from skewless.worker import step as worker_step
 from skewless.worker.step import WorkerStep
-from support import batch_from, marks_in, reasons_in, rows_in, written
+from support import marks_in, reasons_in, rows_in, written
 
 Tuple = tuple[str, int, int]
 ROWS = [("a", 1, 10), ("b", 2, 19), ("a", 3, 12), ("a", 4, 20)]
@@ -64,7 +65,7 @@ def worker(position: str | None = None, partitions: int = 1) -> WorkerStep:
 
 
 def work(step: WorkerStep, *records: Output, partition: int = 6) -> list[Output]:
-    return list(step.process(batch_from(partition, records), 0))
+    return list(step.process(WrittenBatch(partition, records), 0))
 
 
 def by_pane(outputs: Sequence[Output]) -> list[dict[str, Any]]:
