@@ -1,0 +1,24 @@
+"""Write what is made into the chart: `python -m helm.build`, in the clone."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from helm.build.files import files
+
+CHART = Path(__file__).parents[1] / "skewless"
+
+
+def main() -> None:
+    """Write what has changed."""
+    for name, content in files().items():
+        path = CHART / name
+        if not path.is_file() or path.read_text(encoding="utf-8") != content:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(content, encoding="utf-8")
+            sys.stdout.write(f"{name}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,22 @@
+"""All files of the chart that are made: path in the chart -> content."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import yaml
+
+from helm.build import stages
+
+HEAD = "# Made by `make chart` from the code. Change the code, not this file.\n"
+DASHBOARDS = Path(__file__).parents[2] / "dashboards"
+
+
+def files() -> Mapping[str, str]:
+    """Make everything. Dashboards and rules are copied: a chart reads nothing that lies outside of it."""
+    copied = sorted((*DASHBOARDS.glob("*.json"), *DASHBOARDS.glob("*.yaml")))
+    return {
+        "files/topology.yaml": HEAD + yaml.safe_dump(stages.document(), sort_keys=False, width=120),
+        **{f"files/dashboards/{path.name}": path.read_text(encoding="utf-8") for path in copied},
+    }

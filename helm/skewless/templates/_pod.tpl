@@ -1,0 +1,126 @@
+{{/* What all pods of the pipeline share. */}}
+
+{{/* Fields of a pod's spec. Takes root, and optionally serviceAccount. */}}
+{{- define "skewless.pod" -}}
+{{- with concat .root.Values.global.imagePullSecrets .root.Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+{{- end }}
+serviceAccountName: {{ default (include "skewless.serviceAccount" .root) .serviceAccount }}
+automountServiceAccountToken: {{ .root.Values.serviceAccount.automountServiceAccountToken }}
+enableServiceLinks: false
+securityContext:
+  {{- toYaml .root.Values.podSecurityContext | nindent 2 }}
+{{- end }}
+
+{{/* Where pods go. Takes (dict "own" values). */}}
+{{- define "skewless.placement" -}}
+{{- with .own.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .own.affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .own.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .own.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- end }}
+
+{{/* Image and rights of a container of ours. Takes root, and optionally image and tag. */}}
+{{- define "skewless.container" -}}
+{{- $image := default .root.Values.image .image -}}
+image: {{ include "skewless.image" (dict "root" .root "image" $image "tag" (default .root.Chart.AppVersion .tag)) }}
+imagePullPolicy: {{ $image.pullPolicy }}
+securityContext:
+  {{- toYaml .root.Values.securityContext | nindent 2 }}
+{{- end }}
+
+{{/* Environment by which pods become somebody to Kafka: secrets are never in the file. Takes root and own. */}}
+{{- define "skewless.env" -}}
+{{- $protocol := include "skewless.securityProtocol" .root -}}
+{{- $kafka := include "skewless.kafka" . | fromYaml -}}
+- name: SKEWLESS__METRICS__PORT
+  value: {{ .root.Values.metrics.port | quote }}
+{{- if hasPrefix "SASL" $protocol }}
+{{- $secret := required (printf "kafka.sasl.existingSecret: %s needs a secret with the password" $protocol) $kafka.sasl.existingSecret }}
+- name: SKEWLESS__KAFKA__SASL__USERNAME
+  {{- if $kafka.sasl.usernameKey }}
+  valueFrom:
+    secretKeyRef: {name: {{ $secret }}, key: {{ $kafka.sasl.usernameKey }}}
+  {{- else }}
+  value: {{ $kafka.sasl.username | quote }}
+  {{- end }}
+- name: SKEWLESS__KAFKA__SASL__PASSWORD
+  valueFrom:
+    secretKeyRef: {name: {{ $secret }}, key: {{ $kafka.sasl.passwordKey }}}
+{{- end }}
+{{- if and (hasSuffix "SSL" $protocol) $kafka.tls.existingSecret }}
+- name: SKEWLESS__KAFKA__TLS__CERTIFICATE
+  value: /etc/skewless-tls/user.crt
+- name: SKEWLESS__KAFKA__TLS__KEY
+  value: /etc/skewless-tls/user.key
+{{- with $kafka.tls.keyPasswordKey }}
+- name: SKEWLESS__KAFKA__TLS__KEY_PASSWORD
+  valueFrom:
+    secretKeyRef: {name: {{ $kafka.tls.existingSecret }}, key: {{ . }}}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Whether there are certificates to mount. Takes root and own. */}}
+{{- define "skewless.certificates" -}}
+{{- $kafka := include "skewless.kafka" . | fromYaml -}}
+{{- $tls := hasSuffix "SSL" (include "skewless.securityProtocol" .root) -}}
+{{- and $tls (or $kafka.tls.existingSecret $kafka.tls.caSecret) | ternary "true" "" }}
+{{- end }}
+
+{{- define "skewless.volumeMounts" -}}
+- name: pipeline
+  mountPath: /etc/skewless
+  readOnly: true
+- name: tmp
+  mountPath: /tmp
+{{- if include "skewless.certificates" . }}
+- name: tls
+  mountPath: /etc/skewless-tls
+  readOnly: true
+{{- end }}
+{{- end }}
+
+{{/* Takes root, own, and optionally configMap and tmp (the size). */}}
+{{- define "skewless.volumes" -}}
+{{- $kafka := include "skewless.kafka" . | fromYaml -}}
+- name: pipeline
+  configMap:
+    name: {{ default (include "skewless.fullname" .root) .configMap }}
+- name: tmp
+  emptyDir:
+    sizeLimit: {{ default .root.Values.tmpSizeLimit .tmp }}
+{{- if include "skewless.certificates" . }}
+- name: tls
+  projected:
+    defaultMode: 0440
+    sources:
+      {{- with $kafka.tls.caSecret }}
+      - secret:
+          name: {{ . }}
+          items:
+            - {key: {{ $kafka.tls.caKey }}, path: ca.crt}
+      {{- end }}
+      {{- with $kafka.tls.existingSecret }}
+      - secret:
+          name: {{ . }}
+          items:
+            - {key: {{ $kafka.tls.certKey }}, path: user.crt}
+            - {key: {{ $kafka.tls.keyKey }}, path: user.key}
+      {{- end }}
+{{- end }}
+{{- end }}
