@@ -6,6 +6,7 @@ import contextlib
 import json
 import subprocess
 from pathlib import Path
+from typing import Any
 
 from acceptance.kubernetes.keys import Keys
 from acceptance.kubernetes.node import Node
@@ -55,9 +56,9 @@ class Cluster:
         program = self._programs / "kubectl"
         return run(program, "--kubeconfig", self.admin, *arguments, stdin=stdin, limit_s=limit_s)
 
-    def objects(self, *arguments: str) -> list[dict[str, object]]:
+    def objects(self, *arguments: str) -> list[dict[str, Any]]:
         """List objects, by the arguments of `kubectl get`."""
-        found: list[dict[str, object]] = json.loads(self.kubectl("get", *arguments, "-o", "json"))["items"]
+        found: list[dict[str, Any]] = json.loads(self.kubectl("get", *arguments, "-o", "json"))["items"]
         return found
 
     def _start_control_plane(self) -> None:
