@@ -5,10 +5,10 @@ BIN := .venv/bin
 READY := .venv/.ready
 COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes --quiet \
 	--no-header --no-annotate --no-emit-index-url
-.PHONY: help setup test demo docs dashboards lint types bench compare datasets lock clean
+.PHONY: help setup test test-kubernetes demo docs dashboards lint types bench compare datasets lock clean
 
 help:  ## Say what the targets do
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 17
 
 setup: $(READY)  ## Make .venv with the locked packages, Java and the jars
 	@:
@@ -19,6 +19,9 @@ $(READY): pyproject.toml requirements/build.txt requirements/lock.txt services/s
 
 test: $(READY)  ## Run all tests but the benchmarks, two files at a time (ARGS="-k name" chooses, ARGS="-n 0" one)
 	@$(BIN)/python -m pytest tests --ignore=tests/bench -n 2 --dist loadfile $(ARGS)
+
+test-kubernetes: $(READY)  ## Run the chart on a real Kubernetes of this machine, made once in 30 minutes (root, Linux)
+	@deploy/kubernetes/check.sh $(ARGS)
 
 chaos: $(READY)  ## Hurt the pipeline by seed (SEEDS=1-20 FAULTS=kill,stop ARGS="--seconds 120")
 	@PYTHONPATH=services:tests $(BIN)/python -m acceptance.chaos --seeds $(or $(SEEDS),1-3) --faults "$(FAULTS)" $(ARGS)
