@@ -1,6 +1,6 @@
 #!/bin/sh
 # Builds Kubernetes and Helm from their Go modules, for machines that cannot fetch releases: once, in 20 to 30 minutes of
-# two cores. Programs that the cache has are left as they are.
+# two cores. Programs that the cache has are left as they are, and Helm and kubectl are taken where they are installed.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/folders.sh"
@@ -38,6 +38,9 @@ flags() {
 
 command -v go >/dev/null || fail "Go 1.24 or newer is needed to build Kubernetes $KUBERNETES"
 mkdir -p "$bin"
+for client in helm kubectl; do
+    [ -x "$bin/$client" ] || { found=$(command -v "$client") && ln -sf "$found" "$bin/$client"; } || true
+done
 if ! [ -x "$bin/helm" ]; then
     say "building helm $HELM"
     GOBIN=$bin go install "helm.sh/helm/v3/cmd/helm@v$HELM"
