@@ -48,7 +48,7 @@ def find(words: list[str]) -> tuple[click.Command, list[str]]:
 
 
 def targets() -> set[str]:
-    return set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    return set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
 def load(block: Block, folder: Path) -> PipelineSettings:
