@@ -32,7 +32,7 @@ def _example() -> PipelineSettings:
 
 
 def _defaults(settings: PipelineSettings) -> dict[str, Any]:
-    """Settings that templates have to know also where the values do not say them."""
+    """Tell the settings that templates have to know also where the values do not say them."""
     return {
         "guarantee": settings.transport.guarantee,
         "max_workers": settings.worker_input.max_workers,

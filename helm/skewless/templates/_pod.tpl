@@ -2,17 +2,17 @@
 
 {{/* Fields of a pod's spec. Takes root, and optionally serviceAccount. */}}
 {{- define "skewless.pod" -}}
+serviceAccountName: {{ default (include "skewless.serviceAccount" .root) .serviceAccount }}
+automountServiceAccountToken: {{ .root.Values.serviceAccount.automountServiceAccountToken }}
+enableServiceLinks: false
+securityContext:
+  {{- toYaml .root.Values.podSecurityContext | nindent 2 }}
 {{- with concat .root.Values.global.imagePullSecrets .root.Values.imagePullSecrets }}
 imagePullSecrets:
   {{- range . }}
   - name: {{ . }}
   {{- end }}
 {{- end }}
-serviceAccountName: {{ default (include "skewless.serviceAccount" .root) .serviceAccount }}
-automountServiceAccountToken: {{ .root.Values.serviceAccount.automountServiceAccountToken }}
-enableServiceLinks: false
-securityContext:
-  {{- toYaml .root.Values.podSecurityContext | nindent 2 }}
 {{- end }}
 
 {{/* Where pods go. Takes (dict "own" values). */}}
@@ -43,14 +43,14 @@ securityContext:
   {{- toYaml .root.Values.securityContext | nindent 2 }}
 {{- end }}
 
-{{/* Environment by which pods become somebody to Kafka: secrets are never in the file. Takes root and own. */}}
+{{/* Environment by which pods become somebody to Kafka: secrets are never in the file. Takes root, own, and at: its path. */}}
 {{- define "skewless.env" -}}
 {{- $protocol := include "skewless.securityProtocol" .root -}}
 {{- $kafka := include "skewless.kafka" . | fromYaml -}}
 - name: SKEWLESS__METRICS__PORT
   value: {{ .root.Values.metrics.port | quote }}
 {{- if hasPrefix "SASL" $protocol }}
-{{- $secret := required (printf "kafka.sasl.existingSecret: %s needs a secret with the password" $protocol) $kafka.sasl.existingSecret }}
+{{- $secret := required (printf "%s.sasl.existingSecret: %s needs a secret with the password" (default "kafka" .at) $protocol) $kafka.sasl.existingSecret }}
 - name: SKEWLESS__KAFKA__SASL__USERNAME
   {{- if $kafka.sasl.usernameKey }}
   valueFrom:
@@ -79,7 +79,7 @@ securityContext:
 {{- define "skewless.certificates" -}}
 {{- $kafka := include "skewless.kafka" . | fromYaml -}}
 {{- $tls := hasSuffix "SSL" (include "skewless.securityProtocol" .root) -}}
-{{- and $tls (or $kafka.tls.existingSecret $kafka.tls.caSecret) | ternary "true" "" }}
+{{- if and $tls (or $kafka.tls.existingSecret $kafka.tls.caSecret) }}true{{ end }}
 {{- end }}
 
 {{- define "skewless.volumeMounts" -}}
@@ -123,4 +123,12 @@ securityContext:
             - {key: {{ $kafka.tls.keyKey }}, path: user.key}
       {{- end }}
 {{- end }}
+{{- end }}
+
+{{/* A check that failed (1) and a mistake in the settings (2) would only fail again. */}}
+{{- define "skewless.noRetry" -}}
+podFailurePolicy:
+  rules:
+    - action: FailJob
+      onExitCodes: {operator: In, values: [1, 2]}
 {{- end }}
