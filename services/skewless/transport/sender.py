@@ -48,13 +48,14 @@ def prepare_topic(kafka: KafkaSettings, topic: str, create: int | None, replicat
 class Sender:
     """Sends records to the partitions of a topic in fixed turns: record i to partition `(i // RUN) % partitions`.
 
-    So the same records make the same logs.
+    So the same records make the same logs. Partitions are counted from `first` on.
     """
 
-    def __init__(self, kafka: KafkaSettings, topic: str, partitions: int) -> None:
+    def __init__(self, kafka: KafkaSettings, topic: str, partitions: int, *, first: int = 0) -> None:
         self._kafka = kafka
         self._topic = topic
         self._partitions = partitions
+        self._first = first
         self._failure: KafkaError | None = None
         self._undelivered = 0
         self.taken = 0
@@ -71,7 +72,7 @@ class Sender:
 
         Raises BrokerError, or UnreachableError when the broker was silent too long, as soon as a record is lost.
         """
-        turns = (self.taken + np.arange(len(values))) // RUN % self._partitions
+        turns = self._first + (self.taken + np.arange(len(values))) // RUN % self._partitions
         produce, topic = self._producer.produce, self._topic
         # Record by record, 2.0 us each: `produce_batch` takes 1.2 us but no timestamps, and those carry event time.
         for value, partition, time in zip(values, turns.tolist(), times, strict=True):
