@@ -58,7 +58,8 @@ def run(settings: PipelineSettings, count: int, prefix: str, timeout_s: float) -
     partitions = Admin(settings.kafka).partition_counts()
     read = create_format(settings.splitter)
     topic = settings.source.topic
-    partition, newest = _newest(Tail(settings.kafka, topic, _known(partitions, topic), LOOKED_AT), read)
+    with Tail(settings.kafka, topic, _known(partitions, topic), LOOKED_AT) as tail:
+        partition, newest = _place(tail, read, settings.splitter.time.earliest)
     values, time_ms = records.make(settings.splitter, records.keys(count, prefix), newest)
     expected = _expected(read, values, time_ms, settings.aggregator.window_ms)
     _refuse(expected, values, prefix)
@@ -78,13 +79,15 @@ def _known(partitions: Mapping[str, int], topic: str) -> int:
     return partitions[topic]
 
 
-def _newest(tail: Tail, read: Format) -> tuple[int, int]:
-    """Find the partition whose event time has come furthest, and that time; now, where there are no records.
+def _place(tail: Tail, read: Format, earliest: int) -> tuple[int, int]:
+    """Find the partition whose event time has come furthest, and that time; now, where no records are left.
 
-    Older records would be late there, and newer ones would make those late that others send.
+    Older records would be late there, and newer ones would make those late that others send: in a topic that was never
+    written to ours are as old as they may be.
     """
-    with tail:
-        found = [(partition, _times(read, entries)) for partition, entries in tail.read_to_end().items()]
+    if tail.untouched:
+        return 0, max(0, earliest)
+    found = [(partition, _times(read, entries)) for partition, entries in tail.read_to_end().items()]
     furthest = [(max(times), partition) for partition, times in found if times]
     if not furthest:
         return 0, round(time.time() * 1000)

@@ -43,6 +43,8 @@ class Tail:
             }
         )
         spans = [self._span(partition, kafka.timeout_s) for partition in range(partitions)]
+        self.untouched = all(end == 0 for _, end in spans)
+        """Whether nothing was ever written to the topic."""
         self._ends = {partition: end for partition, (begin, end) in enumerate(spans) if begin < end}
         starts = [TopicPartition(topic, at, max(begin, end - back)) for at, (begin, end) in enumerate(spans)]
         self._consumer.assign(starts)
