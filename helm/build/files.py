@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
 import yaml
 
-from helm.build import stages
+from helm.build import schema, stages
 
 HEAD = "# Made by `make chart` from the code. Change the code, not this file.\n"
 DASHBOARDS = Path(__file__).parents[2] / "dashboards"
@@ -18,5 +19,6 @@ def files() -> Mapping[str, str]:
     copied = sorted((*DASHBOARDS.glob("*.json"), *DASHBOARDS.glob("*.yaml")))
     return {
         "files/topology.yaml": HEAD + yaml.safe_dump(stages.document(), sort_keys=False, width=120),
+        "values.schema.json": json.dumps(schema.document(), indent=1) + "\n",
         **{f"files/dashboards/{path.name}": path.read_text(encoding="utf-8") for path in copied},
     }
