@@ -139,8 +139,12 @@ def clean(stand: Stand, times: int) -> Iterator[dict[str, Any]]:
     """Restart in good order; what is processed twice has been written and aborted once."""
     for stage in MEASURED:
         yield from restarts(stand, stage, times, signal.SIGTERM)
+    for stage in STAGES:
+        stand.end(stage, signal.SIGTERM)
     wasted = {topic: stand.pipeline.aborted(topic) for topic in WRITES.values()}
     yield {"measure": "records written in vain by processes that ended with SIGTERM", "topics": wasted}
+    for stage in STAGES:
+        stand.start(stage)
 
 
 def kills(stand: Stand, times: int) -> Iterator[dict[str, Any]]:

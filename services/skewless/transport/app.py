@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import faust
+from faust.tables import TableManager
 
 from skewless.errors import ConfigurationError
 from skewless.transport.outbox import Outbox
@@ -44,6 +45,15 @@ class Wiring:
     """How long a slow partition may hold up the others before it is paused."""
 
 
+class NoTables(TableManager):
+    """Faust gives an app a second for its tables to be made, before it reads anything; this app has none."""
+
+    async def on_start(self) -> None:
+        """Go on at once, otherwise as Faust does."""
+        await self._update_channels()
+        await self.recovery.start()
+
+
 class App(faust.App):
     """A Faust app whose agents are handed batches and commit through its session."""
 
@@ -65,6 +75,7 @@ class App(faust.App):
                 "topic_allow_declare": False,
                 "topic_disable_leader": True,
                 "stream_wait_empty": False,
+                "TableManager": NoTables,
                 "stream_recovery_delay": 0.0,
                 "stream_buffer_maxsize": 4096,
                 "broker_session_timeout": wiring.transport.session_timeout_s,
