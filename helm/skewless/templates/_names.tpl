@@ -72,3 +72,12 @@ annotations:
 {{- default "default" .Values.serviceAccount.name }}
 {{- end }}
 {{- end }}
+
+{{/* A number as it is written: Helm knows floats alone, and would write a million as 1e+06. */}}
+{{- define "skewless.scalar" -}}
+{{- if kindIs "float64" . }}
+{{- if eq (floor .) . }}{{ printf "%.0f" . }}{{ else }}{{ . }}{{ end }}
+{{- else }}
+{{- . }}
+{{- end }}
+{{- end }}

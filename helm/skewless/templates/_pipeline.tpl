@@ -89,8 +89,7 @@
 {{- end }}
 {{- $options := dict -}}
 {{- range $name, $value := .Values.kafka.extraConfig }}
-{{- $whole := and (kindIs "float64" $value) (eq (floor $value) $value) -}}
-{{- $_ := set $options $name (ternary (printf "%.0f" (float64 (ternary $value 0.0 $whole))) $value $whole) -}}
+{{- $_ := set $options $name (ternary (include "skewless.scalar" $value) $value (kindIs "float64" $value)) -}}
 {{- end }}
 {{- with $options }}{{ $_ := set $kafka "options" . }}{{ end }}
 {{- $given := deepCopy .Values.pipeline -}}

@@ -50,7 +50,7 @@ securityContext:
 - name: SKEWLESS__METRICS__PORT
   value: {{ .root.Values.metrics.port | quote }}
 {{- if hasPrefix "SASL" $protocol }}
-{{- $secret := required (printf "%s.sasl.existingSecret: %s needs a secret with the password" (default "kafka" .at) $protocol) $kafka.sasl.existingSecret }}
+{{- $secret := required (printf "kafka.sasl.existingSecret, or %s.sasl.existingSecret: %s needs a secret with the password" (default "stages.*.kafka" .at) $protocol) $kafka.sasl.existingSecret }}
 - name: SKEWLESS__KAFKA__SASL__USERNAME
   {{- if $kafka.sasl.usernameKey }}
   valueFrom:
