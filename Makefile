@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes --quiet \
 	--no-header --no-annotate --no-emit-index-url
-.PHONY: help setup test test-kubernetes demo docs dashboards lint types bench compare datasets lock clean
+.PHONY: help setup test test-kubernetes demo docs dashboards chart chart-tools lint types bench compare datasets lock clean
 
 help:  ## Say what the targets do
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 17
@@ -34,6 +34,14 @@ docs: $(READY)  ## Make the reference pages of docs/ from the code
 
 dashboards: $(READY)  ## Make dashboards, alerts and rules from the code (DOCS=address of the runbooks)
 	@PYTHONPATH=services:. $(BIN)/python -m dashboards.build $(DOCS)
+
+chart: $(READY)  ## Make what the chart has from the code, and the page of its values
+	@PYTHONPATH=services:. $(BIN)/python -m helm.build
+	@tools=$$(deploy/chart-tools.sh --find) && "$$tools"/helm-docs --chart-search-root helm/skewless \
+		--sort-values-order file --log-level warning
+
+chart-tools:  ## Build the tools that the chart's tests need, once (needs Go)
+	@nice deploy/chart-tools.sh
 
 lint: $(READY)  ## Check style and formatting
 	@$(BIN)/ruff check

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterator
 from importlib import resources
+from pathlib import Path
 from typing import Any
 
 Schema = dict[str, Any]
@@ -39,6 +40,16 @@ def definitions(names: set[str], version: str = NEWEST) -> Schema:
         found[name] = closed(known[name])
         wanted |= set(_references(found[name])) - found.keys()
     return dict(sorted(found.items()))
+
+
+def write_schemas(folder: Path, kinds: set[tuple[str, str]], version: str) -> None:
+    """Write a schema for each (apiVersion, kind), whole and named as kubeconform looks for it."""
+    for api, kind in kinds:
+        group, _, name = api.rpartition("/")
+        definition = f"{group.partition('.')[0] or 'core'}.{name}.{kind}"
+        suffix = "-".join(filter(None, (group.partition(".")[0], name)))
+        schema = {**reference(definition), "$defs": definitions({definition}, version)}
+        (folder / f"{kind.lower()}-{suffix}.json").write_text(json.dumps(schema), encoding="utf-8")
 
 
 def closed(part: Any) -> Any:

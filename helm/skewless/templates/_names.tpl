@@ -35,6 +35,12 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/component: {{ .component }}
 {{- end }}
 
+{{/* By these the pods of stages, and no others, are found by who scrapes them. */}}
+{{- define "skewless.stageLabels" -}}
+{{ include "skewless.selectorLabels" . }}
+skewless/role: stage
+{{- end }}
+
 {{/* Labels of everything else. Takes the same. */}}
 {{- define "skewless.labels" -}}
 {{ include "skewless.podLabels" . }}

@@ -131,4 +131,5 @@ podFailurePolicy:
   rules:
     - action: FailJob
       onExitCodes: {operator: In, values: [1, 2]}
+      onPodConditions: []
 {{- end }}

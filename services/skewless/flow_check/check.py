@@ -20,6 +20,8 @@ from skewless.transport.tail import Tail
 
 LOOKED_AT = 1_000
 """Newest records of each source partition whose event times are read."""
+OLDEST_MS = 86_400_000
+"""Event time where nothing was ever written: a Kafka record cannot say 0."""
 POLL_S = 0.2
 SETTLED_S = 3.0
 """Counts must stay right for so long: what is counted twice would come after what is counted once."""
@@ -86,7 +88,7 @@ def _place(tail: Tail, read: Format, earliest: int) -> tuple[int, int]:
     written to ours are as old as they may be.
     """
     if tail.untouched:
-        return 0, max(0, earliest)
+        return 0, max(OLDEST_MS, earliest)
     found = [(partition, _times(read, entries)) for partition, entries in tail.read_to_end().items()]
     furthest = [(max(times), partition) for partition, times in found if times]
     if not furthest:

@@ -1,0 +1,41 @@
+#!/bin/sh
+# Builds the tools that check the chart, once, and prints the folder that has them; with --find it only looks.
+# Versions and checksums are those of chart-tools/: kube-score needs older packages, and so a module of its own.
+set -eu
+cd "$(dirname "$0")/chart-tools"
+
+say() { printf '%s\n' "chart-tools: $*" >&2; }
+
+hash=$(cat go.mod go.sum score/go.mod score/go.sum | sha256sum | cut -c1-16)
+folder="${SKEWLESS_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/skewless}/chart-tools-$hash"
+tools="kubeconform helm-docs kube-score helm helm-unittest"
+
+missing() { for tool in $tools; do [ -x "$folder/$tool" ] || echo "$tool"; done; }
+
+build() { # its own name is the package's last part
+    package=$(sed -n "s,^\(tool \)*[[:space:]]*\([^ ]*/$1\)\$,\2,p" go.mod)
+    "$go" build -mod=readonly -buildvcs=false -trimpath -ldflags='-s -w' -o "$folder/.$1" "$package"
+    mv "$folder/.$1" "$folder/$1"
+}
+
+if [ -z "$(missing)" ]; then
+    echo "$folder"
+    exit
+fi
+if [ "${1:-}" = --find ]; then
+    say "not built yet: $(missing | tr '\n' ' ')- make chart-tools builds them, in some minutes"
+    exit 1
+fi
+go=$(command -v go || command -v /usr/local/go/bin/go) || {
+    say "Go is needed to build $(missing | tr '\n' ' ')- install Go $(sed -n 's/^go //p' go.mod) or newer: https://go.dev/dl"
+    exit 2
+}
+mkdir -p "$folder"
+exec 9>"$folder/.lock"
+if command -v flock >/dev/null; then flock 9; fi
+export CGO_ENABLED=0
+for tool in $(missing); do
+    say "building $tool (the first time takes some minutes)"
+    if [ "$tool" = kube-score ]; then (cd score && build "$tool"); else build "$tool"; fi
+done
+echo "$folder"

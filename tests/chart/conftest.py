@@ -1,0 +1,61 @@
+"""Helm and the tools that check what it renders; no cluster is needed."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from docs_blocks import ROOT
+from support_tools import unavailable
+
+CHART = ROOT / "helm" / "skewless"
+VERSION = "1.34.0"
+"""A Helm that is built from source takes the cluster for a very old one unless it is told."""
+
+Objects = list[dict[str, Any]]
+Render = Callable[..., Objects]
+
+
+@pytest.fixture(scope="session")
+def tools() -> Path:
+    """Folder of the tools; they are built by `make chart-tools`, since that takes minutes."""
+    script = ROOT / "deploy" / "chart-tools.sh"
+    found = subprocess.run([script, "--find"], capture_output=True, text=True, check=False, timeout=60)
+    return Path(found.stdout.strip()) if found.returncode == 0 else unavailable(found.stderr.strip())
+
+
+@pytest.fixture(scope="session")
+def helm(tools: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
+    """Run Helm in a home of its own; fails with what it said."""
+    home = tmp_path_factory.mktemp("home")
+
+    def run(*arguments: str | Path, fails: bool = False) -> str:
+        ran = subprocess.run(
+            [tools / "helm", *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+            env={"HOME": str(home), "PATH": "/usr/bin:/bin"},
+        )
+        assert (ran.returncode != 0) == fails, ran.stdout + ran.stderr
+        return ran.stderr if fails else ran.stdout
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def render(helm: Callable[..., str]) -> Render:
+    """Render the chart, or a copy of it, with a file of values and single ones."""
+
+    def objects(values: Path, *settings: str, chart: Path = CHART, release: str = "clicks") -> Objects:
+        single = [part for setting in settings for part in ("--set", setting)]
+        text = helm("template", release, chart, "--kube-version", VERSION, "--values", values, *single)
+        return [found for found in yaml.safe_load_all(text) if found]
+
+    return objects

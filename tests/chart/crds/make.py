@@ -1,0 +1,50 @@
+"""Turn CustomResourceDefinitions into closed JSON schemas: `python tests/chart/crds/make.py FOLDER FILE...`.
+
+From Go's modules github.com/prometheus-operator/prometheus-operator (v0.85.0, example/prometheus-operator-crd) and
+github.com/kedacore/keda/v2 (v2.21.0, config/crd/bases), both under the Apache License 2.0. KafkaTopic and KafkaUser of
+Strimzi 1.x are written by hand, as far as the chart uses them.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+LEFT_OUT = ("description", "default", "format")
+
+
+def closed(part: Any) -> Any:
+    """Refuse unknown fields, and leave out what checks nothing."""
+    if isinstance(part, list):
+        return [closed(each) for each in part]
+    if not isinstance(part, dict):
+        return part
+    made = {
+        name: {field: closed(kind) for field, kind in value.items()} if name == "properties" else closed(value)
+        for name, value in part.items()
+        if not name.startswith("x-") and name not in LEFT_OUT
+    }
+    if part.get("x-kubernetes-int-or-string"):
+        made = {"type": ["integer", "string"]}
+    if "properties" in made and not part.get("x-kubernetes-preserve-unknown-fields"):
+        made["additionalProperties"] = False
+    return made
+
+
+def main(folder: Path, files: list[Path]) -> None:
+    """Write one file per kind and version, named as kubeconform looks for it."""
+    for file in files:
+        spec = yaml.safe_load(file.read_text(encoding="utf-8"))["spec"]
+        for version in spec["versions"]:
+            schema = closed(version["schema"]["openAPIV3Schema"])
+            schema["properties"]["metadata"] = {"type": "object"}
+            name = f"{spec['names']['kind'].lower()}-{spec['group'].partition('.')[0]}-{version['name']}.json"
+            (folder / name).write_text(json.dumps(schema, separators=(",", ":")) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), [Path(name) for name in sys.argv[2:]])

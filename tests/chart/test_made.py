@@ -1,0 +1,98 @@
+"""What the chart has from the code is what the code says; nothing of this needs Helm."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+
+from dashboards.build.files import files as dashboards
+from docs_blocks import ROOT
+from helm.build import files, stages
+from skewless import __version__, topology
+from skewless.runner import STOP_S
+from skewless.settings import PipelineSettings
+from skewless.transport.settings import KafkaSettings
+
+CHART = ROOT / "helm" / "skewless"
+VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
+SCHEMA = json.loads((CHART / "values.schema.json").read_text())
+EXAMPLES = sorted((CHART / "ci").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("name", files.files())
+def test_making_it_again_changes_nothing(name: str) -> None:
+    assert (CHART / name).read_text() == files.files()[name], "run `make chart`"
+
+
+def test_there_is_no_file_that_nobody_makes() -> None:
+    there = {path.relative_to(CHART).as_posix() for path in (CHART / "files").rglob("*") if path.is_file()}
+    assert there == {name for name in files.files() if name.startswith("files/")}
+
+
+def test_dashboards_and_rules_are_those_of_dashboards() -> None:
+    for name, content in dashboards().items():
+        if name.startswith("dashboards/"):
+            assert (CHART / "files" / name).read_text() == content
+
+
+def test_versions_are_those_of_the_package() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert chart["version"] == chart["appVersion"] == __version__
+
+
+def test_every_stage_can_be_changed_by_its_name() -> None:
+    assert list(VALUES["stages"]) == [stage.name for stage in topology.STAGES]
+
+
+def test_a_pod_has_time_for_the_longest_clean_stop() -> None:
+    assert VALUES["stageDefaults"]["terminationGracePeriodSeconds"] > STOP_S
+
+
+def test_no_stage_of_today_needs_a_secret_but_a_sink_would() -> None:
+    assert {stage.name: stages.credentials(stage.name) for stage in topology.STAGES} == {
+        stage.name: [] for stage in topology.STAGES
+    }
+    assert list(stages.secrets(KafkaSettings)) == [("sasl", "password"), ("tls", "key_password")]
+
+
+def test_the_schema_takes_the_defaults_and_every_example() -> None:
+    validator = jsonschema.Draft7Validator(SCHEMA)
+    validator.check_schema(SCHEMA)
+    for document in (VALUES, *(yaml.safe_load(path.read_text()) for path in EXAMPLES)):
+        assert [error.message for error in validator.iter_errors(document)] == []
+
+
+def test_the_schema_is_closed_but_for_what_is_shared_or_free() -> None:
+    open_objects = set(_open("", SCHEMA))
+    managed_fields = "/$defs/apis.meta.v1.FieldsV1"  # in the metadata of a claim: Kubernetes itself leaves it open
+    assert open_objects == {"/properties/extraObjects/items", "/properties/global", managed_fields}
+
+
+def _open(path: str, part: Any) -> list[str]:
+    """Find all objects that take any name."""
+    if isinstance(part, list):
+        return [found for number, each in enumerate(part) for found in _open(f"{path}/{number}", each)]
+    if not isinstance(part, dict):
+        return []
+    is_object = part.get("type") == "object" or (isinstance(part.get("type"), list) and "object" in part["type"])
+    mine = [path] if is_object and part.get("additionalProperties", True) is True else []
+    return mine + [found for name, each in part.items() for found in _open(f"{path}/{name}", each)]
+
+
+def test_the_pipeline_in_the_schema_has_all_settings_but_those_of_the_chart() -> None:
+    named = set(SCHEMA["properties"]["pipeline"]["properties"])
+    assert PipelineSettings.model_fields.keys() - named == {"source", "kafka", "replicas"}
+    assert "port" not in SCHEMA["$defs"]["MetricsSettings"]["properties"]
+
+
+def test_every_value_that_is_not_its_own_name_is_explained() -> None:
+    readme = (CHART / "README.md").read_text()
+    rows = re.findall(r"^\| ([\w.-]+) \|.*\| (.*) \|$", readme, re.MULTILINE)
+    required = [name for name, meaning in rows if "Required" in meaning]
+    assert required == ["source.topic", "kafka.bootstrapServers"]
+    assert len(rows) > 150

@@ -1,0 +1,281 @@
+"""What Helm makes of the chart is valid for every supported Kubernetes, and is what the product understands."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+from pydantic import BaseModel, SecretStr, create_model
+
+from helm.build import files, kubernetes, stages
+from skewless import acl_formats, acls, config, topology
+from skewless.cli import main
+from skewless.settings import PipelineSettings
+from skewless.transport.topics import desired_topics
+
+CHART = Path(__file__).parents[2] / "helm" / "skewless"
+EXAMPLES = sorted((CHART / "ci").glob("*.yaml"))
+MINIMAL = CHART / "ci" / "minimal.yaml"
+SUPPORTED = [f"v1.{minor}.0" for minor in range(28, 38)]
+CRDS = Path(__file__).parent / "crds"
+TASTE = ("container-image-pull-policy", "container-cpu-limit")
+"""Not held against the chart: pulling images each time makes a start depend on a registry, and a limit of CPU slows a
+process down while there is CPU to spare. Both can be set."""
+
+Objects = list[dict[str, Any]]
+Render = Callable[..., Objects]
+WORKLOADS = ("StatefulSet", "Job", "CronJob", "Pod")
+
+
+def kind(objects: Objects, wanted: str) -> Objects:
+    return [found for found in objects if found["kind"] == wanted]
+
+
+def pods(objects: Objects) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Name and spec of every pod."""
+    for found in objects:
+        spec = found.get("spec", {})
+        if found["kind"] == "CronJob":
+            spec = spec["jobTemplate"]["spec"]
+        if found["kind"] in WORKLOADS:
+            yield found["metadata"]["name"], spec if found["kind"] == "Pod" else spec["template"]["spec"]
+
+
+def environment(container: dict[str, Any]) -> dict[str, str]:
+    """Read a container's variables; a secret is its name and key."""
+    found = {}
+    for variable in container.get("env", []):
+        secret = variable.get("valueFrom", {}).get("secretKeyRef")
+        if secret or "value" in variable:
+            found[variable["name"]] = f"{secret['name']}/{secret['key']}" if secret else variable["value"]
+    return {name: value for name, value in found.items() if name.startswith(config.PREFIX)}
+
+
+def load(objects: Objects, stage: str, folder: Path) -> PipelineSettings:
+    """Read the file as the stage does."""
+    (mounted,) = [
+        found
+        for found in kind(objects, "ConfigMap")
+        if "pipeline.yaml" in found.get("data", {}) and "helm.sh/hook" not in found["metadata"].get("annotations", {})
+    ]
+    file = folder / "pipeline.yaml"
+    file.write_text(mounted["data"]["pipeline.yaml"])
+    (container,) = next(spec["containers"] for name, spec in pods(objects) if name.endswith(f"-{stage}"))
+    return config.load(file, environment(container))
+
+
+@pytest.mark.parametrize("values", EXAMPLES, ids=lambda path: path.stem)
+def test_lint_has_nothing_to_say(helm: Callable[..., str], values: Path) -> None:
+    helm("lint", "--strict", CHART, "--kube-version", "1.34.0", "--values", values)
+
+
+def test_the_units_tests_pass(tools: Path) -> None:
+    ran = subprocess.run(
+        [tools / "helm-unittest", CHART], capture_output=True, text=True, check=False, timeout=240, cwd=CHART
+    )
+    assert ran.returncode == 0, ran.stdout[-5000:]
+    assert int(ran.stdout.rpartition("Tests:")[2].split()[0]) >= 60
+    assert "errored" not in ran.stdout
+
+
+def test_the_page_of_values_is_what_helm_docs_makes(tools: Path, tmp_path: Path) -> None:
+    copied = tmp_path / "skewless"
+    shutil.copytree(CHART, copied)
+    (copied / "README.md").unlink()
+    command = [str(tools / "helm-docs"), "--chart-search-root", str(copied), "--sort-values-order", "file"]
+    subprocess.run([*command, "--log-level", "warning"], check=True, timeout=60, capture_output=True)
+    assert (copied / "README.md").read_text() == (CHART / "README.md").read_text(), "run `make chart`"
+
+
+@pytest.fixture(scope="module")
+def rendered(render: Render) -> dict[str, Objects]:
+    """Every example, by its name."""
+    return {path.stem: render(path) for path in EXAMPLES}
+
+
+@pytest.fixture(scope="module")
+def manifests(rendered: dict[str, Objects], tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("manifests")
+    for name, objects in rendered.items():
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump_all(objects))
+    return sorted(folder.iterdir())
+
+
+@pytest.mark.parametrize("version", SUPPORTED)
+def test_every_object_is_valid_for(
+    tools: Path, rendered: dict[str, Objects], manifests: list[Path], version: str, tmp_path: Path
+) -> None:
+    used = {(found["apiVersion"], found["kind"]) for objects in rendered.values() for found in objects}
+    kubernetes.write_schemas(tmp_path, {each for each in used if not is_custom(each[0])}, version)
+    name = "{{.ResourceKind}}{{.KindSuffix}}.json"
+    locations = [part for folder in (tmp_path, CRDS) for part in ("-schema-location", f"{folder}/{name}")]
+    ran = subprocess.run(
+        [tools / "kubeconform", "-strict", "-summary", *locations, *manifests],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert ran.returncode == 0, ran.stdout
+    assert "Skipped: 0" in ran.stdout
+    assert "Errors: 0" in ran.stdout
+
+
+def is_custom(version: str) -> bool:
+    return any(group in version for group in ("strimzi", "coreos", "keda"))
+
+
+def test_kube_score_finds_nothing_critical(tools: Path, manifests: list[Path]) -> None:
+    command = [str(tools / "kube-score"), "score", "--kubernetes-version", "v1.34", "--output-format", "ci"]
+    ignored = [part for test in TASTE for part in ("--ignore-test", test)]
+    ran = subprocess.run(
+        [*command, "--ignore-container-cpu-limit", *ignored, *map(str, manifests)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    critical = [line for line in ran.stdout.splitlines() if line.startswith("[CRITICAL]")]
+    assert critical == []
+    assert "[OK]" in ran.stdout
+
+
+@pytest.mark.parametrize("values", EXAMPLES, ids=lambda path: path.stem)
+def test_stages_understand_their_file_and_their_environment(
+    rendered: dict[str, Objects], values: Path, tmp_path: Path
+) -> None:
+    for stage in topology.STAGES:
+        settings = load(rendered[values.stem], stage.name, tmp_path)
+        assert settings.source.topic == yaml.safe_load(values.read_text())["source"]["topic"]
+        assert settings.metrics.port > 0
+
+
+@pytest.mark.parametrize("values", EXAMPLES, ids=lambda path: path.stem)
+def test_commands_of_containers_exist_and_have_their_options(rendered: dict[str, Objects], values: Path) -> None:
+    for _, spec in pods(rendered[values.stem]):
+        for container in [*spec.get("initContainers", []), *spec["containers"]]:
+            if "command" in container or not container.get("args"):
+                continue
+            arguments = [argument.replace("$(POD_INDEX)", "3") for argument in container["args"]]
+            command: click.Command = main
+            while isinstance(command, click.Group):
+                found = command.get_command(click.Context(command), arguments.pop(0))
+                assert found is not None
+                command = found
+            command.make_context("skewless", arguments, resilient_parsing=False)
+
+
+def test_a_password_is_never_in_a_file_or_an_argument(rendered: dict[str, Objects], tmp_path: Path) -> None:
+    objects = rendered["sasl-job-topics"]
+    for found in kind(objects, "ConfigMap"):
+        assert "password" not in found.get("data", {}).get("pipeline.yaml", "")
+    own = load(objects, "aggregator", tmp_path).kafka.sasl
+    shared = load(objects, "splitter", tmp_path).kafka.sasl
+    assert own is not None
+    assert shared is not None
+    assert (shared.username, shared.password.get_secret_value()) == ("pages", "kafka-pages/password")
+    assert (own.username, own.password.get_secret_value()) == ("kafka-aggregator", "kafka-aggregator/password")
+
+
+@pytest.mark.parametrize("name", ["strimzi-tls", "strimzi-scram"])
+def test_topics_of_strimzi_are_those_that_the_product_would_make(
+    rendered: dict[str, Objects], name: str, tmp_path: Path
+) -> None:
+    settings = load(rendered[name], "splitter", tmp_path)
+    partitions = yaml.safe_load((CHART / "ci" / f"{name}.yaml").read_text())["source"]["partitions"]
+    wanted = {
+        spec.name: (spec.partitions, spec.replication_factor, dict(spec.options))
+        for spec in desired_topics(settings, partitions)
+    }
+    made = {
+        found["metadata"]["name"]: (found["spec"]["partitions"], found["spec"]["replicas"], found["spec"]["config"])
+        for found in kind(rendered[name], "KafkaTopic")
+    }
+    assert made == wanted
+
+
+@pytest.mark.parametrize("name", ["strimzi-tls", "strimzi-scram"])
+def test_users_of_strimzi_have_the_rights_that_the_product_tells(
+    rendered: dict[str, Objects], name: str, tmp_path: Path
+) -> None:
+    settings = load(rendered[name], "splitter", tmp_path)
+    if name == "strimzi-scram":
+        assert settings.kafka.security_protocol == "SASL_SSL"
+    principals = {role: f"clicks-{role}" for role in acls.ROLES}
+    told = yaml.safe_load_all(acl_formats.strimzi(acls.by_principal(settings, principals), settings))
+    wanted = {user["metadata"]["name"]: user["spec"] for user in told}
+    made = {found["metadata"]["name"]: found["spec"] for found in kind(rendered[name], "KafkaUser")}
+    assert made == {f"clicks-{stage.name}": wanted[f"clicks-{stage.name}"] for stage in topology.STAGES}
+
+
+def test_a_misspelled_value_is_refused_with_its_path(helm: Callable[..., str]) -> None:
+    command = ["template", "clicks", CHART, "--kube-version", "1.34.0", "--values", MINIMAL, "--set"]
+    said = helm(*command, "pipeline.router.wokers=3", fails=True)
+    assert "at '/pipeline/router': additional properties 'wokers' not allowed" in said
+    said = helm(*command, "stages.worker.livenessProbe.periodSecs=3", fails=True)
+    assert "at '/stages/worker/livenessProbe': additional properties 'periodSecs' not allowed" in said
+
+
+def test_a_cluster_that_does_not_number_pods_is_refused(helm: Callable[..., str]) -> None:
+    said = helm("template", "x", CHART, "--kube-version", "1.27.9", "--values", MINIMAL, fails=True)
+    assert "chart requires kubeVersion: >=1.28.0-0" in said
+
+
+class Store(BaseModel):
+    password: SecretStr
+
+
+NO_STORE = Store(password=SecretStr(""))
+
+
+def test_a_stage_that_is_added_to_the_topology_needs_no_new_template(
+    render: Render, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    sink = replace(topology.stage("observer"), name="sink", source="aggregates", sinks=("dead-letters",), single=False)
+    monkeypatch.setattr(topology, "STAGES", (*topology.STAGES, replace(sink, changelog=None)))
+    monkeypatch.setattr(
+        stages, "PipelineSettings", create_model("S", __base__=PipelineSettings, sink=(Store, NO_STORE))
+    )
+    copied = tmp_path / "skewless"
+    shutil.copytree(CHART, copied)
+    for name, content in files.files().items():
+        (copied / name).write_text(content)
+    objects = render(MINIMAL, "stages.sink.existingSecret=store", "stages.sink.replicas=2", chart=copied)
+    (made,) = [found for found in kind(objects, "StatefulSet") if found["metadata"]["name"] == "clicks-skewless-sink"]
+    (container,) = made["spec"]["template"]["spec"]["containers"]
+    assert made["spec"]["replicas"] == 2
+    assert container["args"][:2] == ["run", "sink"]
+    assert ("SKEWLESS__SINK__PASSWORD", "store/password") in environment(container).items()
+    assert "clicks-skewless-sink" in {found["metadata"]["name"] for found in kind(objects, "PodDisruptionBudget")}
+
+
+def test_rules_reach_prometheus_as_they_are_tested(rendered: dict[str, Objects]) -> None:
+    (rule,) = kind(rendered["monitoring-keda"], "PrometheusRule")
+    source = [
+        group
+        for name in ("rules", "alerts")
+        for group in yaml.safe_load((CHART / "files" / "dashboards" / f"{name}.yaml").read_text())["groups"]
+    ]
+    left_out = yaml.safe_load((CHART / "ci" / "monitoring-keda.yaml").read_text())["monitoring"]["prometheusRule"]
+    expressions = {
+        each["expr"] for group in source for each in group["rules"] if each.get("alert") not in left_out["disabled"]
+    }
+    assert {each["expr"] for group in rule["spec"]["groups"] for each in group["rules"]} == expressions
+
+
+def test_the_package_has_what_is_needed_and_no_more(helm: Callable[..., str], tmp_path: Path) -> None:
+    helm("package", CHART, "--destination", tmp_path)
+    (archive,) = tmp_path.glob("*.tgz")
+    listed = subprocess.run(["tar", "tzf", archive], capture_output=True, text=True, check=True, timeout=60)
+    names = {name.removeprefix("skewless/") for name in listed.stdout.split()}
+    assert "templates/tests/flow.yaml" in names
+    assert not any(name.startswith(("ci/", "tests/")) for name in names)
+    assert archive.stat().st_size < 500_000, f"{os.fspath(archive)}: a release is kept in a Secret, which is limited"
