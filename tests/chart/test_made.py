@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from dashboards.build.files import files as dashboards
-from docs_blocks import ROOT
+from docs_blocks import ROOT, Block, blocks
 from helm.build import files, stages
 from skewless import __version__, topology
 from skewless.runner import STOP_S
@@ -21,6 +21,9 @@ from skewless.transport.settings import KafkaSettings
 CHART = ROOT / "helm" / "skewless"
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
+HERE = ROOT / "tests" / "chart"
+PAGE = ROOT / "docs" / "how-to" / "kubernetes.md"
+IN_DOCS = [block for block in blocks(PAGE) if block.language == "text"]
 EXAMPLES = sorted((CHART / "ci").glob("*.yaml"))
 
 
@@ -96,3 +99,20 @@ def test_every_value_that_is_not_its_own_name_is_explained() -> None:
     required = [name for name, meaning in rows if "Required" in meaning]
     assert required == ["source.topic", "kafka.bootstrapServers"]
     assert len(rows) > 150
+
+
+def test_every_feature_of_the_table_names_tests_that_there_are() -> None:
+    page = (ROOT / "docs" / "explanation" / "chart.md").read_text()
+    rows = [row.rpartition("|")[0].rpartition("|")[2] for row in page.splitlines() if row.startswith("| ")][1:]
+    named = [re.findall(r"`([\w.]+): ([^`]+)`", row) for row in rows if not row.startswith(" ---")]
+    assert len(named) > 30
+    assert all(named)
+    for file, name in (test for row in named for test in row):
+        folder, mark = (CHART / "tests", f"- it: {name}\n") if file.endswith(".yaml") else (HERE, f"def {name}(")
+        assert mark in (folder / file).read_text(), f"{file}: {name}"
+
+
+@pytest.mark.parametrize("block", IN_DOCS, ids=str)
+def test_values_in_the_documentation_are_valid(block: Block) -> None:
+    document = yaml.safe_load(block.text)
+    assert [error.message for error in jsonschema.Draft7Validator(SCHEMA).iter_errors(document)] == []
