@@ -9,12 +9,15 @@ from pydantic import BaseModel, SecretStr
 
 from skewless import acls, topology
 from skewless.config import PREFIX
+from skewless.flow_check import rights as flow_check
 from skewless.settings import PipelineSettings
 from skewless.transport.topics import desired_topics
 
 SOURCE = "SOURCE"
 """Stands for the source topic."""
 RETENTION = "retention.ms"
+TEST = "test"
+"""Role of `helm test`."""
 
 
 def document() -> dict[str, Any]:
@@ -23,7 +26,7 @@ def document() -> dict[str, Any]:
         "defaults": _defaults(_example()),
         "stages": [_stage(stage) for stage in topology.STAGES],
         "topics": list(_topics(_example())),
-        "rights": {stage.name: _rights(stage.name) for stage in topology.STAGES},
+        "rights": {role: list(map(_right, allowed)) for role, allowed in _rights(_example()).items()},
     }
 
 
@@ -84,15 +87,19 @@ def _topics(settings: PipelineSettings) -> Iterator[dict[str, Any]]:
         yield {"name": topic.name, "partitions": topic.partitions, "internalRetention": bounded, "config": config}
 
 
-def _rights(stage: str) -> list[dict[str, Any]]:
-    """Tell what a stage may do, as Strimzi says it, with names relative to the pipeline's."""
-    return [
-        {
-            "type": "transactionalId" if right.resource == "transactional id" else right.resource,
-            "source": right.name == SOURCE,
-            "suffix": "" if right.name == SOURCE else right.name.removeprefix("x"),
-            "patternType": "prefix" if right.prefixed else "literal",
-            "operations": list(right.operations),
-        }
-        for right in acls.rights(_example())[stage]
-    ]
+def _rights(settings: PipelineSettings) -> dict[str, list[acls.Right]]:
+    """Collect what stages and the test may do."""
+    known = acls.rights(settings)
+    return {stage.name: known[stage.name] for stage in topology.STAGES} | {TEST: flow_check.rights(settings)}
+
+
+def _right(right: acls.Right) -> dict[str, Any]:
+    """Tell a right as Strimzi says it, with names relative to the pipeline's."""
+    source = right.name == SOURCE
+    return {
+        "type": "transactionalId" if right.resource == "transactional id" else right.resource,
+        "source": source,
+        "suffix": "" if source else right.name.removeprefix("x"),
+        "patternType": "prefix" if right.prefixed else "literal",
+        "operations": list(right.operations),
+    }

@@ -9,12 +9,19 @@
 {{- define "skewless.stage" -}}
 {{- $own := default (dict) (get .root.Values.stages .name) -}}
 {{- $stage := mergeOverwrite (deepCopy .root.Values.stageDefaults) (deepCopy $own) -}}
-{{- if eq .root.Values.users.create "strimzi" }}
-{{- $user := printf "%s-%s" (include "skewless.pipeline" .root) .name -}}
-{{- $kind := ternary "sasl" "tls" (eq (include "skewless.usersByPassword" .root) "true") -}}
-{{- $_ := set $stage "kafka" (mergeOverwrite (dict $kind (dict "existingSecret" $user)) $stage.kafka) -}}
-{{- end }}
+{{- $_ := set $stage "kafka" (include "skewless.user" (dict "root" .root "role" .name "own" $stage.kafka) | fromYaml) -}}
 {{- toYaml $stage }}
+{{- end }}
+
+{{/* Of `kafka` what a role overrides: as said, else the KafkaUser that is made for it. Takes root, role and own. */}}
+{{- define "skewless.user" -}}
+{{- $own := deepCopy .own -}}
+{{- if eq .root.Values.users.create "strimzi" }}
+{{- $user := printf "%s-%s" (include "skewless.pipeline" .root) .role -}}
+{{- $kind := ternary "sasl" "tls" (eq (include "skewless.usersByPassword" .root) "true") -}}
+{{- $own = mergeOverwrite (dict $kind (dict "existingSecret" $user)) $own -}}
+{{- end }}
+{{- toYaml $own }}
 {{- end }}
 
 {{/* How many partitions a topic or a stage's input has; nothing where the chart does not know. Takes root and kind. */}}
