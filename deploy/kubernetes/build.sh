@@ -16,11 +16,10 @@ export CGO_ENABLED=0 GOFLAGS=-buildvcs=false
 # `go install` refuses modules that replace others: Kubernetes replaces each of its libraries by a folder of its own
 # source. The same libraries are published one by one, so a module of ours replaces them by those.
 write_module() {
-    mkdir -p "$source"
     cd "$source"
     [ -e go.sum ] && return
     printf 'module localhost/kubernetes\n\ngo 1.24.0\n\nrequire k8s.io/kubernetes v%s\n\ntool (\n' "$KUBERNETES" >go.mod
-    for program in $PROGRAMS; do echo "	k8s.io/kubernetes/cmd/$program" >>go.mod; done
+    for name in $PROGRAMS; do echo "	k8s.io/kubernetes/cmd/$name" >>go.mod; done
     echo ')' >>go.mod
     theirs=$(go mod download -json "k8s.io/kubernetes@v$KUBERNETES" | sed -n 's/.*"GoMod": "\(.*\)".*/\1/p')
     sed -n 's#^[[:space:]]*\(k8s.io/[a-z-]*\) => ./staging/.*#\1#p' "$theirs" | while read -r library; do
@@ -37,7 +36,7 @@ flags() {
 }
 
 command -v go >/dev/null || fail "Go 1.24 or newer is needed to build Kubernetes $KUBERNETES"
-mkdir -p "$bin"
+mkdir -p "$bin" "$source"
 for client in helm kubectl; do
     [ -x "$bin/$client" ] || { found=$(command -v "$client") && ln -sf "$found" "$bin/$client"; } || true
 done
@@ -45,9 +44,9 @@ if ! [ -x "$bin/helm" ]; then
     say "building helm $HELM"
     GOBIN=$bin go install "helm.sh/helm/v3/cmd/helm@v$HELM"
 fi
+write_module
 for program in $PROGRAMS; do
     [ -x "$bin/$program" ] && continue
-    write_module
     say "building $program $KUBERNETES"
     go build -ldflags "-s -w $(flags)" -o "$bin/$program" "k8s.io/kubernetes/cmd/$program"
 done
