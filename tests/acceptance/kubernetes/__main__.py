@@ -23,6 +23,8 @@ from support_kafka import Feed, Source, zipf_records
 
 PARTITIONS = 4
 SEED = 1
+FOLLOWED_S = 150.0
+"""The kubelet looks at a ConfigMap once a minute."""
 FIRST = 2_000
 """Records that are in the source when the chart is installed."""
 SMALL = {"requests": {"cpu": "50m"}}
@@ -51,7 +53,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--programs", type=Path, required=True, help="folder with Kubernetes' programs and helm")
     parser.add_argument("--images", type=Path, required=True, help="folder with archives of images")
     parser.add_argument("--folder", default=tempfile.gettempdir(), help="where cluster and broker keep their data")
-    parser.add_argument("--records", type=int, default=100_000, help="how many are sent while pods are killed")
+    parser.add_argument("--records", type=int, default=300_000, help="how many are sent while pods are killed")
     parser.add_argument("--rate", type=float, default=1_000, help="records per second")
     return parser.parse_args()
 
@@ -130,11 +132,14 @@ def _disturb(release: Release, feed: Feed, when: str) -> None:
 
 
 def _change_w(release: Release) -> None:
-    with _timed("upgrade to W 8"):
+    before = release.running()
+    with _timed("upgrade to W 8, followed by all routers"):
         release.upgrade("pipeline.router.workers=8")
-    with _timed("rollback to W 4"):
+        seconds_until(lambda: release.workers_of_routers() == {8}, "W 8", FOLLOWED_S)
+    with _timed("rollback to W 4, followed by all routers"):
         release.helm("rollback", NAME)
-        release.settled()
+        seconds_until(lambda: release.workers_of_routers() == {4}, "W 4", FOLLOWED_S)
+    tell("pods that a change of W started anew", count=len(set(release.running().items()) - set(before.items())))
 
 
 def _audit(release: Release) -> None:

@@ -140,5 +140,4 @@ def _kubelet(host: str, socket: Path, logs: Path) -> dict[str, object]:
         "clusterDomain": "cluster.local",
         "containerRuntimeEndpoint": f"unix://{socket}",
         "podLogsDir": str(logs),
-        "syncFrequency": "10s",
     }

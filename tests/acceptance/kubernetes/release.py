@@ -6,6 +6,7 @@ import json
 import os
 import random
 import signal
+import urllib.request
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ CHART = Path(__file__).parents[3] / "helm" / "skewless"
 NAMESPACE = "check"
 NAME = "check"
 READY_S = 240.0
+METRICS_PORT = 9464
+W = "skewless_router_workers"
 MINE = {"configmaps": "kube-root-ca.crt", "serviceaccounts": "default"}
 """What Kubernetes itself puts into every namespace."""
 KINDS = (
@@ -74,6 +77,14 @@ class Release:
         owned = (pod for pod in found if pod["metadata"].get("ownerReferences", [{}])[0].get("kind") == "StatefulSet")
         return {pod["metadata"]["name"]: pod for pod in owned}
 
+    def running(self) -> dict[str, str]:
+        """Pod -> id of what runs in it, another after each start."""
+        return {name: _identity(pod) for name, pod in self.pods().items()}
+
+    def workers_of_routers(self) -> set[int]:
+        """W at each router, as its metrics say."""
+        return {int(_metric(pod, W)) for name, pod in self.pods().items() if "-router-" in name}
+
     def kill(self, pod: str) -> None:
         """SIGKILL to all processes of a pod's containers."""
         for container in _containers(self.pods()[pod]):
@@ -91,7 +102,7 @@ class Release:
         names = sorted(self.pods())
         for name in chance.sample(names, len(names)):
             deed = chance.choice(sorted(deeds))
-            before = _identity(self.pods()[name])
+            before = self.running()[name]
             deeds[deed](name)
             seconds = seconds_until(lambda: self._replaced(name, before), f"another {name}", READY_S)  # noqa: B023 - called at once
             yield name, deed, seconds + self.settled()
@@ -157,5 +168,12 @@ def _containers(pod: Mapping[str, Any]) -> list[str]:
 
 
 def _identity(pod: Mapping[str, Any]) -> str:
-    """Id of what runs in a pod: another after each start."""
     return ",".join(_containers(pod))
+
+
+def _metric(pod: Mapping[str, Any], name: str) -> float:
+    address = f"http://{pod['status']['podIP']}:{METRICS_PORT}/metrics"
+    with urllib.request.urlopen(address, timeout=5) as answer:
+        lines = answer.read().decode().splitlines()
+    (value,) = [line.rpartition(" ")[2] for line in lines if line.startswith(name)]
+    return float(value)
