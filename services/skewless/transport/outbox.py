@@ -21,12 +21,14 @@ from skewless.transport.settings import KafkaSettings, TransportSettings
 
 log = logging.getLogger(__name__)
 
-CALL_S = 5.0
+CALL_S = 2.0
 """Longest single call into librdkafka; calls are repeated until their deadline."""
+ABORT_S = 5.0
+"""Longest wait for an abort; behind it a new producer does the same."""
 SPACE_S = 0.005
 """Pause between two tries to hand a record to a producer whose queue is full."""
-STUCK_S = CALL_S + 2.0
-"""A call that takes longer will not return."""
+MARGIN_S = 2.0
+"""A call that takes this much longer than it may will not return."""
 
 
 class Outbox(ABC):
@@ -218,7 +220,7 @@ class TransactionalOutbox(Outbox):
         asked_again = False
         while True:
             try:
-                if returns_in_time(call, STUCK_S):
+                if returns_in_time(call, CALL_S + MARGIN_S):
                     return
                 raise RewindError("committing: librdkafka does not return, its outcome is unknown", replace=True)
             except KafkaException as error:
@@ -257,7 +259,7 @@ class TransactionalOutbox(Outbox):
         """Abort the open transaction, by the broker where this producer cannot any more."""
         if not replace and self._begun_at is not None:
             try:
-                replace = not returns_in_time(lambda: self.producer.abort_transaction(CALL_S), STUCK_S)
+                replace = not returns_in_time(lambda: self.producer.abort_transaction(ABORT_S), ABORT_S + MARGIN_S)
             except KafkaException as error:
                 log.warning("abort failed, starting a new producer: %s", error.args[0].str())
                 replace = True
