@@ -3,7 +3,7 @@
 A paced stream runs through all stages with the default settings, one process each; the stage that is measured has more.
 A partition stands still while none of its offsets is committed, so the commit interval (0.5 s) is part of each figure.
 
-    PYTHONPATH=tests python tests/bench/bench_recovery.py [--measures rebalance,clean,kill,broker] [--times 20]
+    PYTHONPATH=tests python tests/bench/bench_recovery.py [--measures rebalance,broker] [--stages router]
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ class Stand:
     broker: Broker
     pipeline: Pipeline
     progress: Progress
+    stages: Sequence[str] = MEASURED
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     revived: int = 0
 
@@ -97,10 +98,10 @@ class Stand:
 
 def rebalances(stand: Stand, times: int) -> Iterator[dict[str, Any]]:
     """Let processes of each stage join and leave; the ones at the end are those that were there at first."""
-    for stage in MEASURED:
+    for stage in stand.stages:
         found: dict[str, list[float]] = {"join": [], "leave": []}
         once = (*range(2, MOST + 1), *range(MOST - 1, 0, -1))
-        for size in once * -(-times // len(once) // len(MEASURED)):
+        for size in once * -(-times // len(once) // len(stand.stages)):
             what = "join" if f"{stage}-{size - 1}" not in stand.running else "leave"
             since = time.monotonic()
             if what == "join":
@@ -137,7 +138,7 @@ def restarts(stand: Stand, stage: str, times: int, number: signal.Signals) -> It
 
 def clean(stand: Stand, times: int) -> Iterator[dict[str, Any]]:
     """Restart in good order; what is processed twice has been written and aborted once."""
-    for stage in MEASURED:
+    for stage in stand.stages:
         yield from restarts(stand, stage, times, signal.SIGTERM)
     for stage in STAGES:
         stand.end(stage, signal.SIGTERM)
@@ -149,7 +150,7 @@ def clean(stand: Stand, times: int) -> Iterator[dict[str, Any]]:
 
 def kills(stand: Stand, times: int) -> Iterator[dict[str, Any]]:
     """Kill the one process of a stage and start it at once."""
-    for stage in MEASURED:
+    for stage in stand.stages:
         yield from restarts(stand, stage, times, signal.SIGKILL)
 
 
@@ -194,6 +195,7 @@ def groups(pipeline: Pipeline) -> dict[str, tuple[str, list[TopicPartition]]]:
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--measures", default=",".join(MEASURES))
+    options.add_argument("--stages", default=",".join(MEASURED))
     options.add_argument("--times", type=int, default=20)
     options.add_argument("--transport", type=json.loads, default={}, help="settings of the transport, as JSON")
     chosen = options.parse_args()
@@ -211,7 +213,7 @@ def main() -> None:
         feed.daemon = True
         feed.start()
         with Progress(broker.bootstrap, groups(pipeline)) as progress:
-            stand = Stand(broker, pipeline, progress)
+            stand = Stand(broker, pipeline, progress, chosen.stages.split(","))
             try:
                 for stage in STAGES:
                     stand.start(stage)
