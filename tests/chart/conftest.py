@@ -56,6 +56,6 @@ def render(helm: Callable[..., str]) -> Render:
     def objects(values: Path, *settings: str, chart: Path = CHART, release: str = "clicks") -> Objects:
         single = [part for setting in settings for part in ("--set", setting)]
         text = helm("template", release, chart, "--kube-version", VERSION, "--values", values, *single)
-        return [found for found in yaml.safe_load_all(text) if found]
+        return [found for found in yaml.load_all(text, Loader=yaml.CSafeLoader) if found]
 
     return objects

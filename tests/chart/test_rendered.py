@@ -105,7 +105,7 @@ def rendered(render: Render) -> dict[str, Objects]:
 def manifests(rendered: dict[str, Objects], tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     folder = tmp_path_factory.mktemp("manifests")
     for name, objects in rendered.items():
-        (folder / f"{name}.yaml").write_text(yaml.safe_dump_all(objects))
+        (folder / f"{name}.yaml").write_text(yaml.dump_all(objects, Dumper=yaml.CSafeDumper))
     return sorted(folder.iterdir())
 
 
