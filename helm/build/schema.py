@@ -5,12 +5,14 @@ from __future__ import annotations
 import copy
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from helm.build import stages
+from helm.build.explained import explained
 from helm.build.kinds import ENDINGS, KINDS, TEXT
 from helm.build.kubernetes import PREFIX, closed, definitions, reference
 from helm.build.pipeline_schema import pipeline
@@ -30,9 +32,11 @@ OWN_KAFKA = {
 
 def document() -> Schema:
     """Make the schema."""
-    values = yaml.safe_load(VALUES.read_text(encoding="utf-8"))
+    text = VALUES.read_text(encoding="utf-8")
     settings, groups = pipeline()
-    schema = _of("", values)
+    schema = _of("", yaml.safe_load(text))
+    for path, meaning in explained(text.splitlines()).items():
+        _explain(schema, path.split("."), meaning)
     stage = schema["properties"]["stageDefaults"]
     schema["properties"]["pipeline"] = settings
     schema["properties"]["stages"] = _closed({row["name"]: _stage(row, stage) for row in stages.document()["stages"]})
@@ -60,6 +64,14 @@ def _of(path: str, value: Any) -> Schema:
     if type(value) in _TYPES:
         return {"type": _TYPES[type(value)]}
     raise ValueError(f"{path}: its kind is not known; tell it in helm/build/kinds.py")
+
+
+def _explain(schema: Schema, path: Sequence[str], meaning: str) -> None:
+    """Describe a value. What refers to a definition is left as it is: nothing may stand beside a reference."""
+    for name in path:
+        schema = schema["properties"][name]
+    if "$ref" not in schema:
+        schema["description"] = meaning
 
 
 def _closed(properties: Schema) -> Schema:
