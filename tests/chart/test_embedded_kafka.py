@@ -1,0 +1,68 @@
+"""The embedded Kafka's configuration makes a real Kafka, in which the init containers' commands make all topics."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from skewless import topology
+from skewless.local import jars, java
+from skewless.local.server import free_ports
+
+pytestmark = [pytest.mark.broker]
+
+CHART = Path(__file__).parents[2] / "helm" / "skewless"
+WAIT_S = 120
+Objects = list[dict[str, Any]]
+
+
+@contextlib.contextmanager
+def kafka(folder: Path, properties: str) -> Iterator[None]:
+    """Run the two commands of the container, with the jars of the embedded broker."""
+    file = folder / "server.properties"
+    file.write_text(properties)
+    command = [str(java.find().path), "-Xmx512m", "-cp", ":".join(map(str, jars.ensure("kafka")))]
+    formatting = ["format", "--ignore-formatted", "--cluster-id", "c2tld2xlc3MtZW1iZWRkZQ", "--config", str(file)]
+    subprocess.run([*command, "kafka.tools.StorageTool", *formatting], check=True, capture_output=True, timeout=WAIT_S)
+    with (folder / "log").open("wb") as log:
+        server = subprocess.Popen([*command, "kafka.Kafka", str(file)], stdout=log, stderr=log)
+    try:
+        yield
+    finally:
+        server.kill()
+        server.wait(WAIT_S)
+
+
+def test_stages_find_all_topics_in_the_embedded_kafka(render: Callable[..., Objects], tmp_path: Path) -> None:
+    objects = render(CHART / "ci" / "embedded-kafka.yaml")
+    maps = {found["metadata"]["name"]: found["data"] for found in objects if found["kind"] == "ConfigMap"}
+    ports = free_ports()
+
+    def here(text: str) -> str:
+        changed = text.replace("clicks-skewless-kafka", "localhost").replace("/var/lib/kafka", str(tmp_path))
+        return changed.replace("9092", str(ports.client)).replace("9093", str(ports.controller))
+
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(here(maps["clicks-skewless"]["pipeline.yaml"]))
+    sets = [found["spec"]["template"]["spec"] for found in objects if found["kind"] == "StatefulSet"]
+    steps = next(pod["initContainers"] for pod in sets if "initContainers" in pod)
+    with kafka(tmp_path, here(maps["clicks-skewless-kafka"]["server.properties"])):
+        for step in [*steps, *steps]:  # every stage takes them, in any order
+            environment = {each["name"]: each["value"] for each in step["env"]}
+            arguments = [str(file) if each == "/etc/skewless/pipeline.yaml" else each for each in step["args"]]
+            ran = subprocess.run(
+                [sys.executable, "-m", "skewless", *arguments],
+                env=environment,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=WAIT_S,
+            )
+            assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.split() == [part for topic in topology.TOPICS for part in ("exists", f"clicks.{topic.name}")]
