@@ -44,7 +44,7 @@ TOPICS_INTRO = """\
 A topic's full name is `<pipeline>.<name>`. Public topics are the API: one JSON object per record (`dead-letters`: the
 bad record as it came), with the event time as the record's timestamp. The others carry columns between the stages and
 may change with any version. Consumers of public topics should set `isolation.level=read_committed`.
-With `tracing.enabled` any record may carry the header `traceparent` too (W3C trace context).
+With `tracing.enabled` any record may carry the headers `traceparent` and `tracestate` too (W3C trace context).
 
 All of this page is in [asyncapi.yaml](asyncapi.yaml) too, an AsyncAPI 3 document with JSON Schemas of all records.
 `skewless topics asyncapi` prints it with the names and numbers of your pipeline."""

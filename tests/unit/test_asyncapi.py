@@ -19,7 +19,7 @@ from skewless.asyncapi.messages import BY_RECORD, Message, find, messages_of
 from skewless.asyncapi.samples import samples
 from skewless.records import Output
 from skewless.settings import PipelineSettings
-from skewless.watch.tracing import HEADER
+from skewless.watch.tracing import PARENT
 from support_asyncapi import Records, official_schema, problems
 from support_kafka import Record
 
@@ -160,7 +160,7 @@ def test_a_record_may_carry_its_trace() -> None:
     held = Records(ANY_DOCUMENT)
     letter = {f"__skewless.errors.{name}": b"0" for name in ("topic", "partition", "offset", "reason")}
     carried = [f"00-{1:032x}-{2:016x}-01".encode(), b"00-1-2-01"]
-    found = [list(held.problems("dead-letters", Record(0, 0, 0, None, None, letter | {HEADER: it}))) for it in carried]
+    found = [list(held.problems("dead-letters", Record(0, 0, 0, None, None, letter | {PARENT: it}))) for it in carried]
     assert [bool(problems) for problems in found] == [False, True]
 
 

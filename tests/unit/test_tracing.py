@@ -129,6 +129,23 @@ def test_what_a_batch_gives_carries_its_span_beside_its_own_headers() -> None:
     assert all(output.headers[0] == ("schema", b"s") for output in bench.sent)
 
 
+def test_the_state_of_a_trace_goes_with_it() -> None:
+    bench = Bench()
+    bench.process([("traceparent", parent(1)), ("tracestate", b"vendor=a1,other=b2")])
+    bench.commit()
+    carried = [value for output in bench.sent for name, value in output.headers if name == "tracestate"]
+    assert carried == [b"vendor=a1,other=b2"] * len(bench.carried())
+    assert carried
+
+
+@pytest.mark.parametrize("state", [b"", None, b"\xff", b"no pair"])
+def test_a_state_that_cannot_be_read_is_dropped_and_its_trace_goes_on(state: bytes | None) -> None:
+    headers = [("traceparent", parent(1)), ("tracestate", state)]
+    (context,) = parents_of([headers])  # type: ignore[list-item]
+    assert context.trace_id == int(TRACE, 16) + 1
+    assert not context.trace_state
+
+
 def test_what_a_commit_adds_comes_of_all_batches_since_the_last_one() -> None:
     bench = Bench()
     bench.process([("traceparent", parent(1))])

@@ -15,7 +15,7 @@ from skewless.asyncapi.messages import JSON, ONCE, Message, headers_schema, mess
 from skewless.asyncapi.samples import samples
 from skewless.asyncapi.schemas import Schema, schemas
 from skewless.settings import PipelineSettings
-from skewless.watch.tracing import HEADER
+from skewless.watch.tracing import PARENT, STATE
 
 Document = dict[str, Any]
 VERSION = "3.1.0"
@@ -32,15 +32,16 @@ TRACED = {
     "headers": {
         "type": "object",
         "properties": {
-            HEADER: {
+            PARENT: {
                 "type": "string",
                 "pattern": "^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$",
                 "description": "W3C trace context of the batch that wrote the record, with `tracing.enabled`.",
-            }
+            },
+            STATE: {"type": "string", "description": "What the systems of that trace have added to it, if they have."},
         },
     }
 }
-"""A header that any record may have."""
+"""Headers that any record may have."""
 MECHANISMS = {"PLAIN": "plain", "SCRAM-SHA-256": "scramSha256", "SCRAM-SHA-512": "scramSha512"}
 
 

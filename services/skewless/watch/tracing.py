@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.trace import Span, SpanContext, SpanKind, Tracer
 
-HEADER = "traceparent"
+PARENT, STATE = "traceparent", "tracestate"
 MOST_LINKS = 32
 EXPORT_S = 5.0
 SAMPLED = re.compile(rb"00-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f][13579bdf]")
@@ -106,13 +106,15 @@ def traced(settings: PipelineSettings, wiring: Wiring, who: Mapping[str, str]) -
 
 def parents_of(headers: Iterable[Headers]) -> list[SpanContext]:
     """Read the distinct contexts that records carry, in their order, not more than a span is to have."""
-    from opentelemetry.trace import SpanContext, TraceFlags
+    from opentelemetry.trace import SpanContext, TraceFlags, TraceState
 
     found: dict[bytes, SpanContext] = {}
-    for name, value in (header for record in headers for header in record):
-        if name != HEADER or value in found or not (match := SAMPLED.fullmatch(value or b"")):
+    for record in headers:
+        value = _last(record, PARENT)
+        if value in found or not (match := SAMPLED.fullmatch(value)):
             continue
-        context = SpanContext(int(match[1], 16), int(match[2], 16), is_remote=True, trace_flags=TraceFlags(1))
+        state = TraceState.from_header([_last(record, STATE).decode(errors="replace")])
+        context = SpanContext(int(match[1], 16), int(match[2], 16), True, TraceFlags(1), state)
         if context.is_valid:
             found[value] = context
             if len(found) > MOST_LINKS:
@@ -120,13 +122,19 @@ def parents_of(headers: Iterable[Headers]) -> list[SpanContext]:
     return list(found.values())
 
 
+def _last(headers: Headers, wanted: str) -> bytes:
+    return next((value or b"" for name, value in reversed(headers) if name == wanted), b"")
+
+
 def carrying(outputs: Iterable[Output], span: Span) -> Iterable[Output]:
     """Let records carry the context of a span, if it is recorded."""
     context = span.get_span_context()
     if not context.trace_flags.sampled:
         return outputs
-    header = (HEADER, f"00-{context.trace_id:032x}-{context.span_id:016x}-01".encode())
-    return (replace(output, headers=(*output.headers, header)) for output in outputs)
+    headers = [(PARENT, f"00-{context.trace_id:032x}-{context.span_id:016x}-01".encode())]
+    if context.trace_state:
+        headers.append((STATE, context.trace_state.to_header().encode()))
+    return (replace(output, headers=(*output.headers, *headers)) for output in outputs)
 
 
 def provider_of(settings: TracingSettings, who: Mapping[str, str]) -> TracerProvider:
