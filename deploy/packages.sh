@@ -1,8 +1,18 @@
 #!/bin/sh
-# In the build of an image: the packages of a lock and our own in /opt/skewless, and the list of them in /sbom.json.
+# In the build of an image: `packages.sh locked LOCK` puts the packages of a lock into /opt/skewless, `packages.sh own` our
+# own, and the list of all into /sbom.json.
 set -eu
-lock=$1
-/build/bin/pip wheel --require-hashes --no-deps --no-build-isolation --wheel-dir /wheels -r "$lock"
-python -m venv --without-pip /opt/skewless
-/build/bin/pip --python /opt/skewless install --no-index --no-deps /wheels/*.whl /own/*.whl
-/build/bin/cyclonedx-py environment /opt/skewless --output-reproducible --output-file /sbom.json
+install() { /build/bin/pip --python /opt/skewless install --no-index --no-deps "$@"; }
+
+case $1 in
+locked)
+    /build/bin/pip wheel --require-hashes --no-deps --no-build-isolation --wheel-dir /wheels -r "$2"
+    python -m venv --without-pip /opt/skewless
+    install /wheels/*.whl
+    rm -r /wheels
+    ;;
+own)
+    install /own/*.whl
+    /build/bin/cyclonedx-py environment /opt/skewless --output-reproducible --output-file /sbom.json
+    ;;
+esac

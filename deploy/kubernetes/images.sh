@@ -9,6 +9,7 @@ root=$(cd "$here/../.." && pwd)
 . "$here/folders.sh"
 
 STAND_IN=localhost/skewless-base:bookworm
+DEBIAN=localhost/skewless-debian:bookworm
 SOURCES="deploy/Containerfile deploy/packages.sh requirements services pyproject.toml README.md"
 images=$CACHE/images
 mkdir -p "$images"
@@ -23,19 +24,21 @@ CONF
 
 source_of() { (cd "$root" && { git ls-files -s $SOURCES; git diff HEAD -- $SOURCES; } | sha256sum | cut -c1-12); }
 
-build() { buildah bud --format docker --runtime runc --ulimit nofile=20000:20000 --network host "$@"; }
+build() { buildah bud --layers --format docker --runtime runc --ulimit nofile=20000:20000 --network host "$@"; }
 
 # Debian's Python of the same version, under the names that the true base has.
 make_stand_in() {
     podman image exists "$STAND_IN" && return
     say "making a stand-in for the base image from Debian's packages"
-    mmdebstrap --quiet --variant=minbase --include=python3,python3-venv,ca-certificates bookworm "$images/base.tar"
-    podman import --quiet "$images/base.tar" localhost/skewless-debian:bookworm >/dev/null
-    rm "$images/base.tar"
+    if ! podman image exists "$DEBIAN"; then
+        mmdebstrap --quiet --variant=minbase --include=python3,python3-venv,ca-certificates bookworm "$images/base.tar"
+        podman import --quiet "$images/base.tar" "$DEBIAN" >/dev/null
+        rm "$images/base.tar"
+    fi
     context=$(mktemp -d)
     mkdir "$context/authorities"
     find /usr/local/share/ca-certificates -name '*.crt' -exec cp {} "$context/authorities" \; 2>/dev/null || true
-    printf '%s\n' 'FROM localhost/skewless-debian:bookworm' 'COPY authorities /usr/local/share/ca-certificates' \
+    printf '%s\n' "FROM $DEBIAN" 'COPY authorities /usr/local/share/ca-certificates' \
         'RUN update-ca-certificates && ln -s /usr/bin/python3 /usr/local/bin/python && ln -s /usr/bin/python3 /usr/local/bin/python3' \
         >"$context/Containerfile"
     build --quiet --tag "$STAND_IN" "$context" >/dev/null
@@ -44,7 +47,7 @@ make_stand_in() {
 
 choose_base() {
     true_base=$(sed -n 's/^ARG PYTHON=//p' "$root/deploy/Containerfile")
-    if podman pull --quiet "$true_base" >/dev/null 2>&1; then
+    if ! podman image exists "$STAND_IN" && timeout 120 podman pull --quiet "$true_base" >/dev/null 2>&1; then
         echo "$true_base"
     else
         make_stand_in

@@ -93,6 +93,7 @@ def check(cluster: Cluster, bootstrap: str, options: argparse.Namespace) -> list
     with _timed("helm test"):
         release.helm("test", NAME)
     compare("helm test")
+    cluster.load("spark")
     _audit(release)
     wrong += _uninstall(release)
     return wrong

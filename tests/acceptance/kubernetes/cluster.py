@@ -37,13 +37,18 @@ class Cluster:
         self._children: list[subprocess.Popen[bytes]] = []
 
     def start(self) -> None:
-        """Start everything; returns when the node is ready and has the images."""
+        """Start everything; returns when the node is ready and has the image of the stages."""
         _make_network()
         self._start_control_plane()
         self.node.start(BRIDGE, HOST)
-        for archive in sorted(self._images.glob("*.tar")):
-            self.node.load(archive)
+        for image in ("pause", "slim"):
+            self.load(image)
         seconds_until(self._node_ready, "a node that is ready", READY_S)
+
+    def load(self, image: str) -> None:
+        """Make an image known to the node."""
+        (archive,) = self._images.glob(f"{image}*.tar")
+        self.node.load(archive)
 
     def stop(self) -> None:
         """End everything that runs."""

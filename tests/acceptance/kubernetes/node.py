@@ -50,6 +50,7 @@ class Node:
     def start(self, bridge: str, host: str) -> None:
         """Start containerd and kubelet; pods get addresses of the bridge."""
         for place in PRIVATE:
+            Path(place).mkdir(parents=True, exist_ok=True)
             run("mount", "-t", "tmpfs", "tmpfs", place)
         self._start_containerd(bridge)
         self._start_kubelet(host)

@@ -75,7 +75,7 @@ def test_an_image_gets_its_packages_from_its_lock_alone_and_nothing_builds_in_it
     assert f"COPY --from={name}-packages /opt/skewless /opt/skewless" in stages()[name][1]
     assert not re.search(r"^RUN.*\bpip\b(?!\*)", inherited(name), re.MULTILINE)
     lock = "run.txt" if name == "slim" else "spark.txt"
-    assert f"RUN deploy/packages.sh requirements/{lock}" in stages()[f"{name}-packages"][1]
+    assert f"RUN deploy/packages.sh locked requirements/{lock}" in stages()[f"{name}-packages"][1]
     assert "--require-hashes" in PACKAGES
     assert "--no-index" in PACKAGES
 
