@@ -18,7 +18,7 @@ $(READY): pyproject.toml requirements/build.txt requirements/lock.txt services/s
 	@touch $@
 
 test: $(READY)  ## Run all tests but the benchmarks, two files at a time (ARGS="-k name" chooses, ARGS="-n 0" one)
-	@$(BIN)/python -m pytest tests --ignore=tests/bench -n 2 --dist loadfile $(ARGS)
+	@$(BIN)/python -m pytest tests --ignore=tests/bench -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-kubernetes: $(READY)  ## Run the chart on a real Kubernetes of this machine, made once in 30 minutes (root, Linux)
 	@deploy/kubernetes/check.sh $(ARGS)

@@ -14,5 +14,5 @@ folder=$(mktemp -d "${TMPDIR:-/tmp}/skewless-kubernetes-XXXXXX")
 trap 'rm -rf "$folder"' EXIT
 trap 'exit 130' INT TERM
 cd "$root"
-PYTHONPATH=services:tests setpriv --pdeathsig KILL unshare --net --mount --pid --fork --kill-child --mount-proc \
+PYTHONPATH=services:tests setpriv --pdeathsig KILL unshare --net --mount --pid --uts --fork --kill-child --mount-proc \
     .venv/bin/python -m acceptance.kubernetes --programs "$programs" --images "$images" --folder "$folder" "$@"

@@ -93,6 +93,8 @@ def session(name: str, options: SparkOptions) -> Iterator[SparkSession]:
     for option, value in options.all().items():
         builder = builder.config(option, value)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if options.is_local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # a machine whose own name nobody knows can run Spark too
     with tempfile.TemporaryFile() as said:
         try:
             with _stderr_to(said):
