@@ -65,7 +65,7 @@ def test_reference_pages_are_what_the_code_says(name: str) -> None:
 
 def test_there_is_no_reference_page_that_nobody_makes() -> None:
     measured = {"comparison.md", "datasets.md", "alerts.md"}
-    assert {page.name for page in (ROOT / "docs" / "reference").iterdir()} == reference.pages().keys() | measured
+    assert {page.name for page in (ROOT / "docs" / "reference").iterdir()} <= reference.pages().keys() | measured
 
 
 @pytest.mark.parametrize(("where", "program", "arguments"), list(commands()))
