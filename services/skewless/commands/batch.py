@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,13 @@ Examples:
   skewless batch -f pipeline.yaml --until committed --format json --out history
   skewless batch -f pipeline.yaml --input 'archive/*.gz' --to-topic shop.aggregates
 """
+
+_NEEDED_BY = {
+    "delta": (
+        "spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    ),
+}
 
 
 @click.command(epilog=_EPILOG)
@@ -73,7 +81,7 @@ def batch(  # noqa: PLR0913 - click passes an argument per option
         raise ConfigurationError("--from and --until are for topics: files are read as a whole")
     where = {} if inputs else _spans(settings, first or "earliest", until or "latest")
     partitions = _partitions(settings, to_topic)
-    with started("batch", spark) as running:
+    with started("batch", with_format(kind, spark)) as running:
         from skewless.spark.batch import run
 
         records = _records(running, settings, inputs, where)
@@ -83,6 +91,12 @@ def batch(  # noqa: PLR0913 - click passes an argument per option
     source = {"files": inputs} if inputs else {"topic": settings.source.topic, "offsets": offsets}
     report = {"pipeline": settings.name, "source": source, "written_to": out or to_topic, **report}
     click.echo(json.dumps(report) if as_json else _text(report))
+
+
+def with_format(kind: str, spark: Mapping[str, Any]) -> dict[str, Any]:
+    """Add the options of Spark that a format needs, where it comes as a package; those that are given win."""
+    comes = any(kind in package for package in spark["packages"])
+    return {**spark, "conf": (*(_NEEDED_BY.get(kind, ()) if comes else ()), *spark["conf"])}
 
 
 def _spans(settings: PipelineSettings, first: str, until: str) -> dict[int, tuple[int, int]]:
