@@ -38,6 +38,7 @@ from skewless.records import (
 from skewless.step import Sample, Step
 
 ROWS = 8192
+"""Results that are Python's numbers at the same time."""
 FORGOTTEN = "window is forgotten"
 """The reason of a dead letter whose columns came too late for a window that was closed."""
 
@@ -153,11 +154,12 @@ class AggregatorStep(Step):
     def _results(self, partition: int, emission: Emission) -> Iterator[Output]:
         """One record per key: public topics carry one fact each, so this is per-record work."""
         rules, window = self._rules, emission.window
-        starts, ends = itertools.repeat(window), itertools.repeat(window + rules.window_ms)
+        size = len(emission.keys)
+        starts, ends = itertools.repeat(window, size), itertools.repeat(window + rules.window_ms, size)
         results = [scaled(aggregate, emission.data, rules.decimals) for aggregate in rules.aggregates]
         numbers = (numbers_of(column) for column in (*results, emission.data["revision"]))
         encode, fact = msgspec.json.encode, self._fact
-        for row in zip(emission.keys, starts, ends, *numbers, strict=False):
+        for row in zip(emission.keys, starts, ends, *numbers, strict=True):
             key = f"{window}/{row[0]}".encode()
             yield Output("aggregates", encode(fact(*row)), key, partition, fact_timestamp(window))
 

@@ -39,7 +39,7 @@ class Compiled(Generic[P, R]):
 
 
 def compiled(function: Callable[P, R]) -> Compiled[P, R]:
-    """Compile `function` (numbers and numpy arrays only) at its first call; NUMBA_DISABLE_JIT=1 leaves it as it is.
+    """Compile `function` (numbers and numpy arrays only) at its first call.
 
     The machine code is kept on disk beside the module or in the user's cache folder; where neither can be written,
     as in a container with a read-only root, every process compiles for itself.

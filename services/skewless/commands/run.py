@@ -30,11 +30,13 @@ def run(stage: str, file: Path | None, instance: int, *, drain: bool) -> None:
       skewless run router -f pipeline.yaml --instance 1
     """  # noqa: D301 - \b is click's mark for text that is not wrapped
     gc.disable()  # what modules make stays: nothing is found among it, now or later
-    settings = load_settings(file)
-    from skewless.runner import run_stage
-    from skewless.watch import logs
+    try:
+        settings = load_settings(file)
+        from skewless.runner import run_stage
+        from skewless.watch import logs
 
-    gc.freeze()
-    gc.enable()
+        gc.freeze()
+    finally:
+        gc.enable()
     logs.set_up(settings.log, {"pipeline": settings.name, "stage": stage, "instance": instance})
     run_stage(stage, settings, instance, file=file, drain=drain)

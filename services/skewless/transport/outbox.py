@@ -25,10 +25,10 @@ CALL_S = 2.0
 """Longest single call into librdkafka; calls are repeated until their deadline."""
 ABORT_S = 5.0
 """Longest wait for an abort; behind it a new producer does the same."""
-SPACE_S = 0.005
-"""Pause between two tries to hand a record to a producer whose queue is full."""
 MARGIN_S = 2.0
 """A call that takes this much longer than it may will not return."""
+SPACE_S = 0.005
+"""Pause between two tries to hand a record to a producer whose queue is full."""
 
 
 class Outbox(ABC):

@@ -19,6 +19,13 @@ STALL_S = 60.0
 
 UNUSED_GROUP = "unused"
 """librdkafka wants a group and asks for its coordinator, though partitions are assigned by hand."""
+BY_HAND = {
+    "group.id": UNUSED_GROUP,
+    "enable.auto.commit": False,
+    "isolation.level": "read_committed",
+    "auto.offset.reset": "earliest",
+}
+"""Options of a consumer that reads committed records, and is in no group."""
 
 _MOVING = {
     KafkaError.UNKNOWN_LEADER_EPOCH,
@@ -48,16 +55,7 @@ def read_latest(
     latest: dict[bytes, bytes] = {}
     if begin == end:
         return []
-    consumer = Consumer(
-        {
-            **options,
-            "group.id": UNUSED_GROUP,
-            "enable.auto.commit": False,
-            "isolation.level": "read_committed",
-            "auto.offset.reset": "earliest",
-            "fetch.wait.max.ms": 20,
-        }
-    )
+    consumer = Consumer({**options, **BY_HAND, "fetch.wait.max.ms": 20})
     try:
         # Not OFFSET_BEGINNING: to look that up librdkafka waits half a second when it does not know the leader yet.
         consumer.assign([TopicPartition(topic, partition, begin)])

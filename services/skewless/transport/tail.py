@@ -11,10 +11,9 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from skewless.errors import BrokerError, UnreachableError
 from skewless.transport.failures import refusal
 from skewless.transport.probe import QUIET
-from skewless.transport.reader import UNUSED_GROUP
+from skewless.transport.reader import BY_HAND, READ_RECORDS
 from skewless.transport.settings import KafkaSettings
 
-READ_RECORDS = 10_000
 POLL_S = 0.1
 STALL_S = 30.0
 _IGNORED = {
@@ -32,16 +31,7 @@ class Tail:
 
     def __init__(self, kafka: KafkaSettings, topic: str, partitions: int, back: int = 0) -> None:
         self._topic = topic
-        self._consumer = Consumer(
-            {
-                **QUIET,
-                **kafka.client_options(),
-                "group.id": UNUSED_GROUP,
-                "enable.auto.commit": False,
-                "isolation.level": "read_committed",
-                "auto.offset.reset": "earliest",
-            }
-        )
+        self._consumer = Consumer({**QUIET, **kafka.client_options(), **BY_HAND})
         spans = [self._span(partition, kafka.timeout_s) for partition in range(partitions)]
         self.untouched = all(end == 0 for _, end in spans)
         """Whether nothing was ever written to the topic."""

@@ -113,8 +113,13 @@ def parents_of(headers: Iterable[Headers]) -> list[SpanContext]:
         value = _last(record, PARENT)
         if value in found or not (match := SAMPLED.fullmatch(value)):
             continue
-        state = TraceState.from_header([_last(record, STATE).decode(errors="replace")])
-        context = SpanContext(int(match[1], 16), int(match[2], 16), True, TraceFlags(1), state)
+        context = SpanContext(
+            int(match[1], 16),
+            int(match[2], 16),
+            is_remote=True,
+            trace_flags=TraceFlags(1),
+            trace_state=TraceState.from_header([_last(record, STATE).decode(errors="replace")]),
+        )
         if context.is_valid:
             found[value] = context
             if len(found) > MOST_LINKS:
