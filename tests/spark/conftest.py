@@ -31,7 +31,10 @@ def spark() -> Iterator[SparkSession]:
         yield running
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def pipelines(broker: str, tmp_path_factory: pytest.TempPathFactory) -> list[Pipeline]:
-    """Two pipelines that have run to the end of one source, which has late and bad records: by key, and even."""
+    """Two pipelines that have run to the end of one source, which has late and bad records: by key, and even.
+
+    Each file of tests has its own, because tests plant differences and delete what has been read.
+    """
     return list(recorded(broker, tmp_path_factory.mktemp("recorded")))
