@@ -20,8 +20,10 @@ from skewless.step import Step
 from skewless.transport import topics
 from skewless.transport.app import App, Wiring
 from skewless.transport.driver import Consumer
-from skewless.transport.outbox import FlushingOutbox, Outbox, TransactionalOutbox
+from skewless.transport.flushing_outbox import FlushingOutbox
+from skewless.transport.outbox import Outbox
 from skewless.transport.session import Restore, Session, State
+from skewless.transport.transactional_outbox import TransactionalOutbox
 from skewless.watch.stage import Watched
 from skewless.watch.tracing import traced
 

@@ -16,9 +16,11 @@ from skewless.step import Step
 from skewless.transport.batch import MessageBatch
 from skewless.transport.consumer import ConsumerThread
 from skewless.transport.consumer_options import consumer_options
-from skewless.transport.outbox import FlushingOutbox, Outbox, TransactionalOutbox
+from skewless.transport.flushing_outbox import FlushingOutbox
+from skewless.transport.outbox import Outbox
 from skewless.transport.session import Session, State
 from skewless.transport.settings import KafkaSettings, TransportSettings
+from skewless.transport.transactional_outbox import TransactionalOutbox
 
 MARK_MS = 5000
 """Wall-clock time between the marks that a partition's owner writes, whether there are records or not."""

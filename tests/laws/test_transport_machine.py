@@ -27,6 +27,7 @@ from skewless.transport import consumer as consumer_module
 from skewless.transport import leaving as leaving_module
 from skewless.transport import outbox as outbox_module
 from skewless.transport import session as session_module
+from skewless.transport import transactional_outbox as transactional_module
 from skewless.transport.flow import WAITING_BATCHES
 from skewless.transport.settings import TransportSettings
 
@@ -69,12 +70,11 @@ class TransportMachine(RuleBasedStateMachine):
         self.sound = True
         self.nested = False
         self.patch = pytest.MonkeyPatch()
-        for module in (consumer_module, outbox_module, session_module):
+        for module in (consumer_module, transactional_module, session_module):
             self.patch.setattr(module.log, "disabled", True)
-        self.patch.setattr(consumer_module, "time", self.clock)
-        self.patch.setattr(outbox_module, "time", self.clock)
-        self.patch.setattr(leaving_module, "time", self.clock)
-        self.patch.setattr(outbox_module, "returns_in_time", returns_in_time)
+        for module in (consumer_module, outbox_module, transactional_module, leaving_module):
+            self.patch.setattr(module, "time", self.clock)
+        self.patch.setattr(transactional_module, "returns_in_time", returns_in_time)
         self.patch.setattr(consumer_module, "Consumer", lambda options: ModelConsumer(self.link(options), options))
         self.patch.setattr(outbox_module, "Producer", lambda options: ModelProducer(self.link(options), options))
 

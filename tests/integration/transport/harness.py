@@ -20,9 +20,11 @@ from skewless.step import Step
 from skewless.transport.app import App, Wiring
 from skewless.transport.batch import MessageBatch
 from skewless.transport.driver import Consumer as DriverConsumer
-from skewless.transport.outbox import FlushingOutbox, Outbox, TransactionalOutbox
+from skewless.transport.flushing_outbox import FlushingOutbox
+from skewless.transport.outbox import Outbox
 from skewless.transport.session import Session
 from skewless.transport.settings import KafkaSettings, TransportSettings
+from skewless.transport.transactional_outbox import TransactionalOutbox
 
 DEADLINE_S = 40.0
 
