@@ -151,7 +151,9 @@ class Pipeline:
 
     def splitter(self) -> Step:
         shape = self.shape
-        rules = SplitterRules(shape.lateness_ms, shape.idle_timeout_ms, max_future_ms=0, drain=self.drain)
+        rules = SplitterRules(
+            lateness_ms=shape.lateness_ms, idle_timeout_ms=shape.idle_timeout_ms, max_future_ms=0, drain=self.drain
+        )
         return SplitterStep(create_format(FORMAT), rules, "source")
 
     def router(self) -> Step:

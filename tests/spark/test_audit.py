@@ -20,7 +20,7 @@ from skewless.cli import main
 from skewless.records import write_table
 from skewless.spark import audit as job
 from skewless.spark import kafka, source
-from skewless.splitter.step import TOO_FAR_AHEAD
+from skewless.splitter.judgement import TOO_FAR_AHEAD
 from support_kafka import START_MS, WAIT_S, Pipeline, Source, until, zipf_records
 from support_recorded import BAD, PARTITIONS, TUPLES, WINDOW_MS
 

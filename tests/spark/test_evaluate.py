@@ -21,6 +21,7 @@ from confluent_kafka import Producer
 
 from skewless import cli
 from skewless.algorithms.grouping import GroupingOptions
+from skewless.algorithms.watermark import END_OF_TIME
 from skewless.commands.evaluate import offsets_of, recorded
 from skewless.records import encode_tuples, headers_of
 from skewless.settings import PipelineSettings
@@ -31,6 +32,7 @@ from skewless.spark.lanes import Candidates, Setup
 from skewless.spark.plan import plan
 from skewless.spark.recommend import Demand
 from skewless.spark.report.evaluation import report
+from skewless.splitter.judgement import TimeRules
 from support_kafka import WAIT_S, Pipeline, Record, Source
 from support_recorded import PARTITIONS, TICK_MS, TUPLES, WINDOW_MS, WORKERS
 
@@ -273,7 +275,7 @@ def test_a_plan_foresees_what_runs_measure(
 ) -> None:
     settings = pipelines[0].settings
     good = dict.fromkeys(range(PARTITIONS), (0, TUPLES // PARTITIONS))
-    reading = Reading(settings.splitter, settings.event_time.lateness_ms, good)
+    reading = Reading(settings.splitter, TimeRules.of(settings), good, now=END_OF_TIME)
     records = kafka.read(spark, kafka.client_options(settings), settings.source.topic, reading.spans)
     candidates = Candidates(["key", "even"], [WORKERS], Setup(GroupingOptions(clock="event"), 1, WINDOW_MS))
     planned = plan(spark, records, reading, candidates, Demand(1.0, None, 1.5))["candidates"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from skewless import cli
 from skewless.algorithms.grouping import GROUPINGS, GroupingOptions
+from skewless.algorithms.watermark import END_OF_TIME
 from skewless.simulation import replay
 from skewless.simulation.lines import Lines
 from skewless.spark import kafka
@@ -24,6 +26,8 @@ from skewless.spark.lanes import Candidate, Candidates, Setup
 from skewless.spark.plan import plan
 from skewless.spark.recommend import Demand, recommend
 from skewless.spark.report.planning import report
+from skewless.splitter.judgement import TimeRules
+from skewless.splitter.settings import SplitterSettings
 from support_kafka import START_MS
 
 if TYPE_CHECKING:
@@ -31,6 +35,8 @@ if TYPE_CHECKING:
 
 PER_PARTITION = 30_000
 OPTIONS = GroupingOptions(clock="event")
+JSON = SplitterSettings.model_validate({"format": "json", "key": {"field": "key"}})
+NEVER_LATE = TimeRules(lateness_ms=END_OF_TIME, max_future_ms=END_OF_TIME)
 WORKERS = (4, 9)
 
 
@@ -66,7 +72,7 @@ def planned(spark: SparkSession, broker: str, topic: str, partitions: int, route
     spans = {0: (0, PER_PARTITION), 1: (0, PER_PARTITION if partitions == 2 else 0)}
     records = kafka.read(spark, {"bootstrap.servers": broker}, topic, spans)
     candidates = Candidates(list(GROUPINGS), WORKERS, Setup(OPTIONS, routers, 60_000))
-    facts = plan(spark, records, Reading(None, None, spans), candidates, Demand(1.0, None, 1.5))
+    facts = plan(spark, records, Reading(None, NEVER_LATE, spans, now=0), candidates, Demand(1.0, None, 1.5))
     assert facts["stream"]["tuples"] == partitions * PER_PARTITION
     assert facts["stream"]["tuples_per_s"] == pytest.approx(partitions * 100, rel=1e-3)
     found: list[dict[str, Any]] = facts["candidates"]
@@ -117,11 +123,29 @@ def rows(keys: list[bytes | None], at: list[int]) -> pa.RecordBatch:
     return pa.record_batch(columns)
 
 
+def read(batch: pa.RecordBatch, rules: TimeRules, splitter: SplitterSettings | None = None, now: int = 0) -> Any:
+    reading = Reading(splitter, rules, {0: (0, 100)}, now)
+    (block,) = (made.to_pylist()[0] for made in blocks(iter([batch]), reading))
+    return {name: block[name] for name in ("tuples", "late", "bad", "first_ms", "last_ms", "progress")}
+
+
 def test_late_tuples_and_records_without_a_readable_key_are_counted_and_left_out() -> None:
     batch = rows([b"a", None, b"\xff", b"late", b"b"], [5000, 6000, 7000, 3000, 8000])
-    (block,) = (made.to_pylist()[0] for made in blocks(iter([batch]), Reading(None, 1000, {0: (0, 100)})))
-    counted = {name: block[name] for name in ("tuples", "late", "bad", "first_ms", "last_ms", "progress")}
+    counted = read(batch, replace(NEVER_LATE, lateness_ms=1000))
     assert counted == {"tuples": 2, "late": 1, "bad": 2, "first_ms": 5000, "last_ms": 8000, "progress": 0.1}
+
+
+@pytest.mark.parametrize(
+    "splitter",
+    [None, SplitterSettings.model_validate({"format": "json", "key": {"field": "key"}})],
+    ids=["key and timestamp", "splitter"],
+)
+def test_a_time_that_the_stream_would_refuse_makes_nothing_else_late(splitter: SplitterSettings | None) -> None:
+    batch = rows([b"a", b"b", b"c", b"d"], [5000, 99_000_000, -1, 5001])
+    values = pa.array([b'{"key": "a"}'] * 4)
+    batch = batch.set_column(1, "value", values)
+    counted = read(batch, TimeRules(lateness_ms=0, max_future_ms=1000), splitter, now=6000)
+    assert counted == {"tuples": 2, "late": 0, "bad": 2, "first_ms": 5000, "last_ms": 5001, "progress": 0.1}
 
 
 def candidate(grouping: str, workers: int, uneven: float, replication: float) -> dict[str, Any]:

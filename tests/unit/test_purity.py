@@ -100,6 +100,14 @@ def step_modules() -> list[Path]:
     return [path for path in modules(pattern="step.py") if path.parent != PACKAGE]
 
 
+def test_the_judgement_of_records_is_as_pure_as_a_step() -> None:
+    path = PACKAGE / "splitter" / "judgement.py"
+    allowed = ("skewless.algorithms", "skewless.settings", "skewless.splitter")
+    assert {name for name in own(path) if not inside(name, *allowed)} == set()
+    assert {name for name in imports(path) if not inside(name, "skewless", *STEP_LIBRARIES)} == set()
+    assert impure_calls(path) == set()
+
+
 @pytest.mark.parametrize("path", step_modules(), ids=show)
 def test_a_step_knows_algorithms_records_and_its_own_folder(path: Path) -> None:
     shared = ("algorithms", "changelog", "errors", "model", "public_records", "records", "step")

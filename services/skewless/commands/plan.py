@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -194,11 +196,14 @@ def _spans(settings: PipelineSettings, limit: int | None) -> dict[int, tuple[int
 
 
 def _reading(settings: PipelineSettings, spans: dict[int, tuple[int, int]], *, parsed: bool) -> Reading:
+    from skewless.algorithms.watermark import END_OF_TIME
     from skewless.spark.blocks import Reading
+    from skewless.splitter.judgement import TimeRules
 
-    if not parsed:
-        return Reading(None, None, spans)
-    return Reading(settings.splitter, settings.event_time.lateness_ms, spans)
+    rules, now = TimeRules.of(settings), time.time_ns() // 1_000_000
+    if parsed:
+        return Reading(settings.splitter, rules, spans, now)
+    return Reading(None, replace(rules, lateness_ms=END_OF_TIME), spans, now)
 
 
 def _show(facts: dict[str, Any], out: Path | None) -> None:

@@ -18,7 +18,7 @@ from skewless.records import read_table
 from skewless.settings import PipelineSettings
 from skewless.spark import kafka, pipeline, source
 from skewless.spark.batch import counts
-from skewless.splitter.step import TOO_FAR_AHEAD
+from skewless.splitter.judgement import TOO_FAR_AHEAD
 
 NOT_CLOSED = "windows that are not closed yet"
 TOO_OLD = "windows before --since"

@@ -6,7 +6,7 @@ bytes each and without a row per tuple. For `mapInArrow`; nothing of Spark is ne
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from skewless.algorithms.watermark import SourceClock
 from skewless.splitter.formats import create_format
 from skewless.splitter.formats.base import Format, Parsed
+from skewless.splitter.judgement import Judgement, TimeRules, judge
 from skewless.splitter.settings import SplitterSettings
 
 TUPLES = 20_000
@@ -32,10 +33,12 @@ class Reading:
 
     splitter: SplitterSettings | None
     """None: the record's key is the key, its timestamp the time."""
-    lateness_ms: int | None
-    """What is later than this is left out, as the splitter does; None: nothing is."""
+    rules: TimeRules
+    """What is late or has a time that cannot be is left out, as the splitter does."""
     spans: Mapping[int, tuple[int, int]]
     """By source partition the first offset, and the one behind the last."""
+    now: int
+    """ms of the clock that times too far ahead are told by."""
 
     def progress(self, partition: int, offset: int) -> float:
         """Tell how far into its partition's span an offset is, 0 to 1."""
@@ -58,36 +61,33 @@ class _Partition:
 
 def blocks(batches: Iterator[pa.RecordBatch], reading: Reading) -> Iterator[pa.RecordBatch]:
     """Make blocks of records (key, value, partition, offset, at), which are in the order of their partition."""
-    parse = _KeyAndTimestamp() if reading.splitter is None else _Splitter(create_format(reading.splitter))
+    parse = _key_and_timestamp if reading.splitter is None else _split(create_format(reading.splitter))
     partitions: dict[int, _Partition] = {}
     for batch in batches:
         numbers = batch["partition"].to_numpy()
         for number in np.unique(numbers).tolist():
-            mine = partitions.setdefault(number, _Partition(SourceClock(reading.lateness_ms or 0)))
+            mine = partitions.setdefault(number, _Partition(SourceClock(reading.rules.lateness_ms)))
             rows = batch if (numbers == number).all() else batch.filter(pa.array(numbers == number))
             if mine.progress is None:
                 mine.progress = reading.progress(number, int(rows["offset"][0].as_py()))
-            keys, times, mine_bad = parse.read(rows)
-            mine.bad += mine_bad
-            _add(mine, keys, times, judged=reading.lateness_ms is not None)
+            _add(mine, judge(parse(rows), reading.rules, mine.clock, reading.now))
             if mine.tuples >= TUPLES:
                 yield _block(number, mine)
     yield from (_block(number, mine) for number, mine in partitions.items() if mine.tuples or mine.late or mine.bad)
 
 
-class _KeyAndTimestamp:
-    """Records whose own key and timestamp are the tuple."""
-
-    def read(self, rows: pa.RecordBatch) -> tuple[pa.Array, NDArray[np.int64], int]:
-        """Read keys and times, and count records whose key is missing or no UTF-8."""
-        keys = rows["key"]
-        try:
-            texts = keys.cast(pa.string())
-        except pa.ArrowInvalid:
-            texts = pa.array([_text(key) for key in keys.to_pylist()], pa.string())
-        known = texts.is_valid()
-        times: NDArray[np.int64] = rows["at"].filter(known).to_numpy()
-        return texts.filter(known), times, int(texts.null_count)
+def _key_and_timestamp(rows: pa.RecordBatch) -> Parsed:
+    """Take a record's own key and timestamp for its tuple; one whose key is missing or no UTF-8 is bad."""
+    keys = rows["key"]
+    try:
+        texts = keys.cast(pa.string())
+    except pa.ArrowInvalid:
+        texts = pa.array([_text(key) for key in keys.to_pylist()], pa.string())
+    known = texts.is_valid().to_numpy(zero_copy_only=False)
+    records = np.flatnonzero(known).astype(np.int32)
+    bad = [(index, "no key that is text") for index in np.flatnonzero(~known).tolist()]
+    ones = np.ones(len(records), dtype=np.int64)
+    return Parsed(texts.drop_null().to_pylist(), ones, records, rows["at"].to_numpy(), bad)
 
 
 def _text(key: bytes | None) -> str | None:
@@ -97,23 +97,19 @@ def _text(key: bytes | None) -> str | None:
         return None
 
 
-class _Splitter:
-    """Records as a pipeline's splitter reads them."""
+def _split(record_format: Format) -> Callable[[pa.RecordBatch], Parsed]:
+    """Read records as a pipeline's splitter reads them."""
 
-    def __init__(self, record_format: Format) -> None:
-        self._format = record_format
+    def parse(rows: pa.RecordBatch) -> Parsed:
+        return record_format.parse(rows["value"].to_pylist(), rows["at"].to_numpy())
 
-    def read(self, rows: pa.RecordBatch) -> tuple[pa.Array, NDArray[np.int64], int]:
-        """Read keys and times, and count records that cannot be read."""
-        parsed: Parsed = self._format.parse(rows["value"].to_pylist(), rows["at"].to_numpy())
-        return pa.array(parsed.keys, pa.string()), parsed.times[parsed.records], len(parsed.bad)
+    return parse
 
 
-def _add(mine: _Partition, keys: pa.Array, times: NDArray[np.int64], *, judged: bool) -> None:
-    late = mine.clock.observe(times)
-    if judged and late.any():
-        mine.late += int(late.sum())
-        keys, times = keys.filter(pa.array(~late)), times[~late]
+def _add(mine: _Partition, judged: Judgement) -> None:
+    keys, _, times = judged.tuples()
+    mine.late += judged.late_tuples
+    mine.bad += len(judged.bad)
     mine.keys.append(keys)
     mine.times.append(times)
     mine.tuples += len(times)

@@ -23,9 +23,8 @@ from skewless.algorithms.partials import merge_partials, to_partials
 from skewless.algorithms.watermark import SourceClock
 from skewless.records import TUPLES_SCHEMA
 from skewless.splitter.formats import create_format
-from skewless.splitter.formats.base import Parsed
+from skewless.splitter.judgement import Judgement, TimeRules, judge
 from skewless.splitter.settings import SplitterSettings
-from skewless.splitter.step import TOO_FAR_AHEAD, SplitterRules, judge
 
 HEAD_RECORDS = 1_000
 """The head of a chunk is the batches that begin with one of these."""
@@ -57,7 +56,7 @@ class Reading:
     """How records are read; it travels to the tasks. `now`: ms of the clock that `max_future_ms` is measured by."""
 
     splitter: SplitterSettings
-    rules: SplitterRules
+    rules: TimeRules
     columns: tuple[PartialColumn, ...]
     window_ms: int
     now: int
@@ -125,52 +124,34 @@ class _Reader:
     def _read(self, chunk: _Chunk, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         facts, is_head = chunk.facts, not chunk.is_known and chunk.facts.records < HEAD_RECORDS
         parsed = self._format.parse(batch["value"].to_pylist(), batch["timestamp"].to_numpy())
-        good = self._good(facts, parsed, batch)
-        late = np.zeros(len(good), dtype=np.bool_)
-        late[good] = chunk.clock.observe(parsed.times[good])
-        wanted = good & ~late
-        facts.records += len(good)
+        judged = judge(parsed, self._reading.rules, chunk.clock, self._reading.now, _refused(batch))
+        keys, values, times = judged.tuples()
+        _count(facts, judged, len(times))
         facts.max_time = chunk.clock.max_time
-        facts.late += int(np.count_nonzero(late[parsed.records]))
-        rows = np.flatnonzero(wanted[parsed.records])
-        facts.tuples += len(rows)
         if is_head:
-            yield from self._tuples(chunk, parsed, rows)
+            yield from self._tuples(chunk, keys, values, times)
             return
-        if wanted.any():
-            least = int(parsed.times[wanted].min())
+        if judged.wanted.any():
+            least = int(parsed.times[judged.wanted].min())
             facts.tail_min = least if facts.tail_min is None else min(least, facts.tail_min)
-        yield from self._buffer(chunk, parsed, rows)
+        yield from self._buffer(chunk, keys, values, times)
 
-    def _good(self, facts: ChunkFacts, parsed: Parsed, batch: pa.RecordBatch) -> NDArray[np.bool_]:
-        bad = judge(parsed, self._reading.rules, self._reading.now)
-        if "refused" in batch.schema.names:
-            refused = np.flatnonzero(batch["refused"].to_numpy(zero_copy_only=False))
-            bad |= {index: bad.get(index, TOO_FAR_AHEAD) for index in refused.tolist()}
-        if bad:
-            facts.bad = dict(Counter(facts.bad) + Counter(bad.values()))
-        good = np.ones(len(parsed.times), dtype=np.bool_)
-        good[list(bad)] = False
-        return good
-
-    def _tuples(self, chunk: _Chunk, parsed: Parsed, rows: NDArray[np.intp]) -> Iterator[pa.RecordBatch]:
-        if len(rows):
-            values = parsed.values[rows]
-            ones = np.ones(len(rows), dtype=np.int64)
+    def _tuples(
+        self, chunk: _Chunk, keys: pa.StringArray, values: NDArray[np.int64], times: NDArray[np.int64]
+    ) -> Iterator[pa.RecordBatch]:
+        if len(times):
+            ones = np.ones(len(times), dtype=np.int64)
             partials = [values if column.source == "value" else ones for column in self._reading.columns]
-            keys = pa.array(parsed.keys, pa.string()).take(pa.array(rows))
-            yield self._rows(chunk, TUPLE, [parsed.times[parsed.records[rows]], keys, *partials])
+            yield self._rows(chunk, TUPLE, [times, keys, *partials])
 
-    def _buffer(self, chunk: _Chunk, parsed: Parsed, rows: NDArray[np.intp]) -> Iterator[pa.RecordBatch]:
-        if not len(rows):
+    def _buffer(
+        self, chunk: _Chunk, keys: pa.StringArray, values: NDArray[np.int64], times: NDArray[np.int64]
+    ) -> Iterator[pa.RecordBatch]:
+        if not len(times):
             return
-        keys = pa.array(parsed.keys, pa.string())
-        values, times = parsed.values, parsed.times[parsed.records]
-        if len(rows) < len(values):
-            keys, values, times = keys.take(pa.array(rows)), values[rows], times[rows]
         columns = [keys.dictionary_encode(), pa.array(values), pa.array(times)]
         chunk.tuples.append(pa.record_batch(columns, schema=TUPLES_SCHEMA))
-        chunk.buffered += len(rows)
+        chunk.buffered += len(times)
         if chunk.buffered > BUFFER_TUPLES:
             self._reduce(chunk)
         if chunk.reduced_rows > REDUCE_ROWS:
@@ -214,6 +195,22 @@ def row_schema(origin: pa.DataType, columns: Sequence[PartialColumn]) -> pa.Sche
     numbers = [(column.name, pa.int64()) for column in columns]
     own = [("origin", origin), ("block", pa.int64()), ("first", pa.int64()), ("kind", pa.string())]
     return pa.schema([*own, ("time", pa.int64()), ("key", pa.string()), *numbers])
+
+
+def _refused(batch: pa.RecordBatch) -> list[int]:
+    """Find records that the stream refused by its own clock, where it was asked."""
+    if "refused" not in batch.schema.names:
+        return []
+    refused: list[int] = np.flatnonzero(batch["refused"].to_numpy(zero_copy_only=False)).tolist()
+    return refused
+
+
+def _count(facts: ChunkFacts, judged: Judgement, tuples: int) -> None:
+    facts.records += len(judged.good)
+    facts.tuples += tuples
+    facts.late += judged.late_tuples
+    if judged.bad:
+        facts.bad = dict(Counter(facts.bad) + Counter(judged.bad.values()))
 
 
 def _same_origin(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

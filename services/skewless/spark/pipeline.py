@@ -24,7 +24,7 @@ from skewless.algorithms.hashing import partition_of_keys
 from skewless.algorithms.watermark import END_OF_TIME
 from skewless.settings import PipelineSettings
 from skewless.spark.chunks import CHUNK, TUPLE, ChunkFacts, ChunkId, Reading, judge_chunks
-from skewless.splitter.step import SplitterRules
+from skewless.splitter.judgement import TimeRules
 
 CHUNK_ID = ("origin", "block", "first")
 _MERGES = {"sum": F.sum, "min": F.min, "max": F.max}
@@ -51,15 +51,9 @@ class Answer:
 
 def reading(settings: PipelineSettings, now: int | None) -> Reading:
     """Say how the pipeline reads records; `now` in ms judges times too far ahead, None: nobody does."""
-    rules = SplitterRules(
-        lateness_ms=settings.event_time.lateness_ms,
-        idle_timeout_ms=None,
-        max_future_ms=END_OF_TIME if now is None else round(settings.event_time.max_future_s * 1000),
-        drain=True,
-        decimals=settings.splitter.value.decimals,
-        earliest=settings.splitter.time.earliest,
-        latest=settings.splitter.time.latest,
-    )
+    rules = TimeRules.of(settings)
+    if now is None:
+        rules = replace(rules, max_future_ms=END_OF_TIME)
     wanted = [aggregates.create(name) for name in dict.fromkeys(("count", *settings.aggregator.aggregates))]
     return Reading(settings.splitter, rules, aggregates.columns_of(wanted), settings.aggregator.window_ms, now=now or 0)
 

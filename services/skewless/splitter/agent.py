@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 from faust import StreamT
 
 from skewless.settings import PipelineSettings
 from skewless.splitter.formats import create_format
+from skewless.splitter.judgement import TimeRules
 from skewless.splitter.step import SplitterRules, SplitterStep
 from skewless.transport.app import App
 from skewless.transport.batch import MessageBatch
@@ -13,15 +16,12 @@ from skewless.transport.batch import MessageBatch
 
 def step(settings: PipelineSettings, *, drain: bool) -> SplitterStep:
     """Build the step."""
-    time, idle_s = settings.event_time, settings.event_time.idle_timeout_s
+    idle_s = settings.event_time.idle_timeout_s
     rules = SplitterRules(
-        lateness_ms=time.lateness_ms,
+        **asdict(TimeRules.of(settings)),
         idle_timeout_ms=None if idle_s is None else round(idle_s * 1000),
-        max_future_ms=round(time.max_future_s * 1000),
         drain=drain,
         decimals=settings.splitter.value.decimals,
-        earliest=settings.splitter.time.earliest,
-        latest=settings.splitter.time.latest,
     )
     return SplitterStep(create_format(settings.splitter), rules, settings.source.topic)
 

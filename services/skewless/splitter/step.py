@@ -23,11 +23,9 @@ from skewless.records import (
     headers_of,
     progress,
 )
-from skewless.splitter.formats.base import Format, Parsed
+from skewless.splitter.formats.base import Format
+from skewless.splitter.judgement import Judgement, TimeRules, judge
 from skewless.step import Step
-
-TOO_FAR_AHEAD = "time too far ahead of the clock"
-"""The one reason of a dead letter that the wall clock decides."""
 
 
 @dataclass(slots=True)
@@ -48,17 +46,13 @@ class _Source:
         return IDLE if self.idle else self.clock.mark()
 
 
-@dataclass(frozen=True, slots=True)
-class SplitterRules:
-    """How the splitter judges time, in ms; `idle_timeout_ms` None means that silence says nothing."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitterRules(TimeRules):
+    """How the splitter judges time and reads values; `idle_timeout_ms` None means that silence says nothing."""
 
-    lateness_ms: int
     idle_timeout_ms: int | None
-    max_future_ms: int
     drain: bool
     decimals: int = 0
-    earliest: int = 0
-    latest: int = END_OF_TIME
 
 
 class SplitterStep(Step):
@@ -84,28 +78,19 @@ class SplitterStep(Step):
         source = self._sources[batch.partition]
         source.heard, source.idle, source.ended = now, False, False
         parsed = self._format.parse(batch.values, batch.timestamps)
-        bad = judge(parsed, self._rules, now)
-        for index, reason in bad.items():
-            yield dead_letter(self._topic, batch, index, reason)
-        good = np.ones(len(parsed.times), dtype=np.bool_)
-        good[list(bad)] = False
         before = source.clock.max_time
-        late = np.zeros(len(parsed.times), dtype=np.bool_)
-        late[good] = source.clock.observe(parsed.times[good])
-        wanted = good & ~late
-        if late.any():
-            yield from self._late(batch, parsed, late, self._marks_before(parsed.times, good, before))
-        yield from self._tuples(batch.partition, source, parsed, wanted)
+        judged = judge(parsed, self._rules, source.clock, now)
+        for index, reason in judged.bad.items():
+            yield dead_letter(self._topic, batch, index, reason)
+        if judged.late.any():
+            yield from self._late(batch, judged, self._marks_before(parsed.times, judged.good, before))
+        yield from self._tuples(batch.partition, source, judged)
 
-    def _tuples(self, partition: int, source: _Source, parsed: Parsed, wanted: NDArray[np.bool_]) -> Iterator[Output]:
-        chosen = np.flatnonzero(wanted[parsed.records])
-        if not len(chosen):
+    def _tuples(self, partition: int, source: _Source, judged: Judgement) -> Iterator[Output]:
+        keys, values, times = judged.tuples()
+        if not len(times):
             return
-        keys = pa.array(parsed.keys, pa.string())
-        values, times = parsed.values, parsed.times[parsed.records]
-        if len(chosen) < len(values):
-            keys, values, times = keys.take(pa.array(chosen)), values[chosen], times[chosen]
-        self.tuples += len(chosen)
+        self.tuples += len(times)
         source.told = source.mark()
         *first, last = _cut(keys.dictionary_encode(), values, times)
         # The mark is true behind all of the tuples: the records before the last one say nothing of time.
@@ -121,11 +106,9 @@ class SplitterStep(Step):
         marks: NDArray[np.int64] = running - self._rules.lateness_ms
         return marks
 
-    def _late(
-        self, batch: Batch, parsed: Parsed, late: NDArray[np.bool_], marks: NDArray[np.int64]
-    ) -> Iterator[Output]:
-        scale = 10**self._rules.decimals
-        for index in np.flatnonzero(late[parsed.records]):
+    def _late(self, batch: Batch, judged: Judgement, marks: NDArray[np.int64]) -> Iterator[Output]:
+        parsed, scale = judged.parsed, 10**self._rules.decimals
+        for index in np.flatnonzero(judged.late[parsed.records]):
             record, value = int(parsed.records[index]), int(parsed.values[index])
             fact = LateTuple(
                 key=parsed.keys[index],
@@ -173,24 +156,6 @@ class SplitterStep(Step):
     def finished(self, partition: int) -> bool:
         """Whether downstream was told of the partition's end."""
         return self._sources[partition].told == END_OF_TIME
-
-
-def judge(parsed: Parsed, rules: SplitterRules, now: int) -> dict[int, str]:
-    """Add to the records that cannot be read those whose time cannot be: one of these would close every window.
-
-    Returns the reason by index of the record, ascending; `now` is the wall clock's ms.
-    """
-    bad = dict(parsed.bad)
-    readable = np.ones(len(parsed.times), dtype=np.bool_)
-    readable[list(bad)] = False
-    for wrong, reason in (
-        (parsed.times < rules.earliest, "time before splitter.time.earliest"),
-        (parsed.times > rules.latest, "time after splitter.time.latest"),
-        (parsed.times > now + rules.max_future_ms, TOO_FAR_AHEAD),
-    ):
-        for index in np.flatnonzero(wrong & readable):
-            bad.setdefault(int(index), reason)
-    return dict(sorted(bad.items()))
 
 
 def _cut(keys: pa.DictionaryArray, values: NDArray[np.int64], times: NDArray[np.int64]) -> Iterator[bytes]:
