@@ -13,7 +13,6 @@ from skewless.topology import STAGES, Stage
 
 CPU = 'process_cpu_seconds_total{job=~"$job", instance=~"$instance"}'
 MEMORY = 'process_resident_memory_bytes{job=~"$job", instance=~"$instance"}'
-DELAY = f"{of('skewless_event_time_seconds')} - {of('skewless_watermark_seconds')}"
 STARTED = f"time() - {of('skewless_start_time_seconds')} < 60"
 
 
@@ -81,9 +80,11 @@ def overview(stages: Sequence[Stage]) -> list[Panel]:
         ),
         lines(
             About(
-                "Watermark delay by stage", "Newest event time minus watermark, of the partition furthest behind.", "s"
+                "Watermark delay by stage",
+                "Newest event time of a stage minus the watermark of its partition that is furthest behind.",
+                "s",
             ),
-            Query(most(DELAY, "stage"), "{{stage}}"),
+            Query(most(delay(), "stage"), "{{stage}}"),
             lowest=None,
         ),
         lines(
@@ -140,10 +141,13 @@ def _place(stage: str) -> Iterator[Panel]:
         About("Lag by partition", "Records not yet processed and committed, in the five worst partitions.", "short"),
         Query(f"topk(5, {lag})", "partition {{partition}}"),
     )
-    delay = f"{of('skewless_event_time_seconds', stage=stage)} - {of('skewless_watermark_seconds', stage=stage)}"
     yield lines(
-        About("Watermark delay", "Newest event time minus watermark, in the five partitions furthest behind.", "s"),
-        Query(f"topk(5, {most(delay, 'partition')})", "partition {{partition}}"),
+        About(
+            "Watermark delay",
+            "Newest event time of the stage minus a partition's watermark, in the five partitions furthest behind.",
+            "s",
+        ),
+        Query(f"topk(5, {most(delay(stage=stage), 'partition')})", "partition {{partition}}"),
         lowest=None,
     )
     aborted = of("skewless_transactions_total", stage=stage, outcome="aborted")
@@ -193,6 +197,12 @@ def own_metric(metric: Metric, stage: Stage) -> Panel:
         return lines(about, Query(total(rate(selected), *metric.labels), legend))
     value = f"{most(selected, *metric.labels)} * 1000" if metric.name in MOMENTS else most(selected, *metric.labels)
     return lines(about, Query(value, legend), lowest=None if metric.name in MOMENTS else 0)
+
+
+def delay(**stage: str) -> str:
+    """Take the newest event time of all partitions of a stage: that of a partition far behind is old itself."""
+    newest = most(of("skewless_event_time_seconds", **stage), "pipeline", "stage")
+    return f"{newest} - on (pipeline, stage) group_right () {of('skewless_watermark_seconds', **stage)}"
 
 
 def process(value: str, stage: str = "") -> str:

@@ -62,7 +62,8 @@ TRAFFIC = (
         "histogram",
         (),
         "seconds",
-        "Time of a commit, from closing the gate to opening it again, failed ones too.",
+        "Time of a commit, from closing the gate to opening it again, failed ones too. One is due at every"
+        " transport.commit_interval_s, also with nothing to commit: a count that stands still is a process that hangs.",
         buckets=SECONDS,
     ),
     Metric(
@@ -113,9 +114,9 @@ PARTITIONS = (
         "gauge",
         ("partition",),
         "seconds",
-        "Newest event time that a partition has brought, since the epoch. It minus the watermark is the watermark's"
-        " delay, for replays too; the clock minus it is the age of the newest data, for live sources. Behind the router"
-        " it is the start of a pane.",
+        "Newest event time that a partition has brought, since the epoch. The newest of all partitions of a stage minus"
+        " a partition's watermark is that partition's delay, for replays too; the clock minus it is the age of the"
+        " newest data, for live sources. Behind the router it is the start of a pane.",
     ),
 )
 

@@ -33,6 +33,7 @@ SELECTOR = re.compile(r"\b(?P<name>(?:skewless|process)_\w+)(?P<matchers>\{[^}]*
 SUFFIXES = re.compile(r"_(bucket|count|sum)$")
 BY_NAME = {metric.name: metric for metric in METRICS}
 CHOSEN = dict.fromkeys(("job", "pipeline", "instance", "compared"), ".+") | {"__rate_interval": "1m", "__range": "1h"}
+HERE = 'job="j", instance="i", pipeline="p", stage="splitter"'
 READ_BY_ALERTS = {"skewless_committed_offset"}
 
 
@@ -155,6 +156,33 @@ def test_counters_are_asked_for_their_rate(expr: str) -> None:
             assert found["window"] in {"[$__rate_interval]", "[$__range]"}
         else:
             assert not before.endswith(("rate(", "increase("))
+
+
+def test_watermark_delay_shows_the_partition_that_is_hours_behind(tmp_path: Path) -> None:
+    """Splitter and router know of each partition its own times alone; both are 20 s ahead of its watermark."""
+    newest = {"0": 20_000, "1": 20_000 - 3 * 3600}
+    series = [
+        {"series": f'skewless_{name}{{{HERE}, partition="{partition}"}}', "values": str(time - behind)}
+        for partition, time in newest.items()
+        for name, behind in (("event_time_seconds", 0), ("watermark_seconds", 20))
+    ]
+    by_partition = [
+        {"labels": '{partition="1"}', "value": 3 * 3600 + 20},
+        {"labels": '{partition="0"}', "value": 20},
+    ]
+    wanted = {
+        "Watermark delay": by_partition,
+        "Watermark delay by stage": [{"labels": '{stage="splitter"}', "value": 3 * 3600 + 20}],
+    }
+    asked = {
+        panel["title"]: filled(panel["targets"][0]["expr"], CHOSEN)
+        for panel in reversed(panels(document(pipeline())))  # so that the splitter's is kept of those of a name
+        if panel["title"] in wanted
+    }
+    cases = [{"expr": asked[title], "eval_time": "0m", "exp_samples": found} for title, found in wanted.items()]
+    file = tmp_path / "delay.yaml"
+    file.write_text(yaml.safe_dump({"tests": [{"input_series": series, "promql_expr_test": cases}]}))
+    assert promtool("test", "rules", file) == ""
 
 
 def test_all_expressions_are_promql(tmp_path: Path) -> None:
