@@ -7,9 +7,13 @@ from typing import Literal, NamedTuple
 from dashboards.build.rules import AVERAGE, CATCH_UP, LAG, PIPELINE, SENT, STAGE, TUPLE_RATE, WATERMARK, WORKER
 
 OVERLOAD = 1.5
+MEANINGFUL = 100
+"""Tuples of the average worker in five minutes from which on a multiple of them is no chance: half more is five
+standard deviations of a Poisson distribution."""
 CATCH_UP_S = 300
 ABORTED = 0.05
 PARTITION = f"{STAGE}, partition"
+LETTERS = 'skewless_output_records_total{topic="dead-letters"}'
 
 
 class Alert(NamedTuple):
@@ -27,7 +31,8 @@ class Alert(NamedTuple):
 ALERTS = (
     Alert(
         "SkewlessWorkerOverloaded",
-        f"{SENT}\n  > on ({PIPELINE}) group_left () {OVERLOAD} * {AVERAGE}",
+        f"{SENT}\n  > on ({PIPELINE}) group_left () {OVERLOAD} * {AVERAGE}\n"
+        f"  and on ({PIPELINE}) 300 * {AVERAGE} >= {MEANINGFUL}",
         "10m",
         "warning",
         "Worker {{ $labels.worker }} of pipeline {{ $labels.pipeline }} gets far more than the others",
@@ -52,19 +57,26 @@ ALERTS = (
     ),
     Alert(
         "SkewlessWatermarkStuck",
-        f"changes({WATERMARK}[10m]) == 0\n  and {TUPLE_RATE} > 0",
+        "(\n"
+        f"  changes({WATERMARK}[10m]) == 0\n"
+        f'  or sum by ({STAGE}) (min_over_time(skewless_assigned_partitions{{state="unknown"}}[10m])) > 0\n'
+        f"  and {TUPLE_RATE} offset 10m\n"
+        f"  unless {WATERMARK}\n"
+        ")\n"
+        f"and {TUPLE_RATE} > 0",
         "5m",
         "warning",
         "Event time stands still at stage {{ $labels.stage }} of pipeline {{ $labels.pipeline }}",
-        "It takes tuples in, but its watermark has not moved in 10 minutes: no window closes.",
+        "It takes tuples in, but its watermark has not moved in 10 minutes, or it never had one: no window closes.",
     ),
     Alert(
         "SkewlessDeadLetters",
-        f'sum by ({STAGE}) (increase(skewless_output_records_total{{topic="dead-letters"}}[10m])) > 0',
+        f"sum by ({STAGE}) (\n  {LETTERS} unless {LETTERS} offset 10m\n  or increase({LETTERS}[10m])\n) > 0",
         "0m",
         "warning",
         "Stage {{ $labels.stage }} of pipeline {{ $labels.pipeline }} cannot read some records",
-        "{{ $value | humanize }} records went to the topic dead-letters in the last 10 minutes.",
+        "{{ $value | humanize }} records went to the topic dead-letters in the last 10 minutes, or before"
+        " the first scrape.",
     ),
     Alert(
         "SkewlessTransactionsAborted",
@@ -81,11 +93,20 @@ ALERTS = (
         f"  {SENT} > 0\n"
         f"  unless on ({WORKER})\n"
         f'  label_replace(skewless_lag_records{{stage="worker"}}, "worker", "$1", "partition", "(.*)")\n'
-        ")",
+        ")\n"
+        f'and group by ({PIPELINE}) (max_over_time(skewless_build_info{{stage="worker"}}[1d]))',
         "2m",
         "critical",
         "Pipeline {{ $labels.pipeline }} has workers that no process works for",
         "Worker partitions that get tuples and that no running process owns: {{ $value }}.",
+    ),
+    Alert(
+        "SkewlessProcessHung",
+        "changes(skewless_commit_seconds_count[5m]) == 0\n  and skewless_ready == 1",
+        "2m",
+        "critical",
+        "Process {{ $labels.instance }} of stage {{ $labels.stage }} of pipeline {{ $labels.pipeline }} hangs",
+        "It says that it is ready, but has not come to a commit in 5 minutes; one is due every minute at the latest.",
     ),
     Alert(
         "SkewlessStageDown",

@@ -24,13 +24,14 @@ RECORDED = """## Recording rules
 RUNBOOKS = {
     "SkewlessWorkerOverloaded": """
 For ten minutes one worker partition got more than 1.5 times the tuples of the average one. If workers are the
-limit, the whole pipeline goes no faster than this worker.
+limit, the whole pipeline goes no faster than this worker. Where the average worker gets less than 100 tuples in five
+minutes nothing is said: there it may be chance.
 
-- Look at *Load balance*: is it one bright line (a hot key), or many?
-- With `key` or `hash_modulo` a hot key cannot be split: take `even`, or ask `skewless plan` what each grouping
-  would do with this topic. A change of `router.grouping` takes effect with a restart of the routers.
-- With a grouping that splits keys, the hottest key may need more workers than it may have: see *Workers of the
-  hottest keys*, and the setting that bounds it.
+- Look at *Load balance*: is it one bright line (a hot key), or many? *Time at work of each worker* tells how near the
+  worker is to its limit.
+- With `key` a hot key has one worker, with `partial_key` two, and no more: take `even`, or ask `skewless plan` what
+  each grouping would do with this topic. A change of `router.grouping` takes effect with a restart of the routers.
+- With `dynamic_key` a hot key gets its workers one by one, a minute apart: see *Workers of the hottest keys*.
 """,
     "SkewlessLagGrowing": """
 The lag of a stage grows, and what lies in front of it is more than five minutes of work at its present pace.
@@ -51,11 +52,14 @@ A partition has records that nobody has committed in five minutes, although a pr
 - If only this process is affected, end it: another takes its partitions over, exactly where it was.
 """,
     "SkewlessWatermarkStuck": """
-Tuples come, but the lowest watermark does not move. With `emit: final` no result comes either.
+Tuples come, but the lowest watermark does not move, or there is none yet. With `aggregator.emit: final` no result
+comes either.
 
-- One partition of the source is silent, and idle partitions are not excluded: set `event_time.idle_timeout_s`.
+- *Watermark delay* of the first stage shows which partition holds it: the one furthest behind the newest event time.
+- It is silent, and idle partitions are not excluded: set `event_time.idle_timeout_s`. A partition of the source that
+  never had a record holds all windows too: it has no watermark, so *Watermark delay* does not have it, and all
+  partitions behind the router are unknown in *Partitions by state*.
 - Or its times do not go on: a producer with a clock that stands, or the wrong field as time.
-- *Watermark delay* of the first stage shows which partition holds it.
 """,
     "SkewlessDeadLetters": """
 Records could not be read. They are in `dead-letters` with their place and the reason; all others are counted.
@@ -68,7 +72,7 @@ More than one commit in twenty fails. Results stay exact, but what was in these 
 
 - The log names the reason: brokers that are not reachable, a time-out, a rebalance.
 - Two processes with the same `--instance` fence each other: give each a number of its own.
-- Commits that are slower than `transaction.timeout.ms` want smaller batches or a faster broker.
+- Commits that are slower than `transport.transaction_timeout_s` want smaller batches or a faster broker.
 """,
     "SkewlessWorkerMissing": """
 A worker process is gone and nobody has taken its partitions over, or the processes that have them do not answer
@@ -77,6 +81,17 @@ to Prometheus.
 - Are there as many worker processes as there should be? Start the missing one.
 - After a crash others take over within `transport.session_timeout_s`; this alert means that nobody did.
 - Nothing is lost: the tuples wait in `worker-input`.
+- Where workers were taken away on purpose, for consumers of your own, the alert ends by itself after a day. A pipeline
+  that never had workers has no such alert.
+""",
+    "SkewlessProcessHung": """
+A process commits every `transport.commit_interval_s`, also when there is nothing to do. This one does not, so its
+partitions stand still, and its other metrics, lag among them, may be old: read by themselves they look well.
+
+- Do the brokers answer? A commit waits for them; with all processes at once it is the brokers.
+- `/livez` names what has not moved. Where something acts on it (Kubernetes does), the process is replaced after
+  `metrics.stuck_after_s`; else end it: others take over what was committed, and nothing is lost.
+- Keep its log, and report it: without brokers that are away, this is a mistake in Skewless.
 """,
     "SkewlessStageDown": """
 All processes of a stage are gone, or none of them is ready (`/readyz` says why). All stages behind it wait.

@@ -90,7 +90,7 @@ def shortened(folder: Path) -> list[Path]:
     """Copy the rules with seconds for minutes: two for each in windows, one in all for what must last."""
     for name in ("rules.yaml", "alerts.yaml"):
         text = (ROOT / "dashboards" / name).read_text()
-        text = re.sub(r"\[(\d+)m\]", lambda found: f"[{2 * int(found[1])}s]", text)
+        text = re.sub(r"(\[|offset )(\d+)m\b", lambda found: f"{found[1]}{2 * int(found[2])}s", text)
         (folder / name).write_text(re.sub(r"for: \d+m", "for: 1s", text))
     return [folder / "rules.yaml", folder / "alerts.yaml"]
 
@@ -159,6 +159,9 @@ def look_at_rest(seen: Watched, source: Source, supervisor: Supervisor) -> None:
 
     wait(at_rest)
     wait(lambda: bool(seen.api.query("skewless_observer_tick_tuples > 0 and on () skewless_aggregator_keys > 0")))
+    idle = "sum by (stage) (increase(skewless_tuples_total[4s])) == 0"
+    commits = "min by (stage) (changes(skewless_commit_seconds_count[4s])) > 0"
+    wait(lambda: len(seen.api.query(f"{idle} and on (stage) {commits}")) == len(STAGES))
     seen.tuples = seen.by("stage", total)
     seen.repeated = set(seen.by("stage", "sum by (stage) (skewless_recoveries_total) > 0"))
     seen.sent = by_worker(seen, "skewless_router_tuples_total")
@@ -277,7 +280,11 @@ def test_all_rules_can_be_computed(watched: Watched) -> None:
 @pytest.mark.parametrize(
     ("done", "fires", "quiet"),
     [
-        ("even load", set(), {"SkewlessWorkerOverloaded", "SkewlessDeadLetters", "SkewlessWorkerMissing"}),
+        (
+            "even load",
+            set(),
+            {"SkewlessWorkerOverloaded", "SkewlessDeadLetters", "SkewlessWorkerMissing", "SkewlessProcessHung"},
+        ),
         ("hot key", {"SkewlessWorkerOverloaded"}, {"SkewlessDeadLetters", "SkewlessWorkerMissing"}),
         ("poisoned input", {"SkewlessDeadLetters"}, {"SkewlessWorkerMissing"}),
         ("worker stopped", {"SkewlessWorkerMissing", "SkewlessStageDown"}, set()),

@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+import click
 import pytest
 import yaml
+from pydantic import BaseModel
 
 from dashboards.build.alerts import ALERTS
 from dashboards.build.files import files
+from dashboards.build.frame import panels
 from dashboards.build.runbooks import RUNBOOKS
 from docs_blocks import ROOT
+from skewless import cli, topology
+from skewless.algorithms.grouping import GROUPINGS
 from skewless.local.prometheus import find
+from skewless.metrics import METRICS
+from skewless.settings import PipelineSettings
+from skewless.transport.settings import TransportSettings
 
 CASES = Path(__file__).with_name("alerts.yaml")
 RULES = [ROOT / "dashboards" / name for name in ("rules.yaml", "alerts.yaml")]
+QUOTED = re.compile(r"`([^`]+)`")
+ITALIC = re.compile(r"\*([^*]+)\*")
+OF_OTHERS = {"transaction.max.timeout.ms"}
+"""What runbooks name and is not ours: settings of brokers."""
+PAGES = {"/metrics", "/livez", "/readyz", "/version"}
 
 
 def promtool(*arguments: object) -> str:
@@ -67,8 +81,69 @@ def test_every_alert_says_how_bad_it_is_and_what_to_do(rule: dict[str, Any]) -> 
     assert anchor in {heading.lower() for heading in headings}
 
 
+def test_a_process_that_commits_as_seldom_as_it_may_is_not_taken_for_one_that_hangs() -> None:
+    (slowest,) = [
+        rule.le for rule in TransportSettings.model_fields["commit_interval_s"].metadata if hasattr(rule, "le")
+    ]
+    (hung,) = [alert for alert in ALERTS if alert.name == "SkewlessProcessHung"]
+    (minutes,) = re.findall(r"\[(\d+)m\]", hung.expr)
+    assert slowest == 60, "the alert's description says so"
+    assert int(minutes) * 60 >= 3 * slowest
+
+
 def test_there_is_no_runbook_without_an_alert() -> None:
     assert list(RUNBOOKS) == [alert.name for alert in ALERTS]
+
+
+def settings(model: type[BaseModel] = PipelineSettings, above: str = "") -> set[str]:
+    """Paths of all settings, and of groups of them."""
+    found = set()
+    for name, field in model.model_fields.items():
+        found.add(above + name)
+        for kind in (field.annotation, *get_args(field.annotation)):
+            if isinstance(kind, type) and issubclass(kind, BaseModel):
+                found |= settings(kind, f"{above}{name}.")
+    return found
+
+
+def values(path: str) -> set[str]:
+    """Tell what may be written for a setting that has a choice."""
+    model: Any = PipelineSettings
+    *groups, last = path.split(".")
+    for name in groups:
+        model = model.model_fields[name].annotation
+    return set(map(str, get_args(model.model_fields[last].annotation)))
+
+
+def commands(command: click.Command = cli.main, words: tuple[str, ...] = ("skewless",)) -> set[str]:
+    """Every command, and every option of one."""
+    options = {option for each in command.params if isinstance(each, click.Option) for option in each.opts}
+    found = {" ".join(words)} | {option for option in options if option.startswith("--")}
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            part = command.get_command(context, name)
+            assert part is not None
+            found |= commands(part, (*words, name))
+    return found
+
+
+def titles() -> set[str]:
+    """Names of dashboards, panels and alerts."""
+    made = [json.loads(text) for name, text in files().items() if name.endswith(".json")]
+    shown = {panel["title"] for found in made for panel in panels(found)}
+    return shown | {found["title"].rpartition(" / ")[2] for found in made} | {alert.name for alert in ALERTS}
+
+
+@pytest.mark.parametrize("name", RUNBOOKS)
+def test_what_a_runbook_names_exists(name: str) -> None:
+    known = {*GROUPINGS, *settings(), *commands(), *PAGES, *OF_OTHERS}
+    known |= {metric.name for metric in METRICS} | {topic.name for topic in topology.TOPICS}
+    for quoted in QUOTED.findall(RUNBOOKS[name]):
+        path, _, value = quoted.partition(": ")
+        assert path in known, quoted
+        assert not value or value in values(path), quoted
+    assert set(ITALIC.findall(" ".join(RUNBOOKS[name].split()))) <= titles()
 
 
 def test_runbooks_may_stand_elsewhere() -> None:
