@@ -17,6 +17,13 @@ COUNT: Schema = {"type": "integer", "minimum": 0}
 POSITIVE: Schema = {"type": "integer", "minimum": 1}
 MAYBE: Schema = {"type": ["integer", "null"], "minimum": 1}
 QUANTITY: Schema = {"type": "string", "pattern": r"^[0-9.]+([kMGTPE]i?)?$"}
+BROKER = "[^@/, ]+"
+PULL_SECRET: Schema = {
+    "type": ["string", "object"],
+    "additionalProperties": False,
+    "properties": {"name": TEXT},
+    "required": ["name"],
+}
 DURATION: Schema = {"type": "string", "pattern": r"^([0-9]+(ms|s|m|h))*$"}
 RELABEL: Schema = {
     "type": "object",
@@ -54,9 +61,13 @@ KINDS: dict[str, Schema] = {
     "embeddedKafka.port": PORT,
     "embeddedKafka.sourcePartitions": COUNT,
     "extraObjects": lists({"type": ["object", "string"]}),
-    "global.imagePullSecrets": TEXTS,
-    "imagePullSecrets": TEXTS,
-    "kafka.bootstrapServers": {"type": "string", "pattern": "^[^@/ ]*$"},
+    "global.imagePullSecrets": lists(PULL_SECRET),
+    "imagePullSecrets": lists(PULL_SECRET),
+    "kafka.bootstrapServers": {
+        "type": ["string", "array"],
+        "pattern": f"^({BROKER}(, *{BROKER})*)?$",
+        "items": {"type": "string", "pattern": f"^{BROKER}$"},
+    },
     "kafka.extraConfig": SCALARS,
     "kafka.sasl.mechanism": one_of("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
     "kafka.securityProtocol": one_of("", "PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
@@ -65,6 +76,7 @@ KINDS: dict[str, Schema] = {
     "metrics.service.ipFamilies": lists(one_of("IPv4", "IPv6")),
     "metrics.service.ipFamilyPolicy": one_of("", "SingleStack", "PreferDualStack", "RequireDualStack"),
     "monitoring.prometheusRule.disabled": TEXTS,
+    "networkPolicy.egress.dnsPorts": {**lists(PORT), "minItems": 1},
     "networkPolicy.egress.dnsTo": PEERS,
     "networkPolicy.egress.extra": lists(reference("networking.v1.NetworkPolicyEgressRule")),
     "networkPolicy.egress.kafkaPorts": lists(PORT),
@@ -82,7 +94,10 @@ KINDS: dict[str, Schema] = {
     "stageDefaults.affinity": reference("core.v1.Affinity"),
     "stageDefaults.autoscaling.hpa.metrics": lists(reference("autoscaling.v2.MetricSpec")),
     "stageDefaults.autoscaling.hpa.targetCPUUtilizationPercentage": MAYBE,
+    "stageDefaults.autoscaling.keda.activationLagThreshold": COUNT,
+    "stageDefaults.autoscaling.keda.lagThreshold": POSITIVE,
     "stageDefaults.autoscaling.keda.minReplicas": POSITIVE,
+    "stageDefaults.autoscaling.keda.version": {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+){2,3}$"},
     "stageDefaults.autoscaling.hpa.minReplicas": POSITIVE,
     "stageDefaults.envFrom": lists(reference("core.v1.EnvFromSource")),
     "stageDefaults.extraContainers": lists(reference("core.v1.Container")),
@@ -104,6 +119,9 @@ KINDS: dict[str, Schema] = {
     "tests.records": POSITIVE,
     "tests.timeoutSeconds": POSITIVE,
     "topics.create": one_of("none", "strimzi", "job"),
+    "topics.job.activeDeadlineSeconds": POSITIVE,
+    "topics.job.backoffLimit": COUNT,
+    "topics.job.ttlSecondsAfterFinished": COUNT,
     "users.create": one_of("none", "strimzi"),
 }
 """By full path; these win."""

@@ -21,6 +21,15 @@ Objects = list[dict[str, Any]]
 Render = Callable[..., Objects]
 
 
+class StrictLoader(yaml.CSafeLoader):
+    """Refuses a key that is there twice, as Flux and the API server's strict validation do."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 - PyYAML's signature
+        keys = [key.value for key, _ in node.value]
+        assert len(keys) == len(set(keys)), f"{node.start_mark}: {sorted(key for key in keys if keys.count(key) > 1)}"
+        return super().construct_mapping(node, deep)
+
+
 @pytest.fixture(scope="session")
 def tools() -> Path:
     """Folder of the tools; they are built by `make chart-tools`, since that takes minutes."""
@@ -56,6 +65,6 @@ def render(helm: Callable[..., str]) -> Render:
     def objects(values: Path, *settings: str, chart: Path = CHART, release: str = "clicks") -> Objects:
         single = [part for setting in settings for part in ("--set", setting)]
         text = helm("template", release, chart, "--kube-version", VERSION, "--values", values, *single)
-        return [found for found in yaml.load_all(text, Loader=yaml.CSafeLoader) if found]
+        return [found for found in yaml.load_all(text, Loader=StrictLoader) if found]
 
     return objects

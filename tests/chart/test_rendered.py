@@ -32,6 +32,7 @@ process down while there is CPU to spare. Both can be set."""
 
 Objects = list[dict[str, Any]]
 Render = Callable[..., Objects]
+LABELED = ("commonLabels", "stageDefaults.podLabels", "monitoring.podMonitor.additionalLabels")
 WORKLOADS = ("StatefulSet", "Job", "CronJob", "Pod")
 
 
@@ -228,6 +229,27 @@ def test_a_misspelled_value_is_refused_with_its_path(helm: Callable[..., str]) -
 def test_a_cluster_that_does_not_number_pods_is_refused(helm: Callable[..., str]) -> None:
     said = helm("template", "x", CHART, "--kube-version", "1.27.9", "--values", MINIMAL, fails=True)
     assert "chart requires kubeVersion: >=1.28.0-0" in said
+
+
+def test_no_label_is_there_twice(render: Render) -> None:
+    keys = ("managed-by", "part-of", "version", "name", "component")
+    own = [f"{where}.app\\.kubernetes\\.io/{key}=mine" for where in LABELED for key in keys]
+    objects = render(CHART / "ci" / "monitoring-keda.yaml", *own)  # its loader refuses them
+    found = {each["metadata"]["labels"]["app.kubernetes.io/name"] for each in objects}
+    assert found == {"skewless"}
+
+
+def test_a_job_that_runs_once_has_another_name_after_each_change(render: Render) -> None:
+    def name(*settings: str) -> str:
+        (job,) = [
+            each["metadata"]["name"]
+            for each in kind(render(MINIMAL, "spark.jobs.plan.enabled=true", *settings), "Job")
+            if "-plan-" in each["metadata"]["name"]
+        ]
+        return str(job)
+
+    assert name() == name("pipeline.router.workers=9")
+    assert name() != name("spark.memory=2g")
 
 
 class Store(BaseModel):

@@ -4,16 +4,17 @@
 {{- default .Chart.Name .Values.nameOverride | trunc 40 | trimSuffix "-" }}
 {{- end }}
 
-{{/* 40 characters leave room for a stage behind it: a StatefulSet's name must fit a label, with a hash behind it. */}}
+{{/*
+40 characters leave room for a stage behind it: a StatefulSet's name must fit a label, with a hash behind it. What is
+cut ends in a hash of the whole, or two long names that begin alike would be one. A Service's name has no dots.
+*/}}
 {{- define "skewless.fullname" -}}
 {{- $name := include "skewless.name" . -}}
-{{- if .Values.fullnameOverride }}
-{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" }}
-{{- else if contains $name .Release.Name }}
-{{- .Release.Name | trunc 40 | trimSuffix "-" }}
-{{- else }}
-{{- printf "%s-%s" .Release.Name $name | trunc 40 | trimSuffix "-" }}
+{{- $full := default (ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name)) .Values.fullnameOverride | replace "." "-" -}}
+{{- if gt (len $full) 40 }}
+{{- $full = printf "%s-%s" ($full | trunc 33 | trimSuffix "-") ($full | sha256sum | trunc 6) -}}
 {{- end }}
+{{- $full | trimSuffix "-" }}
 {{- end }}
 
 {{/* Prefix of topics, groups and transactional ids. */}}
@@ -22,16 +23,12 @@
 {{- end }}
 
 {{- define "skewless.selectorLabels" -}}
-app.kubernetes.io/name: {{ include "skewless.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+{{- toYaml (dict "app.kubernetes.io/name" (include "skewless.name" .) "app.kubernetes.io/instance" .Release.Name) }}
 {{- end }}
 
-{{/* Labels of pods: nothing that changes with every version, for that would roll them. Takes (dict "root" $ "component" name). */}}
-{{- define "skewless.podLabels" -}}
-{{- with .root.Values.commonLabels }}
-{{- toYaml . }}
-{{ end }}
-{{- include "skewless.selectorLabels" .root }}
+{{/* By these the pods of one component are found. Takes (dict "root" $ "component" name). */}}
+{{- define "skewless.componentLabels" -}}
+{{ include "skewless.selectorLabels" .root }}
 app.kubernetes.io/component: {{ .component }}
 {{- end }}
 
@@ -41,13 +38,22 @@ app.kubernetes.io/component: {{ .component }}
 skewless/role: stage
 {{- end }}
 
-{{/* Labels of everything else. Takes the same. */}}
+{{/*
+Labels of pods: nothing that changes with every version, for that would roll them. Those by which pods are found win
+over all others. Takes root, fixed: those as text, and optionally own: labels as values have them.
+*/}}
+{{- define "skewless.podLabels" -}}
+{{- $own := tpl (toYaml (default (dict) .own)) .root | fromYaml -}}
+{{- toYaml (merge (fromYaml .fixed) $own (default (dict) .root.Values.commonLabels)) }}
+{{- end }}
+
+{{/* Labels of everything else; only version and part-of give way. Takes root, component, and optionally labels. */}}
 {{- define "skewless.labels" -}}
-{{ include "skewless.podLabels" . }}
-app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
-app.kubernetes.io/managed-by: {{ .root.Release.Service }}
-app.kubernetes.io/part-of: skewless
-helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
+{{- $chart := printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" -}}
+{{- $fixed := dict "app.kubernetes.io/managed-by" .root.Release.Service "helm.sh/chart" $chart -}}
+{{- $fixed = merge (include "skewless.componentLabels" . | fromYaml) $fixed -}}
+{{- $given := merge (dict) (default (dict) .labels) (default (dict) .root.Values.commonLabels) -}}
+{{- toYaml (merge $fixed $given (dict "app.kubernetes.io/version" .root.Chart.AppVersion "app.kubernetes.io/part-of" "skewless")) }}
 {{- end }}
 
 {{/* Everything below `metadata:` but the name. Takes root, component, and optionally labels, annotations, namespace. */}}
@@ -55,10 +61,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 namespace: {{ default .root.Release.Namespace .namespace }}
 labels:
   {{- include "skewless.labels" . | nindent 2 }}
-  {{- with .labels }}
-  {{- toYaml . | nindent 2 }}
-  {{- end }}
-{{- with merge (dict) (default (dict) .annotations) .root.Values.commonAnnotations }}
+{{- with merge (dict) (default (dict) .annotations) (default (dict) .root.Values.commonAnnotations) }}
 annotations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
@@ -67,7 +70,7 @@ annotations:
 {{/* Address of an image. Takes (dict "root" $ "image" values "tag" default). */}}
 {{- define "skewless.image" -}}
 {{- $registry := default .image.registry .root.Values.global.imageRegistry -}}
-{{- with $registry }}{{ . }}/{{ end }}{{ .image.repository }}
+{{- with $registry | trimSuffix "/" }}{{ . }}/{{ end }}{{ .image.repository }}
 {{- if .image.digest }}@{{ .image.digest }}{{ else }}:{{ default .tag .image.tag }}{{ end }}
 {{- end }}
 

@@ -46,12 +46,23 @@
 {{- end }}
 {{- end }}
 
+{{/* Parted by commas alone, also where values have a list, or blanks. */}}
 {{- define "skewless.bootstrapServers" -}}
-{{- if .Values.kafka.bootstrapServers }}
-{{- .Values.kafka.bootstrapServers }}
+{{- $given := .Values.kafka.bootstrapServers -}}
+{{- if $given }}
+{{- regexReplaceAll "\\s+" (ternary $given (join "," $given) (kindIs "string" $given)) "" }}
 {{- else if .Values.embeddedKafka.enabled }}
-{{- printf "%s-kafka:%d" (include "skewless.fullname" .) (int .Values.embeddedKafka.port) }}
+{{- printf "%s:%d" (include "skewless.embeddedKafka.host" .) (int .Values.embeddedKafka.port) }}
 {{- end }}
+{{- end }}
+
+{{/* As other namespaces find them: a name without a dot is a Service of the release's. */}}
+{{- define "skewless.bootstrapServersFromOutside" -}}
+{{- $servers := list -}}
+{{- range splitList "," (include "skewless.bootstrapServers" .) }}
+{{- $servers = append $servers (regexReplaceAll "^([^.:\\[\\]]+)(:[0-9]+)?$" . (printf "${1}.%s.svc${2}" $.Release.Namespace)) }}
+{{- end }}
+{{- join "," $servers }}
 {{- end }}
 
 {{/* `kafka` as one kind of pod sees it: with what it overrides. Takes (dict "root" $ "own" values). */}}

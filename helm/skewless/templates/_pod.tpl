@@ -10,7 +10,7 @@ securityContext:
 {{- with concat .root.Values.global.imagePullSecrets .root.Values.imagePullSecrets }}
 imagePullSecrets:
   {{- range . }}
-  - name: {{ . }}
+  - name: {{ if kindIs "map" . }}{{ .name }}{{ else }}{{ . }}{{ end }}
   {{- end }}
 {{- end }}
 {{- end }}

@@ -1,0 +1,38 @@
+{{/* Where pods may go. */}}
+
+{{/* Ports of name servers: a policy sees the port of the pod that answers, which is not that of its Service everywhere. */}}
+{{- define "skewless.dnsPorts" -}}
+{{- range .Values.networkPolicy.egress.dnsPorts }}
+- {port: {{ int . }}, protocol: UDP}
+- {port: {{ int . }}, protocol: TCP}
+{{- end }}
+{{- end }}
+
+{{/* Rules of all pods of the pipeline: to name servers, to Kafka, and where else it is said. */}}
+{{- define "skewless.egress" -}}
+{{- $egress := .Values.networkPolicy.egress -}}
+{{- $ports := $egress.kafkaPorts -}}
+{{- if not $ports }}
+{{- range splitList "," (include "skewless.bootstrapServers" .) }}
+{{- $port := splitList ":" . | last }}
+{{- $ports = append $ports (ternary $port "9092" (regexMatch "^[0-9]+$" $port)) }}
+{{- end }}
+{{- end -}}
+- ports:
+    {{- include "skewless.dnsPorts" . | trim | nindent 4 }}
+  {{- with $egress.dnsTo }}
+  to:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+- ports:
+    {{- range uniq $ports }}
+    - {port: {{ int . }}, protocol: TCP}
+    {{- end }}
+  {{- with $egress.kafkaTo }}
+  to:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+{{- with $egress.extra }}
+{{ tpl (toYaml .) $ }}
+{{- end }}
+{{- end }}
