@@ -75,7 +75,7 @@ Examples:
   skewless topics apply -f pipeline.yaml
   skewless up -f pipeline.yaml
 
-Exit codes: 0 fine, 1 the check failed, 2 wrong use or configuration, 3 broker or store unreachable, 130 interrupted.
+Exit codes: 0 fine, 1 the check failed, 2 wrong use or configuration, 3 broker, store or Spark failed, 130 interrupted.
 
 \b
 Shell completion (bash, zsh, fish):

@@ -5,6 +5,7 @@ SkewlessError
 ├── CheckFailedError        a check that the user asked for found a difference (exit 1)
 ├── UnreachableError        a broker or store did not answer in time (exit 3)
 │   └── BrokerError         the broker answered, and what it said cannot be retried (exit 3)
+├── JobFailedError          a batch job began, and its engine could not end it (exit 3)
 ├── FencedError             another process took over this one's identity (exit 3)
 └── BadRecordError          one record of the input cannot be read: it goes to dead-letters, never up
 """
@@ -42,6 +43,12 @@ class UnreachableError(SkewlessError):
 
 class BrokerError(UnreachableError):
     """The broker refused an operation for good: a missing topic, a missing permission, a lost partition."""
+
+
+class JobFailedError(SkewlessError):
+    """Spark began a job and could not end it: no memory, no disk, an executor lost. It says nothing of the data."""
+
+    exit_code = 3
 
 
 class FencedError(SkewlessError):

@@ -51,7 +51,8 @@ All of this page is in [asyncapi.yaml](asyncapi.yaml) too, an AsyncAPI 3 documen
 COMMANDS_INTRO = """\
 # Commands
 
-Exit codes: 0 fine, 1 the check failed, 2 wrong use or configuration, 3 broker or store unreachable, 130 interrupted."""
+Exit codes: 0 fine, 1 the check failed, 2 wrong use or configuration, 3 broker, store or Spark failed, 130 interrupted.
+"""
 METRICS_INTRO = """\
 # Metrics
 

@@ -47,6 +47,14 @@ def test_a_master_that_does_not_answer_is_told_at_once(lines: Path, master: str)
 
 
 @pytest.mark.spark
+def test_a_job_that_spark_cannot_end_is_no_finding_about_the_data(lines: Path) -> None:
+    code, said = batch(lines, PYSPARK_PYTHON="/nowhere/python")
+    assert (code, len(said.splitlines())) == (3, 1)
+    assert said.startswith("error: Spark could not do this: ")
+    assert "/nowhere/python" in said
+
+
+@pytest.mark.spark
 def test_a_master_that_spark_does_not_know_is_told_in_its_words(lines: Path) -> None:
     code, said = batch(lines, "--master", "nonsense")
     assert (code, len(said.splitlines())) == (2, 1)

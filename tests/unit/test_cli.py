@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from skewless import __version__, cli, topology
 from skewless.commands import config as config_commands
-from skewless.errors import CheckFailedError, ConfigurationError, SkewlessError, UnreachableError
+from skewless.errors import CheckFailedError, ConfigurationError, JobFailedError, SkewlessError, UnreachableError
 
 HEAVY = ("pydantic", "numpy", "confluent_kafka", "faust", "pyarrow", "yaml", "rich")
 
@@ -77,7 +77,13 @@ def test_run_offers_the_stages_of_the_topology() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "code"), [(CheckFailedError("differs"), 1), (UnreachableError("no answer"), 3), (SkewlessError("x"), 1)]
+    ("error", "code"),
+    [
+        (CheckFailedError("differs"), 1),
+        (UnreachableError("no answer"), 3),
+        (JobFailedError("no disk"), 3),
+        (SkewlessError("x"), 1),
+    ],
 )
 def test_an_error_is_one_line_and_its_exit_code(
     monkeypatch: pytest.MonkeyPatch, error: SkewlessError, code: int

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from skewless.commands.options import load_settings, pipeline_file
+from skewless.commands.options import load_settings, pipeline_file, results_folder
 from skewless.commands.spark_options import spark_options, started
 from skewless.errors import CheckFailedError, ConfigurationError
 
 if TYPE_CHECKING:
     from skewless.commands.audit_positions import Found
     from skewless.settings import PipelineSettings
+
+REPORT, DIFFERENCES = "audit.json", "differences"
 
 _EPILOG = """\b
 Everything that the pipeline has read is read again by Spark. Of a pipeline that is stopped or has nothing left to do
@@ -51,6 +53,8 @@ def audit(*, file: Path | None, since: str | None, first: int, out: Path | None,
     found = find(Positions(settings.kafka), settings)
     if start is None and (lost := list(_lost(settings, found))):
         raise ConfigurationError(*lost)
+    if out is not None:
+        results_folder(out, REPORT, [DIFFERENCES])
     with started("audit", spark) as running:
         from skewless.spark import audit as job
 
@@ -58,9 +62,8 @@ def audit(*, file: Path | None, since: str | None, first: int, out: Path | None,
         with job.compared(written, settings, since=start, first=first) as comparison:
             report = _report(settings, found, comparison.facts)
             if out is not None:
-                out.mkdir(parents=True, exist_ok=True)
-                (out / "audit.json").write_text(json.dumps(report, indent=2) + "\n")
-                comparison.differences.write.mode("overwrite").json(str(out / "differences"))
+                (out / REPORT).write_text(json.dumps(report, indent=2) + "\n")
+                comparison.differences.write.mode("overwrite").json(str(out / DIFFERENCES))
     click.echo(json.dumps(report) if as_json else _text(report))
     if report["differences"]:
         raise CheckFailedError(f"the answer of pipeline {settings.name} differs in {report['differences']:,} places")

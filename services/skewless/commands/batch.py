@@ -74,11 +74,17 @@ def batch(  # noqa: PLR0913 - click passes an argument per option
     **spark: Any,
 ) -> None:
     """Compute a pipeline's answer on history: a topic, or files. It is the answer that the stream gives."""
+    from skewless.commands.spark_input import check
+
     settings = load_settings(file)
     if (out is None) == (to_topic is None):
         raise ConfigurationError("say where the results go: --out DIR or --to-topic TOPIC")
+    if to_topic and overwrite:
+        raise ConfigurationError("--overwrite: is for --out; records are added to a topic")
     if inputs and (first or until):
         raise ConfigurationError("--from and --until are for topics: files are read as a whole")
+    check("--from", first or "earliest")
+    check("--until", until or "latest")
     where = {} if inputs else _spans(settings, first or "earliest", until or "latest")
     partitions = _partitions(settings, to_topic)
     with started("batch", with_format(kind, spark)) as running:

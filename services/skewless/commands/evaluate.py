@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from skewless.commands.options import load_settings
+from skewless.commands.options import load_settings, results_folder
 from skewless.commands.spark_options import spark_options, started
 from skewless.errors import CheckFailedError, ConfigurationError
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from skewless.settings import PipelineSettings
     from skewless.spark.recorded import Offsets, Recorded
 
+FACTS = "evaluation.json"
+TABLES = ("cells", "keys")
 TOPICS = ("worker-input", "tuples", "partials", "windows", "control", "distribution")
 
 _EPILOG = """\b
@@ -60,7 +62,7 @@ def evaluate(*, files: tuple[Path, ...], out: Path, as_json: bool, **spark: Any)
     names = [settings.name for settings in runs]
     if len(set(names)) < len(names):
         raise ConfigurationError(f"-f: pipelines of the same name ({', '.join(names)}) have the same topics")
-    folder(out)
+    results_folder(out, FACTS, TABLES)
     facts = evaluated(runs, out, spark)
     if as_json:
         click.echo(json.dumps(facts))
@@ -79,17 +81,9 @@ def evaluated(runs: Sequence[PipelineSettings], out: Path, spark: dict[str, Any]
         facts = measure(running, [recorded(running, *each) for each in zip(runs, offsets, strict=True)], out)
     from skewless.spark.report.evaluation import report
 
-    (out / "evaluation.json").write_text(json.dumps(facts), encoding="utf-8")
+    (out / FACTS).write_text(json.dumps(facts), encoding="utf-8")
     (out / "report.html").write_text(report(facts), encoding="utf-8")
     return facts
-
-
-def folder(out: Path) -> None:
-    """Make a folder for results; ConfigurationError where that cannot be done."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigurationError(f"--out: {out}: cannot be made: {error.strerror}") from None
 
 
 def offsets_of(settings: PipelineSettings) -> Offsets:

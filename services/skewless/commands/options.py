@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from skewless.errors import ConfigurationError
+
 if TYPE_CHECKING:
     from skewless.settings import PipelineSettings
+    from skewless.transport.settings import KafkaSettings
 
 pipeline_file = click.option(
     "-f",
@@ -20,8 +25,54 @@ pipeline_file = click.option(
 )
 
 
+class Finite(click.FloatRange):
+    """A number between bounds: what Python also reads as a float, `nan` and `inf`, is none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Refuse what is not a number of these bounds."""
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a finite number.", param, ctx)
+        return number
+
+
 def load_settings(file: Path | None) -> PipelineSettings:
     """Load the settings from the file and this process's environment."""
     from skewless.config import load
 
     return load(file, os.environ)
+
+
+def broker_of(servers: str | None, kafka: KafkaSettings | None = None) -> KafkaSettings:
+    """Tell the broker: --bootstrap-servers, else the pipeline's, else $KAFKA_BOOTSTRAP_SERVERS, else this machine's."""
+    from pydantic import ValidationError
+
+    from skewless.transport.settings import KafkaSettings
+
+    if kafka is None:
+        kafka, servers = KafkaSettings.model_validate({}), servers or os.environ.get("KAFKA_BOOTSTRAP_SERVERS")
+    if not servers:
+        return kafka
+    try:
+        return KafkaSettings.model_validate({**dict(kafka), "bootstrap_servers": servers})
+    except ValidationError as error:
+        raise ConfigurationError(f"--bootstrap-servers: {error.errors()[0]['msg']}") from None
+
+
+def results_folder(out: Path, of: str = "", parts: Sequence[str] = ()) -> None:
+    """Make the folder --out for results; ConfigurationError where that cannot be done.
+
+    `parts` are folders in it that will be replaced. Those that are there must come from a run before, which left the
+    file `of`, or marks of Spark in them.
+    """
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        for part in (out / name for name in parts):
+            if part.exists() and not _is_ours(part, out / of):
+                raise ConfigurationError(f"--out: {part} is not of an earlier run and would be replaced: name another")
+    except OSError as error:
+        raise ConfigurationError(f"--out: {out}: cannot be made: {error.strerror}") from None
+
+
+def _is_ours(part: Path, mark: Path) -> bool:
+    return mark.exists() or any((part / left).exists() for left in ("_SUCCESS", "_temporary"))

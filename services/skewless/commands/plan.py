@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from skewless.commands.evaluate import folder
-from skewless.commands.options import load_settings, pipeline_file
+from skewless.commands.candidates import ALL, groupings_of, workers_of
+from skewless.commands.options import Finite, broker_of, load_settings, pipeline_file, results_folder
 from skewless.commands.spark_options import spark_options, started
 from skewless.errors import CheckFailedError, ConfigurationError
 
@@ -22,9 +21,7 @@ if TYPE_CHECKING:
     from skewless.spark.lanes import Candidates
     from skewless.spark.recommend import Demand
 
-ALL = "all"
 SAMPLE = 2_000_000
-MOST_WORKERS = 1024
 
 _EPILOG = """\b
 With -f records are read as the pipeline reads them, and its router's options hold. With --topic alone the key of a
@@ -57,15 +54,13 @@ Examples:
 )
 @click.option(
     "--cost-ms",
-    type=click.FloatRange(min=0, min_open=True),
+    type=Finite(min=0, min_open=True),
     default=1.0,
     show_default=True,
     help="What a tuple costs a worker, in ms.",
 )
-@click.option(
-    "--rate", type=click.FloatRange(min=0, min_open=True), help="Tuples per second to bear. Default: the topic's own."
-)
-@click.option("--headroom", type=click.FloatRange(min=1), default=1.5, show_default=True, help="Times the rate.")
+@click.option("--rate", type=Finite(min=0, min_open=True), help="Tuples per second to bear. Default: the topic's own.")
+@click.option("--headroom", type=Finite(min=1), default=1.5, show_default=True, help="Times the rate.")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), metavar="OUT", help="Folder for the report.")
 @click.option("--json", "as_json", is_flag=True, help="Print the whole answer as JSON.")
 @spark_options
@@ -93,7 +88,7 @@ def plan(  # noqa: PLR0913 - click passes an argument per option
     candidates = _candidates(settings, groupings, workers, routers)
     spans = _spans(settings, limit)
     if out is not None:
-        folder(out)
+        results_folder(out)
     facts = planned(
         settings, _reading(settings, spans, parsed=file is not None), candidates, Demand(cost_ms, rate, headroom), spark
     )
@@ -135,16 +130,16 @@ def _settings(file: Path | None, topic: str | None, servers: str | None) -> Pipe
         raise ConfigurationError(
             "--bootstrap-servers: the pipeline's file says it; change kafka.bootstrap_servers there"
         )
+    settings = None if file is None else load_settings(file)
+    if settings is not None and topic is None:
+        return settings
     try:
-        if file is not None:
-            settings = load_settings(file)
-            return settings if topic is None else settings.model_copy(update={"source": SourceSettings(topic=topic)})
-        where = servers or os.environ.get("KAFKA_BOOTSTRAP_SERVERS")
-        kafka = {"bootstrap_servers": where} if where else {}
-        return PipelineSettings.model_validate({"name": "plan", "source": {"topic": topic}, "kafka": kafka})
+        source = SourceSettings.model_validate({"topic": topic})
     except ValidationError as error:
-        problems = error.errors(include_url=False)
-    raise ConfigurationError(*(f"{'.'.join(map(str, p['loc']))}: {p['msg']}" for p in problems))
+        raise ConfigurationError(f"--topic: {error.errors()[0]['msg']}") from None
+    if settings is not None:
+        return settings.model_copy(update={"source": source})
+    return PipelineSettings(name="plan", source=source, kafka=broker_of(servers))
 
 
 def _sample(text: str) -> int | None:
@@ -156,31 +151,14 @@ def _sample(text: str) -> int | None:
 
 
 def _candidates(settings: PipelineSettings, groupings: str, workers: str, routers: int | None) -> Candidates:
-    from skewless.algorithms.grouping import GROUPINGS, GroupingOptions
+    from skewless.algorithms.grouping import GroupingOptions
     from skewless.spark.lanes import Candidates, Setup
 
-    names = list(GROUPINGS) if groupings == ALL else _parts(groupings)
-    numbers = _parts(workers)
-    wrong = [
-        f"--grouping: {name!r} is unknown: choose of {', '.join((*GROUPINGS, ALL))}"
-        for name in names
-        if name not in GROUPINGS
-    ]
-    wrong += [
-        f"--workers: {text!r} is no whole number of 1 to {MOST_WORKERS}"
-        for text in numbers
-        if not (text.isdecimal() and 1 <= int(text) <= MOST_WORKERS)
-    ]
-    if wrong or not names or not numbers:
-        raise ConfigurationError(*(wrong or ["--grouping and --workers: name at least one each"]))
+    names, numbers = groupings_of([groupings]), sorted(workers_of([workers]))
     chosen = settings.router.model_dump(include=set(GroupingOptions.model_fields))
     options = GroupingOptions.model_validate(chosen | {"clock": "event"})  # the clock on the wall says nothing here
     setup = Setup(options, routers or max(1, settings.replicas.router), settings.aggregator.window_ms)
-    return Candidates(names, sorted(map(int, numbers)), setup)
-
-
-def _parts(text: str) -> list[str]:
-    return list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+    return Candidates(names, numbers, setup)
 
 
 def _spans(settings: PipelineSettings, limit: int | None) -> dict[int, tuple[int, int]]:

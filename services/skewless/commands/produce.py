@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import click
 from pydantic import ValidationError
 
-from skewless.commands.options import load_settings, pipeline_file
+from skewless.commands.options import Finite, broker_of, load_settings, pipeline_file
 from skewless.datasets import DATASETS, Dataset, DatasetOptions, detect, find_dataset, find_name, take
 from skewless.datasets.files import first_lines
 from skewless.errors import ConfigurationError
@@ -61,7 +60,7 @@ Examples:
     "--records", type=click.IntRange(min=0), help="Stop after so many. Default: a million generated, all recorded."
 )
 @click.option("--rate", type=float, help="At most so many records per second. Default: no limit.")
-@click.option("--speed", type=click.FloatRange(min=0, min_open=True), help="Keep the pace of event time, times this.")
+@click.option("--speed", type=Finite(min=0, min_open=True), help="Keep the pace of event time, times this.")
 @click.option("--as", "form", type=click.Choice(["raw", "json"]), help="Form of the records; see the list below.")
 @click.option(
     "--input",
@@ -141,7 +140,9 @@ def _options(chosen: dict[str, object]) -> DatasetOptions:
 
 
 def _dataset(name: str, options: DatasetOptions) -> tuple[str, Dataset]:
-    if name == AUTO and options.input:
+    if name == AUTO:
+        if not options.input:
+            raise ConfigurationError("--input: missing; auto looks at the first file to find out what it holds")
         name = detect(options.input[0])
     dataset = find_dataset(name)
     dataset.chunks(options)  # options that do not fit it are found out before a broker is asked
@@ -154,16 +155,7 @@ def _target(file: Path | None, servers: str | None, topic: str | None) -> tuple[
     """Find the broker, the topic, and the replication factor of a new topic (-1: the broker's default)."""
     if file is not None:
         settings = load_settings(file)
-        return _kafka(settings.kafka, servers), topic or settings.source.topic, settings.topics.replication_factor
+        return broker_of(servers, settings.kafka), topic or settings.source.topic, settings.topics.replication_factor
     if topic is None:
         raise ConfigurationError("--topic: missing; name the topic to write to, or give a pipeline with -f")
-    return _kafka(KafkaSettings.model_validate({}), servers or os.environ.get("KAFKA_BOOTSTRAP_SERVERS")), topic, -1
-
-
-def _kafka(kafka: KafkaSettings, servers: str | None) -> KafkaSettings:
-    if servers is None:
-        return kafka
-    try:
-        return KafkaSettings.model_validate({**dict(kafka), "bootstrap_servers": servers})
-    except ValidationError as error:
-        raise ConfigurationError(f"--bootstrap-servers: {error.errors()[0]['msg']}") from None
+    return broker_of(servers), topic, -1

@@ -10,14 +10,14 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from skewless.commands.options import load_settings, pipeline_file
+from skewless.commands.candidates import groupings_of, workers_of
+from skewless.commands.options import Finite, load_settings, pipeline_file
 from skewless.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from skewless.algorithms.grouping import GroupingOptions
 
-ALL = "all"
-MOST_WORKERS = 1024
+MOST_WINDOW_S = 315_360_000_000
 
 _EPILOG = """\b
 FILE has lines `time_ms TAB key` or `time_ms TAB key TAB count`; load is tuples, so the count plays no part.
@@ -45,7 +45,7 @@ Examples:
     show_default=True,
     help="What a grouping's own time follows: the lines' times, or the clock on the wall.",
 )
-@click.option("--window", "window_s", type=click.FloatRange(min=0.001), default=60, show_default=True, help="Seconds.")
+@click.option("--window", "window_s", type=Finite(0.001, MOST_WINDOW_S), default=60, show_default=True, help="Seconds.")
 @pipeline_file
 @click.option("--option", "chosen", multiple=True, metavar="NAME=VALUE", help="A setting of router.*; wins over FILE.")
 @click.option(
@@ -76,7 +76,7 @@ def simulate(  # noqa: PLR0913 - click passes an argument per option
     from skewless.simulation.replay import simulate as replay
 
     setup = Setup(_options(file, chosen, rules, clock), routers, round(window_s * 1000))
-    runs = [(grouping, w) for grouping in _groupings(groupings) for w in _workers(workers)]
+    runs = [(grouping, w) for grouping in groupings_of(groupings) for w in workers_of(workers)]
     if assignments is not None and len(runs) > 1:
         raise ConfigurationError(
             f"--assignments: there are {len(runs)} runs; give one grouping and one number of workers"
@@ -92,32 +92,6 @@ def simulate(  # noqa: PLR0913 - click passes an argument per option
             click.echo(json.dumps(line))
     else:
         simulate_run.show(facts)
-
-
-def _groupings(given: Sequence[str]) -> list[str]:
-    from skewless.algorithms.grouping import GROUPINGS
-
-    names = _parts(given)
-    unknown = [name for name in names if name != ALL and name not in GROUPINGS]
-    if unknown or not names:
-        raise ConfigurationError(
-            *(f"--grouping: {name!r} is unknown: choose of {', '.join((*GROUPINGS, ALL))}" for name in unknown or [""])
-        )
-    return list(GROUPINGS) if ALL in names else names
-
-
-def _workers(given: Sequence[str]) -> list[int]:
-    numbers = _parts(given)
-    wrong = [text for text in numbers if not (text.isdecimal() and 1 <= int(text) <= MOST_WORKERS)]
-    if wrong or not numbers:
-        raise ConfigurationError(
-            *(f"--workers: {text!r} is no whole number of 1 to {MOST_WORKERS}" for text in wrong or [""])
-        )
-    return [int(text) for text in numbers]
-
-
-def _parts(given: Sequence[str]) -> list[str]:
-    return list(dict.fromkeys(part.strip() for text in given for part in text.split(",") if part.strip()))
 
 
 def _options(file: Path | None, chosen: Sequence[str], rules: str | None, clock: str) -> GroupingOptions:
@@ -172,7 +146,7 @@ def _writer(path: Path | None, source: str, workers: int) -> Iterator[Callable[[
     if path.exists() and Path(source).exists() and path.samefile(source):
         raise ConfigurationError(f"--assignments: {path} is the input; name another file")
     lines = [b"%d\n" % worker for worker in range(workers)]
-    with _opened(path) as file:
+    with _told(path), path.open("wb") as file:
         yield lambda chosen: _write(file, lines, chosen[0].tolist())
 
 
@@ -180,8 +154,10 @@ def _write(file: IO[bytes], lines: list[bytes], chosen: list[int]) -> None:
     file.write(b"".join(map(lines.__getitem__, chosen)))
 
 
-def _opened(path: Path) -> IO[bytes]:
+@contextlib.contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """Say which file cannot be written, when it is opened, written to or closed."""
     try:
-        return path.open("wb")
+        yield
     except OSError as error:
         raise ConfigurationError(f"--assignments: {path}: cannot be written: {error.strerror}") from None

@@ -11,7 +11,14 @@ from skewless.errors import ConfigurationError
 from skewless.settings import PipelineSettings
 from skewless.transport.positions import Positions
 
+WORDS = ("earliest", "latest", "committed")
 WHERE = "earliest, latest, committed, a time in ISO 8601, or offsets by partition"
+
+
+def check(option: str, where: str) -> None:
+    """Raise ConfigurationError for what is neither a word, nor offsets, nor a time; no broker is needed."""
+    if where not in WORDS and not where.lstrip().startswith("{"):
+        instant(option, where)
 
 
 def spans(positions: Positions, settings: PipelineSettings, first: str, until: str) -> dict[int, tuple[int, int]]:

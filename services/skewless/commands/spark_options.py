@@ -50,10 +50,11 @@ def spark_options(command: Command) -> Command:
 def started(job: str, given: Mapping[str, Any]) -> Iterator[SparkSession]:
     """Start Spark with the options `given` and Kafka's connector, show its tasks, and turn what fails into one line.
 
-    Raises ConfigurationError without Java or PySpark, or when Spark refuses its options.
+    Raises ConfigurationError without Java or PySpark, or when Spark refuses its options; JobFailedError or
+    UnreachableError for what fails in the block.
     """
     try:
-        from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+        from py4j.protocol import Py4JError  # type: ignore[import-untyped]
         from pyspark.errors import PySparkException
     except ImportError:
         raise ConfigurationError("PySpark is not installed: pip install 'skewless[spark]'") from None
@@ -72,7 +73,7 @@ def started(job: str, given: Mapping[str, Any]) -> Iterator[SparkSession]:
     try:
         with session(f"skewless {job}", options) as spark, _progress(spark, job):
             yield spark
-    except (PySparkException, Py4JJavaError) as error:
+    except (PySparkException, Py4JError) as error:
         raise failure_of(error) from None
 
 

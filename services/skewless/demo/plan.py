@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,8 +79,8 @@ def make_plan(
     if unknown:
         known = ", ".join(sorted(grouping.GROUPINGS))
         raise ConfigurationError(f"--grouping: unknown grouping {', '.join(unknown)}; known are: {known}")
-    if report is not None and not report.resolve().parent.is_dir():
-        raise ConfigurationError(f"--report: {report}: its folder does not exist")
+    if report is not None and not os.access(report.resolve().parent, os.W_OK):
+        raise ConfigurationError(f"--report: {report}: its folder does not exist or cannot be written to")
     kinds = {path: detect(path) for path in inputs}
     if len(set(kinds.values())) > 1:
         raise ConfigurationError(

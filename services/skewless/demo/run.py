@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from skewless.commands.evaluate import evaluated, folder
+from skewless.commands.evaluate import evaluated
 from skewless.commands.produce_run import run as produce
 from skewless.commands.progress import shown
 from skewless.datasets import find_dataset
@@ -143,14 +143,14 @@ class Demo:
 
     def _evaluate(self, report: Path) -> None:
         out = self._folder / "evaluation"
-        folder(out)
+        out.mkdir()
         try:
             with process.ended_afterwards():
                 evaluated(self._pipelines, out, SPARK | {"conf": (*SMALL, f"spark.local.dir={out}")})
-        except SkewlessError as error:
+            shutil.copyfile(out / "report.html", report)
+        except (SkewlessError, OSError) as error:
             self._screen.say(f"  no report: {error}", style="red")
             return
-        shutil.copyfile(out / "report.html", report)
         self.report_file = report
 
     def _tell(self, event: Event) -> None:

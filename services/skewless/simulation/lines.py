@@ -66,17 +66,18 @@ def open_source(path: str, stdin: BinaryIO | None = None) -> Iterator[Source]:
     if path == STDIN:
         yield Source("standard input", stdin or sys.stdin.buffer, None, None)
         return
-    try:
-        if Path(path).is_dir():
-            raise ConfigurationError(f"{path}: is a folder; name a file of `time_ms TAB key` lines")
-        with pa.OSFile(path) as raw:
+    if Path(path).is_dir():
+        raise ConfigurationError(f"{path}: is a folder; name a file of `time_ms TAB key` lines")
+    with contextlib.ExitStack() as stack:
+        try:
+            raw = stack.enter_context(pa.OSFile(path))
             compression = COMPRESSED.get(Path(path).suffix)
             stream = pa.CompressedInputStream(raw, compression) if compression else raw
-            yield Source(path, stream, raw, raw.size())
-    except FileNotFoundError:
-        raise ConfigurationError(f"{path}: no such file; check its name") from None
-    except (OSError, pa.ArrowException) as error:
-        raise ConfigurationError(f"{path}: cannot be read: {error}") from error
+        except FileNotFoundError:
+            raise ConfigurationError(f"{path}: no such file; check its name") from None
+        except (OSError, pa.ArrowException) as error:
+            raise _unreadable(path, error) from error
+        yield Source(path, stream, raw, raw.size())
 
 
 def batches(source: Source, rows: int) -> Iterator[Lines]:
@@ -97,10 +98,21 @@ def batches(source: Source, rows: int) -> Iterator[Lines]:
             raise ConfigurationError(
                 f"{source.name}: line {done + found + 1}: over {LONGEST_LINE:,} bytes; is this a text file?"
             )
-        if not (more := source.stream.read(max(rows * LINE_BYTES, len(text)))):
+        if not (more := _read(source, max(rows * LINE_BYTES, len(text)))):
             ended = True
             more = b"" if not text or text.endswith(b"\n") else b"\n"
         text += more
+
+
+def _read(source: Source, size: int) -> bytes:
+    try:
+        return bytes(source.stream.read(size))
+    except (OSError, pa.ArrowException) as error:
+        raise _unreadable(source.name, error) from error
+
+
+def _unreadable(name: str, error: Exception) -> ConfigurationError:
+    return ConfigurationError(f"{name}: cannot be read: {error}")
 
 
 def _keys(source: Source, text: bytes, fields: NDArray[np.int32], done: int) -> pa.StringArray:

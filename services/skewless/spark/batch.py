@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import pyspark
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
 from pyspark.storagelevel import StorageLevel
@@ -20,6 +21,7 @@ PACKAGES = {
     "iceberg": "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:VERSION",
 }
 """What brings formats that Spark has not by itself."""
+CONNECTOR = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
 NOT_INSTALLED = ("DATA_SOURCE_NOT_FOUND", "ClassNotFoundException", ".DefaultSource")
 
 
@@ -36,7 +38,10 @@ class Folder:
         reason = _refusal(spark, "text", self.path)
         lacking = _refusal(spark, self.format, self.path) if self.format in PACKAGES else ""
         if any(mark in lacking for mark in NOT_INSTALLED):
-            raise ConfigurationError(f"--format: {self.format} is not installed: add --package {PACKAGES[self.format]}")
+            raise ConfigurationError(
+                f"--format: {self.format} is not installed: add --package {PACKAGES[self.format]}; with any --package, "
+                f"reading a topic needs --package {CONNECTOR} too"
+            )
         if self.overwrite or "PATH_NOT_FOUND" in reason:
             return
         raise ConfigurationError(

@@ -15,7 +15,7 @@ from typing import IO
 
 from pyspark.sql import SparkSession
 
-from skewless.errors import ConfigurationError, SkewlessError, UnreachableError
+from skewless.errors import ConfigurationError, JobFailedError, UnreachableError
 
 QUIET = Path(__file__).with_name("log4j2.properties")
 UNRESPONSIVE = ("All masters are unresponsive", "Failed to connect", "UnknownHost", "Connection refused")
@@ -69,7 +69,6 @@ class SparkOptions:
             options["spark.sql.shuffle.partitions"] = "32"
             options["spark.driver.memory"] = self.memory or f"{_eighth_of_memory_mb()}m"
         elif self.memory:
-            options["spark.sql.shuffle.partitions"] = "32"
             options["spark.driver.memory"] = self.memory
         if self.jars:
             options["spark.jars"] = ",".join(self.jars)
@@ -134,14 +133,17 @@ def _refusal(options: SparkOptions, text: str) -> ConfigurationError | Unreachab
     return ConfigurationError(f"Spark does not start with --master {options.master}: {reason}")
 
 
-def failure_of(error: Exception) -> SkewlessError:
+def failure_of(error: Exception) -> JobFailedError | UnreachableError:
     """Tell in one line why a job failed: the innermost cause, of Python's tasks or of Java's."""
     lines = [line.strip().removeprefix("Caused by: ") for line in str(error).splitlines() if line.strip()]
     causes = [line for line in lines if _CAUSE.match(line)]
     reason = (causes or lines or ["no reason given"])[-1 if causes else 0]
+    for outer in reversed(causes):
+        if _THROWN.sub("", reason) in outer:
+            reason = outer  # which says the same, and of what
     if any(mark in reason for mark in _UNREACHABLE):
         return UnreachableError(f"Spark lost what it reads or writes: {reason}")
-    return SkewlessError(f"Spark could not do this: {reason}")
+    return JobFailedError(f"Spark could not do this: {reason}")
 
 
 @contextlib.contextmanager

@@ -87,6 +87,7 @@ def test_windows_are_as_long_as_was_said(stream: Path) -> None:
         (["--grouping", "key", "--workers", "2", "--option", "nope"], "--option: 'nope' is not NAME=VALUE"),
         (["--grouping", "key", "--workers", "2", "--option", "clock.x=1"], "--option: clock.x: clock has no settings"),
         (["--grouping", "key", "--workers", "2", "--assignments", "/nowhere/x"], "--assignments: /nowhere/x"),
+        (["--grouping", "key", "--workers", "2", "--assignments", "/dev/full"], "--assignments: /dev/full: cannot be"),
         (["--grouping", "key", "--workers", "2", "-f", "/nowhere.yaml"], "/nowhere.yaml: cannot be read"),
     ],
 )
@@ -94,6 +95,12 @@ def test_wrong_use_ends_with_2_and_says_what_to_do(stream: Path, args: list[str]
     result = simulate(stream, *args)
     assert (result.exit_code, result.stdout) == (2, "")
     assert f"error: {problem}" in result.stderr
+
+
+@pytest.mark.parametrize("window", ["nan", "inf", "1e300", "0"])
+def test_a_window_is_a_number_that_a_time_can_be(stream: Path, window: str) -> None:
+    result = simulate(stream, "--grouping", "key", "--workers", 2, "--window", window)
+    assert (result.exit_code, "Invalid value for '--window'" in result.stderr) == (2, True)
 
 
 def test_the_input_is_never_overwritten(stream: Path) -> None:

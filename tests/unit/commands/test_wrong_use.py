@@ -1,0 +1,53 @@
+"""Mistakes on the command line are told before a broker is asked: here nobody listens where they point."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from skewless.cli import main
+
+NOBODY = "127.0.0.1:1"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["batch", "--out", "o", "--from", "yesterday"], "--from: 'yesterday' is none of: earliest, latest"),
+        (["batch", "--out", "o", "--until", "2026-13-01"], "--until: '2026-13-01' is none of: earliest, latest"),
+        (["batch", "--to-topic", "t", "--overwrite"], "--overwrite: is for --out"),
+        (["batch"], "say where the results go: --out DIR or --to-topic TOPIC"),
+        (["plan", "--topic", "a b"], "--topic: String should match pattern"),
+        (["plan", "--workers", "5,many"], "--workers: 'many' is no whole number of 1 to 1024"),
+        (["plan", "--grouping", "nope"], "--grouping: 'nope' is unknown: choose of shuffle"),
+        (["plan", "--sample", "some"], "--sample: 'some' is neither a number of records nor all"),
+        (["plan", "--cost-ms", "nan"], "Invalid value for '--cost-ms'"),
+        (["plan", "--headroom", "inf"], "Invalid value for '--headroom'"),
+        (["audit", "--since", "soon"], "--since: 'soon' is none of"),
+    ],
+)
+def test_a_mistake_ends_with_2_at_once(arguments: list[str], problem: str, tmp_path: Path) -> None:
+    pipeline = tmp_path / "pipeline.yaml"
+    pipeline.write_text(f"{{name: p, source: {{topic: t}}, kafka: {{bootstrap_servers: '{NOBODY}'}}}}")
+    command, *rest = arguments
+    said = CliRunner().invoke(main, [command, "-f", str(pipeline), *rest])
+    assert (said.exit_code, said.stdout) == (2, "")
+    assert problem in said.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["produce", "auto", "--topic", "t"], "--input: missing; auto looks at the first file"),
+        (["produce", "zipf", "--topic", "t", "--speed", "nan"], "Invalid value for '--speed'"),
+        (["produce", "zipf"], "--topic: missing; name the topic to write to"),
+        (["plan"], "--topic: missing; name the topic to plan for"),
+        (["plan", "--topic", ""], "--topic: String should have at least 1 character"),
+    ],
+)
+def test_without_a_pipeline_too(arguments: list[str], problem: str) -> None:
+    said = CliRunner().invoke(main, [*arguments, "--bootstrap-servers", NOBODY])
+    assert (said.exit_code, said.stdout) == (2, "")
+    assert problem in said.stderr
