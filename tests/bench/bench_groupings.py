@@ -27,8 +27,9 @@ from skewless.algorithms.measures import Spread
 from skewless.datasets.base import START_MS
 from skewless.datasets.country import HOT, PUBLISHED_NAMES, SECOND, countries
 from skewless.datasets.zipf import cumulative, key_names
+from skewless.simulation.candidate import Setup
 from skewless.simulation.lines import Lines
-from skewless.simulation.replay import Setup, Simulation
+from skewless.simulation.replay import Simulation
 
 OPTIONS = GroupingOptions.model_validate({"clock": "event"})
 RATE = 1000
@@ -84,7 +85,7 @@ def measured(section: str, name: str, given: Stream, workers: Sequence[int], rou
     """Measure every grouping on the stream."""
     setup = Setup(OPTIONS, routers, WINDOW_MS)
     simulation = Simulation([(grouping, w) for w in workers for grouping in GROUPINGS], setup)
-    for lines in given.lines(setup.rows):
+    for lines in given.lines(simulation.rows):
         simulation.add(lines, int(lines.times[-1]))
     found = [{"bench": "groupings", "section": section, "stream": name} | facts for facts in simulation.facts()]
     for facts in found:
@@ -109,7 +110,7 @@ def drifted(given: Stream, workers: Sequence[int]) -> list[Facts]:
         part = Stream(given.names, given.codes[rows], given.times[rows])
         spreads = [Spread(run.workers, WINDOW_MS) for run in simulation.runs]
         first = 0
-        for lines in part.lines(simulation.setup.rows):
+        for lines in part.lines(simulation.rows):
             chosen = simulation.add(lines, int(lines.times[-1]))
             codes = part.codes[first : first + len(lines.times)]
             first += len(codes)

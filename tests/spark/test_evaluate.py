@@ -25,10 +25,11 @@ from skewless.algorithms.watermark import END_OF_TIME
 from skewless.commands.evaluate import offsets_of, recorded
 from skewless.records import encode_tuples, headers_of
 from skewless.settings import PipelineSettings
+from skewless.simulation.candidate import Setup
 from skewless.spark import kafka
 from skewless.spark.blocks import Reading
 from skewless.spark.evaluate import evaluate
-from skewless.spark.lanes import Candidates, Setup
+from skewless.spark.lanes import Candidates
 from skewless.spark.plan import plan
 from skewless.spark.recommend import Demand
 from skewless.spark.report.evaluation import report

@@ -19,10 +19,11 @@ from skewless import cli
 from skewless.algorithms.grouping import GROUPINGS, GroupingOptions
 from skewless.algorithms.watermark import END_OF_TIME
 from skewless.simulation import replay
+from skewless.simulation.candidate import Candidate, Setup
 from skewless.simulation.lines import Lines
 from skewless.spark import kafka
 from skewless.spark.blocks import Reading, blocks
-from skewless.spark.lanes import Candidate, Candidates, Setup
+from skewless.spark.lanes import Candidates
 from skewless.spark.plan import plan
 from skewless.spark.recommend import Demand, recommend
 from skewless.spark.report.planning import report
@@ -84,7 +85,7 @@ def comparable(facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_measures_on_one_partition_are_those_of_a_simulation(spark: SparkSession, broker: str, topic: str) -> None:
-    setup = replay.Setup(OPTIONS, 1, 60_000)
+    setup = Setup(OPTIONS, 1, 60_000)
     simulation = replay.Simulation([(name, workers) for name in GROUPINGS for workers in WORKERS], setup)
     simulation.add(Lines(pa.array(keys(0)), np.array(times(), dtype=np.int64)), 0)
     found = planned(spark, broker, topic, 1, 1)
@@ -100,7 +101,7 @@ def test_routers_have_local_loads_and_partitions_of_their_own(spark: SparkSessio
 
 
 def planned_alone(grouping: str, workers: int, partition: int) -> dict[str, Any]:
-    simulation = replay.Simulation([(grouping, workers)], replay.Setup(OPTIONS, 1, 60_000))
+    simulation = replay.Simulation([(grouping, workers)], Setup(OPTIONS, 1, 60_000))
     simulation.add(Lines(pa.array(keys(partition)), np.array(times(), dtype=np.int64)), 0)
     return simulation.facts()[0]
 

@@ -152,7 +152,8 @@ def _sample(text: str) -> int | None:
 
 def _candidates(settings: PipelineSettings, groupings: str, workers: str, routers: int | None) -> Candidates:
     from skewless.algorithms.grouping import GroupingOptions
-    from skewless.spark.lanes import Candidates, Setup
+    from skewless.simulation.candidate import Setup
+    from skewless.spark.lanes import Candidates
 
     names, numbers = groupings_of([groupings]), sorted(workers_of([workers]))
     chosen = settings.router.model_dump(include=set(GroupingOptions.model_fields))

@@ -71,8 +71,9 @@ def simulate(  # noqa: PLR0913 - click passes an argument per option
 ) -> None:
     """Run groupings alone on a stream of keys: how even the load is, and what that costs."""
     from skewless.commands import simulate_run
+    from skewless.simulation.candidate import Setup
     from skewless.simulation.lines import batches, open_source
-    from skewless.simulation.replay import Setup, Simulation
+    from skewless.simulation.replay import Simulation
     from skewless.simulation.replay import simulate as replay
 
     setup = Setup(_options(file, chosen, rules, clock), routers, round(window_s * 1000))
@@ -83,7 +84,7 @@ def simulate(  # noqa: PLR0913 - click passes an argument per option
         )
     simulation = Simulation(runs, setup)
     with open_source(path) as source, _writer(assignments, path, runs[0][1]) as write:
-        stream = batches(source, setup.rows)
+        stream = batches(source, simulation.rows)
         if not as_json:
             stream = simulate_run.shown(source, stream)
         facts = replay(simulation, stream, write)

@@ -10,8 +10,9 @@ import pytest
 from numpy.typing import NDArray
 
 from skewless.algorithms.grouping import GROUPINGS, GroupingOptions, KeyBatch, create
+from skewless.simulation.candidate import Setup
 from skewless.simulation.lines import Lines
-from skewless.simulation.replay import Setup, Simulation, simulate
+from skewless.simulation.replay import Simulation, simulate
 
 OPTIONS = GroupingOptions.model_validate({"clock": "event"})
 KEYS = [f"k{number * number % 17}" for number in range(400)]
