@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from skewless.algorithms.aggregates import AGGREGATES
 from skewless.algorithms.aggregates.base import COUNT
@@ -121,6 +121,7 @@ class TickDistribution(msgspec.Struct):
 
 
 Digits = Annotated[str, Meta(pattern="^[0-9]+$")]
+_SIZE = "Bytes of its {}, where the dead letter has only the first {} of them."
 
 
 class DeadLetterHeaders(msgspec.Struct, rename=lambda name: f"__skewless.errors.{name}"):
@@ -130,3 +131,5 @@ class DeadLetterHeaders(msgspec.Struct, rename=lambda name: f"__skewless.errors.
     partition: Annotated[Digits, Meta(description="Its partition.")]
     offset: Annotated[Digits, Meta(description="Its offset.")]
     reason: Annotated[str, Meta(description="What is wrong with it.", min_length=1)]
+    value_bytes: Annotated[Digits, Meta(description=_SIZE.format("value", "900,000"))] | UnsetType = UNSET
+    key_bytes: Annotated[Digits, Meta(description=_SIZE.format("key", "65,536"))] | UnsetType = UNSET

@@ -6,7 +6,7 @@ far event time has come (`watermarks`: mark by origin partition).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Protocol
 
@@ -16,6 +16,7 @@ import pyarrow as pa
 from msgspec import Meta
 from numpy.typing import NDArray
 
+from skewless.algorithms.sized import cut
 from skewless.algorithms.watermark import IDLE, OriginMarks
 from skewless.errors import BadRecordError
 from skewless.public_records import DeadLetterHeaders
@@ -27,7 +28,10 @@ TUPLE = "skewless.tuple.v1"
 PARTIALS = "skewless.partials.v1"
 PROGRESS = "skewless.progress.v1"
 
-Headers = Sequence[tuple[str, bytes]]
+Headers = Sequence[tuple[str, bytes | None]]
+"""As they are read: anybody may write one without a value."""
+OwnHeaders = Sequence[tuple[str, bytes]]
+"""As they are written."""
 
 TUPLES_SCHEMA = pa.schema(
     [("key", pa.dictionary(pa.int32(), pa.string())), ("value", pa.int64()), ("time", pa.int64())]
@@ -37,8 +41,10 @@ TUPLES_SCHEMA = pa.schema(
 _PARTIAL_TYPES = {"key": pa.string(), "worker": pa.int32()}
 """All others are int64: the start of the pane in ms, and the partial columns."""
 
-RECORD_BYTES = 4 * 2**20
-"""Columns are cut into records of at most about this size."""
+LETTER_BYTES = 900_000
+"""So much of a bad record's value is in its dead letter, at most: a topic with Kafka's default limit takes it."""
+LETTER_KEY_BYTES = 65_536
+"""The same of its key."""
 
 
 class Batch(Protocol):
@@ -82,7 +88,7 @@ class Output:
     partition: int | None = None
     timestamp: int | None = None
     """Event time in ms for facts; None for internal records, whose age is their wall-clock time."""
-    headers: Headers = ()
+    headers: OwnHeaders = ()
 
 
 @dataclass(slots=True)
@@ -118,9 +124,25 @@ class WrittenBatch:
         return [output.headers for output in self.outputs]
 
 
+def tuples_of(keys: pa.DictionaryArray, values: NDArray[np.int64], times: NDArray[np.int64]) -> pa.RecordBatch:
+    """Make columns of tuples."""
+    return pa.record_batch([keys, pa.array(values), pa.array(times)], schema=TUPLES_SCHEMA)
+
+
 def encode_tuples(keys: pa.DictionaryArray, values: NDArray[np.int64], times: NDArray[np.int64]) -> bytes:
     """Write tuples as one Arrow IPC stream."""
-    return write_table(pa.record_batch([keys, pa.array(values), pa.array(times)], schema=TUPLES_SCHEMA))
+    return write_table(tuples_of(keys, values, times))
+
+
+def tuple_records(topic: str, partition: int, tuples: pa.RecordBatch, watermarks: OwnHeaders) -> Iterator[Output]:
+    """Write tuples as records of bounded size; the last one has the headers `watermarks`, which name the schema too.
+
+    Marks are true behind all of the tuples: the records before the last one say nothing of time.
+    """
+    *before, last = cut(tuples)
+    for part in before:
+        yield Output(topic, write_table(part), partition=partition, headers=headers_of(TUPLES, {}))
+    yield Output(topic, write_table(last), partition=partition, headers=watermarks)
 
 
 def write_table(table: pa.RecordBatch | pa.Table) -> bytes:
@@ -132,11 +154,14 @@ def write_table(table: pa.RecordBatch | pa.Table) -> bytes:
 
 
 def read_table(value: bytes | None) -> pa.Table:
-    """Read columns; BadRecordError when it is no Arrow IPC stream."""
+    """Read columns; BadRecordError when it is no Arrow IPC stream, or one whose parts do not fit each other."""
     try:
-        return pa.ipc.open_stream(value or b"").read_all()
+        table = pa.ipc.open_stream(value or b"").read_all()
+        # Arrow trusts what it reads: an index beyond its dictionary would be looked up, which kills the process.
+        table.validate(full=True)
     except (pa.ArrowException, TypeError, ValueError, OSError) as error:
         raise BadRecordError("not an Arrow IPC stream") from error
+    return table
 
 
 def read_tuples(value: bytes | None) -> list[pa.RecordBatch]:
@@ -150,7 +175,7 @@ def read_tuples(value: bytes | None) -> list[pa.RecordBatch]:
 def schema_of(headers: Headers) -> str:
     """Name the schema of a record; BadRecordError when it has none."""
     for name, value in headers:
-        if name == SCHEMA_HEADER:
+        if name == SCHEMA_HEADER and value is not None:
             return value.decode("ascii", "replace")
     raise BadRecordError("no schema header")
 
@@ -168,7 +193,11 @@ def read_partials(value: bytes | None, names: Iterable[str]) -> pa.Table:
 
 
 def _has_nulls(table: pa.Table) -> bool:
-    return any(column.null_count for column in table.columns)
+    return any(column.null_count or any(map(_names_nothing, column.chunks)) for column in table.columns)
+
+
+def _names_nothing(chunk: pa.Array) -> bool:
+    return bool(pa.types.is_dictionary(chunk.type) and chunk.dictionary.null_count)
 
 
 Mark = Annotated[int, Meta(ge=-(2**53), le=IDLE)]
@@ -181,7 +210,7 @@ def watermarks_of(headers: Headers) -> dict[int, int]:
     for name, value in headers:
         if name == WATERMARKS_HEADER:
             try:
-                return _marks_decoder.decode(value)
+                return _marks_decoder.decode(value or b"")
             except msgspec.DecodeError as error:
                 raise BadRecordError("watermarks header cannot be read") from error
     return {}
@@ -203,7 +232,7 @@ def tell(marks: OriginMarks, headers: Headers) -> None:
         raise BadRecordError(str(error)) from error
 
 
-def headers_of(schema: str, watermarks: Mapping[int, int]) -> Headers:
+def headers_of(schema: str, watermarks: Mapping[int, int]) -> OwnHeaders:
     """Headers of an internal record."""
     headers = [(SCHEMA_HEADER, schema.encode())]
     if watermarks:
@@ -218,19 +247,32 @@ def progress(topic: str, partitions: Iterable[int], watermarks: Mapping[int, int
 
 
 def dead_letter(topic: str, batch: Batch, index: int, reason: str) -> Output:
-    """Key and value of a record that cannot be read, with its coordinates and the reason (KIP-1034's fields)."""
-    return Output(
-        "dead-letters",
-        batch.values[index],
-        key=batch.keys[index],
-        timestamp=fact_timestamp(int(batch.timestamps[index])),
-        headers=dead_letter_headers(topic, batch, index, reason),
-    )
+    """Key and value of a record that cannot be read, with its coordinates and the reason (KIP-1034's fields).
+
+    Of a large one only the beginning, and how large it is: the record itself stands at its coordinates.
+    """
+    value, key = batch.values[index], batch.keys[index]
+    facts = _letter_facts(topic, batch, index, reason)
+    if value is not None and len(value) > LETTER_BYTES:
+        value, facts.value_bytes = value[:LETTER_BYTES], str(len(value))
+    if key is not None and len(key) > LETTER_KEY_BYTES:
+        key, facts.key_bytes = key[:LETTER_KEY_BYTES], str(len(key))
+    timestamp = fact_timestamp(int(batch.timestamps[index]))
+    return Output("dead-letters", value, key, timestamp=timestamp, headers=_letter_headers(facts))
 
 
-def dead_letter_headers(topic: str, batch: Batch, index: int, reason: str) -> Headers:
-    """Where a dead letter comes from, and what is wrong with it."""
-    facts = DeadLetterHeaders(topic, str(batch.partition), str(batch.offsets[index]), reason)
+def dead_letter_rows(topic: str, batch: Batch, index: int, refused: pa.Table, reason: str) -> Iterator[Output]:
+    """Columns of a record that are refused though it can be read, as dead letters of bounded size."""
+    headers = _letter_headers(_letter_facts(topic, batch, index, reason))
+    for part in cut(refused, LETTER_BYTES):
+        yield Output("dead-letters", write_table(part), headers=headers)
+
+
+def _letter_facts(topic: str, batch: Batch, index: int, reason: str) -> DeadLetterHeaders:
+    return DeadLetterHeaders(topic, str(batch.partition), str(batch.offsets[index]), reason)
+
+
+def _letter_headers(facts: DeadLetterHeaders) -> OwnHeaders:
     return [(name, fact.encode()) for name, fact in msgspec.to_builtins(facts).items()]
 
 

@@ -14,12 +14,11 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from skewless.aggregator.step import AggregatorRules, AggregatorStep
-from skewless.algorithms import aggregates, grouping, windowed
+from skewless.algorithms import aggregates, grouping, sized, windowed
 from skewless.algorithms.aggregates import columns_of
 from skewless.observer.step import ObserverRules, ObserverStep
 from skewless.records import Output
 from skewless.router.step import RouterStep
-from skewless.splitter import step as splitter_step
 from skewless.splitter.formats import create_format
 from skewless.splitter.settings import SplitterSettings
 from skewless.splitter.step import SplitterRules, SplitterStep
@@ -346,7 +345,7 @@ def test_whatever_happens_the_answer_is_the_naive_one(shape: Shape, feed: list[F
     # Partitions that are ahead of others: when one of those was idle and wakes, its windows are closed.
     feed = [replace(fact, time=fact.time + 5 * at + 150 * fact.partition) for at, fact in enumerate(feed)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(splitter_step, "RECORD_BYTES", shape.record_bytes)
+        patch.setattr(sized, "RECORD_BYTES", shape.record_bytes)
         pipeline = Pipeline(shape, feed)
         for move in story:
             pipeline.make(move)

@@ -26,14 +26,13 @@ from skewless.records import (
     Headers,
     Output,
     dead_letter,
-    dead_letter_headers,
+    dead_letter_rows,
     expect,
     fact_timestamp,
     read_partials,
     read_table,
     schema_of,
     tell,
-    write_table,
 )
 from skewless.step import Sample, Step
 
@@ -124,8 +123,7 @@ class AggregatorStep(Step):
                 yield dead_letter(self._topic, batch, index, error.reason)
             else:
                 if refused is not None:
-                    why = dead_letter_headers(self._topic, batch, index, FORGOTTEN)
-                    yield Output("dead-letters", write_table(refused), headers=why)
+                    yield from dead_letter_rows(self._topic, batch, index, refused, FORGOTTEN)
 
     def _take_in(self, mine: _Input, value: bytes | None, headers: Headers) -> pa.Table | None:
         partials = self._read(value) if expect(headers, PARTIALS, PROGRESS) == PARTIALS else None

@@ -1,12 +1,16 @@
 """Windows merged from panes, for one partition: what is open, what changed, what closes, and what must be remembered.
 
 State is remembered as chunks in a compacted changelog. A chunk is what one flush merged into one window; its key is
-(window, number), and a window is the merge of its chunks. When a window has many chunks they are written anew as one
-and the others are taken back, so that restoring costs what the state is worth.
+(window, number), and a window is the merge of its chunks. When a window has many chunks it is written anew and they are
+taken back, so that restoring costs what the state is worth. What is too large for a record becomes several chunks.
+
+Numbers tell both kinds apart: below 0 are those that were written anew. Their sizes grow, so that none is used twice in
+a window and nothing is overwritten: what is taken back stays until all that replaces it has been written.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -17,9 +21,12 @@ from numpy.typing import NDArray
 from skewless.algorithms.aggregates.base import PartialColumn
 from skewless.algorithms.keyed import KeyedTable
 from skewless.algorithms.partials import merge_partials
+from skewless.algorithms.sized import cut
 from skewless.algorithms.watermark import END_OF_TIME
+from skewless.algorithms.windows import starts
 
 MOST_CHUNKS = 32
+"""A window is written anew when so many flushes' chunks are there; and no fewer than it was written anew as."""
 
 TOLD = PartialColumn("told", source="one", merge="sum")
 """How often a key of a window was told beyond its closing; kept like an aggregate, so that it survives a restart."""
@@ -30,7 +37,8 @@ class Window:
     """One window that is held in memory: its rows, and what came for it since the last flush."""
 
     rows: KeyedTable
-    chunks: int = 0
+    chunks: list[int] = field(default_factory=list)
+    """Numbers of its chunks, in the order in which they were written."""
     pending: list[pa.Table] = field(default_factory=list)
 
 
@@ -65,7 +73,8 @@ class Windows:
         self._keep_ms = keep_ms
         self._updates = updates
         self._held: dict[int, Window] = {}
-        self._closed: dict[int, int] = {}
+        self._closed: dict[int, list[int]] = {}
+        """Numbers of their chunks."""
         self._newest: int | None = None
         self.closed_to: int | None = None
         """Windows that end at or before this are closed; it never goes back."""
@@ -89,21 +98,21 @@ class Windows:
     # Restoring
 
     def restore(self, window: int, chunks: Mapping[int, pa.Table | None]) -> None:
-        """Take a window back from its chunks by number; those of a closed window are only counted, they may be None."""
-        count = max(chunks) + 1
+        """Take a window back from its chunks by number; those of a closed window are only noted, they may be None."""
         self._see(window)
         if self._is_closed(window):
-            self._closed[window] = count
+            self._closed[window] = sorted(chunks, key=abs)
         else:
-            self._held[window] = self._from_chunks(chunks, count)
+            self._held[window] = self._from_chunks(chunks)
 
     def reopen(self, window: int, chunks: Mapping[int, pa.Table]) -> None:
         """Hold a closed window again until the next flush, so that what came for it can be merged into it."""
-        self._held[window] = self._from_chunks(chunks, max(chunks) + 1)
+        self._held[window] = self._from_chunks(chunks)
 
-    def _from_chunks(self, chunks: Mapping[int, pa.Table | None], count: int) -> Window:
-        window = Window(KeyedTable(self._columns), count)
-        for _, table in sorted(chunks.items()):
+    def _from_chunks(self, chunks: Mapping[int, pa.Table | None]) -> Window:
+        window = Window(KeyedTable(self._columns), sorted(chunks, key=abs))
+        for number in window.chunks:
+            table = chunks[number]
             if table is not None:
                 window.rows.merge(table["key"].to_pylist(), table)
         return window
@@ -112,15 +121,16 @@ class Windows:
 
     def missing(self, panes: NDArray[np.int64]) -> set[int]:
         """Name closed windows that these panes belong to and that must be re-opened before the panes are merged."""
-        return {start for start in self._starts(panes) if start in self._closed and start not in self._held}
+        found = np.unique(starts(panes, self._size_ms)).tolist()
+        return {start for start in found if start in self._closed and start not in self._held}
 
     def merge(self, partials: pa.Table) -> pa.Table | None:
         """Merge partials (`pane`, `key` and the columns) into their windows; return those whose window is forgotten."""
-        starts = partials["pane"].to_numpy() // self._size_ms * self._size_ms
+        start_of = starts(partials["pane"].to_numpy(), self._size_ms)
         refused = []
-        for start in np.unique(starts).tolist():
-            rows = np.flatnonzero(starts == start)
-            mine = partials if len(rows) == len(starts) else partials.take(pa.array(rows))
+        for start in np.unique(start_of).tolist():
+            rows = np.flatnonzero(start_of == start)
+            mine = partials if len(rows) == len(start_of) else partials.take(pa.array(rows))
             if self._is_forgotten(start):
                 refused.append(mine)
             else:
@@ -136,10 +146,6 @@ class Windows:
     def _see(self, start: int) -> None:
         self._newest = start if self._newest is None else max(self._newest, start)
 
-    def _starts(self, panes: NDArray[np.int64]) -> list[int]:
-        starts: list[int] = np.unique(panes // self._size_ms * self._size_ms).tolist()
-        return starts
-
     # Giving out
 
     def flush(self, watermark: int | None) -> tuple[list[Chunk], list[Emission]]:
@@ -152,7 +158,7 @@ class Windows:
             window = self._held[start]
             closing, again = self._is_closed(start), start in self._closed
             if window.pending:
-                changed = self._take_in(start, window, chunks, told=int(self._updates or again))
+                changed = self._take_in(start, window, chunks, again=again)
                 if self._updates or again:
                     emissions.append(self._emission(start, window, changed))
             if closing:
@@ -162,19 +168,29 @@ class Windows:
                 del self._held[start]
         return [*chunks, *self._forget()], emissions
 
-    def _take_in(self, start: int, window: Window, chunks: list[Chunk], *, told: int) -> NDArray[np.int64]:
+    def _take_in(self, start: int, window: Window, chunks: list[Chunk], *, again: bool) -> NDArray[np.int64]:
         delta = merge_partials(window.pending, ("key",), [column for column in self._columns if column is not TOLD])
-        delta = delta.append_column(TOLD.name, pa.array(np.full(delta.num_rows, told, dtype=np.int64)))
+        told = np.full(delta.num_rows, self._updates, dtype=np.int64)
+        if again and not self._updates:
+            told[window.rows.holds(delta["key"].to_pylist())] = 1  # the others are told for the first time
+        delta = delta.append_column(TOLD.name, pa.array(told))
         window.pending = []
         changed = window.rows.merge(delta["key"].to_pylist(), delta)
-        if window.chunks < MOST_CHUNKS:
-            chunks.append(Chunk(start, window.chunks, delta))
-            window.chunks += 1
-        else:
-            chunks.append(Chunk(start, 0, window.rows.table()))
-            chunks += [Chunk(start, number, None) for number in range(1, window.chunks)]
-            window.chunks = 1
+        chunks += self._remember(start, window, delta)
         return changed
+
+    def _remember(self, start: int, window: Window, delta: pa.Table) -> Iterator[Chunk]:
+        """Write what was merged; or the window anew, and take back what it was."""
+        before = window.chunks
+        merged = sum(number >= 0 for number in before)
+        anew = merged >= max(MOST_CHUNKS, len(before) - merged)
+        parts = list(cut(window.rows.table() if anew else delta))
+        first = max(map(abs, before), default=-1) + 1
+        numbers = [-number if anew else number for number in range(first, first + len(parts))]
+        yield from map(Chunk, itertools.repeat(start), numbers, parts)
+        if anew:
+            yield from (Chunk(start, number, None) for number in before)
+        window.chunks = numbers if anew else [*before, *numbers]
 
     def _emission(self, start: int, window: Window, rows: NDArray[np.int64]) -> Emission:
         keys = window.rows.keys()
@@ -190,9 +206,9 @@ class Windows:
         return self._is_closed(start) and start not in self._closed and self._is_old(start)
 
     def _is_old(self, start: int) -> bool:
-        return self._newest is not None and start < self._newest - self._keep_ms
+        return self._newest is not None and start + self._size_ms + self._keep_ms <= self._newest
 
     def _forget(self) -> Iterator[Chunk]:
         for start in [start for start in self._closed if self._is_old(start)]:
-            for number in range(self._closed.pop(start)):
+            for number in self._closed.pop(start):
                 yield Chunk(start, number, None)

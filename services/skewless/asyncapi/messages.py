@@ -143,7 +143,7 @@ CHUNK = Message(
     name="chunk",
     meaning="Part of the state of a window, or of a tick (`count` alone, by `<worker>/<key>`), as columns.",
     content_type=ARROW,
-    key=_text_key("`<start>/<number of the chunk>`.", "^-?[0-9]+/[0-9]+$"),
+    key=_text_key("`<start>/<number of the chunk>`.", "^-?[0-9]+/-?[0-9]+$"),
     timestamp=WRITTEN,
     guarantee=LAST,
     payload=_binary(ARROW),
@@ -183,13 +183,16 @@ DISTRIBUTION = Message(
 )
 DEAD_LETTER = Message(
     name="dead-letter",
-    meaning="Key and value of a record that cannot be read, unchanged; the headers say where it stood and what is "
-    "wrong.",
+    meaning="Key and value of a record that cannot be read, unchanged but for the end of a large one; the headers say "
+    "where it stood and what is wrong.",
     content_type=BYTES,
     key={"type": ["string", "null"], "description": "The bad record's own key, any bytes or none."},
     timestamp="That of the bad record; where it has none, when the dead letter was written.",
     guarantee="Each bad record {once}; its neighbours are processed.",
-    payload={"description": "The bad record's own value: any bytes, or none."},
+    payload={
+        "description": "The bad record's own value: any bytes, or none. Where a window is forgotten, columns of what "
+        "came for it, in as many dead letters as they need."
+    },
     headers=public_records.DeadLetterHeaders,
 )
 SOURCE = Message(

@@ -12,8 +12,9 @@ from typing import Any
 import msgspec
 
 from skewless.algorithms.grouping import Grouping
+from skewless.algorithms.sized import RECORD_BYTES
 from skewless.errors import SkewlessError
-from skewless.records import RECORD_BYTES, Output
+from skewless.records import Output
 
 SCHEMA = "skewless.loads.v1"
 

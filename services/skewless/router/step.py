@@ -20,11 +20,12 @@ from skewless.records import (
     Batch,
     Output,
     dead_letter,
-    encode_tuples,
     expect,
     headers_of,
     progress,
     read_tuples,
+    tuple_records,
+    tuples_of,
     watermarks_of,
 )
 from skewless.router import loads
@@ -122,7 +123,7 @@ class RouterStep(Step):
             return
         for worker, *columns_of_worker in by_worker(workers, keys, values, times):
             sent[worker] += len(columns_of_worker[0])
-            yield Output("worker-input", encode_tuples(*columns_of_worker), partition=worker, headers=headers)
+            yield from tuple_records("worker-input", worker, tuples_of(*columns_of_worker), headers)
 
     def flush(self, now: int) -> Iterator[Output]:
         """Tell every worker partition how far each source partition has come, if one has moved; save the loads."""

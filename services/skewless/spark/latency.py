@@ -48,8 +48,8 @@ def _minus(one: pa.ChunkedArray, other: pa.ChunkedArray) -> pa.Array:
 def completed(chunks: pa.Table) -> pa.Table:
     """When each (window, key) was complete (`complete_at`); takes rows of the aggregator's changelog (columns.CHUNKS).
 
-    All of them are in one partition. A chunk 0 that is not a key's first starts the count anew: the chunks of its
-    window were written again as one.
+    All of them are in one partition. A chunk with a number below 0 starts a key's count anew: it has what all chunks
+    of its window had of the key until then (`skewless.algorithms.windowed`).
     """
     keys = chunks["key"].combine_chunks().dictionary_encode()
     data = {name: chunks[name].to_numpy() for name in ("window", "number", "tuples", "at", "offset")}
@@ -58,7 +58,7 @@ def completed(chunks: pa.Table) -> pa.Table:
     window, number, tuples, at = (data[name][order] for name in ("window", "number", "tuples", "at"))
     begins = _changes(window, numbers[order])
     total = np.cumsum(tuples)
-    lives = begins | (number == 0)
+    lives = begins | (number < 0)
     so_far = total - _first_of_its(lives, total - tuples)
     last = np.append(np.flatnonzero(begins)[1:] - 1, len(begins) - 1)
     groups = np.cumsum(begins) - 1

@@ -7,21 +7,20 @@ from dataclasses import dataclass
 
 import msgspec
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from skewless.algorithms.watermark import END_OF_TIME, IDLE, SourceClock
 from skewless.public_records import LateTuple
 from skewless.records import (
-    RECORD_BYTES,
     TUPLES,
     Batch,
     Output,
     dead_letter,
-    encode_tuples,
     fact_timestamp,
     headers_of,
     progress,
+    tuple_records,
+    tuples_of,
 )
 from skewless.splitter.formats.base import Format
 from skewless.splitter.judgement import Judgement, TimeRules, judge
@@ -92,12 +91,8 @@ class SplitterStep(Step):
             return
         self.tuples += len(times)
         source.told = source.mark()
-        *first, last = _cut(keys.dictionary_encode(), values, times)
-        # The mark is true behind all of the tuples: the records before the last one say nothing of time.
-        for value in first:
-            yield Output("tuples", value, partition=partition, headers=headers_of(TUPLES, {}))
-        marks = {} if source.told is None else {partition: source.told}
-        yield Output("tuples", last, partition=partition, headers=headers_of(TUPLES, marks))
+        marks = headers_of(TUPLES, {} if source.told is None else {partition: source.told})
+        yield from tuple_records("tuples", partition, tuples_of(keys.dictionary_encode(), values, times), marks)
 
     def _marks_before(self, times: NDArray[np.int64], good: NDArray[np.bool_], before: int | None) -> NDArray[np.int64]:
         floor = np.iinfo(np.int64).min if before is None else before
@@ -156,14 +151,3 @@ class SplitterStep(Step):
     def finished(self, partition: int) -> bool:
         """Whether downstream was told of the partition's end."""
         return self._sources[partition].told == END_OF_TIME
-
-
-def _cut(keys: pa.DictionaryArray, values: NDArray[np.int64], times: NDArray[np.int64]) -> Iterator[bytes]:
-    """Encode tuples into records of bounded size."""
-    encoded = encode_tuples(keys, values, times)
-    if len(encoded) <= RECORD_BYTES or len(values) == 1:
-        yield encoded
-        return
-    half = len(values) // 2
-    for part in (slice(0, half), slice(half, None)):
-        yield from _cut(keys[part].dictionary_decode().dictionary_encode(), values[part], times[part])

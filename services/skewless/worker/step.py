@@ -12,7 +12,8 @@ import pyarrow as pa
 
 from skewless.algorithms.aggregates import PartialColumn
 from skewless.algorithms.hashing import partition_of_keys
-from skewless.algorithms.partials import merge_partials, to_partials
+from skewless.algorithms.partials import merge_partials, newest_pane, to_partials
+from skewless.algorithms.sized import cut
 from skewless.algorithms.watermark import END_OF_TIME, OriginMarks
 from skewless.errors import BadRecordError
 from skewless.public_records import PlainTuple
@@ -145,31 +146,28 @@ class WorkerStep(Step):
         tables = []
         for partition, mine in self._inputs.items():
             self._reduce(mine)
-            tables += [
-                table.append_column("worker", pa.array(np.full(table.num_rows, partition, dtype=np.int32)))
-                for table in mine.reduced
-            ]
-            self._note(partition, mine)
+            if len(mine.reduced) > 1:
+                mine.reduced = [merge_partials(mine.reduced, ("pane", "key"), self._columns)]
+            for table in mine.reduced:
+                self._note(partition, mine, table)
+                tables.append(table.append_column("worker", pa.array(np.full(table.num_rows, partition, np.int32))))
             mine.reduced, mine.reduced_rows = [], 0
         if not tables:
             return
         deltas = pa.concat_tables(tables)
-        if len(tables) > len(self._inputs):
-            deltas = merge_partials([deltas], ("pane", "key", "worker"), self._columns)
         targets = partition_of_keys(deltas["key"].to_pylist(), self._partitions)
         headers = headers_of(PARTIALS, {})
         for target in range(self._partitions):
             rows = np.flatnonzero(targets == target)
-            for start in range(0, len(rows), 50_000):
-                part = deltas.take(pa.array(rows[start : start + 50_000])).combine_chunks()
-                yield Output("partials", write_table(part), partition=target, headers=headers)
+            if len(rows):
+                for part in cut(deltas.take(pa.array(rows)).combine_chunks()):
+                    yield Output("partials", write_table(part), partition=target, headers=headers)
 
-    def _note(self, partition: int, mine: _Input) -> None:
+    def _note(self, partition: int, mine: _Input, partials: pa.Table) -> None:
         """Take note of what is about to be given out."""
-        if rows := sum(table.num_rows for table in mine.reduced):
-            newest = max(int(table["pane"].to_numpy().max()) for table in mine.reduced if table.num_rows)
-            mine.keys, mine.newest = rows, newest if mine.newest is None else max(newest, mine.newest)
-            self._given[partition] += rows
+        if partials.num_rows:
+            mine.keys, mine.newest = partials.num_rows, newest_pane(partials, mine.newest)
+            self._given[partition] += partials.num_rows
 
     def event_time(self, partition: int) -> int | None:
         """Start of the newest pane that was given out."""

@@ -156,11 +156,11 @@ def test_many_chunks_are_written_anew_as_one_and_the_others_are_taken_back() -> 
     log.chunks.clear()
     merge(step, deltas((0, "a", 1, 2)))
     log.take(step.flush(0))
-    assert [(chunk.partition, chunk.value is None) for chunk in log.chunks] == [(1, False)] + [(1, True)] * 31
-    assert list(log.records) == [b"0/0"]
+    assert [(chunk.partition, chunk.value is None) for chunk in log.chunks] == [(1, False)] + [(1, True)] * MOST_CHUNKS
+    assert list(log.records) == [b"0/-32"]
     merge(step, deltas((0, "a", 1, 2)))
     assert told(log.take(step.flush(0))) == [(0, "a", MOST_CHUNKS + 2, 2 * MOST_CHUNKS + 4, MOST_CHUNKS + 1)]
-    assert list(log.records) == [b"0/0", b"0/1"]
+    assert list(log.records) == [b"0/-32", b"0/33"]
 
 
 @pytest.mark.parametrize("updates", [True, False])
@@ -202,6 +202,31 @@ def test_forgotten_windows_leave_the_changelog_and_what_comes_for_them_is_a_dead
     assert reasons_in([letter]) == [(0, "window is forgotten")]
     assert [(row["pane"], row["key"], row["sum"]) for row in rows_in([letter])] == [(0, "a", 9)]
     assert told(step.flush(0)) == [(240, "a", 2, 6, 1)]
+
+
+def test_a_window_longer_than_closed_ones_are_kept_is_kept_after_its_end() -> None:
+    step, log = aggregator(keep_closed_ms=30), Changelog()
+    merge(step, deltas((0, "a", 1, 5), (60, "a", 1, 1), mark=60))
+    log.take(step.flush(0))
+    late = deltas((45, "a", 1, 1))
+    assert step.missing(WrittenBatch(1, [late])) == {0}
+    step.reopen(1, log.of({0}))
+    assert merge(step, late) == []
+    assert told(log.take(step.flush(0))) == [(0, "a", 2, 6, 1)]
+    merge(step, deltas((120, "a", 1, 1)))
+    log.take(step.flush(0))
+    assert {window_of(key) for key in log.records} == {60, 120}
+
+
+@pytest.mark.parametrize("updates", [True, False])
+def test_a_key_that_comes_to_a_closed_window_first_begins_with_revision_0(updates: bool) -> None:  # noqa: FBT001
+    step, log = aggregator(updates=updates), Changelog()
+    merge(step, deltas((0, "a", 1, 5), mark=100))
+    log.take(step.flush(0))
+    for revisions in ({"a": 1, "b": 0}, {"a": 2, "b": 1}):
+        step.reopen(1, log.of({0}))
+        merge(step, deltas((45, "a", 1, 1), (45, "b", 1, 1)))
+        assert {key: revision for _, key, _, _, revision in told(log.take(step.flush(0)))} == revisions
 
 
 def test_idle_origins_close_nothing() -> None:

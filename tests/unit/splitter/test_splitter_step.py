@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from skewless.algorithms.sized import RECORD_BYTES
 from skewless.algorithms.watermark import END_OF_TIME, IDLE
-from skewless.records import PROGRESS, RECORD_BYTES, TUPLES, Output, schema_of
+from skewless.records import PROGRESS, TUPLES, Output, schema_of
 from skewless.splitter.formats import create_format
 from skewless.splitter.settings import SplitterSettings
 from skewless.splitter.step import SplitterRules, SplitterStep
