@@ -10,28 +10,24 @@ ALL = "all"
 MOST_WORKERS = 1024
 
 
-def groupings_of(given: Iterable[str]) -> list[str]:
-    """Read names parted by commas, or `all`; ConfigurationError for one that there is not."""
+def candidates_of(groupings: Iterable[str], workers: Iterable[str]) -> tuple[list[str], list[int]]:
+    """Read names (or `all`) and numbers, parted by commas; ConfigurationError lists all that are none."""
     from skewless.algorithms.grouping import GROUPINGS
 
-    names = _parts(given)
-    unknown = [name for name in names if name != ALL and name not in GROUPINGS]
-    if unknown or not names:
-        raise ConfigurationError(
-            *(f"--grouping: {name!r} is unknown: choose of {', '.join((*GROUPINGS, ALL))}" for name in unknown or [""])
-        )
-    return list(GROUPINGS) if ALL in names else names
-
-
-def workers_of(given: Iterable[str]) -> list[int]:
-    """Read numbers of workers parted by commas; ConfigurationError for what is none."""
-    numbers = _parts(given)
-    wrong = [text for text in numbers if not (text.isdecimal() and 1 <= int(text) <= MOST_WORKERS)]
-    if wrong or not numbers:
-        raise ConfigurationError(
-            *(f"--workers: {text!r} is no whole number of 1 to {MOST_WORKERS}" for text in wrong or [""])
-        )
-    return [int(text) for text in numbers]
+    names, numbers = _parts(groupings), _parts(workers)
+    wrong = [
+        f"--grouping: {name!r} is unknown: choose of {', '.join((*GROUPINGS, ALL))}"
+        for name in names or [""]
+        if name not in {*GROUPINGS, ALL}
+    ]
+    wrong += [
+        f"--workers: {text!r} is no whole number of 1 to {MOST_WORKERS}"
+        for text in numbers or [""]
+        if not (text.isdecimal() and 1 <= int(text) <= MOST_WORKERS)
+    ]
+    if wrong:
+        raise ConfigurationError(*wrong)
+    return list(GROUPINGS) if ALL in names else names, [int(text) for text in numbers]
 
 
 def _parts(given: Iterable[str]) -> list[str]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from skewless.commands.candidates import ALL, groupings_of, workers_of
+from skewless.commands.candidates import ALL, candidates_of
 from skewless.commands.options import Finite, broker_of, load_settings, pipeline_file, results_folder
 from skewless.commands.spark_options import spark_options, started
 from skewless.errors import CheckFailedError, ConfigurationError
@@ -155,11 +155,11 @@ def _candidates(settings: PipelineSettings, groupings: str, workers: str, router
     from skewless.simulation.candidate import Setup
     from skewless.spark.lanes import Candidates
 
-    names, numbers = groupings_of([groupings]), sorted(workers_of([workers]))
+    names, numbers = candidates_of([groupings], [workers])
     chosen = settings.router.model_dump(include=set(GroupingOptions.model_fields))
     options = GroupingOptions.model_validate(chosen | {"clock": "event"})  # the clock on the wall says nothing here
     setup = Setup(options, routers or max(1, settings.replicas.router), settings.aggregator.window_ms)
-    return Candidates(names, numbers, setup)
+    return Candidates(names, sorted(numbers), setup)
 
 
 def _spans(settings: PipelineSettings, limit: int | None) -> dict[int, tuple[int, int]]:

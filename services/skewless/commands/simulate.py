@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from skewless.commands.candidates import groupings_of, workers_of
+from skewless.commands.candidates import candidates_of
 from skewless.commands.options import Finite, load_settings, pipeline_file
 from skewless.errors import ConfigurationError
 
@@ -77,7 +78,7 @@ def simulate(  # noqa: PLR0913 - click passes an argument per option
     from skewless.simulation.replay import simulate as replay
 
     setup = Setup(_options(file, chosen, rules, clock), routers, round(window_s * 1000))
-    runs = [(grouping, w) for grouping in groupings_of(groupings) for w in workers_of(workers)]
+    runs = list(itertools.product(*candidates_of(groupings, workers)))
     if assignments is not None and len(runs) > 1:
         raise ConfigurationError(
             f"--assignments: there are {len(runs)} runs; give one grouping and one number of workers"
