@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from skewless import topology
+from skewless.algorithms.sized import RECORD_BYTES
 from skewless.settings import PipelineSettings
 from skewless.transport.admin import Found
 from skewless.transport.topics import ANY_TIME_MS, TopicSpec, desired_topics, differences
@@ -44,12 +45,23 @@ def test_event_times_far_from_the_clock_are_allowed_everywhere(topic: topology.T
     assert options["message.timestamp.before.max.ms"] == options["message.timestamp.after.max.ms"] == ANY_TIME_MS
 
 
-def test_only_internal_topics_forget_by_age_and_take_large_records() -> None:
+def test_only_internal_topics_forget_by_age() -> None:
     wanted = plan(topics={"internal_retention_s": 120})
     assert wanted["tuples"].options["retention.ms"] == "120000"
-    assert wanted["tuples"].options["max.message.bytes"] == "8388608"
     assert wanted["late"].options["retention.ms"] == "-1"
-    assert "max.message.bytes" not in wanted["late"].options
+
+
+@pytest.mark.parametrize("topic", topology.TOPICS, ids=lambda topic: topic.name)
+def test_every_topic_takes_large_records_and_internal_ones_must(topic: topology.Topic) -> None:
+    spec = plan()[topic.name]
+    assert int(spec.options["max.message.bytes"]) >= 2 * RECORD_BYTES
+    assert ("max.message.bytes" in spec.verified) == (not topic.public)
+    small = Found(spec.partitions, 1, {**spec.options, "max.message.bytes": "1048588"})
+    large = Found(spec.partitions, 1, {**spec.options, "max.message.bytes": "20000000"})
+    told = list(differences(spec, small))
+    assert [line for line in told if "max.message.bytes is 1048588, should be at least 8388608" not in line] == []
+    assert bool(told) == (not topic.public)
+    assert list(differences(spec, large)) == []
 
 
 @pytest.mark.parametrize("name", ["control", "windows", "aggregates", "ticks"])

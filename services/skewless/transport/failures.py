@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from confluent_kafka import KafkaError, KafkaException
 
+from skewless.algorithms.sized import RECORD_BYTES
 from skewless.errors import BrokerError, FencedError, SkewlessError
 
+TOPIC_BYTES = 2 * RECORD_BYTES
+"""What a topic should take as `max.message.bytes`."""
 _LACKS = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED: "on the topic",
     KafkaError.GROUP_AUTHORIZATION_FAILED: "Read on the group",
@@ -17,6 +20,7 @@ _LACKS = {
 }
 _LOGIN = {KafkaError.SASL_AUTHENTICATION_FAILED, KafkaError._AUTHENTICATION}  # noqa: SLF001 - librdkafka's local error codes are named so
 _MISSING = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}  # noqa: SLF001
+_TOO_LARGE = {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE}
 BROKER_AWAY = {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN}  # noqa: SLF001
 """No broker can be reached now; it may come back."""
 _FENCED = {KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.FENCED_INSTANCE_ID}  # noqa: SLF001
@@ -40,13 +44,19 @@ def retriable(error: KafkaException) -> bool:
 
 
 def refusal(error: KafkaError, doing: str, operation: str) -> BrokerError | None:
-    """Say which right is missing; None for an error of another kind.
+    """Say which right is missing, or which size is too small; None for an error of another kind.
 
     `doing` names the resource, `operation` is what it takes on a topic.
     """
     code = error.code()
     if code in _LOGIN:
         return BrokerError(f"this user is refused while {doing}: {error.str()}; correct kafka.sasl or kafka.tls")
+    if code in _TOO_LARGE:
+        return BrokerError(
+            f"a record is larger than it may be while {doing}: {error.str()}; give that topic max.message.bytes="
+            f"{TOPIC_BYTES} or more (`kafka-configs.sh --alter --entity-type topics --add-config ..`, and in "
+            "topics.options if it is set there), and kafka.options.message.max.bytes as much, if it is set"
+        )
     if code not in _LACKS:
         return None
     right = f"{operation} {_LACKS[code]}" if code == KafkaError.TOPIC_AUTHORIZATION_FAILED else _LACKS[code]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from skewless import topology
 from skewless.errors import BrokerError, CheckFailedError
 from skewless.transport.admin import Admin, Found
+from skewless.transport.failures import TOPIC_BYTES
 
 if TYPE_CHECKING:
     from skewless.settings import PipelineSettings
@@ -20,7 +21,8 @@ EXACT = {
     "message.timestamp.before.max.ms": ANY_TIME_MS,
     "message.timestamp.after.max.ms": ANY_TIME_MS,
 }
-INTERNAL = {"max.message.bytes": str(8 * 2**20)}
+SIZED = {"max.message.bytes": str(TOPIC_BYTES)}
+"""Of these options more is fine."""
 COMPACT = {"segment.bytes": str(64 * 2**20), "min.cleanable.dirty.ratio": "0.3"}
 
 
@@ -59,16 +61,19 @@ def desired_topics(settings: PipelineSettings, source_partitions: int) -> list[T
             partitions=partitions[topic.partitions],
             replication_factor=settings.topics.replication_factor,
             options=_options(topic, settings),
-            verified=frozenset({"cleanup.policy", *EXACT, *settings.topics.options.get(topic.name, {})}),
+            verified=frozenset({"cleanup.policy", *_needed(topic), *settings.topics.options.get(topic.name, {})}),
         )
         for topic in topology.TOPICS
     ]
 
 
+def _needed(topic: topology.Topic) -> dict[str, str]:
+    """Options without which results would be wrong, or records be refused: those of facts are small almost always."""
+    return EXACT if topic.public else EXACT | SIZED
+
+
 def _options(topic: topology.Topic, settings: PipelineSettings) -> dict[str, str]:
-    options = {"cleanup.policy": topic.cleanup, **EXACT}
-    if not topic.public:
-        options |= INTERNAL
+    options = {"cleanup.policy": topic.cleanup, **EXACT, **SIZED}
     if topic.cleanup == "compact":
         options |= COMPACT
     else:
@@ -178,11 +183,16 @@ def differences(spec: TopicSpec, found: Found) -> Iterator[str]:
         )
     for option in sorted(spec.verified):
         has, wants = found.options.get(option), spec.options[option]
-        if has != wants:
+        at_least = "at least " if option in SIZED else ""
+        if has != wants and not (at_least and _is_more(has, wants)):
             yield (
-                f"{spec.name}: {option} is {has}, should be {wants}; `kafka-configs.sh --alter --entity-type topics "
-                f"--entity-name {spec.name} --add-config {option}={wants}`"
+                f"{spec.name}: {option} is {has}, should be {at_least}{wants}; `kafka-configs.sh --alter --entity-type "
+                f"topics --entity-name {spec.name} --add-config {option}={wants}`"
             )
+
+
+def _is_more(has: str | None, wants: str) -> bool:
+    return has is not None and has.isdigit() and wants.isdigit() and int(has) > int(wants)
 
 
 def _raise(found: list[str], settings: PipelineSettings) -> None:
