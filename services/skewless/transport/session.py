@@ -134,10 +134,14 @@ class Session:
             self.counts.batch(batch.partition, len(batch.messages), batch.size, time.perf_counter() - started)
             self.acks.done(batch.partition, batch.next_offset)
             self._offsets[batch.partition] = batch.next_offset
-        except Exception as error:  # noqa: BLE001 - the consumer's thread judges it: rewind, or end the process
-            self.failure = error
-            self._open.clear()
+        except Exception as error:  # noqa: BLE001 - the consumer's thread judges it
+            self.fail(error)
         self.space.set()
+
+    def fail(self, error: Exception) -> None:
+        """Process nothing more, and let the consumer's thread judge the error: rewind, or end the process."""
+        self.failure = error
+        self._open.clear()
 
     def end_of_partition(self, partition: int, generation: int) -> None:
         """Take note that everything that is in the partition now has been handed over."""

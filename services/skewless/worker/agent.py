@@ -26,7 +26,7 @@ def step(settings: PipelineSettings, source_partitions: int) -> WorkerStep:
 
 def declare(app: App, settings: PipelineSettings) -> None:
     """Declare the agent; with a simulated cost, partitions take their time side by side."""
-    cost = SimulatedCost(settings.worker.cost, app.session.process, app.session.counts.spend)
+    cost = SimulatedCost(settings.worker.cost, app.session.process, app.session.fail, app.session.counts.spend)
 
     @app.agent(app.topic(app.wiring.topic, value_serializer="raw"), name="worker")
     async def work(batches: StreamT[MessageBatch]) -> None:

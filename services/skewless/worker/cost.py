@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from skewless.errors import BadRecordError
 from skewless.records import PROGRESS, TUPLE, read_tuples, schema_of
@@ -18,10 +19,13 @@ class SimulatedCost:
         self,
         settings: CostSettings,
         process: Callable[[MessageBatch], Awaitable[None]],
+        failed: Callable[[Exception], None],
         spent: Callable[[int, float], None],
     ) -> None:
         self._settings = settings
         self._process = process
+        self._failed = failed
+        """Hears of what ended the processing of a partition."""
         self._spent = spent
         """Hears what each partition has cost, in seconds."""
         self._queues: dict[int, asyncio.Queue[MessageBatch]] = {}
@@ -38,8 +42,16 @@ class SimulatedCost:
             self._queues[batch.partition] = asyncio.Queue()
             task = asyncio.get_running_loop().create_task(self._work(self._queues[batch.partition]))
             self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            task.add_done_callback(partial(self._ended, batch.partition))
         self._queues[batch.partition].put_nowait(batch)
+
+    def _ended(self, partition: int, task: asyncio.Task[None]) -> None:
+        """Begin anew with what comes next: after a failure everything that was not committed comes again."""
+        self._tasks.discard(task)
+        self._queues.pop(partition, None)
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, Exception):
+            self._failed(error)
 
     async def _work(self, queue: asyncio.Queue[MessageBatch]) -> None:
         loop = asyncio.get_running_loop()
