@@ -27,18 +27,38 @@ class Shown:
         """Tuples by worker, since the process began; numbers of Python's, which add up fastest one by one."""
         self._recent = np.zeros(max_workers, dtype=np.int64)
         self._before = np.zeros(max_workers, dtype=np.int64)
-        self._load_due = self._widths_due = 0
+        self._since: int | None = None
+        """When the first tuple of the span under way was seen; None while there is none."""
+        self._widths_due = 0
         self._widths = grouping.widths()
         self._grown = self._shrunk = 0
 
     def look(self, now: int) -> None:
         """Take note of load and decisions, where that is due."""
-        if not now < self._load_due <= now + LOAD_MS and (sent := np.array(self.sent)).sum() > self._before.sum():
-            self._load_due = now + LOAD_MS
-            self._recent, self._before = sent - self._before, sent
+        self._note_load(now)
         if not now < self._widths_due <= now + WIDTHS_MS:
             self._widths_due = now + WIDTHS_MS
             self._note_decisions()
+
+    def _note_load(self, now: int) -> None:
+        """Take the load of a span that is over; after a pause the next one begins with its first tuple.
+
+        The first span of all is shown while it lasts.
+        """
+        lasts = self._since is not None and 0 <= now - self._since < LOAD_MS
+        if lasts and self._before.any():
+            return
+        sent = np.array(self.sent)
+        load = sent - self._before
+        if not load.any():
+            self._since = self._since if lasts else None
+            return
+        if self._since is None:
+            self._since = now
+        elif not lasts:
+            self._recent, self._before, self._since = load, sent, now
+        if not self._before.any():
+            self._recent = load
 
     def begin_again(self) -> None:
         """Hear that the grouping was given other workers, or what another one knew: it has decided nothing by that."""
