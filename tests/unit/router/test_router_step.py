@@ -10,6 +10,7 @@ import pytest
 
 from skewless.algorithms import grouping
 from skewless.algorithms.grouping import KeyBatch
+from skewless.algorithms.sized import RECORD_BYTES
 from skewless.algorithms.watermark import END_OF_TIME, IDLE
 from skewless.public_records import PlainTuple
 from skewless.records import (
@@ -85,6 +86,21 @@ def test_a_worker_gets_one_record_per_batch_with_no_keys_but_its_own() -> None:
         assert sorted(column.dictionary.to_pylist()) == sorted({key for key, _, _ in tuples_in([output])})
 
 
+def test_a_poll_that_is_too_large_for_a_record_is_cut_and_its_mark_stands_behind_all_tuples_of_a_worker() -> None:
+    rows = [(f"{number:03d}" + "k" * 1000, number, number) for number in range(500)]
+    outputs = route(
+        router(), *(tuples([(f"{part}{key}", value, time) for key, value, time in rows]) for part in range(40))
+    )
+    by_worker: dict[int | None, list[Output]] = {}
+    for output in outputs:
+        by_worker.setdefault(output.partition, []).append(output)
+        assert len(output.value or b"") < 2 * RECORD_BYTES
+    assert len(outputs) > len(by_worker) > 1
+    assert sorted(value for _, value, _ in tuples_in(outputs)) == sorted([*range(500)] * 40)
+    for mine in by_worker.values():
+        assert marks_in(mine) == [*({} for _ in mine[1:]), {2: 5}]
+
+
 def test_tuples_carry_the_last_mark_of_their_batch() -> None:
     outputs = route(router(), tuples(TUPLES_IN, {2: 5}), tuples(TUPLES_IN, {2: 9}))
     assert {schema_of(output.headers) for output in outputs} == {TUPLES}
@@ -132,12 +148,17 @@ def test_plain_records_have_key_and_schema_no_old_timestamp_for_retention_and_le
 def bad_tuples() -> dict[str, Output]:
     good = headers_of(TUPLES, {2: 99})
     nothing = pa.table({"key": pa.array([None], pa.string()).dictionary_encode(), "value": [1], "time": [1]})
+    unknown = pa.DictionaryArray.from_arrays(pa.array([1], pa.int32()), pa.array(["a"]), safe=False)
+    beyond = pa.table({"key": unknown, "value": [1], "time": [1]})
     return {
         "no Arrow IPC stream": Output("tuples", b"junk", headers=good),
         "no value": Output("tuples", None, headers=good),
         "other columns": Output("tuples", write_table(pa.table({"key": ["a"]})), headers=good),
         "a key that is null": Output("tuples", write_table(nothing), headers=good),
+        "a dictionary without that key": Output("tuples", write_table(beyond), headers=good),
         "no schema": Output("tuples", b"junk"),
+        "a schema without a name": Output("tuples", tuples(TUPLES_IN).value, headers=[("schema", None)]),  # type: ignore[list-item]  # anybody's producer may
+        "marks without a value": Output("tuples", None, headers=[*headers_of(PROGRESS, {}), ("watermarks", None)]),  # type: ignore[list-item]
         "unknown schema": Output("tuples", b"junk", headers=[("schema", b"other")]),
         "unreadable marks": Output("tuples", tuples(TUPLES_IN).value, headers=[*good[:1], ("watermarks", b"?")]),
         "marks beyond all time": Output("tuples", None, headers=headers_of(PROGRESS, {2: 2**60})),

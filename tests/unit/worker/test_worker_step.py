@@ -11,6 +11,7 @@ import pytest
 
 from skewless.algorithms.aggregates import columns_of, create
 from skewless.algorithms.hashing import partition_of_keys
+from skewless.algorithms.sized import RECORD_BYTES
 from skewless.algorithms.watermark import END_OF_TIME, IDLE
 from skewless.public_records import PlainTuple
 from skewless.records import (
@@ -18,11 +19,13 @@ from skewless.records import (
     PROGRESS,
     TUPLE,
     TUPLES,
+    TUPLES_SCHEMA,
     Output,
     WrittenBatch,
     encode_tuples,
     headers_of,
     schema_of,
+    write_table,
 )
 from skewless.worker import step as worker_step
 from skewless.worker.step import WorkerStep
@@ -123,6 +126,30 @@ def test_many_tuples_between_two_flushes_are_reduced_on_the_way(monkeypatch: pyt
     ]
 
 
+def test_what_is_told_of_the_load_is_what_was_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hot partition reduces several times between two commits; a key is written once."""
+    monkeypatch.setattr(worker_step, "BUFFER_TUPLES", 2)
+    step = worker()
+    step.assign(7, None, ())
+    step.assign(8, None, ())
+    for _ in range(20):
+        work(step, columns(ROWS))
+    rows = by_pane(list(step.flush(0)))
+    assert [(row["pane"], row["key"], row["count"]) for row in rows] == [(10, "a", 40), (10, "b", 20), (20, "a", 20)]
+    values = {(sample.name, sample.labels): sample.value for sample in step.samples()}
+    assert values["skewless_worker_keys", ("6",)] == values["skewless_worker_partials_total", ("6",)] == len(SUMS)
+    assert step.event_time(6) == 20
+
+
+def test_many_long_keys_are_cut_into_records_that_the_topic_takes() -> None:
+    step = worker()
+    rows = [(f"{number:0350d}", 1, 10) for number in range(60_000)]
+    work(step, columns(rows))
+    outputs = list(step.flush(0))
+    assert max(len(output.value or b"") for output in outputs) < 2 * RECORD_BYTES
+    assert sorted(row["key"] for row in rows_in(outputs)) == [key for key, _, _ in rows]
+
+
 def test_watermark_is_told_behind_the_deltas_to_every_partition_once_all_origins_spoke() -> None:
     step = worker(partitions=3)
     work(step, columns(ROWS, {0: 30}))
@@ -178,10 +205,14 @@ def test_deltas_of_a_revoked_partition_are_forgotten() -> None:
     assert list(step.flush(0)) == []
 
 
+UNKNOWN = pa.DictionaryArray.from_arrays(pa.array([1], pa.int32()), pa.array(["a"]), safe=False)
+BEYOND = write_table(pa.record_batch([UNKNOWN, [1], [1]], schema=TUPLES_SCHEMA))
 BAD = {
     "no Arrow IPC stream": Output("worker-input", b"junk", headers=headers_of(TUPLES, {})),
     "no schema": Output("worker-input", b"junk"),
     "unknown schema": Output("worker-input", b"junk", headers=headers_of("other", {})),
+    "a schema without a name": Output("worker-input", columns(ROWS).value, headers=[("schema", None)]),  # type: ignore[list-item]  # anybody's producer may
+    "a dictionary without that key": Output("worker-input", BEYOND, headers=headers_of(TUPLES, {})),
     "no JSON": Output("worker-input", b"{", b"a", headers=headers_of(TUPLE, {})),
     "a value beyond 64 bits": Output("worker-input", b'{"value":9223372036854775808,"time":1}', b"a",
                                      headers=headers_of(TUPLE, {})),

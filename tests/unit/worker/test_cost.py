@@ -1,0 +1,89 @@
+"""A simulated cost changes when tuples are processed, and nothing of what follows from a failure."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from skewless.records import TUPLE, headers_of
+from skewless.transport.batch import MessageBatch
+from skewless.worker.cost import SimulatedCost
+from skewless.worker.settings import CostSettings
+
+
+class Message:
+    """As much of a confluent_kafka.Message as is asked for: that class cannot be made by hand."""
+
+    def __init__(self, offset: int, headers: Any) -> None:
+        self._offset, self._headers = offset, headers
+
+    def offset(self) -> int:
+        return self._offset
+
+    def value(self) -> bytes:
+        return b"{}"
+
+    def headers(self) -> Any:
+        return self._headers
+
+
+def batch(offset: int, headers: Any = None) -> MessageBatch:
+    messages: Any = [Message(offset, headers or list(headers_of(TUPLE, {})))]
+    return MessageBatch(0, 1, messages)
+
+
+async def until(holds: Callable[[], object]) -> None:
+    async with asyncio.timeout(5):
+        while not holds():  # noqa: ASYNC110 - of several things, some of which nobody tells
+            await asyncio.sleep(0.001)
+
+
+@pytest.mark.parametrize("where", ["spent", "processed"])
+def test_a_failure_is_told_and_what_comes_after_it_is_processed(where: str) -> None:
+    done: list[int] = []
+    failures: list[Exception] = []
+
+    def fail_at(place: str, offset: int) -> None:
+        if place == where and offset == 1:
+            raise ZeroDivisionError
+
+    async def process(part: MessageBatch) -> None:
+        fail_at("processed", part.offsets[0])
+        done.append(part.offsets[0])
+
+    async def story() -> None:
+        seen = iter(range(10))
+        cost = SimulatedCost(
+            CostSettings(cycle=1, process_duration_ms=0.01),
+            process,
+            failures.append,
+            lambda _, __: fail_at("spent", next(seen)),
+        )
+        cost.take_on(batch(0))
+        await until(lambda: done == [0])
+        cost.take_on(batch(1))
+        await until(lambda: failures)
+        cost.take_on(batch(2))
+        await until(lambda: done == [0, 2])
+
+    asyncio.run(story())
+    assert [type(error) for error in failures] == [ZeroDivisionError]
+
+
+def test_a_header_without_a_value_costs_nothing_and_is_passed_on() -> None:
+    done: list[int] = []
+
+    async def process(part: MessageBatch) -> None:
+        done.append(part.offsets[0])
+
+    async def story() -> None:
+        cost = SimulatedCost(
+            CostSettings(cycle=1, process_duration_ms=0.01), process, lambda _: None, lambda _, __: None
+        )
+        cost.take_on(batch(0, [("schema", None)]))
+        await until(lambda: done == [0])
+
+    asyncio.run(story())
