@@ -30,7 +30,7 @@ STAGES = {"splitter", "router", "worker", "aggregator", "observer", "sink", "joi
 STEP_LIBRARIES = (*PURE_LIBRARIES, "msgspec")
 """All that a step, and what all steps share, may know besides this package: they encode records, and no more."""
 
-SHARED = ("step.py", "records.py", "public_records.py", "changelog.py")
+SHARED = ("step.py", "records.py", "public_records.py", "changelog.py", "windows_step.py")
 """What steps share; `records.py` alone reads and writes Arrow streams, in memory."""
 
 
@@ -110,7 +110,7 @@ def test_the_judgement_of_records_is_as_pure_as_a_step() -> None:
 
 @pytest.mark.parametrize("path", step_modules(), ids=show)
 def test_a_step_knows_algorithms_records_and_its_own_folder(path: Path) -> None:
-    shared = ("algorithms", "changelog", "errors", "model", "public_records", "records", "step")
+    shared = ("algorithms", "changelog", "errors", "model", "public_records", "records", "step", "windows_step")
     allowed = [f"skewless.{name}" for name in (*shared, path.parent.name)]
     assert {name for name in own(path) if not inside(name, *allowed)} == set()
     assert {name for name in own(path) if name.split(".")[-1] == "agent"} == set()
@@ -122,8 +122,8 @@ def test_a_step_knows_algorithms_records_and_its_own_folder(path: Path) -> None:
 @pytest.mark.parametrize("name", SHARED)
 def test_what_steps_share_is_pure_too(name: str) -> None:
     path = PACKAGE / name
-    allowed = ("skewless.algorithms", "skewless.errors", "skewless.public_records", "skewless.records")
-    assert {module for module in own(path) if not inside(module, *allowed)} == set()
+    allowed = ("algorithms", "changelog", "errors", "public_records", "records", "step")
+    assert {module for module in own(path) if not inside(module, *(f"skewless.{name}" for name in allowed))} == set()
     assert {module for module in imports(path) if not inside(module, "skewless", *STEP_LIBRARIES)} == set()
     assert impure_calls(path) == set()
 

@@ -13,10 +13,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from skewless.algorithms.aggregates import Aggregate, PartialColumn, Results
-from skewless.algorithms.partials import newest_pane
-from skewless.algorithms.watermark import END_OF_TIME, OriginMarks
+from skewless.algorithms.watermark import END_OF_TIME
 from skewless.algorithms.windowed import Emission, Windows
-from skewless.changelog import chunk_outputs, chunks_by_window, read_position, write_position
+from skewless.changelog import chunk_outputs, chunks_by_window
 from skewless.errors import BadRecordError
 from skewless.public_records import aggregate_type
 from skewless.records import (
@@ -32,9 +31,9 @@ from skewless.records import (
     read_partials,
     read_table,
     schema_of,
-    tell,
 )
-from skewless.step import Sample, Step
+from skewless.step import Sample
+from skewless.windows_step import Input, WindowsStep
 
 ROWS = 8192
 """Results that are Python's numbers at the same time."""
@@ -54,42 +53,19 @@ class AggregatorRules:
     decimals: int
 
 
-@dataclass(slots=True)
-class _Input:
-    marks: OriginMarks
-    windows: Windows
-    ended: bool = False
-    newest: int | None = None
-    """Start of the newest pane."""
-
-
-class AggregatorStep(Step):
+class AggregatorStep(WindowsStep):
     """Merges deltas into windows and emits one record per window and key, as it changes or when it is final."""
 
     def __init__(self, rules: AggregatorRules, *, origins: int, topic: str) -> None:
+        super().__init__(origins=origins, topic=topic)
         self._rules = rules
-        self._origins = origins
-        self._topic = topic
-        self._inputs: dict[int, _Input] = {}
         self._closed = self._reopened = self._firsts = self._revisions = 0
         """Windows and results, as `tuples`."""
         self._fact = aggregate_type(aggregate.name for aggregate in rules.aggregates)
 
-    def assign(self, partition: int, position: str | None, state: Sequence[tuple[bytes, bytes]]) -> None:
-        """Take back marks and windows as they were at the last commit."""
-        rules, saved = self._rules, read_position(position)
-        marks = OriginMarks(self._origins)
-        if saved.marks:
-            marks.decode(saved.marks)
-        windows = Windows(rules.columns, rules.window_ms, rules.keep_closed_ms, updates=rules.updates)
-        windows.closed_to = saved.closed_to
-        for window, chunks in chunks_by_window(state).items():
-            windows.restore(window, {number: read_table(value) if value else None for number, value in chunks.items()})
-        self._inputs[partition] = _Input(marks, windows)
-
-    def revoke(self, partition: int) -> None:
-        """Forget the partition; its state stands in the changelog."""
-        self._inputs.pop(partition, None)
+    def _no_windows(self) -> Windows:
+        rules = self._rules
+        return Windows(rules.columns, rules.window_ms, rules.keep_closed_ms, updates=rules.updates)
 
     def missing(self, batch: Batch) -> set[int]:
         """Name closed windows that the batch belongs to: they must be given back by `reopen` before it is processed."""
@@ -125,14 +101,10 @@ class AggregatorStep(Step):
                 if refused is not None:
                     yield from dead_letter_rows(self._topic, batch, index, refused, FORGOTTEN)
 
-    def _take_in(self, mine: _Input, value: bytes | None, headers: Headers) -> pa.Table | None:
+    def _take_in(self, mine: Input, value: bytes | None, headers: Headers) -> pa.Table | None:
         partials = self._read(value) if expect(headers, PARTIALS, PROGRESS) == PARTIALS else None
-        tell(mine.marks, headers)
-        if partials is None:
-            return None
-        self.tuples += int(partials["count"].to_numpy().sum())
-        mine.newest = newest_pane(partials, mine.newest)
-        return mine.windows.merge(partials)
+        self._hear(mine, headers, partials)
+        return None if partials is None else mine.windows.merge(partials)
 
     def flush(self, now: int) -> Iterable[Output]:  # noqa: ARG002 - event time only
         """Write what changed to the changelog, and emit what is due."""
@@ -161,10 +133,6 @@ class AggregatorStep(Step):
             key = f"{window}/{row[0]}".encode()
             yield Output("aggregates", encode(fact(*row)), key, partition, fact_timestamp(window))
 
-    def event_time(self, partition: int) -> int | None:
-        """Start of the newest pane."""
-        return self._inputs[partition].newest
-
     def samples(self) -> Iterator[Sample]:
         """Tell what is held, and what became of it."""
         held = [mine.windows for mine in self._inputs.values()]
@@ -174,19 +142,6 @@ class AggregatorStep(Step):
         yield Sample("skewless_aggregator_reopened_windows_total", (), self._reopened)
         yield Sample("skewless_aggregator_results_total", ("first",), self._firsts)
         yield Sample("skewless_aggregator_results_total", ("revision",), self._revisions)
-
-    def position(self, partition: int) -> str:
-        """Save marks, and what is closed."""
-        mine = self._inputs[partition]
-        return write_position(mine.marks, mine.windows)
-
-    def watermark(self, partition: int) -> int | None:
-        """Tell the least mark of the partition's origins."""
-        return self._inputs[partition].marks.watermark()
-
-    def finished(self, partition: int) -> bool:
-        """Whether all windows of the partition were closed by the end of time."""
-        return self._inputs[partition].ended
 
 
 def numbers_of(column: Results) -> Iterator[int | float]:

@@ -29,6 +29,10 @@ class KeyedTable:
     def __len__(self) -> int:
         return len(self._row_of)
 
+    def holds(self, keys: Sequence[str]) -> NDArray[np.bool_]:
+        """Tell of each key whether it has a row."""
+        return np.fromiter((key in self._row_of for key in keys), dtype=np.bool_, count=len(keys))
+
     def merge(self, keys: Sequence[str], data: pa.Table) -> NDArray[np.int64]:
         """Merge rows of `data` by their keys, which may repeat; the row of each is returned."""
         row_of = self._row_of

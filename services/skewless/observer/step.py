@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from skewless.algorithms.aggregates.base import COUNT
 from skewless.algorithms.distribution import hottest, imbalance, max_over_avg, std_dev, tuples_by_worker
-from skewless.algorithms.partials import newest_pane
-from skewless.algorithms.watermark import END_OF_TIME, OriginMarks
+from skewless.algorithms.watermark import END_OF_TIME
 from skewless.algorithms.windowed import Emission, Windows
-from skewless.changelog import chunk_outputs, chunks_by_window, read_position, write_position
+from skewless.algorithms.windows import starts
+from skewless.changelog import chunk_outputs
 from skewless.errors import BadRecordError
 from skewless.observer.run import Run
 from skewless.observer.shown import samples
@@ -30,10 +30,9 @@ from skewless.records import (
     expect,
     fact_timestamp,
     read_partials,
-    read_table,
-    tell,
 )
-from skewless.step import Sample, Step
+from skewless.step import Sample
+from skewless.windows_step import Input, WindowsStep
 
 RUN_KEY = b"run"
 RUN_PARTITION = 0
@@ -49,48 +48,28 @@ class ObserverRules:
     grouping: str
 
 
-@dataclass(slots=True)
-class _Input:
-    marks: OriginMarks
-    ticks: Windows
-    told_end: bool = False
-    newest: int | None = None
-    """Start of the newest pane."""
-
-
-class ObserverStep(Step):
+class ObserverStep(WindowsStep):
     """Needs all partitions in one process: a tick is told when all of them have passed its end."""
 
     def __init__(self, rules: ObserverRules, *, origins: int, partitions: int, topic: str) -> None:
+        super().__init__(origins=origins, topic=topic)
         self._rules = rules
-        self._origins = origins
         self._partitions = partitions
-        self._topic = topic
-        self._inputs: dict[int, _Input] = {}
         self._run = Run()
         self._run_changed = False
         self._ticks = 0
         self._last: TickDistribution | None = None
         """How many ticks were told and the last of them, as `tuples`."""
 
+    def _no_windows(self) -> Windows:
+        # A tick that is told is not told again: what an idle origin brings later counts for the run alone.
+        return Windows([COUNT], self._rules.tick_ms, keep_ms=0, updates=False)
+
     def assign(self, partition: int, position: str | None, state: Sequence[tuple[bytes, bytes]]) -> None:
         """Take back open ticks, and what is remembered of the run."""
-        saved = read_position(position)
-        marks = OriginMarks(self._origins)
-        if saved.marks:
-            marks.decode(saved.marks)
-        # A tick that is told is not told again: what an idle origin brings later counts for the run alone.
-        ticks = Windows([COUNT], self._rules.tick_ms, keep_ms=0, updates=False)
-        ticks.closed_to = saved.closed_to
         if partition == RUN_PARTITION:
             self._run = next((Run.load(value) for key, value in state if key == RUN_KEY), Run())
-        for tick, chunks in chunks_by_window([(key, value) for key, value in state if key != RUN_KEY]).items():
-            ticks.restore(tick, {number: read_table(value) if value else None for number, value in chunks.items()})
-        self._inputs[partition] = _Input(marks, ticks)
-
-    def revoke(self, partition: int) -> None:
-        """Forget the partition; its state stands in the changelog."""
-        self._inputs.pop(partition, None)
+        super().assign(partition, position, [(key, value) for key, value in state if key != RUN_KEY])
 
     def process(self, batch: Batch, now: int) -> Iterator[Output]:
         """Count tuples by key and worker."""
@@ -101,22 +80,20 @@ class ObserverStep(Step):
             except BadRecordError as error:
                 yield dead_letter(self._topic, batch, index, error.reason)
 
-    def _take_in(self, mine: _Input, value: bytes | None, headers: Headers, now: int) -> None:
+    def _take_in(self, mine: Input, value: bytes | None, headers: Headers, now: int) -> None:
         partials = None
         if expect(headers, PARTIALS, PROGRESS) == PARTIALS:
             partials = read_partials(value, ("pane", "key", "count", "worker"))
-        tell(mine.marks, headers)
+        self._hear(mine, headers, partials)
         if partials is not None:
-            self.tuples += int(partials["count"].to_numpy().sum())
-            mine.newest = newest_pane(partials, mine.newest)
             self._remember(partials, now)
-            mine.ticks.merge(_by_worker(self._not_told(mine, partials)))
+            mine.windows.merge(_by_worker(self._not_told(mine, partials)))
 
-    def _not_told(self, mine: _Input, partials: pa.Table) -> pa.Table:
-        if mine.ticks.closed_to is None:
+    def _not_told(self, mine: Input, partials: pa.Table) -> pa.Table:
+        if mine.windows.closed_to is None:
             return partials
-        ends = partials["pane"].to_numpy() // self._rules.tick_ms * self._rules.tick_ms + self._rules.tick_ms
-        return partials.filter(pa.array(ends > mine.ticks.closed_to))
+        ends = starts(partials["pane"].to_numpy(), self._rules.tick_ms) + self._rules.tick_ms
+        return partials.filter(pa.array(ends > mine.windows.closed_to))
 
     def _remember(self, partials: pa.Table, now: int) -> None:
         workers, counts = partials["worker"].to_numpy().astype(np.int64), partials["count"].to_numpy()
@@ -126,11 +103,11 @@ class ObserverStep(Step):
     def flush(self, now: int) -> Iterable[Output]:
         """Write what changed to the changelog, and tell the ticks that are over."""
         watermark = self._watermark()
-        end = max((mine.ticks.end for mine in self._inputs.values() if mine.ticks.end is not None), default=None)
+        end = max((mine.windows.end for mine in self._inputs.values() if mine.windows.end is not None), default=None)
         told: dict[int, list[Emission]] = {}
         for partition, mine in self._inputs.items():
-            mine.told_end = watermark == END_OF_TIME
-            chunks, emissions = mine.ticks.flush(end if mine.told_end else watermark)
+            mine.ended = watermark == END_OF_TIME
+            chunks, emissions = mine.windows.flush(end if mine.ended else watermark)
             yield from chunk_outputs("ticks", partition, chunks)
             for emission in emissions:
                 told.setdefault(emission.window, []).append(emission)
@@ -186,28 +163,11 @@ class ObserverStep(Step):
         self._last = record
         return Output("distribution", msgspec.json.encode(record), str(tick).encode(), 0, fact_timestamp(tick))
 
-    def event_time(self, partition: int) -> int | None:
-        """Start of the newest pane."""
-        return self._inputs[partition].newest
-
     def samples(self) -> Iterator[Sample]:
         """Tell the last tick."""
         yield Sample("skewless_observer_ticks_total", (), self._ticks)
         if self._last is not None:
             yield from samples(self._last)
-
-    def position(self, partition: int) -> str:
-        """Save marks, and what is closed."""
-        mine = self._inputs[partition]
-        return write_position(mine.marks, mine.ticks)
-
-    def watermark(self, partition: int) -> int | None:
-        """Tell the least mark of the partition's origins."""
-        return self._inputs[partition].marks.watermark()
-
-    def finished(self, partition: int) -> bool:
-        """Whether the last tick was told."""
-        return self._inputs[partition].told_end
 
 
 def _by_worker(partials: pa.Table) -> pa.Table:
