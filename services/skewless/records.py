@@ -158,7 +158,8 @@ def read_table(value: bytes | None) -> pa.Table:
     try:
         table = pa.ipc.open_stream(value or b"").read_all()
         # Arrow trusts what it reads: an index beyond its dictionary would be looked up, which kills the process.
-        table.validate(full=True)
+        for batch in table.to_batches():
+            batch.validate(full=True)
     except (pa.ArrowException, TypeError, ValueError, OSError) as error:
         raise BadRecordError("not an Arrow IPC stream") from error
     return table
@@ -167,9 +168,15 @@ def read_table(value: bytes | None) -> pa.Table:
 def read_tuples(value: bytes | None) -> list[pa.RecordBatch]:
     """Read tuples; BadRecordError when these are no tuples of this version."""
     table = read_table(value)
-    if table.schema != TUPLES_SCHEMA or _has_nulls(table):
+    batches: list[pa.RecordBatch] = table.to_batches()
+    if table.schema != TUPLES_SCHEMA or any(map(_lacks_something, batches)):
         raise BadRecordError(f"columns are not those of {TUPLES}")
-    return table.to_batches()  # type: ignore[no-any-return]
+    return batches
+
+
+def _lacks_something(tuples: pa.RecordBatch) -> bool:
+    keys, values, times = tuples.columns
+    return bool(keys.null_count or keys.dictionary.null_count or values.null_count or times.null_count)
 
 
 def schema_of(headers: Headers) -> str:
@@ -193,11 +200,7 @@ def read_partials(value: bytes | None, names: Iterable[str]) -> pa.Table:
 
 
 def _has_nulls(table: pa.Table) -> bool:
-    return any(column.null_count or any(map(_names_nothing, column.chunks)) for column in table.columns)
-
-
-def _names_nothing(chunk: pa.Array) -> bool:
-    return bool(pa.types.is_dictionary(chunk.type) and chunk.dictionary.null_count)
+    return any(column.null_count for column in table.columns)
 
 
 Mark = Annotated[int, Meta(ge=-(2**53), le=IDLE)]
