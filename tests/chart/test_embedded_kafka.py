@@ -18,6 +18,7 @@ from skewless.local.server import free_ports
 pytestmark = [pytest.mark.broker]
 
 CHART = Path(__file__).parents[2] / "helm" / "skewless"
+HOST = "clicks-skewless-kafka.default.svc"
 WAIT_S = 120
 Objects = list[dict[str, Any]]
 
@@ -45,7 +46,7 @@ def test_stages_find_all_topics_in_the_embedded_kafka(render: Callable[..., Obje
     ports = free_ports()
 
     def here(text: str) -> str:
-        changed = text.replace("clicks-skewless-kafka", "localhost").replace("/var/lib/kafka", str(tmp_path))
+        changed = text.replace(HOST, "localhost").replace("/var/lib/kafka", str(tmp_path))
         return changed.replace("9092", str(ports.client)).replace("9093", str(ports.controller))
 
     file = tmp_path / "pipeline.yaml"

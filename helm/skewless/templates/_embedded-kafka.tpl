@@ -3,32 +3,25 @@
 {{- printf "%s-kafka.%s.svc" (include "skewless.fullname" .) .Release.Namespace }}
 {{- end }}
 
-{{/* What makes the topics there: commands that wait for the broker, and change nothing that is there. */}}
-{{- define "skewless.embeddedKafka.steps" -}}
-{{- if .Values.embeddedKafka.sourcePartitions }}
-- name: source
-  args: [produce, zipf, --file, /etc/skewless/pipeline.yaml, --create-topic, {{ .Values.embeddedKafka.sourcePartitions | quote }}, --records, "0"]
-{{- end }}
-{{- if eq .Values.topics.create "job" }}
-- name: topics
-  args: [topics, apply, --file, /etc/skewless/pipeline.yaml]
-{{- end }}
-{{- end }}
-
-{{- define "skewless.embeddedKafka.env" -}}
-{{ include "skewless.env" . }}
-- name: SKEWLESS__KAFKA__TIMEOUT_S
-  value: "300"
-{{- end }}
-
-{{/* Init containers of these, so that nothing starts before its topics are there. Takes root and own. */}}
+{{/* Init containers that wait for the embedded Kafka, and make the topics there. Takes root and own. */}}
 {{- define "skewless.embeddedKafka.wait" -}}
-{{- range include "skewless.embeddedKafka.steps" .root | fromYamlArray }}
-- name: {{ .name }}
-  {{- include "skewless.container" $ | nindent 2 }}
-  args: {{ toJson .args }}
+{{- $container := include "skewless.container" . -}}
+{{- $embedded := .root.Values.embeddedKafka -}}
+{{- $steps := list -}}
+{{- if $embedded.sourcePartitions }}
+{{- $steps = append $steps (list "source" (printf "[produce, zipf, --file, /etc/skewless/pipeline.yaml, --create-topic, %q, --records, \"0\"]" (toString $embedded.sourcePartitions))) -}}
+{{- end }}
+{{- if eq .root.Values.topics.create "job" }}
+{{- $steps = append $steps (list "topics" "[topics, apply, --file, /etc/skewless/pipeline.yaml]") -}}
+{{- end }}
+{{- range $steps }}
+- name: {{ first . }}
+  {{- $container | nindent 2 }}
+  args: {{ last . }}
   env:
-    {{- include "skewless.embeddedKafka.env" $ | nindent 4 }}
+    {{- include "skewless.env" $ | nindent 4 }}
+    - name: SKEWLESS__KAFKA__TIMEOUT_S
+      value: "300"
   resources:
     {{- toYaml $.root.Values.topics.job.resources | nindent 4 }}
   volumeMounts:
