@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+
+def _whole_ms(seconds: float) -> float:
+    if abs(seconds * 1000 - round(seconds * 1000)) > 1e-6 * seconds:
+        raise ValueError("should be a whole number of milliseconds")
+    return seconds
+
+
+Span = Annotated[float, Field(ge=0.001), AfterValidator(_whole_ms)]
+"""Seconds that event time is cut into: whole milliseconds, at least one."""
 
 
 class Model(BaseModel):
@@ -11,6 +23,7 @@ class Model(BaseModel):
     model_config = ConfigDict(
         frozen=True,
         extra="forbid",
+        allow_inf_nan=False,
         validate_default=True,
         use_attribute_docstrings=False,
         protected_namespaces=(),

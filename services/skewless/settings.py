@@ -35,6 +35,7 @@ class EventTimeSettings(Model):
     idle_timeout_s: float | None = Field(
         30.0,
         gt=0,
+        le=315_360_000_000,
         description="After this long without records a source partition stops holding windows open; null: never.",
     )
     max_future_s: float = Field(
@@ -55,7 +56,9 @@ class TopicSettings(Model):
 
     replication_factor: int = Field(1, ge=1, le=10, description="Copies of each partition; 3 in production.")
     aggregator_partitions: int = Field(4, ge=1, le=1024, description="Partitions of partials and aggregates.")
-    internal_retention_s: float = Field(86_400.0, ge=60, description="How long internal topics keep records.")
+    internal_retention_s: float = Field(
+        86_400.0, ge=60, le=315_360_000_000, description="How long internal topics keep records."
+    )
     options: dict[str, dict[str, str]] = Field(
         default_factory=dict,
         description="Further Kafka options by topic name, such as {aggregates: {min.insync.replicas: '2'}}.",
@@ -172,6 +175,10 @@ class PipelineSettings(Model):
             (
                 self.observer.tick_ms % self.worker.pane_ms != 0,
                 f"observer.tick_s ({self.observer.tick_s}) is no multiple of worker.pane_s ({self.worker.pane_s})",
+            ),
+            (
+                self.source.topic in {self.topic(row.name) for row in topology.TOPICS},
+                f"source.topic ({self.source.topic}) is a topic that the pipeline itself writes",
             ),
         ]
         found = [message for wrong, message in problems if wrong]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from skewless.algorithms.watermark import END_OF_TIME, IDLE, OriginMarks, SourceClock
 from skewless.algorithms.windows import starts
 
-times = st.integers(-END_OF_TIME, END_OF_TIME) | st.integers(-50, 50)
+times = st.integers(-END_OF_TIME, END_OF_TIME - 1) | st.integers(-50, 50)
 logs = st.lists(times, max_size=50)
 marks = st.dictionaries(st.integers(0, 3), times | st.just(IDLE), max_size=4)
 

@@ -7,15 +7,13 @@ from typing import Literal
 from pydantic import Field, field_validator
 
 from skewless.algorithms import aggregates
-from skewless.model import Model
+from skewless.model import Model, Span
 
 
 class AggregatorSettings(Model):
     """How panes become windows, and when results are written."""
 
-    window_s: float = Field(
-        60.0, gt=0, le=31_536_000, description="Length of a window in seconds: panes x a whole number."
-    )
+    window_s: Span = Field(60.0, le=31_536_000, description="Length of a window in seconds: panes x a whole number.")
     aggregates: tuple[str, ...] = Field(
         ("count", "sum"), min_length=1, description="What is computed per key and window."
     )
@@ -23,7 +21,10 @@ class AggregatorSettings(Model):
         "updates", description="updates: each change at each commit; final: one record when the window closes."
     )
     keep_closed_s: float = Field(
-        3_600.0, ge=0, description="How long after its end a closed window can still be re-opened, in event time."
+        3_600.0,
+        ge=0,
+        le=315_360_000_000,
+        description="How long after its end a closed window can still be re-opened, in event time.",
     )
 
     @property

@@ -50,8 +50,8 @@ class SourceClock:
 
     def mark(self) -> int | None:
         """Every later record below this time is late; None before the first record."""
-        # Never IDLE, whatever the time of a record: that word belongs to the one who watches the silence.
-        return None if self.max_time is None else min(self.max_time - self._lateness_ms, END_OF_TIME)
+        # Neither END_OF_TIME nor IDLE, whatever the time of a record: those words belong to who watches the source.
+        return None if self.max_time is None else min(self.max_time - self._lateness_ms, END_OF_TIME - 1)
 
 
 class OriginMarks:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from skewless.model import Model
+from skewless.model import Model, Span
 
 
 class ObserverSettings(Model):
     """How the load of the workers is summed up."""
 
-    tick_s: float = Field(
-        60.0, gt=0, le=86_400, description="Length of a tick in seconds of event time: panes x a whole number."
+    tick_s: Span = Field(
+        60.0, le=86_400, description="Length of a tick in seconds of event time: panes x a whole number."
     )
     hottest: int = Field(10, ge=0, le=1000, description="How many of the hottest keys a tick lists.")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from skewless.model import Model
+from skewless.model import Model, Span
 
 
 class CostSettings(Model):
@@ -21,7 +21,7 @@ class CostSettings(Model):
 class WorkerSettings(Model):
     """How workers aggregate."""
 
-    pane_s: float = Field(15.0, gt=0, le=86_400, description="Length of a tumbling pane in seconds of event time.")
+    pane_s: Span = Field(15.0, le=86_400, description="Length of a tumbling pane in seconds of event time.")
     cost: CostSettings = CostSettings()
 
     @property

@@ -39,10 +39,11 @@ def test_a_restored_clock_continues_with_its_maximum() -> None:
     assert observe(SourceClock(lateness_ms=5, max_time=50), 44, 45) == [True, False]
 
 
-def test_no_record_can_make_a_partition_idle() -> None:
+@pytest.mark.parametrize("time", [END_OF_TIME, IDLE, IDLE + 1])
+def test_no_record_can_make_a_partition_idle_or_end_it(time: int) -> None:
     clock = SourceClock(lateness_ms=0)
-    observe(clock, IDLE + 1)
-    assert clock.mark() == END_OF_TIME
+    observe(clock, time)
+    assert clock.mark() == END_OF_TIME - 1
 
 
 def test_the_end_of_time_is_the_end_of_the_year_9999_and_exact_in_json() -> None:
