@@ -41,8 +41,9 @@ class Live:
         self._read = content
         try:
             return self._take(config.load(self._file, self._environ))
-        except ConfigurationError as error:
-            log.warning("the changed file is not followed, %s stays %d: %s", WORKERS, self._workers, error)
+        except Exception as error:  # noqa: BLE001 - whatever is in the file, who follows it must not end of it
+            what = error if isinstance(error, ConfigurationError) else repr(error)
+            log.warning("the changed file is not followed, %s stays %d: %s", WORKERS, self._workers, what)
             return None
 
     def _content(self) -> bytes:

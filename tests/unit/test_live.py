@@ -106,6 +106,16 @@ def test_a_wrong_file_is_told_once_and_changes_nothing(
     assert polls(tested) == [7]
 
 
+@pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"[" * 20_000, b"name: \x00"], ids=["bytes", "nesting", "zero"])
+def test_whatever_is_in_the_file_it_is_followed_on(file: Path, said: pytest.LogCaptureFixture, content: bytes) -> None:
+    tested = live(file)
+    file.write_bytes(content)
+    assert polls(tested) == []
+    assert [message.startswith("the changed file is not followed") for message in said.messages] == [True]
+    file.write_text(text(7))
+    assert polls(tested) == [7]
+
+
 def test_a_file_that_is_gone_is_told_once(file: Path, said: pytest.LogCaptureFixture) -> None:
     tested = live(file)
     file.unlink()
