@@ -87,6 +87,34 @@ def test_every_replica_is_a_process_with_a_metrics_port_of_its_own(tmp_path: Pat
         assert eventually(lambda: worker.log.read_text() == f"['worker', '1'] {worker.metrics_port}\n")
 
 
+def test_a_metrics_port_that_was_taken_meanwhile_is_exchanged(tmp_path: Path) -> None:
+    program = (
+        "import os, socket, sys, time\n"
+        "try: socket.create_server(('', int(os.environ['SKEWLESS__METRICS__PORT'])))\n"
+        "except OSError: sys.exit(2)\n" + SLEEP
+    )
+    supervisor = Supervisor(
+        None,
+        settings(**ONE_WORKER),
+        drain=False,
+        logs=tmp_path,
+        command=lambda _stage, _instance: [sys.executable, "-c", program],
+    )
+    worker = supervisor.processes["worker-0"]
+    lost = worker.metrics_port
+    try:
+        with socket.create_server(("", lost)):
+            supervisor.start()
+            events = poll_until(supervisor, lambda: worker.metrics_port != lost)
+            assert worker.pid
+        assert [(event.kind, event.detail) for event in events] == [
+            ("ended", f"found its metrics port {lost} taken, starts again with another"),
+            ("started", f"metrics on port {worker.metrics_port}"),
+        ]
+    finally:
+        supervisor.stop()
+
+
 def test_the_command_of_a_stage_is_skewless_run(tmp_path: Path) -> None:
     supervisor = Supervisor(Path("p.yaml"), settings(), drain=True, logs=tmp_path)
     expected = "-m skewless run worker --instance 0 --file p.yaml --drain"

@@ -174,6 +174,11 @@ class Supervisor:
             return Event(replica.name, "finished", "exit code 0")
         how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
         last = f"; its log {replica.log} ends with\n{_tail(replica.log)}"
+        if code == CONFIGURATION and not _is_free(replica.metrics_port):
+            # Somebody was quicker to take it, between our look for a free one and the start of the process.
+            lost, (replica.metrics_port,) = replica.metrics_port, _free_ports(1)
+            replica.start_at = now
+            return Event(replica.name, "ended", f"found its metrics port {lost} taken, starts again with another")
         if verdict.action == "give_up":
             kind = ConfigurationError if code == CONFIGURATION else UnreachableError
             raise kind(f"{replica.name} {how}{last}")
@@ -209,6 +214,16 @@ def _tail(log: Path) -> str:
 def _run_stage(stage: str, instance: int, file: Path | None, *, drain: bool) -> list[str]:
     command = [sys.executable, "-m", "skewless", "run", stage, "--instance", str(instance)]
     return command + (["--file", str(file)] if file else []) + (["--drain"] if drain else [])
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind(("", port))
+        except OSError:
+            return False
+    return True
 
 
 def _free_ports(count: int) -> list[int]:
