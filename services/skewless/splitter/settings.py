@@ -75,7 +75,13 @@ class ValueSettings(Model):
         description="As `key.field`. A JSON path may go through lists that the key's goes through too: then each "
         "element has its own value.",
     )
-    decimals: int = Field(0, ge=0, le=9, description="Decimal places to keep; rounded half to even.")
+    decimals: int = Field(
+        0,
+        ge=0,
+        le=9,
+        description="Decimal places to keep; rounded half to even. Each takes a place of what a sum may be: times 10 to "
+        "the power of this, sums go to 9.2e18 (64 bits) and single values to 9e15.",
+    )
     default: int = Field(
         1, ge=-LARGEST_VALUE, le=LARGEST_VALUE, description="Value of every tuple when there is no field."
     )
