@@ -79,8 +79,8 @@ class ValueSettings(Model):
         0,
         ge=0,
         le=9,
-        description="Decimal places to keep; rounded half to even. Each takes a place of what a sum may be: times 10 to "
-        "the power of this, sums go to 9.2e18 (64 bits) and single values to 9e15.",
+        description="Decimal places to keep; rounded half to even. Each takes a place of what a sum can be: times 10 "
+        "to the power of this, sums go to 9.2e18 (64 bits) and single values to 9e15.",
     )
     default: int = Field(
         1, ge=-LARGEST_VALUE, le=LARGEST_VALUE, description="Value of every tuple when there is no field."
