@@ -7,14 +7,23 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
 
-from skewless.records import Output, WrittenBatch, read_table, watermarks_of
+from skewless.asyncapi.written import WrittenBatch
+from skewless.records import Output, read_table, tuples_of, watermarks_of, write_table
 
 
 def batch_of(partition: int, values: Sequence[bytes | None], *, first: int = 0, time: int = 0) -> WrittenBatch:
     """Make a batch of records with values alone."""
     offsets = range(first, first + len(values))
     return WrittenBatch(partition, [Output("any", value, timestamp=time) for value in values], offsets)
+
+
+def encode_tuples(keys: pa.DictionaryArray, values: NDArray[np.int64], times: NDArray[np.int64]) -> bytes:
+    """Write columns of tuples."""
+    return write_table(tuples_of(keys, values, times))
 
 
 def written(outputs: Iterable[Output], topic: str) -> list[Output]:

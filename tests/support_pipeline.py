@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 import mmh3
 
 from skewless.aggregator.step import AggregatorStep
+from skewless.asyncapi.written import WrittenBatch
 from skewless.changelog import read_position, window_of
-from skewless.records import Batch, Output, WrittenBatch
+from skewless.records import Batch, Output
 from skewless.step import Step
 
 WALL_CLOCK = 1_000_000_000_000

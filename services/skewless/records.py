@@ -91,47 +91,9 @@ class Output:
     headers: OwnHeaders = ()
 
 
-@dataclass(slots=True)
-class WrittenBatch:
-    """What was written as it will be read: implements `Batch` without Kafka."""
-
-    partition: int
-    outputs: Sequence[Output]
-    offsets: Sequence[int] = ()
-    """Their offsets; by default from 0, without gaps."""
-
-    def __post_init__(self) -> None:
-        self.offsets = self.offsets or range(len(self.outputs))
-
-    @property
-    def values(self) -> Sequence[bytes | None]:
-        """Their values."""
-        return [output.value for output in self.outputs]
-
-    @property
-    def keys(self) -> Sequence[bytes | None]:
-        """Their keys."""
-        return [output.key for output in self.outputs]
-
-    @property
-    def timestamps(self) -> NDArray[np.int64]:
-        """Their timestamps in ms; 0 where none was given."""
-        return np.array([output.timestamp or 0 for output in self.outputs], dtype=np.int64)
-
-    @property
-    def headers(self) -> Sequence[Headers]:
-        """Their headers."""
-        return [output.headers for output in self.outputs]
-
-
 def tuples_of(keys: pa.DictionaryArray, values: NDArray[np.int64], times: NDArray[np.int64]) -> pa.RecordBatch:
     """Make columns of tuples."""
     return pa.record_batch([keys, pa.array(values), pa.array(times)], schema=TUPLES_SCHEMA)
-
-
-def encode_tuples(keys: pa.DictionaryArray, values: NDArray[np.int64], times: NDArray[np.int64]) -> bytes:
-    """Write tuples as one Arrow IPC stream."""
-    return write_table(tuples_of(keys, values, times))
 
 
 def tuple_records(topic: str, partition: int, tuples: pa.RecordBatch, watermarks: OwnHeaders) -> Iterator[Output]:

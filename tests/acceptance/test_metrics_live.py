@@ -33,8 +33,9 @@ from acceptance.chaos.proxy import Proxy
 from skewless.algorithms.grouping import GROUPINGS
 from skewless.local import process, prometheus
 from skewless.metrics import METRICS
-from skewless.records import TUPLES, encode_tuples, headers_of
+from skewless.records import TUPLES, headers_of
 from skewless.runner import run_stage
+from support import encode_tuples
 from support_kafka import STAGES, START_MS, Pipeline, Source, until, zipf_records
 
 WORKERS = 6
@@ -115,7 +116,8 @@ def routed(pipeline: Pipeline) -> list[Sample]:
     def done() -> bool:
         last[:] = scraped(port)
         sent = value(last, "skewless_tuples_total") == BATCHES * BATCH
-        return over.is_set() or (sent and not pipeline.is_open("worker-input"))
+        flushed = any(sample.name == "skewless_router_load_ratio" for sample in last)  # it is looked at in a commit
+        return over.is_set() or (sent and flushed and not pipeline.is_open("worker-input"))
 
     def watch() -> None:
         until(done, each=lambda: time.sleep(0.05), limit_s=LIMIT_S)

@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 
 from skewless.datasets.base import START_MS
-from skewless.records import TUPLES, Headers, Output, encode_tuples, headers_of
+from skewless.records import TUPLES, Output, OwnHeaders, headers_of
 from skewless.router import agent
 from skewless.router.shown import Shown
 from skewless.runner import Stage, wire
@@ -34,6 +34,7 @@ from skewless.transport.batch import MessageBatch
 from skewless.transport.counts import Counts
 from skewless.transport.session import Taken
 from skewless.watch.stage import Watched
+from support import encode_tuples
 
 BATCH = 16_000
 COMMIT_EVERY = 20
@@ -43,7 +44,7 @@ ARMS = ("unwatched", "watched", "uncounted", "unwatched again")
 class Message:
     """As much of a confluent_kafka.Message as a session asks for."""
 
-    def __init__(self, offset: int, value: bytes, headers: Headers) -> None:
+    def __init__(self, offset: int, value: bytes, headers: OwnHeaders) -> None:
         self._offset, self._value, self._headers = offset, value, headers
 
     def offset(self) -> int:
@@ -52,7 +53,7 @@ class Message:
     def value(self) -> bytes:
         return self._value
 
-    def headers(self) -> Headers:
+    def headers(self) -> OwnHeaders:
         return self._headers
 
 
@@ -70,7 +71,7 @@ class Unshown(Shown):
         pass
 
 
-def values(count: int) -> list[tuple[bytes, Headers]]:
+def values(count: int) -> list[tuple[bytes, OwnHeaders]]:
     rng = np.random.default_rng(1)
     made = []
     for number in range(count):
@@ -115,14 +116,14 @@ class Arm:
             tally.records += 1
             tally.bytes += len(output.value or b"")
 
-    def run(self, given: list[tuple[bytes, Headers]], batches: int) -> float:
+    def run(self, given: list[tuple[bytes, OwnHeaders]], batches: int) -> float:
         """Process batches; returns CPU seconds of the whole process, the scraped server's included."""
         with self._watched() as loop:
             started = time.process_time()
             loop.run_until_complete(self._work(given, batches))
             return time.process_time() - started
 
-    async def _work(self, given: list[tuple[bytes, Headers]], batches: int) -> None:
+    async def _work(self, given: list[tuple[bytes, OwnHeaders]], batches: int) -> None:
         session = self._wiring.session
         for number in range(batches):
             value, headers = given[number % len(given)]

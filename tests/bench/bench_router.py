@@ -18,10 +18,12 @@ import numpy as np
 import pyarrow as pa
 
 from skewless.algorithms.grouping import GROUPINGS, GroupingOptions, KeyBatch, create
+from skewless.asyncapi.written import WrittenBatch
 from skewless.datasets.base import START_MS
 from skewless.datasets.zipf import cumulative, key_names
-from skewless.records import TUPLES, Output, WrittenBatch, encode_tuples, headers_of, read_tuples
+from skewless.records import TUPLES, Output, headers_of, read_tuples
 from skewless.router.step import RouterStep
+from support import encode_tuples
 
 Z, KEYS = 1.1, 50_000
 BATCH = 16_000

@@ -12,8 +12,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from skewless.aggregator import agent as aggregator
+from skewless.asyncapi.written import WrittenBatch
 from skewless.cli import main
-from skewless.records import Output, WrittenBatch
+from skewless.records import Output
 from skewless.settings import PipelineSettings
 from skewless.spark import kafka, pipeline, source
 from skewless.splitter import agent as splitter

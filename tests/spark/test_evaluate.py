@@ -23,7 +23,7 @@ from skewless import cli
 from skewless.algorithms.grouping import GroupingOptions
 from skewless.algorithms.watermark import END_OF_TIME
 from skewless.commands.evaluate import offsets_of, recorded
-from skewless.records import encode_tuples, headers_of
+from skewless.records import headers_of
 from skewless.settings import PipelineSettings
 from skewless.simulation.candidate import Setup
 from skewless.spark import kafka
@@ -34,6 +34,7 @@ from skewless.spark.plan import plan
 from skewless.spark.recommend import Demand
 from skewless.spark.report.evaluation import report
 from skewless.splitter.judgement import TimeRules
+from support import encode_tuples
 from support_kafka import WAIT_S, Pipeline, Record, Source
 from support_recorded import PARTITIONS, TICK_MS, TUPLES, WINDOW_MS, WORKERS
 

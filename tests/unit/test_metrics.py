@@ -16,9 +16,10 @@ from skewless import topology
 from skewless.algorithms.grouping import KeyBatch, create
 from skewless.algorithms.grouping.base import Widths
 from skewless.algorithms.watermark import END_OF_TIME, IDLE
+from skewless.asyncapi.written import WrittenBatch
 from skewless.metrics import CONSTANT_LABELS, METRICS, Metric
 from skewless.metrics.histogram import Histogram
-from skewless.records import TUPLES, Output, WrittenBatch, encode_tuples, headers_of
+from skewless.records import TUPLES, Output, headers_of
 from skewless.router import agent as router_agent
 from skewless.router.shown import Shown, decisions
 from skewless.runner import Stage, wire
@@ -29,6 +30,7 @@ from skewless.watch.collector import Durations, ListCollector
 from skewless.watch.health import Health
 from skewless.watch.samples import Reader
 from skewless.worker import agent as worker_agent
+from support import encode_tuples
 
 HERE = {"pipeline": "p", "stage": "router"}
 DOCUMENTED = re.compile(r"^\| (router|worker) \| (\d+) \|", re.MULTILINE)

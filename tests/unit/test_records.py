@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from skewless.asyncapi.written import WrittenBatch
 from skewless.errors import BadRecordError
 from skewless.records import (
     LETTER_BYTES,
@@ -13,7 +14,6 @@ from skewless.records import (
     TUPLES,
     TUPLES_SCHEMA,
     Output,
-    WrittenBatch,
     dead_letter,
     dead_letter_rows,
     headers_of,

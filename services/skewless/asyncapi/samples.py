@@ -6,7 +6,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
 from skewless import topology
-from skewless.records import Output, WrittenBatch
+from skewless.asyncapi.written import WrittenBatch
+from skewless.records import Output
 from skewless.settings import PipelineSettings
 from skewless.step import Step
 

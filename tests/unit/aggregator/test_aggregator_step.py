@@ -11,8 +11,9 @@ from skewless.aggregator.step import AggregatorRules, AggregatorStep
 from skewless.algorithms.aggregates import columns_of, create
 from skewless.algorithms.watermark import END_OF_TIME, IDLE
 from skewless.algorithms.windowed import MOST_CHUNKS
+from skewless.asyncapi.written import WrittenBatch
 from skewless.changelog import window_of
-from skewless.records import PARTIALS, PROGRESS, Output, WrittenBatch, headers_of, write_table
+from skewless.records import PARTIALS, PROGRESS, Output, headers_of, write_table
 from support import facts_in, reasons_in, rows_in, written
 
 Row = tuple[int, str, int, int]

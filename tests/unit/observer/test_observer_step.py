@@ -10,9 +10,10 @@ import pyarrow as pa
 import pytest
 
 from skewless.algorithms.watermark import END_OF_TIME
+from skewless.asyncapi.written import WrittenBatch
 from skewless.observer.run import Run
 from skewless.observer.step import ObserverRules, ObserverStep
-from skewless.records import PARTIALS, PROGRESS, Output, WrittenBatch, headers_of, write_table
+from skewless.records import PARTIALS, PROGRESS, Output, headers_of, write_table
 from support import facts_in, reasons_in, repeated, written
 
 Row = tuple[int, str, int, int]

@@ -11,10 +11,11 @@ from numpy.typing import NDArray
 from skewless.algorithms import grouping
 from skewless.algorithms.grouping import Grouping
 from skewless.algorithms.grouping.shuffle import ShuffleGrouping
-from skewless.records import TUPLES, Output, WrittenBatch, encode_tuples, headers_of
+from skewless.asyncapi.written import WrittenBatch
+from skewless.records import TUPLES, Output, headers_of
 from skewless.router import loads
 from skewless.router.step import RouterStep
-from support import tuples_in, written
+from support import encode_tuples, tuples_in, written
 
 KEYS = np.random.default_rng(3).zipf(1.4, 3_000) % 50
 INTERVAL_MS = 1_000

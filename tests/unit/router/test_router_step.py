@@ -12,21 +12,11 @@ from skewless.algorithms import grouping
 from skewless.algorithms.grouping import KeyBatch
 from skewless.algorithms.sized import RECORD_BYTES
 from skewless.algorithms.watermark import END_OF_TIME, IDLE
+from skewless.asyncapi.written import WrittenBatch
 from skewless.public_records import PlainTuple
-from skewless.records import (
-    PROGRESS,
-    TUPLE,
-    TUPLES,
-    Output,
-    WrittenBatch,
-    encode_tuples,
-    headers_of,
-    read_table,
-    schema_of,
-    write_table,
-)
+from skewless.records import PROGRESS, TUPLE, TUPLES, Output, headers_of, read_table, schema_of, write_table
 from skewless.router.step import RouterStep
-from support import marks_in, reasons_in, tuples_in, written
+from support import encode_tuples, marks_in, reasons_in, tuples_in, written
 
 Tuple = tuple[str, int, int]
 TUPLES_IN = [("a", 1, 10), ("b", 2, 11), ("a", 3, 12), ("c", 4, 13), ("b", 5, 14), ("a", 6, 15)]

@@ -13,6 +13,7 @@ from skewless.algorithms.aggregates import columns_of, create
 from skewless.algorithms.hashing import partition_of_keys
 from skewless.algorithms.sized import RECORD_BYTES
 from skewless.algorithms.watermark import END_OF_TIME, IDLE
+from skewless.asyncapi.written import WrittenBatch
 from skewless.public_records import PlainTuple
 from skewless.records import (
     PARTIALS,
@@ -21,15 +22,13 @@ from skewless.records import (
     TUPLES,
     TUPLES_SCHEMA,
     Output,
-    WrittenBatch,
-    encode_tuples,
     headers_of,
     schema_of,
     write_table,
 )
 from skewless.worker import step as worker_step
 from skewless.worker.step import WorkerStep
-from support import marks_in, reasons_in, rows_in, written
+from support import encode_tuples, marks_in, reasons_in, rows_in, written
 
 Tuple = tuple[str, int, int]
 ROWS = [("a", 1, 10), ("b", 2, 19), ("a", 3, 12), ("a", 4, 20)]
