@@ -1,0 +1,110 @@
+"""Records far larger than usual pass through every stage of a real pipeline, or are told; nothing stands still."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
+
+import skewless
+from skewless.algorithms.sized import RECORD_BYTES
+from support_kafka import START_MS, WAIT_S, Pipeline, Source, differences, read, truth
+
+KEYS, KEY_BYTES = 60_000, 350
+"""21 MB of keys in one window: more than any record may have."""
+LARGE = 10_000_000
+CUT = ("tuples", "worker-input", "partials", "windows", "ticks")
+HEADER = "__skewless.errors."
+
+
+@pytest.fixture(autouse=True)
+def _children_find_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = str(Path(skewless.__file__).parents[1])
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH")))))
+
+
+def limit(bootstrap: str, topic: str, size: int) -> None:
+    """Let a topic take records of this size."""
+    entry = ConfigEntry("max.message.bytes", str(size), incremental_operation=AlterConfigOpType.SET)
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
+    for future in admin.incremental_alter_configs([resource]).values():
+        future.result(timeout=30)
+
+
+def send_large(bootstrap: str, topic: str) -> bytes:
+    """Write a record of 10 MB, and wait until it has arrived."""
+    value = fact("x" * LARGE)
+    options = {
+        "bootstrap.servers": bootstrap,
+        "message.max.bytes": 2 * LARGE,
+        "compression.type": "zstd",
+        "log_level": 2,
+    }
+    producer = Producer(options)
+    producer.produce(topic, value, partition=0)
+    assert producer.flush(30) == 0
+    return value
+
+
+def fact(key: str) -> bytes:
+    return json.dumps({"key": key, "value": 1, "time": START_MS}).encode()
+
+
+def keys(count: int) -> Iterator[str]:
+    return (f"{number:0{KEY_BYTES}d}" for number in range(count))
+
+
+def test_a_record_of_10_mb_is_told_and_60_000_long_keys_of_one_window_are_counted(broker: str, tmp_path: Path) -> None:
+    source = Source(broker, 1)
+    limit(broker, source.topic, 2 * LARGE)
+    source.send((0, fact(key)) for key in keys(KEYS))
+    large = send_large(broker, source.topic)
+    source.send((0, fact(key)) for key in keys(100))
+    pipeline = Pipeline(
+        broker,
+        tmp_path,
+        source,
+        router={"grouping": "key", "workers": 1},
+        worker_input={"max_workers": 1},
+        topics={"aggregator_partitions": 1},
+        # One commit has it all: with smaller ones records would be small by chance.
+        transport={"commit_interval_s": 4.0, "poll_records": 100_000, "transaction_timeout_s": 60.0},
+    )
+    # As a topic that was made before it had a limit of its own.
+    limit(broker, pipeline.settings.topic("dead-letters"), 1_048_588)
+    pipeline.drain()
+
+    (letter,) = pipeline.read("dead-letters")
+    assert letter.headers[HEADER + "reason"] == b"longer than 262144 bytes"
+    assert int(letter.headers[HEADER + "offset"]) == KEYS
+    assert int(letter.headers[HEADER + "value_bytes"]) == len(large)
+    assert letter.value is not None
+    assert large.startswith(letter.value)
+    expected = truth((record for record in read(broker, source.topic) if record.offset != KEYS), lateness_ms=0)
+    assert len(expected.counts) == KEYS
+    assert differences(pipeline, expected) == []
+    largest = {topic: max(len(record.value or b"") for record in pipeline.read(topic)) for topic in CUT}
+    assert {topic: size for topic, size in largest.items() if size > 1.01 * RECORD_BYTES} == {}
+    assert sum(size > RECORD_BYTES / 3 for size in largest.values()) == len(CUT), largest
+
+
+def test_a_topic_that_takes_too_little_ends_the_stage_and_is_named(broker: str, tmp_path: Path) -> None:
+    source = Source(broker, 1)
+    source.send((0, fact(key)) for key in keys(5_000))
+    pipeline = Pipeline(broker, tmp_path, source, topics={"aggregator_partitions": 1})
+    limit(broker, pipeline.settings.topic("tuples"), 1_000)
+    command = [sys.executable, "-m", "skewless", "run", "splitter", "--file", str(pipeline.file)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=WAIT_S)
+    assert ended.returncode == 3
+    told = ended.stderr.splitlines()[-1]
+    for part in ("error: ", pipeline.settings.topic("tuples"), "max.message.bytes=8388608", "topics.options"):
+        assert part in told
+    assert "Traceback" not in ended.stderr
