@@ -8,7 +8,7 @@ from __future__ import annotations
 from confluent_kafka import KafkaError, KafkaException
 
 from skewless.algorithms.sized import RECORD_BYTES
-from skewless.errors import BrokerError, FencedError, SkewlessError
+from skewless.errors import BrokerError, ConfigurationError, FencedError, SkewlessError
 
 TOPIC_BYTES = 2 * RECORD_BYTES
 """What a topic should take as `max.message.bytes`."""
@@ -93,13 +93,16 @@ def consumer_failure(error: KafkaError, doing: str) -> SkewlessError | None:
         return FencedError("another process has the same group instance id; give each process its own --instance")
     if refused := refusal(error, doing, "Read"):
         return refused
+    if code == KafkaError.INVALID_SESSION_TIMEOUT:
+        return ConfigurationError(
+            f"transport.session_timeout_s: is not within what the brokers allow, while {doing}: "
+            "their group.min.session.timeout.ms is 6 s by default, and group.max.session.timeout.ms 30 min"
+        )
     if code in _MISSING:
         return BrokerError(f"cannot consume: {error.str()}; run `skewless topics apply`")
     if code == KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001
         return BrokerError(f"committed records are gone, deleted before they were read: {error.str()}")
-    if fatal:
-        return BrokerError(f"consumer stopped: {error.str()}")
-    return None
+    return BrokerError(f"consumer stopped: {error.str()}") if fatal else None
 
 
 def _kafka_error(error: KafkaException) -> KafkaError:

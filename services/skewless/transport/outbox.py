@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from skewless.records import Output
+from skewless.transport.clients import made
 from skewless.transport.counts import Tally
 from skewless.transport.failures import RewindError, refusal, stop_or_rewind
 from skewless.transport.settings import KafkaSettings, TransportSettings
@@ -47,7 +48,8 @@ class Outbox(ABC):
             raise RuntimeError("the outbox is not open")
         return self._producer
 
-    def _options(self) -> dict[str, object]:
+    def options(self) -> dict[str, object]:
+        """Tell librdkafka what its producer is; what exactness rests on comes last."""
         return {
             "linger.ms": 5,
             "compression.type": self._transport.compression,
@@ -123,7 +125,7 @@ class Outbox(ABC):
         return refused or stop_or_rewind(error, doing)
 
     def _start(self) -> None:
-        self._producer = Producer(self._options())
+        self._producer = made(Producer, self.options())
         self._failed = None
 
     @abstractmethod

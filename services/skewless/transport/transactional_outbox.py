@@ -40,8 +40,9 @@ class TransactionalOutbox(Outbox):
         self._transactional_id = transactional_id
         self._begun_at: float | None = None
 
-    def _options(self) -> dict[str, object]:
-        return super()._options() | {
+    def options(self) -> dict[str, object]:
+        """Tell librdkafka also how it takes part in transactions."""
+        return super().options() | {
             "transactional.id": self._transactional_id,
             "transaction.timeout.ms": round(self._transport.transaction_timeout_s * 1000),
         }
