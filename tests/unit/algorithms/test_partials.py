@@ -3,6 +3,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from skewless.algorithms.aggregates import AGGREGATES, columns_of, create
+from skewless.algorithms.keyed import KeyedTable
 from skewless.algorithms.partials import merge_partials, to_partials
 
 COUNT = columns_of([create("count")])
@@ -75,3 +76,15 @@ def test_partials_with_dictionary_keys_merge_too() -> None:
 def test_merging_empty_partials_gives_an_empty_table_of_the_same_shape() -> None:
     empty = to_partials([], 10, ALL)
     assert merge_partials([empty], ["pane", "key"], ALL) == empty
+
+
+def test_a_sum_that_leaves_64_bits_on_the_way_and_comes_back_is_right() -> None:
+    large = 2**62
+    sums = columns_of([create("sum")])
+    parts = [to_partials([batch(("a", 0, large), ("a", 1, large))], 10, sums) for _ in range(2)]
+    back = to_partials([batch(("a", 0, -large), ("a", 1, -large))], 10, sums)
+    merged = merge_partials([*parts, back, back], ("key",), sums)
+    table = KeyedTable(sums)
+    for part in (*parts, back, to_partials([batch(("a", 0, 1 - large), ("a", 1, -large))], 10, sums)):
+        table.merge(part["key"].to_pylist(), part)
+    assert (merged["sum"].to_pylist(), table.data()["sum"].tolist()) == ([0], [1])
