@@ -16,12 +16,14 @@ from skewless import topology
 from skewless.errors import SkewlessError, UnreachableError
 from skewless.live import Live
 from skewless.settings import PipelineSettings
+from skewless.shape import shape_of
 from skewless.step import Step
 from skewless.transport import topics
 from skewless.transport.app import App, Wiring
 from skewless.transport.driver import Consumer
 from skewless.transport.flushing_outbox import FlushingOutbox
 from skewless.transport.outbox import Outbox
+from skewless.transport.resumption import holds_results
 from skewless.transport.session import Restore, Session, State
 from skewless.transport.transactional_outbox import TransactionalOutbox
 from skewless.watch.stage import Watched
@@ -143,15 +145,19 @@ def wire(name: str, stage: Stage, settings: PipelineSettings, instance: int, *, 
         outbox = TransactionalOutbox(settings.kafka, settings.transport, settings.topic, member)
     else:
         outbox = FlushingOutbox(settings.kafka, settings.transport, settings.topic)
+    row = topology.stage(name)
+    first_sink = settings.topic(row.sinks[0])
     return Wiring(
         kafka=settings.kafka,
         transport=settings.transport,
         session=Session(stage.step, drain=drain),
         outbox=outbox,
-        topic=settings.topic(topology.stage(name).source),
+        topic=settings.topic(row.source),
         group=f"{settings.name}-{name}",
         member=member,
         restore=stage.restore,
+        holds_results=lambda: f"topic {first_sink}" if holds_results(settings.kafka, first_sink) else None,
+        shape=shape_of(settings),
         end_of_partition=stage.end_of_partition or drain,
         patience_s=stage.patience_s,
     )

@@ -1,23 +1,66 @@
-"""A bounded run does not end what comes after it."""
+"""A bounded run does not end what comes after it, and what comes after it goes on from where it ended or not at all."""
 
 from __future__ import annotations
 
+import json
 from itertools import islice
 from pathlib import Path
 
-from support_kafka import Pipeline, Source, differences, read, truth, zipf_records
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from skewless.errors import ConfigurationError, UnreachableError
+from support_kafka import STAGES, Pipeline, Source, differences, read, truth, until, zipf_records
 
 LATENESS = {"allowed_lateness_s": 20}
 
 
-def test_second_bounded_run_takes_in_what_came_after_the_first(broker: str, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def pipeline(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
+    """Run a pipeline to its end twice, with more records in between."""
     source = Source(broker, 2)
     records = list(zipf_records(20_000, 2, seed=7, keys=500))
-    pipeline = Pipeline(broker, tmp_path, source, aggregator={"emit": "final"}, event_time=LATENESS)
+    folder = tmp_path_factory.mktemp("twice")
+    made = Pipeline(broker, folder, source, aggregator={"emit": "final"}, event_time=LATENESS)
     for part in (records[:12_000], records[12_000:]):
         source.send(islice(part, None))
-        events = pipeline.drain(limit_s=240)
+        events = made.drain(limit_s=240)
         assert [event.kind for event in events].count("finished") == 5
-    unlike = differences(pipeline, truth(read(broker, source.topic), lateness_ms=20_000))
+    return made
+
+
+def test_second_bounded_run_takes_in_what_came_after_the_first(broker: str, pipeline: Pipeline) -> None:
+    unlike = differences(pipeline, truth(read(broker, pipeline.source.topic), lateness_ms=20_000))
     # The tick in which the first run ended was told, and is not told again.
     assert [line for line in unlike if not line.startswith("sums of tuples: ")] == []
+
+
+def change(file: Path, **sections: dict[str, object]) -> None:
+    document = json.loads(file.read_text())
+    file.write_text(json.dumps(document | {name: document.get(name, {}) | more for name, more in sections.items()}))
+
+
+def test_settings_that_state_was_made_by_do_not_change_over_it(pipeline: Pipeline) -> None:
+    before = pipeline.file.read_text()
+    pipeline.source.send(zipf_records(100, 2, seed=8))
+    change(pipeline.file, aggregator={"window_s": 120, "aggregates": ["count", "sum", "max"]})
+    try:
+        with pytest.raises(ConfigurationError) as caught:
+            pipeline.drain()
+    finally:
+        pipeline.file.write_text(before)
+    assert "aggregator.window_s: is 120.0, was 60.0" in str(caught.value)
+    assert "aggregator.aggregates: needs the columns count,max,sum, needed count,sum" in str(caught.value)
+    assert pipeline.count("dead-letters") == 0
+
+
+def test_positions_that_have_expired_do_not_make_it_count_again(pipeline: Pipeline) -> None:
+    """Kafka deletes them a week after the last process of a group has left (KIP-211)."""
+    answers, _ = pipeline.results()
+    admin, groups = AdminClient({"bootstrap.servers": pipeline.bootstrap}), [f"{pipeline.name}-{at}" for at in STAGES]
+    until(lambda: not any(found.result(20).members for found in admin.describe_consumer_groups(groups).values()))
+    for future in admin.delete_consumer_groups(groups).values():
+        future.result(20)
+    with pytest.raises(UnreachableError, match="has no position in any partition of topic"):
+        pipeline.drain()
+    assert pipeline.results() == (answers, [])

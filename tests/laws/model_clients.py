@@ -250,10 +250,10 @@ class ModelProducer:
     def purge(self, **_what: bool) -> None:
         self._queue.clear()
 
-    def list_topics(self, topic: str = "", timeout: float = -1) -> SimpleNamespace:
+    def list_topics(self, *, timeout: float) -> SimpleNamespace:
         self._link.check()
         found = SimpleNamespace(error=None, partitions=dict(enumerate(self._broker.inputs)))
-        return SimpleNamespace(topics={topic: found})
+        return SimpleNamespace(topics={"in": found})
 
 
 class ModelConsumer:

@@ -12,6 +12,7 @@ from typing import Any, cast
 from laws.model_broker import STATE_TOPIC, Broker, Clock, Membership
 from laws.model_clients import Fault, KilledError, Link, ModelConsumer
 from skewless.records import Batch, Output
+from skewless.shape import Shape
 from skewless.step import Step
 from skewless.transport.batch import MessageBatch
 from skewless.transport.consumer import ConsumerThread
@@ -22,6 +23,7 @@ from skewless.transport.session import Session, State
 from skewless.transport.settings import KafkaSettings, TransportSettings
 from skewless.transport.transactional_outbox import TransactionalOutbox
 
+SHAPE = Shape(window_ms=60_000, tick_ms=60_000, columns="count", decimals=0)
 MARK_MS = 5000
 """Wall-clock time between the marks that a partition's owner writes, whether there are records or not."""
 
@@ -153,6 +155,8 @@ class Process:
         self.over = False
         self.disturbed = False
         """Whether something happened to it that may end it."""
+        self.twinned = False
+        """Whether another process ran under its name meanwhile, which may have left a transaction open."""
         self.killed = False
         self.failure: BaseException | None = None
         self._loop = loop
@@ -181,6 +185,8 @@ class Process:
             assigned=lambda _partitions: None,
             stopped=lambda _failure: None,
             restore=self._restore,
+            holds_results=lambda: "topic out" if any(broker.visible("out", at) for at in range(4)) else None,
+            shape=SHAPE,
             patience_s=patience_s,
         )
         self._run(self.thread._begin)

@@ -21,8 +21,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from laws.model_broker import STATE_TOPIC, Broker, Clock, Membership
 from laws.model_clients import Fault, Link, ModelConsumer, ModelProducer, returns_in_time
-from laws.model_process import Process
+from laws.model_process import SHAPE, Process
 from skewless.errors import SkewlessError
+from skewless.shape import read_saved
 from skewless.transport import consumer as consumer_module
 from skewless.transport import leaving as leaving_module
 from skewless.transport import outbox as outbox_module
@@ -237,8 +238,7 @@ class TransportMachine(RuleBasedStateMachine):
         """Stop, while the agent goes on to the last moment."""
         process.link.faults["close"] = Fault("meanwhile agent")
         process.stop(leave=leave)
-        twin = any(other.instance == process.instance and other is not process for other in self.processes)
-        if process.failure is None and not (process.killed or twin):
+        if process.failure is None and not (process.killed or process.twinned):
             assert process.instance not in self.broker.open, "a clean stop leaves an open transaction behind"
 
     @rule(number=some_process)
@@ -249,11 +249,12 @@ class TransportMachine(RuleBasedStateMachine):
     @rule(instance=st.integers(0, 2))
     def start_again(self, instance: int) -> None:
         """Start a process, be its place empty or not: of two of one name, one has to give way."""
-        for process in self.processes:
-            process.disturbed |= process.instance == f"stage-{instance}"
-        twins = any(process.instance == f"stage-{instance}" for process in self.processes)
+        twins = [process for process in self.processes if process.instance == f"stage-{instance}"]
+        for process in twins:
+            process.disturbed = process.twinned = True
         self.start(instance)
-        self.processes[-1].disturbed |= twins
+        if twins:
+            self.processes[-1].disturbed = self.processes[-1].twinned = True
 
     @rule(instance=st.integers(0, 2))
     def give_up_a_place(self, instance: int) -> None:
@@ -292,8 +293,11 @@ class TransportMachine(RuleBasedStateMachine):
         with self.judging():
             self.settle()
             for partition, log in enumerate(self.broker.inputs):
-                offset, position = self.broker.committed.get(partition, (0, "{}"))
-                self.check_partition(partition, [value for value in log[:offset] if value is not None], position)
+                offset, metadata = self.broker.committed.get(partition, (0, ""))
+                saved = read_saved(metadata)
+                assert saved.shape == (SHAPE if metadata else None)
+                done = [value for value in log[:offset] if value is not None]
+                self.check_partition(partition, done, saved.position or "{}")
             for process in self.processes:
                 self.check_memory(process)
 

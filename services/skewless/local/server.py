@@ -19,7 +19,8 @@ JVM = (
 
 # One node: nothing is replicated. Small and quick where a cluster would be safe and large. Nothing is deleted by age,
 # because a record's timestamp is its event time and may be years old. A short session, because a killed broker is
-# let in again only when its session has ended.
+# let in again only when its session has ended. Positions of a pipeline that is stopped are kept: without them it
+# could not go on.
 PROPERTIES = {
     "process.roles": "broker,controller",
     "node.id": "1",
@@ -31,6 +32,7 @@ PROPERTIES = {
     "min.insync.replicas": "1",
     "offsets.topic.replication.factor": "1",
     "offsets.topic.num.partitions": "4",
+    "offsets.retention.minutes": str(2**31 - 1),
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
     "transaction.state.log.num.partitions": "4",

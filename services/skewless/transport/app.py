@@ -15,6 +15,7 @@ import faust
 from faust.tables import TableManager
 
 from skewless.errors import ConfigurationError
+from skewless.shape import Shape
 from skewless.transport.outbox import Outbox
 from skewless.transport.session import Restore, Session
 from skewless.transport.settings import KafkaSettings, TransportSettings
@@ -39,6 +40,10 @@ class Wiring:
     """Group instance id: stable over restarts, so that a restart is no rebalance (KIP-345)."""
     restore: Restore = lambda _positions: {}
     """Reads the changelogs of partitions that are being taken over; runs on the consumer's thread."""
+    holds_results: Callable[[], str | None] = lambda: None
+    """Names where results of this group's stand, if there are some; asked where the group has no position."""
+    shape: Shape | None = None
+    """What the group's positions are committed with, and have to be compared with."""
     end_of_partition: bool = False
     """Whether the session is told when a partition has been read to its end."""
     patience_s: float = 1.0

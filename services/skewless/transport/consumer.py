@@ -18,14 +18,17 @@ from typing import Any, TypeVar
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from skewless.errors import FencedError, SkewlessError
+from skewless.shape import Shape, read_saved, write_saved
 from skewless.transport.batch import MessageBatch
+from skewless.transport.clients import made
 from skewless.transport.counts import timed
 from skewless.transport.failures import BROKER_AWAY, RewindError, consumer_failure
 from skewless.transport.flow import Flow
 from skewless.transport.leaving import leave_group
 from skewless.transport.outbox import Outbox
 from skewless.transport.questions import Questions
-from skewless.transport.session import Prepared, Restore, Session, Taken
+from skewless.transport.resumption import check_shape, has_begun, positions_gone
+from skewless.transport.session import Prepared, Restore, Session, State, Taken
 from skewless.transport.settings import TransportSettings
 from skewless.transport.topics import check_same
 
@@ -55,6 +58,8 @@ class ConsumerThread(threading.Thread):
         assigned: Callable[[set[int]], None],
         stopped: Callable[[BaseException | None], None],
         restore: Restore,
+        holds_results: Callable[[], str | None] = lambda: None,
+        shape: Shape | None = None,
         partitions: int | None = None,
         patience_s: float = 1.0,
     ) -> None:
@@ -70,6 +75,8 @@ class ConsumerThread(threading.Thread):
         self._assigned = assigned
         self._stopped = stopped
         self._restore = restore
+        self._holds_results = holds_results
+        self._shape = shape
         self._stop_event = threading.Event()
         self._wanted_partitions = partitions
         self._partitions = 0
@@ -115,7 +122,7 @@ class ConsumerThread(threading.Thread):
     def _begin(self) -> None:
         self._outbox.open(self._connect_timeout_s)
         self._session.send = self._outbox.send
-        self._consumer = Consumer({**self._options, "error_cb": self._on_error})
+        self._consumer = made(Consumer, {**self._options, "error_cb": self._on_error})
         self._consumer.subscribe(
             [self._topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
         )
@@ -184,7 +191,8 @@ class ConsumerThread(threading.Thread):
         try:
             first = self._consumer.poll(POLL_S)
             if first is not None:
-                messages = [first, *self._consumer.consume(self._transport.poll_records - 1, 0)]
+                messages.append(first)  # kept, whatever the next call says
+                messages += self._consumer.consume(self._transport.poll_records - 1, 0)
         except KafkaException as error:
             self._judge(error.args[0])
         if self._callback_failure is not None:
@@ -243,7 +251,7 @@ class ConsumerThread(threading.Thread):
         prepared: Prepared = self.on_loop(self._session.prepare)
         if prepared or self._outbox.dirty:
             offsets = [
-                TopicPartition(self._topic, partition, offset, position)
+                TopicPartition(self._topic, partition, offset, write_saved(position, self._shape))
                 for partition, (offset, position) in prepared.items()
             ]
             self._outbox.commit(offsets, self._consumer)
@@ -329,8 +337,12 @@ class ConsumerThread(threading.Thread):
         self._count_partitions()
         with self._session.counts.taking_over():
             committed = self._questions.committed(partitions)
-            positions = {partition: at.metadata or None for partition, at in committed.items()}
+            saved = {partition: read_saved(at.metadata) for partition, at in committed.items()}
+            check_shape(saved, self._shape, str(self._options["group.id"]))
+            positions = {partition: found.position for partition, found in saved.items()}
             states = self._restore(positions)
+            if committed and not has_begun(committed) and self._transport.guarantee == "exactly_once":
+                self._check_first_start(states)
         taken = {
             partition: Taken(at.offset if at.offset >= 0 else None, positions[partition], states.get(partition, ()))
             for partition, at in committed.items()
@@ -350,6 +362,16 @@ class ConsumerThread(threading.Thread):
         offsets = {partition: at.offset for partition, at in taken.items()}
         log.info("works on %d partitions", len(taken), extra={"partitions": sorted(taken), "offsets": offsets})
         self._loop.call_soon_threadsafe(self._assigned, set(partitions))
+
+    def _check_first_start(self, states: Mapping[int, State]) -> None:
+        """Refuse to begin where the group has written: outputs and positions are committed together."""
+        group_wide = range(self._partitions)
+        if has_begun(self._questions.committed(group_wide)):
+            return
+        written = "its changelog" if any(states.values()) else self._holds_results()
+        # Asked again: meanwhile another process of the group may have begun.
+        if written and not has_begun(self._questions.committed(group_wide)):
+            raise positions_gone(str(self._options["group.id"]), self._topic, written)
 
     def _count_partitions(self) -> None:
         """Compare: a static member that comes back is given what it had, and nobody hears of what has grown."""

@@ -80,6 +80,8 @@ class Consumer(FaustConsumer):
             assigned=self._items.put_nowait,
             stopped=self.stopped_thread.set_result,
             restore=wiring.restore,
+            holds_results=wiring.holds_results,
+            shape=wiring.shape,
             partitions=wiring.partitions,
             patience_s=wiring.patience_s,
         )

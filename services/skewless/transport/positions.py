@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from confluent_kafka import (
@@ -17,6 +17,9 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from skewless.errors import BrokerError, ConfigurationError, UnreachableError
+from skewless.records import Headers
+from skewless.shape import read_saved
+from skewless.transport.failures import refusal
 from skewless.transport.probe import QUIET, wait_until_reachable
 from skewless.transport.reader import STALL_S, UNUSED_GROUP
 from skewless.transport.settings import KafkaSettings
@@ -30,6 +33,7 @@ class Committed(NamedTuple):
 
     offset: int
     metadata: str | None
+    """What the stage's step saved beside it."""
 
 
 class Positions:
@@ -72,14 +76,23 @@ class Positions:
                 found = consumer.committed(wanted, timeout=self._kafka.timeout_s)
         except KafkaException as error:
             raise self._failure(f"reading the offsets of group {group}", error) from None
-        return {at.partition: Committed(at.offset, at.metadata) for at in found if at.offset >= 0 and at.error is None}
+        return {
+            at.partition: Committed(at.offset, read_saved(at.metadata).position)
+            for at in found
+            if at.offset >= 0 and at.error is None
+        }
 
     def has_run(self, settings: PipelineSettings) -> bool:
         """Whether a pipeline has read anything of its source."""
         return bool(self.committed(f"{settings.name}-splitter", settings.source.topic))
 
-    def holds_more(self, topic: str, offsets: Mapping[int, int]) -> bool:
-        """Whether a partition has a committed record at or after its offset; markers of transactions are none."""
+    def holds_more(
+        self, topic: str, offsets: Mapping[int, int], counts: Callable[[Headers], bool] = lambda _headers: True
+    ) -> bool:
+        """Whether a partition has a committed record at or after its offset; markers of transactions are none.
+
+        `counts` tells by its headers whether a record does.
+        """
         ends = self.end(topic)
         asked = [TopicPartition(topic, at, offset) for at, offset in offsets.items() if offset < ends[at]]
         if not asked:
@@ -88,18 +101,21 @@ class Positions:
         consumer = Consumer({**self._options, **options, "isolation.level": "read_committed"})
         with contextlib.closing(consumer):
             consumer.assign(asked)
-            return self._any_record(consumer, len(asked), topic)
+            return self._any_record(consumer, len(asked), topic, counts)
 
-    def _any_record(self, consumer: Consumer, partitions: int, topic: str) -> bool:
+    def _any_record(self, consumer: Consumer, partitions: int, topic: str, counts: Callable[[Headers], bool]) -> bool:
         ended: set[int | None] = set()
         deadline = time.monotonic() + STALL_S
         while len(ended) < partitions:
             for message in consumer.consume(100, 0.2):
                 error = message.error()
                 if error is None:
-                    return True
-                if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's local codes are named so
+                    if counts(message.headers() or ()):
+                        return True
+                elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's local codes are named so
                     ended.add(message.partition())
+                elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    raise refusal(error, f"reading topic {topic}", "Read") or BrokerError(error.str())
             if time.monotonic() > deadline:
                 raise UnreachableError(
                     f"topic {topic} at {self._kafka.bootstrap_servers} gives neither records nor end"

@@ -32,11 +32,13 @@ class Questions:
         """Count the topic's partitions; None where it cannot be read."""
         # Never of the consumer itself: this runs inside its callbacks, and after `list_topics` there the next callback
         # of the same poll aborts the process (confluent-kafka 2.16: `CallState_get: cs != NULL`).
-        found = self._asked(
+        # And of all topics: asking for one by name may create it on brokers that make topics by themselves.
+        topics = self._asked(
             f"looking for topic {self._topic}",
-            lambda limit_s: self._outbox.producer.list_topics(self._topic, timeout=limit_s).topics[self._topic],
+            lambda limit_s: self._outbox.producer.list_topics(timeout=limit_s).topics,
         )
-        return None if found.error is not None else len(found.partitions)
+        found = topics.get(self._topic)
+        return None if found is None or found.error is not None else len(found.partitions)
 
     def committed(self, partitions: Iterable[int]) -> dict[int, TopicPartition]:
         """Read the group's offsets, with what was saved beside them; an offset below zero says that there is none."""

@@ -138,7 +138,13 @@ class TransportSettings(Model):
         0.5, ge=0.01, le=60, description="Time between commits; each stage adds about one to the end-to-end latency."
     )
     poll_records: int = Field(10_000, ge=1, le=1_000_000, description="Most records that one poll hands over.")
-    in_flight_batches: int = Field(8, ge=1, le=1024, description="Batches read but not processed, in all.")
+    in_flight_batches: int = Field(
+        8,
+        ge=1,
+        le=1024,
+        description="Batches read but not processed, in all; a process that owns more than half as many partitions "
+        "may have two of each.",
+    )
     in_flight_bytes: int = Field(
         64 * 2**20, ge=2**16, description="Bytes read but not processed, in all; one poll may go over it."
     )
