@@ -10,6 +10,7 @@ from typing import Any
 from skewless import config
 from skewless.errors import ConfigurationError
 from skewless.settings import PipelineSettings
+from skewless.shape import differences, shape_of
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +57,8 @@ class Live:
         others = [path for path in _changed("", self._settings.model_dump(), settings.model_dump()) if path != WORKERS]
         if others and others != self._told:
             log.warning("%s: takes effect after a restart: %s", self._file, ", ".join(others))
+            if fixed := "; ".join(differences(shape_of(self._settings), shape_of(settings))):
+                log.warning("%s: cannot change over existing state, a restart will be refused: %s", self._file, fixed)
         self._told = others
         before, wanted, most = self._workers, settings.router.workers, self._settings.worker_input.max_workers
         if wanted > most:

@@ -126,6 +126,15 @@ def test_a_file_that_is_gone_is_told_once(file: Path, said: pytest.LogCaptureFix
     assert polls(tested) == [7]
 
 
+def test_what_cannot_change_is_told_before_a_restart_is_refused(file: Path, said: pytest.LogCaptureFixture) -> None:
+    tested = live(file)
+    file.write_text(text(4, more="aggregator: {window_s: 120}\n"))
+    assert polls(tested) == []
+    assert said.messages[1:] == [
+        f"{file}: cannot change over existing state, a restart will be refused: aggregator.window_s: is 120.0, was 60.0"
+    ]
+
+
 def test_the_environment_still_wins(file: Path) -> None:
     tested = live(file, {"SKEWLESS__ROUTER__WORKERS": "3"})
     file.write_text(text(7))
