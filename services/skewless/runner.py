@@ -146,7 +146,7 @@ def wire(name: str, stage: Stage, settings: PipelineSettings, instance: int, *, 
     else:
         outbox = FlushingOutbox(settings.kafka, settings.transport, settings.topic)
     row = topology.stage(name)
-    first_sink = settings.topic(row.sinks[0])
+    first_sink = settings.topic(row.sinks[0])  # no other stage writes to it
     return Wiring(
         kafka=settings.kafka,
         transport=settings.transport,

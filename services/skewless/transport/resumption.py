@@ -30,9 +30,10 @@ def has_begun(committed: Mapping[int, TopicPartition]) -> bool:
 
 
 def holds_results(kafka: KafkaSettings, topic: str) -> bool:
-    """Whether a topic holds a committed record that says more than how far time has come.
+    """Whether a topic holds a committed record of a schema that says more than how far time has come.
 
-    A topic that may not be read holds none: a stage needs no right to read what it writes.
+    Records of somebody else have no schema. A topic that may not be read holds none: a stage needs no right to read
+    what it writes.
     """
     positions = Positions(kafka)
     try:
@@ -42,7 +43,7 @@ def holds_results(kafka: KafkaSettings, topic: str) -> bool:
 
 
 def _is_result(headers: Headers) -> bool:
-    return (SCHEMA_HEADER, PROGRESS.encode()) not in headers
+    return any(name == SCHEMA_HEADER and value != PROGRESS.encode() for name, value in headers)
 
 
 def positions_gone(group: str, topic: str, written: str) -> BrokerError:
