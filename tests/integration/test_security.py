@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from integration.secured import ADMIN, ADMIN_PASSWORD, Secured, run_command, secured_broker
@@ -156,7 +156,7 @@ def settled(secured: Secured, tmp_path_factory: pytest.TempPathFactory) -> Settl
 @pytest.fixture(scope="module")
 def outcomes(settled: Settled, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
     """Run each stage without each of its rights; the stages side by side, the cases of one in turn."""
-    forget_offsets(settled.secured)
+    move_back(settled.secured)
     folder = tmp_path_factory.mktemp("cases")
     started = multiprocessing.get_context("forkserver")
     started.set_forkserver_preload(["skewless.runner", *(f"skewless.{stage}.agent" for stage in STAGES)])
@@ -183,19 +183,25 @@ def outcomes(settled: Settled, tmp_path_factory: pytest.TempPathFactory) -> dict
         return {name: outcome for found in pool.map(lane, lanes) for name, outcome in found.items()}
 
 
-def forget_offsets(secured: Secured) -> None:
-    """Let every stage begin anew, as soon as the sessions of those that ran are over."""
+def move_back(secured: Secured) -> None:
+    """Let every stage read its topic again, as soon as the sessions of those that ran are over."""
     admin = AdminClient(secured.admin_options())
-    groups = {f"p-{stage}" for stage in STAGES}
+    known = admin.list_topics(timeout=DEADLINE_S).topics
+    waiting = {}
+    for stage in STAGES:
+        topic = settings_of(secured, stage).topic(topology.stage(stage).source)
+        begin = [TopicPartition(topic, partition, 0) for partition in known[topic].partitions]
+        waiting[f"p-{stage}"] = ConsumerGroupTopicPartitions(f"p-{stage}", begin)
 
-    def delete() -> bool:
-        for group, future in admin.delete_consumer_groups(sorted(groups)).items():
+    def moved() -> bool:
+        for group, begin in list(waiting.items()):
             with contextlib.suppress(KafkaException):
-                future.result()
-                groups.discard(group)
-        return not groups
+                found = admin.alter_consumer_group_offsets([begin])[group].result()
+                if not any(at.error for at in found.topic_partitions):
+                    del waiting[group]
+        return not waiting
 
-    until(delete, each=lambda: time.sleep(0.2))
+    until(moved, each=lambda: time.sleep(0.2))
 
 
 def told(case: Case, text: str) -> bool:
