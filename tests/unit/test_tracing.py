@@ -141,7 +141,7 @@ def test_the_state_of_a_trace_goes_with_it() -> None:
 @pytest.mark.parametrize("state", [b"", None, b"\xff", b"no pair"])
 def test_a_state_that_cannot_be_read_is_dropped_and_its_trace_goes_on(state: bytes | None) -> None:
     headers = [("traceparent", parent(1)), ("tracestate", state)]
-    (context,) = parents_of([headers])  # type: ignore[list-item]
+    (context,) = parents_of([headers])
     assert context.trace_id == int(TRACE, 16) + 1
     assert not context.trace_state
 
@@ -207,7 +207,7 @@ def test_links_are_bounded() -> None:
     ],
 )
 def test_a_header_that_is_no_trace_or_of_one_that_nobody_records_is_passed_over(value: bytes | None) -> None:
-    assert parents_of([[("traceparent", value)]]) == []  # type: ignore[list-item]
+    assert parents_of([[("traceparent", value)]]) == []
 
 
 def test_where_no_trace_is_begun_nothing_is_carried_and_no_span_made() -> None:
