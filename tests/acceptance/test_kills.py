@@ -118,11 +118,11 @@ def test_processes_that_join_and_leave_in_mid_run_change_nothing(broker: str, tm
         def look() -> None:
             supervisor.poll(time.monotonic())
 
-        until(lambda: tested.count("aggregates") > 0, each=look)
+        until(lambda: tested.written("aggregates") > 0, each=look)
         with second_processes(tested, stages) as children:
             until(lambda: all(tested.shares(stage) == 2 for stage in stages), each=look)
-            before = tested.count("aggregates")
-            until(lambda: tested.count("aggregates") > before, each=look)
+            before = tested.written("aggregates")
+            until(lambda: tested.written("aggregates") > before, each=look)
         assert [child.returncode for child in children] == [0] * len(stages)
         until(lambda: all(tested.shares(stage) == 1 for stage in stages), each=look)
         assert feed.sent < RECORDS
@@ -134,7 +134,7 @@ def test_a_clean_stop_in_mid_run_wastes_nothing_and_a_second_run_finishes(broker
     source = Source(broker, 4)
     tested = pipeline(broker, tmp_path, source, commit_interval_s=1.0)
     with Feed(source, zipf_records(RECORDS, 4, SEED + 2), rate=RECORDS / 20) as feed, tested.running() as supervisor:
-        until(lambda: tested.count("aggregates") > 0, each=lambda: supervisor.poll(time.monotonic()))
+        until(lambda: tested.written("aggregates") > 0, each=lambda: supervisor.poll(time.monotonic()))
         assert feed.sent < RECORDS
         children: list[subprocess.Popen[bytes]] = [
             replica.child for replica in supervisor.processes.values() if replica.child

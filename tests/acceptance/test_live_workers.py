@@ -100,7 +100,7 @@ def test_w_and_the_worker_processes_change_in_mid_run_and_results_do_not(broker:
         def wait(holds: Callable[[], bool]) -> None:
             until(holds, each=look)
 
-        wait(lambda: tested.count("aggregates") > 0 and set(routed(tested)) == set(range(4)))
+        wait(lambda: tested.written("aggregates") > 0 and set(routed(tested)) == set(range(4)))
         grown = set_workers(tested, 12)
         wait(lambda: set(routed(tested)) == set(range(12)))
         router = supervisor.processes["router-0"]

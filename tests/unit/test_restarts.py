@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from skewless.local.restarts import Restarts, Verdict
+from skewless.local.restarts import MOST_FAILURES, Restarts, Verdict
 
 
 def ends(restarts: Restarts, *runs: tuple[float, int]) -> list[Verdict]:
@@ -42,6 +42,18 @@ def test_crashes_and_kills_are_restarted(code: int, drain: bool) -> None:  # noq
 def test_an_end_in_good_order_is_final_only_when_draining() -> None:
     assert ends(Restarts(drain=True), (1.0, 0)) == [Verdict("finished")]
     assert ends(Restarts(drain=False), (1.0, 0)) == [Verdict("restart", 1.2)]
+
+
+def test_a_bounded_run_ends_when_a_process_fails_again_and_again() -> None:
+    failing = [(1.0, 1)] * MOST_FAILURES
+    assert [verdict.action for verdict in ends(Restarts(drain=True), *failing)] == ["restart"] * 7 + ["give_up"]
+    assert ends(Restarts(drain=False), *failing)[-1].action == "restart"
+
+
+@pytest.mark.parametrize("between", [(61.0, 1), (1.0, -signal.SIGKILL)], ids=["a minute of running", "a kill"])
+def test_what_is_no_failure_in_a_row_does_not_count(between: tuple[float, int]) -> None:
+    runs = [(1.0, 1)] * (MOST_FAILURES - 2) + [between, (1.0, 1)]
+    assert ends(Restarts(drain=True), *runs)[-1].action == "restart"
 
 
 def test_a_mistake_of_configuration_is_never_restarted() -> None:

@@ -8,6 +8,7 @@ from typing import Literal
 FIRST_DELAY_S = 0.2
 LONGEST_DELAY_S = 10.0
 STABLE_S = 60.0
+MOST_FAILURES = 8
 CONFIGURATION = 2
 UNREACHABLE = 3
 
@@ -23,7 +24,8 @@ class Verdict:
 class Restarts:
     """Back-off of one process: 0.2 s, doubled by each end up to 10 s, and 0.2 s again after 60 s of running.
 
-    With `drain` an end with 0 is final. Exit code 2 is a mistake that a restart repeats; 3 is one too (a wrong
+    With `drain` an end with 0 is final, and so is the last of MOST_FAILURES in a row, kills not counted: somebody waits
+    for the run's end. Exit code 2 is a mistake that a restart repeats; 3 is one too (a wrong
     address) unless the process has once run for 60 s: then a broker is down that will come back.
     """
 
@@ -32,6 +34,8 @@ class Restarts:
         self._started = 0.0
         self._delay_s = FIRST_DELAY_S
         self._proven = False
+        self._failures = 0
+        """In a row, none of them after 60 s of running."""
 
     def started(self, now: float) -> None:
         """Note that the process was started; `now` in seconds."""
@@ -42,9 +46,13 @@ class Restarts:
         if now - self._started >= STABLE_S:
             self._proven = True
             self._delay_s = FIRST_DELAY_S
+            self._failures = 0
+        self._failures += code > 0
         if code == 0 and self._drain:
             return Verdict("finished")
         if code == CONFIGURATION or (code == UNREACHABLE and not self._proven):
+            return Verdict("give_up")
+        if self._drain and self._failures >= MOST_FAILURES:
             return Verdict("give_up")
         delay_s = self._delay_s
         self._delay_s = min(2 * delay_s, LONGEST_DELAY_S)

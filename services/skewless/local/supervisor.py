@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -17,9 +17,11 @@ from typing import Literal
 from skewless import topology
 from skewless.errors import ConfigurationError, SkewlessError, UnreachableError
 from skewless.local import process
-from skewless.local.restarts import CONFIGURATION, Restarts
+from skewless.local.restarts import CONFIGURATION, UNREACHABLE, Restarts
 from skewless.settings import PipelineSettings
 
+GIVEN_UP: Mapping[int, type[SkewlessError]] = {CONFIGURATION: ConfigurationError, UNREACHABLE: UnreachableError}
+"""By exit code of a process that is not started again."""
 GRACE_S = 15.0
 AGAIN_S = 5.0
 """Longest time until a stage looks again whose input has not ended."""
@@ -180,8 +182,7 @@ class Supervisor:
             replica.start_at = now
             return Event(replica.name, "ended", f"found its metrics port {lost} taken, starts again with another")
         if verdict.action == "give_up":
-            kind = ConfigurationError if code == CONFIGURATION else UnreachableError
-            raise kind(f"{replica.name} {how}{last}")
+            raise GIVEN_UP.get(code, SkewlessError)(f"{replica.name} {how}{last}")
         replica.start_at = verdict.at
         wait = f"{how}, starts again in {verdict.at - now:.1f} s"
         return Event(replica.name, "ended", wait + (last if code > 0 else ""))
