@@ -159,6 +159,7 @@ def wire(name: str, stage: Stage, settings: PipelineSettings, instance: int, *, 
         holds_results=lambda: f"topic {first_sink}" if holds_results(settings.kafka, first_sink) else None,
         shape=shape_of(settings),
         end_of_partition=stage.end_of_partition or drain,
+        skip_to=settings.source.skip_to if row.source == "source" else None,
         patience_s=stage.patience_s,
     )
 

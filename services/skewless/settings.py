@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -21,6 +21,11 @@ class SourceSettings(Model):
     """The user's own topic."""
 
     topic: str = Field(min_length=1, max_length=249, pattern=r"^[A-Za-z0-9._-]+$", description="Topic to read.")
+    skip_to: dict[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]] = Field(
+        default_factory=dict,
+        description="First offset to read by partition, such as {3: 1200}: leaves out earlier records that cannot be "
+        "read or were deleted. Has no effect where the committed offset is higher.",
+    )
 
 
 class EventTimeSettings(Model):

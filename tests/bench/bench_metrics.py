@@ -50,6 +50,9 @@ class Message:
     def offset(self) -> int:
         return self._offset
 
+    def leader_epoch(self) -> None:
+        return None
+
     def value(self) -> bytes:
         return self._value
 
@@ -107,7 +110,7 @@ class Arm:
             session.counts = Uncounted()
             self._step._shown.__class__ = Unshown
         session.send = self._send
-        session.assign({0: Taken(None, None, ())})
+        session.assign({0: Taken(0, None)})
         self._offset = 0
 
     def _send(self, outputs: Iterable[Output]) -> None:
@@ -134,7 +137,7 @@ class Arm:
             if session.failure is not None:
                 raise session.failure
             if number % COMMIT_EVERY == 0:
-                session.committed(session.prepare())
+                session.committed(session.prepare({}))
             await asyncio.sleep(0)
 
     @contextlib.contextmanager

@@ -137,6 +137,8 @@ class Broker:
         clock.moved = self._time_out
         self.inputs: list[list[bytes | None]] = [[] for _ in range(partitions)]
         """Records by partition; None where a transaction's marker takes an offset."""
+        self.begins: list[int] = [0] * partitions
+        """First offset by partition: what is before it was deleted by retention."""
         self.written: list[Written] = []
         self.committed: dict[int, tuple[int, str]] = {}
         self.group = Group(partitions)

@@ -8,12 +8,24 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
-from confluent_kafka import OFFSET_BEGINNING, OFFSET_INVALID, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_END,
+    OFFSET_INVALID,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
 
 from laws.model_broker import Broker, Membership, RefusedError
+from skewless.transport.failures import BrokerAwayError
 
+Result = TypeVar("Result")
+
+SESSION_S = 10.0
 FENCING = {KafkaError.INVALID_PRODUCER_EPOCH, KafkaError._FENCED}
 
 
@@ -32,6 +44,28 @@ def returns_in_time(call: Callable[[], None], _limit_s: float) -> bool:
     except StuckError:
         return False
     return True
+
+
+def while_serving(call: Callable[[], Result], serve: Callable[[], None]) -> Result:
+    """Stand in for the product's own: the consumer is polled once, then the call is made."""
+    serve()
+    return call()
+
+
+class ModelMembership:
+    """Asks the model broker for the member of an instance id."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    def member_id(self) -> str | None:
+        kind = self._link.enter("describe_group")
+        if kind == "time out before":
+            self._link.broker.clock.advance(2.0)
+            raise BrokerAwayError("no answer")
+        member = self._link.broker.group.members.get(self._link.instance)
+        self._link.leave(kind)
+        return None if member is None else str(member)
 
 
 @dataclass(frozen=True)
@@ -54,6 +88,10 @@ class Link:
     """What others do while a call is on its way."""
     fetch: int = 4
     """Most records of one `consume`."""
+    unnoticed_polls: int = 0
+    """Polls in which the client has not yet heard from the group coordinator."""
+    suspended: bool = False
+    """Whether the process was held still since its last poll, so that it sent no heartbeats."""
 
     def enter(self, call: str) -> str:
         """Come to a call; what is returned is its fault, or nothing."""
@@ -267,7 +305,8 @@ class ModelConsumer:
         self._on_error: Callable[[KafkaError], None] = options["error_cb"]
         self.membership: Membership | None = None
         self._assigned: set[int] | None = None
-        """None before an assignment, and after its end."""
+        """Partitions as the group has assigned them; None before an assignment, and after its end."""
+        self._polled_at = link.broker.clock.now
         self._positions: dict[int, int] = {}
         self._paused: set[int] = set()
         """Stays as it is when partitions are given up and assigned again, as in librdkafka 2.16."""
@@ -291,16 +330,23 @@ class ModelConsumer:
     def poll(self, timeout: float) -> Message | None:
         assert not self._closed
         kind = self._link.enter("poll")
-        if self._subscribed:
-            self._follow_group()
-        elif self.membership is not None:
-            self._leave_group()
+        if self._link.unnoticed_polls:
+            self._link.unnoticed_polls -= 1
+        else:
+            self._hear_from_group()
         self._link.check()
         message = self._next()
         if message is None:
             self._broker.clock.advance(timeout)
         self._link.leave(kind)
         return message
+
+    def _hear_from_group(self) -> None:
+        self._notice_suspension()
+        if self._subscribed:
+            self._follow_group()
+        elif self.membership is not None:
+            self._leave_group()
 
     def consume(self, most: int, _timeout: float) -> list[Message]:
         self._link.check()
@@ -309,11 +355,22 @@ class ModelConsumer:
 
     # Group
 
+    def _notice_suspension(self) -> None:
+        """End the session as librdkafka does that was suspended: it forgets its member id, and joins again."""
+        suspended_s, self._polled_at = self._broker.clock.now - self._polled_at, self._broker.clock.now
+        if self._link.suspended:
+            self._link.suspended = False
+            if suspended_s > SESSION_S and self.membership is not None:
+                self.membership = None
+                self._end_assignment("on_lost")
+
     def _follow_group(self) -> None:
         mine = self.membership
         known = self._group.members.get(self._instance)
         if mine is not None and known is not None and known != mine.member:
             self._on_error(KafkaError(KafkaError.FENCED_INSTANCE_ID, "fenced by another", fatal=True))
+            return
+        if not self._subscribed:
             return
         if mine is None or known is None:
             self._end_assignment("on_lost")
@@ -336,9 +393,10 @@ class ModelConsumer:
             self._group.leave(self._instance)
 
     def _begin_assignment(self, partitions: set[int]) -> None:
-        self._assigned = None
+        self._assigned = partitions
+        self._answered = False
         self._callbacks["on_assign"](self, self._parts(partitions))
-        if self._assigned is None:  # as librdkafka's binding does where the callback did not
+        if not self._answered:  # as librdkafka's binding does where the callback did not
             self.assign(self._parts(partitions))
 
     def _end_assignment(self, callback: str) -> None:
@@ -352,9 +410,9 @@ class ModelConsumer:
 
     def assign(self, partitions: list[TopicPartition]) -> None:
         self._link.check()
-        self._assigned = {at.partition for at in partitions}
-        begins = {OFFSET_BEGINNING: 0, OFFSET_INVALID: 0}
-        self._positions = {at.partition: begins.get(at.offset, at.offset) for at in partitions}
+        self._answered = True
+        assert all(at.offset >= self._broker.begins[at.partition] for at in partitions), "offset out of range"
+        self._positions = {at.partition: at.offset for at in partitions}
         self._told_end.clear()
 
     def consumer_group_metadata(self) -> Membership:
@@ -403,7 +461,15 @@ class ModelConsumer:
 
     def get_watermark_offsets(self, at: TopicPartition, *, cached: bool) -> tuple[int, int]:
         assert cached
-        return 0, len(self._broker.inputs[at.partition])
+        return self._broker.begins[at.partition], len(self._broker.inputs[at.partition])
+
+    def offsets_for_times(self, partitions: list[TopicPartition], timeout: float) -> list[TopicPartition]:
+        kind = self._link.enter("offsets_for_times")
+        if kind == "time out before":
+            raise self._link.time_out(timeout)
+        ends = {at.partition: len(self._broker.inputs[at.partition]) for at in partitions}
+        found = {OFFSET_BEGINNING: dict(enumerate(self._broker.begins)), OFFSET_END: ends}
+        return [TopicPartition(self._topic, at.partition, found[at.offset][at.partition]) for at in partitions]
 
     # Offsets
 

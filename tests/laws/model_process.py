@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, cast
 
 from laws.model_broker import STATE_TOPIC, Broker, Clock, Membership
-from laws.model_clients import Fault, KilledError, Link, ModelConsumer
+from laws.model_clients import Fault, KilledError, Link, ModelConsumer, ModelMembership
 from skewless.records import Batch, Output
 from skewless.shape import Shape
 from skewless.step import Step
@@ -185,6 +185,7 @@ class Process:
             assigned=lambda _partitions: None,
             stopped=lambda _failure: None,
             restore=self._restore,
+            membership=cast("Any", ModelMembership(self.link)),
             holds_results=lambda: "topic out" if any(broker.visible("out", at) for at in range(4)) else None,
             shape=SHAPE,
             patience_s=patience_s,

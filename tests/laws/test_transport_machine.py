@@ -20,12 +20,13 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from laws.model_broker import STATE_TOPIC, Broker, Clock, Membership
-from laws.model_clients import Fault, Link, ModelConsumer, ModelProducer, returns_in_time
+from laws.model_clients import Fault, Link, ModelConsumer, ModelProducer, returns_in_time, while_serving
 from laws.model_process import SHAPE, Process
-from skewless.errors import SkewlessError
+from skewless.errors import FencedError, SkewlessError
 from skewless.shape import read_saved
 from skewless.transport import consumer as consumer_module
 from skewless.transport import leaving as leaving_module
+from skewless.transport import outage as outage_module
 from skewless.transport import outbox as outbox_module
 from skewless.transport import session as session_module
 from skewless.transport import transactional_outbox as transactional_module
@@ -43,6 +44,8 @@ FAULTS = {
     "abort_transaction": [*TIMEOUTS, *STUCK, *DEATHS, *MEANWHILE],
     "produce": [*DEATHS, "full", "unknown", "undelivered"],
     "committed": ["time out before", *DEATHS, *MEANWHILE],
+    "offsets_for_times": ["time out before", *DEATHS, *MEANWHILE],
+    "describe_group": ["time out before", *DEATHS, *MEANWHILE],
     "restore": [*DEATHS, *MEANWHILE],
     "poll": [*DEATHS, "meanwhile agent", "meanwhile lost"],
 }
@@ -73,9 +76,10 @@ class TransportMachine(RuleBasedStateMachine):
         self.patch = pytest.MonkeyPatch()
         for module in (consumer_module, transactional_module, session_module):
             self.patch.setattr(module.log, "disabled", True)
-        for module in (consumer_module, outbox_module, transactional_module, leaving_module):
+        for module in (consumer_module, outbox_module, outage_module, transactional_module, leaving_module):
             self.patch.setattr(module, "time", self.clock)
         self.patch.setattr(transactional_module, "returns_in_time", returns_in_time)
+        self.patch.setattr(consumer_module, "while_serving", while_serving)
         self.patch.setattr(consumer_module, "Consumer", lambda options: ModelConsumer(self.link(options), options))
         self.patch.setattr(outbox_module, "Producer", lambda options: ModelProducer(self.link(options), options))
 
@@ -237,8 +241,10 @@ class TransportMachine(RuleBasedStateMachine):
     def stop_cleanly(self, process: Process, *, leave: bool) -> None:
         """Stop, while the agent goes on to the last moment."""
         process.link.faults["close"] = Fault("meanwhile agent")
+        # A producer that could not abort is lost; the next one ends its transaction, or the broker after the timeout.
+        had_producer = process.outbox.ready
         process.stop(leave=leave)
-        if process.failure is None and not (process.killed or process.twinned):
+        if process.failure is None and had_producer and not (process.killed or process.twinned):
             assert process.instance not in self.broker.open, "a clean stop leaves an open transaction behind"
 
     @rule(number=some_process)
@@ -340,6 +346,23 @@ class TransportMachine(RuleBasedStateMachine):
         self.heal()
         self.run_until(lambda: self.all_is_committed() and self.group_is_calm())
         self.all_holds()
+        self.outlive_retention()
+
+    def outlive_retention(self) -> None:
+        """Delete all that is processed, markers too, and start every process again: nothing is out of range."""
+        self.run_until(self.ends_are_committed)
+        self.broker.begins = [len(log) for log in self.broker.inputs]
+        for process in list(self.processes):
+            process.disturbed = False
+            process.kill()
+        self.settle()
+        self.run_until(self.group_is_calm)
+        assert all(process.failure is None for process in self.processes)
+
+    def ends_are_committed(self) -> bool:
+        """Whether the committed offsets are behind all records and markers."""
+        ends = dict(enumerate(map(len, self.broker.inputs)))
+        return all(self.broker.committed.get(partition, (0, ""))[0] == end for partition, end in ends.items())
 
     def come_to_the_end(self) -> None:
         """Drain, as a bounded run does, from a clean stop: nothing is open after it, and nothing repeated."""
@@ -421,6 +444,44 @@ TestExactlyOnce = TransportMachine.TestCase
 TestExactlyOnce.settings = RUNS
 TestAtLeastOnce = PlainMachine.TestCase
 TestAtLeastOnce.settings = RUNS
+
+
+@pytest.mark.parametrize("moment", ["idle", "in a transaction"])
+@pytest.mark.parametrize("away_s", [4.0, 12.5, 16.0])
+@pytest.mark.parametrize("unnoticed_polls", [0, 4])
+def test_suspended_process_that_was_replaced_ends_and_leaves_its_successor_alone(
+    away_s: float, moment: str, unnoticed_polls: int
+) -> None:
+    machine = TransportMachine()
+    try:
+        machine.begin(partitions=2, instances=1, batches=4, patience_s=1.0)
+        machine.write_to_all(4)
+        machine.all_take_turns(4)
+        (suspended,) = machine.processes
+        if moment == "in a transaction":
+            machine.write_to_all(4)
+            machine.take_turn(suspended, commit=False, fetch=8)
+            suspended.work_off()
+        suspended.link.suspended = suspended.disturbed = suspended.twinned = True
+        machine.clock.advance(away_s)
+        machine.start(0)
+        successor = machine.processes[-1]
+        for _ in range(3):
+            machine.write_to_all(2)
+            machine.take_turn(successor, commit=True, fetch=8)
+            successor.work_off()
+        suspended.link.unnoticed_polls = unnoticed_polls
+        machine.all_take_turns(8)
+        assert isinstance(suspended.failure, FencedError)
+        assert successor.failure is None
+        assert not successor.over
+        assert successor.session.counts.rewinds == 0
+        machine.all_holds()
+    except BaseException:
+        machine.sound = False
+        raise
+    finally:
+        machine.teardown()
 
 
 @pytest.mark.parametrize("wait_s", [0.0, 13.0])

@@ -201,7 +201,7 @@ def test_ready_is_who_has_a_producer_and_partitions_with_their_state() -> None:
     wired.outbox.ready = True
     with session.counts.taking_over():
         assert health.why_not_ready() == ["restoring state"]
-    session.assign({0: Taken(None, None, ())})
+    session.assign({0: Taken(0, None)})
     assert health.ready
     session.revoke([0])
     assert health.why_not_ready() == ["no partitions assigned by the group"]

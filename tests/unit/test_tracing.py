@@ -40,6 +40,9 @@ class Message:
     def offset(self) -> int:
         return self._offset
 
+    def leader_epoch(self) -> None:
+        return None
+
     def value(self) -> bytes:
         return b"x"
 
@@ -87,7 +90,7 @@ class Bench:
         self.session.traced = Tracing(provider, topic="p.in", group="p-router", member="p-router-0")
         self.sent: list[Output] = []
         self.session.send = self.sent.extend
-        self.session.assign({0: Taken(None, None, ())})
+        self.session.assign({0: Taken(0, None)})
         self._next = 0
 
     def process(self, *headers: Headers) -> None:
@@ -98,7 +101,7 @@ class Bench:
         asyncio.run(self.session.process(batch))
 
     def commit(self) -> None:
-        self.session.committed(self.session.prepare())
+        self.session.committed(self.session.prepare({}))
 
     @property
     def spans(self) -> tuple[ReadableSpan, ...]:

@@ -15,7 +15,6 @@ class Acks:
     def __init__(self) -> None:
         self._waiting: dict[int, deque[tuple[int, int]]] = {}
         self._done: dict[int, int] = {}
-        self._fresh: set[int] = set()
         self.retired_bytes = 0
         """Bytes of all batches that were ever processed or dropped."""
         self.retired_batches = 0
@@ -31,7 +30,6 @@ class Acks:
         for _, size in self._waiting.pop(partition, ()):
             self.retire(size)
         self._done.pop(partition, None)
-        self._fresh.discard(partition)
 
     def handed(self, partition: int, next_offset: int, size: int) -> None:
         """Note that a batch that ends before `next_offset` is on its way."""
@@ -49,7 +47,6 @@ class Acks:
             known = f"done up to {self._done.get(partition)}, waiting for {[end for end, _ in waiting][:5]}"
             raise ValueError(f"partition {partition}: batch up to {next_offset} is done out of order: {known}")
         self._done[partition] = next_offset
-        self._fresh.add(partition)
         if next_offset == waiting[0][0]:
             self.retire(waiting.popleft()[1])
 
@@ -61,9 +58,3 @@ class Acks:
     def any_waiting(self) -> bool:
         """Whether a batch is on its way."""
         return any(self._waiting.values())
-
-    def take(self) -> dict[int, int]:
-        """Tell what can be committed that could not at the last call: next offset by partition."""
-        done = {partition: self._done[partition] for partition in self._fresh}
-        self._fresh.clear()
-        return done

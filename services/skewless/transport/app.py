@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import os
 import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,8 @@ class Wiring:
     """What the group's positions are committed with, and have to be compared with."""
     end_of_partition: bool = False
     """Whether the session is told when a partition has been read to its end."""
+    skip_to: Mapping[int, int] | None = None
+    """Offsets by partition below which nothing is read, by the user's choice; None where there is no such choice."""
     patience_s: float = 1.0
     """How long a slow partition may hold up the others before it is paused."""
 

@@ -24,6 +24,12 @@ class MessageBatch:
         self.next_offset: int = messages[-1].offset() + 1
         self.size = sum(len(value) for value in self.values if value is not None)
 
+    @property
+    def leader_epoch(self) -> int | None:
+        """Leader epoch of the last record; None where the broker reports none."""
+        epoch: int | None = self.messages[-1].leader_epoch()
+        return epoch
+
     @cached_property
     def values(self) -> list[bytes | None]:
         """Values of the records."""

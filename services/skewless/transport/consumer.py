@@ -1,7 +1,11 @@
-"""The one thread that owns the consumer: poll, hand over, commit, rebalance, rewind.
+"""The consumer thread: polls, delivers batches, commits, follows rebalances, and resets after an abort.
 
 librdkafka's consumer is not shared between threads (a call from another one waits, or hangs in a rebalance), so every
 call on it is made here. The loop's side is reached by short calls that run between two batches (`Session`).
+
+An assignment passes two steps. The group's callback only notes it (`_pending`). The thread then takes it over between
+two polls: confirm membership, get the producer ready, read committed offsets, restore state. Each attempt is bounded
+and repeated while no broker answers, so a process waits for brokers as long as they need.
 """
 
 from __future__ import annotations
@@ -13,24 +17,30 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, TypeVar
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from skewless.errors import FencedError, SkewlessError
-from skewless.shape import Shape, read_saved, write_saved
+from skewless.errors import BrokerError, FencedError, SkewlessError, UnreachableError
+from skewless.shape import Shape, write_saved
 from skewless.transport.batch import MessageBatch
+from skewless.transport.bounded import while_serving
 from skewless.transport.clients import made
 from skewless.transport.counts import timed
-from skewless.transport.failures import BROKER_AWAY, RewindError, consumer_failure
+from skewless.transport.failures import BROKER_AWAY, BrokerAwayError, RewindError, consumer_failure
 from skewless.transport.flow import Flow
 from skewless.transport.leaving import leave_group
+from skewless.transport.membership import GroupMembership
+from skewless.transport.outage import Outage
 from skewless.transport.outbox import Outbox
 from skewless.transport.questions import Questions
-from skewless.transport.resumption import check_shape, has_begun, positions_gone
-from skewless.transport.session import Prepared, Restore, Session, State, Taken
+from skewless.transport.resumption import has_begun
+from skewless.transport.session import CommitPoint, FetchPositions, Restore, Session, Taken
 from skewless.transport.settings import TransportSettings
+from skewless.transport.takeover import Takeover
 from skewless.transport.topics import check_same
+from skewless.transport.unreadable import UNREADABLE, RetriedRecords
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +49,10 @@ Result = TypeVar("Result")
 POLL_S = 0.02
 """Longest wait for records, so also the longest delay of a commit that is due."""
 LEAVE_S = 3.0
+
+
+class AssignmentChangedError(Exception):
+    """The group revoked or replaced the assignment while it was being taken over, or the process is to stop."""
 
 
 class ConsumerThread(threading.Thread):
@@ -58,9 +72,11 @@ class ConsumerThread(threading.Thread):
         assigned: Callable[[set[int]], None],
         stopped: Callable[[BaseException | None], None],
         restore: Restore,
+        membership: GroupMembership,
         holds_results: Callable[[], str | None] = lambda: None,
         shape: Shape | None = None,
         partitions: int | None = None,
+        skip_to: Mapping[int, int] | None = None,
         patience_s: float = 1.0,
     ) -> None:
         super().__init__(name="consumer", daemon=True)
@@ -69,25 +85,46 @@ class ConsumerThread(threading.Thread):
         self._outbox = outbox
         self._topic = topic
         self._options = dict(options)
+        self._group = str(options["group.id"])
         self._transport = transport
         self._connect_timeout_s = connect_timeout_s
         self._deliver = deliver
         self._assigned = assigned
         self._stopped = stopped
-        self._restore = restore
-        self._holds_results = holds_results
+        self._membership = membership
+        self._takeover = Takeover(
+            topic=topic,
+            group=self._group,
+            exactly_once=transport.guarantee == "exactly_once",
+            restore=restore,
+            holds_results=holds_results,
+            shape=shape,
+            skip_to=skip_to or {},
+        )
         self._shape = shape
         self._stop_event = threading.Event()
         self._wanted_partitions = partitions
         self._partitions = 0
-        """Partitions of the topic, whoever owns them."""
+        """Partitions of the topic, including those of other members."""
         self._leaves = False
+        self._pending: set[int] | None = None
+        """Partitions that the group has assigned and that are not taken over yet."""
         self._owned: set[int] = set()
+        """Partitions that are taken over."""
+        self._unconfirmed = False
+        """Whether the coordinator must confirm this member before partitions are taken over again."""
+        self._member_id = ""
+        """Member id as of the last assignment."""
         self._read: dict[int, int] = {}
-        """Next offset by partition of what was handed over."""
+        """Next offset by partition of what was delivered."""
         self._flow = Flow(transport, lambda: session.acks, patience_s)
         self._callback_failure: BaseException | None = None
         self._session_lost = False
+        """Whether the group session may have ended since the last assignment, because no broker was reached."""
+        self._outage = Outage(log)
+        self._retried = RetriedRecords(topic, self._group, skippable=skip_to is not None)
+        self._unreadable: dict[int, SkewlessError] = {}
+        """Errors by partition of records that cannot be read, after one retry."""
         self._due = 0.0
         self._consumer: Consumer = None  # made on the thread that owns it
         self._questions: Questions = None  # type: ignore[assignment] # likewise
@@ -95,7 +132,7 @@ class ConsumerThread(threading.Thread):
     def stop(self, *, leave: bool = False) -> None:
         """Ask for a clean end: what is processed is committed, nothing new is begun.
 
-        With `leave` others are given the partitions at once, if there are others.
+        With `leave` the other members are assigned the partitions at once, if there are others.
         """
         self._leaves = leave
         self._stop_event.set()
@@ -106,7 +143,7 @@ class ConsumerThread(threading.Thread):
         failure: BaseException | None = None
         try:
             self._work()
-        except BaseException as error:  # noqa: BLE001 - it is told to the loop, where the process ends with it
+        except BaseException as error:  # noqa: BLE001 - reported to the loop, where the process ends with it
             failure = error
         try:
             self._close(clean=failure is None)
@@ -122,38 +159,55 @@ class ConsumerThread(threading.Thread):
     def _begin(self) -> None:
         self._outbox.open(self._connect_timeout_s)
         self._session.send = self._outbox.send
+        self._join()
+        self._due = time.monotonic() + self._transport.commit_interval_s
+
+    def _join(self) -> None:
+        """Create the consumer and subscribe."""
         self._consumer = made(Consumer, {**self._options, "error_cb": self._on_error})
         self._consumer.subscribe(
             [self._topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
         )
-        self._questions = Questions(self._topic, self._consumer, self._outbox, self._transport)
-        self._count_partitions()
-        self._due = time.monotonic() + self._transport.commit_interval_s
+        self._questions = Questions(self._topic, self._consumer, self._outbox)
 
     def _turn(self) -> None:
-        """Poll once, and commit when it is due."""
+        """Poll once, and commit when it is due; or go on with taking over an assignment."""
         self._session.counts.beat = time.monotonic()
         try:
-            self._poll()
-            if self._session.failure is not None:
-                raise self._session.failure
-            if time.monotonic() >= self._due:
+            if self._pending is not None:
+                self._take_over()
+                return
+            if self._unreadable:
+                self._finish_before_unreadable(next(iter(self._unreadable.values())))
+            else:
+                self._poll()
+            self._raise_failure_of_session()
+            if self._owned and time.monotonic() >= self._due:
                 self._due = time.monotonic() + self._transport.commit_interval_s
                 self._commit()
         except RewindError as failure:
             self._rewind(failure)
 
+    def _raise_failure_of_session(self) -> None:
+        failure = self._session.failure
+        if isinstance(failure, UnreachableError) and not isinstance(failure, BrokerError):
+            raise RewindError(str(failure)) from failure
+        if failure is not None:
+            raise failure
+
     def _close(self, *, clean: bool) -> None:
         owned, self._owned = self._owned, set()
         try:
             if clean and owned:
-                # Given up with it, or the agent goes on and leaves a transaction open that holds up all readers.
+                # Revoke the partitions in the same call. Otherwise the agent keeps processing and opens a transaction
+                # that blocks all read_committed consumers.
                 self._commit(given_up=owned)
-            if clean and self._leaves and self._transport.leave_on_stop and len(owned) < self._partitions:
+            held = owned | (self._pending or set())
+            if clean and self._leaves and self._transport.leave_on_stop and len(held) < self._partitions:
                 self._leave()
         except RewindError as failure:
             self._drop(owned, failure)
-            raise SkewlessError(
+            raise UnreachableError(
                 f"stopped, but the last commit failed, so its records will be processed again: {failure}"
             ) from failure
         finally:
@@ -195,11 +249,26 @@ class ConsumerThread(threading.Thread):
                 messages += self._consumer.consume(self._transport.poll_records - 1, 0)
         except KafkaException as error:
             self._judge(error.args[0])
+        self._raise_failure_of_callback()
+        if messages:
+            self._hand_over(messages)
+
+    def _serve(self, wait_s: float) -> None:
+        """Poll for callbacks while no partition is taken over."""
+        self._session.counts.beat = time.monotonic()
+        try:
+            message = self._consumer.poll(wait_s)
+        except KafkaException as error:
+            self._judge(error.args[0])
+        else:
+            if message is not None and message.error() is not None:
+                self._judge(message.error())
+        self._raise_failure_of_callback()
+
+    def _raise_failure_of_callback(self) -> None:
         if self._callback_failure is not None:
             failure, self._callback_failure = self._callback_failure, None
             raise failure
-        if messages:
-            self._hand_over(messages)
 
     def _hand_over(self, messages: Iterable[Message]) -> None:
         by_partition: defaultdict[int, list[Message]] = defaultdict(list)
@@ -207,9 +276,12 @@ class ConsumerThread(threading.Thread):
         for message in messages:
             error = message.error()
             if error is None:
-                by_partition[message.partition()].append(message)
+                if message.partition() not in self._unreadable:
+                    by_partition[message.partition()].append(message)
             elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's local codes are named so
                 ended.append(message.partition())
+            elif error.code() in UNREADABLE:
+                self._note_unreadable(message)
             else:
                 self._judge(error)
         generation = self._session.generation
@@ -221,14 +293,33 @@ class ConsumerThread(threading.Thread):
         for partition in ended:
             self._loop.call_soon_threadsafe(self._session.end_of_partition, partition, generation)
 
+    def _note_unreadable(self, message: Message) -> None:
+        """Reset once for records that cannot be read; the second time the process ends after what precedes them.
+
+        What librdkafka returns of the partition after the error is not usable: it may skip records, or read garbage.
+        """
+        if message.partition() not in self._unreadable:
+            failure = self._retried.failure_of(message)
+            if isinstance(failure, RewindError):
+                raise failure
+            self._unreadable[message.partition()] = failure
+
+    def _finish_before_unreadable(self, failure: SkewlessError) -> None:
+        """Commit everything that precedes unreadable records, then raise their error."""
+        if self.on_loop(self._session.waiting):
+            self._session.space.wait(POLL_S)
+            return
+        self._commit()
+        raise failure
+
     def _judge(self, error: KafkaError) -> None:
         failure = self._failure_of(error)
         if failure is not None:
             raise failure
-        log.warning("consumer: %s", error.str())
+        self._outage.warn(f"consumer: {error.str()}")
 
     def _make_room(self) -> bool:
-        """Tell whether there is room for more; partitions that are slow for long are paused."""
+        """Apply back-pressure. Returns whether the consumer may poll; pauses partitions that were full for too long."""
         self._session.space.clear()
         decision = self._flow.decide(time.monotonic())
         if decision.resume:
@@ -248,59 +339,90 @@ class ConsumerThread(threading.Thread):
         self._session.lag = dict(self._lag())
 
     def _commit_now(self, given_up: Collection[int]) -> None:
-        prepared: Prepared = self.on_loop(self._session.prepare)
-        if prepared or self._outbox.dirty:
-            offsets = [
-                TopicPartition(self._topic, partition, offset, write_saved(position, self._shape))
-                for partition, (offset, position) in prepared.items()
-            ]
-            self._outbox.commit(offsets, self._consumer)
-            self._session_lost = self._session_lost and not offsets
-        self.on_loop(self._session.committed, prepared, given_up)
+        prepared = self.on_loop(self._session.prepare, self._fetched())
+        points = dict(prepared)
+        if not points and self._outbox.dirty:
+            # The broker fences a transaction of a former member by the offsets in it, so none is without an offset.
+            partition = min(self._owned)
+            points[partition] = self.on_loop(self._session.commit_point, partition)
+        if points:
+            self._outbox.commit([self._to_commit(*point) for point in points.items()], self._consumer)
+            self._session_lost = False
+            self._outage.over()
+        self.on_loop(self._session.committed, points, given_up)
+
+    def _to_commit(self, partition: int, point: CommitPoint) -> TopicPartition:
+        metadata = write_saved(point.position, self._shape)
+        epoch = () if point.leader_epoch is None else (point.leader_epoch,)
+        return TopicPartition(self._topic, partition, point.offset, metadata, *epoch)
+
+    def _fetched(self) -> FetchPositions:
+        """Return how far each partition is fetched; partitions without a fetched record are left out."""
+        found = self._consumer.position(self._parts(self._owned)) if self._owned else []
+        return {at.partition: (at.offset, at.leader_epoch) for at in found if at.offset >= 0}
 
     def _lag(self) -> Iterator[tuple[int, int]]:
-        """Count what is left; behind the last record that was read, the markers of commits are no records."""
+        """Yield the lag of each partition. Transaction markers after the last record are not counted."""
         positions = {at.partition: at.offset for at in self._consumer.position(self._parts(self._owned))}
         for partition, offset in self._session.next_offsets().items():
             begin, end = self._consumer.get_watermark_offsets(TopicPartition(self._topic, partition), cached=True)
-            reached = max(0, begin) if offset is None else offset
+            reached = max(offset, begin)
             if self._read.get(partition, offset) == offset:
                 reached = max(reached, positions.get(partition, reached))
             if end >= 0:  # not known before the first fetch
                 yield partition, max(0, end - reached)
 
+    # Resets
+
     def _rewind(self, failure: RewindError) -> None:
-        """Abort, forget what was not committed, and read it again. Position does not go back by itself."""
-        log.warning("rewinding to what was committed: %s", failure, extra={"partitions": sorted(self._owned)})
+        """Abort the transaction and read again from the committed offsets, once the group confirms this member."""
+        log.warning("abort and reset to the committed offsets: %s", failure, extra={"partitions": sorted(self._owned)})
         self._session.counts.rewinds += 1
-        owned = set(self._owned)
+        owned, self._owned = self._owned, set()
         self._drop(owned, failure)
-        self._take(owned)
+        self._flow.own(frozenset())
+        self._unconfirmed = True
+        if failure.rejoin:
+            self._consumer.close()
+            self._pending = self._callback_failure = None
+            self._join()
+            return
+        if owned:
+            self._pending = owned
+        with suppress(KafkaException):  # of a consumer that failed for good; the next poll reports it
+            # Fetch nothing meanwhile. The membership is not touched.
+            self._consumer.assign([])
 
     def _drop(self, partitions: Collection[int], failure: RewindError) -> None:
         self.on_loop(self._session.revoke, partitions)
         self._outbox.abort(replace=failure.replace)
 
     def _on_error(self, error: KafkaError) -> None:
-        """Hear of what librdkafka cannot mend: it comes inside poll, and not as a record's error."""
+        """Handle an error event. librdkafka calls this from within poll() instead of returning a message."""
         if error.fatal():
             self._callback_failure = self._failure_of(error)
         elif error.code() in BROKER_AWAY:
             self._session_lost = True
+            self._outage.warn(f"no broker is reached, waiting: {error.str()}", kind="no broker")
 
-    def _failure_of(self, error: KafkaError) -> SkewlessError | None:
-        failure = consumer_failure(error, f"reading topic {self._topic} as group {self._options['group.id']}")
+    def _failure_of(self, error: KafkaError) -> SkewlessError | RewindError | None:
+        failure = consumer_failure(error, f"reading topic {self._topic} as group {self._group}")
         if self._session_lost and isinstance(failure, FencedError):
-            # No twin: after a session that ended (a broker was away) the broker takes us for our own former self.
-            return SkewlessError("the group session ended while no broker answered; this process must start again")
+            # This is not a duplicate instance. The answer to a request to join was lost with the connection, so the
+            # coordinator knows this process by a member id that the process does not know.
+            self._session_lost = False
+            return RewindError("the group session ended while no broker was reached; joining again", rejoin=True)
         return failure
 
     # Rebalances: these run inside poll, on this thread
 
-    def _on_assign(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+    def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._session_lost = False
         self._session.counts.rebalances["assigned"] += 1
-        self._guarded(self._take, {partition.partition for partition in partitions})
+        self._pending = {partition.partition for partition in partitions}
+        self._member_id = consumer.memberid()
+        # Without this call the client would fetch at once, from offsets of its own choice.
+        consumer.assign([])
 
     def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._session.counts.rebalances["revoked"] += 1
@@ -310,15 +432,17 @@ class ConsumerThread(threading.Thread):
         self._session_lost = True
         self._session.counts.rebalances["lost"] += 1
         self._guarded(self._give_up, {partition.partition for partition in partitions}, False)
+        self._guarded(self._check_not_replaced)
 
     def _guarded(self, call: Callable[..., None], *args: Any) -> None:
-        """Keep an error for after the callback: librdkafka's frames are no place for it."""
+        """Store an error and raise it after poll(): an exception must not propagate through librdkafka's callback."""
         try:
             call(*args)
         except BaseException as error:  # noqa: BLE001 - raised by the poll that this callback is part of
             self._callback_failure = error
 
     def _give_up(self, partitions: set[int], commit: bool) -> None:  # noqa: FBT001 - called by the guard above
+        self._pending = None
         partitions &= self._owned
         if not partitions:
             return
@@ -333,51 +457,109 @@ class ConsumerThread(threading.Thread):
         self._owned -= partitions
         self._flow.own(frozenset(self._owned))
 
-    def _take(self, partitions: set[int]) -> None:
-        self._count_partitions()
+    def _check_not_replaced(self) -> None:
+        """Raise FencedError if another process has joined under this instance id after the session ended."""
+        try:
+            registered = self._membership.member_id()
+        except BrokerAwayError:
+            return
+        if registered not in (None, self._member_id):
+            # A client whose session timed out joins again without its member id. The coordinator would take it for
+            # the newer process, and fence the process that replaced it.
+            with suppress(KafkaException):  # of a consumer that is fenced already
+                self._consumer.unsubscribe()
+            raise FencedError(
+                f"this process did not answer for longer than transport.session_timeout_s, and another process took "
+                f"over as {self._options['group.instance.id']}; this one ends"
+            )
+
+    # Taking over
+
+    def _take_over(self) -> None:
+        """Make one attempt to take over the pending assignment."""
+        pending = self._pending
+        try:
+            self._serve(POLL_S if self._outage.waiting else 0)
+            if self._pending is None or self._pending is not pending:
+                return
+            self._confirm_membership()
+            self._outbox.reopen()
+            self._count_partitions()
+            taken = self._restore(pending)
+        except AssignmentChangedError:
+            return
+        except BrokerAwayError as error:
+            self._outage.warn(f"waiting to take over partitions: {error}")
+            return
+        self._start(taken)
+
+    def _confirm_membership(self) -> None:
+        """Raise BrokerAwayError until the coordinator confirms that this consumer is the member of its instance id.
+
+        A process that was suspended may have been replaced. Its new producer would fence the producer of its successor.
+        If it was replaced, the consumer's next heartbeat fails for good, which ends this process.
+        """
+        if self._unconfirmed:
+            if self._membership.member_id() != self._consumer.memberid():
+                raise BrokerAwayError(f"group {self._group} has not confirmed this member")
+            self._unconfirmed = False
+
+    def _restore(self, pending: set[int]) -> Mapping[int, Taken]:
+        """Read committed offsets and restore state, while the consumer is polled."""
         with self._session.counts.taking_over():
-            committed = self._questions.committed(partitions)
-            saved = {partition: read_saved(at.metadata) for partition, at in committed.items()}
-            check_shape(saved, self._shape, str(self._options["group.id"]))
-            positions = {partition: found.position for partition, found in saved.items()}
-            states = self._restore(positions)
-            if committed and not has_begun(committed) and self._transport.guarantee == "exactly_once":
-                self._check_first_start(states)
-        taken = {
-            partition: Taken(at.offset if at.offset >= 0 else None, positions[partition], states.get(partition, ()))
-            for partition, at in committed.items()
-        }
+            committed = self._questions.committed(pending)
+            ranges = self._questions.ranges(pending)
+            begun = self._has_begun(committed)
+
+            def serve() -> None:
+                self._serve(POLL_S)
+                if self._pending is not pending or self._stop_event.is_set():
+                    raise AssignmentChangedError
+
+            try:
+                return while_serving(lambda: self._takeover.prepare(committed, ranges, begun=begun), serve)
+            except UnreachableError as error:
+                if not isinstance(error, BrokerError):
+                    raise BrokerAwayError(str(error)) from error
+                if not begun and self._has_begun(committed):
+                    raise BrokerAwayError("another member of the group has committed its first offsets") from error
+                raise
+
+    def _has_begun(self, committed: Mapping[int, TopicPartition]) -> bool:
+        """Return whether the group has committed an offset of any partition of the topic."""
+        # Of all partitions only where it matters: the request waits for open transactions of other members.
+        return has_begun(committed) or has_begun(self._questions.committed(range(self._partitions)))
+
+    def _start(self, taken: Mapping[int, Taken]) -> None:
+        """Assign the partitions to the consumer at their offsets, and to the session."""
         self._consumer.assign(
             [
-                TopicPartition(self._topic, partition, OFFSET_BEGINNING if at.offset is None else at.offset)
+                TopicPartition(
+                    self._topic, partition, at.offset, "", *(() if at.leader_epoch is None else (at.leader_epoch,))
+                )
                 for partition, at in taken.items()
             ]
         )
-        # librdkafka keeps a partition paused, also when it was given up in between; `own` below knows of none.
+        # librdkafka keeps a partition paused that was revoked and assigned again; `own` below assumes none is paused.
         self._consumer.resume(self._parts(taken))
-        self._owned = set(partitions)
+        self._pending, self._owned = None, set(taken)
         self._read.clear()
-        self._flow.own(frozenset(partitions))
+        self._flow.own(frozenset(taken))
         self.on_loop(self._session.assign, taken)
+        self._outage.over()
         offsets = {partition: at.offset for partition, at in taken.items()}
-        log.info("works on %d partitions", len(taken), extra={"partitions": sorted(taken), "offsets": offsets})
-        self._loop.call_soon_threadsafe(self._assigned, set(partitions))
-
-    def _check_first_start(self, states: Mapping[int, State]) -> None:
-        """Refuse to begin where the group has written: outputs and positions are committed together."""
-        group_wide = range(self._partitions)
-        if has_begun(self._questions.committed(group_wide)):
-            return
-        written = "its changelog" if any(states.values()) else self._holds_results()
-        # Asked again: meanwhile another process of the group may have begun.
-        if written and not has_begun(self._questions.committed(group_wide)):
-            raise positions_gone(str(self._options["group.id"]), self._topic, written)
+        log.info("assigned %d partitions", len(taken), extra={"partitions": sorted(taken), "offsets": offsets})
+        self._loop.call_soon_threadsafe(self._assigned, set(taken))
 
     def _count_partitions(self) -> None:
-        """Compare: a static member that comes back is given what it had, and nobody hears of what has grown."""
-        found = self._questions.partitions()
+        """Check that the partition count has not changed.
+
+        A static member that joins again gets its previous assignment without a rebalance, so it would not notice new
+        partitions.
+        """
+        found = self._questions.partition_count()
         if found is None:
-            return  # what is wrong is told by the next poll
+            return  # the next poll() raises the error
         self._partitions = found
         if self._wanted_partitions is not None:
             check_same(found, self._wanted_partitions, f"topic {self._topic}", "it when this process began")

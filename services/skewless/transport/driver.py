@@ -25,6 +25,7 @@ from skewless.transport.app import App, Wiring
 from skewless.transport.batch import MessageBatch
 from skewless.transport.consumer import ConsumerThread
 from skewless.transport.consumer_options import consumer_options
+from skewless.transport.membership import GroupMembership
 
 log = logging.getLogger(__name__)
 
@@ -80,9 +81,11 @@ class Consumer(FaustConsumer):
             assigned=self._items.put_nowait,
             stopped=self.stopped_thread.set_result,
             restore=wiring.restore,
+            membership=GroupMembership(wiring.kafka.client_options(), wiring.group, wiring.member),
             holds_results=wiring.holds_results,
             shape=wiring.shape,
             partitions=wiring.partitions,
+            skip_to=wiring.skip_to,
             patience_s=wiring.patience_s,
         )
         self._thread.start()

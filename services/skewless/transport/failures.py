@@ -23,19 +23,55 @@ _MISSING = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaEr
 _TOO_LARGE = {KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE}
 BROKER_AWAY = {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN}  # noqa: SLF001
 """No broker can be reached now; it may come back."""
+_TAKEN_OVER = (
+    "another process has joined with this one's group instance id, so this one ends; if both are meant to run, give "
+    "each its own --instance"
+)
 _FENCED = {KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.FENCED_INSTANCE_ID}  # noqa: SLF001
+
+
+_TRANSIENT = BROKER_AWAY | {
+    KafkaError._TIMED_OUT,  # noqa: SLF001
+    KafkaError._TIMED_OUT_QUEUE,  # noqa: SLF001
+    KafkaError._WAIT_COORD,  # noqa: SLF001
+    KafkaError._RESOLVE,  # noqa: SLF001
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError.NETWORK_EXCEPTION,
+    KafkaError.BROKER_NOT_AVAILABLE,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNSTABLE_OFFSET_COMMIT,
+    KafkaError.KAFKA_STORAGE_ERROR,
+}
+"""Errors of a broker or coordinator that restarts, moves, or cannot be reached: the same request may succeed later."""
+
+
+class BrokerAwayError(Exception):
+    """No broker answered this attempt. The caller keeps polling the consumer and repeats the attempt."""
 
 
 class RewindError(Exception):
     """The open transaction is lost: abort it and read again from what was committed.
 
-    `replace`: this producer is of no use any more, its last outcome is unknown or it was fenced.
+    `replace`: the producer cannot be used any more; its last outcome is unknown or it was fenced.
+    `rejoin`: the consumer cannot be used any more; a new one has to join the group.
     """
 
-    def __init__(self, reason: str, *, replace: bool = False, fenced: bool = False) -> None:
+    def __init__(self, reason: str, *, replace: bool = False, fenced: bool = False, rejoin: bool = False) -> None:
         super().__init__(reason)
         self.replace = replace
         self.fenced = fenced
+        self.rejoin = rejoin
+
+
+def is_transient(error: KafkaError) -> bool:
+    """Return whether the same request may succeed later without any change."""
+    return bool(error.retriable()) or error.code() in _TRANSIENT
 
 
 def retriable(error: KafkaException) -> bool:
@@ -75,9 +111,7 @@ def stop_or_rewind(error: KafkaException, doing: str) -> SkewlessError | RewindE
     if code in _MISSING:
         return BrokerError(f"no such topic or partition while {doing}: {facts.str()}; run `skewless topics apply`")
     if code == KafkaError.FENCED_INSTANCE_ID:
-        return FencedError(
-            f"while {doing}: another process has the same group instance id; give each its own --instance"
-        )
+        return FencedError(f"while {doing}: {_TAKEN_OVER}")
     replace = bool(facts.fatal()) or not facts.txn_requires_abort()
     return RewindError(f"{doing}: {facts.str()}", replace=replace, fenced=code in _FENCED)
 
@@ -90,7 +124,7 @@ def consumer_failure(error: KafkaError, doing: str) -> SkewlessError | None:
     code = error.code()
     fatal = error.fatal() or code == KafkaError._FATAL  # noqa: SLF001 - an event's flag is not set, its code is
     if code == KafkaError.FENCED_INSTANCE_ID or (fatal and "fenced" in error.str().lower()):
-        return FencedError("another process has the same group instance id; give each process its own --instance")
+        return FencedError(_TAKEN_OVER)
     if refused := refusal(error, doing, "Read"):
         return refused
     if code == KafkaError.INVALID_SESSION_TIMEOUT:
@@ -100,8 +134,6 @@ def consumer_failure(error: KafkaError, doing: str) -> SkewlessError | None:
         )
     if code in _MISSING:
         return BrokerError(f"cannot consume: {error.str()}; run `skewless topics apply`")
-    if code == KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001
-        return BrokerError(f"committed records are gone, deleted before they were read: {error.str()}")
     return BrokerError(f"consumer stopped: {error.str()}") if fatal else None
 
 

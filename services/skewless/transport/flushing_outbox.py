@@ -8,8 +8,8 @@ from contextlib import suppress
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from skewless.errors import UnreachableError
-from skewless.transport.failures import RewindError, stop_or_rewind
-from skewless.transport.outbox import Outbox
+from skewless.transport.failures import BrokerAwayError, RewindError, stop_or_rewind
+from skewless.transport.outbox import CALL_S, Outbox
 
 
 class FlushingOutbox(Outbox):
@@ -19,13 +19,20 @@ class FlushingOutbox(Outbox):
         """There is no transaction to begin."""
 
     def open(self, timeout_s: float) -> None:
-        """Start a producer and wait for the broker."""
-        self._start()
+        """Create the producer and wait for the broker."""
+        try:
+            self._connect(timeout_s)
+        except BrokerAwayError as error:
+            address = self._kafka.bootstrap_servers
+            raise UnreachableError(f"no answer from Kafka at {address} within {timeout_s:g} s") from error
+
+    def _connect(self, timeout_s: float = CALL_S) -> None:
+        if self._producer is None:
+            self._start()
         try:
             self.producer.list_topics(timeout=timeout_s)
         except KafkaException as error:
-            address = self._kafka.bootstrap_servers
-            raise UnreachableError(f"no answer from Kafka at {address} within {timeout_s:g} s") from error
+            raise BrokerAwayError(f"starting a producer: {error.args[0].str()}") from error
         self.ready = True
 
     def commit(self, offsets: Sequence[TopicPartition], consumer: Consumer) -> None:
@@ -43,14 +50,12 @@ class FlushingOutbox(Outbox):
         self.outcomes["committed"] += 1
 
     def abort(self, *, replace: bool) -> None:
-        """Drop what is still queued; what was written stays, and will be repeated."""
+        """Drop what is still queued. What was written stays, and will be written again."""
         with suppress(KafkaException):
             self.producer.purge(in_queue=True, in_flight=True, blocking=True)
             self.producer.poll(0)
         if replace:
-            self.replaced += 1
             self.close()
-            self.open(60.0)
         self._failed = None
         self.dirty = False
         self.outcomes["aborted"] += 1

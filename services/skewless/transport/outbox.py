@@ -18,6 +18,8 @@ from skewless.transport.settings import KafkaSettings, TransportSettings
 
 SPACE_S = 0.005
 """Pause between two tries to hand a record to a producer whose queue is full."""
+CALL_S = 2.0
+"""Timeout of a single call into librdkafka; calls are repeated until their deadline."""
 
 
 class Outbox(ABC):
@@ -37,7 +39,7 @@ class Outbox(ABC):
         self.outcomes: Counter[str] = Counter({"committed": 0, "aborted": 0})
         """Commits by outcome, for the metrics."""
         self.ready = False
-        """Whether it can send, for the probes."""
+        """Whether there is a producer that can send."""
         self.replaced = 0
         """How often the producer was replaced, for the metrics."""
 
@@ -130,7 +132,20 @@ class Outbox(ABC):
 
     @abstractmethod
     def open(self, timeout_s: float) -> None:
-        """Get ready to send; UnreachableError when the broker does not answer in time."""
+        """Create the producer at start; UnreachableError if no broker answers in time."""
+
+    def reopen(self) -> None:
+        """Make one attempt to create a producer in place of a lost one; BrokerAwayError if it has to be repeated.
+
+        Does nothing while the producer can be used.
+        """
+        if not self.ready:
+            self._connect()
+            self.replaced += 1
+
+    @abstractmethod
+    def _connect(self) -> None:
+        """Create the producer unless there is one, and make one attempt to get it ready; BrokerAwayError."""
 
     @abstractmethod
     def commit(self, offsets: Sequence[TopicPartition], consumer: Consumer) -> None:
@@ -138,7 +153,10 @@ class Outbox(ABC):
 
     @abstractmethod
     def abort(self, *, replace: bool) -> None:
-        """Forget everything sent since the last commit; with `replace` also the producer."""
+        """Drop everything sent since the last commit; with `replace`, or if that fails, drop the producer too.
+
+        The caller creates the next producer by `reopen`.
+        """
 
     def close(self) -> None:
         """Drop the producer and what it still holds."""

@@ -1,67 +1,93 @@
-"""What a consumer asks the broker besides records; each question is repeated while the broker may come back."""
+"""Metadata requests of a consumer: partition count, committed offsets, beginning and end of its partitions."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple, TypeVar
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaException, TopicPartition
 
-from skewless.errors import SkewlessError, UnreachableError
-from skewless.transport.failures import BROKER_AWAY, retriable
+from skewless.errors import BrokerError
+from skewless.transport.failures import BrokerAwayError, is_transient
 from skewless.transport.outbox import Outbox
-from skewless.transport.settings import TransportSettings
 
 Result = TypeVar("Result")
 
-ASK_S = 5.0
-"""Longest single question to the broker; it is repeated until its deadline."""
+REQUEST_TIMEOUT_S = 5.0
+
+
+class LogRange(NamedTuple):
+    """Offsets that the broker holds of a partition: the first one, and the one after the last stable record."""
+
+    begin: int
+    end: int
 
 
 class Questions:
-    """Of one consumer about its topic; only for the thread that owns the consumer."""
+    """Requests of one consumer about its topic; only for the thread that owns the consumer.
 
-    def __init__(self, topic: str, consumer: Consumer, outbox: Outbox, transport: TransportSettings) -> None:
+    Each method makes one attempt of at most `REQUEST_TIMEOUT_S` and raises BrokerAwayError if the attempt can be
+    repeated. No method may be called inside a callback of the consumer: after `list_topics` there, the next callback of
+    the same poll aborts the process (confluent-kafka 2.16: `CallState_get: cs != NULL`).
+    """
+
+    def __init__(self, topic: str, consumer: Consumer, outbox: Outbox) -> None:
         self._topic = topic
         self._consumer = consumer
         self._outbox = outbox
-        self._patience_s = max(60.0, 3 * transport.transaction_timeout_s)
 
-    def partitions(self) -> int | None:
-        """Count the topic's partitions; None where it cannot be read."""
-        # Never of the consumer itself: this runs inside its callbacks, and after `list_topics` there the next callback
-        # of the same poll aborts the process (confluent-kafka 2.16: `CallState_get: cs != NULL`).
-        # And of all topics: asking for one by name may create it on brokers that make topics by themselves.
+    def partition_count(self) -> int | None:
+        """Return the topic's number of partitions; None if the topic is not visible."""
+        # Of all topics: a request for one topic by name may create the topic on brokers that create topics.
         topics = self._asked(
             f"looking for topic {self._topic}",
-            lambda limit_s: self._outbox.producer.list_topics(timeout=limit_s).topics,
+            lambda: self._outbox.producer.list_topics(timeout=REQUEST_TIMEOUT_S).topics,
         )
         found = topics.get(self._topic)
         return None if found is None or found.error is not None else len(found.partitions)
 
     def committed(self, partitions: Iterable[int]) -> dict[int, TopicPartition]:
-        """Read the group's offsets, with what was saved beside them; an offset below zero says that there is none."""
+        """Return the group's committed offsets with their metadata; an offset below zero means that there is none."""
         # Of this consumer, never of an admin client: `list_consumer_group_offsets` of librdkafka 2.16 crashes the
         # process where the group has no coordinator yet.
-        wanted = [TopicPartition(self._topic, partition) for partition in partitions]
-        if not wanted:
-            return {}
-        found = self._asked(
-            f"reading committed offsets of {self._topic}",
-            lambda limit_s: self._consumer.committed(wanted, timeout=limit_s),
+        return self._by_partition(
+            f"reading committed offsets of topic {self._topic}",
+            partitions,
+            lambda wanted: self._consumer.committed(wanted, timeout=REQUEST_TIMEOUT_S),
         )
+
+    def ranges(self, partitions: Iterable[int]) -> dict[int, LogRange]:
+        """Return the offsets that the broker holds of each partition."""
+        wanted = list(partitions)
+        begins, ends = (self._offsets(wanted, logical) for logical in (OFFSET_BEGINNING, OFFSET_END))
+        return {partition: LogRange(begins[partition], ends[partition]) for partition in wanted}
+
+    def _offsets(self, partitions: Iterable[int], logical: int) -> Mapping[int, int]:
+        found = self._by_partition(
+            f"reading the first and last offsets of topic {self._topic}",
+            partitions,
+            # The protocol's request for offsets by time takes the logical offsets in place of a time.
+            lambda wanted: self._consumer.offsets_for_times(
+                [TopicPartition(at.topic, at.partition, logical) for at in wanted], timeout=REQUEST_TIMEOUT_S
+            ),
+        )
+        return {partition: at.offset for partition, at in found.items()}
+
+    def _by_partition(
+        self, doing: str, partitions: Iterable[int], ask: Callable[[list[TopicPartition]], list[TopicPartition]]
+    ) -> dict[int, TopicPartition]:
+        wanted = [TopicPartition(self._topic, partition) for partition in partitions]
+        found = self._asked(doing, lambda: ask(wanted)) if wanted else []
         for at in found:
             if at.error is not None:
-                raise SkewlessError(f"committed offset of {at.topic} partition {at.partition}: {at.error.str()}")
+                doing_partition = f"{doing}, partition {at.partition}: {at.error.str()}"
+                raise BrokerAwayError(doing_partition) if is_transient(at.error) else BrokerError(doing_partition)
         return {at.partition: at for at in found}
 
-    def _asked(self, doing: str, ask: Callable[[float], Result]) -> Result:
-        deadline = time.monotonic() + self._patience_s
-        while True:
-            try:
-                return ask(ASK_S)
-            except KafkaException as error:
-                away = error.args[0].code() in {KafkaError._TIMED_OUT, *BROKER_AWAY}  # noqa: SLF001 - a local code
-                if not (away or retriable(error)) or time.monotonic() > deadline:
-                    raise UnreachableError(f"{doing}: {error.args[0].str()}") from error
+    @staticmethod
+    def _asked(doing: str, ask: Callable[[], Result]) -> Result:
+        try:
+            return ask()
+        except KafkaException as error:
+            reason = f"{doing}: {error.args[0].str()}"
+            raise BrokerAwayError(reason) if is_transient(error.args[0]) else BrokerError(reason) from error

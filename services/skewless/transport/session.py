@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from skewless.records import Output
 from skewless.step import Step
@@ -33,12 +33,14 @@ Restore = Callable[[Mapping[int, str | None]], Mapping[int, State]]
 class Taken:
     """A partition as it is taken over."""
 
-    offset: int | None
-    """Next offset as committed; None before the first commit."""
+    offset: int
+    """Next offset to read: as committed, or the beginning of the partition before the first commit."""
     position: str | None
-    """What the step saved beside that offset."""
-    state: State
-    """What was restored from the changelog."""
+    """The step's checkpoint, committed with that offset; None before the first commit."""
+    state: State = ()
+    """Records (key, value) restored from the changelog."""
+    leader_epoch: int | None = None
+    """Leader epoch of the record before that offset (KIP-320)."""
 
 
 Send = Callable[[Iterable[Output]], None]
@@ -58,8 +60,22 @@ class Traced(Protocol):
 
 Before = Callable[[MessageBatch], Awaitable[None] | None]
 
-Prepared = Mapping[int, tuple[int, str]]
-"""What a commit makes durable: next offset and position by partition."""
+
+class CommitPoint(NamedTuple):
+    """The part of a commit that belongs to one input partition."""
+
+    offset: int
+    """Next offset to read."""
+    position: str
+    """The step's checkpoint."""
+    leader_epoch: int | None = None
+
+
+Prepared = Mapping[int, CommitPoint]
+"""Commit points by partition."""
+
+FetchPositions = Mapping[int, tuple[int, int | None]]
+"""The consumer's next offset to fetch, and the leader epoch before it, by partition."""
 
 
 def wall_clock_ms() -> int:
@@ -92,8 +108,10 @@ class Session:
         """Next offset by partition as it is committed."""
         self._clock = clock
         self._open = asyncio.Event()
-        self._offsets: dict[int, int | None] = {}
-        self._saved: dict[int, str | None] = {}
+        self._offsets: dict[int, int] = {}
+        self._epochs: dict[int, int | None] = {}
+        self._saved: dict[int, tuple[int, str] | None] = {}
+        """Offset and checkpoint of the last commit; None before the first."""
         self._at_end: set[int] = set()
         self._assigned = False
 
@@ -134,6 +152,7 @@ class Session:
             self.counts.batch(batch.partition, len(batch.messages), batch.size, time.perf_counter() - started)
             self.acks.done(batch.partition, batch.next_offset)
             self._offsets[batch.partition] = batch.next_offset
+            self._epochs[batch.partition] = batch.leader_epoch
         except Exception as error:  # noqa: BLE001 - the consumer's thread judges it
             self.fail(error)
         self.space.set()
@@ -156,9 +175,10 @@ class Session:
             if told:
                 log.info("partition %d: %s", partition, told, extra={"partition": partition, "offset": taken.offset})
             self._offsets[partition] = taken.offset
-            self._saved[partition] = taken.position
+            self._epochs[partition] = taken.leader_epoch
+            self._saved[partition] = None if taken.position is None else (taken.offset, taken.position)
             self.counts.restored_records += len(taken.state)
-        self._note_committed({partition: taken.offset for partition, taken in partitions.items()})
+        self._note_committed({at: taken.offset for at, taken in partitions.items() if taken.position is not None})
         self.failure = None
         self._assigned = True
         self._open.set()
@@ -171,52 +191,67 @@ class Session:
             self.acks.revoke(partition)
             self.step.revoke(partition)
             self._at_end.discard(partition)
-            del self._offsets[partition], self._saved[partition]
+            del self._offsets[partition], self._epochs[partition], self._saved[partition]
         self._note_committed({})
         self.space.set()
 
-    def prepare(self) -> Prepared:
-        """Close the gate and flush the step; the consumer's thread commits what is returned, then calls `committed`."""
+    def prepare(self, fetched: FetchPositions) -> Prepared:
+        """Close the gate and flush the step; the consumer's thread commits what is returned, then calls `committed`.
+
+        Returns the partitions in which the offset or the checkpoint has changed since the last commit.
+        """
         self._open.clear()
         if self.failure is not None:
             raise self.failure
         now = self._clock()
         for partition in [ended for ended in self._at_end if not self.acks.waiting(ended)]:
             self.step.end_of_partition(partition, now)
+        self._advance(fetched)
         outputs = self.step.flush(now)
         if self.traced is None:
             self.send(outputs)
         else:
             self.traced.commit(outputs, self.send)
-        done = self.acks.take()
         self.watermarks = {partition: self.step.watermark(partition) for partition in self._offsets}
         newest = {partition: self.step.event_time(partition) for partition in self._offsets}
         self.event_times = {partition: time for partition, time in newest.items() if time is not None}
-        positions = {partition: self.step.position(partition) for partition in self._offsets}
+        points = {partition: self.commit_point(partition) for partition in self._offsets}
         return {
-            partition: (offset, positions[partition])
-            for partition, offset in self._offsets.items()
-            if offset is not None and (partition in done or positions[partition] != self._saved[partition])
+            partition: point
+            for partition, point in points.items()
+            if self._saved[partition] != (point.offset, point.position)
         }
 
-    def committed(self, prepared: Prepared, given_up: Collection[int] = ()) -> None:
-        """Open the gate again, once the partitions that are `given_up` are lost.
+    def commit_point(self, partition: int) -> CommitPoint:
+        """Return what a commit now would make durable of a partition."""
+        return CommitPoint(self._offsets[partition], self.step.position(partition), self._epochs[partition])
 
-        Were they lost later, their next batch would slip through, into a transaction without its offsets.
+    def _advance(self, fetched: FetchPositions) -> None:
+        """Move offsets over transaction markers and aborted records.
+
+        Without this, the committed offset of a silent partition stays at the marker after its last record. Retention
+        deletes the marker with the records, and then the committed offset is out of range though all was processed.
         """
-        self._saved.update((partition, position) for partition, (_, position) in prepared.items())
-        self._note_committed({partition: offset for partition, (offset, _) in prepared.items()})
+        for partition, (offset, epoch) in fetched.items():
+            if partition in self._offsets and not self.acks.waiting(partition) and offset > self._offsets[partition]:
+                self._offsets[partition], self._epochs[partition] = offset, epoch
+
+    def committed(self, prepared: Prepared, given_up: Collection[int] = ()) -> None:
+        """Open the gate after a commit. Remove the partitions that are `given_up` first.
+
+        Otherwise their next batch could enter a transaction that does not contain its offsets.
+        """
+        self._saved.update((partition, (point.offset, point.position)) for partition, point in prepared.items())
+        self._note_committed({partition: point.offset for partition, point in prepared.items()})
         if given_up:
             self.revoke(given_up)
         self._open.set()
 
-    def _note_committed(self, offsets: Mapping[int, int | None]) -> None:
-        """Take over new offsets, and forget what is not owned any more: nobody is to watch what another commits."""
+    def _note_committed(self, offsets: Mapping[int, int]) -> None:
+        """Take over new offsets, and remove partitions that are not owned: their commits are another member's."""
         known = {**self.committed_offsets, **offsets}
         self.committed_offsets = {
-            partition: offset
-            for partition, offset in known.items()
-            if offset is not None and partition in self._offsets
+            partition: offset for partition, offset in known.items() if partition in self._offsets
         }
 
     @property
@@ -228,8 +263,8 @@ class Session:
         """Count the batches that were handed over and are not processed."""
         return sum(self.acks.waiting(partition) for partition in self._offsets.copy())
 
-    def next_offsets(self) -> dict[int, int | None]:
-        """Tell the next offset by partition; None before the first record."""
+    def next_offsets(self) -> dict[int, int]:
+        """Return the next offset to process by partition."""
         return self._offsets.copy()
 
     @property

@@ -11,19 +11,18 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from skewless.errors import BrokerError, FencedError, UnreachableError
 from skewless.transport.bounded import returns_in_time
-from skewless.transport.failures import RewindError, retriable, stop_or_rewind
-from skewless.transport.outbox import Outbox
-from skewless.transport.probe import READY_S
+from skewless.transport.failures import BrokerAwayError, RewindError, retriable, stop_or_rewind
+from skewless.transport.outbox import CALL_S, Outbox
 from skewless.transport.settings import KafkaSettings, TransportSettings
 
 log = logging.getLogger(__name__)
 
-CALL_S = 2.0
-"""Longest single call into librdkafka; calls are repeated until their deadline."""
 ABORT_S = 5.0
-"""Longest wait for an abort; behind it a new producer does the same."""
+"""Timeout of an abort. After it the producer is replaced; the start of the next one aborts the transaction."""
 MARGIN_S = 2.0
-"""A call that takes this much longer than it may will not return."""
+"""A call that takes this much longer than its timeout will not return."""
+REFUSED_STARTS = 5
+"""Attempts to start a producer that may fail with errors that are not retriable, before the process ends."""
 
 
 class TransactionalOutbox(Outbox):
@@ -39,6 +38,8 @@ class TransactionalOutbox(Outbox):
         super().__init__(kafka, transport, topic)
         self._transactional_id = transactional_id
         self._begun_at: float | None = None
+        self._refused_starts = 0
+        """Attempts to start that failed for good, since the last one that succeeded."""
 
     def options(self) -> dict[str, object]:
         """Tell librdkafka also how it takes part in transactions."""
@@ -48,25 +49,42 @@ class TransactionalOutbox(Outbox):
         }
 
     def open(self, timeout_s: float) -> None:
-        """Start a producer; what its predecessor of the same id left open is aborted by the broker."""
-        self._start()
-        self._begun_at = None
+        """Create the producer. The broker aborts what the previous producer of the same id left open."""
         deadline = time.monotonic() + timeout_s
-        with suppress(KafkaException):  # what is wrong is told below
-            self.producer.list_topics(timeout=min(READY_S, timeout_s))
-        while True:
+        while not self.ready:
             try:
-                self.producer.init_transactions(min(CALL_S, timeout_s))
-            except KafkaException as error:
-                if not retriable(error):
-                    failure = stop_or_rewind(error, f"starting transactions as {self._transactional_id}")
-                    raise BrokerError(str(failure)) if isinstance(failure, RewindError) else failure from error
+                self._connect(min(CALL_S, timeout_s))
+            except BrokerAwayError as error:
                 if time.monotonic() > deadline:
                     address = self._kafka.bootstrap_servers
                     raise UnreachableError(f"no answer from Kafka at {address} within {timeout_s:g} s") from error
-            else:
-                self.ready = True
-                return
+
+    def _connect(self, timeout_s: float = CALL_S) -> None:
+        if self._producer is None:
+            self._start()
+            self._begun_at = None
+            with suppress(KafkaException):  # the next call reports it
+                self.producer.list_topics(timeout=timeout_s)
+        try:
+            self.producer.init_transactions(timeout_s)
+        except KafkaException as error:
+            doing = f"starting transactions as {self._transactional_id}"
+            if retriable(error):
+                raise BrokerAwayError(f"{doing}: {error.args[0].str()}") from error
+            raise self._not_started(error, doing) from error
+        self.ready = True
+        self._refused_starts = 0
+
+    def _not_started(self, error: KafkaException, doing: str) -> Exception:
+        """Drop the producer after an error that a repeated call cannot solve; a new producer may."""
+        self.close()
+        self._refused_starts += 1
+        failure = stop_or_rewind(error, doing)
+        if not isinstance(failure, RewindError):
+            return failure
+        # A coordinator that has just restarted may answer with a fatal error once (KAFKA-19690). One that keeps doing
+        # so refuses the settings, for example a transaction timeout above the broker's limit.
+        return BrokerAwayError(str(failure)) if self._refused_starts < REFUSED_STARTS else BrokerError(str(failure))
 
     def _begin(self) -> None:
         if self._begun_at is None:
@@ -107,7 +125,7 @@ class TransactionalOutbox(Outbox):
                     raise RewindError("committing: no answer in time, its outcome is unknown", replace=True) from error
 
     def _judged(self, error: KafkaException, doing: str) -> Exception:
-        """Tell a twin, which fences this producer, from a transaction so old that the broker gave it up."""
+        """Distinguish fencing by another producer of the same id from a transaction that the broker timed out."""
         if error.args[0].code() == KafkaError._FATAL:  # noqa: SLF001
             error = self._fatal_error(error)
         failure = super()._judged(error, f"{doing} as {self._transactional_id}")
@@ -115,7 +133,8 @@ class TransactionalOutbox(Outbox):
             age = 0.0 if self._begun_at is None else time.monotonic() - self._begun_at
             if age < self._transport.transaction_timeout_s * 0.8:
                 return FencedError(
-                    f"another process runs with transactional id {self._transactional_id}; give each its own --instance"
+                    f"another process has started with transactional id {self._transactional_id}, so this one ends; "
+                    "if both are meant to run, give each its own --instance"
                 )
         return failure
 
@@ -128,17 +147,15 @@ class TransactionalOutbox(Outbox):
         return error
 
     def abort(self, *, replace: bool) -> None:
-        """Abort the open transaction, by the broker where this producer cannot any more."""
+        """Abort the open transaction. Where this producer cannot, the broker does when the next one starts."""
         if not replace and self._begun_at is not None:
             try:
                 replace = not returns_in_time(lambda: self.producer.abort_transaction(ABORT_S), ABORT_S + MARGIN_S)
             except KafkaException as error:
-                log.warning("abort failed, starting a new producer: %s", error.args[0].str())
+                log.warning("abort failed, a new producer is needed: %s", error.args[0].str())
                 replace = True
         if replace:
-            self.replaced += 1
             self.close()
-            self.open(max(60.0, self._transport.transaction_timeout_s * 2))
         self._begun_at = None
         self._failed = None
         self.dirty = False

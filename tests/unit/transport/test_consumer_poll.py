@@ -10,6 +10,7 @@ from laws.model_process import EagerLoop, Ledger
 from skewless.transport.batch import MessageBatch
 from skewless.transport.consumer import ConsumerThread
 from skewless.transport.flushing_outbox import FlushingOutbox
+from skewless.transport.membership import GroupMembership
 from skewless.transport.session import Session
 from skewless.transport.settings import KafkaSettings, TransportSettings
 
@@ -59,6 +60,7 @@ def test_a_record_that_was_read_is_handed_over_whatever_comes_behind_it() -> Non
         assigned=lambda _partitions: None,
         stopped=lambda _failure: None,
         restore=lambda _positions: {},
+        membership=GroupMembership({}, "g", "i"),
     )
     thread._consumer = cast("Any", Failing())
     thread._poll()

@@ -11,7 +11,7 @@ import pytest
 from skewless.records import Batch, Output
 from skewless.step import Step
 from skewless.transport.batch import MessageBatch
-from skewless.transport.session import Session, Taken
+from skewless.transport.session import CommitPoint, Session, Taken
 
 
 class Message:
@@ -22,6 +22,9 @@ class Message:
 
     def offset(self) -> int:
         return self._offset
+
+    def leader_epoch(self) -> None:
+        return None
 
     def value(self) -> bytes:
         return b"x" * 10
@@ -79,7 +82,7 @@ class Bench:
         self.sent: list[bytes | None] = []
         self.session.send = lambda outputs: self.sent.extend(output.value for output in outputs)
         if partitions:
-            self.session.assign({partition: Taken(None, None, ()) for partition in partitions})
+            self.session.assign({partition: Taken(0, None) for partition in partitions})
 
     def batch(self, *offsets: int, partition: int = 0) -> MessageBatch:
         return MessageBatch(partition, self.session.generation, [Message(offset) for offset in offsets])
@@ -103,7 +106,7 @@ async def test_a_commit_has_the_outputs_the_flush_and_the_offset_behind_what_is_
     bench = Bench()
     first, _ = bench.hand(3, 4), bench.hand(7)
     await bench.session.process(first)
-    assert bench.session.prepare() == {0: (5, "2")}
+    assert bench.session.prepare({}) == {0: CommitPoint(5, "2")}
     assert bench.sent == [b"processed", b"flushed"]
     assert bench.step.calls[1:] == [("process", 0, [3, 4], 42), ("flush", 42)]
 
@@ -111,7 +114,7 @@ async def test_a_commit_has_the_outputs_the_flush_and_the_offset_behind_what_is_
 async def test_batches_wait_while_a_commit_is_under_way_and_keep_their_order() -> None:
     bench = Bench()
     first, second = bench.hand(1), bench.hand(2)
-    prepared = bench.session.prepare()
+    prepared = bench.session.prepare({})
     tasks = [asyncio.create_task(bench.session.process(batch)) for batch in (first, second)]
     await settle()
     assert bench.processed() == []
@@ -125,7 +128,7 @@ async def test_nothing_is_processed_before_the_first_assignment() -> None:
     task = asyncio.create_task(bench.session.process(bench.batch(1)))
     await settle()
     assert not task.done()
-    bench.session.assign({0: Taken(None, None, ())})
+    bench.session.assign({0: Taken(0, None)})
     await task
     assert bench.processed() == [[1]]
 
@@ -145,11 +148,11 @@ async def test_a_batch_of_an_earlier_assignment_is_ignored() -> None:
 async def test_a_batch_that_waits_for_a_commit_is_ignored_when_its_partition_is_lost_meanwhile() -> None:
     bench = Bench()
     batch = bench.hand(1)
-    bench.session.prepare()
+    bench.session.prepare({})
     task = asyncio.create_task(bench.session.process(batch))
     await settle()
     bench.session.revoke([0])
-    bench.session.assign({0: Taken(0, None, ())})
+    bench.session.assign({0: Taken(0, None)})
     await task
     assert bench.processed() == []
 
@@ -164,10 +167,10 @@ async def test_a_failing_step_closes_the_gate_and_the_commit_raises() -> None:
     failure = bench.session.failure
     assert isinstance(failure, ZeroDivisionError)
     with pytest.raises(ZeroDivisionError):
-        bench.session.prepare()
+        bench.session.prepare({})
     assert b"flushed" not in bench.sent
     bench.session.revoke([0])
-    bench.session.assign({0: Taken(None, None, ())})
+    bench.session.assign({0: Taken(0, None)})
     await asyncio.gather(*tasks)
     assert bench.session.failure is None
     assert bench.processed() == [[1], [2]]
@@ -201,7 +204,7 @@ async def test_a_partition_lost_while_before_waits_is_not_processed() -> None:
     await settle()
     bench.session.revoke([0])
     event.set()
-    bench.session.assign({0: Taken(None, None, ())})
+    bench.session.assign({0: Taken(0, None)})
     await task
     assert bench.processed() == []
 
@@ -209,18 +212,45 @@ async def test_a_partition_lost_while_before_waits_is_not_processed() -> None:
 async def test_a_commit_without_news_has_nothing() -> None:
     bench = Bench(partitions=(0, 1))
     await bench.session.process(bench.hand(1))
-    prepared = bench.session.prepare()
-    assert prepared == {0: (2, "1")}
+    prepared = bench.session.prepare({})
+    assert prepared == {0: CommitPoint(2, "1"), 1: CommitPoint(0, "0")}
     bench.session.committed(prepared)
-    assert bench.session.prepare() == {}
+    assert bench.session.prepare({}) == {}
 
 
-async def test_a_position_that_moved_by_itself_is_committed_at_the_same_offset() -> None:
+async def test_a_checkpoint_that_changed_without_records_is_committed_at_the_same_offset() -> None:
     bench = Bench(partitions=())
-    bench.session.assign({0: Taken(9, "5", ()), 1: Taken(None, None, ())})
+    bench.session.assign({0: Taken(9, "5"), 1: Taken(3, "7")})
     bench.step.seen[0] += 1
-    bench.step.seen[1] += 1
-    assert bench.session.prepare() == {0: (9, "6")}
+    assert bench.session.prepare({}) == {0: CommitPoint(9, "6")}
+
+
+async def test_a_commit_moves_over_markers_that_the_consumer_has_fetched() -> None:
+    bench = Bench(partitions=())
+    bench.session.assign({0: Taken(9, "5"), 1: Taken(3, "7"), 2: Taken(4, "8")})
+    # Partition 0 has markers after its committed offset, 1 has none, 2 was not fetched yet.
+    prepared = bench.session.prepare({0: (12, 1), 1: (3, None)})
+    assert prepared == {0: CommitPoint(12, "5", 1)}
+    bench.session.committed(prepared)
+    assert bench.session.prepare({0: (12, 1), 1: (3, None)}) == {}
+    assert bench.session.committed_offsets == {0: 12, 1: 3, 2: 4}
+
+
+async def test_a_commit_does_not_move_over_records_that_are_not_processed() -> None:
+    bench = Bench(partitions=())
+    bench.session.assign({0: Taken(1, "0")})
+    batch = bench.hand(1, 2)
+    assert bench.session.prepare({0: (5, None)}) == {}
+    bench.session.committed({})
+    await bench.session.process(batch)
+    assert bench.session.prepare({0: (5, None)}) == {0: CommitPoint(5, "2")}
+
+
+async def test_a_commit_point_of_an_unchanged_partition_has_its_committed_offset() -> None:
+    bench = Bench(partitions=())
+    bench.session.assign({0: Taken(9, "5", leader_epoch=4)})
+    assert bench.session.prepare({}) == {}
+    assert bench.session.commit_point(0) == CommitPoint(9, "5", 4)
 
 
 async def test_an_assignment_gives_the_step_position_and_state() -> None:
@@ -233,10 +263,10 @@ async def test_the_end_of_a_partition_is_told_when_its_batches_are_processed() -
     bench = Bench()
     batch = bench.hand(1)
     bench.session.end_of_partition(0, bench.session.generation)
-    bench.session.committed(bench.session.prepare())
+    bench.session.committed(bench.session.prepare({}))
     assert ("end", 0, 42) not in bench.step.calls
     await bench.session.process(batch)
-    bench.session.prepare()
+    bench.session.prepare({})
     assert bench.step.calls[-2:] == [("end", 0, 42), ("flush", 42)]
 
 
@@ -245,19 +275,19 @@ async def test_the_end_is_taken_back_by_another_batch_and_by_another_generation(
     bench.session.end_of_partition(0, bench.session.generation)
     await bench.session.process(bench.hand(1))
     bench.session.end_of_partition(0, bench.session.generation - 1)
-    bench.session.prepare()
+    bench.session.prepare({})
     assert ("end", 0, 42) not in bench.step.calls
 
 
 async def test_a_bounded_run_is_finished_when_everything_is_processed_committed_and_ended() -> None:
     bench = Bench(drain=True, partitions=())
     assert not bench.session.finished
-    bench.session.assign({0: Taken(None, None, ())})
+    bench.session.assign({0: Taken(0, None)})
     batch = bench.hand(1)
     bench.step.ended.add(0)
     assert not bench.session.finished
     await bench.session.process(batch)
-    prepared = bench.session.prepare()
+    prepared = bench.session.prepare({})
     assert not bench.session.finished
     bench.session.committed(prepared)
     assert not bench.session.finished

@@ -11,7 +11,7 @@ from confluent_kafka import Message
 from skewless.records import Batch, Output
 from skewless.step import Step
 from skewless.transport.batch import MessageBatch
-from skewless.transport.session import Session, Taken
+from skewless.transport.session import CommitPoint, Session, Taken
 
 
 class Copy(Step):
@@ -49,7 +49,7 @@ def sent() -> list[Output]:
 def session(sent: list[Output]) -> Session:
     session = Session(Copy(), drain=True)
     session.send = sent.extend
-    session.assign({0: Taken(None, None, ())})
+    session.assign({0: Taken(0, None)})
     return session
 
 
@@ -65,12 +65,12 @@ def test_a_batch_that_waits_for_a_commit_is_dropped_when_its_partition_is_given_
     async def give_up_while_the_second_waits() -> None:
         first, second = batch(session, 0), batch(session, 1)
         await session.process(first)
-        prepared = session.prepare()
+        prepared = session.prepare({})
         waiting = asyncio.ensure_future(session.process(second))
         await asyncio.sleep(0)
         session.committed(prepared, given_up={0})
         await waiting
-        assert prepared == {0: (1, "")}
+        assert prepared == {0: CommitPoint(1, "")}
 
     asyncio.run(give_up_while_the_second_waits())
     assert [output.value for output in sent] == [b"0"]
@@ -79,9 +79,9 @@ def test_a_batch_that_waits_for_a_commit_is_dropped_when_its_partition_is_given_
 def test_a_bounded_run_is_not_over_between_losing_partitions_and_being_told_the_new_ones(session: Session) -> None:
     session.end_of_partition(0, session.generation)
     seen = [session.finished]
-    session.committed(session.prepare(), given_up={0})
+    session.committed(session.prepare({}), given_up={0})
     seen.append(session.finished)
-    session.committed(session.prepare())
+    session.committed(session.prepare({}))
     seen.append(session.finished)
     session.assign({})
     seen.append(session.finished)

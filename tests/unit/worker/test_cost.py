@@ -23,6 +23,9 @@ class Message:
     def offset(self) -> int:
         return self._offset
 
+    def leader_epoch(self) -> None:
+        return None
+
     def value(self) -> bytes:
         return b"{}"
 
