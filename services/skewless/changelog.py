@@ -16,13 +16,23 @@ class Position(msgspec.Struct):
     """What is saved beside an offset of a partition whose windows are in a changelog."""
 
     marks: str = ""
-    """What its origins said of their time, as `OriginMarks.encode` writes it."""
+    """Watermarks and idle flags of its origins, as `OriginMarks.encode` writes them."""
     closed_to: int | None = None
 
 
 def read_position(position: str | None) -> Position:
     """Read what was saved; a partition that was never committed begins with nothing."""
     return msgspec.json.decode(position, type=Position) if position else Position()
+
+
+def read_marks(saved: Position, workers: int) -> OriginMarks:
+    """Read the watermarks of all worker partitions."""
+    # Idle worker partitions are not excluded. Each worker partition covers all source partitions: one that is still
+    # idle while another is active has tuples left to read, and their windows must not close before.
+    marks = OriginMarks(workers, exclude_idle=False)
+    if saved.marks:
+        marks.decode(saved.marks)
+    return marks
 
 
 def write_position(marks: OriginMarks, windows: Windows) -> str:

@@ -1,7 +1,7 @@
 """Records on the wire, and how they are written and read; what public topics carry stands in `public_records`.
 
-Internal hops carry columns: one record is one Arrow IPC stream of many rows; its headers name the schema and say how
-far event time has come (`watermarks`: mark by origin partition).
+Internal hops carry columns: one record is one Arrow IPC stream of many rows. Its headers name the schema and report
+how far event time has advanced: `watermarks` by origin partition, and the origins that are `idle`.
 """
 
 from __future__ import annotations
@@ -17,12 +17,13 @@ from msgspec import Meta
 from numpy.typing import NDArray
 
 from skewless.algorithms.sized import cut
-from skewless.algorithms.watermark import IDLE, OriginMarks
+from skewless.algorithms.watermark import END_OF_TIME, OriginMarks, WatermarkState
 from skewless.errors import BadRecordError
 from skewless.public_records import DeadLetterHeaders
 
 SCHEMA_HEADER = "schema"
 WATERMARKS_HEADER = "watermarks"
+IDLE_HEADER = "idle"
 TUPLES = "skewless.tuples.v1"
 TUPLE = "skewless.tuple.v1"
 PARTIALS = "skewless.partials.v1"
@@ -165,9 +166,10 @@ def _has_nulls(table: pa.Table) -> bool:
     return any(column.null_count for column in table.columns)
 
 
-Mark = Annotated[int, Meta(ge=-(2**53), le=IDLE)]
+Mark = Annotated[int, Meta(ge=-(2**53), le=END_OF_TIME)]
 
 _marks_decoder = msgspec.json.Decoder(dict[int, Mark])
+_idle_decoder = msgspec.json.Decoder(frozenset[Annotated[int, Meta(ge=0)]])
 
 
 def watermarks_of(headers: Headers) -> dict[int, int]:
@@ -181,6 +183,25 @@ def watermarks_of(headers: Headers) -> dict[int, int]:
     return {}
 
 
+def idle_of(headers: Headers) -> frozenset[int]:
+    """Read the origin partitions that a record declares idle; BadRecordError when they cannot be read."""
+    for name, value in headers:
+        if name == IDLE_HEADER:
+            try:
+                return _idle_decoder.decode(value or b"")
+            except msgspec.DecodeError as error:
+                raise BadRecordError("idle header cannot be read") from error
+    return frozenset()
+
+
+def state_after(headers: Headers, partition: int, before: WatermarkState) -> WatermarkState:
+    """Return the state of one origin partition after a record, which was `before`."""
+    marks, idle = watermarks_of(headers), idle_of(headers)
+    if partition in marks:
+        return WatermarkState(marks[partition], partition in idle)
+    return before._replace(idle=before.idle or partition in idle)
+
+
 def expect(headers: Headers, *schemas: str) -> str:
     """Name the schema of a record; BadRecordError when it is none of these."""
     schema = schema_of(headers)
@@ -190,24 +211,32 @@ def expect(headers: Headers, *schemas: str) -> str:
 
 
 def tell(marks: OriginMarks, headers: Headers) -> None:
-    """Take over the marks that a record carries; BadRecordError when one is of an unknown origin."""
+    """Update watermarks and idle flags from a record; BadRecordError when one is of an unknown origin."""
     try:
-        marks.tell(watermarks_of(headers))
+        marks.tell(watermarks_of(headers), idle_of(headers))
     except ValueError as error:
         raise BadRecordError(str(error)) from error
 
 
-def headers_of(schema: str, watermarks: Mapping[int, int]) -> OwnHeaders:
-    """Headers of an internal record."""
+def headers_of(schema: str, watermarks: Mapping[int, int], idle: Iterable[int] = ()) -> OwnHeaders:
+    """Headers of an internal record; the origins in `idle` are idle at their watermark, if they have one."""
     headers = [(SCHEMA_HEADER, schema.encode())]
     if watermarks:
         headers.append((WATERMARKS_HEADER, msgspec.json.encode(dict(watermarks))))
+    if silent := sorted(idle):
+        headers.append((IDLE_HEADER, msgspec.json.encode(silent)))
     return headers
 
 
-def progress(topic: str, partitions: Iterable[int], watermarks: Mapping[int, int]) -> list[Output]:
-    """Say how far event time has come to every one of these partitions, where there are no rows to say it with."""
-    headers = headers_of(PROGRESS, watermarks)
+def headers_with(schema: str, states: Mapping[int, WatermarkState]) -> OwnHeaders:
+    """Headers of an internal record that reports these origin partitions."""
+    marks = {origin: state.watermark for origin, state in states.items() if state.watermark is not None}
+    return headers_of(schema, marks, [origin for origin, state in states.items() if state.idle])
+
+
+def progress(topic: str, partitions: Iterable[int], states: Mapping[int, WatermarkState]) -> list[Output]:
+    """Report origin partitions to each of these partitions, when no rows carry the report."""
+    headers = headers_with(PROGRESS, states)
     return [Output(topic, None, partition=partition, headers=headers) for partition in partitions]
 
 

@@ -52,11 +52,15 @@ class Step(ABC):
 
     @abstractmethod
     def position(self, partition: int) -> str:
-        """Tell what of this partition must be known when it is taken over, in less than 4,000 bytes."""
+        """Tell what of this partition must be known when it is taken over, in at most 3,850 characters."""
 
     @abstractmethod
     def watermark(self, partition: int) -> int | None:
         """How far event time has come in this partition; None while an origin has not spoken."""
+
+    def idle(self, partition: int) -> bool:  # noqa: ARG002 - a step without event time has no idle partitions
+        """Return whether the partition is idle: its watermark stays where it is and holds no window open."""
+        return False
 
     def event_time(self, partition: int) -> int | None:  # noqa: ARG002 - a step that sees no time has none
         """Newest event time in ms that this partition has brought to this object; None before the first."""

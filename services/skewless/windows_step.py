@@ -11,7 +11,7 @@ import pyarrow as pa
 from skewless.algorithms.partials import newest_pane
 from skewless.algorithms.watermark import OriginMarks
 from skewless.algorithms.windowed import Windows
-from skewless.changelog import chunks_by_window, read_position, write_position
+from skewless.changelog import chunks_by_window, read_marks, read_position, write_position
 from skewless.records import Headers, read_table, tell
 from skewless.step import Step
 
@@ -42,13 +42,11 @@ class WindowsStep(Step):
 
     def assign(self, partition: int, position: str | None, state: Sequence[tuple[bytes, bytes]]) -> None:
         """Take back marks and windows as they were at the last commit."""
-        saved, marks, windows = read_position(position), OriginMarks(self._origins), self._no_windows()
-        if saved.marks:
-            marks.decode(saved.marks)
+        saved, windows = read_position(position), self._no_windows()
         windows.closed_to = saved.closed_to
         for window, chunks in chunks_by_window(state).items():
             windows.restore(window, {number: read_table(value) if value else None for number, value in chunks.items()})
-        self._inputs[partition] = Input(marks, windows)
+        self._inputs[partition] = Input(read_marks(saved, self._origins), windows)
 
     def revoke(self, partition: int) -> None:
         """Forget the partition; its state stands in the changelog."""
@@ -73,6 +71,10 @@ class WindowsStep(Step):
     def watermark(self, partition: int) -> int | None:
         """Tell the least mark of the partition's origins."""
         return self._inputs[partition].marks.watermark()
+
+    def idle(self, partition: int) -> bool:
+        """Return whether all worker partitions are idle."""
+        return self._inputs[partition].marks.state().idle
 
     def finished(self, partition: int) -> bool:
         """Whether all windows of the partition were closed by the end of time."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -17,7 +17,7 @@ from skewless.aggregator.step import AggregatorRules, AggregatorStep
 from skewless.algorithms import aggregates, grouping, sized, windowed
 from skewless.algorithms.aggregates import columns_of
 from skewless.observer.step import ObserverRules, ObserverStep
-from skewless.records import Output
+from skewless.records import Output, idle_of, watermarks_of
 from skewless.router.step import RouterStep
 from skewless.splitter.formats import create_format
 from skewless.splitter.settings import SplitterSettings
@@ -118,6 +118,32 @@ moves = st.builds(
     process=st.integers(0, 3),
     partition=st.integers(0, 3),
     amount=st.integers(1, 4),
+)
+
+
+@dataclass(frozen=True)
+class Period:
+    """Some time of a run: processes (stage, number) that are away read nothing, and all that comes waits for them."""
+
+    feeds: int
+    waits: bool
+    away: frozenset[tuple[str, int]]
+    restarts: str | None
+    """A stage that is killed and started before."""
+    batch: int
+    """Records of a partition that are read at once."""
+    commits: bool
+    """Whether there is a commit after each batch."""
+
+
+periods = st.builds(
+    Period,
+    feeds=st.integers(0, 6),
+    waits=st.booleans(),
+    away=st.frozensets(st.tuples(st.sampled_from(STAGES), st.integers(0, 2)), max_size=6),
+    restarts=st.sampled_from([None, None, *STAGES]),
+    batch=st.sampled_from([1, 2, 100]),
+    commits=st.booleans(),
 )
 
 
@@ -230,10 +256,27 @@ class Pipeline:
         for fact in some:
             self.topics["source"].append(Output("source", fact.encode(), partition=fact.partition % self.shape.sources))
 
-    def run_out(self) -> None:
-        """Let every stage do what there is to do."""
+    def live_through(self, period: Period) -> None:
+        """Feed, wait and run once through the stages, but for the processes that are away."""
+        if period.restarts:
+            stage = self.stages[period.restarts]
+            stage.rebalance(len(stage.processes), commit=False, now=self.now)
+        self.feed_some(period.feeds)
+        self.now += 1000 if period.waits else 1
+        for stage in self.stages.values():
+            for number, process in enumerate(stage.processes):
+                if (stage.name, number) in period.away:
+                    continue
+                for partition in process.offsets:
+                    while stage.read(process, partition, period.batch, self.now):
+                        if period.commits:
+                            stage.commit(process, self.now)
+                stage.commit(process, self.now)
+
+    def run_out(self, away: Collection[str] = ()) -> None:
+        """Let every stage do what there is to do, but for those that are away."""
         for _ in range(20):
-            moved = [stage.run_out(self.now) for stage in self.stages.values()]
+            moved = [stage.run_out(self.now) for stage in self.stages.values() if stage.name not in away]
             if not any(moved):
                 return
         raise AssertionError("stages have something to do for ever")
@@ -371,3 +414,149 @@ def test_a_partition_that_was_idle_wakes_with_tuples_for_closed_windows(*, updat
     check(pipeline, feed)
     latest = pipeline.topics["aggregates"].latest()
     assert msgspec.json.decode(latest[b"0/a"])["revision"] == 1
+
+
+@dataclass
+class Reported:
+    """Reports of the splitter in `tuples`, whose order within a partition every reader sees."""
+
+    watermarks: dict[int, int] = field(default_factory=dict)
+    idle: set[int] = field(default_factory=set)
+    woke: bool = False
+    """Whether a partition that was idle became active."""
+
+    def reached(self, sources: int) -> int | None:
+        """Event time below which windows must be closed; None when nothing may be."""
+        active = set(range(sources)) - self.idle
+        if not active <= self.watermarks.keys():
+            return None
+        return min((self.watermarks[at] for at in active), default=max(self.watermarks.values(), default=None))
+
+
+def reported(tuples: Topic) -> Reported:
+    found = Reported()
+    for partition in sorted(tuples.logs):
+        for _, record in tuples.logs[partition]:
+            marks, idle = watermarks_of(record.headers), idle_of(record.headers)
+            assert marks.keys() | idle <= {partition}
+            found.woke = found.woke or bool(marks.keys() & found.idle - idle)
+            found.watermarks |= marks
+            found.idle = (found.idle - marks.keys()) | idle
+    return found
+
+
+def check_live(pipeline: Pipeline, fed: Sequence[Fact]) -> None:
+    """Check a run whose stages have no input left: what the source's watermark has passed is there, and not more."""
+    shape, told = pipeline.shape, reported(pipeline.topics["tuples"])
+    reached = told.reached(shape.sources)
+    highest = max(told.watermarks.values(), default=None)
+    wanted = expected(shape, naive(shape, fed).groups)
+    found = {key.decode(): msgspec.json.decode(value) for key, value in pipeline.topics["aggregates"].latest().items()}
+    revisions = {key: record.pop("revision") for key, record in found.items()}
+    ticks = facts_in(pipeline.topics["distribution"].all())
+    assert repeated(tick["tick_start"] for tick in ticks) == []
+    assert found == {key: wanted[key] for key in found}
+    assert closed_by(reached, wanted) <= found.keys() <= closed_by(highest, wanted)
+    # Where no partition became active again, or where it was the only one, there is nothing that closes too early.
+    if shape.sources == 1 or not told.woke:
+        assert found.keys() == closed_by(reached, wanted)
+        assert set(revisions.values()) <= {0}
+        assert {tick["tick_start"]: tick["tuples"] for tick in ticks} == tuples_by_window(found.values())
+
+
+def closed_by(watermark: int | None, results: Mapping[str, Mapping[str, Any]]) -> set[str]:
+    return {key for key, record in results.items() if watermark is not None and record["window_end"] <= watermark}
+
+
+def tuples_by_window(results: Iterable[Mapping[str, Any]]) -> dict[int, int]:
+    tuples: dict[int, int] = defaultdict(int)
+    for record in results:
+        tuples[record["window_start"]] += record["count"]
+    return tuples
+
+
+@settings(max_examples=150, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@given(
+    shape=shapes.map(lambda shape: replace(shape, idle_timeout_ms=1000, updates=False)),
+    processes=st.fixed_dictionaries({name: st.integers(1, 3) for name in STAGES[:-1]}),
+    feed=st.lists(facts, min_size=10, max_size=60),
+    story=st.lists(periods, min_size=5, max_size=25),
+)
+def test_a_run_that_does_not_end_is_complete_up_to_the_watermark_of_the_source(
+    shape: Shape, processes: dict[str, int], feed: list[Fact], story: list[Period]
+) -> None:
+    feed = [replace(fact, time=fact.time + 5 * at + 150 * fact.partition) for at, fact in enumerate(feed)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sized, "RECORD_BYTES", shape.record_bytes)
+        pipeline = Pipeline(shape, feed)
+        for name, number in processes.items():
+            pipeline.stages[name].rebalance(number, commit=False, now=pipeline.now)
+        for period in story:
+            pipeline.live_through(period)
+        pipeline.run_out()
+        fed = feed[: len(feed) - len(pipeline.feed)]
+        check_live(pipeline, fed)
+        # Silence of all partitions closes the same windows in all runs: those that the highest watermark has passed.
+        pipeline.now += 1000
+        pipeline.run_out()
+        check_live(pipeline, fed)
+        told = reported(pipeline.topics["tuples"])
+        assert told.idle == set(range(shape.sources))
+        assert told.reached(shape.sources) == max(told.watermarks.values(), default=None)
+
+
+IDLE_SHAPE = Shape(2, 2, 3, 2, 50, 1, 0, 1000, False, "batch", "shuffle", 4 * 2**20)
+
+
+@pytest.mark.parametrize("away", STAGES[1:])
+@pytest.mark.parametrize("behind", [0, 1])
+def test_a_stage_that_reads_watermark_and_idle_at_once_closes_what_the_watermark_closes(away: str, behind: int) -> None:
+    times = [(behind, 10), (1 - behind, 20), (1 - behind, 210), (behind, 60)]
+    feed = [Fact(partition, ("a", "b"), 1, time, bad=False) for partition, time in times]
+    pipeline = Pipeline(IDLE_SHAPE, feed)
+    pipeline.feed_some(len(feed))
+    pipeline.run_out({away})
+    pipeline.now += 1000
+    pipeline.run_out({away})
+    pipeline.run_out()
+    assert {tick["tick_start"] for tick in facts_in(pipeline.topics["distribution"].all())} == {0, 50}
+    assert set(pipeline.topics["aggregates"].latest()) == {b"0/a", b"0/b", b"50/a", b"50/b"}
+
+
+def test_a_worker_partition_that_is_still_idle_holds_windows_until_it_has_read_its_input() -> None:
+    shape = replace(IDLE_SHAPE, sources=1, workers=3)
+    feed = [Fact(0, (f"{number}",), 1, time, bad=False) for time in (10, 20, 260) for number in range(9)]
+    pipeline = Pipeline(shape, feed)
+    pipeline.stages["worker"].rebalance(3, commit=False, now=pipeline.now)
+    pipeline.feed_some(9)
+    pipeline.run_out()
+    pipeline.now += 1000
+    pipeline.run_out()
+    for _ in range(3):
+        pipeline.live_through(Period(18, False, frozenset({("worker", 1)}), None, 100, commits=False))
+    pipeline.run_out()
+    (tick,) = facts_in(pipeline.topics["distribution"].all())
+    assert (tick["tick_start"], tick["tuples"]) == (0, 18)
+    revisions = [fact["revision"] for fact in facts_in(pipeline.topics["aggregates"].all())]
+    assert revisions == [0] * 9
+
+
+def test_a_partition_that_was_idle_and_then_ends_does_not_close_the_windows_of_another_before() -> None:
+    shape = replace(IDLE_SHAPE, workers=1)
+    feed = [Fact(partition, ("a",), 1, time, bad=False) for partition, time in [(0, 10), (1, 20), (1, 30)]]
+    pipeline = Pipeline(shape, feed)
+    pipeline.feed_some(2)
+    pipeline.run_out()
+    pipeline.now += 1000
+    pipeline.run_out()
+    pipeline.drain = True
+    splitter = pipeline.stages["splitter"]
+    splitter.rebalance(2, commit=False, now=pipeline.now)
+    pipeline.feed_some(1)
+    splitter.commit(splitter.processes[0], pipeline.now)
+    pipeline.run_out({"splitter"})
+    assert facts_in(pipeline.topics["aggregates"].all()) == []
+    pipeline.finish()
+    check(pipeline, feed)
+    (result,) = facts_in(pipeline.topics["aggregates"].all())
+    assert (result["count"], result["revision"]) == (3, 0)

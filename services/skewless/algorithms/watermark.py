@@ -1,31 +1,43 @@
-"""Marks: how far event time has come, in milliseconds. Late is decided once, at the source; a stage takes the minimum.
+"""Watermarks: how far event time has advanced, in milliseconds. A partition's watermark combines those upstream of it.
 
-A source partition's mark is the largest event time of its log so far minus the allowed lateness. A tuple is late if its
-time is below the mark that the records before it have made: a function of the log alone, however it is read.
+A source partition's watermark is the largest event time of its log so far minus the allowed lateness. A tuple is late
+if its time is below the watermark of the records before it: a function of the log alone, however it is read.
 """
 
 from __future__ import annotations
 
 import base64
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 END_OF_TIME = 253_402_300_799_999
-"""The mark of an origin that has ended (bounded runs): the last millisecond of the year 9999, exact in JSON."""
+"""The watermark of an origin that has ended (bounded runs): the last millisecond of the year 9999, exact in JSON."""
 
-IDLE = END_OF_TIME + 1
-"""The mark of an origin that is silent for now: it sorts above every time, so the minimum skips it."""
+MAX_ORIGINS = 3_000
+"""Upstream partitions that one partition may have: their watermarks must fit into the metadata of an offset."""
 
 _UNHEARD = np.iinfo(np.int64).min
 
-_TEXT_BYTES = 3_100
-"""Room for encoded marks: 3,875 characters of base 85, in a position of less than 4,000."""
-_TEXT_HEADER = struct.Struct("<qBB")
-_WORDS = 3
-"""Codes of 0 unheard, 1 ended, 2 idle; from here on a code is a mark."""
+_TEXT_BYTES = 3_040
+"""Room for encoded watermarks: 3,800 characters of base 85, in a checkpoint of at most 3,850."""
+_TEXT_HEADER = struct.Struct("<qqBB")
+"""Highest watermark, lowest one of the minimum, shift, bytes per origin."""
+_WORDS = 2
+"""Codes of 0 no watermark, 1 ended; from here on a code is a distance from the highest watermark."""
+
+
+class WatermarkState(NamedTuple):
+    """Watermark of one partition, None before its first record, and whether the partition is idle."""
+
+    watermark: int | None = None
+    idle: bool = False
+
+
+NOTHING_REPORTED = WatermarkState()
 
 
 class SourceClock:
@@ -50,64 +62,95 @@ class SourceClock:
 
     def mark(self) -> int | None:
         """Every later record below this time is late; None before the first record."""
-        # Neither END_OF_TIME nor IDLE, whatever the time of a record: those words belong to who watches the source.
+        # Never END_OF_TIME, whatever the time of a record: that value is reserved for the end of a bounded run.
         return None if self.max_time is None else min(self.max_time - self._lateness_ms, END_OF_TIME - 1)
 
 
 class OriginMarks:
-    """What the origins (upstream partitions 0 to `origins` - 1) of one partition last said about their time."""
+    """Last watermark and idle flag of each origin (upstream partition 0 to `origins` - 1) of one partition.
 
-    def __init__(self, origins: int) -> None:
+    With `exclude_idle` an idle origin does not hold the watermark back. That is for source partitions, which are silent
+    each by itself. Without it, idle origins count like others. That is for worker partitions: each of them covers all
+    source partitions, so all become idle together, and one that is still idle while another is active has input left.
+    """
+
+    def __init__(self, origins: int, *, exclude_idle: bool = True) -> None:
+        if not 1 <= origins <= MAX_ORIGINS:
+            raise ValueError(f"{origins} origins: there must be 1 to {MAX_ORIGINS}")
+        self._exclude_idle = exclude_idle
         self._marks = np.full(origins, _UNHEARD, dtype=np.int64)
+        self._idle = np.zeros(origins, dtype=np.bool_)
 
-    def tell(self, marks: Mapping[int, int]) -> None:
-        """Take over the marks of some origins. The last one said counts; it may go down, when an idle origin wakes."""
-        for origin, mark in marks.items():
+    def tell(self, marks: Mapping[int, int], idle: Iterable[int] = ()) -> None:
+        """Update some origins. A watermark makes its origin active, unless `idle` names it as well.
+
+        The last watermark counts: it may decrease, when an idle origin becomes active and its stage starts again.
+        An origin in `idle` alone keeps its watermark.
+        """
+        silent = list(idle)
+        for origin in (*marks, *silent):
             if not 0 <= origin < len(self._marks):
-                raise ValueError(f"origin {origin} is unknown: there are {len(self._marks)}; call grow() first")
-            self._marks[origin] = mark
+                raise ValueError(f"origin {origin} is unknown: there are {len(self._marks)}")
+        for origin, mark in marks.items():
+            self._marks[origin], self._idle[origin] = mark, False
+        self._idle[silent] = True
 
     def watermark(self) -> int | None:
-        """Take the minimum over all origins; None while one has never spoken; IDLE when all are idle.
+        """Return the minimum over the active origins, None while one of them has no watermark.
 
-        IDLE says that this partition is idle as well: its own watermark stays where it was, and IDLE is passed on.
+        When all are idle it is the maximum of their watermarks; END_OF_TIME only when all have ended.
         """
-        lowest = int(self._marks.min())
-        return None if lowest == _UNHEARD else lowest
+        open_marks = self._marks[self._marks != END_OF_TIME]
+        if not open_marks.size:
+            return END_OF_TIME
+        counted = self._marks[self._counted()]
+        # The maximum is the only value that does not depend on how records were cut into batches: if the origin with
+        # the highest watermark becomes idle last, the minimum over the active origins has been that watermark before.
+        # Nothing closes early, because each idle origin has asked not to be waited for.
+        combined = int(counted.min() if counted.size else open_marks.max())
+        return None if combined == _UNHEARD else combined
 
-    def grow(self, origins: int) -> None:
-        """Upstream has more partitions now; the watermark is None until each new one has spoken."""
-        new = max(0, origins - len(self._marks))
-        self._marks = np.concatenate((self._marks, np.full(new, _UNHEARD, dtype=np.int64)))
+    def state(self) -> WatermarkState:
+        """Return the watermark, and whether every origin that has not ended is idle."""
+        ended = self._marks == END_OF_TIME
+        return WatermarkState(self.watermark(), bool((self._idle | ended).all() and not ended.all()))
+
+    def _counted(self) -> NDArray[np.bool_]:
+        """Mark the origins of the minimum. An ended origin is not among them: it must not end others that are idle."""
+        running: NDArray[np.bool_] = self._marks != END_OF_TIME
+        return running & ~self._idle if self._exclude_idle else running
 
     def encode(self) -> str:
-        """Write what was said as less than 3,900 characters, for up to 3,090 origins.
+        """Write watermarks and idle flags as at most 3,800 characters.
 
-        As many bytes for each as the marks are apart. Where there is no room for that (386 origins always have room),
-        marks are rounded down: what they hold open stays open until they speak again, and nothing closes early.
+        Each origin takes as many bytes as the distance of the watermarks needs. Where there is no room for that (431
+        origins always have room), watermarks are rounded down, so that nothing closes early. The highest watermark and
+        the lowest one of the minimum stay exact: no others decide what is closed before an origin reports again.
         """
-        times = self._marks[(self._marks != _UNHEARD) & (self._marks < END_OF_TIME)]
-        base, spread = (int(times.min()), int(times.max() - times.min())) if times.size else (0, 0)
-        width = min(((spread + _WORDS).bit_length() + 7) // 8, (_TEXT_BYTES - _TEXT_HEADER.size) // len(self._marks))
+        known = (self._marks != _UNHEARD) & (self._marks != END_OF_TIME)
+        times, counted = self._marks[known], self._marks[known & self._counted()]
+        highest, spread = (int(times.max()), int(times.max() - times.min())) if times.size else (0, 0)
+        lowest = int(counted.min()) if counted.size else _UNHEARD
+        needed = ((spread + _WORDS).bit_length() + 8) // 8  # one bit of each code is the idle flag
+        width = min(needed, (_TEXT_BYTES - _TEXT_HEADER.size) // len(self._marks))
         shift = 0
-        while (spread >> shift) + _WORDS >= 1 << 8 * width:
+        while -(-spread >> shift) + _WORDS >= 1 << 8 * width - 1:
             shift += 1
-        codes = np.select(
-            [self._marks == _UNHEARD, self._marks == END_OF_TIME, self._marks == IDLE],
-            [0, 1, 2],
-            ((self._marks - base) >> shift) + _WORDS,
-        )
-        packed = codes.astype("<i8").view(np.uint8).reshape(-1, 8)[:, :width].tobytes()
-        return base64.b85encode(_TEXT_HEADER.pack(base, shift, width) + packed).decode()
+        distances = np.where(known, -(-(highest - self._marks * known) >> shift), 0)
+        codes = np.select([self._marks == _UNHEARD, self._marks == END_OF_TIME], [0, 1], distances + _WORDS)
+        packed = (codes << 1 | self._idle).astype("<i8").view(np.uint8).reshape(-1, 8)[:, :width].tobytes()
+        return base64.b85encode(_TEXT_HEADER.pack(highest, lowest, shift, width) + packed).decode()
 
     def decode(self, text: str) -> None:
-        """Forget everything said and continue from what `encode` wrote, with as many origins or fewer."""
+        """Replace all watermarks and idle flags by those of an encoded text of as many origins or fewer."""
         raw = base64.b85decode(text)
-        base, shift, width = _TEXT_HEADER.unpack_from(raw)
+        highest, lowest, shift, width = _TEXT_HEADER.unpack_from(raw)
         packed = np.frombuffer(raw, dtype=np.uint8, offset=_TEXT_HEADER.size).reshape(-1, width)
-        codes = np.pad(packed, ((0, 0), (0, 8 - width))).reshape(-1).view("<i8")
-        marks = np.select(
-            [codes == 0, codes == 1, codes == 2], [_UNHEARD, END_OF_TIME, IDLE], base + ((codes - _WORDS) << shift)
-        )
+        saved = np.pad(packed, ((0, 0), (0, 8 - width))).reshape(-1).view("<i8")
+        codes = saved >> 1
+        marks = np.select([codes == 0, codes == 1], [_UNHEARD, END_OF_TIME], highest - ((codes - _WORDS) << shift))
         self._marks.fill(_UNHEARD)
-        self._marks[: len(marks)] = marks
+        self._idle.fill(False)
+        self._marks[: len(marks)], self._idle[: len(marks)] = marks, saved & 1
+        rounded = self._counted() & (self._marks != _UNHEARD)
+        self._marks[rounded] = np.maximum(self._marks[rounded], lowest)

@@ -22,7 +22,6 @@ from skewless.algorithms.aggregates.base import PartialColumn
 from skewless.algorithms.keyed import KeyedTable
 from skewless.algorithms.partials import merge_partials
 from skewless.algorithms.sized import cut
-from skewless.algorithms.watermark import END_OF_TIME
 from skewless.algorithms.windows import starts
 
 MOST_CHUNKS = 32
@@ -150,7 +149,7 @@ class Windows:
 
     def flush(self, watermark: int | None) -> tuple[list[Chunk], list[Emission]]:
         """Tell what the changelog must remember and what is to be emitted; close what the watermark has passed."""
-        if watermark is not None and watermark <= END_OF_TIME:
+        if watermark is not None:
             self.closed_to = watermark if self.closed_to is None else max(self.closed_to, watermark)
         chunks: list[Chunk] = []
         emissions: list[Emission] = []

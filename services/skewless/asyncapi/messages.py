@@ -76,10 +76,17 @@ def _internal(schema: str) -> Schema:
         "contentMediaType": JSON,
         "pattern": r'^\{("[0-9]+":-?[0-9]+(,"[0-9]+":-?[0-9]+)*)?\}$',
         "description": "How far event time has come, in ms, by origin partition: a JSON object. "
-        "253402300799999 says that the origin has ended, one more that it is idle.",
+        "253402300799999 says that the origin has ended.",
+    }
+    idle = {
+        "type": "string",
+        "contentMediaType": JSON,
+        "pattern": r"^\[([0-9]+(,[0-9]+)*)?\]$",
+        "description": "Origin partitions that are idle, as a JSON list: windows do not wait for them. Their "
+        "watermarks stay valid. An origin with a watermark in a record that does not list it here is active.",
     }
     named = {"type": "string", "const": schema, "description": "Name and version of what the record holds."}
-    properties = {records.SCHEMA_HEADER: named, records.WATERMARKS_HEADER: marks}
+    properties = {records.SCHEMA_HEADER: named, records.WATERMARKS_HEADER: marks, records.IDLE_HEADER: idle}
     return {"type": "object", "properties": properties, "required": [records.SCHEMA_HEADER]}
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from skewless.algorithms.watermark import END_OF_TIME, OriginMarks
-from skewless.changelog import read_position
+from skewless.algorithms.watermark import END_OF_TIME
+from skewless.changelog import read_marks, read_position
 from skewless.commands.spark_input import committed
 from skewless.settings import PipelineSettings
 from skewless.transport.positions import Positions
@@ -54,10 +54,7 @@ def _closed(positions: Positions, settings: PipelineSettings) -> dict[int, int]:
     found = positions.committed(f"{settings.name}-aggregator", settings.topic("partials"))
     for partition, at in found.items():
         saved = read_position(at.metadata)
-        marks = OriginMarks(settings.worker_input.max_workers)
-        if saved.marks:
-            marks.decode(saved.marks)
-        if marks.watermark() == END_OF_TIME:
+        if read_marks(saved, settings.worker_input.max_workers).watermark() == END_OF_TIME:
             closed[partition] = END_OF_TIME
         elif saved.closed_to is not None:
             closed[partition] = saved.closed_to

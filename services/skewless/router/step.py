@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from skewless.algorithms.grouping import Grouping, KeyBatch
-from skewless.algorithms.watermark import END_OF_TIME
+from skewless.algorithms.watermark import END_OF_TIME, NOTHING_REPORTED, WatermarkState
 from skewless.errors import BadRecordError
 from skewless.public_records import PlainTuple
 from skewless.records import (
@@ -22,11 +22,12 @@ from skewless.records import (
     dead_letter,
     expect,
     headers_of,
+    headers_with,
     progress,
     read_tuples,
+    state_after,
     tuple_records,
     tuples_of,
-    watermarks_of,
 )
 from skewless.router import loads
 from skewless.router.shown import Shown
@@ -54,8 +55,8 @@ class RouterStep(Step):
         self._snapshot_tuples = 0
         self._found_loads = False
         self.workers = grouping.workers
-        self._marks: dict[int, int | None] = {}
-        self._told: dict[int, int | None] = {}
+        self._states: dict[int, WatermarkState] = {}
+        self._told: dict[int, WatermarkState] = {}
         self._newest: dict[int, int] = {}
         self._shown = Shown(grouping, max_workers)
 
@@ -65,9 +66,9 @@ class RouterStep(Step):
         return self.tuples == 0 and not self._found_loads
 
     def assign(self, partition: int, position: str | None, state: Sequence[tuple[bytes, bytes]]) -> str | None:
-        """Go on from the mark that was committed, which the first flush tells again; and with the loads, if fresh."""
-        self._marks[partition] = msgspec.json.decode(position, type=int | None) if position else None
-        self._told[partition] = None
+        """Continue from the committed state, which the first flush reports again; and with the loads, if fresh."""
+        self._states[partition] = msgspec.json.decode(position, type=WatermarkState) if position else NOTHING_REPORTED
+        self._told[partition] = NOTHING_REPORTED
         if not self.fresh:
             return None
         told = loads.restore(self._grouping, state, self._max_workers)
@@ -85,7 +86,7 @@ class RouterStep(Step):
 
     def revoke(self, partition: int) -> None:
         """Forget the partition's mark."""
-        self._marks.pop(partition, None)
+        self._states.pop(partition, None)
         self._told.pop(partition, None)
         self._newest.pop(partition, None)
 
@@ -94,14 +95,13 @@ class RouterStep(Step):
         columns: list[pa.RecordBatch] = []
         for index, (value, headers) in enumerate(zip(batch.values, batch.headers, strict=True)):
             try:
-                marks = watermarks_of(headers)
+                state = state_after(headers, batch.partition, self._states[batch.partition])
                 if expect(headers, TUPLES, PROGRESS) == TUPLES:
                     columns += [part for part in read_tuples(value) if part.num_rows]
             except BadRecordError as error:
                 yield dead_letter(self._topic, batch, index, error.reason)
             else:
-                if batch.partition in marks:
-                    self._marks[batch.partition] = marks[batch.partition]
+                self._states[batch.partition] = state
         if columns:
             yield from self._route(batch.partition, columns, now)
 
@@ -113,8 +113,7 @@ class RouterStep(Step):
         workers = self._grouping.assign(chosen, now)
         self.tuples += len(workers)
         self._newest[partition] = max(int(times.max()), self._newest.get(partition, NO_TIME))
-        mark = self._marks[partition]
-        headers = headers_of(TUPLES, {} if mark is None else {partition: mark})
+        headers = headers_with(TUPLES, {partition: self._states[partition]})
         sent = self._shown.sent
         if self._encoding == "record":
             for worker, count in enumerate(np.bincount(workers).tolist()):
@@ -128,12 +127,12 @@ class RouterStep(Step):
     def flush(self, now: int) -> Iterator[Output]:
         """Tell every worker partition how far each source partition has come, if one has moved; save the loads."""
         self._shown.look(now)
-        if self._snapshot_is_due(now) and (saved := loads.write(self._grouping, min(self._marks))):
+        if self._snapshot_is_due(now) and (saved := loads.write(self._grouping, min(self._states))):
             yield saved
         moved = {
-            partition: mark
-            for partition, mark in self._marks.items()
-            if mark is not None and mark != self._told[partition]
+            partition: state
+            for partition, state in self._states.items()
+            if state not in (NOTHING_REPORTED, self._told[partition])
         }
         self._told |= moved
         if moved:
@@ -142,18 +141,22 @@ class RouterStep(Step):
     def _snapshot_is_due(self, now: int) -> bool:
         if self._snapshot_at is not None and 0 <= now - self._snapshot_at < self._snapshot_ms:
             return False
-        changed = bool(self._marks) and self.tuples != self._snapshot_tuples
+        changed = bool(self._states) and self.tuples != self._snapshot_tuples
         if changed:
             self._snapshot_at, self._snapshot_tuples = now, self.tuples
         return changed
 
     def position(self, partition: int) -> str:
-        """Save the partition's mark."""
-        return msgspec.json.encode(self._marks[partition]).decode()
+        """Save the partition's watermark, and whether it is idle."""
+        return msgspec.json.encode(self._states[partition]).decode()
 
     def watermark(self, partition: int) -> int | None:
         """Tell the mark of the source partition of the same number."""
-        return self._marks[partition]
+        return self._states[partition].watermark
+
+    def idle(self, partition: int) -> bool:
+        """Return whether the source partition of the same number is idle."""
+        return self._states[partition].idle
 
     def event_time(self, partition: int) -> int | None:
         """Newest time of its tuples."""
@@ -165,7 +168,7 @@ class RouterStep(Step):
 
     def finished(self, partition: int) -> bool:
         """Whether every worker was told of the end of the partition."""
-        return self._told[partition] == END_OF_TIME
+        return self._told[partition].watermark == END_OF_TIME
 
 
 def _one_by_one(workers: NDArray[np.int32], chosen: KeyBatch, values: NDArray[np.int64]) -> Iterator[Output]:

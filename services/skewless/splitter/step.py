@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from skewless.algorithms.watermark import END_OF_TIME, IDLE, SourceClock
+from skewless.algorithms.watermark import END_OF_TIME, NOTHING_REPORTED, SourceClock, WatermarkState
 from skewless.public_records import LateTuple
 from skewless.records import (
     TUPLES,
@@ -17,7 +18,7 @@ from skewless.records import (
     Output,
     dead_letter,
     fact_timestamp,
-    headers_of,
+    headers_with,
     progress,
     tuple_records,
     tuples_of,
@@ -25,6 +26,14 @@ from skewless.records import (
 from skewless.splitter.formats.base import Format
 from skewless.splitter.judgement import Judgement, TimeRules, judge
 from skewless.step import Step
+
+
+class _Checkpoint(NamedTuple):
+    """Saved with the offset of a source partition."""
+
+    max_time: int | None = None
+    """Largest event time: late must be decided as if there had been no restart."""
+    idle: bool = False
 
 
 @dataclass(slots=True)
@@ -36,13 +45,11 @@ class _Source:
     """Wall-clock ms of its last records."""
     idle: bool = False
     ended: bool = False
-    told: int | None = None
-    """The mark that downstream last heard of it."""
+    told: WatermarkState = NOTHING_REPORTED
+    """The state that was last reported downstream."""
 
-    def mark(self) -> int | None:
-        if self.ended:
-            return END_OF_TIME
-        return IDLE if self.idle else self.clock.mark()
+    def state(self) -> WatermarkState:
+        return WatermarkState(END_OF_TIME) if self.ended else WatermarkState(self.clock.mark(), self.idle)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,9 +71,13 @@ class SplitterStep(Step):
         self._sources: dict[int, _Source] = {}
 
     def assign(self, partition: int, position: str | None, state: Sequence[tuple[bytes, bytes]]) -> None:  # noqa: ARG002
-        """Go on from the largest event time that was committed."""
-        max_time = msgspec.json.decode(position, type=int | None) if position else None
-        self._sources[partition] = _Source(SourceClock(self._rules.lateness_ms, max_time), heard=0)
+        """Continue from the committed checkpoint; the first flush reports its state again."""
+        saved = msgspec.json.decode(position, type=_Checkpoint) if position else _Checkpoint()
+        # A partition that was idle stays idle until it has a record. As an active one it would withhold results for
+        # another idle timeout after each restart. Nothing closes earlier, because it was idle before the restart, too.
+        idle = saved.idle and self._rules.idle_timeout_ms is not None and not self._rules.drain
+        clock = SourceClock(self._rules.lateness_ms, saved.max_time)
+        self._sources[partition] = _Source(clock, heard=0, idle=idle)
 
     def revoke(self, partition: int) -> None:
         """Forget the partition's clock."""
@@ -90,8 +101,8 @@ class SplitterStep(Step):
         if not len(times):
             return
         self.tuples += len(times)
-        source.told = source.mark()
-        marks = headers_of(TUPLES, {} if source.told is None else {partition: source.told})
+        source.told = source.state()
+        marks = headers_with(TUPLES, {partition: source.told})
         yield from tuple_records("tuples", partition, tuples_of(keys.dictionary_encode(), values, times), marks)
 
     def _marks_before(self, times: NDArray[np.int64], good: NDArray[np.bool_], before: int | None) -> NDArray[np.int64]:
@@ -130,19 +141,24 @@ class SplitterStep(Step):
         """Tell of time that moved without tuples."""
         outputs: list[Output] = []
         for partition, source in self._sources.items():
-            mark = source.mark()
-            if mark is not None and mark != source.told:
-                source.told = mark
-                outputs += progress("tuples", [partition], {partition: mark})
+            state = source.state()
+            if state not in (NOTHING_REPORTED, source.told):
+                source.told = state
+                outputs += progress("tuples", [partition], {partition: state})
         return outputs
 
     def position(self, partition: int) -> str:
-        """Save the largest event time: late must be decided as if there had been no restart."""
-        return msgspec.json.encode(self._sources[partition].clock.max_time).decode()
+        """Save the largest event time, and whether the partition is idle."""
+        source = self._sources[partition]
+        return msgspec.json.encode(_Checkpoint(source.clock.max_time, source.idle)).decode()
 
     def watermark(self, partition: int) -> int | None:
         """Tell the source partition's mark."""
-        return self._sources[partition].mark()
+        return self._sources[partition].state().watermark
+
+    def idle(self, partition: int) -> bool:
+        """Return whether the source partition is idle."""
+        return self._sources[partition].state().idle
 
     def event_time(self, partition: int) -> int | None:
         """Largest event time of the source partition."""
@@ -150,4 +166,4 @@ class SplitterStep(Step):
 
     def finished(self, partition: int) -> bool:
         """Whether downstream was told of the partition's end."""
-        return self._sources[partition].told == END_OF_TIME
+        return self._sources[partition].told.watermark == END_OF_TIME

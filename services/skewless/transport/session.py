@@ -99,6 +99,8 @@ class Session:
         """Who follows records from batch to batch, if somebody does."""
         self.counts = Counts()
         self.watermarks: Mapping[int, int | None] = {}
+        self.idle: frozenset[int] = frozenset()
+        """Partitions that were idle at the last commit."""
         """Watermark by partition as of the last commit, for the metrics; replaced as a whole, as those below."""
         self.event_times: Mapping[int, int] = {}
         """Newest event time by partition as of the last commit."""
@@ -213,6 +215,7 @@ class Session:
         else:
             self.traced.commit(outputs, self.send)
         self.watermarks = {partition: self.step.watermark(partition) for partition in self._offsets}
+        self.idle = frozenset(filter(self.step.idle, self._offsets))
         newest = {partition: self.step.event_time(partition) for partition in self._offsets}
         self.event_times = {partition: time for partition, time in newest.items() if time is not None}
         points = {partition: self.commit_point(partition) for partition in self._offsets}

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from skewless import topology
-from skewless.errors import BrokerError, CheckFailedError
+from skewless.algorithms.watermark import MAX_ORIGINS
+from skewless.errors import BrokerError, CheckFailedError, ConfigurationError
 from skewless.transport.admin import Admin, Found
 from skewless.transport.failures import TOPIC_BYTES
 
@@ -49,6 +50,7 @@ class Report:
 
 def desired_topics(settings: PipelineSettings, source_partitions: int) -> list[TopicSpec]:
     """Say what the pipeline's own topics should be, in data order; the source topic has `source_partitions`."""
+    check_limit(source_partitions, settings.source.topic)
     partitions = {
         "source": source_partitions,
         "max_workers": settings.worker_input.max_workers,
@@ -127,6 +129,7 @@ def stage_partitions(settings: PipelineSettings, stage: topology.Stage) -> int:
     source, tuples = settings.source.topic, settings.topic("tuples")
     measure = source if source in counts else tuples
     used = {stage.source, *stage.sinks, stage.changelog}
+    check_limit(counts.get(measure, 0), measure)
     for topic in topology.TOPICS:
         name = settings.topic(topic.name)
         if topic.partitions == "source" and topic.name in used and {name, measure} <= counts.keys():
@@ -140,6 +143,16 @@ def check_same(count: int, wanted: int, what: str, other: str) -> None:
         raise BrokerError(
             f"{what} has {count} partitions, {other} has {wanted}: a source cannot grow while results must stay exact; "
             "`skewless topics apply` names all topics that differ, and says what to do about each"
+        )
+
+
+def check_limit(count: int, topic: str) -> None:
+    """Raise ConfigurationError when the source, or the topic with its tuples, has too many partitions."""
+    if count > MAX_ORIGINS:
+        # A worker's checkpoint holds a watermark for each of them, in the 4,096 bytes that Kafka gives to an offset.
+        raise ConfigurationError(
+            f"source.topic: topic {topic} has {count} partitions, a pipeline can follow at most {MAX_ORIGINS}: "
+            "use a source topic with fewer partitions"
         )
 
 

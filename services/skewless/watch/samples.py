@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from skewless import __version__, topology
-from skewless.algorithms.watermark import END_OF_TIME, IDLE
+from skewless.algorithms.watermark import END_OF_TIME
 from skewless.step import Sample
 from skewless.transport.app import Wiring
 from skewless.transport.counts import Counts, Tally
@@ -101,22 +101,24 @@ def _mended(counts: Counts, outbox: Outbox) -> Iterator[Sample]:
 
 def _partitions(session: Session) -> Iterator[Sample]:
     marks = session.watermarks
-    states = Counter({"active": 0, "idle": 0, "ended": 0, "unknown": 0})
-    states.update(map(_state, marks.values()))
-    for state, partitions in states.items():
+    states = {partition: _state(mark, idle=partition in session.idle) for partition, mark in marks.items()}
+    counts = Counter({"active": 0, "idle": 0, "ended": 0, "unknown": 0})
+    counts.update(states.values())
+    for state, partitions in counts.items():
         yield Sample("skewless_assigned_partitions", (state,), partitions)
     for partition, records in session.lag.items():
         yield Sample("skewless_lag_records", (str(partition),), records)
     for partition, offset in session.committed_offsets.items():
         yield Sample("skewless_committed_offset", (str(partition),), offset)
     for partition, mark in marks.items():
-        if mark is not None and _state(mark) == "active":
+        # An idle partition holds no window open. Its watermark would look like a delay, and like one that is stuck.
+        if mark is not None and states[partition] == "active":
             yield Sample("skewless_watermark_seconds", (str(partition),), mark / 1000)
     for partition, newest in session.event_times.items():
         yield Sample("skewless_event_time_seconds", (str(partition),), newest / 1000)
 
 
-def _state(mark: int | None) -> str:
-    if mark is None:
-        return "unknown"
-    return {END_OF_TIME: "ended", IDLE: "idle"}.get(mark, "active")
+def _state(mark: int | None, *, idle: bool) -> str:
+    if idle:
+        return "idle"
+    return {None: "unknown", END_OF_TIME: "ended"}.get(mark, "active")

@@ -14,7 +14,7 @@ from skewless.algorithms.aggregates import PartialColumn
 from skewless.algorithms.hashing import partition_of_keys
 from skewless.algorithms.partials import merge_partials, newest_pane, to_partials
 from skewless.algorithms.sized import cut
-from skewless.algorithms.watermark import END_OF_TIME, OriginMarks
+from skewless.algorithms.watermark import END_OF_TIME, NOTHING_REPORTED, OriginMarks, WatermarkState
 from skewless.errors import BadRecordError
 from skewless.public_records import PlainTuple
 from skewless.records import (
@@ -50,7 +50,8 @@ class _Input:
     buffered: int = 0
     reduced: list[pa.Table] = field(default_factory=list)
     reduced_rows: int = 0
-    told: int | None = None
+    told: WatermarkState = NOTHING_REPORTED
+    """The state that was last reported downstream."""
     newest: int | None = None
     """Start of the newest pane."""
     keys: int = 0
@@ -136,9 +137,9 @@ class WorkerStep(Step):
         yield from self._deltas()
         moved = {}
         for partition, mine in self._inputs.items():
-            mark = mine.marks.watermark()
-            if mark is not None and mark != mine.told:
-                moved[partition] = mine.told = mark
+            state = mine.marks.state()
+            if state not in (NOTHING_REPORTED, mine.told):
+                moved[partition] = mine.told = state
         if moved:
             yield from progress("partials", range(self._partitions), moved)
 
@@ -183,13 +184,17 @@ class WorkerStep(Step):
             yield Sample("skewless_worker_keys", (str(partition),), mine.keys)
 
     def position(self, partition: int) -> str:
-        """Save what each source partition last said of its time."""
+        """Save the last watermark and the idle flag of each source partition."""
         return self._inputs[partition].marks.encode()
 
     def watermark(self, partition: int) -> int | None:
         """Tell the least mark of the partition's origins."""
         return self._inputs[partition].marks.watermark()
 
+    def idle(self, partition: int) -> bool:
+        """Return whether all source partitions are idle."""
+        return self._inputs[partition].marks.state().idle
+
     def finished(self, partition: int) -> bool:
         """Whether the aggregators were told of the end of the partition."""
-        return self._inputs[partition].told == END_OF_TIME
+        return self._inputs[partition].told.watermark == END_OF_TIME
