@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from skewless.asyncapi.written import WrittenBatch
-from skewless.records import Output, read_table, tuples_of, watermarks_of, write_table
+from skewless.records import Output, idle_of, read_table, tuples_of, watermarks_of, write_table
 
 
 def batch_of(partition: int, values: Sequence[bytes | None], *, first: int = 0, time: int = 0) -> WrittenBatch:
@@ -54,6 +54,11 @@ def facts_in(outputs: Iterable[Output]) -> list[dict[str, Any]]:
 def marks_in(outputs: Iterable[Output]) -> list[dict[int, int]]:
     """Read the marks of every record."""
     return [watermarks_of(output.headers) for output in outputs]
+
+
+def idle_in(outputs: Iterable[Output]) -> list[set[int]]:
+    """Read the idle origins of every record."""
+    return [set(idle_of(output.headers)) for output in outputs]
 
 
 def reasons_in(outputs: Iterable[Output]) -> list[tuple[int, str]]:

@@ -7,12 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from skewless.algorithms.watermark import END_OF_TIME, IDLE, OriginMarks, SourceClock
+from skewless.algorithms.watermark import END_OF_TIME, OriginMarks, SourceClock, WatermarkState
 from skewless.algorithms.windows import starts
 
 times = st.integers(-END_OF_TIME, END_OF_TIME - 1) | st.integers(-50, 50)
 logs = st.lists(times, max_size=50)
-marks = st.dictionaries(st.integers(0, 3), times | st.just(IDLE), max_size=4)
+reports = st.tuples(
+    st.dictionaries(st.integers(0, 3), times | st.just(END_OF_TIME), max_size=4), st.frozensets(st.integers(0, 3))
+)
 
 
 def array(values: list[int]) -> NDArray[np.int64]:
@@ -62,22 +64,70 @@ def test_late_is_exactly_what_the_mark_told_before(log: list[int], lateness: int
         assert clock.observe(array([time])).tolist() == [mark is not None and time < mark]
 
 
-@given(said=st.lists(marks, max_size=8))
-def test_watermark_is_the_minimum_of_what_was_said_last(said: list[dict[int, int]]) -> None:
+@given(said=st.lists(reports, max_size=8))
+def test_watermark_is_the_minimum_of_the_active_or_the_maximum_of_the_idle(
+    said: list[tuple[dict[int, int], frozenset[int]]],
+) -> None:
     origins = OriginMarks(4)
-    last: dict[int, int] = {}
-    for some in said:
-        origins.tell(some)
-        last |= some
-    assert origins.watermark() == (min(last.values()) if len(last) == 4 else None)
+    last = dict.fromkeys(range(4), WatermarkState())
+    for marks, idle in said:
+        origins.tell(marks, idle)
+        last |= {at: WatermarkState(mark) for at, mark in marks.items()}
+        last |= {at: WatermarkState(last[at].watermark, idle=True) for at in idle}
+    running = [state for state in last.values() if state.watermark != END_OF_TIME]
+    active = [state.watermark for state in running if not state.idle]
+    known = [state.watermark for state in running if state.watermark is not None]
+    if not running:
+        assert origins.state() == WatermarkState(END_OF_TIME)
+    elif active:
+        assert origins.state() == WatermarkState(None if None in active else min(filter_none(active)))
+    else:
+        assert origins.state() == WatermarkState(max(known, default=None), idle=True)
 
 
-@given(before=marks, said=st.lists(marks, max_size=4))
-def test_restored_marks_continue_identically(before: dict[int, int], said: list[dict[int, int]]) -> None:
-    origins, restored = OriginMarks(4), OriginMarks(4)
-    origins.tell(before)
+def filter_none(values: list[int | None]) -> list[int]:
+    return [value for value in values if value is not None]
+
+
+histories = st.lists(st.tuples(st.lists(times, max_size=4).map(sorted), st.booleans()), min_size=1, max_size=4)
+"""By origin: watermarks in the order of its log, and whether it is idle at the end."""
+
+
+@given(histories=histories, data=st.data())
+def test_what_is_closed_does_not_depend_on_how_the_reports_of_origins_are_mixed_and_cut(
+    histories: list[tuple[list[int], bool]], data: st.DataObject
+) -> None:
+    """In any order of reading, with a commit after any report, the last watermark is the highest one.
+
+    Each origin is idle at its end only: an idle origin that becomes active may lower the watermark.
+    """
+    left = {at: [*marks, None] if idle else list(marks) for at, (marks, idle) in enumerate(histories)}
+    order = data.draw(st.permutations([at for at, own in left.items() for _ in own]))
+    origins = OriginMarks(len(histories))
+    closed_to: int | None = None
+    for at in order:
+        mark = left[at].pop(0)
+        origins.tell({} if mark is None else {at: mark}, [at] if mark is None else [])
+        watermark = origins.watermark()
+        if watermark is not None and data.draw(st.booleans()):
+            closed_to = watermark if closed_to is None else max(closed_to, watermark)
+    reached = origins.watermark()
+    assert closed_to is None or (reached is not None and reached >= closed_to)
+
+
+@given(before=reports, said=st.lists(reports, max_size=4), exclude_idle=st.booleans())
+def test_restored_marks_continue_identically(
+    before: tuple[dict[int, int], frozenset[int]],
+    said: list[tuple[dict[int, int], frozenset[int]]],
+    *,
+    exclude_idle: bool,
+) -> None:
+    origins, restored = (OriginMarks(4, exclude_idle=exclude_idle) for _ in range(2))
+    origins.tell(*before)
+    restored.tell({}, range(4))
     restored.decode(origins.encode())
+    assert restored.state() == origins.state()
     for some in said:
-        origins.tell(some)
-        restored.tell(some)
-        assert restored.watermark() == origins.watermark()
+        origins.tell(*some)
+        restored.tell(*some)
+        assert restored.state() == origins.state()

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from skewless import topology
 from skewless.algorithms.grouping import KeyBatch, create
 from skewless.algorithms.grouping.base import Widths
-from skewless.algorithms.watermark import END_OF_TIME, IDLE
+from skewless.algorithms.watermark import END_OF_TIME
 from skewless.asyncapi.written import WrittenBatch
 from skewless.metrics import CONSTANT_LABELS, METRICS, Metric
 from skewless.metrics.histogram import Histogram
@@ -243,10 +243,11 @@ def test_a_worker_shows_the_load_of_each_of_its_partitions() -> None:
 
 def test_partitions_are_told_by_how_their_time_goes_on() -> None:
     wiring = wired("router")
-    wiring.session.watermarks = {0: 1500, 1: IDLE, 2: END_OF_TIME, 3: None}
+    wiring.session.watermarks = {0: 1500, 1: 900, 2: END_OF_TIME, 3: None, 4: None}
+    wiring.session.idle = frozenset({1, 4})
     values = read("router", wiring)
     states = {labels[0]: value for (name, labels), value in values.items() if name == "skewless_assigned_partitions"}
-    assert states == {"active": 1, "idle": 1, "ended": 1, "unknown": 1}
+    assert states == {"active": 1, "idle": 2, "ended": 1, "unknown": 1}
     marks = {labels: value for (name, labels), value in values.items() if name == "skewless_watermark_seconds"}
     assert marks == {("0",): 1.5}
 

@@ -17,6 +17,7 @@ from skewless.records import (
     dead_letter,
     dead_letter_rows,
     headers_of,
+    idle_of,
     read_partials,
     read_table,
     read_tuples,
@@ -65,6 +66,8 @@ def test_headers_without_a_value_are_bad() -> None:
         schema_of([("schema", None)])
     with pytest.raises(BadRecordError, match="watermarks header cannot be read"):
         watermarks_of([("schema", TUPLES.encode()), ("watermarks", None)])
+    with pytest.raises(BadRecordError, match="idle header cannot be read"):
+        idle_of([("schema", TUPLES.encode()), ("idle", None)])
 
 
 def test_a_large_batch_is_cut_and_the_last_record_alone_tells_of_time() -> None:

@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from skewless import topology
 from skewless.algorithms.sized import RECORD_BYTES
+from skewless.algorithms.watermark import MAX_ORIGINS, OriginMarks
+from skewless.errors import ConfigurationError
 from skewless.settings import PipelineSettings
+from skewless.transport import topics
 from skewless.transport.admin import Found
-from skewless.transport.topics import ANY_TIME_MS, TopicSpec, desired_topics, differences
+from skewless.transport.topics import ANY_TIME_MS, TopicSpec, desired_topics, differences, stage_partitions
 
 
 def plan(source_partitions: int = 3, **parts: Any) -> dict[str, TopicSpec]:
@@ -36,6 +40,36 @@ def test_partitions_come_from_the_source_the_settings_or_are_one() -> None:
         "distribution": 1,
         "dead-letters": 7,
     }
+
+
+TOO_MANY = "topic {} has 3001 partitions, a pipeline can follow at most 3000"
+
+
+def test_a_source_with_too_many_partitions_for_a_checkpoint_is_refused_before_topics_are_made() -> None:
+    assert plan(MAX_ORIGINS)["tuples"].partitions == MAX_ORIGINS
+    with pytest.raises(ConfigurationError, match=TOO_MANY.format("mine")):
+        plan(MAX_ORIGINS + 1)
+
+
+@pytest.mark.parametrize("stage", topology.STAGES, ids=lambda stage: stage.name)
+@pytest.mark.parametrize("measure", ["mine", "p.tuples"])
+def test_every_stage_refuses_a_source_with_too_many_partitions(
+    stage: topology.Stage, measure: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = PipelineSettings.model_validate({"name": "p", "source": {"topic": "mine"}})
+    counts = dict.fromkeys((settings.topic(stage.source), measure), MAX_ORIGINS + 1)
+    monkeypatch.setattr(topics, "_partition_counts", lambda *_: counts)
+    with pytest.raises(ConfigurationError, match=TOO_MANY.format("(mine|p.tuples)")):
+        stage_partitions(settings, stage)
+
+
+def test_the_largest_w_fits_into_a_checkpoint() -> None:
+    PipelineSettings.model_validate({"name": "p", "source": {"topic": "mine"}, "worker_input": {"max_workers": 1024}})
+    OriginMarks(1024)
+    with pytest.raises(ValidationError, match="max_workers"):
+        PipelineSettings.model_validate(
+            {"name": "p", "source": {"topic": "mine"}, "worker_input": {"max_workers": MAX_ORIGINS + 1}}
+        )
 
 
 @pytest.mark.parametrize("topic", topology.TOPICS, ids=lambda topic: topic.name)

@@ -24,10 +24,10 @@ _UNHEARD = np.iinfo(np.int64).min
 
 _TEXT_BYTES = 3_040
 """Room for encoded watermarks: 3,800 characters of base 85, in a checkpoint of at most 3,850."""
-_TEXT_HEADER = struct.Struct("<qqBB")
-"""Highest watermark, lowest one of the minimum, shift, bytes per origin."""
+_TEXT_HEADER = struct.Struct("<qqqB")
+"""Highest watermark, lowest one of the minimum, milliseconds per step of a code, bytes per origin."""
 _WORDS = 2
-"""Codes of 0 no watermark, 1 ended; from here on a code is a distance from the highest watermark."""
+"""Codes of 0 no watermark, 1 ended; from here on a code is a number of steps below the highest watermark."""
 
 
 class WatermarkState(NamedTuple):
@@ -123,9 +123,10 @@ class OriginMarks:
     def encode(self) -> str:
         """Write watermarks and idle flags as at most 3,800 characters.
 
-        Each origin takes as many bytes as the distance of the watermarks needs. Where there is no room for that (431
+        Each origin takes as many bytes as the distance of the watermarks needs. Where there is no room for that (430
         origins always have room), watermarks are rounded down, so that nothing closes early. The highest watermark and
-        the lowest one of the minimum stay exact: no others decide what is closed before an origin reports again.
+        the lowest one of the minimum stay exact, so the combined watermark does, too. The others are exact again after
+        the next report of their origin.
         """
         known = (self._marks != _UNHEARD) & (self._marks != END_OF_TIME)
         times, counted = self._marks[known], self._marks[known & self._counted()]
@@ -133,22 +134,21 @@ class OriginMarks:
         lowest = int(counted.min()) if counted.size else _UNHEARD
         needed = ((spread + _WORDS).bit_length() + 8) // 8  # one bit of each code is the idle flag
         width = min(needed, (_TEXT_BYTES - _TEXT_HEADER.size) // len(self._marks))
-        shift = 0
-        while -(-spread >> shift) + _WORDS >= 1 << 8 * width - 1:
-            shift += 1
-        distances = np.where(known, -(-(highest - self._marks * known) >> shift), 0)
-        codes = np.select([self._marks == _UNHEARD, self._marks == END_OF_TIME], [0, 1], distances + _WORDS)
+        steps = (1 << 8 * width - 1) - 1 - _WORDS
+        step = max(1, -(-spread // steps))
+        below = -(-(highest - self._marks * known) // step)
+        codes = np.select([self._marks == _UNHEARD, self._marks == END_OF_TIME], [0, 1], below + _WORDS)
         packed = (codes << 1 | self._idle).astype("<i8").view(np.uint8).reshape(-1, 8)[:, :width].tobytes()
-        return base64.b85encode(_TEXT_HEADER.pack(highest, lowest, shift, width) + packed).decode()
+        return base64.b85encode(_TEXT_HEADER.pack(highest, lowest, step, width) + packed).decode()
 
     def decode(self, text: str) -> None:
         """Replace all watermarks and idle flags by those of an encoded text of as many origins or fewer."""
         raw = base64.b85decode(text)
-        highest, lowest, shift, width = _TEXT_HEADER.unpack_from(raw)
+        highest, lowest, step, width = _TEXT_HEADER.unpack_from(raw)
         packed = np.frombuffer(raw, dtype=np.uint8, offset=_TEXT_HEADER.size).reshape(-1, width)
         saved = np.pad(packed, ((0, 0), (0, 8 - width))).reshape(-1).view("<i8")
         codes = saved >> 1
-        marks = np.select([codes == 0, codes == 1], [_UNHEARD, END_OF_TIME], highest - ((codes - _WORDS) << shift))
+        marks = np.select([codes == 0, codes == 1], [_UNHEARD, END_OF_TIME], highest - (codes - _WORDS) * step)
         self._marks.fill(_UNHEARD)
         self._idle.fill(False)
         self._marks[: len(marks)], self._idle[: len(marks)] = marks, saved & 1

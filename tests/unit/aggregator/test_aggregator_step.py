@@ -9,7 +9,7 @@ import pytest
 
 from skewless.aggregator.step import AggregatorRules, AggregatorStep
 from skewless.algorithms.aggregates import columns_of, create
-from skewless.algorithms.watermark import END_OF_TIME, IDLE
+from skewless.algorithms.watermark import END_OF_TIME
 from skewless.algorithms.windowed import MOST_CHUNKS
 from skewless.asyncapi.written import WrittenBatch
 from skewless.changelog import window_of
@@ -30,8 +30,8 @@ def deltas(*rows: Row, mark: int | None = None, origin: int = 0) -> Output:
     return Output("partials", write_table(table), headers=headers_of(PARTIALS, {} if mark is None else {origin: mark}))
 
 
-def progress(mark: int, origin: int = 0) -> Output:
-    return Output("partials", None, headers=headers_of(PROGRESS, {origin: mark}))
+def progress(mark: int, origin: int = 0, *, idle: bool = False) -> Output:
+    return Output("partials", None, headers=headers_of(PROGRESS, {origin: mark}, [origin] if idle else []))
 
 
 class Changelog:
@@ -230,10 +230,22 @@ def test_a_key_that_comes_to_a_closed_window_first_begins_with_revision_0(update
         assert {key: revision for _, key, _, _, revision in told(log.take(step.flush(0)))} == revisions
 
 
-def test_idle_origins_close_nothing() -> None:
+def test_windows_close_at_the_watermark_of_idle_origins() -> None:
     step = aggregator(updates=False)
-    merge(step, deltas((0, "a", 1, 5), mark=IDLE))
+    merge(step, deltas((0, "a", 1, 5), (60, "a", 1, 5)), progress(119, idle=True))
+    assert told(step.flush(0)) == [(0, "a", 1, 5, 0)]
+    assert (step.watermark(1), step.idle(1)) == (119, True)
+    assert aggregator(step.position(1), updates=False).idle(1)
+
+
+def test_an_origin_that_is_still_idle_holds_windows_that_another_has_passed() -> None:
+    step = aggregator(updates=False, origins=2)
+    merge(step, deltas((0, "a", 1, 5)), progress(59, idle=True), progress(59, origin=1, idle=True))
+    merge(step, progress(120, origin=1))
     assert told(step.flush(0)) == []
+    assert not step.idle(1)
+    merge(step, deltas((0, "a", 1, 5)), progress(120))
+    assert told(step.flush(0)) == [(0, "a", 2, 10, 0)]
 
 
 def test_the_end_of_time_closes_all_windows_and_ends_a_bounded_run() -> None:
@@ -255,11 +267,11 @@ def test_after_a_bounded_run_newer_windows_are_open_again() -> None:
     assert told(step.flush(0)) == [(60, "a", 1, 1, 0)]
 
 
-@pytest.mark.parametrize("origins", [64, 1024])
+@pytest.mark.parametrize("origins", [64, 1024, 3000])
 def test_a_position_fits_into_a_commit_and_comes_back(origins: int) -> None:
     step = aggregator(origins=origins)
     for origin in range(origins):
-        merge(step, progress(1_700_000_000_000 + 7_919 * origin, origin))
+        merge(step, progress(1_700_000_000_000 + 7_919_001 * origin, origin, idle=origin % 2 == 1))
     list(step.flush(0))
     position = step.position(1)
     assert len(position) <= 3_850

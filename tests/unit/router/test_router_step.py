@@ -11,12 +11,12 @@ import pytest
 from skewless.algorithms import grouping
 from skewless.algorithms.grouping import KeyBatch
 from skewless.algorithms.sized import RECORD_BYTES
-from skewless.algorithms.watermark import END_OF_TIME, IDLE
+from skewless.algorithms.watermark import END_OF_TIME
 from skewless.asyncapi.written import WrittenBatch
 from skewless.public_records import PlainTuple
 from skewless.records import PROGRESS, TUPLE, TUPLES, Output, headers_of, read_table, schema_of, write_table
 from skewless.router.step import RouterStep
-from support import encode_tuples, marks_in, reasons_in, tuples_in, written
+from support import encode_tuples, idle_in, marks_in, reasons_in, tuples_in, written
 
 Tuple = tuple[str, int, int]
 TUPLES_IN = [("a", 1, 10), ("b", 2, 11), ("a", 3, 12), ("c", 4, 13), ("b", 5, 14), ("a", 6, 15)]
@@ -107,7 +107,7 @@ def test_progress_goes_to_all_worker_partitions_once() -> None:
     assert list(step.flush(0)) == []
 
 
-@pytest.mark.parametrize("mark", [IDLE, END_OF_TIME, 4])
+@pytest.mark.parametrize("mark", [END_OF_TIME, 4])
 def test_progress_records_are_passed_on_also_when_time_goes_back(mark: int) -> None:
     step = router()
     route(step, tuples(TUPLES_IN, {2: 5}))
@@ -115,6 +115,46 @@ def test_progress_records_are_passed_on_also_when_time_goes_back(mark: int) -> N
     assert route(step, Output("tuples", None, headers=headers_of(PROGRESS, {2: mark}))) == []
     assert marks_in(step.flush(0)) == [{2: mark}] * 5
     assert step.finished(2) == (mark == END_OF_TIME)
+
+
+def report(mark: int | None, *, idle: bool = False) -> Output:
+    marks = {} if mark is None else {2: mark}
+    return Output("tuples", None, headers=headers_of(PROGRESS, marks, [2] if idle else []))
+
+
+def test_idle_is_passed_on_with_the_watermark_that_was_read_before_it() -> None:
+    step = router()
+    route(step, report(9), report(None, idle=True))
+    outputs = list(step.flush(0))
+    assert (marks_in(outputs), idle_in(outputs)) == ([{2: 9}] * 5, [{2}] * 5)
+    assert (step.watermark(2), step.idle(2)) == (9, True)
+    route(step, report(9))
+    outputs = list(step.flush(0))
+    assert (marks_in(outputs), idle_in(outputs)) == ([{2: 9}] * 5, [set()] * 5)
+
+
+def test_a_partition_that_never_had_a_record_is_passed_on_as_idle() -> None:
+    step = router()
+    route(step, report(None, idle=True))
+    outputs = list(step.flush(0))
+    assert (marks_in(outputs), idle_in(outputs)) == ([{}] * 5, [{2}] * 5)
+    assert list(step.flush(0)) == []
+
+
+@pytest.mark.parametrize("mark", [5, None])
+def test_after_a_restart_idle_is_reported_again_with_the_watermark(mark: int | None) -> None:
+    before = router()
+    route(before, report(mark, idle=True))
+    outputs = list(router(position=before.position(2)).flush(0))
+    assert (marks_in(outputs), idle_in(outputs)) == ([{} if mark is None else {2: mark}] * 5, [{2}] * 5)
+
+
+def test_a_partition_that_was_idle_ends() -> None:
+    step = router()
+    route(step, report(5, idle=True), report(END_OF_TIME))
+    outputs = list(step.flush(0))
+    assert (marks_in(outputs), idle_in(outputs)) == ([{2: END_OF_TIME}] * 5, [set()] * 5)
+    assert step.finished(2)
 
 
 def test_several_partitions_move_in_one_record_per_worker() -> None:
@@ -150,6 +190,7 @@ def bad_tuples() -> dict[str, Output]:
         "a schema without a name": Output("tuples", tuples(TUPLES_IN).value, headers=[("schema", None)]),  # type: ignore[list-item]  # anybody's producer may
         "marks without a value": Output("tuples", None, headers=[*headers_of(PROGRESS, {}), ("watermarks", None)]),  # type: ignore[list-item]
         "unknown schema": Output("tuples", b"junk", headers=[("schema", b"other")]),
+        "unreadable idle": Output("tuples", tuples(TUPLES_IN).value, headers=[*good[:1], ("idle", b"[-1]")]),
         "unreadable marks": Output("tuples", tuples(TUPLES_IN).value, headers=[*good[:1], ("watermarks", b"?")]),
         "marks beyond all time": Output("tuples", None, headers=headers_of(PROGRESS, {2: 2**60})),
     }

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from skewless.algorithms.sized import RECORD_BYTES
-from skewless.algorithms.watermark import END_OF_TIME, IDLE
+from skewless.algorithms.watermark import END_OF_TIME
 from skewless.records import PROGRESS, TUPLES, Output, schema_of
 from skewless.splitter.formats import create_format
 from skewless.splitter.settings import SplitterSettings
 from skewless.splitter.step import SplitterRules, SplitterStep
-from support import batch_of, facts_in, marks_in, reasons_in, tuples_in, written
+from support import batch_of, facts_in, idle_in, marks_in, reasons_in, tuples_in, written
 
 NOW = 1_000_000
 SETTINGS: dict[str, Any] = {"key": {"field": "k[]"}, "value": {"field": "v"}, "time": {"field": "t"}}
@@ -136,14 +136,18 @@ def test_nothing_is_told_of_a_partition_that_has_had_no_records() -> None:
     assert list(splitter().flush(NOW)) == []
 
 
-def test_silence_becomes_idle_after_the_timeout_and_a_record_wakes_the_partition() -> None:
+def test_silence_becomes_idle_at_the_last_watermark_and_a_record_wakes_the_partition() -> None:
     step = splitter()
     split(step, record(100, "a"))
     step.end_of_partition(3, NOW + 499)
     assert list(step.flush(NOW)) == []
     step.end_of_partition(3, NOW + 500)
-    assert marks_in(step.flush(NOW)) == [{3: IDLE}]
-    assert marks_in(split(step, record(101, "a"), now=NOW + 600)) == [{3: 91}]
+    outputs = list(step.flush(NOW))
+    assert (marks_in(outputs), idle_in(outputs)) == ([{3: 90}], [{3}])
+    assert (step.watermark(3), step.idle(3)) == (90, True)
+    outputs = split(step, record(101, "a"), now=NOW + 600)
+    assert (marks_in(outputs), idle_in(outputs)) == ([{3: 91}], [set()])
+    assert not step.idle(3)
     step.end_of_partition(3, NOW + 700)
     assert list(step.flush(NOW)) == []
 
@@ -153,7 +157,50 @@ def test_a_partition_that_was_always_empty_becomes_idle_too() -> None:
     step.end_of_partition(3, NOW)
     assert list(step.flush(NOW)) == []
     step.end_of_partition(3, NOW + 500)
-    assert marks_in(step.flush(NOW)) == [{3: IDLE}]
+    outputs = list(step.flush(NOW))
+    assert (marks_in(outputs), idle_in(outputs)) == ([{}], [{3}])
+    assert list(step.flush(NOW)) == []
+
+
+def idle_splitter() -> SplitterStep:
+    step = splitter()
+    split(step, record(100, "a"))
+    step.end_of_partition(3, NOW + 500)
+    list(step.flush(NOW))
+    return step
+
+
+def test_a_partition_that_was_idle_is_idle_after_a_restart_until_it_has_a_record() -> None:
+    restarted = splitter(idle_splitter().position(3))
+    outputs = list(restarted.flush(NOW))
+    assert (marks_in(outputs), idle_in(outputs)) == ([{3: 90}], [{3}])
+    restarted.end_of_partition(3, NOW)
+    assert list(restarted.flush(NOW)) == []
+    outputs = split(restarted, record(100, "a"))
+    assert (marks_in(outputs), idle_in(outputs)) == ([{3: 90}], [set()])
+
+
+@pytest.mark.parametrize("rules", [{"drain": True}, {"idle_timeout_ms": None}])
+def test_a_partition_that_was_idle_is_active_in_a_run_that_excludes_none(rules: dict[str, Any]) -> None:
+    outputs = list(splitter(idle_splitter().position(3), **rules).flush(NOW))
+    assert (marks_in(outputs), idle_in(outputs)) == ([{3: 90}], [set()])
+
+
+def test_a_partition_that_was_idle_ends_as_others_do() -> None:
+    restarted = splitter(idle_splitter().position(3), drain=True)
+    restarted.end_of_partition(3, NOW)
+    outputs = list(restarted.flush(NOW))
+    assert (marks_in(outputs), idle_in(outputs)) == ([{3: END_OF_TIME}], [set()])
+    assert restarted.finished(3)
+
+
+def test_an_unreadable_record_does_not_make_a_partition_without_a_watermark_active() -> None:
+    step = splitter()
+    step.end_of_partition(3, NOW)
+    step.end_of_partition(3, NOW + 500)
+    list(step.flush(NOW))
+    split(step, b"{")
+    assert list(step.flush(NOW)) == []
 
 
 def test_without_a_timeout_silence_says_nothing() -> None:

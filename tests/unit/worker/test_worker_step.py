@@ -12,7 +12,7 @@ import pytest
 from skewless.algorithms.aggregates import columns_of, create
 from skewless.algorithms.hashing import partition_of_keys
 from skewless.algorithms.sized import RECORD_BYTES
-from skewless.algorithms.watermark import END_OF_TIME, IDLE
+from skewless.algorithms.watermark import END_OF_TIME
 from skewless.asyncapi.written import WrittenBatch
 from skewless.public_records import PlainTuple
 from skewless.records import (
@@ -28,7 +28,7 @@ from skewless.records import (
 )
 from skewless.worker import step as worker_step
 from skewless.worker.step import WorkerStep
-from support import encode_tuples, marks_in, reasons_in, rows_in, written
+from support import encode_tuples, idle_in, marks_in, reasons_in, rows_in, written
 
 Tuple = tuple[str, int, int]
 ROWS = [("a", 1, 10), ("b", 2, 19), ("a", 3, 12), ("a", 4, 20)]
@@ -52,9 +52,9 @@ def plain(key: str, value: int, time: int) -> Output:
     return Output("worker-input", encoded, key.encode(), headers=headers_of(TUPLE, {}))
 
 
-def progress(**marks: int) -> Output:
+def progress(idle: Sequence[int] = (), **marks: int) -> Output:
     told = {int(name.removeprefix("origin_")): mark for name, mark in marks.items()}
-    return Output("worker-input", None, headers=headers_of(PROGRESS, told))
+    return Output("worker-input", None, headers=headers_of(PROGRESS, told, idle))
 
 
 def worker(position: str | None = None, partitions: int = 1) -> WorkerStep:
@@ -162,7 +162,7 @@ def test_watermark_is_told_behind_the_deltas_to_every_partition_once_all_origins
 
 def test_watermark_is_told_only_when_it_changed_also_to_an_earlier_time() -> None:
     step = worker()
-    work(step, progress(origin_0=30, origin_1=IDLE))
+    work(step, progress(origin_0=30, idle=[1]))
     assert marks_in(step.flush(0)) == [{6: 30}]
     work(step, progress(origin_0=30))
     assert list(step.flush(0)) == []
@@ -170,14 +170,37 @@ def test_watermark_is_told_only_when_it_changed_also_to_an_earlier_time() -> Non
     assert marks_in(step.flush(0)) == [{6: 10}]
 
 
-@pytest.mark.parametrize("mark", [IDLE, END_OF_TIME])
-def test_idle_and_the_end_of_time_are_passed_on_when_all_origins_say_so(mark: int) -> None:
+def test_the_end_of_time_is_passed_on_when_all_origins_have_ended() -> None:
     step = worker()
-    work(step, progress(origin_0=mark))
+    work(step, progress(origin_0=END_OF_TIME))
     assert list(step.flush(0)) == []
-    work(step, progress(origin_1=mark))
-    assert marks_in(step.flush(0)) == [{6: mark}]
-    assert step.finished(6) == (mark == END_OF_TIME)
+    work(step, progress(origin_1=END_OF_TIME))
+    assert marks_in(step.flush(0)) == [{6: END_OF_TIME}]
+    assert step.finished(6)
+
+
+def test_idle_is_passed_on_with_the_highest_watermark_when_all_origins_are_idle() -> None:
+    step = worker()
+    work(step, progress(origin_0=30), progress(idle=[0], origin_1=20))
+    outputs = list(step.flush(0))
+    assert (marks_in(outputs), idle_in(outputs)) == ([{6: 20}], [set()])
+    work(step, progress(idle=[1]))
+    outputs = list(step.flush(0))
+    assert (marks_in(outputs), idle_in(outputs)) == ([{6: 30}], [{6}])
+    assert (step.watermark(6), step.idle(6)) == (30, True)
+    restarted = worker(step.position(6))
+    outputs = list(restarted.flush(0))
+    assert (marks_in(outputs), idle_in(outputs)) == ([{6: 30}], [{6}])
+
+
+def test_an_origin_that_was_idle_and_ends_ends_the_partition() -> None:
+    step = worker()
+    work(step, progress(idle=[0, 1], origin_0=30), progress(origin_1=END_OF_TIME))
+    assert marks_in(step.flush(0)) == [{6: 30}]
+    assert not step.finished(6)
+    work(step, progress(origin_0=END_OF_TIME))
+    assert marks_in(step.flush(0)) == [{6: END_OF_TIME}]
+    assert step.finished(6)
 
 
 def test_several_worker_partitions_are_told_of_in_one_record() -> None:
@@ -216,6 +239,7 @@ BAD = {
     "a value beyond 64 bits": Output("worker-input", b'{"value":9223372036854775808,"time":1}', b"a",
                                      headers=headers_of(TUPLE, {})),
     "a key that is no text": Output("worker-input", b'{"value":1,"time":1}', b"\xff", headers=headers_of(TUPLE, {})),
+    "an unknown idle origin": Output("worker-input", columns(ROWS).value, headers=headers_of(TUPLES, {}, [2])),
     "an unknown origin": Output("worker-input", columns(ROWS).value, headers=headers_of(TUPLES, {2: 5})),
 }  # fmt: skip
 
