@@ -138,10 +138,10 @@ class Period:
 
 periods = st.builds(
     Period,
-    feeds=st.integers(0, 6),
+    feeds=st.sampled_from([0, 3, 10]),
     waits=st.booleans(),
-    away=st.frozensets(st.tuples(st.sampled_from(STAGES), st.integers(0, 2)), max_size=6),
-    restarts=st.sampled_from([None, None, *STAGES]),
+    away=st.frozensets(st.tuples(st.sampled_from(STAGES), st.integers(0, 2)), max_size=4),
+    restarts=st.sampled_from([None] * 10 + list(STAGES)),
     batch=st.sampled_from([1, 2, 100]),
     commits=st.booleans(),
 )
@@ -447,9 +447,9 @@ def reported(tuples: Topic) -> Reported:
 
 def check_live(pipeline: Pipeline, fed: Sequence[Fact]) -> None:
     """Check a run whose stages have no input left: what the source's watermark has passed is there, and not more."""
-    shape, told = pipeline.shape, reported(pipeline.topics["tuples"])
-    reached = told.reached(shape.sources)
-    highest = max(told.watermarks.values(), default=None)
+    shape, reports = pipeline.shape, reported(pipeline.topics["tuples"])
+    reached = reports.reached(shape.sources)
+    highest = max(reports.watermarks.values(), default=None)
     wanted = expected(shape, naive(shape, fed).groups)
     found = {key.decode(): msgspec.json.decode(value) for key, value in pipeline.topics["aggregates"].latest().items()}
     revisions = {key: record.pop("revision") for key, record in found.items()}
@@ -458,7 +458,7 @@ def check_live(pipeline: Pipeline, fed: Sequence[Fact]) -> None:
     assert found == {key: wanted[key] for key in found}
     assert closed_by(reached, wanted) <= found.keys() <= closed_by(highest, wanted)
     # Where no partition became active again, or where it was the only one, there is nothing that closes too early.
-    if shape.sources == 1 or not told.woke:
+    if shape.sources == 1 or not reports.woke:
         assert found.keys() == closed_by(reached, wanted)
         assert set(revisions.values()) <= {0}
         assert {tick["tick_start"]: tick["tuples"] for tick in ticks} == tuples_by_window(found.values())
@@ -475,17 +475,22 @@ def tuples_by_window(results: Iterable[Mapping[str, Any]]) -> dict[int, int]:
     return tuples
 
 
-@settings(max_examples=150, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+live_shapes = st.builds(
+    replace, shapes, idle_timeout_ms=st.just(1000), updates=st.just(False), sources=st.sampled_from([1, 1, 2, 3])
+)
+
+
+@settings(max_examples=60, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(
-    shape=shapes.map(lambda shape: replace(shape, idle_timeout_ms=1000, updates=False)),
+    shape=live_shapes,
     processes=st.fixed_dictionaries({name: st.integers(1, 3) for name in STAGES[:-1]}),
-    feed=st.lists(facts, min_size=10, max_size=60),
-    story=st.lists(periods, min_size=5, max_size=25),
+    feed=st.lists(facts, min_size=30, max_size=60),
+    story=st.lists(periods, min_size=5, max_size=15),
 )
 def test_a_run_that_does_not_end_is_complete_up_to_the_watermark_of_the_source(
     shape: Shape, processes: dict[str, int], feed: list[Fact], story: list[Period]
 ) -> None:
-    feed = [replace(fact, time=fact.time + 5 * at + 150 * fact.partition) for at, fact in enumerate(feed)]
+    feed = [replace(fact, time=fact.time + 25 * at + 150 * fact.partition) for at, fact in enumerate(feed)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sized, "RECORD_BYTES", shape.record_bytes)
         pipeline = Pipeline(shape, feed)
@@ -500,18 +505,18 @@ def test_a_run_that_does_not_end_is_complete_up_to_the_watermark_of_the_source(
         pipeline.now += 1000
         pipeline.run_out()
         check_live(pipeline, fed)
-        told = reported(pipeline.topics["tuples"])
-        assert told.idle == set(range(shape.sources))
-        assert told.reached(shape.sources) == max(told.watermarks.values(), default=None)
+        reports = reported(pipeline.topics["tuples"])
+        assert reports.idle == set(range(shape.sources))
+        assert reports.reached(shape.sources) == max(reports.watermarks.values(), default=None)
 
 
 IDLE_SHAPE = Shape(2, 2, 3, 2, 50, 1, 0, 1000, False, "batch", "shuffle", 4 * 2**20)
 
 
 @pytest.mark.parametrize("away", STAGES[1:])
-@pytest.mark.parametrize("behind", [0, 1])
-def test_a_stage_that_reads_watermark_and_idle_at_once_closes_what_the_watermark_closes(away: str, behind: int) -> None:
-    times = [(behind, 10), (1 - behind, 20), (1 - behind, 210), (behind, 60)]
+@pytest.mark.parametrize("lower", [0, 1])
+def test_a_stage_that_reads_watermark_and_idle_at_once_closes_what_the_watermark_closes(away: str, lower: int) -> None:
+    times = [(lower, 10), (1 - lower, 20), (1 - lower, 210), (lower, 60)]
     feed = [Fact(partition, ("a", "b"), 1, time, bad=False) for partition, time in times]
     pipeline = Pipeline(IDLE_SHAPE, feed)
     pipeline.feed_some(len(feed))
