@@ -91,6 +91,10 @@ def overview(stages: Sequence[Stage]) -> list[Panel]:
             About("Memory by stage", "Resident memory of the processes.", "bytes"),
             Query(total(process(MEMORY), "stage"), "{{stage}}"),
         ),
+        lines(
+            About("Allocated blocks by stage", "Python objects in memory: steady growth is a leak.", "short"),
+            Query(total(of("skewless_allocated_blocks"), "stage"), "{{stage}}"),
+        ),
     ]
 
 

@@ -263,7 +263,12 @@ def test_what_has_not_happened_yet_is_shown_as_zero() -> None:
 
 def test_while_kafka_has_not_answered_there_is_little_to_show() -> None:
     names = {value.name for value in Reader("router", Health(60.0)).read()}
-    assert names == {"skewless_build_info", "skewless_start_time_seconds", "skewless_ready"}
+    assert names == {
+        "skewless_build_info",
+        "skewless_start_time_seconds",
+        "skewless_allocated_blocks",
+        "skewless_ready",
+    }
 
 
 def test_series_grow_with_workers_and_partitions_and_nothing_else() -> None:

@@ -57,7 +57,7 @@ def declare(app: App, settings: PipelineSettings, merger: AggregatorStep) -> Non
         if app.session.current(batch):
             merger.reopen(batch.partition, [(key, value) for key, value in state if value])
 
-    @app.agent(app.topic(app.wiring.topic, value_serializer="raw"), name="aggregator")
+    @app.agent(app.input_topic(), name="aggregator")
     async def merge(batches: StreamT[MessageBatch]) -> None:
         async for batch in batches:
             await app.session.process(batch, before)

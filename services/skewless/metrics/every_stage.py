@@ -13,6 +13,14 @@ PROCESS = (
         "seconds",
         "When this process was started, since the epoch: a change of it is a restart.",
     ),
+    Metric(
+        "skewless_allocated_blocks",
+        "gauge",
+        (),
+        "blocks",
+        "Memory blocks that Python's allocator holds. State and load move it; growth over hours at a steady load and"
+        " state is a leak of Python objects, whatever process_resident_memory_bytes says.",
+    ),
     Metric("skewless_ready", "gauge", (), "0 or 1", "1 when /readyz says yes, else 0."),
     Metric(
         "skewless_recoveries_total",

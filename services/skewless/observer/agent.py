@@ -35,7 +35,7 @@ def restore(settings: PipelineSettings, partition: int, position: str | None) ->
 def declare(app: App) -> None:
     """Declare the agent."""
 
-    @app.agent(app.topic(app.wiring.topic, value_serializer="raw"), name="observer")
+    @app.agent(app.input_topic(), name="observer")
     async def observe(batches: StreamT[MessageBatch]) -> None:
         async for batch in batches:
             await app.session.process(batch)

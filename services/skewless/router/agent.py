@@ -49,7 +49,7 @@ def restore(settings: PipelineSettings, router: RouterStep, taken: Mapping[int, 
 def declare(app: App) -> None:
     """Declare the agent."""
 
-    @app.agent(app.topic(app.wiring.topic, value_serializer="raw"), name="router")
+    @app.agent(app.input_topic(), name="router")
     async def route(batches: StreamT[MessageBatch]) -> None:
         async for batch in batches:
             await app.session.process(batch)

@@ -29,7 +29,7 @@ def step(settings: PipelineSettings, *, drain: bool) -> SplitterStep:
 def declare(app: App) -> None:
     """Declare the agent."""
 
-    @app.agent(app.topic(app.wiring.topic, value_serializer="raw"), name="splitter")
+    @app.agent(app.input_topic(), name="splitter")
     async def split(batches: StreamT[MessageBatch]) -> None:
         async for batch in batches:
             await app.session.process(batch)

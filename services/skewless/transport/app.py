@@ -95,6 +95,12 @@ class App(faust.App):
         """Where agents process their batches."""
         return self.wiring.session
 
+    def input_topic(self) -> Any:
+        """Return the topic that the stage's agent reads."""
+        # Without acks: the session keeps its own. Faust's compiled stream would append each offset to the consumer's
+        # lists itself, past `Consumer.ack`, and only Faust's own commits, which do not run here, empty these lists.
+        return self.topic(self.wiring.topic, value_serializer="raw", acks=False)
+
     def Table(self, *_args: Any, **_options: Any) -> Any:  # noqa: N802 - Faust's name
         """Refuse tables: their changelogs would be written outside of the transaction."""
         raise ConfigurationError("faust tables do not work over this transport: keep state in the stage's step")

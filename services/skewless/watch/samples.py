@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -62,6 +63,7 @@ class Reader:
     def _all(self) -> Iterator[Sample | Durations]:
         yield Sample("skewless_build_info", (__version__,), 1)
         yield Sample("skewless_start_time_seconds", (), self._started)
+        yield Sample("skewless_allocated_blocks", (), sys.getallocatedblocks())
         yield Sample("skewless_ready", (), int(self._health.ready))
         if self.wiring is None:
             return

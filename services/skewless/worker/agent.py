@@ -28,7 +28,7 @@ def declare(app: App, settings: PipelineSettings) -> None:
     """Declare the agent; with a simulated cost, partitions take their time side by side."""
     cost = SimulatedCost(settings.worker.cost, app.session.process, app.session.fail, app.session.counts.spend)
 
-    @app.agent(app.topic(app.wiring.topic, value_serializer="raw"), name="worker")
+    @app.agent(app.input_topic(), name="worker")
     async def work(batches: StreamT[MessageBatch]) -> None:
         async for batch in batches:
             if cost.is_free:

@@ -160,7 +160,7 @@ class Stand:
 def build(wiring: Wiring, **options: Any) -> App:
     app = App(wiring, **options)
 
-    @app.agent(app.topic(wiring.topic, value_serializer="raw"), name="copy")  # type: ignore[untyped-decorator]
+    @app.agent(app.input_topic(), name="copy")  # type: ignore[untyped-decorator]
     async def copy(batches: StreamT[MessageBatch]) -> None:
         async for batch in batches:
             await app.session.process(batch)

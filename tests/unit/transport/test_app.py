@@ -14,7 +14,7 @@ async def test_batches_outlive_the_end_of_a_rebalance_in_their_queue() -> None:
     settings = PipelineSettings.model_validate({"name": "p", "source": {"topic": "s"}})
     app = App(wire("router", build("router", settings, drain=False), settings, 0, drain=False))
 
-    @app.agent(app.topic("p.tuples", value_serializer="raw"), name="router")  # type: ignore[untyped-decorator]
+    @app.agent(app.input_topic(), name="router")  # type: ignore[untyped-decorator]
     async def route(batches: StreamT[MessageBatch]) -> None:
         """Take nothing."""
 

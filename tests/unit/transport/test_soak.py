@@ -1,0 +1,193 @@
+"""Thousands of batches through each stage's real app, agent, session and step: no memory block may be left per batch.
+
+The consumer thread is a stand-in, so that no broker sets the pace.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, cast
+
+import faust.streams
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from skewless import topology
+from skewless.aggregator import agent as aggregator
+from skewless.observer import agent as observer
+from skewless.records import PARTIALS, TUPLES, Headers, Output, headers_of, write_table
+from skewless.router import agent as router
+from skewless.runner import Stage, wire
+from skewless.settings import PipelineSettings
+from skewless.splitter import agent as splitter
+from skewless.transport import driver
+from skewless.transport.app import App
+from skewless.transport.batch import MessageBatch
+from skewless.transport.session import Session, Taken
+from skewless.worker import agent as worker
+from support import encode_tuples
+
+STEP_MS = 1_000
+"""Event time between two batches: windows open, close and expire while the soak runs."""
+CYCLE = 240
+"""Batches between two measurements: a multiple of every window, so that as many windows are open at each."""
+CYCLES = 4
+"""The first ones fill what is bounded: the newest samples of Faust's monitor, closed windows that are kept."""
+BLOCKS_PER_BATCH = 0.5
+"""Growth that fails. A leak is one block or more per batch or commit; NumPy's caches may add up to 0.2 at first."""
+
+SETTINGS = PipelineSettings.model_validate(
+    {
+        "name": "p",
+        "source": {"topic": "s"},
+        "splitter": {
+            "format": "json",
+            "key": {"field": "key"},
+            "value": {"field": "value"},
+            "time": {"field": "time"},
+        },
+        "worker_input": {"max_workers": 4},
+        "router": {"workers": 4, "grouping": "even"},
+        "topics": {"aggregator_partitions": 1},
+        "aggregator": {"keep_closed_s": 60},
+        "event_time": {"allowed_lateness_s": 0, "idle_timeout_s": None},
+    }
+)
+KEYS = [f"key-{number}" for number in range(20)]
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """As much of a confluent_kafka.Message as a batch reads: that class cannot be made by hand."""
+
+    at: int
+    output: Output
+
+    def offset(self) -> int:
+        return self.at
+
+    def value(self) -> bytes | None:
+        return self.output.value
+
+    def key(self) -> bytes | None:
+        return self.output.key
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, 0
+
+    def headers(self) -> Headers:
+        return self.output.headers
+
+
+def source_record(time: int) -> Output:
+    return Output("any", msgspec.json.encode({"key": KEYS[time // STEP_MS % 20], "value": 1, "time": time}))
+
+
+def tuples_record(time: int) -> Output:
+    keys = pa.array(KEYS).dictionary_encode()
+    encoded = encode_tuples(keys, np.ones(20, np.int64), np.full(20, time, np.int64))
+    return Output("any", encoded, headers=headers_of(TUPLES, {0: time}))
+
+
+def partials_record(time: int) -> Output:
+    ones = np.ones(20, np.int64)
+    pane = np.full(20, time // 15_000 * 15_000)
+    table = pa.table({"pane": pane, "key": KEYS, "count": ones, "sum": ones, "worker": np.zeros(20, np.int32)})
+    return Output("any", write_table(table), headers=headers_of(PARTIALS, dict.fromkeys(range(4), time)))
+
+
+def build_aggregator() -> Stage:
+    step = aggregator.step(SETTINGS)
+    return Stage(step, lambda app: aggregator.declare(app, SETTINGS, step))
+
+
+STAGES: dict[str, tuple[Callable[[], Stage], Callable[[int], Output]]] = {
+    "splitter": (lambda: Stage(splitter.step(SETTINGS, drain=False), splitter.declare), source_record),
+    "router": (lambda: Stage(router.step(SETTINGS), router.declare), tuples_record),
+    "worker": (lambda: Stage(worker.step(SETTINGS, 1), lambda app: worker.declare(app, SETTINGS)), tuples_record),
+    "aggregator": (build_aggregator, partials_record),
+    "observer": (lambda: Stage(observer.step(SETTINGS), observer.declare), partials_record),
+}
+
+
+class AssigningThread:
+    """Stands in for the consumer thread: it assigns partition 0, and the test delivers the batches."""
+
+    def __init__(
+        self,
+        *,
+        session: Session,
+        assigned: Callable[[set[int]], None],
+        stopped: Callable[[BaseException | None], None],
+        **_others: Any,
+    ) -> None:
+        self._session = session
+        self._assigned = assigned
+        self._stopped = stopped
+
+    def start(self) -> None:
+        self._session.assign({0: Taken(0, None, ())})
+        self._assigned({0})
+
+    def stop(self, *, leave: bool) -> None:
+        self._stopped(None)
+
+
+def drop(outputs: Sequence[Output]) -> None:
+    for _ in outputs:
+        pass
+
+
+@asynccontextmanager
+async def running(stage: str) -> AsyncIterator[tuple[App, driver.Consumer]]:
+    built = STAGES[stage][0]()
+    app = App(wire(stage, built, SETTINGS, 0, drain=False), loop=asyncio.get_running_loop())
+    app.session.send = cast("Any", drop)
+    built.declare(app)
+    async with app.running(), asyncio.timeout(60):
+        while not app.session.assigned:  # noqa: ASYNC110 - set by Faust's start, which has no event
+            await asyncio.sleep(0.01)
+        consumer = cast("driver.Consumer", app.consumer)
+        yield app, consumer
+        await consumer.stop_thread()
+
+
+async def process(app: App, consumer: driver.Consumer, record: Callable[[int], Output], numbers: range) -> None:
+    """Deliver one batch per number, and commit after each as the consumer thread does."""
+    for number in numbers:
+        # Offsets begin where Python does not keep the numbers for everyone.
+        message = Message(number + 1000, record(number * STEP_MS))
+        consumer._hand(MessageBatch(0, app.session.generation, [cast("Any", message)]))
+        while app.session.acks.any_waiting:  # noqa: ASYNC110 - the session sets no event per batch
+            await asyncio.sleep(0)
+        app.session.committed(app.session.prepare())
+
+
+def allocated_blocks() -> int:
+    gc.collect()
+    return sys.getallocatedblocks()
+
+
+@pytest.mark.parametrize(
+    ("stage", "stream"), [*((row.name, "cython") for row in topology.STAGES), ("worker", "python")]
+)
+async def test_stage_many_batches_leaves_no_blocks(stage: str, stream: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "ConsumerThread", AssigningThread)
+    if stream == "python":
+        monkeypatch.setattr(faust.streams, "_CStreamIterator", None)
+    record, measured = STAGES[stage][1], []
+    async with running(stage) as (app, consumer):
+        for cycle in range(CYCLES):
+            await process(app, consumer, record, range(cycle * CYCLE, (cycle + 1) * CYCLE))
+            measured.append(allocated_blocks())
+        assert app.session.counts.batches.cumulative()[-1][1] == CYCLES * CYCLE
+    growth = min(after - before for before, after in pairwise(measured[1:]))
+    assert growth < BLOCKS_PER_BATCH * CYCLE, measured
