@@ -7,6 +7,8 @@ import contextlib
 import http.client
 import json
 import socket
+import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -131,16 +133,88 @@ def test_a_request_is_bounded(request_: bytes) -> None:
         assert ask(port, "/metrics")[0] == 200
 
 
-def test_who_says_nothing_is_cut_off_and_does_not_hold_up_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server._Handler, "timeout", 0.2)
+def connect(port: int) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port), timeout=5)
+
+
+def seconds_until_closed(connection: socket.socket) -> float:
+    began = time.monotonic()
+    with contextlib.suppress(ConnectionError):
+        while connection.recv(65536):
+            pass
+    return time.monotonic() - began
+
+
+@pytest.mark.parametrize("connections", [server.MAX_SCRAPES + 16, 2 * server.MAX_CONNECTIONS])
+def test_probes_slow_connections_are_open_answer_within_a_second(connections: int) -> None:
+    """Twice the bound means that the oldest ones make room."""
+    watched = Watched("router", settings(free_port()), 0)
+    with watched.served() as port, contextlib.ExitStack() as slow:
+        for _ in range(connections):
+            slow.enter_context(connect(port)).sendall(b"GET /met")
+        began = time.monotonic()
+        assert told(port, "/livez")[0] == 200
+        assert told(port, "/readyz")[0] == 503  # it has no partitions, and says so
+        assert time.monotonic() - began < 1.0
+
+
+def test_probes_scrapes_hang_answer_within_a_second() -> None:
+    release, hanging = threading.Event(), threading.Semaphore(0)
+
+    def hang() -> list[Sample]:
+        hanging.release()
+        release.wait(10)
+        return []
+
+    app = application(ListCollector(hang, {}), {"/livez": lambda: (200, {})})
+    with served(app, address="127.0.0.1", port=free_port()) as port, contextlib.ExitStack() as scrapes:
+        for _ in range(server.MAX_SCRAPES):
+            scrapes.enter_context(connect(port)).sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+        for _ in range(server.MAX_SCRAPES):
+            assert hanging.acquire(timeout=5)
+        began = time.monotonic()
+        assert ask(port, "/metrics")[0] == 503
+        assert told(port, "/livez")[0] == 200
+        assert time.monotonic() - began < 1.0
+        release.set()
+
+
+def test_connection_that_sends_nothing_is_closed_at_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "REQUEST_S", 0.3)
     with listening() as port, contextlib.ExitStack() as silent:
-        connections = [
-            silent.enter_context(socket.create_connection(("127.0.0.1", port), timeout=5))
-            for _ in range(server.MOST_REQUESTS)
-        ]
-        for connection in connections:
-            assert connection.recv(1) == b""
+        connections = [silent.enter_context(connect(port)) for _ in range(server.MAX_CONNECTIONS)]
+        assert max(map(seconds_until_closed, connections)) < 2.0
         assert ask(port, "/metrics")[0] == 200
+
+
+def test_connection_that_sends_a_byte_now_and_then_is_closed_at_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "REQUEST_S", 0.5)
+    with listening() as port, connect(port) as dripping:
+        began = time.monotonic()
+        with contextlib.suppress(ConnectionError):
+            while time.monotonic() < began + 5:
+                dripping.sendall(b"G")
+                time.sleep(0.05)
+        assert time.monotonic() - began < 2.0
+
+
+def test_connection_that_does_not_read_its_answer_is_closed_at_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "REQUEST_S", 0.5)
+    large = application(ListCollector(list, {}), {"/large": lambda: (200, {"text": "x" * 2**24})})
+    with served(large, address="127.0.0.1", port=free_port()) as port, connect(port) as unread:
+        unread.sendall(b"GET /large HTTP/1.1\r\n\r\n")
+        (thread,) = wait_for_request_threads()
+        thread.join(2.0)
+        assert not thread.is_alive()
+
+
+def wait_for_request_threads() -> list[threading.Thread]:
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        if found := [each for each in threading.enumerate() if "process_request_thread" in each.name]:
+            return found
+        time.sleep(0.01)
+    raise AssertionError("no request is being answered")
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1", "localhost"])

@@ -7,6 +7,7 @@ import json
 import logging
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from socketserver import ThreadingMixIn
 from typing import IO, Any
@@ -20,10 +21,15 @@ from skewless.watch.collector import ListCollector
 
 log = logging.getLogger(__name__)
 
-MOST_REQUESTS = 16
-"""At the same time; whoever comes then is turned away."""
+MAX_CONNECTIONS = 64
+"""Connections that are open at the same time. One more closes the oldest, so that slow ones never keep a probe out."""
+MAX_SCRAPES = 8
+"""Requests for /metrics at the same time; one more is refused. Probes need no such slot."""
 REQUEST_BYTES = 16 * 1024
 REQUEST_S = 5.0
+"""Deadline of a connection, from its acceptance to the last byte of the answer."""
+CHECK_S = 0.1
+"""Time between two looks for connections past their deadline."""
 
 Page = tuple[int, Mapping[str, object]]
 """HTTP status and what is told, as JSON."""
@@ -37,14 +43,23 @@ def application(collector: ListCollector, pages: Mapping[str, Callable[[], Page]
     registry.register(collector)
     ProcessCollector(registry=registry)
     metrics = make_wsgi_app(registry)
+    scrapes = threading.BoundedSemaphore(MAX_SCRAPES)
+
+    def scrape(environ: WSGIEnvironment, start: StartResponse) -> Sequence[bytes]:
+        if not scrapes.acquire(blocking=False):
+            return _tell(start, environ["REQUEST_METHOD"], 503, {"error": "too many scrapes at the same time"})
+        try:
+            body = b"".join(metrics({**environ, "REQUEST_METHOD": "GET"}, start))
+        finally:
+            scrapes.release()
+        return [] if environ["REQUEST_METHOD"] == "HEAD" else [body]
 
     def answer(environ: WSGIEnvironment, start: StartResponse) -> Sequence[bytes]:
         method, path = environ["REQUEST_METHOD"], environ["PATH_INFO"]
         if method not in {"GET", "HEAD"}:
             return _tell(start, "GET", 405, {"error": "GET or HEAD only"}, [("Allow", "GET, HEAD")])
         if path == "/metrics":
-            body = b"".join(metrics({**environ, "REQUEST_METHOD": "GET"}, start))
-            return [] if method == "HEAD" else [body]
+            return scrape(environ, start)
         if path in pages:
             return _tell(start, method, *pages[path]())
         return _tell(start, method, 404, {"error": "not found", "paths": ["/metrics", *pages]})
@@ -86,8 +101,6 @@ class _Bounded:
 
 
 class _Handler(WSGIRequestHandler):
-    timeout = REQUEST_S
-
     def setup(self) -> None:
         super().setup()
         self.rfile: Any = _Bounded(self.rfile)
@@ -102,11 +115,13 @@ class _Handler(WSGIRequestHandler):
 class _Server(ThreadingMixIn, WSGIServer):
     daemon_threads = True
     block_on_close = False
+    request_queue_size = MAX_CONNECTIONS
 
     def __init__(self, address: str, port: int, app: WSGIApplication) -> None:
         found = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         self.address_family = found[0][0]
-        self._room = threading.BoundedSemaphore(MOST_REQUESTS)
+        self._deadlines: dict[socket.socket, float] = {}
+        """By open connection, the oldest first. Handlers remove theirs, from threads of their own."""
         super().__init__((address, port), _Handler)
         self.set_app(app)
 
@@ -124,16 +139,29 @@ class _Server(ThreadingMixIn, WSGIServer):
         self.setup_environ()
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if self._room.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
-            self.shutdown_request(request)
+        """Open a connection; the oldest one makes room, because the path is not known before the request was read."""
+        for oldest in list(self._deadlines)[: len(self._deadlines) - MAX_CONNECTIONS + 1]:
+            self._cut(oldest)
+        self._deadlines[request] = time.monotonic() + REQUEST_S
+        super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._room.release()
+            self._deadlines.pop(request, None)
+
+    def service_actions(self) -> None:
+        """Cut connections past their deadline, whether they read or write; the server's loop calls this."""
+        now = time.monotonic()
+        for connection in [each for each, deadline in self._deadlines.copy().items() if deadline <= now]:
+            self._cut(connection)
+
+    def _cut(self, connection: socket.socket) -> None:
+        """Wake the thread that waits for the connection; it closes the connection and ends."""
+        self._deadlines.pop(connection, None)
+        with contextlib.suppress(OSError):  # the thread has closed it meanwhile
+            connection.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ARG002 - the base class's interface
         log.debug("a request of %s was cut short", client_address)
@@ -152,7 +180,7 @@ def served(app: WSGIApplication, *, address: str, port: int) -> Iterator[int]:
         server = _Server(address, port, app)
     except OSError as error:
         raise ConfigurationError(f"metrics.port: {address}:{port} cannot be listened on: {error.strerror}") from error
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.1}, name="watch", daemon=True)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": CHECK_S}, name="watch", daemon=True)
     thread.start()
     try:
         yield server.server_port
