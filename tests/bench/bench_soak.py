@@ -10,6 +10,7 @@ last third is at most GROWTH_SHARE above that of the second.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import sys
 import tempfile
@@ -92,6 +93,22 @@ def bounded(bootstrap: str, topic: str) -> None:
         future.result(30)
 
 
+@contextlib.contextmanager
+def running(tested: Pipeline) -> Iterator[Supervisor]:
+    """Run all stages, with their garbage collected every few seconds."""
+
+    def command(stage: str, instance: int) -> list[str]:
+        run = ["run", stage, "--instance", str(instance), "--file", str(tested.file)]
+        return [sys.executable, str(Path(__file__).with_name("collecting_process.py")), *run]
+
+    supervisor = Supervisor(tested.file, tested.settings, drain=False, logs=tested.folder, command=command)
+    try:
+        supervisor.start()
+        yield supervisor
+    finally:
+        supervisor.stop()
+
+
 def scraped(port: int) -> dict[str, int]:
     """Read the metrics of a process; nothing while it does not listen."""
     try:
@@ -116,7 +133,7 @@ def observe(supervisor: Supervisor, seconds: float) -> Series:
                 raise SystemExit(f"{event.name} {event.kind}: {event.detail}")
             for name, found in _all(supervisor):
                 blocks, resident = found["skewless_allocated_blocks"], found["process_resident_memory_bytes"]
-                # Garbage that waits for its collection comes and goes: the least number is what stays.
+                # Garbage comes and goes: the least number is what stays.
                 lowest[name] = min(blocks, lowest.get(name, blocks))
                 highest[name] = max(resident, highest.get(name, 0))
         for name, blocks in lowest.items():
@@ -158,7 +175,7 @@ def measure(bootstrap: str, folder: Path, args: argparse.Namespace) -> dict[str,
         transport={"commit_interval_s": args.commit_interval},
         aggregator={"keep_closed_s": 60},
     )
-    with tested.running() as supervisor, Load(source, args.rate) as load:
+    with running(tested) as supervisor, Load(source, args.rate) as load:
         series = observe(supervisor, args.seconds)
     judged = {name: verdict(points) for name, points in series.items()}
     return {

@@ -48,7 +48,7 @@ def facts(pipeline: Pipeline) -> list[dict[str, Any]]:
 def tell(pipeline: Pipeline, fact: dict[str, Any] | None, at: str) -> None:
     """Write a record of `aggregates` as the aggregator would; None takes it back."""
     key = at.partition("/")[2]
-    partition = int(partition_of_keys([key], pipeline.settings.topics.aggregator_partitions)[0])
+    partition = int(partition_of_keys(pa.array([key]), pipeline.settings.topics.aggregator_partitions)[0])
     producer = Producer({"bootstrap.servers": pipeline.bootstrap, "log_level": 2})
     value = None if fact is None else json.dumps(fact)
     producer.produce(pipeline.settings.topic("aggregates"), value, at.encode(), partition)

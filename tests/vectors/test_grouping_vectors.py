@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import count
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from skewless.algorithms.grouping import KeyBatch, create
@@ -142,4 +143,4 @@ def test_partitions_of_keys_never_change() -> None:
     """Written down once: stored partial results rely on these figures."""
     keys = ["", "a", "Germany", "日本"]
     assert [candidate(key, 29, 64) for key in keys] == [30, 39, 19, 24]
-    assert partition_of_keys(keys, 64).tolist() == [30, 39, 19, 24]
+    assert partition_of_keys(pa.array(keys), 64).tolist() == [30, 39, 19, 24]

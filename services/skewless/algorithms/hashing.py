@@ -7,7 +7,10 @@ from itertools import repeat
 
 import mmh3
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
+
+from skewless.algorithms.murmur import hashes_of_column
 
 PARTITION_SEED = 29
 """Seed of `partition_of_keys`. It differs from every seed of a grouping, so that the keys of one worker spread over all
@@ -32,12 +35,19 @@ def hashes_of_keys(keys: Sequence[str], seed: int) -> NDArray[np.int64]:
 
 def workers_of_keys(keys: Sequence[str], seed: int, workers: int) -> NDArray[np.int32]:
     """`worker_of(hash64(key, seed), workers)` for every key, at once."""
+    return _workers_of_hashes(hashes_of_keys(keys, seed), workers)
+
+
+def partition_of_keys(keys: pa.Array | pa.ChunkedArray, partitions: int) -> NDArray[np.int32]:
+    """Find the partition of the aggregator's input that owns each key, a function of key and partition count alone.
+
+    `keys` is a column of strings without nulls. No Python string is made of any of them.
+    """
+    return _workers_of_hashes(hashes_of_column(keys, PARTITION_SEED), partitions)
+
+
+def _workers_of_hashes(hashes: NDArray[np.int64], workers: int) -> NDArray[np.int32]:
     # abs() leaves the smallest long as it is; read as unsigned its bits are 2^63, what Python's abs() gives.
-    magnitudes = np.abs(hashes_of_keys(keys, seed)).view(np.uint64)
+    magnitudes = np.abs(hashes).view(np.uint64)
     homes: NDArray[np.int32] = (magnitudes % np.uint64(workers)).astype(np.int32)
     return homes
-
-
-def partition_of_keys(keys: Sequence[str], partitions: int) -> NDArray[np.int32]:
-    """Find the partition of the aggregator's input that owns each key, a function of key and partition count alone."""
-    return workers_of_keys(keys, PARTITION_SEED, partitions)

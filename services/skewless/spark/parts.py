@@ -55,7 +55,7 @@ def dealt(batches: Iterator[pa.RecordBatch], how: Dealing) -> Iterator[pa.Record
 
 def _cut(table: pa.Table, how: Dealing) -> pa.RecordBatch:
     keys = table["key"].combine_chunks().dictionary_encode()
-    owners = partition_of_keys(keys.dictionary.to_pylist(), how.parts)[keys.indices.to_numpy()]
+    owners = partition_of_keys(keys.dictionary, how.parts)[keys.indices.to_numpy()]
     numbers, firsts = np.unique(np.sort(owners), return_index=True)
     ordered = table.take(pa.array(np.argsort(owners, kind="stable")))
     ends = [*firsts[1:].tolist(), len(owners)]

@@ -137,7 +137,7 @@ class _Presenting:
             data = {column.name: batch[column.name].to_numpy() for column in self.columns}
             windows = batch["window"].to_numpy()
             results = [scaled(aggregates.create(name), data, self.decimals) for name in self.names]
-            owners = partition_of_keys(batch["key"].to_pylist(), self.partitions)
+            owners = partition_of_keys(batch["key"], self.partitions)
             columns = [batch["key"], windows, windows + self.window_ms, *results, owners]
             yield pa.record_batch(
                 [pa.array(column) for column in columns],

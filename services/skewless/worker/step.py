@@ -156,7 +156,7 @@ class WorkerStep(Step):
         if not tables:
             return
         deltas = pa.concat_tables(tables)
-        targets = partition_of_keys(deltas["key"].to_pylist(), self._partitions)
+        targets = partition_of_keys(deltas["key"], self._partitions)
         headers = headers_of(PARTIALS, {})
         for target in range(self._partitions):
             rows = np.flatnonzero(targets == target)

@@ -1,8 +1,21 @@
 from __future__ import annotations
 
+import numpy as np
+import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from skewless.algorithms.hashing import hash64, partition_of_keys, worker_of, workers_of_keys
+from skewless.algorithms import murmur
+from skewless.algorithms.hashing import (
+    PARTITION_SEED,
+    hash64,
+    hashes_of_keys,
+    partition_of_keys,
+    worker_of,
+    workers_of_keys,
+)
+from skewless.algorithms.murmur import hashes_of_column
 
 SMALLEST_LONG = -(2**63)
 
@@ -42,5 +55,31 @@ def test_no_keys_give_no_workers() -> None:
 def test_partitions_are_independent_of_workers() -> None:
     keys = [f"key {number}" for number in range(2_000)]
     home = workers_of_keys(keys, 13, 8)
-    partitions = partition_of_keys(keys, 8)
+    partitions = partition_of_keys(pa.array(keys), 8)
     assert set(partitions[home == 0].tolist()) == set(range(8))
+
+
+@given(st.lists(st.text(max_size=70)), st.sampled_from([pa.string(), pa.large_string()]), st.integers(0, 3))
+def test_hashes_of_column_any_keys_are_those_of_each_key(keys: list[str], kind: pa.DataType, skipped: int) -> None:
+    column = pa.array(keys, kind).slice(skipped)
+    assert hashes_of_column(column, 29).tolist() == [hash64(key, 29) for key in keys[skipped:]]
+
+
+@pytest.mark.parametrize("size", [*range(50), 65_536])
+def test_hashes_of_column_every_length_agrees_whatever_its_neighbours(size: int) -> None:
+    keys = ["x", "y" * size, "", "ä" * 20, "z" * size]
+    assert hashes_of_column(pa.array(keys), 29).tolist() == hashes_of_keys(keys, 29).tolist()
+
+
+def test_hashes_of_column_chunks_and_cuts_keep_the_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(murmur, "CHUNK_ROWS", 7)
+    keys = [f"key {number}" for number in range(50)]
+    column = pa.chunked_array([keys[:10], [], keys[10:11], keys[11:]], pa.string())
+    assert hashes_of_column(column, 29).tolist() == hashes_of_keys(keys, 29).tolist()
+
+
+def test_partition_of_keys_column_has_the_partitions_of_its_strings() -> None:
+    keys = [f"key {number}" for number in range(2_000)]
+    expected = workers_of_keys(keys, PARTITION_SEED, 7)
+    np.testing.assert_array_equal(partition_of_keys(pa.array(keys), 7), expected)
+    assert partition_of_keys(pa.array([], pa.string()), 7).tolist() == []

@@ -107,7 +107,7 @@ def test_a_key_goes_to_its_partition_whatever_the_worker() -> None:
     assert sorted(row["worker"] for row in rows_in(outputs)) == [6] * 50 + [7] * 50
     for output in outputs:
         keys = [row["key"] for row in rows_in([output])]
-        assert set(partition_of_keys(keys, 4).tolist()) == {output.partition}
+        assert set(partition_of_keys(pa.array(keys), 4).tolist()) == {output.partition}
 
 
 def test_many_tuples_between_two_flushes_are_reduced_on_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,7 +152,7 @@ def test_many_long_keys_are_cut_into_records_that_the_topic_takes() -> None:
 def test_watermark_is_told_behind_the_deltas_to_every_partition_once_all_origins_spoke() -> None:
     step = worker(partitions=3)
     work(step, columns(ROWS, {0: 30}))
-    assert marks_in(step.flush(0)) == [{}] * len(Counter(partition_of_keys(["a", "b"], 3).tolist()))
+    assert marks_in(step.flush(0)) == [{}] * len(Counter(partition_of_keys(pa.array(["a", "b"]), 3).tolist()))
     work(step, columns([("a", 1, 30)], {1: 25}))
     outputs = list(step.flush(0))
     assert [schema_of(output.headers) for output in outputs] == [PARTIALS, PROGRESS, PROGRESS, PROGRESS]
