@@ -50,6 +50,11 @@ class Step(ABC):
     def flush(self, now: int) -> Iterable[Output]:
         """Emit what must be in this commit."""
 
+    @property
+    def wants_commit(self) -> bool:
+        """Whether the step holds so much since the last commit that the next one should not wait for its time."""
+        return False
+
     @abstractmethod
     def position(self, partition: int) -> str:
         """Tell what of this partition must be known when it is taken over, in at most 3,850 characters."""

@@ -182,7 +182,7 @@ class ConsumerThread(threading.Thread):
             else:
                 self._poll()
             self._raise_failure_of_session()
-            if self._owned and time.monotonic() >= self._due:
+            if self._owned and (time.monotonic() >= self._due or self._session.commit_wanted):
                 self._due = time.monotonic() + self._transport.commit_interval_s
                 self._commit()
         except RewindError as failure:

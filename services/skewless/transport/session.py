@@ -95,6 +95,8 @@ class Session:
         self.space = threading.Event()
         """Set whenever a batch has made room for another."""
         self.send: Send = lambda _outputs: None
+        self.commit_wanted = False
+        """Whether the step asks for a commit before its time; the consumer's thread looks at each turn."""
         self.traced: Traced | None = None
         """Who follows records from batch to batch, if somebody does."""
         self.counts = Counts()
@@ -155,6 +157,7 @@ class Session:
             self.acks.done(batch.partition, batch.next_offset)
             self._offsets[batch.partition] = batch.next_offset
             self._epochs[batch.partition] = batch.leader_epoch
+            self.commit_wanted = self.step.wants_commit
         except Exception as error:  # noqa: BLE001 - the consumer's thread judges it
             self.fail(error)
         self.space.set()
@@ -210,6 +213,7 @@ class Session:
             self.step.end_of_partition(partition, now)
         self._advance(fetched)
         outputs = self.step.flush(now)
+        self.commit_wanted = False
         if self.traced is None:
             self.send(outputs)
         else:

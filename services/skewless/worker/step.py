@@ -36,9 +36,14 @@ from skewless.records import (
 from skewless.step import Sample, Step
 
 BUFFER_TUPLES = 262_144
-"""So many tuples of a partition wait for being reduced, at most."""
-REDUCE_ROWS = 524_288
-"""So many reduced rows wait for being merged, at most."""
+"""Tuples that wait to be reduced, of all partitions; more of them are reduced at once."""
+BUFFER_BYTES = 32 * 2**20
+"""Bytes of the records that these tuples came in, likewise: they keep their records' memory."""
+HELD_ROWS = 400_000
+"""Reduced rows of all partitions; more of them ask for a commit. At a commit each row is held some four times: reduced,
+merged, by partition, and as a record in the producer's queue."""
+HELD_BYTES = 48 * 2**20
+"""Bytes of these rows, likewise, for long keys."""
 
 
 @dataclass(slots=True)
@@ -48,8 +53,12 @@ class _Input:
     marks: OriginMarks
     tuples: list[pa.RecordBatch] = field(default_factory=list)
     buffered: int = 0
+    """Number of these tuples."""
+    buffered_bytes: int = 0
+    """Bytes of the records that they came in."""
     reduced: list[pa.Table] = field(default_factory=list)
     reduced_rows: int = 0
+    reduced_bytes: int = 0
     told: WatermarkState = NOTHING_REPORTED
     """The state that was last reported downstream."""
     newest: int | None = None
@@ -97,15 +106,22 @@ class WorkerStep(Step):
                 if schema == TUPLE:
                     plain.append(self._read_plain(batch.keys[index], value))
                 tell(mine.marks, headers)
-                self._buffer(batch.partition, mine, tuples)
+                self._buffer(batch.partition, mine, tuples, len(value or b""))
             except BadRecordError as error:
                 yield dead_letter(self._topic, batch, index, error.reason)
         if plain:
             keys, values, times = zip(*plain, strict=True)
             columns = [pa.array(keys, pa.string()).dictionary_encode(), pa.array(values), pa.array(times)]
-            self._buffer(batch.partition, mine, [pa.record_batch(columns, schema=TUPLES_SCHEMA)])
-        if mine.buffered > BUFFER_TUPLES:
-            self._reduce(mine)
+            tuples = pa.record_batch(columns, schema=TUPLES_SCHEMA)
+            self._buffer(batch.partition, mine, [tuples], tuples.nbytes)
+
+    @property
+    def wants_commit(self) -> bool:
+        """Whether more is held than a commit should have to write."""
+        inputs = self._inputs.values()
+        return sum(each.reduced_rows for each in inputs) > HELD_ROWS or (
+            sum(each.reduced_bytes for each in inputs) > HELD_BYTES
+        )
 
     def _read_plain(self, key: bytes | None, value: bytes | None) -> tuple[str, int, int]:
         try:
@@ -114,23 +130,28 @@ class WorkerStep(Step):
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise BadRecordError(f"not a {TUPLE}") from error
 
-    def _buffer(self, partition: int, mine: _Input, batches: Sequence[pa.RecordBatch]) -> None:
+    def _buffer(self, partition: int, mine: _Input, batches: Sequence[pa.RecordBatch], size: int) -> None:
         mine.tuples += batches
         rows = sum(batch.num_rows for batch in batches)
         mine.buffered += rows
+        mine.buffered_bytes += size
         self.tuples += rows
         self._taken[partition] += rows
+        inputs = self._inputs.values()
+        if sum(each.buffered for each in inputs) > BUFFER_TUPLES or (
+            sum(each.buffered_bytes for each in inputs) > BUFFER_BYTES
+        ):
+            for each in inputs:
+                self._reduce(each)
 
     def _reduce(self, mine: _Input) -> None:
         if not mine.tuples:
             return
         partials = to_partials(mine.tuples, self._pane_ms, self._columns)
-        mine.tuples, mine.buffered = [], 0
+        mine.tuples, mine.buffered, mine.buffered_bytes = [], 0, 0
         mine.reduced.append(partials)
         mine.reduced_rows += partials.num_rows
-        if mine.reduced_rows > REDUCE_ROWS:
-            mine.reduced = [merge_partials(mine.reduced, ("pane", "key"), self._columns)]
-            mine.reduced_rows = mine.reduced[0].num_rows // 2
+        mine.reduced_bytes += partials.nbytes
 
     def flush(self, now: int) -> Iterable[Output]:  # noqa: ARG002 - event time only
         """Emit the deltas since the last commit, then how far time has come; forget the deltas."""
@@ -152,7 +173,7 @@ class WorkerStep(Step):
             for table in mine.reduced:
                 self._note(partition, mine, table)
                 tables.append(table.append_column("worker", pa.array(np.full(table.num_rows, partition, np.int32))))
-            mine.reduced, mine.reduced_rows = [], 0
+            mine.reduced, mine.reduced_rows, mine.reduced_bytes = [], 0, 0
         if not tables:
             return
         deltas = pa.concat_tables(tables)

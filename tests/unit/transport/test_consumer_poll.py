@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import Any, cast
 
+import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from laws.model_process import EagerLoop, Ledger
@@ -45,9 +48,8 @@ class Failing:
     def resume(self, partitions: list[TopicPartition]) -> None: ...
 
 
-def test_a_record_that_was_read_is_handed_over_whatever_comes_behind_it() -> None:
-    delivered: list[MessageBatch] = []
-    transport = TransportSettings(guarantee="at_least_once")
+def consumer_thread(deliver: Callable[[MessageBatch], None]) -> ConsumerThread:
+    transport = TransportSettings(guarantee="at_least_once", commit_interval_s=60, transaction_timeout_s=180)
     thread = ConsumerThread(
         loop=cast("Any", EagerLoop()),
         session=Session(Ledger(drain=False)),
@@ -56,12 +58,27 @@ def test_a_record_that_was_read_is_handed_over_whatever_comes_behind_it() -> Non
         options={"group.id": "g"},
         transport=transport,
         connect_timeout_s=1,
-        deliver=delivered.append,
+        deliver=deliver,
         assigned=lambda _partitions: None,
         stopped=lambda _failure: None,
         restore=lambda _positions: {},
         membership=GroupMembership({}, "g", "i"),
     )
     thread._consumer = cast("Any", Failing())
-    thread._poll()
+    return thread
+
+
+def test_a_record_that_was_read_is_handed_over_whatever_comes_behind_it() -> None:
+    delivered: list[MessageBatch] = []
+    consumer_thread(delivered.append)._poll()
     assert [batch.next_offset for batch in delivered] == [8]
+
+
+@pytest.mark.parametrize("wanted", [False, True])
+def test_turn_session_wants_a_commit_commits_before_its_time(wanted: bool, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: FBT001 - a parameter of the test
+    thread, commits = consumer_thread(lambda _batch: None), list[bool]()
+    monkeypatch.setattr(thread, "_commit", lambda: commits.append(True))
+    thread._due = time.monotonic() + 60
+    thread._session.commit_wanted = wanted
+    thread._turn()
+    assert bool(commits) == wanted

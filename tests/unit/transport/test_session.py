@@ -33,6 +33,8 @@ class Message:
 class Notes(Step):
     """Notes down calls; its position is the number of records that it has processed."""
 
+    wants_commit = False
+
     def __init__(self) -> None:
         self.calls: list[Any] = []
         self.seen: dict[int, int] = {}
@@ -121,6 +123,16 @@ async def test_batches_wait_while_a_commit_is_under_way_and_keep_their_order() -
     bench.session.committed(prepared)
     await asyncio.gather(*tasks)
     assert bench.processed() == [[1], [2]]
+
+
+async def test_commit_wanted_step_holds_much_is_set_until_the_flush() -> None:
+    bench = Bench()
+    bench.step.wants_commit = True
+    assert not bench.session.commit_wanted
+    await bench.session.process(bench.hand(1))
+    assert bench.session.commit_wanted
+    bench.session.prepare()
+    assert not bench.session.commit_wanted
 
 
 async def test_nothing_is_processed_before_the_first_assignment() -> None:

@@ -112,17 +112,63 @@ def test_a_key_goes_to_its_partition_whatever_the_worker() -> None:
 
 def test_many_tuples_between_two_flushes_are_reduced_on_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_step, "BUFFER_TUPLES", 2)
-    monkeypatch.setattr(worker_step, "REDUCE_ROWS", 2)
     step = worker()
     for _ in range(20):
         work(step, columns(ROWS))
         assert step._inputs[6].buffered <= 2
-        assert sum(table.num_rows for table in step._inputs[6].reduced) <= 6
     assert [(row["pane"], row["key"], row["count"], row["sum"]) for row in by_pane(list(step.flush(0)))] == [
         (10, "a", 40, 80),
         (10, "b", 20, 40),
         (20, "a", 20, 80),
     ]
+
+
+def test_tuples_of_many_partitions_are_reduced_by_their_number_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_step, "BUFFER_TUPLES", 4 * len(ROWS))
+    step = worker()
+    for partition in range(10, 20):
+        step.assign(partition, None, ())
+        work(step, columns(ROWS), partition=partition)
+        assert sum(each.buffered for each in step._inputs.values()) <= 4 * len(ROWS)
+    assert len(rows_in(step.flush(0))) == 10 * len(SUMS)
+
+
+def test_tuples_are_reduced_by_the_bytes_of_their_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = columns(ROWS)
+    monkeypatch.setattr(worker_step, "BUFFER_BYTES", 3 * len(record.value or b""))
+    step = worker()
+    work(step, *[record] * 3)
+    assert step._inputs[6].buffered == 3 * len(ROWS)
+    work(step, record)
+    assert step._inputs[6].buffered == 0
+
+
+@pytest.mark.parametrize(("name", "bound"), [("HELD_ROWS", 3 * len(SUMS)), ("HELD_BYTES", 300)])
+def test_wants_commit_more_is_held_than_the_bound_until_it_is_written(
+    name: str, bound: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_step, "BUFFER_TUPLES", 0)
+    monkeypatch.setattr(worker_step, name, bound)
+    step = worker()
+    step.assign(7, None, ())
+    work(step, columns(ROWS))
+    work(step, columns(ROWS), partition=7)
+    work(step, columns(ROWS))
+    assert not step.wants_commit
+    work(step, columns(ROWS), partition=7)
+    assert step.wants_commit
+    list(step.flush(0))
+    assert not step.wants_commit
+
+
+def test_wants_commit_partition_is_revoked_counts_its_rows_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_step, "BUFFER_TUPLES", 0)
+    monkeypatch.setattr(worker_step, "HELD_ROWS", 2)
+    step = worker()
+    work(step, columns(ROWS))
+    assert step.wants_commit
+    step.revoke(6)
+    assert not step.wants_commit
 
 
 def test_what_is_told_of_the_load_is_what_was_written(monkeypatch: pytest.MonkeyPatch) -> None:
