@@ -128,11 +128,12 @@ async def test_batches_wait_while_a_commit_is_under_way_and_keep_their_order() -
 async def test_commit_wanted_step_holds_much_is_set_until_the_flush() -> None:
     bench = Bench()
     bench.step.wants_commit = True
-    assert not bench.session.commit_wanted
+    wanted = [bench.session.commit_wanted]
     await bench.session.process(bench.hand(1))
-    assert bench.session.commit_wanted
+    wanted.append(bench.session.commit_wanted)
     bench.session.prepare()
-    assert not bench.session.commit_wanted
+    wanted.append(bench.session.commit_wanted)
+    assert wanted == [False, True, False]
 
 
 async def test_nothing_is_processed_before_the_first_assignment() -> None:

@@ -154,11 +154,12 @@ def test_wants_commit_more_is_held_than_the_bound_until_it_is_written(
     work(step, columns(ROWS))
     work(step, columns(ROWS), partition=7)
     work(step, columns(ROWS))
-    assert not step.wants_commit
+    wanted = [step.wants_commit]
     work(step, columns(ROWS), partition=7)
-    assert step.wants_commit
+    wanted.append(step.wants_commit)
     list(step.flush(0))
-    assert not step.wants_commit
+    wanted.append(step.wants_commit)
+    assert wanted == [False, True, False]
 
 
 def test_wants_commit_partition_is_revoked_counts_its_rows_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,9 +167,10 @@ def test_wants_commit_partition_is_revoked_counts_its_rows_no_more(monkeypatch: 
     monkeypatch.setattr(worker_step, "HELD_ROWS", 2)
     step = worker()
     work(step, columns(ROWS))
-    assert step.wants_commit
+    wanted = [step.wants_commit]
     step.revoke(6)
-    assert not step.wants_commit
+    wanted.append(step.wants_commit)
+    assert wanted == [True, False]
 
 
 def test_what_is_told_of_the_load_is_what_was_written(monkeypatch: pytest.MonkeyPatch) -> None:
