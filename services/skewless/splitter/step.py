@@ -25,6 +25,7 @@ from skewless.records import (
 )
 from skewless.splitter.formats.base import Format
 from skewless.splitter.judgement import Judgement, TimeRules, judge
+from skewless.splitter.slices import slices
 from skewless.step import Step
 
 
@@ -87,6 +88,10 @@ class SplitterStep(Step):
         """Emit tuples, late tuples and dead letters of a batch."""
         source = self._sources[batch.partition]
         source.heard, source.idle, source.ended = now, False, False
+        for part in slices(batch):
+            yield from self._split(part, source, now)
+
+    def _split(self, batch: Batch, source: _Source, now: int) -> Iterator[Output]:
         parsed = self._format.parse(batch.values, batch.timestamps)
         before = source.clock.max_time
         judged = judge(parsed, self._rules, source.clock, now)

@@ -1,14 +1,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from skewless.algorithms.sized import RECORD_BYTES
 from skewless.algorithms.watermark import END_OF_TIME
 from skewless.records import PROGRESS, TUPLES, Output, schema_of
+from skewless.splitter import slices
 from skewless.splitter.formats import create_format
+from skewless.splitter.formats.base import Parsed
 from skewless.splitter.settings import SplitterSettings
 from skewless.splitter.step import SplitterRules, SplitterStep
 from support import batch_of, facts_in, idle_in, marks_in, reasons_in, tuples_in, written
@@ -228,7 +235,10 @@ def test_records_after_the_end_take_it_back() -> None:
     assert not step.finished(3)
 
 
-def test_big_batches_are_cut_into_bounded_records_and_only_the_last_one_tells_of_time() -> None:
+def test_big_batches_are_cut_into_bounded_records_and_only_the_last_one_tells_of_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(slices, "SLICE_BYTES", 2**30)
     keys = [f"{number:01000d}" for number in range(10_000)]
     batch = batch_of(3, [record(100, key) for key in keys])
     outputs = list(splitter().process(batch, NOW))
@@ -251,3 +261,41 @@ def test_a_revoked_partition_is_forgotten() -> None:
     assert list(step.flush(NOW)) == []
     step.assign(3, None, ())
     assert step.watermark(3) is None
+
+
+RECORDS = st.one_of(
+    st.builds(record, st.integers(0, 120), st.sampled_from("abc"), st.sampled_from("abc")),
+    st.builds(record, st.just(NOW + 2_000), st.just("far")),
+    st.sampled_from([b"{", b"", b'{"k":[],"v":1,"t":5}', None]),
+)
+
+
+@given(log=st.lists(RECORDS, max_size=12), most=st.integers(1, 150))
+def test_process_batch_is_sliced_at_any_size_gives_the_same(log: list[bytes | None], most: int) -> None:
+    whole, sliced = splitter(), splitter()
+    expected = split(whole, *log, first=7)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(slices, "SLICE_BYTES", most)
+        found = split(sliced, *log, first=7)
+    assert tuples_in(written(found, "tuples")) == tuples_in(written(expected, "tuples"))
+    assert marks_in(written(found, "tuples"))[-1:] == marks_in(written(expected, "tuples"))[-1:]
+    assert facts_in(written(found, "late")) == facts_in(written(expected, "late"))
+    assert written(found, "dead-letters") == written(expected, "dead-letters")
+    assert (sliced.position(3), sliced.tuples) == (whole.position(3), whole.tuples)
+
+
+def test_process_batch_of_many_bytes_is_parsed_in_bounded_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slices, "SLICE_BYTES", 1_000)
+    step, parsed = splitter(), list[int]()
+    parse = step._format.parse
+
+    def counting(values: Sequence[bytes | None], timestamps: NDArray[np.int64]) -> Parsed:
+        parsed.append(sum(len(value or b"") for value in values))
+        return parse(values, timestamps)
+
+    monkeypatch.setattr(step._format, "parse", counting)
+    log = [*(record(time, "a" * 90) for time in range(50)), record(60, *["b" * 50] * 90), record(61, "c")]
+    outputs = split(step, *log)
+    assert len(tuples_in(outputs)) == 50 + 90 + 1
+    assert sorted(parsed)[-2] <= 1_000 < max(parsed) == len(log[50])
+    assert len(parsed) <= 2 * sum(map(len, log)) / 1_000
