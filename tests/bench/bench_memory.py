@@ -4,7 +4,8 @@ All cases have the same number of records, but for one that runs twice as long, 
 from what grows with keys. Keys are even (and nine of ten records are of one key in the hot case); the backlog is there
 before the pipeline starts, so that it runs at full speed. One JSON line per case.
 
-    PYTHONPATH=tests python tests/bench/bench_memory.py [--records 2000000] [--cases keys-50k,keys-500k,hot,longer]
+    PYTHONPATH=tests python tests/bench/bench_memory.py [--records 2000000] [--cases keys-50k,keys-500k,hot,zipf,longer]
+        [--commit-interval 0.5]
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ class Case:
     keys: int
     hot: float = 0.0
     """Share of the records that are of one key."""
+    zipf: float = 0.0
+    """Exponent of Zipf's law for the keys; 0 for even keys."""
     times: int = 1
     """Length of the run, in that of the others."""
 
@@ -55,6 +58,7 @@ CASES = {
     "keys-50k": Case(50_000),
     "keys-500k": Case(500_000),
     "hot": Case(500_000, hot=0.9),
+    "zipf": Case(500_000, zipf=1.1),
     "longer": Case(500_000, times=2),
 }
 
@@ -65,6 +69,8 @@ def records(case: Case, count: int) -> Iterator[Sent]:
     for first in range(0, count, PORTION):
         size = min(PORTION, count - first)
         keys = chance.integers(0, case.keys, size)
+        if case.zipf:
+            keys = np.minimum(chance.zipf(case.zipf, size), case.keys)
         keys[chance.random(size) < case.hot] = 0
         times = START_MS + (first + np.arange(size)) * WINDOW_S * 1000 // RECORDS_PER_WINDOW
         for at, (key, moment) in enumerate(zip(keys.tolist(), times.tolist(), strict=True)):
@@ -132,7 +138,7 @@ class Reached:
             reader.close()
 
 
-def measure(bootstrap: str, folder: Path, name: str, count: int) -> dict[str, Any]:
+def measure(bootstrap: str, folder: Path, name: str, count: int, commit_interval_s: float) -> dict[str, Any]:
     """Send one case's records, run a pipeline over them, and say what its processes weighed."""
     case = CASES[name]
     total = count * case.times
@@ -147,7 +153,7 @@ def measure(bootstrap: str, folder: Path, name: str, count: int) -> dict[str, An
         topics={"aggregator_partitions": PARTITIONS},
         worker_input={"max_workers": PARTITIONS},
         router={"workers": PARTITIONS},
-        transport={"commit_interval_s": 0.5},
+        transport={"commit_interval_s": commit_interval_s, "transaction_timeout_s": 60},
     )
     with tested.running() as supervisor:
         began = time.monotonic()
@@ -160,6 +166,7 @@ def measure(bootstrap: str, folder: Path, name: str, count: int) -> dict[str, An
         "records": total,
         "keys": case.keys,
         "hot": case.hot,
+        "commit_interval_s": commit_interval_s,
         "windows": -(-total // RECORDS_PER_WINDOW),
         "wall_s": round(wall_s, 1),
         "peak_mb": {at: max(series) // MEGABYTE for at, series in scale.series.items()},
@@ -183,10 +190,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--records", type=int, default=2_000_000)
     parser.add_argument("--cases", default=",".join(CASES))
+    parser.add_argument("--commit-interval", type=float, default=0.5)
     args = parser.parse_args()
     with Broker() as broker, tempfile.TemporaryDirectory() as folder:
         for name in args.cases.split(","):
-            print(json.dumps(measure(broker.bootstrap, Path(folder), name, args.records)), flush=True)
+            found = measure(broker.bootstrap, Path(folder), name, args.records, args.commit_interval)
+            print(json.dumps(found), flush=True)
 
 
 if __name__ == "__main__":

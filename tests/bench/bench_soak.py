@@ -28,13 +28,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from skewless.local.broker import Broker
 from skewless.local.supervisor import Supervisor
-from support_kafka import Pipeline, Sent, Source
+from support_kafka import Pipeline, Sent, Source, until
 
 PARTITIONS = 4
 KEYS = 50_000
 LOOKS = 60
 """Points of each series."""
 PORTION_S = 0.05
+READY_S = 300.0
 SCRAPE_S = 1.0
 GROWTH_PER_S = 5.0
 """Blocks. One block per batch, at ten batches a second, is twice as much."""
@@ -123,6 +124,7 @@ def scraped(port: int) -> dict[str, int]:
 def observe(supervisor: Supervisor, seconds: float) -> Series:
     """Scrape all processes every second; ends with an error when one has to be restarted."""
     series: defaultdict[str, list[tuple[float, int, int]]] = defaultdict(list)
+    until(lambda: _ready(supervisor), limit_s=READY_S)
     began = time.monotonic()
     for look in range(1, LOOKS + 1):
         lowest: dict[str, int] = {}
@@ -145,6 +147,11 @@ def _all(supervisor: Supervisor) -> Iterator[tuple[str, dict[str, int]]]:
     for name, replica in supervisor.processes.items():
         if found := scraped(replica.metrics_port):
             yield name, found
+
+
+def _ready(supervisor: Supervisor) -> bool:
+    ready = [found["skewless_ready"] for _, found in _all(supervisor)]
+    return len(ready) == len(supervisor.processes) and all(ready)
 
 
 def verdict(points: list[tuple[float, int, int]]) -> dict[str, Any]:

@@ -16,11 +16,12 @@ def consumer_options(
     """Options of the stage's consumer; what exactness rests on comes last."""
     return {
         "fetch.wait.max.ms": 50,
-        # Bounds of what librdkafka reads ahead, and with a short pause instead of a second when they are reached:
-        # small records weigh ten times their bytes in its queue.
+        # Bounds of what librdkafka reads ahead, and with a short pause instead of a second when they are reached. Small
+        # records weigh ten times their bytes in its queue, so each partition's number of records is bounded as well.
         "fetch.message.max.bytes": 2**20,
         "fetch.max.bytes": 4 * 2**20,
-        "queued.max.messages.kbytes": 32 * 1024,
+        "queued.max.messages.kbytes": 8 * 1024,
+        "queued.min.messages": 10_000,
         "fetch.queue.backoff.ms": 20,
         "check.crcs": True,
         "topic.metadata.propagation.max.ms": 10_000,
