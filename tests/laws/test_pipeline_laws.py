@@ -376,7 +376,6 @@ def small_bounds() -> Iterator[None]:
     """Bounds that a test's few tuples reach: early reductions, chunks written anew, in half of all runs cut records."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(worker_step, "BUFFER_TUPLES", 4)
-        patch.setattr(worker_step, "REDUCE_ROWS", 3)
         patch.setattr(windowed, "MOST_CHUNKS", 3)
         yield
 

@@ -146,7 +146,7 @@ class TransportSettings(Model):
         "may have two of each.",
     )
     in_flight_bytes: int = Field(
-        64 * 2**20, ge=2**16, description="Bytes read but not processed, in all; one poll may go over it."
+        16 * 2**20, ge=2**16, description="Bytes read but not processed, in all; one poll may go over it."
     )
     session_timeout_s: float = Field(
         10.0, ge=1, le=300, description="After this silence a process loses its partitions."
