@@ -21,6 +21,8 @@ READERS = "readers"
 """Role of who reads the public topics."""
 ROLES = (*(stage.name for stage in topology.STAGES), TOPICS, READERS)
 
+CHECKED = "its output; earlier results, before a first start"
+"""Purpose of the right to read what a stage writes: without offsets, earlier results mean that offsets were lost."""
 COUNTED = {"worker": "tuples"}
 """Topics beside its own that a stage asks for their number of partitions: a worker waits for each of its origins."""
 
@@ -66,8 +68,12 @@ def _merge(one: Right, other: Right) -> Right:
 
 def _of_stage(stage: topology.Stage, settings: PipelineSettings) -> Iterator[Right]:
     yield _topic(settings.topic(stage.source), ("Read",), "its input")
+    exactly_once = settings.transport.guarantee == "exactly_once"
+    first, *_ = stage.sinks
     for sink in stage.sinks:
-        if sink != stage.changelog:
+        if sink == first and exactly_once:
+            yield _topic(settings.topic(sink), ("Read", "Write"), CHECKED)
+        elif sink != stage.changelog:
             yield _topic(settings.topic(sink), ("Write",), "its output")
     if stage.changelog is not None:
         yield _topic(settings.topic(stage.changelog), ("Read", "Write"), "its state")
@@ -75,7 +81,7 @@ def _of_stage(stage: topology.Stage, settings: PipelineSettings) -> Iterator[Rig
         yield _topic(settings.topic(COUNTED[stage.name]), ("Describe",), "number of partitions")
     identity = f"{settings.name}-{stage.name}"
     yield Right("group", identity, prefixed=False, operations=("Read",), needed="share of partitions, offsets")
-    if settings.transport.guarantee == "exactly_once":
+    if exactly_once:
         yield Right(
             "transactional id",
             f"{identity}-",

@@ -23,7 +23,7 @@ from skewless.transport.app import App, Wiring
 from skewless.transport.driver import Consumer
 from skewless.transport.flushing_outbox import FlushingOutbox
 from skewless.transport.outbox import Outbox
-from skewless.transport.resumption import holds_results
+from skewless.transport.resumption import Evidence
 from skewless.transport.session import Restore, Session, State
 from skewless.transport.transactional_outbox import TransactionalOutbox
 from skewless.watch.stage import Watched
@@ -146,7 +146,6 @@ def wire(name: str, stage: Stage, settings: PipelineSettings, instance: int, *, 
     else:
         outbox = FlushingOutbox(settings.kafka, settings.transport, settings.topic)
     row = topology.stage(name)
-    first_sink = settings.topic(row.sinks[0])  # no other stage writes to it
     return Wiring(
         kafka=settings.kafka,
         transport=settings.transport,
@@ -156,11 +155,25 @@ def wire(name: str, stage: Stage, settings: PipelineSettings, instance: int, *, 
         group=f"{settings.name}-{name}",
         member=member,
         restore=stage.restore,
-        holds_results=lambda: f"topic {first_sink}" if holds_results(settings.kafka, first_sink) else None,
+        internal=row.source != "source",
+        written=evidence(settings, row),
         shape=shape_of(settings),
         end_of_partition=stage.end_of_partition or drain,
         skip_to=settings.source.skip_to if row.source == "source" else None,
         patience_s=stage.patience_s,
+    )
+
+
+def evidence(settings: PipelineSettings, stage: topology.Stage) -> Evidence:
+    """Return where a stage's results show that it has run."""
+    source = "source" if stage.source == "source" else topology.topic(stage.source).partitions
+    sink = topology.topic(stage.sinks[0])  # no other stage writes to it
+    return Evidence(
+        settings.kafka,
+        settings.topic(sink.name),
+        aligned=sink.partitions == source,
+        public=sink.public,
+        exactly_once=settings.transport.guarantee == "exactly_once",
     )
 
 

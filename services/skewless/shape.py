@@ -1,12 +1,12 @@
-"""The settings that a pipeline's state and internal records are made by: they are fixed once it has run.
+"""The state schema: settings that a pipeline's state and internal records depend on. They are fixed once it has run.
 
-They stand behind each committed position, so that a stage that is started with others says so before it mixes both.
+Every committed offset carries the schema in its metadata, so that a stage with other settings refuses to start.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import msgspec
 
@@ -15,60 +15,81 @@ from skewless.algorithms import aggregates
 if TYPE_CHECKING:
     from skewless.settings import PipelineSettings
 
-_BEHIND = "\n"
-"""Between position and shape; no step writes it."""
+_SEPARATOR = "\n"
+"""Between a step's checkpoint and the schema; no step writes it."""
 
 
-class Shape(msgspec.Struct, frozen=True, array_like=True):
-    """Written as a list, in less than 50 characters: the largest position of a step leaves room for 80."""
+class Shape(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=2, forbid_unknown_fields=True):
+    """The state schema. The metadata has it as an array of at most 200 characters that begins with its version.
+
+    The version is the tag. It changes with the fields: a checkpoint of another version is refused.
+    """
 
     window_ms: int
     tick_ms: int
     columns: str
-    """Names of the partial columns, parted by commas."""
+    """Names of the partial columns, separated by commas."""
     decimals: int
+    max_workers: int
+    """Partitions of worker-input: the source partitions of every partial."""
+    aggregator_partitions: int
+    """Partitions of partials: a key's hash chooses one of them."""
+    emit: Literal["updates", "final"]
+    lateness_ms: int
 
 
 class Saved(NamedTuple):
-    """What stood beside a committed offset."""
+    """Metadata of a committed offset."""
 
     position: str | None
-    """What the step saved; None when nothing was committed."""
+    """Checkpoint of the step; None without a commit."""
     shape: Shape | None
-    """None when nothing was committed, and of versions that wrote none."""
+    """None without a commit, and of another version's checkpoint."""
 
 
 def shape_of(settings: PipelineSettings) -> Shape:
-    """Tell what these settings fix."""
+    """Return the state schema of these settings."""
     columns = aggregates.columns_of([aggregates.create(name) for name in ("count", *settings.aggregator.aggregates)])
     return Shape(
         window_ms=settings.aggregator.window_ms,
         tick_ms=settings.observer.tick_ms,
         columns=",".join(sorted(column.name for column in columns)),
         decimals=settings.splitter.value.decimals,
+        max_workers=settings.worker_input.max_workers,
+        aggregator_partitions=settings.topics.aggregator_partitions,
+        emit=settings.aggregator.emit,
+        lateness_ms=settings.event_time.lateness_ms,
     )
 
 
 def write_saved(position: str, shape: Shape | None) -> str:
-    """Write what is to stand beside an offset."""
-    return position if shape is None else f"{position}{_BEHIND}{msgspec.json.encode(shape).decode()}"
+    """Return the metadata of an offset."""
+    return position if shape is None else f"{position}{_SEPARATOR}{msgspec.json.encode(shape).decode()}"
 
 
 def read_saved(metadata: str | None) -> Saved:
-    """Read what stood beside an offset."""
-    position, _, shape = (metadata or "").partition(_BEHIND)
-    return Saved(position or None, msgspec.json.decode(shape, type=Shape) if shape else None)
+    """Read the metadata of an offset; a schema of another version is None."""
+    position, _, written = (metadata or "").partition(_SEPARATOR)
+    try:
+        shape = msgspec.json.decode(written, type=Shape)
+    except msgspec.DecodeError:
+        shape = None
+    return Saved(position or None, shape)
 
 
 def differences(before: Shape, now: Shape) -> Iterator[str]:
-    """Name the settings that differ, with both values."""
-    told = (
+    """Yield a line for each setting that differs, with both values."""
+    settings = (
         ("aggregator.window_s", before.window_ms / 1000, now.window_ms / 1000),
+        ("aggregator.emit", before.emit, now.emit),
         ("observer.tick_s", before.tick_ms / 1000, now.tick_ms / 1000),
         ("splitter.value.decimals", before.decimals, now.decimals),
+        ("event_time.allowed_lateness_s", before.lateness_ms / 1000, now.lateness_ms / 1000),
+        ("worker_input.max_workers", before.max_workers, now.max_workers),
+        ("topics.aggregator_partitions", before.aggregator_partitions, now.aggregator_partitions),
     )
-    for name, was, wants in told:
+    for path, was, wants in settings:
         if was != wants:
-            yield f"{name}: is {wants}, was {was}"
+            yield f"{path}: is {wants}, was {was}"
     if before.columns != now.columns:
         yield f"aggregator.aggregates: needs the columns {now.columns}, needed {before.columns}"

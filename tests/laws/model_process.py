@@ -19,11 +19,21 @@ from skewless.transport.consumer import ConsumerThread
 from skewless.transport.consumer_options import consumer_options
 from skewless.transport.flushing_outbox import FlushingOutbox
 from skewless.transport.outbox import Outbox
+from skewless.transport.resumption import Input
 from skewless.transport.session import Session, State
 from skewless.transport.settings import KafkaSettings, TransportSettings
 from skewless.transport.transactional_outbox import TransactionalOutbox
 
-SHAPE = Shape(window_ms=60_000, tick_ms=60_000, columns="count", decimals=0)
+SHAPE = Shape(
+    window_ms=60_000,
+    tick_ms=60_000,
+    columns="count",
+    decimals=0,
+    max_workers=4,
+    aggregator_partitions=4,
+    emit="updates",
+    lateness_ms=0,
+)
 MARK_MS = 5000
 """Wall-clock time between the marks that a partition's owner writes, whether there are records or not."""
 
@@ -108,6 +118,19 @@ class Ledger(Step):
             self._shares[partition].ended = True
 
 
+class Results:
+    """Looks for results of the group in the topic that it writes."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def of_group(self) -> str | None:
+        return next(filter(None, map(self.of_partition, range(len(self._broker.inputs)))), None)
+
+    def of_partition(self, partition: int) -> str | None:
+        return "topic out" if self._broker.visible("out", partition) else None
+
+
 class EagerLoop:
     """Stands where the thread expects the loop: what it posts is run at once."""
 
@@ -177,7 +200,7 @@ class Process:
             loop=cast("Any", EagerLoop()),
             session=self.session,
             outbox=self.outbox,
-            topic="in",
+            source=Input("group", "in", internal=True, shape=SHAPE),
             options=consumer_options(kafka, transport, "group", instance, end_of_partition=True),
             transport=transport,
             connect_timeout_s=kafka.timeout_s,
@@ -186,8 +209,7 @@ class Process:
             stopped=lambda _failure: None,
             restore=self._restore,
             membership=cast("Any", ModelMembership(self.link)),
-            holds_results=lambda: "topic out" if any(broker.visible("out", at) for at in range(4)) else None,
-            shape=SHAPE,
+            written=Results(broker) if exact else None,
             patience_s=patience_s,
         )
         self._run(self.thread._begin)

@@ -50,7 +50,7 @@ def allowed(role: str, operation: str) -> set[str]:
 def test_a_stage_reads_its_source_and_state_and_writes_its_sinks(stage: topology.Stage) -> None:
     of = settings().topic
     state = {of(stage.changelog)} if stage.changelog else set()
-    assert allowed(stage.name, "Read") == {of(stage.source)} | state
+    assert allowed(stage.name, "Read") == {of(stage.source), of(stage.sinks[0])} | state
     assert allowed(stage.name, "Write") == set(map(of, stage.sinks))
 
 

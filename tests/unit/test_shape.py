@@ -1,69 +1,92 @@
-"""What a pipeline's positions say of the settings that they were committed with."""
+"""State schema in the metadata of committed offsets."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
-from confluent_kafka import TopicPartition
 
-from skewless.errors import ConfigurationError
+from skewless.live import Live
 from skewless.settings import PipelineSettings
-from skewless.shape import Saved, Shape, read_saved, shape_of, write_saved
-from skewless.transport.resumption import check_shape, has_begun
+from skewless.shape import Saved, Shape, differences, read_saved, shape_of, write_saved
 
 BASE: dict[str, Any] = {"name": "p", "source": {"topic": "t"}}
-LARGEST = Shape(window_ms=31_536_000_000, tick_ms=86_400_000, columns="count,max,min,sum", decimals=9)
+KAFKA_LIMIT = 4_096
+"""Kafka's default limit of an offset's metadata (offset.metadata.max.bytes)."""
+STEP_LIMIT = 3_850
+"""Longest checkpoint of a step."""
+LARGEST = Shape(
+    window_ms=31_536_000_000,
+    tick_ms=86_400_000,
+    columns="count,max,min,sum",
+    decimals=9,
+    max_workers=1024,
+    aggregator_partitions=1024,
+    emit="updates",
+    lateness_ms=315_360_000_000_000,
+)
 
 
 def shape(**parts: Any) -> Shape:
     return shape_of(PipelineSettings.model_validate(BASE | parts))
 
 
-def refused(before: Shape, now: Shape) -> tuple[str, ...]:
-    with pytest.raises(ConfigurationError) as caught:
-        check_shape({0: Saved(None, None), 3: Saved("1", before)}, now, "p-worker")
-    return caught.value.problems
-
-
-def test_a_position_comes_back_with_its_shape() -> None:
+def test_metadata_with_a_schema_is_read_as_it_was_written() -> None:
     assert read_saved(write_saved('{"marks":"!#$"}', LARGEST)) == ('{"marks":"!#$"}', LARGEST)
-
-
-def test_positions_of_versions_without_a_shape_come_back_as_they_are() -> None:
-    assert read_saved("1700000000000") == ("1700000000000", None)
-    assert read_saved("") == read_saved(None) == (None, None)
-    check_shape({0: read_saved("1700000000000")}, LARGEST, "p-splitter")
-
-
-def test_a_shape_fits_behind_the_largest_position() -> None:
-    assert len(write_saved("x" * 3_920, LARGEST)) < 4_000
+    assert read_saved(write_saved("", LARGEST)) == (None, LARGEST)
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    "written",
     [
-        ({"aggregator": {"window_s": 120}}, "aggregator.window_s: is 120.0, was 60.0 when group p-worker last"),
-        ({"observer": {"tick_s": 30}}, "observer.tick_s: is 30.0, was 60.0 when"),
-        (
-            {"splitter": {"format": "text", "value": {"decimals": 2}}},
-            "splitter.value.decimals: is 2, was 0 when",
-        ),
+        "",
+        '[60000,60000,"count",0]',
+        "[2,60000]",
+        '[2,60000,60000,"count",0,64,4,"updates",0,1]',
+        '[3,60000,60000,"count",0,64,4,"updates",0]',
+        '[2,60000,60000,"count",0,64,4,"never",0]',
+        "no JSON",
+    ],
+    ids=["none", "the first version", "too short", "too long", "a later version", "unknown value", "foreign"],
+)
+def test_metadata_of_another_version_has_no_schema(written: str) -> None:
+    assert read_saved(f"1700000000000\n{written}") == Saved("1700000000000", None)
+    assert read_saved(None) == read_saved("") == Saved(None, None)
+
+
+def test_the_largest_schema_fits_behind_the_largest_checkpoint() -> None:
+    written = write_saved("x" * STEP_LIMIT, LARGEST)
+    assert len(written) - STEP_LIMIT <= 200
+    assert len(written) <= KAFKA_LIMIT
+
+
+@pytest.mark.parametrize(
+    ("changed", "line"),
+    [
+        ({"aggregator": {"window_s": 120}}, "aggregator.window_s: is 120.0, was 60.0"),
+        ({"aggregator": {"emit": "final"}}, "aggregator.emit: is final, was updates"),
+        ({"observer": {"tick_s": 30}}, "observer.tick_s: is 30.0, was 60.0"),
+        ({"event_time": {"allowed_lateness_s": 2.5}}, "event_time.allowed_lateness_s: is 2.5, was 0.0"),
+        ({"worker_input": {"max_workers": 8}}, "worker_input.max_workers: is 8, was 64"),
+        ({"topics": {"aggregator_partitions": 8}}, "topics.aggregator_partitions: is 8, was 4"),
+        ({"splitter": {"format": "text", "value": {"decimals": 2}}}, "splitter.value.decimals: is 2, was 0"),
         (
             {"aggregator": {"aggregates": ["count", "sum", "max"]}},
-            "aggregator.aggregates: needs the columns count,max,sum, needed count,sum when",
+            "aggregator.aggregates: needs the columns count,max,sum, needed count,sum",
         ),
     ],
-    ids=["window", "tick", "decimals", "aggregates"],
+    ids=["window", "emit", "tick", "lateness", "max_workers", "aggregator_partitions", "decimals", "aggregates"],
 )
-def test_settings_that_state_was_made_by_cannot_change_over_it(changed: dict[str, Any], told: str) -> None:
-    (problem,) = refused(shape(), shape(**changed))
-    assert problem.startswith(told)
-    assert problem.endswith("set it back, or give the pipeline another name")
+def test_differences_name_each_changed_setting_once_with_both_values(changed: dict[str, Any], line: str) -> None:
+    assert list(differences(shape(), shape(**changed))) == [line]
 
 
-def test_all_that_has_changed_is_named_at_once() -> None:
-    assert len(refused(shape(), shape(aggregator={"window_s": 120}, observer={"tick_s": 30}))) == 2
+def test_every_field_of_the_schema_has_a_line() -> None:
+    values: dict[str, Any] = {"columns": "max", "emit": "final"}
+    for field in msgspec.structs.fields(Shape):
+        other = msgspec.structs.replace(LARGEST, **{field.name: values.get(field.name, 1)})
+        assert len(list(differences(LARGEST, other))) == 1, field.name
 
 
 @pytest.mark.parametrize(
@@ -71,16 +94,21 @@ def test_all_that_has_changed_is_named_at_once() -> None:
     [
         {"worker": {"pane_s": 5}},
         {"aggregator": {"aggregates": ["sum", "count", "mean"]}},
-        {"aggregator": {"emit": "final", "keep_closed_s": 5}},
+        {"aggregator": {"keep_closed_s": 5}},
+        {"event_time": {"idle_timeout_s": None}},
         {"router": {"workers": 3, "grouping": "key"}},
     ],
-    ids=["pane", "same columns", "emission", "routing"],
+    ids=["pane", "same columns", "kept windows", "idle", "routing"],
 )
-def test_settings_that_state_does_not_depend_on_may_change(changed: dict[str, Any]) -> None:
-    check_shape({0: Saved("1", shape())}, shape(**changed), "p-worker")
+def test_settings_that_state_does_not_depend_on_are_no_difference(changed: dict[str, Any]) -> None:
+    assert shape(**changed) == shape()
 
 
-def test_a_group_has_begun_when_one_partition_has_an_offset() -> None:
-    assert not has_begun({})
-    assert not has_begun({0: TopicPartition("t", 0, -1001)})
-    assert has_begun({0: TopicPartition("t", 0, -1001), 1: TopicPartition("t", 1, 0)})
+def test_a_changed_file_is_compared_with_the_schema(tmp_path: Any, caplog: pytest.LogCaptureFixture) -> None:
+    file = tmp_path / "pipeline.yaml"
+    settings = PipelineSettings.model_validate(BASE)
+    file.write_text("{name: p, source: {topic: t}, aggregator: {emit: final}, worker_input: {max_workers: 65}}")
+    live = Live(file, {}, settings)
+    assert [live.poll(), live.poll()] == [None, None]
+    assert "aggregator.emit: is final, was updates; worker_input.max_workers: is 65, was 64" in caplog.text
+    assert "a restart will be refused" in caplog.text

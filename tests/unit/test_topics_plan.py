@@ -86,6 +86,17 @@ def test_only_internal_topics_forget_by_age() -> None:
 
 
 @pytest.mark.parametrize("topic", topology.TOPICS, ids=lambda topic: topic.name)
+def test_no_topic_is_trimmed_by_bytes_and_internal_ones_must_not_be(topic: topology.Topic) -> None:
+    spec = plan()[topic.name]
+    deleted = topic.cleanup == "delete"
+    assert spec.options.get("retention.bytes") == ("-1" if deleted else None)
+    trimmed = Found(spec.partitions, 1, {**spec.options, "retention.bytes": "1073741824"})
+    found = list(differences(spec, trimmed))
+    assert bool(found) == (deleted and not topic.public)
+    assert all("retention.bytes is 1073741824, should be -1; `kafka-configs.sh" in line for line in found)
+
+
+@pytest.mark.parametrize("topic", topology.TOPICS, ids=lambda topic: topic.name)
 def test_every_topic_takes_large_records_and_internal_ones_must(topic: topology.Topic) -> None:
     spec = plan()[topic.name]
     assert int(spec.options["max.message.bytes"]) >= 2 * RECORD_BYTES

@@ -17,6 +17,7 @@ from faust.tables import TableManager
 from skewless.errors import ConfigurationError
 from skewless.shape import Shape
 from skewless.transport.outbox import Outbox
+from skewless.transport.resumption import Written
 from skewless.transport.session import Restore, Session
 from skewless.transport.settings import KafkaSettings, TransportSettings
 
@@ -40,10 +41,12 @@ class Wiring:
     """Group instance id: stable over restarts, so that a restart is no rebalance (KIP-345)."""
     restore: Restore = lambda _positions: {}
     """Reads the changelogs of partitions that are being taken over; runs on the consumer's thread."""
-    holds_results: Callable[[], str | None] = lambda: None
-    """Names where results of this group's stand, if there are some; asked where the group has no position."""
+    internal: bool = False
+    """Whether the pipeline itself writes the topic that is consumed."""
+    written: Written | None = None
+    """Looks for results of the group where it has no checkpoint."""
     shape: Shape | None = None
-    """What the group's positions are committed with, and have to be compared with."""
+    """State schema of the group's checkpoints."""
     end_of_partition: bool = False
     """Whether the session is told when a partition has been read to its end."""
     skip_to: Mapping[int, int] | None = None

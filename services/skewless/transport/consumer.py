@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from skewless.errors import BrokerError, FencedError, SkewlessError, UnreachableError
-from skewless.shape import Shape, write_saved
+from skewless.shape import write_saved
 from skewless.transport.batch import MessageBatch
 from skewless.transport.bounded import while_serving
 from skewless.transport.clients import made
@@ -35,7 +35,7 @@ from skewless.transport.membership import GroupMembership
 from skewless.transport.outage import Outage
 from skewless.transport.outbox import Outbox
 from skewless.transport.questions import Questions
-from skewless.transport.resumption import has_begun
+from skewless.transport.resumption import Input, OffsetsLostError, Written, checkpoints_of
 from skewless.transport.session import CommitPoint, FetchPositions, Restore, Session, Taken
 from skewless.transport.settings import TransportSettings
 from skewless.transport.takeover import Takeover
@@ -64,7 +64,7 @@ class ConsumerThread(threading.Thread):
         loop: asyncio.AbstractEventLoop,
         session: Session,
         outbox: Outbox,
-        topic: str,
+        source: Input,
         options: Mapping[str, object],
         transport: TransportSettings,
         connect_timeout_s: float,
@@ -73,8 +73,7 @@ class ConsumerThread(threading.Thread):
         stopped: Callable[[BaseException | None], None],
         restore: Restore,
         membership: GroupMembership,
-        holds_results: Callable[[], str | None] = lambda: None,
-        shape: Shape | None = None,
+        written: Written | None = None,
         partitions: int | None = None,
         skip_to: Mapping[int, int] | None = None,
         patience_s: float = 1.0,
@@ -83,9 +82,10 @@ class ConsumerThread(threading.Thread):
         self._loop = loop
         self._session = session
         self._outbox = outbox
-        self._topic = topic
+        self._source = source
+        self._topic = source.topic
+        self._group = source.group
         self._options = dict(options)
-        self._group = str(options["group.id"])
         self._transport = transport
         self._connect_timeout_s = connect_timeout_s
         self._deliver = deliver
@@ -93,15 +93,12 @@ class ConsumerThread(threading.Thread):
         self._stopped = stopped
         self._membership = membership
         self._takeover = Takeover(
-            topic=topic,
-            group=self._group,
+            source=source,
             exactly_once=transport.guarantee == "exactly_once",
             restore=restore,
-            holds_results=holds_results,
-            shape=shape,
+            written=written,
             skip_to=skip_to or {},
         )
-        self._shape = shape
         self._stop_event = threading.Event()
         self._wanted_partitions = partitions
         self._partitions = 0
@@ -122,7 +119,7 @@ class ConsumerThread(threading.Thread):
         self._session_lost = False
         """Whether the group session may have ended since the last assignment, because no broker was reached."""
         self._outage = Outage(log)
-        self._retried = RetriedRecords(topic, self._group, skippable=skip_to is not None)
+        self._retried = RetriedRecords(self._topic, self._group, skippable=skip_to is not None)
         self._unreadable: dict[int, SkewlessError] = {}
         """Errors by partition of records that cannot be read, after one retry."""
         self._due = 0.0
@@ -352,7 +349,7 @@ class ConsumerThread(threading.Thread):
         self.on_loop(self._session.committed, points, given_up)
 
     def _to_commit(self, partition: int, point: CommitPoint) -> TopicPartition:
-        metadata = write_saved(point.position, self._shape)
+        metadata = write_saved(point.position, self._source.shape)
         epoch = () if point.leader_epoch is None else (point.leader_epoch,)
         return TopicPartition(self._topic, partition, point.offset, metadata, *epoch)
 
@@ -518,17 +515,22 @@ class ConsumerThread(threading.Thread):
 
             try:
                 return while_serving(lambda: self._takeover.prepare(committed, ranges, begun=begun), serve)
-            except UnreachableError as error:
-                if not isinstance(error, BrokerError):
-                    raise BrokerAwayError(str(error)) from error
+            except OffsetsLostError as error:
                 if not begun and self._has_begun(committed):
                     raise BrokerAwayError("another member of the group has committed its first offsets") from error
                 raise
+            except UnreachableError as error:
+                if isinstance(error, BrokerError):
+                    raise
+                raise BrokerAwayError(str(error)) from error
 
     def _has_begun(self, committed: Mapping[int, TopicPartition]) -> bool:
-        """Return whether the group has committed an offset of any partition of the topic."""
+        """Return whether the group has a checkpoint of any partition of the topic."""
         # Of all partitions only where it matters: the request waits for open transactions of other members.
-        return has_begun(committed) or has_begun(self._questions.committed(range(self._partitions)))
+        return bool(
+            checkpoints_of(self._source, committed)
+            or checkpoints_of(self._source, self._questions.committed(range(self._partitions)))
+        )
 
     def _start(self, taken: Mapping[int, Taken]) -> None:
         """Assign the partitions to the consumer at their offsets, and to the session."""

@@ -26,6 +26,7 @@ from skewless.transport.batch import MessageBatch
 from skewless.transport.consumer import ConsumerThread
 from skewless.transport.consumer_options import consumer_options
 from skewless.transport.membership import GroupMembership
+from skewless.transport.resumption import Input
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +68,7 @@ class Consumer(FaustConsumer):
             loop=loop,
             session=wiring.session,
             outbox=wiring.outbox,
-            topic=wiring.topic,
+            source=Input(wiring.group, wiring.topic, wiring.internal, wiring.shape),
             options=consumer_options(
                 wiring.kafka,
                 wiring.transport,
@@ -82,8 +83,7 @@ class Consumer(FaustConsumer):
             stopped=self.stopped_thread.set_result,
             restore=wiring.restore,
             membership=GroupMembership(wiring.kafka.client_options(), wiring.group, wiring.member),
-            holds_results=wiring.holds_results,
-            shape=wiring.shape,
+            written=wiring.written,
             partitions=wiring.partitions,
             skip_to=wiring.skip_to,
             patience_s=wiring.patience_s,

@@ -89,9 +89,9 @@ class Positions:
     def holds_more(
         self, topic: str, offsets: Mapping[int, int], counts: Callable[[Headers], bool] = lambda _headers: True
     ) -> bool:
-        """Whether a partition has a committed record at or after its offset; markers of transactions are none.
+        """Return whether a partition has a committed record at or after its offset.
 
-        `counts` tells by its headers whether a record does.
+        Transaction markers are ignored. `counts` decides by the headers whether a record is considered.
         """
         ends = self.end(topic)
         asked = [TopicPartition(topic, at, offset) for at, offset in offsets.items() if offset < ends[at]]
@@ -110,6 +110,7 @@ class Positions:
             for message in consumer.consume(100, 0.2):
                 error = message.error()
                 if error is None:
+                    deadline = time.monotonic() + STALL_S
                     if counts(message.headers() or ()):
                         return True
                 elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's local codes are named so
@@ -118,7 +119,8 @@ class Positions:
                     raise refusal(error, f"reading topic {topic}", "Read") or BrokerError(error.str())
             if time.monotonic() > deadline:
                 raise UnreachableError(
-                    f"topic {topic} at {self._kafka.bootstrap_servers} gives neither records nor end"
+                    f"no records of topic {topic} at {self._kafka.bootstrap_servers} came within {STALL_S:g} s, and "
+                    "its end offset was not reached"
                 )
         return False
 

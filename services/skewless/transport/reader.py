@@ -81,9 +81,11 @@ def _span(options: dict[str, object], topic: str, partition: int) -> tuple[int, 
         except KafkaException as error:
             # Right after a broker has come back, its leaders are not who the client thinks.
             reason = error.args[0]
-            if reason.code() not in _MOVING or time.monotonic() > deadline:
-                doing = f"reading the end of topic {topic} partition {partition}"
+            doing = f"reading the end of topic {topic} partition {partition}"
+            if reason.code() not in _MOVING:
                 raise refusal(reason, doing, "Read") or BrokerError(f"{doing}: {reason.str()}") from error
+            if time.monotonic() > deadline:
+                raise UnreachableError(f"{doing}: {reason.str()}") from error
             time.sleep(0.2)
         else:
             return begin, end

@@ -24,6 +24,8 @@ EXACT = {
 }
 SIZED = {"max.message.bytes": str(TOPIC_BYTES)}
 """Of these options more is fine."""
+UNTRIMMED = {"retention.bytes": "-1"}
+"""Brokers may limit the bytes of every partition (log.retention.bytes), and would delete records that were not read."""
 COMPACT = {"segment.bytes": str(64 * 2**20), "min.cleanable.dirty.ratio": "0.3"}
 
 
@@ -51,12 +53,8 @@ class Report:
 def desired_topics(settings: PipelineSettings, source_partitions: int) -> list[TopicSpec]:
     """Say what the pipeline's own topics should be, in data order; the source topic has `source_partitions`."""
     check_limit(source_partitions, settings.source.topic)
-    partitions = {
-        "source": source_partitions,
-        "max_workers": settings.worker_input.max_workers,
-        "aggregator": settings.topics.aggregator_partitions,
-        "one": 1,
-    }
+    configured = {kind: count for kind, (_, count) in _configured(settings).items()}
+    partitions = {"source": source_partitions, "one": 1, **configured}
     return [
         TopicSpec(
             name=settings.topic(topic.name),
@@ -70,8 +68,18 @@ def desired_topics(settings: PipelineSettings, source_partitions: int) -> list[T
 
 
 def _needed(topic: topology.Topic) -> dict[str, str]:
-    """Options without which results would be wrong, or records be refused: those of facts are small almost always."""
-    return EXACT if topic.public else EXACT | SIZED
+    """Return the options that exact results need. Records of public topics are small, and no stage reads them."""
+    if topic.public:
+        return EXACT
+    return EXACT | SIZED | (UNTRIMMED if topic.cleanup == "delete" else {})
+
+
+def _configured(settings: PipelineSettings) -> dict[str, tuple[str, int]]:
+    """Map the kinds of partition counts that are settings to path and value."""
+    return {
+        "max_workers": ("worker_input.max_workers", settings.worker_input.max_workers),
+        "aggregator": ("topics.aggregator_partitions", settings.topics.aggregator_partitions),
+    }
 
 
 def _options(topic: topology.Topic, settings: PipelineSettings) -> dict[str, str]:
@@ -81,6 +89,7 @@ def _options(topic: topology.Topic, settings: PipelineSettings) -> dict[str, str
     else:
         # Public records carry event time: deletion by age would take the answers about the past at once.
         options["retention.ms"] = "-1" if topic.public else str(round(settings.topics.internal_retention_s * 1000))
+        options |= UNTRIMMED
     return options | settings.topics.options.get(topic.name, {})
 
 
@@ -121,20 +130,35 @@ def partition_count(settings: PipelineSettings, topic: str) -> int:
 def stage_partitions(settings: PipelineSettings, stage: topology.Stage) -> int:
     """Return the number of partitions of the topic that a stage reads.
 
-    BrokerError when it does not exist, or when the source has grown: the stage's own topics do not have its number.
-    Of a source that the stage may not see the tuples tell the number.
+    Compares all topics of the pipeline that the stage may see. Raises ConfigurationError when settings differ from the
+    topics, BrokerError when a topic does not exist or the source has grown. `tuples` stands in for a source that the
+    stage may not see.
     """
     reads = settings.topic(stage.source)
     counts = _partition_counts(settings, reads)
     source, tuples = settings.source.topic, settings.topic("tuples")
     measure = source if source in counts else tuples
-    used = {stage.source, *stage.sinks, stage.changelog}
     check_limit(counts.get(measure, 0), measure)
     for topic in topology.TOPICS:
         name = settings.topic(topic.name)
-        if topic.partitions == "source" and topic.name in used and {name, measure} <= counts.keys():
+        if topic.partitions == "source" and {name, measure} <= counts.keys():
             check_same(counts[name], counts[measure], f"topic {name}", f"topic {measure}")
+    if problems := list(_other_counts(settings, counts)):
+        raise ConfigurationError(*problems)
     return counts[reads]
+
+
+def _other_counts(settings: PipelineSettings, counts: Mapping[str, int]) -> Iterator[str]:
+    """Yield a line for each setting that differs from the partition counts of its topics."""
+    for kind, (path, wanted) in _configured(settings).items():
+        names = [settings.topic(topic.name) for topic in topology.TOPICS if topic.partitions == kind]
+        different = {name: counts[name] for name in names if counts.get(name, wanted) != wanted}
+        if different:
+            found = ", ".join(f"topic {name} has {count}" for name, count in different.items())
+            yield (
+                f"{path}: is {wanted}, but {found} partitions; set it back, or give the pipeline "
+                "another name: the number cannot change while results must stay exact"
+            )
 
 
 def check_same(count: int, wanted: int, what: str, other: str) -> None:

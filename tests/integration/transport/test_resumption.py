@@ -1,45 +1,41 @@
-"""A group that is stopped, and what it finds when it comes back: its positions, none, or those of other settings."""
+"""A group that starts: with its checkpoints, without them, with offsets set by hand, or after records were deleted."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+import msgspec
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from integration.transport.harness import Copy, Stand, failure_of, running, started, until
-from skewless.errors import BrokerError, ConfigurationError
+from integration.transport.harness import DEADLINE_S, Copy, Stand, failure_of, running, started, until
+from skewless import topology
+from skewless.errors import BrokerError, ConfigurationError, SkewlessError
 from skewless.records import PARTIALS, PROGRESS, Batch, Output, headers_of
-from skewless.shape import Shape
-from skewless.transport.resumption import holds_results
+from skewless.runner import evidence
+from skewless.settings import PipelineSettings
+from skewless.shape import Shape, write_saved
+from skewless.transport import topics
+from skewless.transport.consumer_options import consumer_options
+from skewless.transport.failures import consumer_failure
+from skewless.transport.resumption import Evidence
+from skewless.transport.settings import TransportSettings
+from support_kafka import until as wait_until
 
-RECORDS = 200
-SHAPE = Shape(window_ms=60_000, tick_ms=60_000, columns="count", decimals=0)
-
-
-@pytest.fixture
-async def copied(broker: str) -> Stand:
-    """Let a stage copy its input, and stop it."""
-    stand = Stand(broker)
-    stand.fill(RECORDS)
-    async with running(stand.wiring(Schematic(), shape=SHAPE)):
-        await until(lambda: stand.count() == RECORDS)
-    return stand
-
-
-async def forget(stand: Stand) -> None:
-    """Delete the group's offsets, as the broker does when they have expired."""
-    await until(lambda: stand.members() == [])
-    admin = AdminClient({"bootstrap.servers": stand.bootstrap})
-    group = f"{stand.prefix}-copy"
-    admin.delete_consumer_groups([group])[group].result(20)
-
-
-def finder(stand: Stand) -> Callable[[], str | None]:
-    return lambda: "topic out" if holds_results(stand.kafka, stand.topic("out")) else None
+RECORDS = 40
+SHAPE = Shape(
+    window_ms=60_000,
+    tick_ms=60_000,
+    columns="count",
+    decimals=0,
+    max_workers=4,
+    aggregator_partitions=4,
+    emit="updates",
+    lateness_ms=0,
+)
 
 
 class Schematic(Copy):
@@ -50,68 +46,280 @@ class Schematic(Copy):
             yield replace(output, headers=headers_of(PARTIALS, {}))
 
 
-@pytest.mark.parametrize("evidence", ["results", "state"])
-async def test_group_without_positions_does_not_begin_again_on_top_of_what_it_wrote(
-    copied: Stand, evidence: str
-) -> None:
-    await forget(copied)
-    found: dict[str, Any] = (
-        {"holds_results": finder(copied)}
-        if evidence == "results"
-        else {"restore": lambda positions: {min(positions): [(b"0/0", b"chunk")]}}
-    )
-    async with started(copied.wiring(Schematic(), shape=SHAPE, **found)) as app:
+@pytest.fixture
+def stand(broker: str) -> Stand:
+    return Stand(broker)
+
+
+@pytest.fixture
+def copied(stand: Stand) -> Stand:
+    """Leave what a stage leaves that has copied its input: results, and checkpoints."""
+    stand.fill(RECORDS)
+    put_results(stand, RECORDS)
+    for partition in range(stand.partitions):
+        put(stand, RECORDS // 4, write_saved(str(RECORDS // 4), SHAPE), partition)
+    return stand
+
+
+def put_results(stand: Stand, records: int) -> None:
+    producer = Producer({"bootstrap.servers": stand.bootstrap})
+    for number in range(records):
+        value, headers = str(number).encode(), list(headers_of(PARTIALS, {}))
+        producer.produce(stand.topic("out"), value, partition=number % 4, headers=headers)
+    assert producer.flush(20) == 0
+
+
+def stage(stand: Stand, **changes: Any) -> Any:
+    return running(wiring(stand, **changes))
+
+
+def wiring(stand: Stand, **changes: Any) -> Any:
+    exactly_once = stand.transport.guarantee == "exactly_once"
+    traces = Evidence(stand.kafka, stand.topic("out"), aligned=True, public=False, exactly_once=exactly_once)
+    return stand.wiring(Schematic(), **{"shape": SHAPE, "internal": True, "written": traces, **changes})
+
+
+async def refusal(stand: Stand, **changes: Any) -> str:
+    """Start the stage, and return what it ends with; it has written nothing more."""
+    before = stand.count()
+    async with started(wiring(stand, **changes)) as app:
         failure = await failure_of(app)
-    assert isinstance(failure, BrokerError)
-    written = "topic out" if evidence == "results" else "its changelog"
-    assert f"has no position in any partition of topic {copied.topic('in')}, but has written to {written}" in str(
-        failure
-    )
-    assert "another name" in str(failure)
-    assert copied.count() == RECORDS
+    assert isinstance(failure, BrokerError | ConfigurationError), failure
+    assert stand.count() == before
+    return str(failure)
 
 
-async def test_settings_that_changed_over_existing_positions_are_named(copied: Stand) -> None:
-    wider = Shape(window_ms=120_000, tick_ms=60_000, columns="count", decimals=0)
-    async with started(copied.wiring(Schematic(), shape=wider)) as app:
-        failure = await failure_of(app)
-    assert isinstance(failure, ConfigurationError)
-    assert "aggregator.window_s: is 120.0, was 60.0" in str(failure)
+def admin(stand: Stand) -> AdminClient:
+    """Return a client; it must outlive its futures."""
+    return AdminClient({"bootstrap.servers": stand.bootstrap})
 
 
-async def test_group_goes_on_from_positions_with_and_without_a_shape(broker: str) -> None:
-    stand = Stand(broker)
-    for shape in (None, SHAPE, SHAPE):
-        before = stand.count()
-        stand.fill(RECORDS, start=before)
-        step = Schematic()
-        async with running(stand.wiring(step, shape=shape, holds_results=finder(stand))):
-            await until(lambda before=before: stand.count() == before + RECORDS)  # type: ignore[misc] # bound by name
-        assert step.assigned[: stand.partitions] == [
-            (partition, str(before // stand.partitions) if before else None) for partition in range(stand.partitions)
-        ]
-    assert stand.read() == stand.expected(3 * RECORDS)
+def forget(stand: Stand) -> None:
+    """Delete the group's offsets, as the broker does when they have expired."""
+    client, group = admin(stand), f"{stand.prefix}-copy"
+    client.delete_consumer_groups([group])[group].result(20)
 
 
-async def test_process_of_partitions_without_records_joins_a_group_that_has_begun(broker: str) -> None:
-    stand = Stand(broker)
-    producer = Producer({"bootstrap.servers": broker})
+def put(stand: Stand, offset: int, metadata: str = "", partition: int = 0) -> None:
+    """Set an offset by hand."""
+    place = TopicPartition(stand.topic("in"), partition, offset, metadata)
+    client, request = admin(stand), ConsumerGroupTopicPartitions(f"{stand.prefix}-copy", [place])
+
+    def is_set() -> bool:
+        (future,) = client.alter_consumer_group_offsets([request]).values()
+        return all(at.error is None for at in future.result(20).topic_partitions)
+
+    wait_until(is_set)  # a broker that has just started loads its group coordinator first
+
+
+def delete_records(stand: Stand, topic: str, before: int, partition: int = 0) -> None:
+    """Delete records as retention does: the log then starts at a later offset."""
+    client, place = admin(stand), TopicPartition(stand.topic(topic), partition, before)
+    (future,) = client.delete_records([place]).values()
+    assert future.result(20).low_watermark == before
+
+
+def abort(stand: Stand, topic: str) -> None:
+    """Write a result in a transaction that is aborted, as a process does that is killed in its first one."""
+    producer = Producer({"bootstrap.servers": stand.bootstrap, "transactional.id": f"{stand.prefix}-killed"})
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    producer.produce(stand.topic(topic), b"aborted", partition=0, headers=list(headers_of(PARTIALS, {})))
+    assert producer.flush(20) == 0
+    producer.abort_transaction(20)
+
+
+# Lost offsets
+
+
+async def test_group_without_offsets_does_not_count_again_what_it_has_written(copied: Stand) -> None:
+    forget(copied)
+    told = await refusal(copied)
+    assert f"has no offset in any partition of topic {copied.topic('in')}, but has written to topic" in told
+    assert "another name" in told
+
+
+async def test_group_without_offsets_is_refused_when_retention_has_emptied_its_output(copied: Stand) -> None:
+    forget(copied)
+    for partition in range(copied.partitions):
+        delete_records(copied, "out", RECORDS // 4, partition)
+    assert copied.count() == 0
+    assert "has no offset in any partition" in await refusal(copied)
+
+
+async def test_group_without_offsets_is_refused_on_top_of_its_state(stand: Stand) -> None:
+    stand.fill(RECORDS)
+    told = await refusal(stand, restore=lambda positions: {min(positions): [(b"0/0", b"chunk")]})
+    assert "but has written to its changelog" in told
+
+
+async def test_one_partition_that_was_reset_to_zero_counts_as_lost_and_is_refused(copied: Stand) -> None:
+    topic, group = copied.topic("in"), f"{copied.prefix}-copy"
+    put(copied, 0, "", 2)
+    assert f"group {group} has no offset in partition 2 of topic {topic}, but has written" in await refusal(copied)
+
+
+async def test_first_start_that_was_killed_in_its_first_transaction_starts(stand: Stand) -> None:
+    stand.fill(RECORDS)
+    abort(stand, "out")
+    async with stage(stand):
+        await until(lambda: stand.count() == RECORDS)
+
+
+@pytest.mark.parametrize("expired", [False, True], ids=["present", "expired"])
+async def test_at_least_once_refuses_expired_results_alone(broker: str, expired: bool) -> None:  # noqa: FBT001 - a case
+    """Results without offsets are what a process leaves that was killed before its first commit."""
+    stand = Stand(broker, transport=TransportSettings(guarantee="at_least_once", commit_interval_s=0.1))
+    stand.fill(RECORDS)
+    put_results(stand, 1)
+    if expired:
+        delete_records(stand, "out", 1)
+        assert "has no offset in any partition" in await refusal(stand)
+        return
+    async with stage(stand):
+        await until(lambda: stand.count() == RECORDS + 1)
+
+
+async def test_every_partition_has_a_checkpoint_after_the_first_commit(stand: Stand) -> None:
+    producer = Producer({"bootstrap.servers": stand.bootstrap})
     producer.produce(stand.topic("in"), b"only", partition=0)
     assert producer.flush(20) == 0
-    async with running(stand.wiring(Schematic(), 0, holds_results=finder(stand))) as one:
+    async with stage(stand):
+        await until(lambda: all(metadata for _, metadata in stand.committed().values()))
         await until(lambda: stand.count() == 1)
-        async with running(stand.wiring(Schematic(), 1, holds_results=finder(stand))) as other:
+    assert {partition: offset for partition, (offset, _) in stand.committed().items()} == {0: 1, 1: 0, 2: 0, 3: 0}
+
+
+async def test_second_process_takes_partitions_without_records(stand: Stand) -> None:
+    stand.fill(1)
+    async with running(wiring(stand)) as one:
+        await until(lambda: stand.count() == 1)
+        async with running(replace(wiring(stand), member=f"{stand.prefix}-copy-1")) as other:
             await until(lambda: len(one.session.next_offsets()) == len(other.session.next_offsets()) == 2)
     assert stand.count() == 1
 
 
-def test_progress_and_foreign_records_are_no_results(broker: str) -> None:
-    stand = Stand(broker)
-    out = stand.topic("out")
-    producer = Producer({"bootstrap.servers": broker})
-    assert not holds_results(stand.kafka, out)
-    for headers, holds in (((), False), (headers_of(PROGRESS, {}), False), (headers_of(PARTIALS, {}), True)):
-        producer.produce(out, b"", partition=2, headers=list(headers))
+# Offsets set by hand, other settings, other versions
+
+
+@pytest.mark.parametrize("internal", [True, False], ids=["internal", "source"])
+async def test_offset_set_by_hand_is_refused(copied: Stand, internal: bool) -> None:  # noqa: FBT001 - a case
+    put(copied, 3)
+    told = await refusal(copied, internal=internal)
+    assert f"offsets of topic {copied.topic('in')} that Skewless did not commit, in partition 0 offset 3" in told
+
+
+async def test_settings_that_changed_over_existing_checkpoints_are_named(copied: Stand) -> None:
+    told = await refusal(copied, shape=msgspec.structs.replace(SHAPE, aggregator_partitions=8))
+    assert "topics.aggregator_partitions: is 8, was 4" in told
+
+
+async def test_checkpoint_of_another_version_is_refused(copied: Stand) -> None:
+    put(copied, 3, '10\n[60000,60000,"count",0]')
+    assert "was last committed by another version of Skewless" in await refusal(copied)
+
+
+async def test_group_continues_from_the_checkpoints_that_it_committed(copied: Stand) -> None:
+    copied.fill(RECORDS, start=RECORDS)
+    step = Schematic()
+    async with running(replace(wiring(copied), session=copied.wiring(step).session)):
+        await until(lambda: copied.count() == 2 * RECORDS)
+    assert step.assigned == [(partition, str(RECORDS // 4)) for partition in range(4)]
+    assert copied.read() == copied.expected(2 * RECORDS)
+
+
+# Deleted records
+
+
+@pytest.mark.parametrize("internal", [True, False], ids=["internal", "source"])
+async def test_records_deleted_behind_the_checkpoint_are_refused(copied: Stand, internal: bool) -> None:  # noqa: FBT001
+    copied.fill(RECORDS, start=RECORDS)
+    committed, _ = copied.committed()[0]
+    delete_records(copied, "in", committed + 1)
+    told = await refusal(copied, internal=internal)
+    expected = f"partition 0 (committed offset {committed}, log start offset {committed + 1})"
+    assert f"records of topic {copied.topic('in')} were deleted before group" in told
+    assert expected in told
+    assert ("internal_retention_s" in told) == internal
+
+
+async def test_internal_records_deleted_before_the_first_commit_are_refused_and_of_the_source_are_not(
+    stand: Stand,
+) -> None:
+    stand.fill(RECORDS)
+    delete_records(stand, "in", 4)
+    assert "in partition 0 (no committed offset, log start offset 4)" in await refusal(stand)
+    async with stage(stand, internal=False):
+        await until(lambda: stand.count() == RECORDS - 4)
+
+
+def test_consumer_reports_records_deleted_while_it_runs(stand: Stand) -> None:
+    """An offset below the log start must never be reset, wherever the check at the assignment was too early."""
+    stand.fill(RECORDS)
+    delete_records(stand, "in", 4)
+    options = consumer_options(stand.kafka, stand.transport, stand.prefix, "member", end_of_partition=False)
+    consumer = Consumer(options)
+    consumer.assign([TopicPartition(stand.topic("in"), 0, 2)])
+    message = consumer.poll(DEADLINE_S)
+    consumer.close()
+    assert message is not None
+    failure = consumer_failure(message.error(), "reading") if message.error() else None
+    assert isinstance(failure, SkewlessError), f"offset {message.offset()} was read as if nothing was missing"
+    assert "committed records are gone" in str(failure)
+
+
+# Evidence of the stages
+
+
+@pytest.fixture(scope="module")
+def pipeline(broker: str) -> PipelineSettings:
+    """Return a pipeline whose topics exist, and have no records."""
+    stand = Stand(broker, partitions=2)
+    settings = PipelineSettings.model_validate(
+        {
+            "name": stand.prefix,
+            "source": {"topic": stand.topic("in")},
+            "kafka": {"bootstrap_servers": broker},
+            "worker_input": {"max_workers": 2},
+            "router": {"workers": 2},
+            "topics": {"aggregator_partitions": 2},
+        }
+    )
+    topics.apply(settings)
+    return settings
+
+
+@pytest.mark.parametrize("name", [stage.name for stage in topology.STAGES])
+def test_each_stage_finds_its_results(pipeline: PipelineSettings, name: str) -> None:
+    row = topology.stage(name)
+    traces = evidence(pipeline, row)
+    sink = topology.topic(row.sinks[0])
+    partition = 0 if sink.partitions == "one" else 1
+    producer = Producer({"bootstrap.servers": pipeline.kafka.bootstrap_servers})
+    foreign = [] if sink.public else [[], headers_of(PROGRESS, {0: 5})]
+    for headers in foreign:
+        producer.produce(pipeline.topic(sink.name), b"", partition=partition, headers=list(headers))
         assert producer.flush(20) == 0
-        assert holds_results(stand.kafka, out) is holds
-    assert not holds_results(stand.kafka, stand.topic("nowhere"))
+    assert traces.of_group() is None
+    result = [] if sink.public else headers_of(PARTIALS, {})
+    producer.produce(pipeline.topic(sink.name), b"x", b"key", partition=partition, headers=list(result))
+    assert producer.flush(20) == 0
+    assert traces.of_group() == f"topic {pipeline.topic(sink.name)}"
+
+
+@pytest.mark.parametrize(("name", "aligned"), [("splitter", True), ("aggregator", True), ("router", False)])
+def test_results_of_one_partition_are_told_from_those_of_others(
+    pipeline: PipelineSettings,
+    name: str,
+    aligned: bool,  # noqa: FBT001 - a case
+) -> None:
+    fresh = pipeline.model_copy(update={"name": f"{pipeline.name}-{name}"})
+    topics.apply(fresh)
+    row = topology.stage(name)
+    traces = evidence(fresh, row)
+    producer = Producer({"bootstrap.servers": fresh.kafka.bootstrap_servers})
+    headers = list(headers_of(PARTIALS, {1: 5}))
+    producer.produce(fresh.topic(row.sinks[0]), b"", b"key", partition=1 if aligned else 0, headers=headers)
+    assert producer.flush(20) == 0
+    found = f"topic {fresh.topic(row.sinks[0])}"
+    assert [traces.of_partition(partition) for partition in (0, 1)] == [None, found]

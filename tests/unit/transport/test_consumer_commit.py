@@ -12,6 +12,7 @@ from skewless.records import Output
 from skewless.transport.consumer import ConsumerThread
 from skewless.transport.flushing_outbox import FlushingOutbox
 from skewless.transport.membership import GroupMembership
+from skewless.transport.resumption import Input
 from skewless.transport.session import Session, Taken
 from skewless.transport.settings import KafkaSettings, TransportSettings
 
@@ -55,7 +56,7 @@ def thread_of(step: Ledger) -> tuple[ConsumerThread, Recorder]:
         loop=cast("Any", EagerLoop()),
         session=session,
         outbox=outbox,
-        topic="in",
+        source=Input("g", "in", internal=False, shape=None),
         options={"group.id": "g"},
         transport=transport,
         connect_timeout_s=1,

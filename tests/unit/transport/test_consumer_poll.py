@@ -14,6 +14,7 @@ from skewless.transport.batch import MessageBatch
 from skewless.transport.consumer import ConsumerThread
 from skewless.transport.flushing_outbox import FlushingOutbox
 from skewless.transport.membership import GroupMembership
+from skewless.transport.resumption import Input
 from skewless.transport.session import Session
 from skewless.transport.settings import KafkaSettings, TransportSettings
 
@@ -54,7 +55,7 @@ def consumer_thread(deliver: Callable[[MessageBatch], None]) -> ConsumerThread:
         loop=cast("Any", EagerLoop()),
         session=Session(Ledger(drain=False)),
         outbox=FlushingOutbox(KafkaSettings(), transport, str),
-        topic="in",
+        source=Input("g", "in", internal=False, shape=None),
         options={"group.id": "g"},
         transport=transport,
         connect_timeout_s=1,

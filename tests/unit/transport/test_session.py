@@ -131,7 +131,7 @@ async def test_commit_wanted_step_holds_much_is_set_until_the_flush() -> None:
     wanted = [bench.session.commit_wanted]
     await bench.session.process(bench.hand(1))
     wanted.append(bench.session.commit_wanted)
-    bench.session.prepare()
+    bench.session.prepare({})
     wanted.append(bench.session.commit_wanted)
     assert wanted == [False, True, False]
 

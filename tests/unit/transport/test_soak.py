@@ -168,7 +168,7 @@ async def process(app: App, consumer: driver.Consumer, record: Callable[[int], O
         consumer._hand(MessageBatch(0, app.session.generation, [cast("Any", message)]))
         while app.session.acks.any_waiting:  # noqa: ASYNC110 - the session sets no event per batch
             await asyncio.sleep(0)
-        app.session.committed(app.session.prepare())
+        app.session.committed(app.session.prepare({}))
 
 
 def allocated_blocks() -> int:
