@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
 from skewless import topology
 from skewless.errors import BrokerError, CheckFailedError, ConfigurationError, UnreachableError
@@ -83,6 +83,38 @@ def test_a_changed_number_of_workers_is_refused_and_nothing_is_created(settings:
         topics.apply(settings)
     with pytest.raises(BrokerError):
         topics.partition_count(settings, settings.topic("tuples"))
+
+
+@pytest.mark.parametrize("stage", [stage.name for stage in topology.STAGES])
+def test_a_stage_compares_all_partition_counts_with_its_settings(settings: PipelineSettings, stage: str) -> None:
+    """Without `skewless topics check`: what `skewless run` does."""
+    topics.apply(settings)
+    row = topology.stage(stage)
+    counts = {"source": 3, "tuples": 3, "worker-input": 5, "partials": 2}
+    assert topics.stage_partitions(settings, row) == counts[row.source]
+    for parts, path, wants, has in (
+        ({"topics": {"aggregator_partitions": 3}}, "topics.aggregator_partitions", 3, "partials has 2"),
+        ({"worker_input": {"max_workers": 6}}, "worker_input.max_workers", 6, "worker-input has 5"),
+    ):
+        other = pipeline(settings.kafka.bootstrap_servers, settings.name, **parts)
+        with pytest.raises(ConfigurationError) as caught:
+            topics.stage_partitions(other, row)
+        (problem,) = caught.value.problems
+        assert problem.startswith(f"{path}: is {wants}, but topic {settings.topic(has)}")
+        assert "set it back, or give the pipeline another name" in problem
+
+
+def test_a_topic_that_brokers_trim_by_bytes_is_named(settings: PipelineSettings) -> None:
+    topics.apply(settings)
+    client = AdminClient({"bootstrap.servers": settings.kafka.bootstrap_servers})
+    name = settings.topic("worker-input")
+    limit = ConfigEntry("retention.bytes", "1048576", incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=[limit])
+    client.incremental_alter_configs([resource])[resource].result()
+    expected = f"{name}: retention.bytes is 1048576, should be -1; `kafka-configs.sh --alter"
+    for verify in (topics.check, topics.apply):
+        with pytest.raises(CheckFailedError, match=expected):
+            verify(settings)
 
 
 def test_a_topic_made_by_hand_with_wrong_options_is_named_with_each(settings: PipelineSettings) -> None:

@@ -160,11 +160,11 @@ def check_first_start(
     if not missing:
         return
     if not begun:
-        if trace := "its changelog" if restored else written.of_group():
+        if trace := written.of_group() or ("its changelog" if restored else None):
             raise _lost(f"group {source.group} has no offset in any partition of topic {source.topic}", trace)
         return
     for partition in missing:
-        if trace := "its changelog" if partition in restored else written.of_partition(partition):
+        if trace := written.of_partition(partition) or ("its changelog" if partition in restored else None):
             raise _lost(f"group {source.group} has no offset in partition {partition} of topic {source.topic}", trace)
 
 

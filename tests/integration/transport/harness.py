@@ -94,6 +94,12 @@ class Stand:
             producer.poll(0)
         assert producer.flush(20) == 0
 
+    def delete_records(self, name: str, before: int, partition: int = 0) -> None:
+        """Delete records as retention does: the log then starts at a later offset."""
+        admin, place = AdminClient({"bootstrap.servers": self.bootstrap}), self.topic(name)
+        (future,) = admin.delete_records([TopicPartition(place, partition, before)]).values()
+        assert future.result(20).low_watermark == before
+
     def read(self, name: str = "out", isolation: str = "read_committed") -> dict[int, list[bytes]]:
         """All values of a topic by partition, up to what is stable now."""
         consumer = Consumer(

@@ -15,13 +15,13 @@ from integration.transport.harness import DEADLINE_S, Copy, Stand, failure_of, r
 from skewless import topology
 from skewless.errors import BrokerError, ConfigurationError, SkewlessError
 from skewless.records import PARTIALS, PROGRESS, Batch, Output, headers_of
-from skewless.runner import evidence
+from skewless.runner import Stage, wire
 from skewless.settings import PipelineSettings
 from skewless.shape import Shape, write_saved
 from skewless.transport import topics
 from skewless.transport.consumer_options import consumer_options
 from skewless.transport.failures import consumer_failure
-from skewless.transport.resumption import Evidence
+from skewless.transport.resumption import Evidence, Written
 from skewless.transport.settings import TransportSettings
 from support_kafka import until as wait_until
 
@@ -112,13 +112,6 @@ def put(stand: Stand, offset: int, metadata: str = "", partition: int = 0) -> No
     wait_until(is_set)  # a broker that has just started loads its group coordinator first
 
 
-def delete_records(stand: Stand, topic: str, before: int, partition: int = 0) -> None:
-    """Delete records as retention does: the log then starts at a later offset."""
-    client, place = admin(stand), TopicPartition(stand.topic(topic), partition, before)
-    (future,) = client.delete_records([place]).values()
-    assert future.result(20).low_watermark == before
-
-
 def abort(stand: Stand, topic: str) -> None:
     """Write a result in a transaction that is aborted, as a process does that is killed in its first one."""
     producer = Producer({"bootstrap.servers": stand.bootstrap, "transactional.id": f"{stand.prefix}-killed"})
@@ -142,7 +135,7 @@ async def test_group_without_offsets_does_not_count_again_what_it_has_written(co
 async def test_group_without_offsets_is_refused_when_retention_has_emptied_its_output(copied: Stand) -> None:
     forget(copied)
     for partition in range(copied.partitions):
-        delete_records(copied, "out", RECORDS // 4, partition)
+        copied.delete_records("out", RECORDS // 4, partition)
     assert copied.count() == 0
     assert "has no offset in any partition" in await refusal(copied)
 
@@ -173,7 +166,7 @@ async def test_at_least_once_refuses_expired_results_alone(broker: str, expired:
     stand.fill(RECORDS)
     put_results(stand, 1)
     if expired:
-        delete_records(stand, "out", 1)
+        stand.delete_records("out", 1)
         assert "has no offset in any partition" in await refusal(stand)
         return
     async with stage(stand):
@@ -235,7 +228,7 @@ async def test_group_continues_from_the_checkpoints_that_it_committed(copied: St
 async def test_records_deleted_behind_the_checkpoint_are_refused(copied: Stand, internal: bool) -> None:  # noqa: FBT001
     copied.fill(RECORDS, start=RECORDS)
     committed, _ = copied.committed()[0]
-    delete_records(copied, "in", committed + 1)
+    copied.delete_records("in", committed + 1)
     told = await refusal(copied, internal=internal)
     expected = f"partition 0 (committed offset {committed}, log start offset {committed + 1})"
     assert f"records of topic {copied.topic('in')} were deleted before group" in told
@@ -247,7 +240,7 @@ async def test_internal_records_deleted_before_the_first_commit_are_refused_and_
     stand: Stand,
 ) -> None:
     stand.fill(RECORDS)
-    delete_records(stand, "in", 4)
+    stand.delete_records("in", 4)
     assert "in partition 0 (no committed offset, log start offset 4)" in await refusal(stand)
     async with stage(stand, internal=False):
         await until(lambda: stand.count() == RECORDS - 4)
@@ -256,7 +249,7 @@ async def test_internal_records_deleted_before_the_first_commit_are_refused_and_
 def test_consumer_reports_records_deleted_while_it_runs(stand: Stand) -> None:
     """An offset below the log start must never be reset, wherever the check at the assignment was too early."""
     stand.fill(RECORDS)
-    delete_records(stand, "in", 4)
+    stand.delete_records("in", 4)
     options = consumer_options(stand.kafka, stand.transport, stand.prefix, "member", end_of_partition=False)
     consumer = Consumer(options)
     consumer.assign([TopicPartition(stand.topic("in"), 0, 2)])
@@ -289,10 +282,18 @@ def pipeline(broker: str) -> PipelineSettings:
     return settings
 
 
+def traces_of(name: str, settings: PipelineSettings) -> Written:
+    """Return what a stage looks for as it is started."""
+    wired = wire(name, Stage(Copy(), lambda _app: None), settings, 0, drain=False)
+    assert wired.internal == (name != "splitter")
+    assert wired.written is not None
+    return wired.written
+
+
 @pytest.mark.parametrize("name", [stage.name for stage in topology.STAGES])
 def test_each_stage_finds_its_results(pipeline: PipelineSettings, name: str) -> None:
     row = topology.stage(name)
-    traces = evidence(pipeline, row)
+    traces = traces_of(name, pipeline)
     sink = topology.topic(row.sinks[0])
     partition = 0 if sink.partitions == "one" else 1
     producer = Producer({"bootstrap.servers": pipeline.kafka.bootstrap_servers})
@@ -316,7 +317,7 @@ def test_results_of_one_partition_are_told_from_those_of_others(
     fresh = pipeline.model_copy(update={"name": f"{pipeline.name}-{name}"})
     topics.apply(fresh)
     row = topology.stage(name)
-    traces = evidence(fresh, row)
+    traces = traces_of(name, fresh)
     producer = Producer({"bootstrap.servers": fresh.kafka.bootstrap_servers})
     headers = list(headers_of(PARTIALS, {1: 5}))
     producer.produce(fresh.topic(row.sinks[0]), b"", b"key", partition=1 if aligned else 0, headers=headers)

@@ -1,0 +1,40 @@
+"""Reads a changelog: records whose transaction is open when the read begins belong to the state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer
+
+from integration.transport.harness import Stand
+from skewless.transport import reader
+
+
+def test_read_latest_waits_for_a_transaction_that_is_open_when_it_begins(
+    broker: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The markers of a commit reach a partition after the commit returned: until then its records are not stable."""
+    stand = Stand(broker, partitions=1)
+    producer = Producer({"bootstrap.servers": broker, "transactional.id": stand.prefix})
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    producer.produce(stand.topic("out"), b"value", b"key", partition=0)
+    assert producer.flush(20) == 0
+
+    def made(options: dict[str, Any]) -> Consumer:
+        # The reader makes its consumer when it knows how far to read.
+        producer.commit_transaction(20)
+        return Consumer(options)
+
+    monkeypatch.setattr(reader, "Consumer", made)
+    assert reader.read_latest(stand.kafka, stand.topic("out"), 0, lambda _key: True) == [(b"key", b"value")]
+
+
+def test_log_starts_are_the_first_offsets_that_are_left(broker: str) -> None:
+    stand = Stand(broker, partitions=2)
+    stand.fill(4)
+    assert reader.log_starts(stand.kafka, stand.topic("in"), [0, 1]) == {0: 0, 1: 0}
+    stand.delete_records("in", 2, partition=1)
+    assert reader.log_starts(stand.kafka, stand.topic("in"), [0, 1]) == {0: 0, 1: 2}
+    assert reader.log_starts(stand.kafka, stand.topic("in"), []) == {}
