@@ -111,6 +111,10 @@
 {{- end }}
 {{- with $options }}{{ $_ := set $kafka "options" . }}{{ end }}
 {{- $given := deepCopy .Values.pipeline -}}
+{{- if .Values.embeddedKafka.enabled }}
+{{- /* A day, the default of the settings, would not fit on its volume. */}}
+{{- $given = merge $given (dict "topics" (dict "internal_retention_s" 3600)) -}}
+{{- end }}
 {{- $given = merge (dict "name" (include "skewless.pipeline" .) "source" (dict "topic" .Values.source.topic) "kafka" $kafka) $given -}}
 {{- toYaml $given }}
 {{- end }}

@@ -95,7 +95,8 @@ def check_log_ranges(source: Input, checkpoints: Mapping[int, Checkpoint], range
         raise BrokerError(
             f"records of topic {source.topic} were deleted before group {source.group} read them, in "
             f"{_listed(lost, 'partition {0} (committed offset {1[0]}, log start offset {1[1]})')}: {_cause(source)}. "
-            f"Results would lack them without notice. To go on, {OTHER_NAME}, without the deleted records"
+            f'Results would lack them without notice. {OTHER_NAME.capitalize()}; or accept the gap, as "Kill and '
+            'restart" in the documentation shows'
         )
     skipped = {
         partition: start for partition, start in log_starts.items() if source.internal and partition not in checkpoints
@@ -105,7 +106,7 @@ def check_log_ranges(source: Input, checkpoints: Mapping[int, Checkpoint], range
         raise BrokerError(
             f"records of topic {source.topic} were deleted before group {source.group} first committed, in "
             f"{_listed(trimmed, 'partition {0} (no committed offset, log start offset {1})')}: {_cause(source)}. "
-            f"Results would lack them without notice. To count them, {OTHER_NAME}; start all of its stages together"
+            f"Results would lack them without notice. {OTHER_NAME.capitalize()}; start all of its stages together"
         )
 
 

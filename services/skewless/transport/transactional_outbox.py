@@ -119,8 +119,7 @@ class TransactionalOutbox(Outbox):
                     asked_again = True
                     continue
                 if not retriable(error):
-                    topics = ", ".join(sorted(map(self._topic, self.sent)))
-                    raise self._judged(error, f"committing to topics {topics}") from error
+                    raise self._judged(error, f"committing to topics {self._topics()}") from error
                 if time.monotonic() > deadline:
                     raise RewindError("committing: no answer in time, its outcome is unknown", replace=True) from error
 
@@ -128,6 +127,8 @@ class TransactionalOutbox(Outbox):
         """Distinguish fencing by another producer of the same id from a transaction that the broker timed out."""
         if error.args[0].code() == KafkaError._FATAL:  # noqa: SLF001
             error = self._fatal_error(error)
+        elif error.args[0].code() == KafkaError._STATE and self._begun_at is not None:  # noqa: SLF001
+            error, doing = self._abort_error(error), f"writing to topics {self._topics()}"
         failure = super()._judged(error, f"{doing} as {self._transactional_id}")
         if isinstance(failure, RewindError) and failure.fenced:
             age = 0.0 if self._begun_at is None else time.monotonic() - self._begun_at
@@ -142,6 +143,18 @@ class TransactionalOutbox(Outbox):
         """Ask for the cause: produce() only says that there was one, transactional calls repeat it."""
         try:
             self.producer.abort_transaction(CALL_S)
+        except KafkaException as cause:
+            return cause
+        return error
+
+    def _topics(self) -> str:
+        return ", ".join(sorted(map(self._topic, self.sent)))
+
+    def _abort_error(self, error: KafkaException) -> KafkaException:
+        """Return why the open transaction must be aborted: produce() reports only its state."""
+        try:
+            # Never succeeds, because a transaction is open. The error is that of the transaction.
+            self.producer.begin_transaction()
         except KafkaException as cause:
             return cause
         return error

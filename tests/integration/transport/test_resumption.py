@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from docs_blocks import ROOT, blocks
 from integration.transport.harness import DEADLINE_S, Copy, Stand, failure_of, running, started, until
 from skewless import topology
 from skewless.errors import BrokerError, ConfigurationError, SkewlessError
@@ -234,6 +235,21 @@ async def test_records_deleted_behind_the_checkpoint_are_refused(copied: Stand, 
     assert f"records of topic {copied.topic('in')} were deleted before group" in told
     assert expected in told
     assert ("internal_retention_s" in told) == internal
+
+
+async def test_documented_way_past_deleted_records_keeps_the_checkpoint(copied: Stand) -> None:
+    copied.fill(RECORDS, start=RECORDS)
+    copied.delete_records("in", RECORDS // 4 + 3, partition=3)
+    page = ROOT / "docs" / "how-to" / "kill-and-restart.md"
+    (script,) = (block.text for block in blocks(page) if block.name == "skip.py")
+    example = '"localhost:9092", "pageviews-splitter", "pageviews.raw", 3, 300\n'
+    values = (copied.bootstrap, f"{copied.prefix}-copy", copied.topic("in"), 3, RECORDS // 4 + 3)
+    assert example in script
+    exec(script.replace(example, f"{values}\n"), {})  # noqa: S102 - the page's own script
+    async with stage(copied):
+        await until(lambda: copied.count() == 2 * RECORDS - 3)
+    _, metadata = copied.committed()[3]
+    assert metadata == write_saved(str(RECORDS // 2 - 3), SHAPE)
 
 
 async def test_internal_records_deleted_before_the_first_commit_are_refused_and_of_the_source_are_not(
