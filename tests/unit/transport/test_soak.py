@@ -86,6 +86,9 @@ class Message:
     def headers(self) -> Headers:
         return self.output.headers
 
+    def leader_epoch(self) -> None:
+        return None
+
 
 def source_record(time: int) -> Output:
     return Output("any", msgspec.json.encode({"key": KEYS[time // STEP_MS % 20], "value": 1, "time": time}))
