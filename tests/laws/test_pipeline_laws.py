@@ -507,6 +507,8 @@ def test_a_run_that_does_not_end_is_complete_up_to_the_watermark_of_the_source(
         reports = reported(pipeline.topics["tuples"])
         assert reports.idle == set(range(shape.sources))
         assert reports.reached(shape.sources) == max(reports.watermarks.values(), default=None)
+        pipeline.finish()
+    check(pipeline, feed)
 
 
 IDLE_SHAPE = Shape(2, 2, 3, 2, 50, 1, 0, 1000, False, "batch", "shuffle", 4 * 2**20)

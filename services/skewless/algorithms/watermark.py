@@ -93,7 +93,8 @@ class OriginMarks:
                 raise ValueError(f"origin {origin} is unknown: there are {len(self._marks)}")
         for origin, mark in marks.items():
             self._marks[origin], self._idle[origin] = mark, False
-        self._idle[silent] = True
+        for origin in silent:
+            self._idle[origin] = True
 
     def watermark(self) -> int | None:
         """Return the minimum over the active origins, None while one of them has no watermark.
