@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -58,8 +58,7 @@ def chunks_by_window(state: Sequence[tuple[bytes, bytes]]) -> Mapping[int, Mappi
     return by_window
 
 
-def chunk_outputs(topic: str, partition: int, chunks: Iterable[Chunk]) -> Iterator[Output]:
-    """Write chunks; one that is taken back is a tombstone."""
-    for chunk in chunks:
-        value = None if chunk.table is None else write_table(chunk.table)
-        yield Output(topic, value, chunk_key(chunk.window, chunk.number), partition)
+def chunk_output(topic: str, partition: int, chunk: Chunk) -> Output:
+    """Write a chunk; one that is taken back is a tombstone."""
+    value = None if chunk.table is None else write_table(chunk.table)
+    return Output(topic, value, chunk_key(chunk.window, chunk.number), partition)

@@ -6,6 +6,7 @@ SkewlessError
 ├── UnreachableError        a broker or store did not answer in time (exit 3)
 │   └── BrokerError         the broker answered, and what it said cannot be retried (exit 3)
 ├── JobFailedError          a batch job began, and its engine could not end it (exit 3)
+├── LimitError              the state is larger than a setting allows (exit 3)
 ├── FencedError             another process took over this one's identity (exit 3)
 └── BadRecordError          one record of the input cannot be read: it goes to dead-letters, never up
 """
@@ -47,6 +48,15 @@ class BrokerError(UnreachableError):
 
 class JobFailedError(SkewlessError):
     """Spark began a job and could not end it: no memory, no disk, an executor lost. It says nothing of the data."""
+
+    exit_code = 3
+
+
+class LimitError(SkewlessError):
+    """What a process must hold or commit is more than a setting allows, so it ends before its memory or time does.
+
+    Nothing of it was committed. A restart reads the same records again: first raise the limit, or share the work.
+    """
 
     exit_code = 3
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -12,8 +12,22 @@ from skewless.algorithms.partials import newest_pane
 from skewless.algorithms.watermark import OriginMarks
 from skewless.algorithms.windowed import Windows
 from skewless.changelog import chunks_by_window, read_marks, read_position, write_position
+from skewless.errors import LimitError
 from skewless.records import Headers, read_table, tell
-from skewless.step import Step
+from skewless.step import Sample, Step
+
+CHECKED_ROWS = 262_144
+"""The size of the state is looked at before each commit, and when so many rows have come since."""
+NO_LIMIT = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class StateLimit:
+    """The most bytes of state that a process may hold, and what to do about more."""
+
+    most_bytes: int = NO_LIMIT
+    setting: str = ""
+    remedy: str = ""
 
 
 @dataclass(slots=True)
@@ -31,7 +45,9 @@ class Input:
 class WindowsStep(Step):
     """Holds windows by partition, and goes on with them where the last commit left them."""
 
-    def __init__(self, *, origins: int, topic: str) -> None:
+    def __init__(self, *, origins: int, topic: str, limit: StateLimit) -> None:
+        self._limit = limit
+        self._unchecked_rows = 0
         self._origins = origins
         self._topic = topic
         self._inputs: dict[int, Input] = {}
@@ -58,6 +74,45 @@ class WindowsStep(Step):
         if partials is not None:
             self.tuples += int(partials["count"].to_numpy().sum())
             mine.newest = newest_pane(partials, mine.newest)
+
+    def _merge(self, mine: Input, partials: pa.Table) -> pa.Table | None:
+        """Merge partials into their windows; return those whose window is forgotten."""
+        refused = mine.windows.merge(partials)
+        self._unchecked_rows += partials.num_rows
+        if self._unchecked_rows > CHECKED_ROWS:
+            self._check_state()
+        return refused
+
+    def _absorb(self) -> None:
+        """Merge all that waits, as the first part of a flush: LimitError comes before anything is written."""
+        for mine in self._inputs.values():
+            mine.windows.absorb()
+        self._check_state()
+
+    def _check_state(self) -> None:
+        self._unchecked_rows = 0
+        if self._state_bytes() > self._limit.most_bytes // 2:
+            for mine in self._inputs.values():
+                mine.windows.release()
+        held = self._state_bytes()
+        if held > self._limit.most_bytes:
+            keys, windows = (sum(map(of, self._held())) for of in (len, lambda windows: windows.open))
+            raise LimitError(
+                f"{len(self._inputs)} partitions of {self._topic} have {held:,} bytes of state in this process "
+                f"({keys:,} keys in {windows:,} open windows), more than {self._limit.setting} "
+                f"({self._limit.most_bytes:,}): {self._limit.remedy}"
+            )
+
+    def _held(self) -> Iterator[Windows]:
+        return (mine.windows for mine in self._inputs.values())
+
+    def _state_bytes(self) -> int:
+        return sum(windows.nbytes for windows in self._held())
+
+    def samples(self) -> Iterator[Sample]:
+        """Yield the size of the state."""
+        yield Sample("skewless_state_bytes", (), self._state_bytes())
+        yield Sample("skewless_state_limit_bytes", (), self._limit.most_bytes)
 
     def event_time(self, partition: int) -> int | None:
         """Start of the newest pane."""

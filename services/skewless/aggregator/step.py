@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -14,8 +15,8 @@ from numpy.typing import NDArray
 
 from skewless.algorithms.aggregates import Aggregate, PartialColumn, Results
 from skewless.algorithms.watermark import END_OF_TIME
-from skewless.algorithms.windowed import Emission, Windows
-from skewless.changelog import chunk_outputs, chunks_by_window
+from skewless.algorithms.windowed import Chunk, Emission, Windows
+from skewless.changelog import chunk_output, chunks_by_window
 from skewless.errors import BadRecordError
 from skewless.public_records import aggregate_type
 from skewless.records import (
@@ -33,10 +34,10 @@ from skewless.records import (
     schema_of,
 )
 from skewless.step import Sample
-from skewless.windows_step import Input, WindowsStep
+from skewless.windows_step import Input, StateLimit, WindowsStep
 
 ROWS = 8192
-"""Results that are Python's numbers at the same time."""
+"""Results that are Python's values at the same time."""
 FORGOTTEN = "window is forgotten"
 """The reason of a dead letter whose columns came too late for a window that was closed."""
 
@@ -51,13 +52,14 @@ class AggregatorRules:
     keep_closed_ms: int
     updates: bool
     decimals: int
+    limit: StateLimit = StateLimit()
 
 
 class AggregatorStep(WindowsStep):
     """Merges deltas into windows and emits one record per window and key, as it changes or when it is final."""
 
     def __init__(self, rules: AggregatorRules, *, origins: int, topic: str) -> None:
-        super().__init__(origins=origins, topic=topic)
+        super().__init__(origins=origins, topic=topic, limit=rules.limit)
         self._rules = rules
         self._closed = self._reopened = self._firsts = self._revisions = 0
         """Windows and results, as `tuples`."""
@@ -84,10 +86,9 @@ class AggregatorStep(WindowsStep):
 
     def reopen(self, partition: int, state: Sequence[tuple[bytes, bytes]]) -> None:
         """Take back closed windows from their chunks."""
-        self._reopened += len(chunks_by_window(state))
         for window, chunks in chunks_by_window(state).items():
             tables = {number: read_table(value) for number, value in chunks.items()}
-            self._inputs[partition].windows.reopen(window, tables)
+            self._reopened += self._inputs[partition].windows.reopen(window, tables)
 
     def process(self, batch: Batch, now: int) -> Iterator[Output]:  # noqa: ARG002 - event time only
         """Merge the deltas of a batch."""
@@ -104,38 +105,41 @@ class AggregatorStep(WindowsStep):
     def _take_in(self, mine: Input, value: bytes | None, headers: Headers) -> pa.Table | None:
         partials = self._read(value) if expect(headers, PARTIALS, PROGRESS) == PARTIALS else None
         self._hear(mine, headers, partials)
-        return None if partials is None else mine.windows.merge(partials)
+        return None if partials is None else self._merge(mine, partials)
 
     def flush(self, now: int) -> Iterable[Output]:  # noqa: ARG002 - event time only
         """Write what changed to the changelog, and emit what is due."""
+        self._absorb()
         for partition, mine in self._inputs.items():
             watermark = mine.marks.watermark()
             mine.ended = watermark == END_OF_TIME
             opened = mine.windows.open
-            chunks, emissions = mine.windows.flush(mine.windows.end if mine.ended else watermark)
+            for part in mine.windows.flush(mine.windows.end if mine.ended else watermark):
+                if isinstance(part, Chunk):
+                    yield chunk_output("windows", partition, part)
+                else:
+                    yield from self._results(partition, part)
             self._closed += opened - mine.windows.open
-            yield from chunk_outputs("windows", partition, chunks)
-            for emission in emissions:
-                revisions = int(np.count_nonzero(emission.data["revision"]))
-                self._firsts += len(emission.keys) - revisions
-                self._revisions += revisions
-                yield from self._results(partition, emission)
 
     def _results(self, partition: int, emission: Emission) -> Iterator[Output]:
         """One record per key: public topics carry one fact each, so this is per-record work."""
         rules, window = self._rules, emission.window
         size = len(emission.keys)
+        revisions = int(np.count_nonzero(emission.data["revision"]))
+        self._firsts += size - revisions
+        self._revisions += revisions
         starts, ends = itertools.repeat(window, size), itertools.repeat(window + rules.window_ms, size)
         results = [scaled(aggregate, emission.data, rules.decimals) for aggregate in rules.aggregates]
-        numbers = (numbers_of(column) for column in (*results, emission.data["revision"]))
+        numbers = (values_of(column) for column in (*results, emission.data["revision"]))
         encode, fact = msgspec.json.encode, self._fact
-        for row in zip(emission.keys, starts, ends, *numbers, strict=True):
+        for row in zip(values_of(emission.keys), starts, ends, *numbers, strict=True):
             key = f"{window}/{row[0]}".encode()
             yield Output("aggregates", encode(fact(*row)), key, partition, fact_timestamp(window))
 
     def samples(self) -> Iterator[Sample]:
         """Tell what is held, and what became of it."""
-        held = [mine.windows for mine in self._inputs.values()]
+        yield from super().samples()
+        held = list(self._held())
         yield Sample("skewless_aggregator_open_windows", (), sum(windows.open for windows in held))
         yield Sample("skewless_aggregator_keys", (), sum(map(len, held)))
         yield Sample("skewless_aggregator_closed_windows_total", (), self._closed)
@@ -144,8 +148,8 @@ class AggregatorStep(WindowsStep):
         yield Sample("skewless_aggregator_results_total", ("revision",), self._revisions)
 
 
-def numbers_of(column: Results) -> Iterator[int | float]:
-    """Make Python's numbers of a column, some at a time: all at once they weigh four times the column."""
+def values_of(column: Results | pa.Array) -> Iterator[Any]:
+    """Make Python's values of a column, some at a time: all at once they weigh four times the column."""
     for first in range(0, len(column), ROWS):
         yield from column[first : first + ROWS].tolist()
 

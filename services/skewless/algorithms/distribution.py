@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 
@@ -37,16 +36,19 @@ def tuples_by_worker(workers: NDArray[np.int64], counts: NDArray[np.int64], know
     return tuples
 
 
-def hottest(keys: Sequence[str], counts: NDArray[np.int64], most: int) -> list[tuple[str, int, int]]:
+def hottest(keys: pa.Array, counts: NDArray[np.int64], most: int) -> list[tuple[str, int, int]]:
     """Find the hottest keys among rows of (key, worker) with their counts: key, tuples, number of workers.
 
     By count, descending; where counts tie, by key.
     """
-    if not keys or not most:
+    if not len(keys) or not most:
         return []
-    distinct, rows = np.unique(np.array(keys, dtype=object), return_inverse=True)
-    tuples = np.zeros(len(distinct), dtype=np.int64)
-    np.add.at(tuples, rows, counts)
-    workers = np.bincount(rows, minlength=len(distinct))
-    order = np.lexsort((np.arange(len(distinct)), -tuples))[:most]
-    return [(str(distinct[row]), int(tuples[row]), int(workers[row])) for row in order]
+    encoded = keys.dictionary_encode()
+    codes = encoded.indices.to_numpy()
+    tuples = np.zeros(len(encoded.dictionary), dtype=np.int64)
+    np.add.at(tuples, codes, counts)
+    least = np.sort(tuples)[-most:][0]
+    hot = np.flatnonzero(tuples >= least)
+    columns = {"key": encoded.dictionary.take(pa.array(hot)), "tuples": tuples[hot], "workers": np.bincount(codes)[hot]}
+    ranked = pa.table(columns).sort_by([("tuples", "descending"), ("key", "ascending")]).slice(0, most)
+    return list(zip(*ranked.to_pydict().values(), strict=True))

@@ -8,14 +8,15 @@ from dataclasses import dataclass, replace
 import msgspec
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from skewless.algorithms.aggregates.base import COUNT
 from skewless.algorithms.distribution import hottest, imbalance, max_over_avg, std_dev, tuples_by_worker
 from skewless.algorithms.watermark import END_OF_TIME
-from skewless.algorithms.windowed import Emission, Windows
+from skewless.algorithms.windowed import Chunk, Emission, Windows
 from skewless.algorithms.windows import starts
-from skewless.changelog import chunk_outputs
+from skewless.changelog import chunk_output
 from skewless.errors import BadRecordError
 from skewless.observer.run import Run
 from skewless.observer.shown import samples
@@ -32,7 +33,7 @@ from skewless.records import (
     read_partials,
 )
 from skewless.step import Sample
-from skewless.windows_step import Input, WindowsStep
+from skewless.windows_step import Input, StateLimit, WindowsStep
 
 RUN_KEY = b"run"
 RUN_PARTITION = 0
@@ -46,13 +47,14 @@ class ObserverRules:
     workers: int
     hottest: int
     grouping: str
+    limit: StateLimit = StateLimit()
 
 
 class ObserverStep(WindowsStep):
     """Needs all partitions in one process: a tick is told when all of them have passed its end."""
 
     def __init__(self, rules: ObserverRules, *, origins: int, partitions: int, topic: str) -> None:
-        super().__init__(origins=origins, topic=topic)
+        super().__init__(origins=origins, topic=topic, limit=rules.limit)
         self._rules = rules
         self._partitions = partitions
         self._run = Run()
@@ -87,7 +89,7 @@ class ObserverStep(WindowsStep):
         self._hear(mine, headers, partials)
         if partials is not None:
             self._remember(partials, now)
-            mine.windows.merge(_by_worker(self._not_told(mine, partials)))
+            self._merge(mine, _by_worker(self._not_told(mine, partials)))
 
     def _not_told(self, mine: Input, partials: pa.Table) -> pa.Table:
         if mine.windows.closed_to is None:
@@ -102,15 +104,17 @@ class ObserverStep(WindowsStep):
 
     def flush(self, now: int) -> Iterable[Output]:
         """Write what changed to the changelog, and tell the ticks that are over."""
+        self._absorb()
         watermark = self._watermark()
         end = max((mine.windows.end for mine in self._inputs.values() if mine.windows.end is not None), default=None)
         told: dict[int, list[Emission]] = {}
         for partition, mine in self._inputs.items():
             mine.ended = watermark == END_OF_TIME
-            chunks, emissions = mine.windows.flush(end if mine.ended else watermark)
-            yield from chunk_outputs("ticks", partition, chunks)
-            for emission in emissions:
-                told.setdefault(emission.window, []).append(emission)
+            for part in mine.windows.flush(end if mine.ended else watermark):
+                if isinstance(part, Chunk):
+                    yield chunk_output("ticks", partition, part)
+                else:
+                    told.setdefault(part.window, []).append(part)
         if self._run_changed and RUN_PARTITION in self._inputs:
             self._run_changed = False
             yield Output("ticks", self._run.save(), RUN_KEY, RUN_PARTITION)
@@ -131,7 +135,7 @@ class ObserverStep(WindowsStep):
         rules = self._rules
         keys, workers, counts = _rows(emissions)
         tuples = tuples_by_worker(workers, counts, rules.workers)
-        distinct = len(set(keys))
+        distinct = pc.count_distinct(keys).as_py()
         run_tuples = tuples_by_worker(np.arange(len(self._run.tuples)), self._run.tuples, rules.workers)
         duration = max(0, now - (self._run.first_ms or now))
         total = int(run_tuples.sum())
@@ -165,6 +169,7 @@ class ObserverStep(WindowsStep):
 
     def samples(self) -> Iterator[Sample]:
         """Tell the last tick."""
+        yield from super().samples()
         yield Sample("skewless_observer_ticks_total", (), self._ticks)
         if self._last is not None:
             yield from samples(self._last)
@@ -179,8 +184,10 @@ def _by_worker(partials: pa.Table) -> pa.Table:
     return pa.table({"pane": partials["pane"], "key": pa.array(pairs, pa.string()), "count": partials["count"]})
 
 
-def _rows(emissions: Sequence[Emission]) -> tuple[list[str], NDArray[np.int64], NDArray[np.int64]]:
-    pairs = [pair.partition("/") for emission in emissions for pair in emission.keys]
-    workers = np.array([int(worker) for worker, _, _ in pairs], dtype=np.int64)
+def _rows(emissions: Sequence[Emission]) -> tuple[pa.Array, NDArray[np.int64], NDArray[np.int64]]:
+    """Return the keys, workers and counts of all rows."""
+    pairs = pa.concat_arrays([emission.keys for emission in emissions])
+    parts = pc.list_flatten(pc.split_pattern(pairs, "/", max_splits=1))
+    workers = parts.take(pa.array(np.arange(0, len(parts), 2))).cast(pa.int64()).to_numpy()
     counts = np.concatenate([emission.data["count"] for emission in emissions])
-    return [key for _, _, key in pairs], workers, counts
+    return parts.take(pa.array(np.arange(1, len(parts), 2))), workers, counts

@@ -7,10 +7,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from skewless.aggregator.step import AggregatorRules, AggregatorStep
+from skewless.aggregator.step import FORGOTTEN, AggregatorRules, AggregatorStep
 from skewless.algorithms.aggregates import columns_of, create
 from skewless.algorithms.watermark import END_OF_TIME
-from skewless.algorithms.windowed import MOST_CHUNKS
+from skewless.algorithms.windowed import KEPT_FLUSHES, MOST_CHUNKS
 from skewless.asyncapi.written import WrittenBatch
 from skewless.changelog import window_of
 from skewless.records import PARTIALS, PROGRESS, Output, headers_of, write_table
@@ -175,7 +175,61 @@ def test_a_woken_origin_reopens_a_closed_window_and_the_correction_has_the_next_
     assert step.missing(WrittenBatch(1, [late])) == set()
     merge(step, late)
     assert told(log.take(step.flush(0))) == [(0, "a", 2, 6, 1)]
-    assert step.missing(WrittenBatch(1, [late])) == {0}
+
+
+def reopened(log: Changelog, keep_closed_ms: int = 1000, *, updates: bool = True) -> AggregatorStep:
+    """Build a step with a closed window that is open again, and nothing for it yet."""
+    step = aggregator(updates=updates, keep_closed_ms=keep_closed_ms)
+    merge(step, deltas((0, "a", 1, 5), (0, "b", 1, 1), mark=100))
+    log.take(step.flush(0))
+    step.reopen(1, log.of({0}))
+    return step
+
+
+@pytest.mark.parametrize("updates", [True, False])
+def test_reopened_window_is_held_for_some_flushes_with_the_same_results(updates: bool) -> None:  # noqa: FBT001
+    held_log, fetched_log = Changelog(), Changelog()
+    held, fetched = reopened(held_log, updates=updates), reopened(fetched_log, updates=updates)
+    for round_ in range(3):
+        for _ in range(round_ * KEPT_FLUSHES // 2):
+            assert list(held.flush(0)) == []
+        late = deltas((45, "a", 1, 1), (45, "c", 1, 1))
+        assert held.missing(WrittenBatch(1, [late])) == set()
+        again = aggregator(fetched.position(1), [(key, b"") for key in fetched_log.records], updates=updates)
+        again.reopen(1, fetched_log.of({0}))
+        for step in (held, again):
+            merge(step, late)
+        assert held_log.take(held.flush(0)) == fetched_log.take(again.flush(0)) != []
+        assert held_log.records == fetched_log.records
+    for _ in range(KEPT_FLUSHES + 1):
+        assert held.missing(WrittenBatch(1, [late])) == set()
+        assert list(held.flush(0)) == []
+    assert held.missing(WrittenBatch(1, [late])) == {0}
+
+
+@pytest.mark.parametrize("updates", [True, False])
+def test_reopened_window_that_expires_with_rows_is_corrected_once_and_leaves_the_changelog(updates: bool) -> None:  # noqa: FBT001
+    log = Changelog()
+    step = reopened(log, keep_closed_ms=120, updates=updates)
+    merge(step, deltas((45, "a", 1, 1), mark=180))
+    assert told(log.take(step.flush(0))) == [(0, "a", 2, 6, 1)]
+    assert log.records == {}
+    assert list(step.flush(0)) == []
+
+
+@pytest.mark.parametrize("updates", [True, False])
+def test_window_that_expired_while_it_was_fetched_is_not_emitted_again(updates: bool) -> None:  # noqa: FBT001
+    step, log = aggregator(updates=updates, keep_closed_ms=120), Changelog()
+    merge(step, deltas((0, "a", 1, 5), mark=100))
+    log.take(step.flush(0))
+    fetched = log.of({0})
+    merge(step, progress(180))
+    log.take(step.flush(0))
+    step.reopen(1, fetched)
+    late = merge(step, deltas((0, "a", 1, 9)))
+    assert reasons_in(written(late, "dead-letters")) == [(0, FORGOTTEN)]
+    assert list(step.flush(0)) == []
+    assert {sample.name: sample.value for sample in step.samples()}["skewless_aggregator_reopened_windows_total"] == 0
 
 
 def test_after_a_restart_a_closed_window_is_known_without_its_rows() -> None:
@@ -195,7 +249,10 @@ def test_forgotten_windows_leave_the_changelog_and_what_comes_for_them_is_a_dead
     for mark in (10, 100):
         merge(step, deltas((0, "a", 1, 5), mark=mark))
         log.take(step.flush(0))
-    merge(step, deltas((240, "a", 1, 5), mark=240))
+    merge(step, deltas((240, "a", 1, 5), mark=179))
+    log.take(step.flush(0))
+    assert {window_of(key) for key in log.records} == {0, 240}
+    merge(step, progress(180))
     log.take(step.flush(0))
     assert [window_of(key) for key in log.records] == [240]
     outputs = merge(step, deltas((0, "a", 1, 9), (240, "a", 1, 1)))
@@ -214,9 +271,22 @@ def test_a_window_longer_than_closed_ones_are_kept_is_kept_after_its_end() -> No
     step.reopen(1, log.of({0}))
     assert merge(step, late) == []
     assert told(log.take(step.flush(0))) == [(0, "a", 2, 6, 1)]
-    merge(step, deltas((120, "a", 1, 1)))
+    merge(step, progress(90))
     log.take(step.flush(0))
-    assert {window_of(key) for key in log.records} == {60, 120}
+    assert {window_of(key) for key in log.records} == {60}
+
+
+def test_record_far_ahead_leaves_closed_windows_to_the_other_origins() -> None:
+    step, log = aggregator(origins=2), Changelog()
+    merge(step, deltas((0, "a", 1, 5), mark=100), progress(IDLE, origin=1))
+    log.take(step.flush(0))
+    merge(step, deltas((500_000, "z", 1, 1)))
+    log.take(step.flush(0))
+    late = deltas((45, "a", 1, 1), mark=45, origin=1)
+    assert step.missing(WrittenBatch(1, [late])) == {0}
+    step.reopen(1, log.of({0}))
+    assert merge(step, late) == []
+    assert told(step.flush(0)) == [(0, "a", 2, 6, 1)]
 
 
 @pytest.mark.parametrize("updates", [True, False])

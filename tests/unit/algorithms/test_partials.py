@@ -86,5 +86,5 @@ def test_a_sum_that_leaves_64_bits_on_the_way_and_comes_back_is_right() -> None:
     merged = merge_partials([*parts, back, back], ("key",), sums)
     table = KeyedTable(sums)
     for part in (*parts, back, to_partials([batch(("a", 0, 1 - large), ("a", 1, -large))], 10, sums)):
-        table.merge(part["key"].to_pylist(), part)
-    assert (merged["sum"].to_pylist(), table.data()["sum"].tolist()) == ([0], [1])
+        table.merge(table.rows_of(part["key"]), {"sum": part["sum"].to_numpy()})
+    assert (merged["sum"].to_pylist(), table.table()["sum"].to_pylist()) == ([0], [1])
