@@ -12,6 +12,7 @@ MEANINGFUL = 100
 standard deviations of a Poisson distribution."""
 CATCH_UP_S = 300
 ABORTED = 0.05
+NEAR_LIMIT = 0.8
 PARTITION = f"{STAGE}, partition"
 LETTERS = 'skewless_output_records_total{topic="dead-letters"}'
 
@@ -86,6 +87,15 @@ ALERTS = (
         "warning",
         "Stage {{ $labels.stage }} of pipeline {{ $labels.pipeline }} repeats much of its work",
         "{{ $value | humanizePercentage }} of its transactions are aborted.",
+    ),
+    Alert(
+        "SkewlessStateNearLimit",
+        f"max by ({STAGE}, instance) (skewless_state_bytes / skewless_state_limit_bytes) > {NEAR_LIMIT}",
+        "1m",
+        "warning",
+        "Process {{ $labels.instance }} of stage {{ $labels.stage }} of pipeline {{ $labels.pipeline }} holds almost as"
+        " much state as it may",
+        "It holds {{ $value | humanizePercentage }} of its limit, and ends with exit code 3 beyond it.",
     ),
     Alert(
         "SkewlessWorkerMissing",

@@ -74,6 +74,18 @@ More than one commit in twenty fails. Results stay exact, but what was in these 
 - Two processes with the same `--instance` fence each other: give each a number of its own.
 - Commits that are slower than `transport.transaction_timeout_s` want smaller batches or a faster broker.
 """,
+    "SkewlessStateNearLimit": """
+The open windows (or ticks) of a process hold more than 80 % of `aggregator.max_state_bytes` (or
+`observer.max_state_bytes`). Beyond the limit the process ends with exit code 3, and again after each restart, until
+there is room. Nothing is lost: what it could not hold is not committed, and waits in `partials`.
+
+- Start more aggregator processes, up to one for each partition: each then holds fewer partitions. The observer is one
+  process.
+- Or raise the limit, and the memory of the process with it: it takes up to twice the limit, and 200 MB.
+- Do windows stay open longer than they should? See *SkewlessWatermarkStuck*: one silent partition holds all of them.
+- Has the key more values than you meant, as an identifier of each request? Fewer keys, shorter windows
+  (`aggregator.window_s`) and more partitions (`topics.aggregator_partitions`) are settings of a new pipeline.
+""",
     "SkewlessWorkerMissing": """
 A worker process is gone and nobody has taken its partitions over, or the processes that have them do not answer
 to Prometheus.

@@ -6,7 +6,7 @@ SkewlessError
 ├── UnreachableError        a broker or store did not answer in time (exit 3)
 │   └── BrokerError         the broker answered, and what it said cannot be retried (exit 3)
 ├── JobFailedError          a batch job began, and its engine could not end it (exit 3)
-├── LimitError              the state is larger than a setting allows (exit 3)
+├── LimitError              state or a commit is larger than a setting allows (exit 3)
 ├── FencedError             another process took over this one's identity (exit 3)
 └── BadRecordError          one record of the input cannot be read: it goes to dead-letters, never up
 """

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from skewless import config
+from skewless.algorithms import grouping
 from skewless.errors import ConfigurationError
 from skewless.settings import PipelineSettings
 from skewless.shape import differences, shape_of
@@ -63,6 +64,10 @@ class Live:
         before, wanted, most = self._workers, settings.router.workers, self._settings.worker_input.max_workers
         if wanted > most:
             raise ConfigurationError(f"{self._file}: {WORKERS}: {wanted} is more than worker-input's {most} partitions")
+        # By the settings that this process runs with: what else is in the file takes effect after a restart.
+        running = self._settings.router
+        if problem := grouping.GROUPINGS[running.grouping].excess(wanted, running):
+            raise ConfigurationError(f"{self._file}: {WORKERS}: {problem}, and restart the pipeline")
         self._workers = wanted
         if wanted == before:
             return None

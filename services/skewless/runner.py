@@ -14,7 +14,7 @@ from pathlib import Path
 
 from skewless import topology
 from skewless.errors import SkewlessError, UnreachableError
-from skewless.live import Live
+from skewless.live import WORKERS, Live
 from skewless.settings import PipelineSettings
 from skewless.shape import shape_of
 from skewless.step import Step
@@ -199,20 +199,27 @@ async def _run(name: str, stage: Stage, wiring: Wiring, live: Live | None, watch
 
 @contextmanager
 def _following(step: Step, live: Live | None) -> Iterator[None]:
-    """Tell the step of another W; it comes between two batches, as everything that runs on the loop."""
-
-    async def follow(live: Live) -> None:
-        while True:
-            await asyncio.sleep(FILE_POLL_S)
-            if (workers := await asyncio.to_thread(live.poll)) is not None:
-                step.resize(workers)
-
-    following = asyncio.create_task(follow(live)) if live else None
+    """Give the step each new W while the stage runs, between two batches."""
+    following = asyncio.create_task(_follow(step, live)) if live else None
     try:
         yield
     finally:
         if following:
             following.cancel()
+
+
+async def _follow(step: Step, live: Live) -> None:
+    while True:
+        await asyncio.sleep(FILE_POLL_S)
+        try:
+            if (workers := await asyncio.to_thread(live.poll)) is not None:
+                step.resize(workers)
+        except Exception as error:  # noqa: BLE001 - one bad value must not end the watch of the file
+            log.warning(
+                "the number of workers stays as it is, correct %s in the file: %s",
+                WORKERS,
+                error if isinstance(error, SkewlessError) else repr(error),
+            )
 
 
 async def _until_over(app: App, stopping: asyncio.Event) -> BaseException | None:

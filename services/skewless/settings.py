@@ -44,10 +44,11 @@ class EventTimeSettings(Model):
         description="After this long without records a source partition stops holding windows open; null: never.",
     )
     max_future_s: float = Field(
-        86_400.0,
+        600.0,
         ge=0,
         le=315_360_000_000,
-        description="Records further ahead of the clock go to dead-letters: one would close all windows.",
+        description="Records further ahead of the clock go to dead-letters: one makes later ones of its partition late "
+        "and closes windows where all other partitions are idle.",
     )
 
     @property
@@ -162,7 +163,9 @@ class PipelineSettings(Model):
 
     @model_validator(mode="after")
     def _parts_fit(self) -> PipelineSettings:
+        too_many = grouping.GROUPINGS[self.router.grouping].excess(self.router.workers, self.router)
         problems = [
+            (too_many is not None, f"router.workers: {too_many}"),
             (
                 self.router.workers > self.worker_input.max_workers,
                 (

@@ -18,16 +18,18 @@ from skewless.step import Sample, Step
 
 CHECKED_ROWS = 262_144
 """The size of the state is looked at before each commit, and when so many rows have come since."""
-NO_LIMIT = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
 class StateLimit:
     """The most bytes of state that a process may hold, and what to do about more."""
 
-    most_bytes: int = NO_LIMIT
-    setting: str = ""
-    remedy: str = ""
+    most_bytes: int
+    setting: str
+    remedy: str
+
+
+UNLIMITED = StateLimit(2**63 - 1, "", "")
 
 
 @dataclass(slots=True)

@@ -9,6 +9,9 @@ from pydantic import Field, field_validator
 from skewless.algorithms import aggregates
 from skewless.model import Model, Span
 
+STATE_BYTES = 384 * 2**20
+"""Leaves half of the chart's memory limit (1 GiB) to everything else."""
+
 
 class AggregatorSettings(Model):
     """How panes become windows, and when results are written."""
@@ -25,6 +28,13 @@ class AggregatorSettings(Model):
         ge=0,
         le=315_360_000_000,
         description="How long after its end a closed window can still be re-opened, in event time.",
+    )
+    max_state_bytes: int = Field(
+        STATE_BYTES,
+        ge=2**20,
+        le=2**50,
+        description="Bytes of keys and numbers in open windows that a process may hold: with more it ends with exit "
+        "code 3. A key of 15 bytes takes about 70 in each window; the process takes up to twice the limit, and 200 MB.",
     )
 
     @property

@@ -34,7 +34,7 @@ from skewless.records import (
     schema_of,
 )
 from skewless.step import Sample
-from skewless.windows_step import Input, StateLimit, WindowsStep
+from skewless.windows_step import UNLIMITED, Input, StateLimit, WindowsStep
 
 ROWS = 8192
 """Results that are Python's values at the same time."""
@@ -52,7 +52,7 @@ class AggregatorRules:
     keep_closed_ms: int
     updates: bool
     decimals: int
-    limit: StateLimit = StateLimit()
+    limit: StateLimit = UNLIMITED
 
 
 class AggregatorStep(WindowsStep):

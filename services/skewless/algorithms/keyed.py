@@ -229,7 +229,7 @@ class Changes:
         self._data.make_room(before, self._count)
         self._rows[before : self._count] = new
         self._index_of[new] = np.arange(before, self._count)
-        self._data.merge(self._index_of[rows], data)
+        self._data.merge(self._index_of[rows].astype(np.int64), data)
 
     def take(self) -> tuple[NDArray[np.int64], dict[str, NDArray[np.int64]]]:
         """Return the changed rows, in the order in which they first changed, and their numbers; begin again."""

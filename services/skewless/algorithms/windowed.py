@@ -57,7 +57,7 @@ class Window:
     @property
     def nbytes(self) -> int:
         """Bytes of all that is held."""
-        return self.rows.nbytes + self.changes.nbytes + sum(table.nbytes for table in self.pending)
+        return self.rows.nbytes + self.changes.nbytes + sum(int(table.nbytes) for table in self.pending)
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,9 +286,7 @@ class Windows:
                 yield Chunk(start, number, None)
 
 
-def _portions(
-    table: KeyedTable, rows: NDArray[np.int64], data: Mapping[str, NDArray[np.int64]]
-) -> Iterator[pa.Table]:
+def _portions(table: KeyedTable, rows: NDArray[np.int64], data: Mapping[str, NDArray[np.int64]]) -> Iterator[pa.Table]:
     """Yield tables of some rows of a table with other numbers."""
     for first in range(0, len(rows), PORTION_ROWS):
         some = slice(first, first + PORTION_ROWS)

@@ -189,4 +189,23 @@ OBSERVER = (
     ),
 )
 
-OF_STAGES = (*ROUTER, *WORKER, *AGGREGATOR, *OBSERVER)
+STATE = (
+    Metric(
+        "skewless_state_bytes",
+        "gauge",
+        (),
+        "bytes",
+        "Memory for keys and numbers in open windows or ticks of this process.",
+        ("aggregator", "observer"),
+    ),
+    Metric(
+        "skewless_state_limit_bytes",
+        "gauge",
+        (),
+        "bytes",
+        "The most that this may be: max_state_bytes of the stage; with more the process ends.",
+        ("aggregator", "observer"),
+    ),
+)
+
+OF_STAGES = (*ROUTER, *WORKER, *AGGREGATOR, *OBSERVER, *STATE)

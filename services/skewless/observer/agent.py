@@ -9,6 +9,7 @@ from skewless.settings import PipelineSettings
 from skewless.transport.app import App
 from skewless.transport.batch import MessageBatch
 from skewless.transport.reader import read_latest
+from skewless.windows_step import StateLimit
 
 
 def step(settings: PipelineSettings) -> ObserverStep:
@@ -18,6 +19,11 @@ def step(settings: PipelineSettings) -> ObserverStep:
         workers=settings.router.workers,
         hottest=settings.observer.hottest,
         grouping=settings.router.grouping,
+        limit=StateLimit(
+            settings.observer.max_state_bytes,
+            "observer.max_state_bytes",
+            "raise the limit and the memory of the process, or take shorter ticks (observer.tick_s) for a new pipeline",
+        ),
     )
     return ObserverStep(
         rules,

@@ -33,7 +33,7 @@ from skewless.records import (
     read_partials,
 )
 from skewless.step import Sample
-from skewless.windows_step import Input, StateLimit, WindowsStep
+from skewless.windows_step import UNLIMITED, Input, StateLimit, WindowsStep
 
 RUN_KEY = b"run"
 RUN_PARTITION = 0
@@ -47,7 +47,7 @@ class ObserverRules:
     workers: int
     hottest: int
     grouping: str
-    limit: StateLimit = StateLimit()
+    limit: StateLimit = UNLIMITED
 
 
 class ObserverStep(WindowsStep):

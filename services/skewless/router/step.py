@@ -79,10 +79,10 @@ class RouterStep(Step):
 
     def resize(self, workers: int) -> None:
         """Choose among this many workers from now on; the others get no more tuples, but hear of the time as before."""
-        self.workers = workers
         if self._grouping.workers != workers:
             self._grouping.resize(workers)
             self._shown.begin_again()
+        self.workers = workers
 
     def revoke(self, partition: int) -> None:
         """Forget the partition's mark."""

@@ -278,7 +278,7 @@ def test_a_window_longer_than_closed_ones_are_kept_is_kept_after_its_end() -> No
 
 def test_record_far_ahead_leaves_closed_windows_to_the_other_origins() -> None:
     step, log = aggregator(origins=2), Changelog()
-    merge(step, deltas((0, "a", 1, 5), mark=100), progress(IDLE, origin=1))
+    merge(step, deltas((0, "a", 1, 5), mark=100), progress(100, origin=1))
     log.take(step.flush(0))
     merge(step, deltas((500_000, "z", 1, 1)))
     log.take(step.flush(0))

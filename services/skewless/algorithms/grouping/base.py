@@ -47,6 +47,11 @@ class Grouping(ABC):
         self._workers = _at_least_one(workers)
         self._by_event_time = options.clock == "event"
 
+    @classmethod
+    def excess(cls, workers: int, options: GroupingOptions) -> str | None:  # noqa: ARG003 - most take any number
+        """Return why the options do not allow so many workers, and what does; None if they do."""
+        return None
+
     @property
     def workers(self) -> int:
         """How many workers there are to choose from (W)."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from skewless.algorithms.compiled import compiled
 from skewless.algorithms.grouping.base import Grouping, KeyBatch, Widths, array_of, whole_number
 from skewless.algorithms.grouping.key import HOME_SEED
-from skewless.algorithms.grouping.options import GroupingOptions
+from skewless.algorithms.grouping.options import ChoicesOptions, GroupingOptions
 from skewless.algorithms.hashing import hashes_of_keys
 from skewless.algorithms.sketch import SpaceSaving
 from skewless.errors import ConfigurationError
@@ -44,13 +44,14 @@ class HeadGrouping(Grouping):
         self._sketch = SpaceSaving(self._options.sketch_size)
         self._sent = np.zeros(workers, dtype=np.int64)
 
+    @classmethod
+    def excess(cls, workers: int, options: GroupingOptions) -> str | None:
+        """Return why the sketch is too small for so many workers; None if it is not."""
+        return _excess(cls.name, workers, options.choices)
+
     def _check_sketch(self, workers: int) -> None:
-        size, needed = self._options.sketch_size, workers / self._options.head_share
-        if size <= needed:
-            raise ConfigurationError(
-                f"{self.name} with {workers} workers needs choices.sketch_size above W / head_share = {needed:.0f}, not"
-                f" {size}, or keys that are new in the sketch look hot: raise it"
-            )
+        if problem := _excess(self.name, workers, self._options):
+            raise ConfigurationError(problem)
 
     @abstractmethod
     def _width(self) -> tuple[int, int]:
@@ -132,6 +133,16 @@ class HeadGrouping(Grouping):
         super().restore(snapshot)
         self._sent = array_of(snapshot.get("sent"), np.int64, self._workers)
         self._sketch.restore(snapshot.get("sketch"))
+
+
+def _excess(name: str, workers: int, options: ChoicesOptions) -> str | None:
+    needed = workers / options.head_share
+    if options.sketch_size > needed:
+        return None
+    return (
+        f"{name} with {workers} workers needs choices.sketch_size above W / head_share = {needed:.0f}, not"
+        f" {options.sketch_size}, or keys that are new in the sketch look hot: raise it"
+    )
 
 
 class WChoicesGrouping(HeadGrouping):
