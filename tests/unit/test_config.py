@@ -105,6 +105,16 @@ def test_every_mistake_is_told_at_once_with_its_place(file: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("grouping", ["d_choices", "w_choices"])
+def test_workers_beyond_the_sketch_of_the_grouping_are_refused(file: Path, grouping: str) -> None:
+    router = f"router: {{workers: 20, grouping: {grouping}, choices: {{sketch_size: 100}}}}\n"
+    (problem,) = problems(file, MINIMAL + router)
+    assert problem == (
+        f"FILE: router.workers: {grouping} with 20 workers needs choices.sketch_size above W / head_share = 100, "
+        "not 100, or keys that are new in the sketch look hot: raise it"
+    )
+
+
 def test_settings_that_do_not_fit_together_are_named(file: Path) -> None:
     (problem,) = problems(file, MINIMAL + "router: {workers: 65}\n")
     assert problem == "FILE: router.workers (65) is more than worker_input.max_workers (64)"

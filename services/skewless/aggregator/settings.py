@@ -34,7 +34,7 @@ class AggregatorSettings(Model):
         ge=2**20,
         le=2**50,
         description="Bytes of keys and numbers in open windows that a process may hold: with more it ends with exit "
-        "code 3. A key of 15 bytes takes about 70 in each window; the process takes up to twice the limit, and 200 MB.",
+        "code 3. A key of 15 bytes takes about 95 in each window. The process takes up to twice the limit, and 200 MB.",
     )
 
     @property

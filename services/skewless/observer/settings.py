@@ -21,7 +21,7 @@ class ObserverSettings(Model):
         ge=2**20,
         le=2**50,
         description="Bytes of keys and numbers in open ticks that the process may hold: with more it ends with exit "
-        "code 3. Each worker of a key takes about 70 bytes in each tick.",
+        "code 3. Each worker of a key takes about 95 bytes in each tick.",
     )
     hottest: int = Field(10, ge=0, le=1000, description="How many of the hottest keys a tick lists.")
 
