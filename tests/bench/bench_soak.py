@@ -33,7 +33,10 @@ from support_kafka import Pipeline, Sent, Source, until
 PARTITIONS = 4
 KEYS = 50_000
 LOOKS = 60
-"""Points of each series."""
+"""Points of each series, in a long run."""
+WINDOW_S = 10
+STRETCH_S = 2 * WINDOW_S
+"""Least time between two points: each has seen a window close, so its least number of blocks has no window's keys."""
 PORTION_S = 0.05
 READY_S = 300.0
 SCRAPE_S = 1.0
@@ -57,6 +60,7 @@ class Load(threading.Thread):
         self._rate = rate
         self._over = threading.Event()
         self.sent = 0
+        self.seconds = 0.0
 
     def run(self) -> None:
         """Write what is due, a portion at a time."""
@@ -66,6 +70,7 @@ class Load(threading.Thread):
             keys = np.minimum(chance.zipf(1.2, due), KEYS).tolist()
             self._source.send(_records(keys))
             self.sent += due
+            self.seconds = time.monotonic() - began
 
     def __enter__(self) -> Self:
         self.start()
@@ -126,10 +131,11 @@ def observe(supervisor: Supervisor, seconds: float) -> Series:
     series: defaultdict[str, list[tuple[float, int, int]]] = defaultdict(list)
     until(lambda: _ready(supervisor), limit_s=READY_S)
     began = time.monotonic()
-    for look in range(1, LOOKS + 1):
+    looks = max(3, min(LOOKS, int(seconds / STRETCH_S)))
+    for look in range(1, looks + 1):
         lowest: dict[str, int] = {}
         highest: dict[str, int] = {}
-        while time.monotonic() < began + seconds * look / LOOKS:
+        while time.monotonic() < began + seconds * look / looks:
             time.sleep(SCRAPE_S)
             for event in supervisor.poll(time.monotonic()):
                 raise SystemExit(f"{event.name} {event.kind}: {event.detail}")
@@ -180,7 +186,9 @@ def measure(bootstrap: str, folder: Path, args: argparse.Namespace) -> dict[str,
         worker_input={"max_workers": PARTITIONS},
         router={"workers": PARTITIONS},
         transport={"commit_interval_s": args.commit_interval},
-        aggregator={"keep_closed_s": 60},
+        worker={"pane_s": WINDOW_S / 2},
+        aggregator={"window_s": WINDOW_S, "keep_closed_s": WINDOW_S},
+        observer={"tick_s": WINDOW_S},
     )
     with running(tested) as supervisor, Load(source, args.rate) as load:
         series = observe(supervisor, args.seconds)
@@ -188,12 +196,12 @@ def measure(bootstrap: str, folder: Path, args: argparse.Namespace) -> dict[str,
     return {
         "bench": "soak",
         "seconds": args.seconds,
-        "rate": round(load.sent / args.seconds),
+        "rate": round(load.sent / load.seconds),
         "commit_interval_s": args.commit_interval,
         "flat": all(found["flat"] for found in judged.values()),
         "processes": judged,
         "series": {
-            name: [(at, blocks, size // MEGABYTE) for at, blocks, size in points[:: LOOKS // 12]]
+            name: [(at, blocks, size // MEGABYTE) for at, blocks, size in points[:: max(1, len(points) // 12)]]
             for name, points in series.items()
         },
     }
