@@ -108,7 +108,8 @@ partitions stand still, and its other metrics, lag among them, may be old: read 
     "SkewlessStageDown": """
 All processes of a stage are gone, or none of them is ready (`/readyz` says why). All stages behind it wait.
 
-- Read the log of the last one that ran: exit code 2 is a mistake in the settings, 3 an unreachable broker.
+- Read the log of the last one that ran: exit code 2 is a mistake in the settings, 3 an unreachable broker, 70 a bug.
+  The traceback of a bug is in the log.
 - If the pipeline was taken away on purpose, the alert ends by itself after an hour.
 """,
 }

@@ -1,16 +1,29 @@
-"""The command line: which commands there are, and how they end."""
+"""The command line: the table of commands, the exit codes, and the end of the process."""
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import errno
 import importlib
-from typing import Any, NamedTuple
+import logging
+import os
+import sys
+import threading
+from collections.abc import Sequence
+from typing import Any, NamedTuple, NoReturn
 
 import click
 
 from skewless import __version__
-from skewless.errors import ConfigurationError, SkewlessError
+from skewless.errors import BUG, ConfigurationError, SkewlessError
 
 INTERRUPTED = 130
+CLOSED_PIPE = 141
+"""Exit code of a command whose reader has closed the pipe, as in `| head`; a shell shows the same after SIGPIPE."""
+REPORT = "report it to the maintainers, with the lines above"
+
+log = logging.getLogger(__name__)
 
 
 class Entry(NamedTuple):
@@ -57,16 +70,57 @@ class LazyGroup(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, entry.summary) for name, entry in COMMANDS.items()])
 
+    def main(self, args: Sequence[str] | None = None, *others: Any, **options: Any) -> Any:
+        """Run the command line; without `args` this is the whole process, which ends here."""
+        try:
+            return super().main(args, *others, **options)
+        except SystemExit as end:
+            code = CLOSED_PIPE if _is_closed_pipe(end.__context__) else end.code or 0
+            if args is None and isinstance(code, int) and any(thread.daemon for thread in threading.enumerate()):
+                _end_now(code)
+            raise SystemExit(code) from None
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; what the user has to act on becomes `error:` lines on stderr and an exit code."""
         try:
             return super().invoke(ctx)
+        except (click.ClickException, click.exceptions.Exit):
+            raise
         except SkewlessError as error:
             for line in error.problems if isinstance(error, ConfigurationError) else (str(error),):
                 click.echo(f"error: {line}", err=True)
             ctx.exit(error.exit_code)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, click.Abort):
             ctx.exit(INTERRUPTED)
+        except Exception as error:
+            if _is_closed_pipe(error):
+                raise  # click makes stdout harmless, whose last flush would fail again
+            ctx.exit(_bug(error))
+
+
+def _is_closed_pipe(error: BaseException | None) -> bool:
+    return isinstance(error, OSError) and error.errno == errno.EPIPE
+
+
+def _bug(error: Exception) -> int:
+    """Log an uncaught exception with its traceback, print the error line behind it, and return the exit code."""
+    log.critical("uncaught exception", exc_info=error)
+    what = f"{type(error).__name__}: {error}".rstrip(": ").replace("\n", " ")
+    click.echo(f"error: this is a bug in skewless {__version__}: {what}; {REPORT}", err=True)
+    return BUG
+
+
+def _end_now(code: int) -> NoReturn:
+    """End the process without freeing its objects.
+
+    A daemon thread may be inside a call of librdkafka that never returns, and what it holds cannot be freed. Python's
+    own shutdown would report the objects of compiled modules as leaks, in hundreds of lines behind the error.
+    """
+    atexit._run_exitfuncs()  # noqa: SLF001 - what a usual end runs too, and there is no public name for it
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
 
 
 EPILOG = """\b
@@ -75,7 +129,8 @@ Examples:
   skewless topics apply -f pipeline.yaml
   skewless up -f pipeline.yaml
 
-Exit codes: 0 fine, 1 the check failed, 2 wrong use or configuration, 3 broker, store or Spark failed, 130 interrupted.
+Exit codes: 0 fine, 1 the check failed, 2 wrong use or configuration, 3 broker, store or Spark failed,
+70 a bug in skewless, 130 interrupted, 141 stdout was closed.
 
 \b
 Shell completion (bash, zsh, fish):

@@ -5,19 +5,23 @@ SkewlessError
 ├── CheckFailedError        a check that the user asked for found a difference (exit 1)
 ├── UnreachableError        a broker or store did not answer in time (exit 3)
 │   └── BrokerError         the broker answered, and what it said cannot be retried (exit 3)
-├── JobFailedError          a batch job began, and its engine could not end it (exit 3)
+├── JobFailedError          a job began, and the engine that runs it could not finish it (exit 3)
 ├── LimitError              state or a commit is larger than a setting allows (exit 3)
 ├── FencedError             another process took over this one's identity (exit 3)
+├── CrashedError            a process of a pipeline crashed again and again (exit 70)
 └── BadRecordError          one record of the input cannot be read: it goes to dead-letters, never up
 """
 
 from __future__ import annotations
 
+BUG = 70
+"""Exit code of an uncaught exception (EX_SOFTWARE of sysexits.h), so that 1 only means that a check failed."""
+
 
 class SkewlessError(Exception):
-    """Root of the tree; `exit_code` is what a command returns when it ends with this error."""
+    """Root of the tree, never raised itself; `exit_code` is what a command returns when it ends with the error."""
 
-    exit_code = 1
+    exit_code = BUG
 
 
 class ConfigurationError(SkewlessError):
@@ -47,7 +51,7 @@ class BrokerError(UnreachableError):
 
 
 class JobFailedError(SkewlessError):
-    """Spark began a job and could not end it: no memory, no disk, an executor lost. It says nothing of the data."""
+    """A job began and could not be finished: no memory, no disk, an executor lost. The data may still be right."""
 
     exit_code = 3
 
@@ -68,6 +72,12 @@ class FencedError(SkewlessError):
     """
 
     exit_code = 3
+
+
+class CrashedError(SkewlessError):
+    """A process of a pipeline crashed again and again, or an uncaught exception ended it; see its log."""
+
+    exit_code = BUG
 
 
 class BadRecordError(SkewlessError):

@@ -51,7 +51,7 @@ All of this page is in [asyncapi.yaml](asyncapi.yaml) too, an AsyncAPI 3 documen
 COMMANDS_INTRO = """\
 # Commands
 
-Exit codes: 0 fine, 1 the check failed, 2 wrong use or configuration, 3 broker, store or Spark failed, 130 interrupted.
+The [exit codes](errors.md) of all commands are the same.
 """
 METRICS_INTRO = """\
 # Metrics
@@ -63,8 +63,20 @@ rewind repeats counts again. [How to watch a pipeline](../how-to/watch.md) says 
 ERRORS_INTRO = """\
 # Errors
 
-What the user has to act on is one `error:` line per mistake on stderr, and an exit code; never a traceback.
-`skewless up` starts a stage again that has ended, except with exit code 2, or with 3 before it ran a minute."""
+What the user has to act on is one `error:` line per mistake at the end of stderr, and an exit code; never a traceback.
+Only a bug has one: the traceback is in the log, and the line behind it says that this is a bug.
+
+| exit code | meaning | `skewless up` |
+| --- | --- | --- |
+| 0 | done | starts the stage again, with `--drain` the stage has finished |
+| 1 | the check that was asked for found a difference, or nothing to compare | a stage never ends so |
+| 2 | wrong use or configuration | ends, because a restart would repeat the mistake |
+| 3 | broker, store or Spark failed | ends if the stage has never run for a minute, else starts it again |
+| 70 | a bug: an uncaught exception | starts the stage again, as after a crash; `--drain` ends after 8 in a row |
+| 130 | interrupted by Ctrl-C | starts the stage again |
+| 141 | the reader of stdout has closed it, as `head` does | |
+| killed by a signal | out of memory, `kill -9`, a crash of compiled code | starts the stage again |
+"""
 
 _BASIC = {str: "text", int: "whole number", float: "number", bool: "true or false", type(None): "null"}
 _BOUNDS = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from skewless import topology
-from skewless.errors import SkewlessError, UnreachableError
+from skewless.errors import UnreachableError
 from skewless.live import WORKERS, Live
 from skewless.settings import PipelineSettings
 from skewless.shape import shape_of
@@ -226,7 +226,7 @@ async def _until_over(app: App, stopping: asyncio.Event) -> BaseException | None
     """Wait for the end, whoever brings it, and leave the consumer's thread in good order."""
     consumer = app.consumer
     if not isinstance(consumer, Consumer):
-        raise SkewlessError(f"the app's transport is {type(consumer).__name__}, not ours")
+        raise TypeError(f"expected the app's consumer to be {Consumer.__module__}.Consumer, got {type(consumer)}")
     while not stopping.is_set():
         thread = consumer.stopped_thread
         if thread is not None and thread.done():

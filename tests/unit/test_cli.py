@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +15,14 @@ from click.testing import CliRunner, Result
 
 from skewless import __version__, cli, topology
 from skewless.commands import config as config_commands
-from skewless.errors import CheckFailedError, ConfigurationError, JobFailedError, SkewlessError, UnreachableError
+from skewless.errors import (
+    CheckFailedError,
+    ConfigurationError,
+    CrashedError,
+    JobFailedError,
+    SkewlessError,
+    UnreachableError,
+)
 
 HEAVY = ("pydantic", "numpy", "confluent_kafka", "faust", "pyarrow", "yaml", "rich")
 
@@ -82,7 +91,8 @@ def test_run_offers_the_stages_of_the_topology() -> None:
         (CheckFailedError("differs"), 1),
         (UnreachableError("no answer"), 3),
         (JobFailedError("no disk"), 3),
-        (SkewlessError("x"), 1),
+        (CrashedError("again and again"), 70),
+        (SkewlessError("of no kind"), 70),
     ],
 )
 def test_an_error_is_one_line_and_its_exit_code(
@@ -101,8 +111,79 @@ def test_an_interrupt_ends_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
     assert raising(monkeypatch, KeyboardInterrupt()).exit_code == 130
 
 
-def test_a_mistake_in_the_program_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert isinstance(raising(monkeypatch, ZeroDivisionError()).exception, ZeroDivisionError)
+def test_uncaught_exception_ends_with_70_a_traceback_and_a_last_line_that_names_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    result = raising(monkeypatch, ZeroDivisionError("no\nway"))
+    assert result.exit_code == 70
+    assert "test_cli.py" in caplog.text
+    assert "ZeroDivisionError: no" in caplog.text
+    last = result.stderr.splitlines()[-1]
+    assert last.startswith(f"error: this is a bug in skewless {__version__}: ZeroDivisionError: no way; report it")
+
+
+def test_abort_at_a_prompt_ends_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert raising(monkeypatch, click.Abort()).exit_code == 130
+
+
+def test_only_failed_checks_end_with_1() -> None:
+    def tree(root: type[SkewlessError]) -> list[type[SkewlessError]]:
+        return [root, *(each for child in root.__subclasses__() for each in tree(child))]
+
+    assert {kind.__name__ for kind in tree(SkewlessError) if kind.exit_code == 1} == {"CheckFailedError"}
+
+
+def test_root_of_the_errors_is_never_raised() -> None:
+    services = Path(cli.__file__).parent
+    bare = re.compile(r"(?<!class )\bSkewlessError\(")
+    found = [str(file) for file in services.rglob("*.py") if bare.search(file.read_text())]
+    assert found == []
+
+
+def test_closed_pipe_is_not_taken_for_a_failed_check() -> None:
+    command = f"{sys.executable} -m skewless --help | true; echo ${{PIPESTATUS[0]}}"
+    # `true` may end before or after the write: only the former fails it, and neither may end with 1.
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() in {"0", "141"}
+
+
+def test_closed_stdout_ends_with_141_and_in_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = raising(monkeypatch, BrokenPipeError(errno.EPIPE, "Broken pipe"))
+    assert (result.exit_code, result.stderr) == (141, "")
+
+
+ABANDONED = """
+import sys, time
+import skewless.runner
+from skewless.errors import UnreachableError
+from skewless.observer.run import Run
+from skewless.transport.bounded import returns_in_time
+
+def run_stage(*_args, **_options):
+    run = Run()
+    def hang():
+        time.sleep(600)
+        run.save()
+    assert not returns_in_time(hang, 0.05)
+    raise UnreachableError("no answer from Kafka")
+
+skewless.runner.run_stage = run_stage
+from skewless.cli import main
+main(prog_name="skewless")
+"""
+
+
+def test_error_of_a_stage_is_the_last_line_when_a_call_into_librdkafka_never_returns() -> None:
+    environment = {"PYTHONPATH": ":".join(sys.path), "SKEWLESS__NAME": "p", "SKEWLESS__SOURCE__TOPIC": "t"}
+    done = subprocess.run(
+        [sys.executable, "-c", ABANDONED, "run", "observer"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (3, "error: no answer from Kafka\n")
 
 
 def test_check_and_dump_read_file_and_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,10 +26,10 @@ WHO = {"pipeline": "p", "stage": "router", "instance": 3}
 @pytest.fixture(autouse=True)
 def _loggers_as_before() -> Iterator[None]:
     root = logging.getLogger()
-    before = (root.handlers[:], root.level, sys.excepthook)
+    before = (root.handlers[:], root.level)
     yield
     logging.captureWarnings(capture=False)
-    root.handlers[:], _, sys.excepthook = before
+    root.handlers[:] = before[0]
     root.setLevel(before[1])
     for name in ("skewless", *logs.CHATTY):
         logging.getLogger(name).setLevel(logging.NOTSET)
@@ -73,15 +73,6 @@ def test_an_exception_is_part_of_its_line() -> None:
         logging.getLogger("skewless.x").exception("failed")
     (line,) = lines(stream)
     assert "ZeroDivisionError: no" in line["exception"]
-
-
-def test_what_nobody_caught_is_one_line() -> None:
-    stream = io.StringIO()
-    logging_to(stream)
-    error = ZeroDivisionError("no way")
-    sys.excepthook(type(error), error, None)
-    (line,) = lines(stream)
-    assert (line["level"], line["message"]) == ("critical", "crashed: no way")
 
 
 def test_warnings_of_python_go_the_same_way() -> None:

@@ -33,7 +33,7 @@ def test_a_minute_of_running_resets_the_delay() -> None:
     assert delays((1.0, 1), (1.0, 1), (60.0, 1), (1.0, 1)) == [0.2, 0.4, 0.2, 0.4]
 
 
-@pytest.mark.parametrize("code", [1, 130, -signal.SIGKILL, -signal.SIGSEGV])
+@pytest.mark.parametrize("code", [1, 70, 130, -signal.SIGKILL, -signal.SIGSEGV])
 @pytest.mark.parametrize("drain", [True, False])
 def test_crashes_and_kills_are_restarted(code: int, drain: bool) -> None:  # noqa: FBT001 - a parameter of the test
     assert ends(Restarts(drain=drain), (1.0, code)) == [Verdict("restart", 1.2)]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from skewless import config
 from skewless.demo.scrape import Scraper, Snapshot
-from skewless.errors import SkewlessError
+from skewless.errors import CrashedError, JobFailedError
 from skewless.local.supervisor import Event, Supervisor
 from skewless.settings import PipelineSettings
 from skewless.transport import topics
@@ -79,7 +79,7 @@ class _Care:
         tell(event)
         self._crashes += 1
         if self._crashes > MOST_CRASHES:
-            raise SkewlessError(f"{event.name} {event.detail}: processes crash again and again")
+            raise CrashedError(f"{event.name} {event.detail}: processes crash again and again")
 
     def moved(self, now: float, snapshot: Snapshot) -> None:
         """See whether anything has changed since the last time."""
@@ -87,4 +87,4 @@ class _Care:
         if seen != self._seen:
             self._seen, self._since = seen, now
         elif now - self._since > STALL_S:
-            raise SkewlessError(f"nothing has moved for {STALL_S:.0f} s; --keep keeps the logs in {self._logs}")
+            raise JobFailedError(f"nothing has moved for {STALL_S:.0f} s; --keep keeps the logs in {self._logs}")

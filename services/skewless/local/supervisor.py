@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from skewless import topology
-from skewless.errors import ConfigurationError, SkewlessError, UnreachableError
+from skewless.errors import ConfigurationError, CrashedError, SkewlessError, UnreachableError
 from skewless.local import process
 from skewless.local.restarts import CONFIGURATION, UNREACHABLE, Restarts
 from skewless.settings import PipelineSettings
@@ -182,7 +182,7 @@ class Supervisor:
             replica.start_at = now
             return Event(replica.name, "ended", f"found its metrics port {lost} taken, starts again with another")
         if verdict.action == "give_up":
-            raise GIVEN_UP.get(code, SkewlessError)(f"{replica.name} {how}{last}")
+            raise GIVEN_UP.get(code, CrashedError)(f"{replica.name} {how}{last}")
         replica.start_at = verdict.at
         wait = f"{how}, starts again in {verdict.at - now:.1f} s"
         return Event(replica.name, "ended", wait + (last if code > 0 else ""))

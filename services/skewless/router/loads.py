@@ -13,7 +13,6 @@ import msgspec
 
 from skewless.algorithms.grouping import Grouping
 from skewless.algorithms.sized import RECORD_BYTES
-from skewless.errors import SkewlessError
 from skewless.records import Output
 
 SCHEMA = "skewless.loads.v1"
@@ -60,7 +59,7 @@ def restore(grouping: Grouping, records: Sequence[tuple[bytes, bytes]], most: in
 
 def _check(loads: Loads, most: int) -> None:
     if loads.schema != SCHEMA:
-        raise SkewlessError(f"they are {loads.schema[:40]}, not {SCHEMA}")
+        raise ValueError(f"they are {loads.schema[:40]}, not {SCHEMA}")
     workers = loads.state.get("workers")
     if not isinstance(workers, int) or not 1 <= workers <= most:
-        raise SkewlessError(f"they are of {str(workers)[:40]} workers, there are at most {most}")
+        raise ValueError(f"they are of {str(workers)[:40]} workers, there are at most {most}")

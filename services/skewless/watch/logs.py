@@ -6,7 +6,6 @@ import logging
 import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from types import TracebackType
 from typing import Any, TextIO
 
 from pythonjsonlogger.json import JsonFormatter
@@ -55,9 +54,3 @@ def set_up(settings: LogSettings, who: Mapping[str, object], stream: TextIO | No
     log.setLevel(level)
     for name in CHATTY:
         logging.getLogger(name).setLevel(libraries)
-    sys.excepthook = _crashed
-
-
-def _crashed(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """Log what nobody caught, or its traceback would be many lines that are no JSON."""
-    log.critical("crashed: %s", error or kind.__name__, exc_info=(kind, error, trace))
