@@ -23,6 +23,9 @@ CLOSED_PIPE = 141
 """Exit code of a command whose reader has closed the pipe, as in `| head`; a shell shows the same after SIGPIPE."""
 REPORT = "report it to the maintainers, with the lines above"
 
+PLACED = "skewless.placed"
+"""Key in click's `meta` of what puts the file before a problem with a setting: set once the settings are loaded."""
+
 log = logging.getLogger(__name__)
 
 
@@ -87,7 +90,8 @@ class LazyGroup(click.Group):
         except (click.ClickException, click.exceptions.Exit):
             raise
         except SkewlessError as error:
-            for line in error.problems if isinstance(error, ConfigurationError) else (str(error),):
+            place = ctx.meta.get(PLACED, str)
+            for line in map(place, error.problems) if isinstance(error, ConfigurationError) else (str(error),):
                 click.echo(f"error: {line}", err=True)
             ctx.exit(error.exit_code)
         except (KeyboardInterrupt, click.Abort):

@@ -17,7 +17,7 @@ import yaml
 from pydantic import SecretStr, ValidationError
 
 from skewless import yaml_file
-from skewless.config_problems import describe
+from skewless.config_problems import FROM_ENVIRONMENT, describe
 from skewless.errors import ConfigurationError
 from skewless.settings import PipelineSettings
 
@@ -39,9 +39,9 @@ def load(path: Path | None, environ: Mapping[str, str]) -> PipelineSettings:
     Raises ConfigurationError with every problem at once, each with file or variable and path.
     """
     document: dict[str, Any] = {} if path is None else yaml_file.read(path)
-    variables = {_setting(name): name for name in sorted(environ) if name.startswith(PREFIX)}
+    variables = _variables(environ)
     for setting, name in variables.items():
-        _put(document, setting, _value(environ[name]))
+        _put(document, setting, value_of(environ[name]))
     result = _validate(document)
     if isinstance(result, list) and (texts := _text_wanted(result, variables)):
         for setting in texts:
@@ -50,6 +50,24 @@ def load(path: Path | None, environ: Mapping[str, str]) -> PipelineSettings:
     if isinstance(result, list):
         raise ConfigurationError(*describe(result, document, variables, path))
     return result
+
+
+def placed(problem: str, path: Path | None, environ: Mapping[str, str]) -> str:
+    """Put the file, or the variable, before a problem `setting: message` that was found after `load`.
+
+    A variable counts if it sets the setting itself, or a part of it that the message names.
+    """
+    setting = tuple(problem.partition(": ")[0].split("."))
+    if setting[0] not in PipelineSettings.model_fields:
+        return problem
+    for other, name in _variables(environ).items():
+        if other == setting or (other[: len(setting)] == setting and other[-1] in problem):
+            return f"{name}: {problem}"
+    return f"{path or FROM_ENVIRONMENT}: {problem}"
+
+
+def _variables(environ: Mapping[str, str]) -> Variables:
+    return {_setting(name): name for name in sorted(environ) if name.startswith(PREFIX)}
 
 
 def _validate(document: dict[str, Any]) -> PipelineSettings | list[ErrorDetails]:
@@ -77,7 +95,8 @@ def _setting(name: str) -> tuple[str, ...]:
     return tuple(parts)
 
 
-def _value(text: str) -> Any:
+def value_of(text: str) -> Any:
+    """Read a value from outside a file: YAML, or text as it is."""
     try:
         return yaml_file.parse(text)
     except yaml.YAMLError:

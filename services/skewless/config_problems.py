@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 Location = tuple[int | str, ...]
+FROM_ENVIRONMENT = "environment (no -f FILE)"
 
 
 def describe(
@@ -26,7 +27,7 @@ def describe(
     for problem in problems:
         for setting, message in _split(_in_document(problem["loc"], document), problem):
             variable = variables.get(tuple(map(str, setting)))
-            where = variable or ": ".join([str(file or "environment (no -f FILE)"), *_path(setting)])
+            where = variable or ": ".join([str(file or FROM_ENVIRONMENT), *_path(setting)])
             # A setting that may be of several types fails once for each of them.
             lines[where] = f"{lines[where]}, or {message}" if where in lines else message
     return [f"{where}: {message}" for where, message in lines.items()]
@@ -65,6 +66,14 @@ def _message(problem: ErrorDetails, setting: Location) -> str:
             return "unknown setting" + _suggestion(setting)
         case "model_type" | "model_attributes_type" | "dict_type":
             return "must be a mapping of settings; give it some, or remove it"
+    return plain(problem)
+
+
+def plain(problem: ErrorDetails) -> str:
+    """Return the message without pydantic's own words: users write lists, never tuples."""
+    match problem["type"]:
+        case "tuple_type":
+            return "should be a list"
         case "value_error":
             return str(problem["ctx"]["error"])
     return problem["msg"].replace("Input should", "should").replace("String should", "should")

@@ -14,8 +14,19 @@ SkewlessError
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 BUG = 70
 """Exit code of an uncaught exception (EX_SOFTWARE of sysexits.h), so that 1 only means that a check failed."""
+
+
+def unknown(what: str, name: str, known: Iterable[str]) -> str:
+    """Return the message for a name that does not exist: the closest known name, and all of them."""
+    names = sorted(known)
+    close = difflib.get_close_matches(name, names, n=1)
+    hint = f", did you mean {close[0]}?" if close else ""
+    return f"unknown {what} {name}{hint} (known: {', '.join(names)})"
 
 
 class SkewlessError(Exception):

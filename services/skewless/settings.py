@@ -9,6 +9,7 @@ from pydantic import Field, field_validator, model_validator
 from skewless import topology
 from skewless.aggregator.settings import AggregatorSettings
 from skewless.algorithms import grouping
+from skewless.errors import unknown
 from skewless.model import Model
 from skewless.observer.settings import ObserverSettings
 from skewless.router.settings import RouterSettings, WorkerInputSettings
@@ -26,6 +27,13 @@ class SourceSettings(Model):
         description="First offset to read by partition, such as {3: 1200}: leaves out earlier records that cannot be "
         "read or were deleted. Has no effect where the committed offset is higher.",
     )
+
+    @field_validator("topic")
+    @classmethod
+    def _is_a_topic(cls, topic: str) -> str:
+        if topic in {".", ".."}:
+            raise ValueError("Kafka refuses . and .. as names of topics")
+        return topic
 
 
 class EventTimeSettings(Model):
@@ -74,9 +82,9 @@ class TopicSettings(Model):
     @classmethod
     def _known_topics(cls, options: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
         known = [row.name for row in topology.TOPICS]
-        unknown = sorted(options.keys() - set(known))
-        if unknown:
-            raise ValueError(f"unknown topic {', '.join(unknown)}; the pipeline's topics are: {', '.join(known)}")
+        others = sorted(options.keys() - set(known))
+        if others:
+            raise ValueError(f"unknown topic {', '.join(others)}; the pipeline's topics are: {', '.join(known)}")
         return options
 
 
@@ -158,7 +166,7 @@ class PipelineSettings(Model):
     @classmethod
     def _known_grouping(cls, router: RouterSettings) -> RouterSettings:
         if router.grouping not in grouping.GROUPINGS:
-            raise ValueError(f"unknown grouping {router.grouping}; known are: {', '.join(sorted(grouping.GROUPINGS))}")
+            raise ValueError(f"grouping: {unknown('grouping', router.grouping, grouping.GROUPINGS)}")
         return router
 
     @model_validator(mode="after")

@@ -10,14 +10,29 @@ import yaml
 
 from skewless.errors import ConfigurationError
 
+DEEPEST = 100
+"""Levels of nesting; PyYAML recurses, so that its own limit would be that of the interpreter's stack."""
+
 
 class _Loader(yaml.SafeLoader):
     """PyYAML's safe loader; a date stays text for the setting that takes it, and a name twice is an error."""
+
+    depth = 0
 
     yaml_implicit_resolvers = {  # noqa: RUF012 - PyYAML's own attribute
         first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
         for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.depth == DEEPEST:
+            problem = f"nested deeper than {DEEPEST} levels"
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            raise yaml.constructor.ConstructorError(None, None, problem, mark)
+        self.depth += 1
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT001, FBT002 - PyYAML's signature
         seen: set[str] = set()

@@ -284,7 +284,7 @@ def test_an_unreachable_broker_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("nope", "--topic", "t"), "unknown dataset 'nope'"),
+        (("nope", "--topic", "t"), "unknown dataset nope (known: "),
         (("zipf",), "--topic"),
         (("zipf", "--topic", "t", "--keys", "0"), "--keys"),
         (("zipf", "--topic", "t", "--rate", "-1"), "--rate"),

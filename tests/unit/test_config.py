@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -99,7 +100,7 @@ def test_every_mistake_is_told_at_once_with_its_place(file: Path) -> None:
         "FILE: splitter.key.field: should be a valid string, or should be a valid integer",
         "FILE: router.workers: should be greater than or equal to 1",
         "FILE: worker: must be a mapping of settings; give it some, or remove it",
-        "FILE: aggregator.aggregates: unknown aggregate mode; known are: count, max, mean, min, sum",
+        "FILE: aggregator.aggregates: unknown aggregate mode (known: count, max, mean, min, sum)",
         "SKEWLESS__OBSERVER__HOTTEST: should be a valid integer, unable to parse string as an integer",
         "SKEWLESS__OBSERVER__TICKS: unknown setting; did you mean tick_s?",
     ]
@@ -161,6 +162,98 @@ def test_a_variable_below_a_value_of_the_file_leaves_the_files_mistake_visible(f
 )
 def test_a_file_that_is_not_a_yaml_mapping_is_told_with_line_and_column(file: Path, text: str, problem: str) -> None:
     assert problems(file, text) == [problem]
+
+
+@pytest.mark.parametrize(("begin", "end"), [("[", "]"), ("{a: ", "}")])
+@pytest.mark.parametrize("depth", [101, 900, 5000])
+def test_file_that_is_nested_too_deep_is_refused_with_its_place(file: Path, begin: str, end: str, depth: int) -> None:
+    (problem,) = problems(file, MINIMAL + "router: " + begin * depth + end * depth)
+    assert re.fullmatch(r"FILE:3:\d+: not valid YAML: nested deeper than 100 levels", problem)
+
+
+@pytest.mark.parametrize("depth", [101, 900, 5000])
+def test_variable_that_is_nested_too_deep_is_a_value_that_does_not_fit(file: Path, depth: int) -> None:
+    (problem,) = problems(file, MINIMAL, SKEWLESS__ROUTER__WORKERS="[" * depth + "]" * depth)
+    assert problem.startswith("SKEWLESS__ROUTER__WORKERS: should be a valid integer")
+
+
+def test_path_of_900_names_in_a_variable_is_an_unknown_setting(file: Path) -> None:
+    (problem,) = problems(file, MINIMAL, **{"SKEWLESS__ROUTER__" + "__".join(["x"] * 900): "1"})
+    assert problem.startswith("FILE: router.x: unknown setting")
+
+
+@pytest.mark.parametrize("value", ["&here [*here]", "&here {x: *here}"])
+def test_value_that_contains_itself_is_refused(file: Path, value: str) -> None:
+    (problem,) = problems(file, f"{MINIMAL}router: {value}\n")
+    assert problem.startswith("FILE: router")
+
+
+def test_byte_order_mark_before_the_settings_is_skipped(file: Path) -> None:
+    file.write_bytes(b"\xef\xbb\xbf" + MINIMAL.encode())
+    assert config.load(file, {}).name == "words"
+
+
+@pytest.mark.parametrize(
+    ("section", "setting"),
+    [
+        ("router: {workers: true}", "router.workers"),
+        ("router: {workers: no}", "router.workers"),
+        ("worker: {pane_s: yes}", "worker.pane_s"),
+        ("event_time: {idle_timeout_s: false}", "event_time.idle_timeout_s"),
+        ("replicas: {splitter: true}", "replicas.splitter"),
+        ("metrics: {port: true}", "metrics.port"),
+        ("splitter: {value: {field: n, decimals: true}}", "splitter.value.decimals"),
+    ],
+)
+def test_truth_value_for_a_number_is_refused(file: Path, section: str, setting: str) -> None:
+    found = problems(file, f"{MINIMAL}{section}\n")
+    assert f"FILE: {setting}: should be a number, not true or false" in found
+
+
+@pytest.mark.parametrize("text", ["'8'", "8.0", "8"])
+def test_number_in_another_spelling_stays_the_same_number(file: Path, text: str) -> None:
+    # Helm writes large whole numbers with an exponent, and --set-string writes text: both are unambiguous.
+    assert load(file, f"{MINIMAL}router: {{workers: {text}}}\n").router.workers == 8
+
+
+@pytest.mark.parametrize("number", [".nan", "-.inf", "nan"])
+def test_number_that_is_not_finite_is_refused(file: Path, number: str) -> None:
+    assert len(problems(file, f"{MINIMAL}worker: {{pane_s: {number}}}\n")) == 1
+    assert len(problems(file, f"{MINIMAL}router: {{workers: {number}}}\n")) == 1
+
+
+@pytest.mark.parametrize("topic", [".", ".."])
+def test_topic_that_kafka_refuses_by_name_is_refused(file: Path, topic: str) -> None:
+    assert problems(file, f"name: words\nsource: {{topic: '{topic}'}}\n") == [
+        "FILE: source.topic: Kafka refuses . and .. as names of topics"
+    ]
+
+
+def test_unknown_grouping_has_its_path_and_the_closest_name(file: Path) -> None:
+    (problem,) = problems(file, MINIMAL + "router: {grouping: evn}\n")
+    assert problem.startswith("FILE: router.grouping: unknown grouping evn, did you mean even? (known: consistent, ")
+
+
+@pytest.mark.parametrize("value", ["count", "{count: 1}", "5"])
+def test_list_is_wanted_where_users_write_lists(file: Path, value: str) -> None:
+    (problem,) = problems(file, f"{MINIMAL}aggregator: {{aggregates: {value}}}\n")
+    assert problem == "FILE: aggregator.aggregates: should be a list"
+
+
+@pytest.mark.parametrize(
+    ("problem", "where"),
+    [
+        ("kafka.options: librdkafka refuses them: 'foo.bar'", "SKEWLESS__KAFKA__OPTIONS__FOO_BAR: "),
+        ("kafka.options: librdkafka refuses them: 'linger.ms'", "p.yaml: "),
+        ("transport.session_timeout_s: is not within bounds", "SKEWLESS__TRANSPORT__SESSION_TIMEOUT_S: "),
+        ("router.workers: is too many", "p.yaml: "),
+        ("elsewhere.yaml: cannot be read", ""),
+        ("--option: is wrong", ""),
+    ],
+)
+def test_problem_found_after_loading_names_where_the_setting_is(problem: str, where: str) -> None:
+    environ = {"SKEWLESS__KAFKA__OPTIONS__FOO_BAR": "1", "SKEWLESS__TRANSPORT__SESSION_TIMEOUT_S": "1"}
+    assert config.placed(problem, Path("p.yaml"), environ) == where + problem
 
 
 def test_a_missing_file_is_told(file: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field, field_validator
 
 from skewless.algorithms import aggregates
+from skewless.errors import unknown
 from skewless.model import Model, Span
 
 STATE_BYTES = 384 * 2**20
@@ -50,10 +51,9 @@ class AggregatorSettings(Model):
     @field_validator("aggregates")
     @classmethod
     def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        unknown = [name for name in names if name not in aggregates.AGGREGATES]
-        if unknown:
-            known = ", ".join(sorted(aggregates.AGGREGATES))
-            raise ValueError(f"unknown aggregate {', '.join(unknown)}; known are: {known}")
+        others = [name for name in names if name not in aggregates.AGGREGATES]
+        if others:
+            raise ValueError(unknown("aggregate", ", ".join(others), aggregates.AGGREGATES))
         if len(set(names)) != len(names):
             raise ValueError("an aggregate is named twice")
         return names

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from skewless.commands.options import load_settings, pipeline_file
+from skewless.commands.options import load_settings, pipeline_file, topic_of
 from skewless.commands.spark_options import spark_options, started
 from skewless.errors import CheckFailedError, ConfigurationError
 
@@ -83,6 +83,8 @@ def batch(  # noqa: PLR0913 - click passes an argument per option
         raise ConfigurationError("--overwrite: is for --out; records are added to a topic")
     if inputs and (first or until):
         raise ConfigurationError("--from and --until are for topics: files are read as a whole")
+    if to_topic:
+        topic_of("--to-topic", to_topic)
     check("--from", first or "earliest")
     check("--until", until or "latest")
     where = {} if inputs else _spans(settings, first or "earliest", until or "latest")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from skewless.errors import ConfigurationError
+from skewless.errors import ConfigurationError, unknown
 
 ALL = "all"
 MOST_WORKERS = 1024
@@ -15,10 +15,9 @@ def candidates_of(groupings: Iterable[str], workers: Iterable[str]) -> tuple[lis
     from skewless.algorithms.grouping import GROUPINGS
 
     names, numbers = _parts(groupings), _parts(workers)
-    wrong = [
-        f"--grouping: {name!r} is unknown: choose of {', '.join((*GROUPINGS, ALL))}"
-        for name in names or [""]
-        if name not in {*GROUPINGS, ALL}
+    wrong = [] if names else ["--grouping: names none"]
+    wrong += [
+        f"--grouping: {unknown('grouping', name, (*GROUPINGS, ALL))}" for name in names if name not in {*GROUPINGS, ALL}
     ]
     wrong += [
         f"--workers: {text!r} is no whole number of 1 to {MOST_WORKERS}"

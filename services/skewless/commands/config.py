@@ -23,9 +23,10 @@ def check(file: Path | None) -> None:
     Example:
       skewless config check -f pipeline.yaml
     """  # noqa: D301 - \b is click's mark for text that is not wrapped
-    from skewless.transport.options_check import check_options
+    from skewless.transport.options_check import check_files, check_options
 
     settings = load_settings(file)
+    check_files(settings.kafka)
     check_options(settings.kafka, settings.transport)
     click.echo(f"{file or 'environment'}: pipeline {settings.name} is valid")
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from skewless.cli import PLACED
 from skewless.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -38,15 +39,34 @@ class Finite(click.FloatRange):
 
 def load_settings(file: Path | None) -> PipelineSettings:
     """Load the settings from the file and this process's environment."""
-    from skewless.config import load
+    from skewless.config import load, placed
 
-    return load(file, os.environ)
+    settings = load(file, os.environ)
+    if context := click.get_current_context(silent=True):
+        # Of several files nobody can know which one a later problem is about.
+        several = PLACED in context.meta
+        context.meta[PLACED] = str if several else lambda problem: placed(problem, file, os.environ)
+    return settings
+
+
+def topic_of(option: str, name: str) -> str:
+    """Return the name of a topic; ConfigurationError when Kafka takes no topic of that name."""
+    from pydantic import ValidationError
+
+    from skewless.config_problems import plain
+    from skewless.settings import SourceSettings
+
+    try:
+        return SourceSettings.model_validate({"topic": name}).topic
+    except ValidationError as error:
+        raise ConfigurationError(f"{option}: {plain(error.errors()[0])}") from None
 
 
 def broker_of(servers: str | None, kafka: KafkaSettings | None = None) -> KafkaSettings:
     """Tell the broker: --bootstrap-servers, else the pipeline's, else $KAFKA_BOOTSTRAP_SERVERS, else this machine's."""
     from pydantic import ValidationError
 
+    from skewless.config_problems import plain
     from skewless.transport.settings import KafkaSettings
 
     if kafka is None:
@@ -56,7 +76,7 @@ def broker_of(servers: str | None, kafka: KafkaSettings | None = None) -> KafkaS
     try:
         return KafkaSettings.model_validate({**dict(kafka), "bootstrap_servers": servers})
     except ValidationError as error:
-        raise ConfigurationError(f"--bootstrap-servers: {error.errors()[0]['msg']}") from None
+        raise ConfigurationError(f"--bootstrap-servers: {plain(error.errors()[0])}") from None
 
 
 def results_folder(out: Path, of: str = "", parts: Sequence[str] = ()) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from skewless.commands.candidates import ALL, candidates_of
-from skewless.commands.options import Finite, broker_of, load_settings, pipeline_file, results_folder
+from skewless.commands.options import Finite, broker_of, load_settings, pipeline_file, results_folder, topic_of
 from skewless.commands.spark_options import spark_options, started
 from skewless.errors import CheckFailedError, ConfigurationError
 
@@ -120,8 +120,6 @@ def planned(
 
 
 def _settings(file: Path | None, topic: str | None, servers: str | None) -> PipelineSettings:
-    from pydantic import ValidationError
-
     from skewless.settings import PipelineSettings, SourceSettings
 
     if file is None and topic is None:
@@ -133,10 +131,7 @@ def _settings(file: Path | None, topic: str | None, servers: str | None) -> Pipe
     settings = None if file is None else load_settings(file)
     if settings is not None and topic is None:
         return settings
-    try:
-        source = SourceSettings.model_validate({"topic": topic})
-    except ValidationError as error:
-        raise ConfigurationError(f"--topic: {error.errors()[0]['msg']}") from None
+    source = SourceSettings(topic=topic_of("--topic", topic or ""))
     if settings is not None:
         return settings.model_copy(update={"source": source})
     return PipelineSettings(name="plan", source=source, kafka=broker_of(servers))

@@ -8,7 +8,8 @@ from pathlib import Path
 import click
 from pydantic import ValidationError
 
-from skewless.commands.options import Finite, broker_of, load_settings, pipeline_file
+from skewless.commands.options import Finite, broker_of, load_settings, pipeline_file, topic_of
+from skewless.config_problems import plain
 from skewless.datasets import DATASETS, Dataset, DatasetOptions, detect, find_dataset, find_name, take
 from skewless.datasets.files import first_lines
 from skewless.errors import ConfigurationError
@@ -107,6 +108,8 @@ def produce(  # noqa: PLR0913 - click passes an argument per option
     from skewless.commands.produce_run import run
     from skewless.transport.sender import Sender, prepare_topic
 
+    if topic is not None:
+        topic_of("--topic", topic)
     options = _options({name: value for name, value in chosen.items() if value is not None})
     name, source = _dataset(dataset, options)
     kafka, target, replication_factor = _target(file, bootstrap_servers, topic)
@@ -136,7 +139,7 @@ def _options(chosen: dict[str, object]) -> DatasetOptions:
         return DatasetOptions.model_validate(chosen)
     except ValidationError as error:
         problems = error.errors(include_url=False)
-    raise ConfigurationError(*(f"--{str(p['loc'][0]).replace('_', '-')}: {p['msg']}" for p in problems))
+    raise ConfigurationError(*(f"--{str(p['loc'][0]).replace('_', '-')}: {plain(p)}" for p in problems))
 
 
 def _dataset(name: str, options: DatasetOptions) -> tuple[str, Dataset]:

@@ -16,6 +16,8 @@ from skewless.commands.options import Finite, load_settings, pipeline_file
 from skewless.errors import ConfigurationError
 
 if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
     from skewless.algorithms.grouping import GroupingOptions
 
 MOST_WINDOW_S = 315_360_000_000
@@ -112,23 +114,24 @@ def _options(file: Path | None, chosen: Sequence[str], rules: str | None, clock:
         return GroupingOptions.model_validate(document)
     except ValidationError as error:
         problems = error.errors(include_url=False)
-    raise ConfigurationError(*(f"{'.'.join(map(str, p['loc']))}: {_message(p['type'], p['msg'])}" for p in problems))
+    raise ConfigurationError(*(f"--option: {'.'.join(map(str, p['loc']))}: {_message(p)}" for p in problems))
 
 
-def _message(kind: str, text: str) -> str:
-    return "unknown setting; those of router.* are in `skewless config dump`" if kind == "extra_forbidden" else text
+def _message(problem: ErrorDetails) -> str:
+    from skewless.config_problems import plain
+
+    if problem["type"] == "extra_forbidden":
+        return "unknown setting; those of router.* are in `skewless config dump`"
+    return plain(problem)
 
 
 def _assignment(text: str) -> tuple[str, Any]:
-    import yaml
+    from skewless.config import value_of
 
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise ConfigurationError(f"--option: {text!r} is not NAME=VALUE, such as clock=event")
-    try:
-        return name.removeprefix("router."), yaml.safe_load(value)
-    except yaml.YAMLError:
-        return name, value
+    return name.removeprefix("router."), value_of(value)
 
 
 def _put(document: dict[str, Any], names: Sequence[str], value: Any) -> None:

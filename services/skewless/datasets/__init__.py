@@ -11,7 +11,7 @@ from skewless.datasets import country, lines, pair, recorded, synthetic, zipf
 from skewless.datasets.base import Chunk, Dataset, DatasetOptions, Form, Source, take
 from skewless.datasets.detect import detect
 from skewless.datasets.shapes import Shape
-from skewless.errors import ConfigurationError
+from skewless.errors import ConfigurationError, unknown
 from skewless.splitter.settings import SplitterSettings
 
 __all__ = [
@@ -123,7 +123,7 @@ def find_name(name: str) -> str:
     skew = _SKEW_IN_NAME.fullmatch(plain)
     found = skew[1] if skew else _PUBLISHED.get(plain, plain)
     if found not in DATASETS:
-        raise ConfigurationError(f"unknown dataset {name!r}: choose one of {', '.join(DATASETS)}")
+        raise ConfigurationError(unknown("dataset", name, DATASETS))
     return found
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from skewless.algorithms import grouping
 from skewless.datasets import Chunk, DatasetOptions, detect, find_dataset
-from skewless.errors import ConfigurationError
+from skewless.errors import ConfigurationError, unknown
 from skewless.settings import PipelineSettings
 
 DEFAULT = "words"
@@ -75,10 +75,9 @@ def make_plan(
 
     Raises ConfigurationError for groupings that do not exist and for files that cannot be read or do not go together.
     """
-    unknown = sorted(set(groupings) - set(grouping.GROUPINGS))
-    if unknown:
-        known = ", ".join(sorted(grouping.GROUPINGS))
-        raise ConfigurationError(f"--grouping: unknown grouping {', '.join(unknown)}; known are: {known}")
+    others = sorted(set(groupings) - set(grouping.GROUPINGS))
+    if others:
+        raise ConfigurationError(f"--grouping: {unknown('grouping', ', '.join(others), grouping.GROUPINGS)}")
     if report is not None and not os.access(report.resolve().parent, os.W_OK):
         raise ConfigurationError(f"--report: {report}: its folder does not exist or cannot be written to")
     kinds = {path: detect(path) for path in inputs}

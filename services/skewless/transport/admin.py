@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, ClusterMetadata, ConfigEntry, ConfigResource, NewTopic
 
-from skewless.errors import BrokerError, ConfigurationError, UnreachableError
+from skewless.errors import BrokerError, UnreachableError
+from skewless.transport.clients import refused
 from skewless.transport.failures import refusal
 from skewless.transport.probe import QUIET, wait_until_reachable
 from skewless.transport.settings import KafkaSettings
@@ -39,7 +40,7 @@ class Admin:
             wait_until_reachable(options, kafka.timeout_s)
             self._client = AdminClient({**QUIET, **options})
         except KafkaException as error:
-            raise ConfigurationError(f"kafka: librdkafka refuses these settings: {error.args[0].str()}") from None
+            raise refused(error, options) from None
 
     def partition_counts(self) -> dict[str, int]:
         """Return the number of partitions of every topic that we may see, by its full name."""

@@ -16,6 +16,12 @@ FILES = ("ssl.", "plugin.")
 SILENT = {"log_level": 0, "error_cb": lambda _error: None}
 
 
+def check_files(kafka: KafkaSettings) -> None:
+    """Read the files of `kafka.tls` as a client does; ConfigurationError names each that cannot be used here."""
+    if kafka.tls is not None:
+        made(Producer, {"security.protocol": "SSL", **kafka.tls.client_options(), **SILENT})
+
+
 def check_options(kafka: KafkaSettings, transport: TransportSettings) -> None:
     """Make the clients that a stage makes, without an address; ConfigurationError with what is wrong with each."""
     own = {name: value for name, value in kafka.options.items() if not name.startswith(FILES)}

@@ -16,9 +16,10 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from skewless.errors import BrokerError, ConfigurationError, UnreachableError
+from skewless.errors import BrokerError, UnreachableError
 from skewless.records import Headers
 from skewless.shape import read_saved
+from skewless.transport.clients import refused
 from skewless.transport.failures import refusal
 from skewless.transport.probe import QUIET, wait_until_reachable
 from skewless.transport.reader import STALL_S, UNUSED_GROUP
@@ -47,7 +48,7 @@ class Positions:
             self._options = {**QUIET, **kafka.client_options()}
             self._client = AdminClient(self._options)
         except KafkaException as error:
-            raise ConfigurationError(f"kafka: librdkafka refuses these settings: {error.args[0].str()}") from None
+            raise refused(error, options) from None
 
     def begin(self, topic: str) -> dict[int, int]:
         """First offset of every partition."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
+from skewless.errors import ConfigurationError
 from skewless.model import Model
 
 GUARANTEED = frozenset(
@@ -53,6 +55,10 @@ class SaslSettings(Model):
     password: SecretStr = Field(description="Password; better set by environment than in a file.")
 
 
+TLS_FILES = {"ssl.ca.location": "ca", "ssl.certificate.location": "certificate", "ssl.key.location": "key"}
+"""librdkafka options of the settings in `kafka.tls` that name files."""
+
+
 class TlsSettings(Model):
     """Files of certificates (PEM). Without `ca` the system's authorities are trusted."""
 
@@ -67,6 +73,35 @@ class TlsSettings(Model):
         if (self.certificate is None) != (self.key is None):
             raise ValueError("certificate and key belong together: set both or none")
         return self
+
+    def client_options(self) -> dict[str, str | int | float | bool]:
+        """Return librdkafka's options; ConfigurationError names each file that cannot be read."""
+        options: dict[str, str | int | float | bool] = {
+            "enable.ssl.certificate.verification": True,
+            "ssl.endpoint.identification.algorithm": "https" if self.verify_hostname else "none",
+        }
+        files = {option: path for option, name in TLS_FILES.items() if (path := getattr(self, name)) is not None}
+        if problems := [
+            f"kafka.tls.{TLS_FILES[option]}: {path}: cannot be read: {reason}"
+            for option, path in files.items()
+            if (reason := _unreadable(Path(path), may_be_folder=option == "ssl.ca.location"))
+        ]:
+            raise ConfigurationError(*problems)
+        if self.key_password is not None:
+            options["ssl.key.password"] = self.key_password.get_secret_value()
+        return options | files
+
+
+def _unreadable(path: Path, *, may_be_folder: bool) -> str:
+    """Return why a file cannot be read; an empty text when it can be."""
+    try:
+        if may_be_folder and path.is_dir():
+            next(path.iterdir(), None)
+        else:
+            path.open("rb").close()
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
 
 
 class KafkaSettings(Model):
@@ -124,7 +159,7 @@ class KafkaSettings(Model):
             options["sasl.username"] = self.sasl.username
             options["sasl.password"] = self.sasl.password.get_secret_value()
         if self.security_protocol.endswith("SSL"):
-            options |= _tls_options(self.tls or TlsSettings.model_validate({}))
+            options |= (self.tls or TlsSettings.model_validate({})).client_options()
         return options
 
 
@@ -168,15 +203,3 @@ class TransportSettings(Model):
         if self.transaction_timeout_s < 3 * self.commit_interval_s:
             raise ValueError("transaction_timeout_s must be at least 3 x commit_interval_s, or transactions time out")
         return self
-
-
-def _tls_options(tls: TlsSettings) -> dict[str, str | int | float | bool]:
-    options: dict[str, str | int | float | bool] = {
-        "enable.ssl.certificate.verification": True,
-        "ssl.endpoint.identification.algorithm": "https" if tls.verify_hostname else "none",
-    }
-    files = {"ssl.ca.location": tls.ca, "ssl.certificate.location": tls.certificate, "ssl.key.location": tls.key}
-    options |= {name: path for name, path in files.items() if path is not None}
-    if tls.key_password is not None:
-        options["ssl.key.password"] = tls.key_password.get_secret_value()
-    return options

@@ -79,11 +79,17 @@ def test_windows_are_as_long_as_was_said(stream: Path) -> None:
 @pytest.mark.parametrize(
     ("args", "problem"),
     [
-        (["--grouping", "nope", "--workers", "2"], "--grouping: 'nope' is unknown: choose of shuffle, key"),
-        (["--grouping", ",", "--workers", "2"], "--grouping: '' is unknown"),
+        (["--grouping", "nope", "--workers", "2"], "--grouping: unknown grouping nope (known: all, consistent"),
+        (["--grouping", ",", "--workers", "2"], "--grouping: names none"),
         (["--grouping", "key", "--workers", "0,x"], "--workers: '0' is no whole number of 1 to 1024"),
         (["--grouping", "key", "--workers", "2,3", "--assignments", "x"], "--assignments: there are 2 runs"),
-        (["--grouping", "key", "--workers", "2", "--option", "nope=1"], "nope: unknown setting"),
+        (["--grouping", "key", "--workers", "2", "--option", "nope=1"], "--option: nope: unknown setting"),
+        (["--grouping", "key", "--workers", "2", "--option", "router.nope={"], "--option: nope: unknown setting"),
+        (
+            ["--grouping", "key", "--workers", "2", "--option", "router.clock={"],
+            "--option: clock: should be 'processing' or 'event'",
+        ),
+        (["--grouping", "key", "--workers", "2", "--option", f"clock={'[' * 900}"], "--option: clock: should be"),
         (["--grouping", "key", "--workers", "2", "--option", "nope"], "--option: 'nope' is not NAME=VALUE"),
         (["--grouping", "key", "--workers", "2", "--option", "clock.x=1"], "--option: clock.x: clock has no settings"),
         (["--grouping", "key", "--workers", "2", "--assignments", "/nowhere/x"], "--assignments: /nowhere/x"),

@@ -19,13 +19,17 @@ NOBODY = "127.0.0.1:1"
         (["batch", "--out", "o", "--until", "2026-13-01"], "--until: '2026-13-01' is none of: earliest, latest"),
         (["batch", "--to-topic", "t", "--overwrite"], "--overwrite: is for --out"),
         (["batch"], "say where the results go: --out DIR or --to-topic TOPIC"),
-        (["plan", "--topic", "a b"], "--topic: String should match pattern"),
+        (["plan", "--topic", "a b"], "--topic: should match pattern"),
         (["plan", "--workers", "5,many"], "--workers: 'many' is no whole number of 1 to 1024"),
-        (["plan", "--grouping", "nope"], "--grouping: 'nope' is unknown: choose of shuffle"),
+        (["plan", "--grouping", "nope"], "--grouping: unknown grouping nope (known: all, consistent"),
         (["plan", "--sample", "some"], "--sample: 'some' is neither a number of records nor all"),
         (["plan", "--cost-ms", "nan"], "Invalid value for '--cost-ms'"),
         (["plan", "--headroom", "inf"], "Invalid value for '--headroom'"),
         (["audit", "--since", "soon"], "--since: 'soon' is none of"),
+        (["plan", "--grouping", "evem"], "--grouping: unknown grouping evem, did you mean even?"),
+        (["plan", "--topic", ".."], "--topic: Kafka refuses . and .. as names of topics"),
+        (["produce", "zipf", "--topic", "."], "--topic: Kafka refuses . and .. as names of topics"),
+        (["batch", "--to-topic", ".."], "--to-topic: Kafka refuses . and .. as names of topics"),
     ],
 )
 def test_a_mistake_ends_with_2_at_once(arguments: list[str], problem: str, tmp_path: Path) -> None:
@@ -44,7 +48,7 @@ def test_a_mistake_ends_with_2_at_once(arguments: list[str], problem: str, tmp_p
         (["produce", "zipf", "--topic", "t", "--speed", "nan"], "Invalid value for '--speed'"),
         (["produce", "zipf"], "--topic: missing; name the topic to write to"),
         (["plan"], "--topic: missing; name the topic to plan for"),
-        (["plan", "--topic", ""], "--topic: String should have at least 1 character"),
+        (["plan", "--topic", ""], "--topic: should have at least 1 character"),
     ],
 )
 def test_without_a_pipeline_too(arguments: list[str], problem: str) -> None:

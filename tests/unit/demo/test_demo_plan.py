@@ -39,7 +39,7 @@ def test_a_grouping_that_is_named_twice_runs_once() -> None:
 
 
 def test_an_unknown_grouping_is_refused_with_those_that_are_known() -> None:
-    with pytest.raises(ConfigurationError, match=r"unknown grouping hash; known are: .*partial_key"):
+    with pytest.raises(ConfigurationError, match=r"unknown grouping hash \(known: .*partial_key"):
         make_plan((), ("hash",), 10)
 
 
