@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,18 +19,19 @@ LONGEST_LINE = 1_000_000
 def blocks(path: Path) -> Iterator[list[bytes]]:
     """Read a file's lines, without their ends, in lists of about BLOCK_BYTES; empty lines are left out.
 
-    Raises ConfigurationError when the file cannot be read, or when it does not consist of lines.
+    A byte order mark at the beginning of the file is not part of its first line. Raises ConfigurationError when the
+    file cannot be read, or when it does not consist of lines.
     """
-    rest = b""
     with _explained(path), pa.input_stream(str(path), compression="detect") as stream:
+        rest = stream.read(len(BOM_UTF8)).removeprefix(BOM_UTF8)
         while block := stream.read(BLOCK_BYTES):
             lines = (rest + block).split(b"\n")
             rest = lines.pop()
             if len(rest) > LONGEST_LINE:
                 raise ConfigurationError(f"{path}: has a line of over {LONGEST_LINE:,} bytes; is this a text file?")
             yield [line for line in lines if line]
-    if rest:
-        yield [rest]
+    if left := [line for line in rest.split(b"\n") if line]:  # several in a file of three bytes
+        yield left
 
 
 def count_lines(path: Path) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sysconfig
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator
 from itertools import chain
 from pathlib import Path
@@ -39,7 +40,7 @@ def splitter_settings() -> SplitterSettings:
 
 
 def _decodable_lines(path: Path) -> list[bytes]:
-    source = path.read_bytes()
+    source = path.read_bytes().removeprefix(BOM_UTF8)
     try:
         source.decode()
     except UnicodeDecodeError:

@@ -92,7 +92,7 @@ def _read(shape: Shape, paths: tuple[Path, ...], form: Form, clock: FixedRate) -
         for line, due in zip(block, clock.times(first, len(block)).tolist(), strict=True):
             try:
                 value, last = shape.convert(line, form, due)
-            except (ValueError, OverflowError, msgspec.DecodeError):
+            except (ValueError, OverflowError, RecursionError, msgspec.DecodeError):  # of JSON 3,000 deep
                 value, last = line, last if shape.timed else due
             values.append(value)
             times.append(last)

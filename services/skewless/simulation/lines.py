@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,7 +83,7 @@ def open_source(path: str, stdin: BinaryIO | None = None) -> Iterator[Source]:
 
 def batches(source: Source, rows: int) -> Iterator[Lines]:
     """Read `rows` lines at a time, the last time fewer; ConfigurationError names the first line that is malformed."""
-    text, done, ended = b"", 0, False
+    text, done, ended = _read(source, len(BOM_UTF8)).removeprefix(BOM_UTF8), 0, False
     fields = np.empty(2 * rows, dtype=np.int32)
     times = np.empty(rows, dtype=np.int64)
     while text or not ended:

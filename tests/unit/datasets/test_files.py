@@ -6,6 +6,7 @@ import bz2
 import gzip
 import json
 import os
+from codecs import BOM_UTF8
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -50,6 +51,44 @@ def test_lines_are_whole_wherever_blocks_end(tmp_path: Path, monkeypatch: pytest
     for size in range(1, 20):
         monkeypatch.setattr(files, "BLOCK_BYTES", size)
         assert [value.decode() for value, _ in records("lines", path)] == ["één", "twee", "drie"]
+
+
+@pytest.mark.parametrize("compress", [bytes, gzip.compress])
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 512])
+def test_byte_order_mark_is_no_part_of_the_first_line(
+    compress: Callable[[bytes], bytes], size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "BLOCK_BYTES", size)
+    path = tmp_path / ("ticks" if compress is bytes else "ticks.gz")
+    path.write_bytes(compress(BOM_UTF8 + TICK + b"\n" + BOM_UTF8 + b"\n"))
+    assert [value for value, _ in records("lines", path)] == [TICK, BOM_UTF8]
+    assert files.count_lines(path) == 2
+    path.write_bytes(compress(BOM_UTF8 + TICK))
+    assert records("ticker", path) == [(TICK, 1388531408665)]
+    assert detect(path) == "ticker"
+
+
+@pytest.mark.parametrize("content", [BOM_UTF8, BOM_UTF8 + b"\n"])
+def test_file_of_a_byte_order_mark_alone_is_empty(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "ticks"
+    path.write_bytes(content)
+    with pytest.raises(ConfigurationError, match="is empty"):
+        detect(path)
+
+
+@pytest.mark.parametrize("content", [b"a", b"ab", b"abc", b"a\nb", b"\n\n\na"])
+def test_short_files_are_read_whole(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "some"
+    path.write_bytes(content)
+    assert [value for value, _ in records("lines", path)] == content.split()
+
+
+@pytest.mark.parametrize("name", ["ticker", "election", "country", "sales"])
+def test_json_nested_deeper_than_the_parser_goes_is_passed_on_as_it_is(name: str, tmp_path: Path) -> None:
+    line = b'{"x": %b%b}' % (b"[" * 3_000, b"]" * 3_000)
+    path = tmp_path / "deep"
+    path.write_bytes(line)
+    assert [value for value, _ in records(name, path)] == [line]
 
 
 def test_several_files_follow_each_other_in_event_time(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+from codecs import BOM_UTF8
 from pathlib import Path
 
 import pyarrow as pa
@@ -81,6 +82,13 @@ def test_a_malformed_line_is_named_by_its_number(bad: bytes, why: str, before: i
 
 def test_what_has_no_lines_is_told_apart_from_a_long_line() -> None:
     assert "is this a text file?" in problem(b"1\t" + b"a" * (LONGEST_LINE + 1000))
+
+
+@pytest.mark.parametrize("rows", [1, 2, 4])
+def test_byte_order_mark_is_no_part_of_the_first_line(rows: int) -> None:
+    assert flat(BOM_UTF8 + b"1\ta\n2\tb", rows) == [(1, "a"), (2, "b")]
+    assert flat(BOM_UTF8, rows) == []
+    assert problem(b"1\ta\n" + BOM_UTF8 + b"2\tb") == problem(b"1\ta\nx\tb")
 
 
 def test_an_empty_file_has_no_lines() -> None:
