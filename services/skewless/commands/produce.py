@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from pydantic import ValidationError
@@ -14,6 +15,10 @@ from skewless.datasets import DATASETS, Dataset, DatasetOptions, detect, find_da
 from skewless.datasets.files import first_lines
 from skewless.errors import ConfigurationError
 from skewless.transport.settings import KafkaSettings
+
+if TYPE_CHECKING:
+    from skewless.commands.produce_judged import Judged
+    from skewless.settings import PipelineSettings
 
 INTERRUPTED = 130
 AUTO = "auto"
@@ -105,6 +110,7 @@ def produce(  # noqa: PLR0913 - click passes an argument per option
     Record i goes to partition (i // 100) mod partitions, so that two runs write the same logs.
     """
     from skewless.commands import produce_resume
+    from skewless.commands.produce_judged import Judging
     from skewless.commands.produce_run import run
     from skewless.transport.sender import Sender, prepare_topic
 
@@ -112,7 +118,8 @@ def produce(  # noqa: PLR0913 - click passes an argument per option
         topic_of("--topic", topic)
     options = _options({name: value for name, value in chosen.items() if value is not None})
     name, source = _dataset(dataset, options)
-    kafka, target, replication_factor = _target(file, bootstrap_servers, topic)
+    settings = None if file is None else load_settings(file)
+    kafka, target, replication_factor = _target(settings, bootstrap_servers, topic)
     partitions = prepare_topic(kafka, target, create_topic, replication_factor)
     synthetic = source.read is not None and not options.input
     if synthetic:
@@ -125,13 +132,32 @@ def produce(  # noqa: PLR0913 - click passes an argument per option
         produce_resume.check(take(source.chunks(options), total), present, target)
         chunks, already = produce_resume.rest(chunks, sender, present), present.total
         click.echo(f"{already:,} records of the run are in {target} already", err=True)
-    summary = run(chunks, sender, None if total is None else total - already, options.rate, speed)
+    judging = (
+        Judging(settings.splitter, settings.event_time.lateness_ms, partitions)
+        if settings
+        else Judging(source.splitter(options.form), 0, partitions)
+    )
+    summary = run(chunks, sender, None if total is None else total - already, options.rate, speed, judging=judging)
     click.echo(f"{summary} to {target}", err=True)
+    _show_left_out(judging.result, name, file)
     if as_json:
         facts = {"dataset": name, "topic": target, "synthetic": synthetic, "already": already}
-        click.echo(json.dumps(facts | summary.facts()))
+        click.echo(json.dumps(facts | summary.facts() | judging.result.facts()))
     if summary.interrupted:
         context.exit(INTERRUPTED)
+
+
+def _show_left_out(judged: Judged, dataset: str, file: Path | None) -> None:
+    from skewless.commands.produce_judged import notes
+
+    remedy = (
+        f"give a data set that fits, or correct the lines; all others are read as {dataset}"
+        if file is None
+        else f"correct the lines, or section splitter of {file}"
+    )
+    late = f"{judged.late:,} records are" if judged.late else ""
+    for note in notes(judged.unreadable, late, judged.behind_ms, remedy):
+        click.echo(note, err=True)
 
 
 def _options(chosen: dict[str, object]) -> DatasetOptions:
@@ -154,10 +180,11 @@ def _dataset(name: str, options: DatasetOptions) -> tuple[str, Dataset]:
     return find_name(name), dataset
 
 
-def _target(file: Path | None, servers: str | None, topic: str | None) -> tuple[KafkaSettings, str, int]:
+def _target(
+    settings: PipelineSettings | None, servers: str | None, topic: str | None
+) -> tuple[KafkaSettings, str, int]:
     """Find the broker, the topic, and the replication factor of a new topic (-1: the broker's default)."""
-    if file is not None:
-        settings = load_settings(file)
+    if settings is not None:
         return broker_of(servers, settings.kafka), topic or settings.source.topic, settings.topics.replication_factor
     if topic is None:
         raise ConfigurationError("--topic: missing; name the topic to write to, or give a pipeline with -f")

@@ -13,6 +13,7 @@ from types import FrameType
 import numpy as np
 from numpy.typing import NDArray
 
+from skewless.commands.produce_judged import Judging
 from skewless.commands.progress import Shown, shown
 from skewless.datasets import Chunk
 from skewless.datasets.pacing import Pacer
@@ -60,15 +61,24 @@ class Summary:
         return f"{how}sent {self.records:,} records ({self.size / 1e6:,.1f} MB) in {self.seconds:.1f} s"
 
 
-def run(chunks: Iterator[Chunk], sender: Sender, total: int | None, rate: float | None, speed: float | None) -> Summary:
+def run(  # noqa: PLR0913 - what all runs have, and by name what only some have
+    chunks: Iterator[Chunk],
+    sender: Sender,
+    total: int | None,
+    rate: float | None,
+    speed: float | None,
+    *,
+    judging: Judging | None = None,
+) -> Summary:
     """Send everything and wait until it has arrived. SIGINT and SIGTERM end the run early, but in good order.
 
-    `total` is for the progress bar: how many records the chunks have, None if that is not known.
+    `total` is for the progress bar: how many records the chunks have, None if that is not known. `judging` judges what
+    is sent.
     """
     start = time.monotonic()
     try:
         with _interrupts() as interrupted, shown("sending", total, start) as progress:
-            sending = _Sending(sender, Pacer(start, rate=rate, speed=speed), interrupted, progress)
+            sending = _Sending(sender, Pacer(start, rate=rate, speed=speed), interrupted, progress, judging)
             for chunk in chunks:
                 sending.send(chunk)
                 if interrupted.is_set():
@@ -87,8 +97,11 @@ def run(chunks: Iterator[Chunk], sender: Sender, total: int | None, rate: float 
 class _Sending:
     """What one run holds while it sends."""
 
-    def __init__(self, sender: Sender, pacer: Pacer, interrupted: threading.Event, progress: Shown) -> None:
+    def __init__(
+        self, sender: Sender, pacer: Pacer, interrupted: threading.Event, progress: Shown, judging: Judging | None
+    ) -> None:
         self._sender = sender
+        self._judging = judging
         self._pacer = pacer
         self._interrupted = interrupted
         self._progress = progress
@@ -108,6 +121,8 @@ class _Sending:
             count = self._pacer.take(time.monotonic(), times)
             if count:
                 values = chunk.values[done : done + count]
+                if self._judging:
+                    self._judging.add(self._sender.taken, values, times[:count])
                 self._sender.send(values, times[:count].tolist())
                 self.summary.add(values, times[:count])
                 self._handed += count

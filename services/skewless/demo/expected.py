@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skewless.datasets import Chunk
+from skewless.datasets.lateness import Lateness
 from skewless.splitter.formats import Format
 from skewless.transport.sender import RUN
 
@@ -24,8 +25,10 @@ class Expected:
     cells: Cells = field(default_factory=Counter)
     late: int = 0
     """Tuples."""
-    unreadable: int = 0
-    """Records."""
+    behind_ms: int = 0
+    """By how much the latest of them is older than the newest record before it in its partition."""
+    unreadable: Counter[str] = field(default_factory=Counter)
+    """Records by the reason."""
 
     @property
     def tuples(self) -> int:
@@ -44,7 +47,8 @@ class Counting:
     def __init__(self, record_format: Format, window_ms: int, partitions: int) -> None:
         self._format = record_format
         self._window_ms = window_ms
-        self._newest = [-1] * partitions
+        self._partitions = partitions
+        self._lateness = Lateness(partitions)
         self.records = 0
         self.result = Expected()
 
@@ -54,7 +58,7 @@ class Counting:
         readable = np.ones(len(chunk.values), dtype=np.bool_)
         readable[[index for index, _ in parsed.bad]] = False
         in_time = readable & ~self._late(parsed.times, readable)
-        self.result.unreadable += len(parsed.bad)
+        self.result.unreadable.update(reason for _, reason in parsed.bad)
         counted = in_time[parsed.records]
         self.result.late += len(counted) - int(counted.sum())
         windows = parsed.times[parsed.records] // self._window_ms * self._window_ms
@@ -66,13 +70,10 @@ class Counting:
 
     def _late(self, times: NDArray[np.int64], readable: NDArray[np.bool_]) -> NDArray[np.bool_]:
         late = np.zeros(len(times), dtype=np.bool_)
-        partitions = (self.records + np.arange(len(times))) // RUN % len(self._newest)
-        for partition, newest in enumerate(self._newest):
-            mine = np.flatnonzero((partitions == partition) & readable)
-            if len(mine):
-                before = np.maximum.accumulate(np.concatenate(([newest], times[mine])))
-                late[mine] = times[mine] < before[:-1]
-                self._newest[partition] = int(before[-1])
+        partitions = (self.records + np.flatnonzero(readable)) // RUN % self._partitions
+        behind = self._lateness.add(partitions, times[readable])
+        late[readable] = behind > 0
+        self.result.behind_ms = max(self.result.behind_ms, int(behind.max(initial=0)))
         return late
 
 

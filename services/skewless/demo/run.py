@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from skewless.commands.evaluate import evaluated
+from skewless.commands.produce_judged import notes
 from skewless.commands.produce_run import run as produce
 from skewless.commands.progress import shown
 from skewless.datasets import find_dataset
@@ -113,13 +114,15 @@ class Demo:
                 counting.add(chunk)
                 progress.update(time.monotonic(), counting.records)
         self.expected = counting.result
-        late, bad = self.expected.late, self.expected.unreadable
+        found = self.expected
         self._screen.say(
-            f"  {self.records:,} records, {self.expected.tuples:,} tuples in {len(self.expected.windows)} windows of "
+            f"  {self.records:,} records, {found.tuples:,} tuples in {len(found.windows)} windows of "
             f"{_duration(self.window_ms)}"
-            + (f"; {late:,} late tuples are left out" if late else "")
-            + (f"; {bad:,} records cannot be read" if bad else "")
         )
+        remedy = f"all others are read as {self._plan.dataset}; correct the lines, or use a pipeline of your own"
+        late = f"{found.late:,} tuples are left out because they are" if found.late else ""
+        for note in notes(found.unreadable, late, found.behind_ms, remedy):
+            self._screen.say(f"  {note}", style="yellow")
 
     def _pipeline(self, title: str, grouping: str, bootstrap: str) -> None:
         settings = self._plan.pipeline(grouping, bootstrap, self.window_ms / 1000)
@@ -185,7 +188,8 @@ class Demo:
             "records": self.records,
             "tuples": self.expected.tuples,
             "late_tuples": self.expected.late,
-            "unreadable_records": self.expected.unreadable,
+            "late_by_s": self.expected.behind_ms / 1000,
+            "unreadable_records": self.expected.unreadable.total(),
             "window_s": self.window_ms / 1000,
             "windows": len(self.expected.windows),
             "workers": self._plan.workers,

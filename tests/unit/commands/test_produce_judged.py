@@ -1,0 +1,75 @@
+"""What `produce` and the demo say about records that a pipeline would leave out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from skewless.commands.produce_judged import Judged, Judging, notes
+from skewless.datasets import splitter_settings
+from skewless.datasets.lateness import Lateness
+from skewless.splitter.settings import SplitterSettings
+from skewless.transport.sender import RUN
+
+TIMES = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 10**15)), max_size=40)
+
+
+def judged(splitter: SplitterSettings, *values: bytes, lateness_ms: int = 0, **options: Any) -> Judged:
+    judging = Judging(splitter, lateness_ms, options.get("partitions", 1))
+    judging.add(0, values, np.array(options.get("times", range(len(values))), dtype=np.int64))
+    return judging.result
+
+
+@given(TIMES, st.integers(0, 40))
+def test_lateness_does_not_depend_on_where_records_are_cut(records: list[tuple[int, int]], cut: int) -> None:
+    def behind(*parts: list[tuple[int, int]]) -> list[int]:
+        lateness = Lateness(3)
+        columns = [np.array(part, dtype=np.int64).reshape(-1, 2).T for part in parts]
+        return [ms for partitions, times in columns for ms in lateness.add(partitions, times).tolist()]
+
+    newest: dict[int, int] = {}
+    expected = []
+    for partition, time in records:
+        newest[partition] = max(newest.get(partition, time), time)
+        expected.append(newest[partition] - time)
+    assert behind(records) == behind(records[:cut], records[cut:]) == expected
+
+
+def test_unreadable_records_are_counted_by_reason_and_their_time_is_ignored() -> None:
+    found = judged(splitter_settings("pages"), b"9000\ta", b"no time", b"8999\tb", b"x\ty")
+    assert (found.unreadable.total(), found.late, found.behind_ms) == (2, 1, 1)
+
+
+def test_text_that_is_not_utf8_is_unreadable() -> None:
+    assert judged(splitter_settings("lines"), b"a", b"\xff").unreadable == {"not UTF-8": 1}
+
+
+@pytest.mark.parametrize(("lateness_ms", "late"), [(0, 2), (99, 1), (100, 0)])
+def test_records_within_the_allowed_lateness_are_not_late(lateness_ms: int, late: int) -> None:
+    times = [500, 400, 500, 450]
+    found = judged(splitter_settings("lines"), *[b"a"] * 4, times=times, lateness_ms=lateness_ms)
+    assert (found.late, found.behind_ms) == (late, 100)
+
+
+def test_records_of_other_partitions_make_no_record_late() -> None:
+    times = [5000] * RUN + [1000]
+    assert judged(splitter_settings("lines"), *[b"a"] * (RUN + 1), times=times, partitions=2).late == 0
+    assert judged(splitter_settings("lines"), *[b"a"] * (RUN + 1), times=times, partitions=1).late == 1
+
+
+def test_run_without_such_records_has_no_notes() -> None:
+    assert list(notes(Counter(), "", 0, "")) == []
+
+
+def test_notes_say_how_many_why_and_what_to_set() -> None:
+    unreadable, late = notes(Counter({"no time": 3, "not JSON": 1}), "7 records are", 12_345, "correct the lines")
+    assert unreadable == "4 records cannot be read (3: no time) and go to dead-letters: correct the lines"
+    assert late == (
+        "7 records are late, up to 12.345 s behind the newest record before them in their partition: "
+        "to count them set event_time.allowed_lateness_s to 12.345 or more"
+    )
