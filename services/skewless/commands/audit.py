@@ -16,6 +16,7 @@ from skewless.errors import CheckFailedError, ConfigurationError
 if TYPE_CHECKING:
     from skewless.commands.audit_positions import Found
     from skewless.settings import PipelineSettings
+    from skewless.transport.positions import Positions
 
 REPORT, DIFFERENCES = "audit.json", "differences"
 
@@ -50,7 +51,9 @@ def audit(*, file: Path | None, since: str | None, first: int, out: Path | None,
     from skewless.transport.positions import Positions
 
     start = None if since is None else instant("--since", since)
-    found = find(Positions(settings.kafka), settings)
+    positions = Positions(settings.kafka)
+    _check_not_empty(positions, settings)
+    found = find(positions, settings)
     if start is None and (lost := list(_lost(settings, found))):
         raise ConfigurationError(*lost)
     if out is not None:
@@ -68,7 +71,14 @@ def audit(*, file: Path | None, since: str | None, first: int, out: Path | None,
     if report["differences"]:
         raise CheckFailedError(f"the answer of pipeline {settings.name} differs in {report['differences']:,} places")
     if not report["compared"]:
-        raise CheckFailedError(f"nothing of pipeline {settings.name} can be compared yet")
+        raise CheckFailedError(f"nothing to compare: no window of pipeline {settings.name} is closed yet")
+
+
+def _check_not_empty(positions: Positions, settings: PipelineSettings) -> None:
+    """Raise CheckFailedError where nothing was ever to be read: a splitter commits no offset then."""
+    topics = [settings.topic("source"), settings.topic("aggregates")]
+    if all(positions.begin(topic) == positions.end(topic) for topic in topics):
+        raise CheckFailedError(f"nothing to compare: topics {' and '.join(topics)} are empty")
 
 
 _NEEDED = {
