@@ -16,6 +16,7 @@ from typing import IO
 from pyspark.sql import SparkSession
 
 from skewless.errors import ConfigurationError, JobFailedError, UnreachableError
+from skewless.spark import gateway
 
 QUIET = Path(__file__).with_name("log4j2.properties")
 UNRESPONSIVE = ("All masters are unresponsive", "Failed to connect", "UnknownHost", "Connection refused")
@@ -94,17 +95,24 @@ def session(name: str, options: SparkOptions) -> Iterator[SparkSession]:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if options.is_local:
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # a machine whose own name nobody knows can run Spark too
+    with gateway.quiet():
+        spark = _started(builder, options)
+        try:
+            yield spark
+        finally:
+            spark.stop()
+            gateway.end_java()
+
+
+def _started(builder: SparkSession.Builder, options: SparkOptions) -> SparkSession:
     with tempfile.TemporaryFile() as said:
         try:
             with _stderr_to(said):
-                spark = builder.getOrCreate()
+                return builder.getOrCreate()
         except Exception as error:  # noqa: BLE001 - py4j, sockets, Java: whatever it is, Spark did not start
+            gateway.end_java()
             said.seek(0)
             raise _refusal(options, f"{error}\n{said.read().decode(errors='replace')}") from None
-    try:
-        yield spark
-    finally:
-        spark.stop()
 
 
 def _check_reachable(master: str) -> None:

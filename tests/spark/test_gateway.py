@@ -1,0 +1,75 @@
+"""How the connection to Spark's Java ends: without a word of py4j's on the screen."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+import time
+from collections import deque
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from py4j.clientserver import FinalizerWorker  # type: ignore[import-untyped]
+from pyspark import SparkContext
+
+from skewless.spark import gateway
+
+
+class Java:
+    """Stands for the gateway and its client: an object that is freed after `shutdown` is a reset connection."""
+
+    def __init__(self) -> None:
+        self.finalizer_deque: deque[Any] = deque()
+        self._gateway_client = self
+        self.proc = None
+        self.ended = False
+        self.freed_after = 0
+
+    def garbage_collect_object(self, _target: str, _enqueue: bool) -> None:  # noqa: FBT001 - py4j's signature
+        time.sleep(0.001)
+        self.freed_after += self.ended
+
+    def shutdown(self) -> None:
+        self.ended = True
+
+
+def test_thread_that_frees_javas_objects_ends_before_java(monkeypatch: pytest.MonkeyPatch) -> None:
+    java = Java()
+    monkeypatch.setattr(SparkContext, "_gateway", java)
+    monkeypatch.setattr(SparkContext, "_jvm", SimpleNamespace())
+    for number in range(100_000):
+        java.finalizer_deque.appendleft((java, f"o{number}"))
+    worker = FinalizerWorker(java.finalizer_deque)
+    worker.daemon = True
+    worker.start()
+    gateway.end_java()
+    assert java.ended
+    assert not worker.is_alive()
+    assert java.freed_after == 0
+    assert (SparkContext._gateway, SparkContext._jvm) == (None, None)
+
+
+def test_py4js_tracebacks_of_errors_that_it_raises_too_are_not_shown(caplog: pytest.LogCaptureFixture) -> None:
+    with gateway.quiet():
+        for text in gateway.RAISED_TOO:
+            logging.error(text)  # noqa: LOG015 - as py4j does
+        logging.error("something else")  # noqa: LOG015
+    assert [record.getMessage() for record in caplog.records] == ["something else"]
+    logging.error("Exception while sending command.")  # noqa: LOG015
+    assert len(caplog.records) == 2
+
+
+def test_ctrl_c_is_given_back_to_its_former_handler() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with gateway.quiet():
+        signal.signal(signal.SIGINT, lambda *_: None)  # as SparkContext does
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_without_java_there_is_nothing_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SparkContext, "_gateway", None)
+    threads = threading.active_count()
+    gateway.end_java()
+    assert threading.active_count() == threads
