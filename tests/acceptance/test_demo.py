@@ -84,8 +84,13 @@ def test_the_demo_is_exact_and_leaves_nothing_behind(tmp_path: Path, pages: Path
     for one in facts["groupings"].values():
         assert sum(one["distribution"]["tuples_by_worker"]) == LINES - 2
         assert one["memory_bytes"] > 0  # told by the metrics of the processes
+        assert 0 < one["counting_s"] < one["seconds"]
+        assert one["tuples_per_s"] == pytest.approx((LINES - 2) / one["counting_s"])
     assert facts["groupings"]["shuffle"]["distribution"]["max_over_avg"] < 1.01
     assert "Groupings side by side" in text
+    assert "Traceback" not in text
+    assert "unreadable records: 1 (" in text
+    assert "set event_time.allowed_lateness_s to 419.6 or more" in text
     assert "watches every process" in text
     assert facts["report"] == str(tmp_path / "report.html")
     assert "<h2>Load per worker over time</h2>" in (tmp_path / "report.html").read_text(encoding="utf-8")

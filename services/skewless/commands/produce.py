@@ -151,12 +151,11 @@ def _show_left_out(judged: Judged, dataset: str, file: Path | None) -> None:
     from skewless.commands.produce_judged import notes
 
     remedy = (
-        f"give a data set that fits, or correct the lines; all others are read as {dataset}"
+        f"correct them, or name another data set than {dataset}"
         if file is None
-        else f"correct the lines, or section splitter of {file}"
+        else f"correct them, or section splitter of {file}"
     )
-    late = f"{judged.late:,} records are" if judged.late else ""
-    for note in notes(judged.unreadable, late, judged.behind_ms, remedy):
+    for note in notes(judged.unreadable, judged.late, "records", judged.behind_ms, remedy):
         click.echo(note, err=True)
 
 

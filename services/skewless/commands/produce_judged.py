@@ -68,14 +68,14 @@ def _is_utf8(value: bytes) -> bool:
     return True
 
 
-def notes(unreadable: Counter[str], late: str, behind_ms: int, remedy: str) -> Iterator[str]:
-    """Yield a sentence for unreadable records and one for late ones, if there are any, each with what to do."""
+def notes(unreadable: Counter[str], late: int, what: str, behind_ms: int, remedy: str) -> Iterator[str]:
+    """Yield a line for unreadable records and one for late records or tuples (`what`), if there are any."""
     if unreadable:
         (reason, most), *others = unreadable.most_common()
-        share = "all" if not others else f"{most:,}"
-        yield f"{unreadable.total():,} records cannot be read ({share}: {reason}) and go to dead-letters: {remedy}"
+        share = f"{most:,} of them: " if others else ""
+        yield f"unreadable records: {unreadable.total():,} ({share}{reason}), they go to dead-letters: {remedy}"
     if late:
         yield (
-            f"{late} late, up to {behind_ms / 1000:g} s behind the newest record before them in their partition: "
-            f"to count them set event_time.allowed_lateness_s to {behind_ms / 1000:g} or more"
+            f"late {what}: {late:,}, up to {behind_ms / 1000:g} s behind the newest record before them in their "
+            f"partition: to count them, set event_time.allowed_lateness_s to {behind_ms / 1000:g} or more"
         )

@@ -10,6 +10,7 @@ from skewless.demo.expected import Cells
 from skewless.errors import CheckFailedError
 from skewless.public_records import TickDistribution
 from skewless.settings import PipelineSettings
+from skewless.transport.positions import Positions
 from skewless.transport.reader import read_latest
 
 
@@ -38,6 +39,13 @@ def read_distribution(settings: PipelineSettings) -> TickDistribution:
     if not told:
         raise CheckFailedError(f"{settings.topic('distribution')} is empty: the observer told nothing")
     return max((msgspec.json.decode(value, type=TickDistribution) for _, value in told), key=lambda tick: tick.tick_end)
+
+
+def read_seconds(settings: PipelineSettings) -> float:
+    """Wall-clock seconds from the first record of `tuples` to the commit of the last one of `partials`."""
+    positions = Positions(settings.kafka)
+    tuples, partials = (positions.written(settings.topic(topic)) for topic in ("tuples", "partials"))
+    return (partials[1] - tuples[0]) / 1000 if tuples and partials else 0.0
 
 
 def _latest(settings: PipelineSettings, topic: str, partition: int) -> list[tuple[bytes, bytes]]:

@@ -18,7 +18,7 @@ from skewless.demo.expected import Counting, Expected, differences
 from skewless.demo.pipeline import drain
 from skewless.demo.plan import SOURCE_PARTITIONS, Plan, chunks, window_for
 from skewless.demo.report import LEGEND, Outcome, comparison, top_keys
-from skewless.demo.results import read_counts, read_distribution
+from skewless.demo.results import read_counts, read_distribution, read_seconds
 from skewless.demo.screen import Run, Screen
 from skewless.errors import SkewlessError
 from skewless.local import process
@@ -119,9 +119,8 @@ class Demo:
             f"  {self.records:,} records, {found.tuples:,} tuples in {len(found.windows)} windows of "
             f"{_duration(self.window_ms)}"
         )
-        remedy = f"all others are read as {self._plan.dataset}; correct the lines, or use a pipeline of your own"
-        late = f"{found.late:,} tuples are left out because they are" if found.late else ""
-        for note in notes(found.unreadable, late, found.behind_ms, remedy):
+        remedy = f"the file was taken for data set {self._plan.dataset}; correct them, or run a pipeline of your own"
+        for note in notes(found.unreadable, found.late, "tuples", found.behind_ms, remedy):
             self._screen.say(f"  {note}", style="yellow")
 
     def _pipeline(self, title: str, grouping: str, bootstrap: str) -> None:
@@ -138,6 +137,7 @@ class Demo:
             counted=counts.total(),
             wrong=tuple(differences(self.expected.cells, counts)),
             seconds=seconds,
+            counting_s=read_seconds(settings),
             memory_bytes=max((snapshot.memory_bytes for snapshot in snapshots), default=0),
             distribution=read_distribution(settings).run,
         )

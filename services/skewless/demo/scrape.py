@@ -31,12 +31,21 @@ class Snapshot:
     """Resident memory of all processes."""
 
 
+COUNTERS = {"skewless_tuples_total", "skewless_router_tuples_total"}
+
+
 class Scraper:
-    """Asks the processes again and again; of one that does not answer the last answer counts."""
+    """Asks the processes again and again; of one that does not answer the last answer counts.
+
+    A process that is started again counts from zero: what its predecessor had counted is added.
+    """
 
     def __init__(self, replicas: Iterable[Replica]) -> None:
         self._replicas = list(replicas)
         self._last: dict[str, list[Sample]] = {}
+        self._pids: dict[str, int] = {}
+        self._before: list[Sample] = []
+        """Counters of the processes that were replaced."""
 
     def snapshot(self) -> Snapshot:
         """Ask all processes now."""
@@ -45,8 +54,10 @@ class Scraper:
                 left = [sample for sample in self._last.get(replica.name, []) if sample.name != "skewless_lag_records"]
                 self._last[replica.name] = left
             elif samples := _ask(replica.metrics_port):
-                self._last[replica.name] = samples
-        return summed([sample for samples in self._last.values() for sample in samples])
+                if self._pids.setdefault(replica.name, replica.pid) != replica.pid:
+                    self._before += [sample for sample in self._last[replica.name] if sample.name in COUNTERS]
+                self._last[replica.name], self._pids[replica.name] = samples, replica.pid
+        return summed([*self._before, *(sample for samples in self._last.values() for sample in samples)])
 
 
 def summed(samples: Iterable[Sample]) -> Snapshot:

@@ -37,6 +37,8 @@ class Run:
     rate: float = 0.0
     """Tuples per second, lately."""
     state: str = "starting the processes"
+    closed: int = 0
+    """How many windows are closed; a process that is started again does not open them."""
     _history: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=HISTORY))
 
     def update(self, now: float, snapshot: Snapshot) -> None:
@@ -47,12 +49,8 @@ class Run:
         self.snapshot = snapshot
         if sum(snapshot.load):
             self.state = "counting" if snapshot.tuples < self.tuples else "closing the last windows"
-
-    @property
-    def closed(self) -> int:
-        """How many windows are closed."""
-        mark = self.snapshot.watermark_ms
-        return 0 if mark is None else sum(end <= mark for end in self.windows)
+        mark = snapshot.watermark_ms
+        self.closed = max(self.closed, 0 if mark is None else sum(end <= mark for end in self.windows))
 
     def line(self, now: float) -> str:
         """One line of text."""

@@ -14,7 +14,7 @@ from confluent_kafka import (
     KafkaException,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec
 
 from skewless.errors import BrokerError, UnreachableError
 from skewless.records import Headers
@@ -125,13 +125,23 @@ class Positions:
                 )
         return False
 
+    def written(self, topic: str) -> tuple[int, int] | None:
+        """Kafka's timestamps (ms) of a topic's first record and of its last record or commit; None when it is empty."""
+        first = [found.timestamp for found in self._listed(topic, OffsetSpec.for_timestamp(0)).values()]
+        last = [found.timestamp for found in self._listed(topic, OffsetSpec.max_timestamp()).values()]
+        known = [time for time in first if time >= 0]
+        return (min(known), max(last)) if known else None
+
     def _offsets(self, topic: str, spec: OffsetSpec) -> dict[int, int]:
+        return {partition: int(found.offset) for partition, found in self._listed(topic, spec).items()}
+
+    def _listed(self, topic: str, spec: OffsetSpec) -> dict[int, ListOffsetsResultInfo]:
         request = {TopicPartition(topic, partition): spec for partition in self._partitions(topic)}
         try:
             futures = self._client.list_offsets(
                 request, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self._kafka.timeout_s
             )
-            return {at.partition: int(future.result().offset) for at, future in sorted(futures.items())}
+            return {at.partition: future.result() for at, future in sorted(futures.items())}
         except KafkaException as error:
             raise self._failure(f"reading the offsets of topic {topic}", error) from None
 

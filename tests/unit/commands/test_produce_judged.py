@@ -63,13 +63,13 @@ def test_records_of_other_partitions_make_no_record_late() -> None:
 
 
 def test_run_without_such_records_has_no_notes() -> None:
-    assert list(notes(Counter(), "", 0, "")) == []
+    assert list(notes(Counter(), 0, "records", 0, "")) == []
 
 
 def test_notes_say_how_many_why_and_what_to_set() -> None:
-    unreadable, late = notes(Counter({"no time": 3, "not JSON": 1}), "7 records are", 12_345, "correct the lines")
-    assert unreadable == "4 records cannot be read (3: no time) and go to dead-letters: correct the lines"
+    unreadable, late = notes(Counter({"no time": 3, "not JSON": 1}), 7, "records", 12_345, "correct them")
+    assert unreadable == "unreadable records: 4 (3 of them: no time), they go to dead-letters: correct them"
     assert late == (
-        "7 records are late, up to 12.345 s behind the newest record before them in their partition: "
-        "to count them set event_time.allowed_lateness_s to 12.345 or more"
+        "late records: 7, up to 12.345 s behind the newest record before them in their partition: "
+        "to count them, set event_time.allowed_lateness_s to 12.345 or more"
     )

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import io
 from collections import Counter
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from prometheus_client.samples import Sample
 from rich.console import Console
 
+from skewless.demo import scrape
 from skewless.demo.report import Outcome, comparison, top_keys
 from skewless.demo.scrape import Snapshot, summed
 from skewless.demo.screen import LINE_EVERY_S, Run, Screen
 from skewless.public_records import RunDistribution
+
+if TYPE_CHECKING:
+    from skewless.local.supervisor import Replica
 
 RUN = RunDistribution(
     total_count=10,
@@ -37,7 +42,7 @@ def run() -> Run:
 
 
 def outcome(*wrong: str) -> Outcome:
-    return Outcome("key", counted=10, wrong=wrong, seconds=3.0, memory_bytes=1, distribution=RUN)
+    return Outcome("key", counted=10, wrong=wrong, seconds=3.0, counting_s=2.0, memory_bytes=1, distribution=RUN)
 
 
 def test_what_the_processes_show_is_put_together() -> None:
@@ -55,6 +60,40 @@ def test_what_the_processes_show_is_put_together() -> None:
         Sample("process_resident_memory_bytes", {}, 1000),
     ]
     assert summed(samples) == Snapshot(tuples=42, load=(2, 3), lag=5, watermark_ms=2000, memory_bytes=1000)
+
+
+class Process:
+    """Stands for a replica of the supervisor."""
+
+    name = "aggregator-0"
+    metrics_port = 1
+    pid: int | None = 1
+
+
+def test_process_that_is_started_again_takes_nothing_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[Sample] = []
+    monkeypatch.setattr(scrape, "_ask", lambda _port: list(shown))
+    process = Process()
+    scraper = scrape.Scraper([cast("Replica", process)])
+    found = []
+    for pid, tuples in ((1, 30), (1, 40), (None, 0), (2, None), (2, 0), (2, 5), (3, 1)):
+        process.pid = pid
+        shown[:] = [] if tuples is None else [Sample("skewless_tuples_total", {"stage": "aggregator"}, tuples)]
+        found.append(scraper.snapshot().tuples)
+    assert found == [30, 40, 40, 40, 40, 45, 46]
+
+
+def test_windows_that_are_closed_stay_closed_on_the_screen() -> None:
+    shown = run()
+    for mark in (2000, None, 1000):
+        shown.update(1.0, Snapshot(tuples=50, load=(50,), watermark_ms=mark))
+        assert shown.closed == 2
+
+
+def test_rate_is_that_of_the_time_in_which_tuples_were_counted() -> None:
+    assert outcome().rate == 5.0
+    assert "10 tuples counted, 5 tuples/s" in str(outcome())
+    assert outcome().facts()["tuples_per_s"] == 5.0
 
 
 def test_without_a_terminal_there_is_a_plain_line_now_and_then() -> None:
