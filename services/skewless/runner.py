@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from skewless import topology
-from skewless.errors import UnreachableError
+from skewless.errors import SkewlessError, UnreachableError
 from skewless.live import WORKERS, Live
 from skewless.settings import PipelineSettings
 from skewless.shape import shape_of
