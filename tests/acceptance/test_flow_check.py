@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from support_kafka import Pipeline, Record, Source, read, truth, until, zipf_records
+from support_kafka import WAIT_S, Pipeline, Record, Source, read, truth, until, zipf_records
 
 RECORDS = 2_000
 SENT = 500
@@ -17,7 +17,7 @@ SENT = 500
 def check(tested: Pipeline, timeout_s: float) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "skewless.flow_check", "--file", str(tested.file), "--records", str(SENT)]
     return subprocess.run(
-        [*command, "--timeout", str(timeout_s)], capture_output=True, text=True, timeout=120, check=False
+        [*command, "--timeout", str(timeout_s)], capture_output=True, text=True, timeout=WAIT_S + 60, check=False
     )
 
 
@@ -40,7 +40,7 @@ def test_a_check_passes_while_stages_run_and_leaves_all_other_results_as_they_ar
     assert ": 0 instead of 250" in unanswered.stderr
     source.send(zipf_records(RECORDS, 3, seed=5))
     with tested.running():
-        passed = check(tested, 60)
+        passed = check(tested, WAIT_S)
         assert passed.returncode == 0, passed.stderr
         assert passed.stdout.startswith(f"{SENT} records into partition ")
         assert "the counts of 10 keys are right" in passed.stdout

@@ -20,7 +20,7 @@ from skewless.errors import ConfigurationError, UnreachableError
 from skewless.local.supervisor import Event, Supervisor
 from skewless.settings import PipelineSettings
 
-WAIT_S = 30.0
+WAIT_S = 120.0
 SLEEP = "import time; time.sleep(600)"
 ONE_WORKER = {"splitter": 0, "router": 0, "worker": 1, "aggregator": 0, "observer": 0}
 NAMES = ["splitter-0", "router-0", "worker-0", "worker-1", "aggregator-0", "observer-0"]

@@ -30,7 +30,7 @@ from skewless.local.broker import Broker
 ADMIN = "admin"
 ADMIN_PASSWORD = "of-the-tests"  # noqa: S105 - of a broker that lives as long as a test
 KEY_PASSWORD = "of-a-key"  # noqa: S105 - as above
-WAIT_S = 30.0
+WAIT_S = 90.0
 _NEW = ("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
 
 _RESOURCES = {

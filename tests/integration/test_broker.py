@@ -24,7 +24,7 @@ from skewless.local.broker import Broker
 from skewless.transport.probe import wait_until_reachable
 
 pytestmark = pytest.mark.broker
-WAIT_S = 30.0
+WAIT_S = 90.0
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ import pytest
 from skewless.local.folders import cache_folder
 
 pytestmark = pytest.mark.broker
-WAIT_S = 40.0
+WAIT_S = 90.0
 PROGRAM = "from skewless.commands.broker import broker; broker()"
 Answer = subprocess.CompletedProcess[str]
 Run = Callable[..., Answer]

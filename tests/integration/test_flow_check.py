@@ -16,7 +16,7 @@ from skewless.settings import PipelineSettings
 pytestmark = [pytest.mark.broker]
 
 WORD = "of-the-checker"
-SHORT_S = 3.0
+SHORT_S = 5.0
 
 
 def test_the_check_needs_its_rights_and_no_more(tmp_path: Path) -> None:

@@ -152,4 +152,4 @@ def test_a_simulated_cost_is_paid_by_all_workers_side_by_side(broker: str, tmp_p
     sent = min(record.timestamp for record in pipeline.read("worker-input") if record.value)
     took_ms = [max(times) - sent for times in by_worker.values()]
     assert min(took_ms) > 4_900
-    assert max(took_ms) < 20_000
+    assert max(took_ms) < 38_000

@@ -28,7 +28,7 @@ from support_kafka import Pipeline, Source, until
 pytestmark = pytest.mark.broker
 
 CANARY = "canary7f3a91c2"
-RUN_S = 60.0
+RUN_S = 180.0
 SECRET_OPTIONS = (
     "ssl.keystore.password",
     "ssl.key.pem",

@@ -31,8 +31,8 @@ from support_kafka import START_MS, until
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(400)]
 
 PASSWORD = "of-every-user"  # noqa: S105 - of a broker that lives as long as this test
-DEADLINE_S = 30.0
-RUN_S = 120.0
+DEADLINE_S = 120.0
+RUN_S = 240.0
 STAGES = [stage.name for stage in topology.STAGES]
 KEYS = 3
 RECORDS = 30

@@ -26,7 +26,7 @@ from skewless.transport.session import Session
 from skewless.transport.settings import KafkaSettings, TransportSettings
 from skewless.transport.transactional_outbox import TransactionalOutbox
 
-DEADLINE_S = 40.0
+DEADLINE_S = 120.0
 
 
 class Copy(Step):
