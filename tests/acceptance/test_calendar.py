@@ -1,0 +1,328 @@
+"""A pipeline after silent days and weeks: retention, expired offsets and changed sizes give exact results or an error.
+
+Retention is simulated by the admin's delete_records, expiry by deleting the groups. Each stage is started alone after
+each event. It must continue exactly, or end with exit code 2 or 3 and a message that names a remedy.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, IsolationLevel, Producer, TopicPartition
+
+import skewless
+from skewless import topology
+from skewless.local import process
+from support_kafka import STAGES, Pipeline, Record, Source, ends, read, topics_partitions, truth, until, zipf_records
+
+LATENESS_S = 20
+PARTITIONS = 2
+PORTION = 400
+COMMIT_S = 0.1
+SESSION_S = 3.0
+REFUSED_S = 60.0
+"""Deadline for a refusal. A stage that is not refused runs until then, so only a failing test lasts that long."""
+STARTED_S = 120.0
+INTERNAL = tuple(topic.name for topic in topology.TOPICS if not topic.public and topic.cleanup == "delete")
+REMEDY = re.compile(
+    r"another name|set (it|them) back|skewless topics apply|delete its topics|reset|restore|raise|increase"
+)
+ENDED = "error: "
+
+
+@dataclass
+class Stages:
+    """Processes of single stages, which nothing starts again."""
+
+    pipeline: Pipeline
+    children: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    def start(self, stage: str, file: Path | None = None) -> None:
+        """Start a process of a stage."""
+        command = [sys.executable, "-m", "skewless", "run", stage, "--file", str(file or self.pipeline.file)]
+        self._log(stage).unlink(missing_ok=True)
+        self.children[stage] = process.start(command, log=self._log(stage))
+
+    def kill(self, stage: str) -> None:
+        """End a process as a crash would."""
+        process.kill(self.children.pop(stage))
+
+    def ended(self) -> dict[str, str]:
+        """Exit code and last error of each process that has ended."""
+        return {
+            stage: f"exit code {child.returncode}: {self.error(stage)}"
+            for stage, child in self.children.items()
+            if child.poll() is not None
+        }
+
+    def error(self, stage: str) -> str:
+        """Return the error lines of a stage's log."""
+        lines = self._log(stage).read_text().splitlines()
+        return "\n".join(line for line in lines if line.startswith(ENDED)) or "\n".join(lines[-2:])
+
+    def stop(self) -> None:
+        """End all processes in good order."""
+        for child in self.children.values():
+            child.terminate()
+        for child in self.children.values():
+            process.stop(child)
+        self.children.clear()
+
+    def _log(self, stage: str) -> Path:
+        return self.pipeline.folder / f"{stage}.log"
+
+
+@contextlib.contextmanager
+def stages_of(pipeline: Pipeline, *names: str, file: Path | None = None) -> Iterator[Stages]:
+    """Run one process of some stages."""
+    stages = Stages(pipeline)
+    try:
+        for name in names:
+            stages.start(name, file)
+        yield stages
+    finally:
+        stages.stop()
+
+
+@dataclass
+class Calendar:
+    """A pipeline that ran, and every record that its source ever had."""
+
+    pipeline: Pipeline
+    records: Iterator[tuple[int, bytes | None]]
+    sent: dict[tuple[int, int], Record] = field(default_factory=dict)
+
+    def send(self, count: int = PORTION) -> None:
+        """Write records to the source and keep them, because retention may delete them there."""
+        source = self.pipeline.source
+        source.send(islice(self.records, count))
+        self.sent |= {(at.partition, at.offset): at for at in read(self.pipeline.bootstrap, source.topic)}
+
+    def process(self, stages: Stages) -> None:
+        """Wait until the results are exact; fails as soon as a process has ended."""
+        expected = truth((self.sent[at] for at in sorted(self.sent)), lateness_ms=LATENESS_S * 1000)
+        wanted = {at: (count, expected.sums[at]) for at, count in expected.counts.items()}
+
+        def exact() -> bool:
+            assert stages.ended() == {}
+            return self.answers() == wanted
+
+        until(exact, each=lambda: time.sleep(0.1), limit_s=STARTED_S)
+        assert self.pipeline.count("late") == len(expected.late)
+        self.settle()
+
+    def answers(self) -> dict[tuple[int, str], tuple[int, int]]:
+        """Read the results."""
+        results, wrong = self.pipeline.results()
+        assert wrong == []
+        return {at: (fact["count"], fact["sum"]) for at, fact in results.items()}
+
+    def settle(self) -> None:
+        """Give the idle stages some commits to move their offsets behind the last marker of a transaction."""
+        with contextlib.suppress(AssertionError):
+            until(lambda: all(self._is_settled(stage) for stage in STAGES), limit_s=20 * COMMIT_S)
+
+    def _is_settled(self, stage: str) -> bool:
+        topic = reads(self.pipeline, stage)
+        found = log_ends(self.pipeline, topic)
+        with of_group(self.pipeline, stage) as consumer:
+            committed = consumer.committed([TopicPartition(topic, at) for at in found], timeout=10.0)
+        return all(at.offset == found[at.partition] for at in committed if found[at.partition])
+
+
+def reads(pipeline: Pipeline, stage: str) -> str:
+    """Full name of the topic that a stage reads."""
+    return pipeline.settings.topic(topology.stage(stage).source)
+
+
+def log_ends(pipeline: Pipeline, topic: str) -> dict[int, int]:
+    admin = pipeline._admin
+    return ends(admin, topic, topics_partitions(admin, topic), IsolationLevel.READ_UNCOMMITTED)
+
+
+def delete_records(pipeline: Pipeline, topic: str) -> None:
+    """Delete all records of a topic, as retention does after a day of silence."""
+    admin = pipeline._admin
+    asked = [TopicPartition(topic, at, offset) for at, offset in log_ends(pipeline, topic).items()]
+    for future in admin.delete_records(asked).values():
+        future.result(30)
+
+
+@contextlib.contextmanager
+def of_group(pipeline: Pipeline, stage: str) -> Iterator[Consumer]:
+    """Reach a stage's group without joining it."""
+    options = {"bootstrap.servers": pipeline.bootstrap, "group.id": f"{pipeline.name}-{stage}", "log_level": 2}
+    with contextlib.closing(Consumer({**options, "enable.auto.commit": False})) as consumer:
+        yield consumer
+
+
+def left(pipeline: Pipeline) -> list[str]:
+    """Wait until the sessions of all members are over; returns the groups."""
+    admin, groups = pipeline._admin, [f"{pipeline.name}-{stage}" for stage in STAGES]
+    until(lambda: not any(found.result(30).members for found in admin.describe_consumer_groups(groups).values()))
+    return groups
+
+
+def forget(pipeline: Pipeline) -> None:
+    """Delete the offsets of all groups, as the broker does a week after the last member has left (KIP-211)."""
+    admin, groups = pipeline._admin, left(pipeline)
+    for future in admin.delete_consumer_groups(groups).values():
+        future.result(30)
+
+
+def changed(pipeline: Pipeline, name: str, **sections: Mapping[str, Any]) -> Path:
+    """Write another version of the pipeline's file."""
+    document = json.loads(pipeline.file.read_text())
+    for section, more in sections.items():
+        document[section] = document.get(section, {}) | more
+    file = pipeline.folder / f"{name}.yaml"
+    file.write_text(json.dumps(document))
+    return file
+
+
+def refusals(stages: Stages, *named: str) -> dict[str, str]:
+    """Wait until all processes have ended; returns what is wrong with the way in which each did."""
+    with contextlib.suppress(AssertionError):
+        until(lambda: len(stages.ended()) == len(stages.children), limit_s=REFUSED_S)
+    problems = {}
+    for stage, child in stages.children.items():
+        code, error = child.poll(), stages.error(stage)
+        if code is None:
+            problems[stage] = "was not refused: it runs"
+        elif code not in (2, 3) or not error.startswith(ENDED):
+            problems[stage] = f"ended with exit code {code}: {error}"
+        elif missing := [word for word in named if word not in error]:
+            problems[stage] = f"does not name {missing}: {error}"
+        elif not REMEDY.search(error):
+            problems[stage] = f"names no remedy: {error}"
+    return problems
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _children_find_the_package() -> Iterator[None]:
+    here = str(Path(skewless.__file__).parents[1])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH")))))
+        yield
+
+
+def pipeline_of(broker: str, folder: Path, source: Source) -> Pipeline:
+    return Pipeline(
+        broker,
+        folder,
+        source,
+        event_time={"allowed_lateness_s": LATENESS_S, "idle_timeout_s": None},
+        worker_input={"max_workers": 4},
+        router={"workers": 4},
+        transport={"commit_interval_s": COMMIT_S, "session_timeout_s": SESSION_S},
+    )
+
+
+@pytest.fixture(scope="module")
+def rested(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Calendar:
+    """Run a pipeline over a source that retention had trimmed before, then stop it and empty its internal topics."""
+    source = Source(broker, PARTITIONS)
+    records = zipf_records(20 * PORTION, PARTITIONS, seed=31, keys=50)
+    source.send(islice(records, PORTION))
+    pipeline = pipeline_of(broker, tmp_path_factory.mktemp("calendar"), source)
+    delete_records(pipeline, source.topic)
+    calendar = Calendar(pipeline, records)
+    with stages_of(pipeline, *STAGES) as stages:
+        calendar.send()
+        calendar.process(stages)
+    empty(pipeline)
+    return calendar
+
+
+def empty(pipeline: Pipeline) -> None:
+    """Delete what retention would delete after a silent day."""
+    for topic in INTERNAL:
+        delete_records(pipeline, pipeline.settings.topic(topic))
+
+
+def test_silent_day_leaves_every_stage_able_to_restart(rested: Calendar) -> None:
+    with stages_of(rested.pipeline, *STAGES) as stages:
+        rested.send()
+        rested.process(stages)
+        for stage in STAGES:
+            stages.kill(stage)
+            empty(rested.pipeline)
+            stages.start(stage)
+            rested.send()
+            rested.process(stages)
+
+
+CHANGES: dict[str, tuple[tuple[str, ...], dict[str, Mapping[str, Any]]]] = {
+    "topics.aggregator_partitions": (("worker", "aggregator", "observer"), {"topics": {"aggregator_partitions": 3}}),
+    "worker_input.max_workers": (("router", "worker"), {"worker_input": {"max_workers": 5}}),
+}
+"""Setting -> the stages that read or write a topic of that size, and the change."""
+
+
+@pytest.mark.parametrize("setting", CHANGES)
+def test_changed_partition_count_is_refused(rested: Calendar, setting: str) -> None:
+    names, sections = CHANGES[setting]
+    file = changed(rested.pipeline, setting, **sections)
+    with stages_of(rested.pipeline, *names, file=file) as stages:
+        assert refusals(stages, setting) == {}
+
+
+def test_offset_without_checkpoint_is_refused(rested: Calendar) -> None:
+    pipeline, topic = rested.pipeline, rested.pipeline.source.topic
+    left(pipeline)
+    before = rested.answers()
+    with of_group(pipeline, "splitter") as consumer:
+        saved = consumer.committed([TopicPartition(topic, at) for at in range(PARTITIONS)], timeout=10.0)
+        by_hand = [TopicPartition(at.topic, at.partition, at.offset - 1) for at in saved]
+        consumer.commit(offsets=by_hand, asynchronous=False)
+        try:
+            with stages_of(pipeline, "splitter") as stages:
+                assert refusals(stages, topic) == {}
+        finally:
+            left(pipeline)
+            consumer.commit(offsets=saved, asynchronous=False)
+    assert rested.answers() == before
+
+
+def test_source_that_lost_unread_records_is_refused(rested: Calendar) -> None:
+    source = rested.pipeline.source
+    source.send(zipf_records(10, PARTITIONS, seed=32))
+    delete_records(rested.pipeline, source.topic)
+    before = rested.answers()
+    with stages_of(rested.pipeline, "splitter") as stages:
+        assert refusals(stages, source.topic) == {}
+    assert rested.answers() == before
+
+
+def test_silent_week_without_offsets_counts_nothing_again(rested: Calendar) -> None:
+    before = rested.answers()
+    forget(rested.pipeline)
+    empty(rested.pipeline)
+    rested.pipeline.source.send(zipf_records(10, PARTITIONS, seed=33))
+    with stages_of(rested.pipeline, *STAGES) as stages:
+        assert refusals(stages) == {}
+    assert rested.answers() == before
+
+
+def test_internal_records_deleted_before_the_first_commit_are_missed(broker: str, tmp_path: Path) -> None:
+    pipeline = pipeline_of(broker, tmp_path, Source(broker, PARTITIONS))
+    producer = Producer({"bootstrap.servers": broker, "log_level": 2})
+    for topic in INTERNAL:
+        producer.produce(pipeline.settings.topic(topic), b"deleted before it was read", partition=0)
+    assert producer.flush(30) == 0
+    empty(pipeline)
+    names = [stage for stage in STAGES if stage != "splitter"]
+    with stages_of(pipeline, *names) as stages:
+        assert refusals(stages) == {}
