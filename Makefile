@@ -23,8 +23,9 @@ test: $(READY)  ## Run all tests but the benchmarks, two files at a time (ARGS="
 test-kubernetes: $(READY)  ## Run the chart on a real Kubernetes of this machine, made once in 30 minutes (root, Linux)
 	@deploy/kubernetes/check.sh $(ARGS)
 
-chaos: $(READY)  ## Hurt the pipeline by seed (SEEDS=1-20 FAULTS=kill,stop ARGS="--seconds 120")
-	@PYTHONPATH=services:tests $(BIN)/python -m acceptance.chaos --seeds $(or $(SEEDS),1-3) --faults "$(FAULTS)" $(ARGS)
+chaos: $(READY)  ## Hurt the pipeline by seed (SEEDS=1-20 FAULTS=kill,stop MODES=final,idle ARGS="--seconds 120")
+	@PYTHONPATH=services:tests $(BIN)/python -m acceptance.chaos --seeds $(or $(SEEDS),1-3) --faults "$(FAULTS)" \
+		--modes "$(MODES)" $(ARGS)
 
 demo: $(READY)  ## Show the whole pipeline on this machine
 	@$(BIN)/skewless demo $(ARGS)

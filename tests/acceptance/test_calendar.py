@@ -148,13 +148,13 @@ def reads(pipeline: Pipeline, stage: str) -> str:
 
 
 def log_ends(pipeline: Pipeline, topic: str) -> dict[int, int]:
-    admin = pipeline._admin
+    admin = pipeline.admin
     return ends(admin, topic, topics_partitions(admin, topic), IsolationLevel.READ_UNCOMMITTED)
 
 
 def delete_records(pipeline: Pipeline, topic: str) -> None:
     """Delete all records of a topic, as retention does after a day of silence."""
-    admin = pipeline._admin
+    admin = pipeline.admin
     asked = [TopicPartition(topic, at, offset) for at, offset in log_ends(pipeline, topic).items()]
     for future in admin.delete_records(asked).values():
         future.result(30)
@@ -170,14 +170,14 @@ def of_group(pipeline: Pipeline, stage: str) -> Iterator[Consumer]:
 
 def left(pipeline: Pipeline) -> list[str]:
     """Wait until the sessions of all members are over; returns the groups."""
-    admin, groups = pipeline._admin, [f"{pipeline.name}-{stage}" for stage in STAGES]
+    admin, groups = pipeline.admin, [f"{pipeline.name}-{stage}" for stage in STAGES]
     until(lambda: not any(found.result(30).members for found in admin.describe_consumer_groups(groups).values()))
     return groups
 
 
 def forget(pipeline: Pipeline) -> None:
     """Delete the offsets of all groups, as the broker does a week after the last member has left (KIP-211)."""
-    admin, groups = pipeline._admin, left(pipeline)
+    admin, groups = pipeline.admin, left(pipeline)
     for future in admin.delete_consumer_groups(groups).values():
         future.result(30)
 

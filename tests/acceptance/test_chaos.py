@@ -32,18 +32,32 @@ FAULTS = {
     ),
     "broker": ("broker-kill", "broker-stop", "disk"),
 }
+MODES = {"processes": ("final", "open"), "broker": ()}
+"""The scenarios of these runs."""
+PATIENCE = 20.0
+"""How soon results are complete is measured by `make chaos`; here only that they come."""
 LATENESS = {"allowed_lateness_s": 100, "idle_timeout_s": None}
 
 
 @pytest.mark.timeout(280)
 @pytest.mark.parametrize("of", FAULTS)
 def test_faults_change_no_result(tmp_path: Path, of: str) -> None:
-    outcome = run(Plan(seed=len(of), faults=FAULTS[of], records=RECORDS, seconds=SECONDS), tmp_path)
+    plan = Plan(
+        seed=len(of),
+        faults=FAULTS[of],
+        records=RECORDS,
+        seconds=SECONDS,
+        modes=MODES[of],
+        always=True,
+        patience=PATIENCE,
+        strict=False,
+    )
+    outcome = run(plan, tmp_path)
     journal = (tmp_path / "journal.log").read_text()
     assert outcome.wrong == [], journal
     done = {name: count for name, count in outcome.counts.items() if name not in ("starts", "leaves", "not reached")}
     assert sum(done.values()) > 0, journal
-    assert max(outcome.recoveries, default=0.0) < 30.0, journal
+    assert "not recovered" not in outcome.counts, journal
 
 
 def test_a_source_topic_that_grows_is_told_and_nothing_of_it_is_skipped(broker: str, tmp_path: Path) -> None:

@@ -1,14 +1,25 @@
-"""Faults of the broker: killed, held still, restarted in good order, its disk full."""
+"""Faults of the broker: killed, away, held still, restarted in good order, its disk full, its records deleted."""
 
 from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Iterator
 
+from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+
 from acceptance.chaos.world import SESSION_S, TRANSACTION_S, World
+from skewless import topology
+from support_kafka import Pipeline
 
 RECOVERY_S = 60.0
 HALT_S = 10.0
+OUTAGE_S = (10.0, 20.0)
+REST_S = 4.0
+"""Retention deletes the end of a partition only when nothing was written for long; here this long."""
+INTERNAL = tuple(topic.name for topic in topology.TOPICS if not topic.public and topic.cleanup == "delete")
+
+Ends = dict[str, dict[int, int]]
+"""Topic -> partition -> next offset."""
 
 
 def alone(fault: Callable[[World], Iterator[float]]) -> Callable[[World], Iterator[float]]:
@@ -30,6 +41,53 @@ def broker_kill(world: World) -> Iterator[float]:
     world.server.broker.kill()
     yield world.chance.uniform(0.0, 5.0)
     yield from come_back(world)
+
+
+@alone
+def broker_outage(world: World) -> Iterator[float]:
+    """Kill the broker, and start it when the sessions of all processes are over."""
+    seconds = world.chance.uniform(*OUTAGE_S)
+    world.journal.say(f"SIGKILL broker, away for {seconds:.1f} s", "broker outages")
+    world.server.broker.kill()
+    yield seconds
+    yield from come_back(world)
+
+
+@alone
+def retention(world: World) -> Iterator[float]:
+    """Delete the internal records that all of their readers have committed, to the end where nothing moves."""
+    try:
+        before = _ends(world.pipeline)
+        yield REST_S
+        targets = _targets(world, before, _ends(world.pipeline))
+        for future in world.pipeline.admin.delete_records(targets).values():
+            future.result(10)
+    except KafkaException as error:
+        world.journal.say(f"records were not deleted: {error}")
+        return
+    world.journal.say(f"deleted what was read of {len(targets)} partitions", "retentions")
+
+
+def _ends(pipeline: Pipeline) -> Ends:
+    return {topic: pipeline.ends(topic, IsolationLevel.READ_COMMITTED) for topic in INTERNAL}
+
+
+def _targets(world: World, before: Ends, after: Ends) -> list[TopicPartition]:
+    """First offset to keep of each partition.
+
+    The only offset between a reader's commit and the end of committed records is the marker of a transaction.
+    """
+    found = []
+    for topic in INTERNAL:
+        written = world.pipeline.ends(topic, IsolationLevel.READ_UNCOMMITTED)
+        readers = [world.progress.committed(row.name) for row in topology.STAGES if row.source == topic]
+        for partition, end in after[topic].items():
+            if any(partition not in reader for reader in readers):
+                continue
+            committed = min(reader[partition] for reader in readers)
+            rests = before[topic][partition] == end == written[partition] and end - committed <= 1
+            found.append(TopicPartition(world.pipeline.settings.topic(topic), partition, end if rests else committed))
+    return found
 
 
 @alone

@@ -5,11 +5,13 @@ from __future__ import annotations
 import signal
 import subprocess
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
 
+from acceptance.chaos.ends import FENCED
 from acceptance.chaos.journal import Journal
 from skewless.local import process
 from support_kafka import Pipeline
@@ -18,15 +20,20 @@ AGAIN_S = 0.2
 LEAVE_S = 10.0
 """A process that is asked to end has to end within this time."""
 MEGABYTE = 2**20
-AGAIN, UNREACHABLE = 1, 3
+TOLERATED = (1, FENCED)
+"""Exit codes of any process where ends are not `strict`."""
 
 
 @dataclass
 class Member:
-    """One process, by its stage and instance; `twin` is a second one of the same name."""
+    """One process of a stage and instance; `label` differs where several processes have one name."""
 
     name: str
-    twin: bool = False
+    label: str
+    again: bool = True
+    """Whether it is started again when it ends. A twin and a zombie are not."""
+    heir: bool = False
+    """Whether it replaced a zombie, which must not end it."""
     child: subprocess.Popen[bytes] | None = None
     due: float | None = 0.0
     logged: int = 0
@@ -38,10 +45,6 @@ class Member:
     def stage(self) -> str:
         return self.name.partition("-")[0]
 
-    @property
-    def label(self) -> str:
-        return f"{self.name}-twin" if self.twin else self.name
-
 
 @dataclass
 class Crew:
@@ -50,17 +53,33 @@ class Crew:
     pipeline: Pipeline
     journal: Journal
     members: list[Member] = field(default_factory=list)
+    strict: bool = True
+    """Whether a process may end by itself only where a fault justifies it."""
     wrong: list[str] = field(default_factory=list)
     """Ends as no process should have one."""
+    ends: Counter[int] = field(default_factory=Counter)
+    """Exit codes of processes that ended by themselves."""
+    away: set[str] = field(default_factory=set)
+    """Stages that are not started again now."""
+    contested: set[str] = field(default_factory=set)
+    """Names that more than one process has."""
     largest: dict[str, int] = field(default_factory=dict)
     """Largest resident size in MB by stage."""
 
     def join(self, name: str, *, twin: bool = False) -> Member:
         """Add a process."""
-        member = Member(name, twin)
+        member = Member(name, f"{name}-twin" if twin else name, again=not twin)
         self.members.append(member)
         self._start(member)
         return member
+
+    def replace(self, member: Member) -> Member:
+        """Start another process of the name of one that is frozen, as an orchestrator does for a node that is lost."""
+        member.again = False
+        heir = Member(member.name, f"{member.label}-heir", heir=True)
+        self.members.append(heir)
+        self._start(heir)
+        return heir
 
     def running(self) -> list[Member]:
         """List the processes that run and are meant to."""
@@ -96,7 +115,7 @@ class Crew:
         for member in list(self.members):
             if member.child is not None and (code := member.child.poll()) is not None:
                 self._ended(member, code, at)
-            if member.child is None and member.due is not None and member.due <= at:
+            if member.child is None and member.due is not None and member.due <= at and member.stage not in self.away:
                 self._start(member)
 
     def weigh(self) -> None:
@@ -144,10 +163,11 @@ class Crew:
         how = f"{member.label} ended with {code}" + (f" {took:.1f} s after SIGTERM" if member.asked_at else "")
         self.journal.say(how)
         if code > 0:
+            self.ends[code] += 1
             self.journal.say(f"    {self._last_line(member)}", "own ends")
         if code not in self._good_ends(member) or took > LEAVE_S:
             self.wrong.append(how)
-        if member.asked_at is not None or member.twin:
+        if member.asked_at is not None or not member.again:
             self.members.remove(member)
         else:
             member.due = at + AGAIN_S
@@ -155,7 +175,8 @@ class Crew:
     def _good_ends(self, member: Member) -> tuple[int, ...]:
         """Exit codes that are as they should be; a process that is not up yet dies of SIGTERM."""
         if member.asked_at is None:
-            return (-signal.SIGKILL, AGAIN, UNREACHABLE)
+            fenced = (FENCED,) if member.name in self.contested and not member.heir else ()
+            return (-signal.SIGKILL, *(fenced if self.strict else TOLERATED))
         return (0, -signal.SIGKILL) if self.is_up(member) else (0, -signal.SIGKILL, -signal.SIGTERM)
 
     def _last_line(self, member: Member) -> str:

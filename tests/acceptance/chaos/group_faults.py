@@ -1,17 +1,21 @@
-"""Faults of membership: processes join and leave, die in a rebalance, or run twice under one name."""
+"""Faults of membership: processes join and leave, die in a rebalance, run twice under one name, or stay away."""
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 
 from acceptance.chaos.crew import Member
 from acceptance.chaos.process_faults import was_hit
-from acceptance.chaos.world import World
+from acceptance.chaos.world import SESSION_S, World
+from support_kafka import STAGES
 
 MOST = 4
 """Processes of a stage."""
 TWIN_S = 60.0
 STORM_S = 20.0
+UP_S = 30.0
+AWAY_S = (5.0, 20.0)
 
 
 def storm(world: World) -> Iterator[float]:
@@ -52,6 +56,7 @@ def twin(world: World) -> Iterator[float]:
     if original is None or "twin" in world.taken:
         return
     world.taken.add("twin")
+    world.crew.contested.add(original.name)
     second = world.crew.join(original.name, twin=True)
     world.journal.counts["twins"] += 1
     began = world.now()
@@ -60,7 +65,58 @@ def twin(world: World) -> Iterator[float]:
     if second in world.crew.members:
         world.journal.say(f"{second.label} still runs after {TWIN_S:g} s", "twins that stay")
         world.crew.end(second)
+    world.crew.contested.discard(original.name)
     world.taken.remove("twin")
+
+
+def zombie(world: World) -> Iterator[float]:
+    """Freeze a process beyond its session, start another of its name, and let the first one wake up."""
+    member = world.pick()
+    if member is None or "twin" in world.taken:
+        return
+    world.taken.add("twin")
+    child = world.crew.freeze(member)
+    yield SESSION_S + world.chance.uniform(0.5, 3.0)
+    if child is not None and member.child is child and child.poll() is None and member in world.crew.members:
+        yield from _replaced(world, member, child)
+    world.crew.thaw(member, child)
+    world.taken.remove("twin")
+
+
+def _replaced(world: World, member: Member, child: subprocess.Popen[bytes]) -> Iterator[float]:
+    world.crew.contested.add(member.name)
+    heir = world.crew.replace(member)
+    world.journal.counts["zombies"] += 1
+    began = world.now()
+    while not world.crew.is_up(heir) and world.now() < began + UP_S:
+        yield 0.1
+    yield world.chance.uniform(0.0, 3.0)
+    world.crew.thaw(member, child)
+    began = world.now()
+    while member in world.crew.members and world.now() < began + TWIN_S:
+        yield 0.1
+    if member in world.crew.members:
+        world.journal.say(f"{member.label} still runs {TWIN_S:g} s after it woke up", "zombies that stay")
+        world.crew.wrong.append(f"{member.label} is a zombie and went on")
+        world.crew.end(member)
+    world.crew.contested.discard(member.name)
+    heir.heir = False
+
+
+def absence(world: World) -> Iterator[float]:
+    """Take all processes of a stage away for a while: what it missed arrives in large batches."""
+    if "absence" in world.taken:
+        return
+    world.taken.add("absence")
+    stage, seconds = world.chance.choice(STAGES), world.chance.uniform(*AWAY_S)
+    world.journal.say(f"{stage} is away for {seconds:.1f} s", "absences")
+    world.crew.away.add(stage)
+    for member in world.crew.running():
+        if member.stage == stage:
+            world.crew.kill(member)
+    yield seconds
+    world.crew.away.discard(stage)
+    world.taken.remove("absence")
 
 
 def join(world: World) -> Member | None:
@@ -71,7 +127,7 @@ def join(world: World) -> Member | None:
     free = [
         (stage, number)
         for stage, numbers in stages.items()
-        if stage != "observer"
+        if stage != "observer" and stage not in world.crew.away
         for number in range(1, MOST)
         if number not in numbers
     ]

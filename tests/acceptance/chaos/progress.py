@@ -6,13 +6,15 @@ import itertools
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Self
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 EVERY_S = 0.1
 OPTIONS = {"log_level": 0, "reconnect.backoff.max.ms": 250, "enable.auto.commit": False}
+OF_SOURCE = ("splitter", "router")
+"""Stages whose partitions are those of the source: one that is silent there does not move."""
 
 Place = tuple[str, int]
 """Stage and partition of what it reads."""
@@ -21,8 +23,13 @@ Place = tuple[str, int]
 class Progress(threading.Thread):
     """Samples the committed offsets of all stages."""
 
-    def __init__(self, bootstrap: str, groups: Mapping[str, tuple[str, list[TopicPartition]]]) -> None:
-        """Watch the stages with these groups and partitions."""
+    def __init__(
+        self,
+        bootstrap: str,
+        groups: Mapping[str, tuple[str, list[TopicPartition]]],
+        silent: Callable[[], frozenset[int]] = frozenset,
+    ) -> None:
+        """Watch the stages with these groups and partitions; `silent` returns the source partitions without records."""
         super().__init__(name="progress")
         # An admin client would read the offsets of any group, but librdkafka 2.16 crashes where a group has no
         # coordinator yet.
@@ -30,7 +37,8 @@ class Progress(threading.Thread):
             stage: (Consumer({**OPTIONS, "bootstrap.servers": bootstrap, "group.id": group}), partitions)
             for stage, (group, partitions) in groups.items()
         }
-        self._places = [(stage, at.partition) for stage, (_, partitions) in groups.items() for at in partitions]
+        self._all_places = [(stage, at.partition) for stage, (_, partitions) in groups.items() for at in partitions]
+        self._silent = silent
         self._over = threading.Event()
         self._lock = threading.Lock()
         self._last: dict[Place, int] = {}
@@ -70,17 +78,34 @@ class Progress(threading.Thread):
         if self.waiting(since):
             return None
         with self._lock:
-            return max(next(at for at in moves if at > since) for moves in self._moves.values()) - since
+            firsts = [next((at for at in moves if at > since), since) for moves in self._moves.values()]
+        return max(firsts, default=since) - since
 
     def waiting(self, since: float) -> list[Place]:
-        """Name the partitions that have not gone on after this time."""
+        """Name the partitions that have not gone on after this time, and could."""
+        places = self._places()
         with self._lock:
-            return [place for place in self._places if not any(at > since for at in self._moves[place][-1:])]
+            return [place for place in places if not any(at > since for at in self._moves[place][-1:])]
+
+    def behind(self, stage: str, offsets: Mapping[int, int]) -> list[Place]:
+        """Name the partitions of a stage that are not committed up to these offsets, and could be."""
+        places = [place for place in self._places() if place[0] == stage]
+        with self._lock:
+            return [place for place in places if self._last.get(place, -1) < offsets[place[1]]]
+
+    def committed(self, stage: str) -> dict[int, int]:
+        """Return the committed offset of every partition of a stage that has one."""
+        with self._lock:
+            return {partition: offset for (of, partition), offset in self._last.items() if of == stage}
+
+    def _places(self) -> list[Place]:
+        silent = self._silent()
+        return [place for place in self._all_places if place[0] not in OF_SOURCE or place[1] not in silent]
 
     def moves(self, stage: str) -> list[list[float]]:
         """When each partition of a stage, in their order, was seen to have gone on."""
         with self._lock:
-            return [self._moves[place].copy() for place in self._places if place[0] == stage]
+            return [self._moves[place].copy() for place in self._all_places if place[0] == stage]
 
     def pauses(self, stage: str, begin: float, end: float) -> list[float]:
         """Longest time within a span for which each of a stage's partitions did not go on, in seconds."""

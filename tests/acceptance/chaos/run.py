@@ -8,13 +8,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 
-from confluent_kafka import TopicPartition
+from confluent_kafka import IsolationLevel, TopicPartition
 
 from acceptance.chaos import data
+from acceptance.chaos.completion import Completion, measure
 from acceptance.chaos.crew import Crew
+from acceptance.chaos.ends import unjustified
 from acceptance.chaos.journal import Journal
 from acceptance.chaos.progress import Progress
 from acceptance.chaos.proxy import Proxy
+from acceptance.chaos.scenario import Scenario, draw
 from acceptance.chaos.server import Server
 from acceptance.chaos.table import FAULTS, Fault
 from acceptance.chaos.world import SESSION_S, TRANSACTION_S, World
@@ -22,14 +25,15 @@ from skewless import topology
 from skewless.transport import topics
 from support_kafka import STAGES, WRITES, Feed, Pipeline, Source, until
 
-PARTITIONS = 4
 LANES = 2
 """Faults that go on at the same time."""
 PAUSE_S = (0.3, 1.5)
 SPAN_S = 15.0
-FIRST_S = 60.0
+FIRST_S = 180.0
 SETTLED_S = 60.0
 DRAIN_S = 300.0
+MOST_S = 600.0
+"""The feed lasts as long as the faults and what follows them; its records are made for so long at most."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +44,32 @@ class Plan:
     faults: Sequence[str]
     """Names in the table of faults."""
     records: int = 100_000
+    """For as long as `seconds` and the time to settle."""
     seconds: float = 60.0
     """For how long faults go on."""
+    modes: Sequence[str] = ()
+    """Features that the seed may turn on."""
+    always: bool = False
+    """Whether each seed has all of these features."""
+    patience: float = 1.0
+    """Factor on the time within which results must be complete, for a machine that has much else to do."""
+    strict: bool = True
+    """Whether a process may end by itself only where a fault justifies it."""
+
+    @property
+    def scenario(self) -> Scenario:
+        """Return the scenario of the seed."""
+        return draw(self.seed, self.modes, self.seconds, always=self.always)
+
+    @property
+    def rate(self) -> float:
+        """Records a second."""
+        return self.records / (self.seconds + SETTLED_S)
+
+    @property
+    def compares_all(self) -> bool:
+        """Whether the run is drained at last. An open run is drained by every second seed."""
+        return self.scenario.drains or self.seed % 2 == 0
 
 
 @dataclass
@@ -52,9 +80,13 @@ class Outcome:
     wrong: list[str]
     """Differences from the batch answer, and what else must not be."""
     counts: dict[str, int]
-    recoveries: list[float]
-    pauses: list[tuple[str, float]]
-    drained_s: float
+    recoveries: list[float] = field(default_factory=list)
+    pauses: list[tuple[str, float]] = field(default_factory=list)
+    ends: dict[int, int] = field(default_factory=dict)
+    """Exit codes of processes that ended by themselves."""
+    completion: Completion | None = None
+    """Of a run that was compared before it was drained, if it was."""
+    drained_s: float | None = None
     largest: dict[str, int] = field(default_factory=dict)
 
 
@@ -62,69 +94,99 @@ def run(plan: Plan, folder: Path, *, shown: bool = False) -> Outcome:
     """Run one plan; its journal and the logs of all processes are in `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     journal = Journal(folder / "journal.log", shown=shown)
-    journal.say(f"seed {plan.seed}, {plan.records:,} records, {plan.seconds:g} s of {', '.join(plan.faults)}")
+    journal.say(f"seed {plan.seed}, {plan.rate:,.0f} records/s, {plan.seconds:g} s of {', '.join(plan.faults)}")
+    journal.say(str(plan.scenario))
+    outcome = Outcome(plan, [], journal.counts)
     with Proxy() as proxy:
         server = Server(folder / "broker", proxy.port)
         proxy.target = server.behind
         try:
             server.start()
-            source = Source(server.bootstrap, PARTITIONS)
-            pipeline = _pipeline(server.bootstrap, proxy.port, folder, source)
-            world, wrong = _under_fire(plan, journal, pipeline, server, proxy)
-            drained_s = _drain(journal, pipeline)
-            wrong += data.wrong(server.bootstrap, pipeline)
-            wrong += [f"{topic}: a transaction is open" for topic in WRITES.values() if pipeline.is_open(topic)]
+            pipeline = _pipeline(plan.scenario, server.bootstrap, proxy.port, folder)
+            _under_fire(outcome, World.of(plan.seed, journal, pipeline, server, proxy, strict=plan.strict))
+            if plan.compares_all:
+                outcome.drained_s = _drain(journal, pipeline)
+                outcome.wrong += data.wrong(server.bootstrap, pipeline, plan.scenario, hops=_has_hops(journal))
+            outcome.wrong += [f"{topic}: a transaction is open" for topic in WRITES.values() if pipeline.is_open(topic)]
         finally:
             server.broker.stop()
-    for line in wrong or ["exact"]:
+    for line in outcome.wrong or ["exact"]:
         journal.say(line)
     journal.close()
-    return Outcome(plan, wrong, dict(journal.counts), world.recoveries, world.pauses, drained_s, world.crew.largest)
+    return outcome
 
 
-def _pipeline(bootstrap: str, port: int, folder: Path, source: Source) -> Pipeline:
+def _has_hops(journal: Journal) -> bool:
+    """Return whether internal topics still have all their records."""
+    return not journal.counts["retentions"]
+
+
+def _pipeline(scenario: Scenario, bootstrap: str, port: int, folder: Path) -> Pipeline:
     return Pipeline(
         bootstrap,
         folder,
-        source,
+        Source(bootstrap, scenario.partitions),
         kafka={"bootstrap_servers": f"127.0.0.1:{port}"},
-        event_time={"allowed_lateness_s": data.LATENESS_S, "idle_timeout_s": None},
         transport={
-            "commit_interval_s": 0.3,
+            "commit_interval_s": scenario.commit_interval_s,
             "poll_records": 1_000,
             "session_timeout_s": SESSION_S,
             "transaction_timeout_s": TRANSACTION_S,
         },
+        **scenario.parts(),
     )
 
 
-def _under_fire(
-    plan: Plan, journal: Journal, pipeline: Pipeline, server: Server, proxy: Proxy
-) -> tuple[World, list[str]]:
-    crew = Crew(pipeline, journal)
-    rate = plan.records / (plan.seconds + SETTLED_S)
-    feed = Feed(pipeline.source, data.records(plan.records, PARTITIONS, plan.seed), rate)
-    with feed, Progress(server.bootstrap, _groups(pipeline)) as progress:
-        world = World(Random(plan.seed), journal, pipeline, crew, server, proxy, progress)  # noqa: S311 - seeded, not secret
+def _under_fire(outcome: Outcome, world: World) -> None:
+    plan, crew = outcome.plan, world.crew
+    records = data.Records(plan.seed, plan.scenario, plan.rate, MOST_S)
+    groups = _groups(world.pipeline)
+    with (
+        Feed(world.pipeline.source, records, plan.rate) as feed,
+        Progress(world.server.bootstrap, groups, lambda: records.silent) as progress,
+    ):
+        world.progress = progress
         try:
-            for name in pipeline.processes():
+            for name in world.pipeline.processes():
                 crew.join(name)
             until(lambda: progress.recovered(0.0) is not None and feed.sent > 0, each=crew.poll, limit_s=FIRST_S)
             _attack(world, plan)
-            wrong = _settle(world)
-            world.pauses += _pauses(world)
+            outcome.wrong += _settle(world)
+            feed.finish()
+            ended_at = time.monotonic()
+            if not plan.scenario.drains:
+                outcome.completion = _compare_open(world, plan, ended_at)
+                outcome.wrong += outcome.completion.wrong
             crew.stop()
         finally:
             for member in list(crew.members):
                 crew.end(member)
-    return world, wrong + _wrong_ends(crew)
+    outcome.recoveries, outcome.largest, outcome.ends = world.recoveries, crew.largest, dict(crew.ends)
+    outcome.pauses = _pauses(world)
+    outcome.wrong += _wrong_ends(crew)
+
+
+def _compare_open(world: World, plan: Plan, ended_at: float) -> Completion:
+    """Compare a pipeline that runs with the answer up to the watermark of its source."""
+    found = measure(
+        world.pipeline,
+        plan.scenario,
+        ended_at=ended_at,
+        patience=plan.patience,
+        hops=_has_hops(world.journal),
+        say=world.journal.say,
+        each=world.crew.poll,
+    )
+    took = "never" if found.seconds is None else f"within {found.seconds:.1f} s"
+    world.journal.say(f"results below {found.closed_to} were complete {took} after the last record")
+    return found
 
 
 def _groups(pipeline: Pipeline) -> dict[str, tuple[str, list[TopicPartition]]]:
     """Name each stage's consumer group, and the partitions that it reads."""
-    settings = pipeline.settings
-    sizes = {spec.name: spec.partitions for spec in topics.desired_topics(settings, PARTITIONS)}
-    sizes[settings.source.topic] = PARTITIONS
+    settings, partitions = pipeline.settings, pipeline.source.partitions
+    sizes = {spec.name: spec.partitions for spec in topics.desired_topics(settings, partitions)}
+    sizes[settings.source.topic] = partitions
     reads = {row.name: settings.topic(row.source) for row in topology.STAGES}
     return {
         stage: (
@@ -162,12 +224,17 @@ def _lane(world: World, faults: list[Fault], end: float) -> Iterator[float]:
 
 
 def _settle(world: World) -> list[str]:
-    """Wait until every partition of every stage goes on again."""
-    since = world.now()
+    """Wait until every stage has committed what its input held after the last fault, and goes on."""
+    since, crew, progress = world.now(), world.crew, world.progress
     try:
-        until(lambda: world.progress.recovered(since) is not None, each=world.crew.poll, limit_s=SETTLED_S)
+        for row in topology.STAGES:
+            ends = world.pipeline.ends(row.source, IsolationLevel.READ_COMMITTED)
+            # The last offset of a topic may be the marker of a transaction, which no commit has to pass.
+            wanted = {partition: end - 1 for partition, end in ends.items()}
+            until(lambda of=row.name, up_to=wanted: not progress.behind(of, up_to), each=crew.poll, limit_s=SETTLED_S)  # type: ignore[misc]
+        until(lambda: progress.recovered(since) is not None, each=crew.poll, limit_s=SETTLED_S)
     except AssertionError:
-        return [f"after the last fault {world.progress.waiting(since)} did not go on within {SETTLED_S:g} s"]
+        return [f"after the last fault {progress.waiting(since)} did not go on within {SETTLED_S:g} s"]
     world.journal.say(f"all stages went on within {world.now() - since:.1f} s after the last fault")
     return []
 
@@ -184,7 +251,8 @@ def _wrong_ends(crew: Crew) -> list[str]:
     """Say which processes ended as none should."""
     logs = crew.pipeline.folder.glob("*.log")
     tracebacks = [f"{log.name} has a traceback" for log in logs if "Traceback" in log.read_text(errors="replace")]
-    return [*crew.wrong, *tracebacks]
+    ends = unjustified(crew.ends, crew.journal.counts) if crew.strict else []
+    return [*crew.wrong, *ends, *tracebacks]
 
 
 def _drain(journal: Journal, pipeline: Pipeline) -> float:

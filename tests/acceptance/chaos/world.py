@@ -38,9 +38,18 @@ class World:
     spans: list[tuple[str, str, float]] = field(default_factory=list)
     """Rebalances: what, stage, time."""
 
+    @classmethod
+    def of(  # noqa: PLR0913 - by name
+        cls, seed: int, journal: Journal, pipeline: Pipeline, server: Server, proxy: Proxy, *, strict: bool
+    ) -> World:
+        """Make the world of a seed, before anything runs."""
+        crew = Crew(pipeline, journal, strict=strict)
+        progress = Progress(server.bootstrap, {})
+        return cls(Random(seed), journal, pipeline, crew, server, proxy, progress)  # noqa: S311 - seeded, not secret
+
     def pick(self, *, but: tuple[str, ...] = ()) -> Member | None:
         """Choose a process that runs."""
-        members = [member for member in self.crew.running() if member.stage not in but and not member.twin]
+        members = [member for member in self.crew.running() if member.stage not in but and member.again]
         return self.chance.choice(members) if members else None
 
     def arm(self, member: Member, point: str, do: str, **more: object) -> Path:
