@@ -6,6 +6,8 @@ import contextlib
 import itertools
 import json
 import os
+import random
+import socket
 import sys
 import threading
 import time
@@ -50,6 +52,7 @@ WRITES = {
     "observer": "ticks",
 }
 """A topic that each stage alone writes."""
+PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 UNSETTLED = (
     KafkaError.NOT_COORDINATOR,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
@@ -94,6 +97,23 @@ def until(holds: Callable[[], bool], *, each: Callable[[], object] = lambda: Non
             raise AssertionError(f"did not come about within {limit_s:g} s")
         each()
         time.sleep(0.02)
+
+
+def free_ports(count: int) -> list[int]:
+    """Choose free loopback ports for servers that start later.
+
+    They are below the range of outgoing connections. So no client takes one of them before its server starts, or while
+    the server is away, and no client that waits for the server can connect to itself.
+    """
+    first = int(PORT_RANGE.read_text().split()[0]) if PORT_RANGE.exists() else 32_768
+    ports: list[int] = []
+    with contextlib.ExitStack() as stack:
+        while len(ports) < count:
+            port, probe = random.SystemRandom().randrange(10_000, first), stack.enter_context(socket.socket())
+            with contextlib.suppress(OSError):
+                probe.bind(("127.0.0.1", port))
+                ports.append(port)
+    return ports
 
 
 class Source:

@@ -10,7 +10,6 @@ import itertools
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -36,7 +35,7 @@ from skewless.metrics import METRICS
 from skewless.records import TUPLES, headers_of
 from skewless.runner import run_stage
 from support import encode_tuples
-from support_kafka import STAGES, START_MS, Pipeline, Source, until, zipf_records
+from support_kafka import STAGES, START_MS, Pipeline, Source, free_ports, until, zipf_records
 
 WORKERS = 6
 BATCHES, BATCH = 20, 1_000
@@ -46,12 +45,6 @@ LIMIT_S = 240.0
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 PATIENT = {"commit_interval_s": 0.3, "session_timeout_s": 60, "transaction_timeout_s": 120}
 """A machine so busy that transactions time out makes stages rewind, and counters count again what is done again."""
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def scraped(port: int) -> list[Sample]:
@@ -99,7 +92,7 @@ def route_some(pipeline: Pipeline, seed: int) -> None:
 @contextlib.contextmanager
 def stage(pipeline: Pipeline, name: str, **environment: str) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
     """Run one process of a stage, watched on a port."""
-    port = free_port()
+    (port,) = free_ports(1)
     command = [sys.executable, "-m", "skewless", "run", name, "--file", str(pipeline.file)]
     env = {**os.environ, "SKEWLESS__METRICS__PORT": str(port), **environment}
     child = process.start(command, env, log=pipeline.folder / f"{name}.log")
@@ -111,7 +104,7 @@ def stage(pipeline: Pipeline, name: str, **environment: str) -> Iterator[tuple[i
 
 def routed(pipeline: Pipeline) -> list[Sample]:
     """Run the router here until it has sent and committed everything; returns what one scrape then showed."""
-    port, over, last = free_port(), threading.Event(), list[Sample]()
+    (port,), over, last = free_ports(1), threading.Event(), list[Sample]()
 
     def done() -> bool:
         last[:] = scraped(port)

@@ -6,10 +6,10 @@ import contextlib
 import os
 import resource
 import signal
-import socket
 from pathlib import Path
 
 from skewless.local.broker import Broker
+from support_kafka import free_ports
 
 FULL_BYTES = 4096
 """When the disk is `full`, no file may grow beyond this."""
@@ -21,7 +21,7 @@ class Server:
     def __init__(self, folder: Path, proxy: int) -> None:
         self._folder = folder
         self._proxy = proxy
-        self._direct, self.behind, self._controller = _free_ports(3)
+        self._direct, self.behind, self._controller = free_ports(3)
         self._internal = 0
         self.broker = Broker(folder)
 
@@ -32,7 +32,7 @@ class Server:
 
     def start(self) -> None:
         """Start the broker, the first time or again."""
-        (self._internal,) = _free_ports(1)
+        (self._internal,) = free_ports(1)
         self.broker = Broker(self._folder, port=self._direct, properties=self._properties())
         self.broker.start()
 
@@ -59,12 +59,3 @@ class Server:
             "advertised.listeners": f"{direct},PROXIED://127.0.0.1:{self._proxy},{internal}",
             "controller.quorum.voters": f"1@{controller}",
         }
-
-
-def _free_ports(count: int) -> list[int]:
-    """Choose loopback ports that are free now, all at once so that they differ."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [each.getsockname()[1] for each in sockets]
