@@ -93,6 +93,13 @@ class Crew:
         """End a process as a crash would."""
         self._signal(member, signal.SIGKILL, why, "kills")
 
+    def take_away(self, stage: str) -> None:
+        """Kill all processes of a stage, and start none until the stage is removed from `away`."""
+        self.away.add(stage)
+        for member in self.running():
+            if member.stage == stage:
+                self.kill(member)
+
     def freeze(self, member: Member) -> subprocess.Popen[bytes] | None:
         """Hold a process still; `thaw` what is returned."""
         self._signal(member, signal.SIGSTOP, "SIGSTOP", "stops")
@@ -180,7 +187,8 @@ class Crew:
         return (0, -signal.SIGKILL) if self.is_up(member) else (0, -signal.SIGKILL, -signal.SIGTERM)
 
     def _last_line(self, member: Member) -> str:
-        return next(reversed(self._log(member).splitlines()), "")
+        lines = self._log(member).splitlines()
+        return next((line for line in reversed(lines) if "error: " in line), lines[-1] if lines else "")
 
     def _log(self, member: Member) -> str:
         """Return what the process, and not one of its name before it, has logged."""

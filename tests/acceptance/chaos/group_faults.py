@@ -110,10 +110,7 @@ def absence(world: World) -> Iterator[float]:
     world.taken.add("absence")
     stage, seconds = world.chance.choice(STAGES), world.chance.uniform(*AWAY_S)
     world.journal.say(f"{stage} is away for {seconds:.1f} s", "absences")
-    world.crew.away.add(stage)
-    for member in world.crew.running():
-        if member.stage == stage:
-            world.crew.kill(member)
+    world.crew.take_away(stage)
     yield seconds
     world.crew.away.discard(stage)
     world.taken.remove("absence")

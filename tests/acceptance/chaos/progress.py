@@ -81,6 +81,10 @@ class Progress(threading.Thread):
             firsts = [next((at for at in moves if at > since), since) for moves in self._moves.values()]
         return max(firsts, default=since) - since
 
+    def moved(self, stage: str, since: float) -> bool:
+        """Return whether a stage has committed anything after this time."""
+        return any(at > since for moves in self.moves(stage) for at in moves[-1:])
+
     def waiting(self, since: float) -> list[Place]:
         """Name the partitions that have not gone on after this time, and could."""
         places = self._places()

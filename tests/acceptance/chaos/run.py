@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -32,6 +33,7 @@ SPAN_S = 15.0
 FIRST_S = 180.0
 SETTLED_S = 60.0
 DRAIN_S = 300.0
+AWAY_S = 2.0
 MOST_S = 600.0
 """The feed lasts as long as the faults and what follows them; its records are made for so long at most."""
 
@@ -60,6 +62,11 @@ class Plan:
     def scenario(self) -> Scenario:
         """Return the scenario of the seed."""
         return draw(self.seed, self.modes, self.seconds, always=self.always)
+
+    @property
+    def absent(self) -> str | None:
+        """Return the stage that is away when the feed ends."""
+        return self.scenario.absent if "absence" in self.faults else None
 
     @property
     def rate(self) -> float:
@@ -152,8 +159,7 @@ def _under_fire(outcome: Outcome, world: World) -> None:
             until(lambda: progress.recovered(0.0) is not None and feed.sent > 0, each=crew.poll, limit_s=FIRST_S)
             _attack(world, plan)
             outcome.wrong += _settle(world)
-            feed.finish()
-            ended_at = time.monotonic()
+            ended_at = _end_feed(world, plan, feed)
             if not plan.scenario.drains:
                 outcome.completion = _compare_open(world, plan, ended_at)
                 outcome.wrong += outcome.completion.wrong
@@ -164,6 +170,34 @@ def _under_fire(outcome: Outcome, world: World) -> None:
     outcome.recoveries, outcome.largest, outcome.ends = world.recoveries, crew.largest, dict(crew.ends)
     outcome.pauses = _pauses(world)
     outcome.wrong += _wrong_ends(crew)
+
+
+def _end_feed(world: World, plan: Plan, feed: Feed) -> float:
+    """End the feed and return the time from which results must become complete.
+
+    Where a stage is away meanwhile, that is the time of its first commit.
+    """
+    stage = plan.absent
+    if stage is None:
+        feed.finish()
+        return time.monotonic()
+    world.journal.say(f"{stage} is away while the feed ends", "absences")
+    world.crew.take_away(stage)
+    _wait(world, AWAY_S)
+    feed.finish()
+    _wait(world, (plan.scenario.idle_timeout_s or 0.0) + AWAY_S)
+    back = time.monotonic()
+    world.crew.away.discard(stage)
+    with contextlib.suppress(AssertionError):
+        until(lambda: world.progress.moved(stage, back), each=world.crew.poll, limit_s=SETTLED_S)
+    world.journal.say(f"{stage} committed {time.monotonic() - back:.1f} s after it came back")
+    return time.monotonic()
+
+
+def _wait(world: World, seconds: float) -> None:
+    """Let the processes run for a time."""
+    end = time.monotonic() + seconds
+    until(lambda: time.monotonic() > end, each=world.crew.poll)
 
 
 def _compare_open(world: World, plan: Plan, ended_at: float) -> Completion:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Literal
 
+from skewless import topology
 from skewless.algorithms.grouping import GROUPINGS
 
 MODES = ("final", "idle", "open", "shapes")
@@ -49,6 +50,8 @@ class Scenario:
     silences: tuple[Silence, ...] = ()
     beats: bool = False
     """Whether partition 0 gets a few records after the end of the feed, so that not all partitions become idle."""
+    absent: str | None = None
+    """Stage that is away when the feed ends and partitions become idle, if absences are among the faults."""
     partitions: int = 4
     aggregator_partitions: int = 2
     max_workers: int = 8
@@ -106,6 +109,7 @@ class Scenario:
         silent = ", ".join(map(str, self.silences)) or "none silent"
         return (
             f"{self.emit}, {'drains' if self.drains else 'open'}{', beats' if self.beats else ''}, "
+            f"{f'{self.absent} away at the end, ' if self.absent else ''}"
             f"{f'idle after {self.idle_timeout_s:g} s ({silent})' if self.idle_timeout_s else 'never idle'}, "
             f"{self.partitions} source and {self.aggregator_partitions} aggregator partitions, "
             f"{self.workers} of {self.max_workers} workers, {self.grouping}, windows of {self.window_s:g} s, "
@@ -123,12 +127,14 @@ def draw(seed: int, modes: Sequence[str], seconds: float, *, always: bool = Fals
     idle = chance.choice((1.5, 3.0, 5.0))
     silences = _silences(chance, partitions, idle, seconds)
     beats = chance.random() < 0.5
+    absent = chance.choice((None, *(row.name for row in topology.STAGES)))
     return Scenario(
         emit="final" if has["final"] else "updates",
         drains=not has["open"],
         idle_timeout_s=idle if has["idle"] else None,
         silences=silences if has["idle"] else (),
         beats=beats and has["idle"] and has["open"],
+        absent=absent if has["idle"] and has["open"] else None,
         **sizes,
     )
 
