@@ -35,8 +35,8 @@ LATENESS_S = 20
 STOP_S = 30.0
 MOST = 1_000_000
 """Upper bound of the records of a feed that ends when the test has seen all that it waits for."""
-SPAN_S = 3_000
-RATE = 4_000
+SPAN_S = 6_000
+RATE = 1_500
 
 
 def pipeline(broker: str, folder: Path, source: Source, *, commit_interval_s: float, replicas: int = 1) -> Pipeline:

@@ -23,10 +23,10 @@ from skewless.local.supervisor import Supervisor
 from skewless.router.loads import Loads
 from support_kafka import Feed, Pipeline, Source, differences, read, truth, until, zipf_records
 
-MOST = 1_000_000
+MOST = 500_000
 """Upper bound of the records; the feed ends when the test has seen all that it waits for."""
 SPAN_S = 5_000
-RATE = 2_000
+RATE = 1_000
 """Ten seconds of event time pass in a second."""
 TICK_S = 15
 SEED = 11

@@ -33,7 +33,10 @@ SPAN_S = 15.0
 FIRST_S = 180.0
 SETTLED_S = 60.0
 DRAIN_S = 300.0
-AWAY_S = 2.0
+AWAY_S = 8.0
+"""Several windows end in this time, which is 40 s of event time."""
+IDLE_S = 2.0
+"""Time for the splitter to commit that its partitions are idle."""
 MOST_S = 600.0
 """The feed lasts as long as the faults and what follows them; its records are made for so long at most."""
 
@@ -185,7 +188,7 @@ def _end_feed(world: World, plan: Plan, feed: Feed) -> float:
     world.crew.take_away(stage)
     _wait(world, AWAY_S)
     feed.finish()
-    _wait(world, (plan.scenario.idle_timeout_s or 0.0) + AWAY_S)
+    _wait(world, (plan.scenario.idle_timeout_s or 0.0) + IDLE_S)
     back = time.monotonic()
     world.crew.away.discard(stage)
     with contextlib.suppress(AssertionError):

@@ -13,6 +13,8 @@ from skewless.algorithms.grouping import GROUPINGS
 MODES = ("final", "idle", "open", "shapes")
 """Features that a seed may have: `emit: final`, silent partitions, a run that does not drain, sizes of its own."""
 CHANCES = {"final": 0.5, "idle": 0.5, "open": 0.75, "shapes": 0.8}
+SHORT: dict[str, Any] = {"window_s": 15.0, "tick_s": 15.0}
+"""Windows and ticks so short that some of them end while a stage is away."""
 LATENESS_S = 20
 COMMITS = 10
 """Four stages commit one after another; each may just have missed a commit."""
@@ -122,7 +124,7 @@ def draw(seed: int, modes: Sequence[str], seconds: float, *, always: bool = Fals
     chance = Random(f"scenario/{seed}")  # noqa: S311 - seeded, not secret
     has = {mode: chance.random() < CHANCES[mode] or always for mode in MODES}
     has = {mode: on and mode in modes for mode, on in has.items()}
-    sizes = _sizes(chance) if has["shapes"] else {}
+    sizes = _sizes(chance) if has["shapes"] else SHORT if has["idle"] else {}
     partitions = sizes.get("partitions", Scenario.partitions)
     idle = chance.choice((1.5, 3.0, 5.0))
     silences = _silences(chance, partitions, idle, seconds)
