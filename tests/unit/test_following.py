@@ -24,7 +24,6 @@ class Values:
 
     def __init__(self, *values: int | None) -> None:
         self._values: Iterator[int | None] = iter(values)
-        self.read = asyncio.Event()
 
     def poll(self) -> int | None:
         return next(self._values, None)
