@@ -24,6 +24,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from skewless.errors import BrokerError, FencedError, SkewlessError, UnreachableError
 from skewless.shape import write_saved
+from skewless.transport.abort_streak import AbortStreak
 from skewless.transport.batch import MessageBatch
 from skewless.transport.bounded import while_serving
 from skewless.transport.clients import made
@@ -119,6 +120,7 @@ class ConsumerThread(threading.Thread):
         self._session_lost = False
         """Whether the group session may have ended since the last assignment, because no broker was reached."""
         self._outage = Outage(log)
+        self._streak = AbortStreak(transport.transaction_timeout_s)
         self._retried = RetriedRecords(self._topic, self._group, skippable=skip_to is not None)
         self._unreadable: dict[int, SkewlessError] = {}
         """Errors by partition of records that cannot be read, after one retry."""
@@ -336,6 +338,16 @@ class ConsumerThread(threading.Thread):
         self._session.lag = dict(self._lag())
 
     def _commit_now(self, given_up: Collection[int]) -> None:
+        try:
+            self._flush_and_commit(given_up)
+        except RewindError as failure:
+            size = self._outbox.uncommitted
+            error = self._streak.aborted(wrote_s=size.seconds, records=size.records, written_bytes=size.bytes)
+            if error is not None:
+                raise error from failure
+            raise
+
+    def _flush_and_commit(self, given_up: Collection[int]) -> None:
         prepared = self.on_loop(self._session.prepare, self._fetched())
         points = dict(prepared)
         if not points and self._outbox.dirty:
@@ -346,6 +358,7 @@ class ConsumerThread(threading.Thread):
             self._outbox.commit([self._to_commit(*point) for point in points.items()], self._consumer)
             self._session_lost = False
             self._outage.over()
+            self._streak.committed()
         self.on_loop(self._session.committed, points, given_up)
 
     def _to_commit(self, partition: int, point: CommitPoint) -> TopicPartition:

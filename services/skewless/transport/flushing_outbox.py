@@ -46,7 +46,7 @@ class FlushingOutbox(Outbox):
                 consumer.commit(offsets=list(offsets), asynchronous=False)
             except KafkaException as error:
                 raise stop_or_rewind(error, "committing") from error
-        self.dirty = False
+        self._clear()
         self.outcomes["committed"] += 1
 
     def abort(self, *, replace: bool) -> None:
@@ -57,5 +57,5 @@ class FlushingOutbox(Outbox):
         if replace:
             self.close()
         self._failed = None
-        self.dirty = False
+        self._clear()
         self.outcomes["aborted"] += 1

@@ -7,6 +7,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
@@ -22,6 +23,16 @@ CALL_S = 2.0
 """Timeout of a single call into librdkafka; calls are repeated until their deadline."""
 
 
+@dataclass(slots=True)
+class Uncommitted:
+    """Records, bytes of their values, and the time that it took to make and queue them."""
+
+    records: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+    """Without the time in which the producer's queue was full."""
+
+
 class Outbox(ABC):
     """What both guarantees share: the producer and the hand-over of records to it."""
 
@@ -34,6 +45,8 @@ class Outbox(ABC):
         self._failed_topic = ""
         self.dirty = False
         """Whether something was sent since the last commit."""
+        self.uncommitted = Uncommitted()
+        """What was sent since the last commit."""
         self.sent: defaultdict[str, Tally] = defaultdict(Tally)
         """What was sent by topic, for the metrics."""
         self.outcomes: Counter[str] = Counter({"committed": 0, "aborted": 0})
@@ -56,9 +69,9 @@ class Outbox(ABC):
             "linger.ms": 5,
             "compression.type": self._transport.compression,
             "message.max.bytes": 16 * 2**20,
-            "queue.buffering.max.kbytes": 128 * 1024,
+            "queue.buffering.max.kbytes": 16 * 1024,
             # Small records weigh many times their bytes in librdkafka's queue; the broker takes this many in a moment.
-            "queue.buffering.max.messages": 100_000,
+            "queue.buffering.max.messages": 50_000,
             "retry.backoff.ms": 20,
             "batch.size": 1_000_000,
             **self._kafka.client_options(),
@@ -75,13 +88,23 @@ class Outbox(ABC):
 
     def send(self, outputs: Iterable[Output]) -> None:
         """Queue records; RewindError when one cannot be taken. Waits while the producer's queue is full."""
+        started = time.monotonic()
+        try:
+            self._queue(outputs)
+        finally:
+            self.uncommitted.seconds += time.monotonic() - started
+
+    def _queue(self, outputs: Iterable[Output]) -> None:
         produce = self.producer.produce
         for output in outputs:
             self._begin()
             self.dirty = True
+            size = len(output.value or b"")
             tally = self.sent[output.topic]
             tally.records += 1
-            tally.bytes += len(output.value or b"")
+            tally.bytes += size
+            self.uncommitted.records += 1
+            self.uncommitted.bytes += size
             options: dict[str, object] = {"value": output.value, "key": output.key}
             if output.partition is not None:
                 options["partition"] = output.partition
@@ -106,7 +129,13 @@ class Outbox(ABC):
             raise self._judged(error, "writing") from error
 
     def _wait_for_space(self, name: str, options: dict[str, object]) -> None:
-        deadline = time.monotonic() + self._transport.transaction_timeout_s
+        started = time.monotonic()
+        try:
+            self._repeat_until_taken(name, options, started + self._transport.transaction_timeout_s)
+        finally:
+            self.uncommitted.seconds -= time.monotonic() - started
+
+    def _repeat_until_taken(self, name: str, options: dict[str, object], deadline: float) -> None:
         while time.monotonic() < deadline:
             self._serve(SPACE_S)
             try:
@@ -157,6 +186,11 @@ class Outbox(ABC):
 
         The caller creates the next producer by `reopen`.
         """
+
+    def _clear(self) -> None:
+        """Note that nothing is uncommitted: it was committed, or dropped."""
+        self.dirty = False
+        self.uncommitted = Uncommitted()
 
     def close(self) -> None:
         """Drop the producer and what it still holds."""

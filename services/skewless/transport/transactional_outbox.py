@@ -103,7 +103,7 @@ class TransactionalOutbox(Outbox):
             self._repeat(lambda: self.producer.send_offsets_to_transaction(list(offsets), members, CALL_S), deadline)
         self._repeat(lambda: self.producer.commit_transaction(CALL_S), deadline)
         self._begun_at = None
-        self.dirty = False
+        self._clear()
         self.outcomes["committed"] += 1
 
     def _repeat(self, call: Callable[[], None], deadline: float) -> None:
@@ -171,5 +171,5 @@ class TransactionalOutbox(Outbox):
             self.close()
         self._begun_at = None
         self._failed = None
-        self.dirty = False
+        self._clear()
         self.outcomes["aborted"] += 1

@@ -29,12 +29,3 @@ def test_read_latest_waits_for_a_transaction_that_is_open_when_it_begins(
 
     monkeypatch.setattr(reader, "Consumer", made)
     assert reader.read_latest(stand.kafka, stand.topic("out"), 0, lambda _key: True) == [(b"key", b"value")]
-
-
-def test_log_starts_are_the_first_offsets_that_are_left(broker: str) -> None:
-    stand = Stand(broker, partitions=2)
-    stand.fill(4)
-    assert reader.log_starts(stand.kafka, stand.topic("in"), [0, 1]) == {0: 0, 1: 0}
-    stand.delete_records("in", 2, partition=1)
-    assert reader.log_starts(stand.kafka, stand.topic("in"), [0, 1]) == {0: 0, 1: 2}
-    assert reader.log_starts(stand.kafka, stand.topic("in"), []) == {}

@@ -32,6 +32,9 @@ class Message:
     def value(self) -> bytes | None:
         return self._output.value
 
+    def leader_epoch(self) -> None:
+        return None
+
     def headers(self) -> list[tuple[str, bytes]]:
         return list(self._output.headers)
 

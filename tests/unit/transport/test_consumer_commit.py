@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, cast
 
+import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from laws.model_process import EagerLoop, Ledger
+from skewless.errors import LimitError
 from skewless.records import Output
 from skewless.transport.consumer import ConsumerThread
+from skewless.transport.failures import RewindError
 from skewless.transport.flushing_outbox import FlushingOutbox
 from skewless.transport.membership import GroupMembership
 from skewless.transport.resumption import Input
@@ -30,11 +33,16 @@ class Recorder(FlushingOutbox):
     def __init__(self, transport: TransportSettings) -> None:
         super().__init__(KafkaSettings(), transport, str)
         self.commits: list[list[tuple[int, int]]] = []
+        self.slow_s = 0.0
+        """Time that writing takes; the broker then aborts."""
 
     def send(self, outputs: Iterable[Output]) -> None:
         self.dirty = bool(list(outputs)) or self.dirty
 
     def commit(self, offsets: Sequence[TopicPartition], consumer: Consumer) -> None:
+        if self.slow_s:
+            self.uncommitted.records, self.uncommitted.seconds = 4_000_000, self.slow_s
+            raise RewindError("the broker aborted the transaction")
         self.commits.append([(at.partition, at.offset) for at in offsets])
         self.dirty = False
 
@@ -89,3 +97,24 @@ def test_commit_without_outputs_and_news_is_none() -> None:
     thread._commit()
     thread._commit()
     assert outbox.commits == [[(2, 7)]]
+
+
+def test_commit_that_is_aborted_twice_because_writing_takes_too_long_ends_with_setting_and_size() -> None:
+    thread, outbox = thread_of(Talkative(drain=False))
+    thread._session.assign({2: Taken(7, None)})
+    thread._owned = {2}
+    outbox.slow_s = 20.0
+    with pytest.raises(RewindError):
+        thread._commit()
+    with pytest.raises(LimitError, match=r"transaction_timeout_s \(15 s\).* 4,000,000 records"):
+        thread._commit()
+
+
+def test_commit_that_an_outage_aborts_twice_is_repeated() -> None:
+    thread, outbox = thread_of(Talkative(drain=False))
+    thread._session.assign({2: Taken(7, None)})
+    thread._owned = {2}
+    outbox.slow_s = 1.0
+    for _ in range(3):
+        with pytest.raises(RewindError):
+            thread._commit()

@@ -79,6 +79,7 @@ def test_a_record_that_was_read_is_handed_over_whatever_comes_behind_it() -> Non
 def test_turn_session_wants_a_commit_commits_before_its_time(wanted: bool, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: FBT001 - a parameter of the test
     thread, commits = consumer_thread(lambda _batch: None), list[bool]()
     monkeypatch.setattr(thread, "_commit", lambda: commits.append(True))
+    thread._owned = {0}
     thread._due = time.monotonic() + 60
     thread._session.commit_wanted = wanted
     thread._turn()
