@@ -95,8 +95,7 @@ def check_log_ranges(source: Input, checkpoints: Mapping[int, Checkpoint], range
         raise BrokerError(
             f"records of topic {source.topic} were deleted before group {source.group} read them, in "
             f"{_listed(lost, 'partition {0} (committed offset {1[0]}, log start offset {1[1]})')}: {_cause(source)}. "
-            f'Results would lack them without notice. {OTHER_NAME.capitalize()}; or accept the gap, as "Kill and '
-            'restart" in the documentation shows'
+            f"Results would lack them without notice. {OTHER_NAME.capitalize()}{_gap(source, lost)}"
         )
     skipped = {
         partition: start for partition, start in log_starts.items() if source.internal and partition not in checkpoints
@@ -108,6 +107,13 @@ def check_log_ranges(source: Input, checkpoints: Mapping[int, Checkpoint], range
             f"{_listed(trimmed, 'partition {0} (no committed offset, log start offset {1})')}: {_cause(source)}. "
             f"Results would lack them without notice. {OTHER_NAME.capitalize()}; start all of its stages together"
         )
+
+
+def _gap(source: Input, lost: Mapping[int, tuple[int, int]]) -> str:
+    if source.internal:
+        return ""
+    offsets = ", ".join(f"{partition}: {start}" for partition, (_, start) in islice(sorted(lost.items()), NAMED))
+    return f"; or set source.skip_to to {{{offsets}}} to continue without these records"
 
 
 def _check_log_ends(source: Input, checkpoints: Mapping[int, Checkpoint], ranges: Mapping[int, LogRange]) -> None:
