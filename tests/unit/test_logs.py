@@ -33,6 +33,8 @@ def _loggers_as_before() -> Iterator[None]:
     root.setLevel(before[1])
     for name in ("skewless", *logs.CHATTY):
         logging.getLogger(name).setLevel(logging.NOTSET)
+    for name in logs.ABOUT_BROKERS:
+        logging.getLogger(name).filters.clear()
 
 
 def logging_to(stream: io.StringIO, **settings: Any) -> None:
@@ -73,6 +75,20 @@ def test_an_exception_is_part_of_its_line() -> None:
         logging.getLogger("skewless.x").exception("failed")
     (line,) = lines(stream)
     assert "ZeroDivisionError: no" in line["exception"]
+
+
+def test_broker_outage_is_one_line_whichever_logger_reports_it() -> None:
+    stream = io.StringIO()
+    logging_to(stream)
+    refused = "127.0.0.1:9092/bootstrap: Connect to ipv4#127.0.0.1:9092 failed: Connection refused"
+    for number in range(100):
+        prefix = f"[p-router-0#consumer-{number}] [thrd:127.0.0.1:9092/bootstrap]: "
+        logging.getLogger("skewless.librdkafka").error(
+            "FAIL %s%s (after %dms in state CONNECT)", prefix, refused, number
+        )
+        logging.getLogger("skewless.transport.consumer").warning("consumer: %s", refused)
+    logging.getLogger("skewless.transport.consumer").info("works on %d partitions", 4)
+    assert [line["level"] for line in lines(stream)] == ["error", "info"]
 
 
 def test_warnings_of_python_go_the_same_way() -> None:

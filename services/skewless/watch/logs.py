@@ -11,10 +11,14 @@ from typing import Any, TextIO
 from pythonjsonlogger.json import JsonFormatter
 
 from skewless.settings import LogSettings
+from skewless.watch.outages import OutageFilter
 
 log = logging.getLogger("skewless")
 
 TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+LIBRDKAFKA = "skewless.librdkafka"
+ABOUT_BROKERS = (LIBRDKAFKA, "skewless.transport.consumer")
+"""Loggers that repeat themselves while a broker is away."""
 CHATTY = ("skewless.transport.app", "skewless.transport.driver")
 """Faust tells of its services' every start and stop under the name of the class, which is ours."""
 
@@ -54,3 +58,6 @@ def set_up(settings: LogSettings, who: Mapping[str, object], stream: TextIO | No
     log.setLevel(level)
     for name in CHATTY:
         logging.getLogger(name).setLevel(libraries)
+    outages = OutageFilter(logging.getLogger(LIBRDKAFKA))
+    for name in ABOUT_BROKERS:
+        logging.getLogger(name).filters[:] = [outages]
