@@ -16,11 +16,13 @@ from typing import Any, NamedTuple, NoReturn
 import click
 
 from skewless import __version__
-from skewless.errors import BUG, ConfigurationError, SkewlessError
+from skewless.errors import BUG, ConfigurationError, SkewlessError, UnreachableError
 
 INTERRUPTED = 130
 CLOSED_PIPE = 141
 """Exit code of a command whose reader has closed the pipe, as in `| head`; a shell shows the same after SIGPIPE."""
+EXHAUSTED = {errno.ENOSPC, errno.EDQUOT, errno.ENOMEM, errno.EMFILE, errno.ENFILE}
+"""Errors of the machine, not of this program: no disk, memory or file descriptors left."""
 REPORT = "report it to the maintainers, with the lines above"
 
 PLACED = "skewless.placed"
@@ -99,6 +101,9 @@ class LazyGroup(click.Group):
         except Exception as error:
             if _is_closed_pipe(error):
                 raise  # click makes stdout harmless, whose last flush would fail again
+            if isinstance(error, OSError) and error.errno in EXHAUSTED:
+                click.echo(f"error: this machine has not enough for it: {error}", err=True)
+                ctx.exit(UnreachableError.exit_code)
             ctx.exit(_bug(error))
 
 

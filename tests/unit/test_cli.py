@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import importlib
+import os
 import re
 import subprocess
 import sys
@@ -120,6 +121,13 @@ def test_uncaught_exception_ends_with_70_a_traceback_and_a_last_line_that_names_
     assert "ZeroDivisionError: no" in caplog.text
     last = result.stderr.splitlines()[-1]
     assert last.startswith(f"error: this is a bug in skewless {__version__}: ZeroDivisionError: no way; report it")
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EMFILE])
+def test_full_disk_is_a_failed_store_and_not_a_bug(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    result = raising(monkeypatch, OSError(number, os.strerror(number), "/data/file"))
+    assert (result.exit_code, result.stderr.startswith("error: this machine has not enough for it: ")) == (3, True)
+    assert "/data/file" in result.stderr
 
 
 def test_abort_at_a_prompt_ends_with_130(monkeypatch: pytest.MonkeyPatch) -> None:

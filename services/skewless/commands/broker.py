@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from skewless.commands.options import writable_folder
 from skewless.local import keeper, template
 from skewless.local.folders import exclusive
 
@@ -31,6 +32,8 @@ def start(data: Path | None, port: int | None, foreground: bool) -> None:  # noq
       export KAFKA_BOOTSTRAP_SERVERS=$(skewless broker start)
     """  # noqa: D301 - \b is click's mark for text that is not wrapped
     folder = data.absolute() if data else None
+    if folder is not None:
+        writable_folder("--data", folder)
     with contextlib.ExitStack() as starting:
         starting.enter_context(exclusive(keeper.start_lock()))
         if state := keeper.running():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 from collections.abc import Sequence
@@ -85,13 +86,20 @@ def results_folder(out: Path, of: str = "", parts: Sequence[str] = ()) -> None:
     `parts` are folders in it that will be replaced. Those that are there must come from a run before, which left the
     file `of`, or marks of Spark in them.
     """
+    writable_folder("--out", out)
+    for part in (out / name for name in parts):
+        if part.exists() and not _is_ours(part, out / of):
+            raise ConfigurationError(f"--out: {part} is not of an earlier run and would be replaced: name another")
+
+
+def writable_folder(option: str, folder: Path) -> None:
+    """Make a folder; ConfigurationError where that cannot be done, or nothing can be written into it."""
     try:
-        out.mkdir(parents=True, exist_ok=True)
-        for part in (out / name for name in parts):
-            if part.exists() and not _is_ours(part, out / of):
-                raise ConfigurationError(f"--out: {part} is not of an earlier run and would be replaced: name another")
+        folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
-        raise ConfigurationError(f"--out: {out}: cannot be made: {error.strerror}") from None
+        raise ConfigurationError(f"{option}: {folder}: cannot be made or written to: {error.strerror}") from None
 
 
 def _is_ours(part: Path, mark: Path) -> bool:

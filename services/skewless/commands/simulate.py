@@ -91,6 +91,8 @@ def simulate(  # noqa: PLR0913 - click passes an argument per option
         if not as_json:
             stream = simulate_run.shown(source, stream)
         facts = replay(simulation, stream, write)
+    if not facts[0]["tuples"]:
+        raise ConfigurationError(f"{source.name}: is empty; give a file of `time_ms TAB key` lines")
     if as_json:
         for line in facts:
             click.echo(json.dumps(line))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from skewless.cli import INTERRUPTED
-from skewless.commands.options import load_settings, pipeline_file
+from skewless.commands.options import load_settings, pipeline_file, writable_folder
 
 if TYPE_CHECKING:
     from skewless.local.supervisor import Event, Supervisor
@@ -41,6 +41,8 @@ def up(file: Path | None, logs: Path | None, *, drain: bool, verbose: bool) -> N
     from skewless.transport import topics
     from skewless.transport.positions import Positions
 
+    if logs is not None:
+        writable_folder("--logs", logs)
     topics.apply(settings)
     logs = logs or Path(tempfile.mkdtemp(prefix=f"skewless-{settings.name}-"))
     click.echo(f"pipeline {settings.name}, logs in {logs}")

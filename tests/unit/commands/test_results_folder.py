@@ -17,7 +17,7 @@ PARTS = ("cells", "keys")
 @pytest.mark.parametrize("command", ["audit", "evaluate", "plan"])
 def test_a_folder_that_cannot_be_made_is_told(command: str, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigurationError, match=r"--out: .*/file/out: cannot be made: Not a directory"):
+    with pytest.raises(ConfigurationError, match=r"--out: .*/file/out: cannot be made or written to: Not a directory"):
         results_folder(tmp_path / "file" / "out")
     pipeline = tmp_path / "pipeline.yaml"
     pipeline.write_text("{name: p, source: {topic: t}}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
 import signal
@@ -74,6 +75,15 @@ def test_a_stream_may_come_from_standard_input(stream: Path) -> None:
 def test_windows_are_as_long_as_was_said(stream: Path) -> None:
     (line,) = facts(simulate(stream, "--grouping", "key", "--workers", 2, "--window", 2, "--json"))
     assert (line["window_s"], line["windows"]) == (2, 4)
+
+
+@pytest.mark.parametrize("content", [b"", codecs.BOM_UTF8])
+def test_file_without_lines_is_named(content: bytes, tmp_path: Path) -> None:
+    empty = tmp_path / "empty.tsv"
+    empty.write_bytes(content)
+    result = simulate(empty, "--grouping", "key", "--workers", "2")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == f"error: {empty}: is empty; give a file of `time_ms TAB key` lines\n"
 
 
 @pytest.mark.parametrize(

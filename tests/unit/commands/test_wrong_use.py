@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -55,3 +56,22 @@ def test_without_a_pipeline_too(arguments: list[str], problem: str) -> None:
     said = CliRunner().invoke(main, [*arguments, "--bootstrap-servers", NOBODY])
     assert (said.exit_code, said.stdout) == (2, "")
     assert problem in said.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [(["up", "-f"], "--logs"), (["audit", "-f"], "--out"), (["broker", "start"], "--data")],
+)
+def test_folder_that_cannot_be_written_to_is_named_with_its_option(
+    command: list[str], option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = tmp_path / "pipeline.yaml"
+    pipeline.write_text(f"{{name: p, source: {{topic: t}}, kafka: {{bootstrap_servers: '{NOBODY}', timeout_s: 0.1}}}}")
+    arguments = [*command, *([str(pipeline)] if "-f" in command else [])]
+    if option == "--out":
+        monkeypatch.setattr("skewless.commands.audit._check_not_empty", lambda *_: None)
+        monkeypatch.setattr("skewless.commands.audit_positions.find", lambda *_: SimpleNamespace(lost={}))
+        monkeypatch.setattr("skewless.transport.positions.Positions", lambda _: None)
+    said = CliRunner().invoke(main, [*arguments, option, "/proc/nowhere/deep"])
+    assert (said.exit_code, said.stdout) == (2, "")
+    assert said.stderr.startswith(f"error: {option}: /proc/nowhere/deep: cannot be made or written to: ")
