@@ -23,10 +23,16 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+BROKER_TIMEOUT_S = 900
+"""A test with a broker waits for many facts one after another; each wait has a deadline of its own."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if "broker" in getattr(item, "fixturenames", ()):
             item.add_marker("broker")
+            if item.get_closest_marker("timeout") is None:
+                item.add_marker(pytest.mark.timeout(BROKER_TIMEOUT_S))
 
 
 @pytest.fixture(scope="session")
