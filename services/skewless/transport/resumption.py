@@ -48,8 +48,8 @@ class Checkpoint(NamedTuple):
 def checkpoints_of(source: Input, committed: Mapping[int, TopicPartition]) -> dict[int, Checkpoint]:
     """Return the checkpoints of the partitions that have one.
 
-    An offset of 0 without metadata is no checkpoint: `kafka-consumer-groups.sh --reset-offsets` sets it, and a group
-    that begins reads from there anyway. Raises BrokerError for another offset without metadata, ConfigurationError for
+    An offset of 0 without metadata counts as none: `kafka-consumer-groups.sh --reset-offsets` sets it, and a new group
+    starts there anyway. Raises BrokerError for another offset without metadata, ConfigurationError for
     a checkpoint of another state schema.
     """
     found = {partition: at for partition, at in committed.items() if at.offset > 0 or (at.offset == 0 and at.metadata)}

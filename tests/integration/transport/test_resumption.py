@@ -127,9 +127,9 @@ def abort(stand: Stand, topic: str) -> None:
 
 async def test_group_without_offsets_does_not_count_again_what_it_has_written(copied: Stand) -> None:
     forget(copied)
-    told = await refusal(copied)
-    assert f"has no offset in any partition of topic {copied.topic('in')}, but has written to topic" in told
-    assert "another name" in told
+    message = await refusal(copied)
+    assert f"has no offset in any partition of topic {copied.topic('in')}, but has written to topic" in message
+    assert "another name" in message
 
 
 async def test_group_without_offsets_is_refused_when_retention_has_emptied_its_output(copied: Stand) -> None:
@@ -142,8 +142,8 @@ async def test_group_without_offsets_is_refused_when_retention_has_emptied_its_o
 
 async def test_group_without_offsets_is_refused_on_top_of_its_state(stand: Stand) -> None:
     stand.fill(RECORDS)
-    told = await refusal(stand, restore=lambda positions: {min(positions): [(b"0/0", b"chunk")]})
-    assert "but has written to its changelog" in told
+    message = await refusal(stand, restore=lambda positions: {min(positions): [(b"0/0", b"chunk")]})
+    assert "but has written to its changelog" in message
 
 
 async def test_one_partition_that_was_reset_to_zero_counts_as_lost_and_is_refused(copied: Stand) -> None:
@@ -198,13 +198,13 @@ async def test_second_process_takes_partitions_without_records(stand: Stand) -> 
 @pytest.mark.parametrize("internal", [True, False], ids=["internal", "source"])
 async def test_offset_set_by_hand_is_refused(copied: Stand, internal: bool) -> None:  # noqa: FBT001 - a case
     put(copied, 3)
-    told = await refusal(copied, internal=internal)
-    assert f"offsets of topic {copied.topic('in')} that Skewless did not commit, in partition 0 offset 3" in told
+    message = await refusal(copied, internal=internal)
+    assert f"offsets of topic {copied.topic('in')} that Skewless did not commit, in partition 0 offset 3" in message
 
 
 async def test_settings_that_changed_over_existing_checkpoints_are_named(copied: Stand) -> None:
-    told = await refusal(copied, shape=msgspec.structs.replace(SHAPE, aggregator_partitions=8))
-    assert "topics.aggregator_partitions: is 8, was 4" in told
+    message = await refusal(copied, shape=msgspec.structs.replace(SHAPE, aggregator_partitions=8))
+    assert "topics.aggregator_partitions: is 8, was 4" in message
 
 
 async def test_checkpoint_of_another_version_is_refused(copied: Stand) -> None:
@@ -229,11 +229,11 @@ async def test_records_deleted_behind_the_checkpoint_are_refused(copied: Stand, 
     copied.fill(RECORDS, start=RECORDS)
     committed, _ = copied.committed()[0]
     copied.delete_records("in", committed + 1)
-    told = await refusal(copied, internal=internal)
+    message = await refusal(copied, internal=internal)
     expected = f"partition 0 (committed offset {committed}, log start offset {committed + 1})"
-    assert f"records of topic {copied.topic('in')} were deleted before group" in told
-    assert expected in told
-    assert ("internal_retention_s" in told) == internal
+    assert f"records of topic {copied.topic('in')} were deleted before group" in message
+    assert expected in message
+    assert ("internal_retention_s" in message) == internal
 
 
 async def test_skip_to_continues_after_deleted_records_with_the_checkpoint(copied: Stand) -> None:
@@ -317,7 +317,7 @@ def test_each_stage_finds_its_results(pipeline: PipelineSettings, name: str) -> 
 
 
 @pytest.mark.parametrize(("name", "aligned"), [("splitter", True), ("aggregator", True), ("router", False)])
-def test_results_of_one_partition_are_told_from_those_of_others(
+def test_results_of_one_partition_are_found_apart_from_those_of_others(
     pipeline: PipelineSettings,
     name: str,
     aligned: bool,  # noqa: FBT001 - a case

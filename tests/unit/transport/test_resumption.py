@@ -93,11 +93,11 @@ def test_a_log_that_begins_at_the_checkpoint_or_before_has_lost_nothing(source: 
 def test_a_checkpoint_below_the_log_start_is_refused_with_both_offsets(source: Input, cause: str) -> None:
     with pytest.raises(BrokerError) as caught:
         check_log_ranges(source, {1: Checkpoint(9, "1"), 2: Checkpoint(5, "1")}, logs({1: 0, 2: 6}))
-    told = str(caught.value)
-    assert f"records of topic {source.topic} were deleted before group {source.group} read them" in told
-    assert "in partition 2 (committed offset 5, log start offset 6):" in told
-    assert cause in told
-    assert "another name" in told
+    message = str(caught.value)
+    assert f"records of topic {source.topic} were deleted before group {source.group} read them" in message
+    assert "in partition 2 (committed offset 5, log start offset 6):" in message
+    assert cause in message
+    assert "another name" in message
 
 
 def test_an_internal_topic_without_its_first_records_is_refused_before_the_first_commit() -> None:
