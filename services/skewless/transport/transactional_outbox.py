@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from skewless.errors import BrokerError, FencedError, UnreachableError
 from skewless.transport.bounded import returns_in_time
-from skewless.transport.failures import BrokerAwayError, RewindError, retriable, stop_or_rewind
+from skewless.transport.failures import BrokerAwayError, RewindError, is_transient, retriable, stop_or_rewind
 from skewless.transport.outbox import CALL_S, Outbox
 from skewless.transport.settings import KafkaSettings, TransportSettings
 
@@ -78,6 +78,8 @@ class TransactionalOutbox(Outbox):
     def _not_started(self, error: KafkaException, doing: str) -> Exception:
         """Drop the producer after an error that a repeated call cannot solve; a new producer may."""
         self.close()
+        if is_transient(error.args[0]):
+            return BrokerAwayError(f"{doing}: {error.args[0].str()}")
         self._refused_starts += 1
         failure = stop_or_rewind(error, doing)
         if not isinstance(failure, RewindError):
