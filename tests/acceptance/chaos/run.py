@@ -214,8 +214,8 @@ def _compare_open(world: World, plan: Plan, ended_at: float) -> Completion:
         say=world.journal.say,
         each=world.crew.poll,
     )
-    took = "never" if found.seconds is None else f"within {found.seconds:.1f} s"
-    world.journal.say(f"results below {found.closed_to} were complete {took} after the last record")
+    took = "never complete" if found.seconds is None else f"complete within {found.seconds:.1f} s"
+    world.journal.say(f"results below {found.closed_to} were {took}")
     return found
 
 
