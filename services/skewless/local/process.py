@@ -13,6 +13,10 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import psutil
 
 _HERE = Path(__file__).parent
 _PYTHON = (sys.executable, "-I", "-S")
@@ -59,21 +63,40 @@ def _signal(child: subprocess.Popen[bytes], number: signal.Signals) -> None:
 @contextlib.contextmanager
 def ended_afterwards(grace_s: float = 10.0) -> Iterator[None]:
     """End the processes that a library starts in the block and leaves running, as PySpark does with its Java."""
-    import psutil
-
-    me = psutil.Process()
-    before = set(me.children(recursive=True))
+    before = _children()
     try:
         yield
     finally:
-        left = set(me.children(recursive=True)) - before
-        for child in left:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                child.terminate()
-        _, alive = psutil.wait_procs(left, grace_s)
-        for child in alive:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                child.kill()
+        _end(_children() - before, grace_s)
+
+
+@contextlib.contextmanager
+def ended_on_failure(grace_s: float = 10.0) -> Iterator[None]:
+    """End the processes that a library starts in the block, if the block fails or is interrupted."""
+    before = _children()
+    try:
+        yield
+    except BaseException:
+        _end(_children() - before, grace_s)
+        raise
+
+
+def _children() -> set[psutil.Process]:
+    import psutil
+
+    return set(psutil.Process().children(recursive=True))
+
+
+def _end(left: set[psutil.Process], grace_s: float) -> None:
+    import psutil
+
+    for child in left:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.terminate()
+    _, alive = psutil.wait_procs(left, grace_s)
+    for child in alive:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.kill()
 
 
 @contextlib.contextmanager

@@ -104,3 +104,27 @@ def test_a_folder_is_removed_when_its_block_ends(tmp_path: Path) -> None:
     with process.removed_afterwards(folder):
         (folder / "file").touch()
     assert not folder.exists()
+
+
+@pytest.mark.parametrize("failure", [KeyboardInterrupt, ValueError])
+def test_processes_of_a_block_that_fails_are_ended(failure: type[BaseException]) -> None:
+    children = []
+
+    def fail() -> None:
+        with process.ended_on_failure():
+            children.append(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]))
+            raise failure
+
+    with pytest.raises(failure):
+        fail()
+    assert children[0].wait(10) != 0
+
+
+def test_processes_of_a_block_that_does_not_fail_go_on() -> None:
+    with process.ended_on_failure():
+        child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    try:
+        assert child.poll() is None
+    finally:
+        child.kill()
+        child.wait(10)
