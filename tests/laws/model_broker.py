@@ -45,6 +45,7 @@ class Transaction:
     begun_at: float
     timeout_s: float
     offsets: dict[int, tuple[int, str]] = field(default_factory=dict)
+    records: int = 0
     state: str = "open"
 
 
@@ -155,7 +156,10 @@ class Broker:
 
     def write(self, name: str, epoch: int, timeout_s: float, records: Iterable[tuple[str, int, bytes]]) -> None:
         transaction = self._transaction(name, epoch, timeout_s) if name else None
-        self.written += [Written(*record, transaction) for record in records]
+        written = [Written(*record, transaction) for record in records]
+        if transaction is not None:
+            transaction.records += len(written)
+        self.written += written
 
     def add_offsets(
         self, name: str, epoch: int, timeout_s: float, offsets: Mapping[int, tuple[int, str]], who: Membership
@@ -211,6 +215,7 @@ class Broker:
         if transaction is not None:
             transaction.state = state
             if state == "committed":
+                assert transaction.offsets or not transaction.records, "records without an offset: no group fences them"
                 self.committed.update(transaction.offsets)
 
     def _time_out(self) -> None:

@@ -34,6 +34,7 @@ SHAPE = Shape(
     emit="updates",
     lateness_ms=0,
 )
+BEAT_MS = 1000
 MARK_MS = 5000
 """Wall-clock time between the marks that a partition's owner writes, whether there are records or not."""
 
@@ -62,6 +63,7 @@ class Ledger(Step):
         self._written: dict[int, int] = {}
         self._marked_at: dict[int, int] = {}
         self._told_end: set[int] = set()
+        self._beats: dict[int, int] = {}
 
     def assign(self, partition: int, position: str | None, state: Sequence[tuple[bytes, bytes]]) -> None:
         share = self._shares[partition] = Share(**json.loads(position)) if position else Share()
@@ -96,6 +98,7 @@ class Ledger(Step):
                 self._marked_at[partition] = now
                 share.marks += 1
                 yield Output("marks", b"%d" % share.marks, partition=partition)
+            yield from self._beat(partition, now)
             if share.ended and partition not in self._told_end:
                 self._told_end.add(partition)
                 yield Output("end", b"end", partition=partition)
@@ -103,6 +106,12 @@ class Ledger(Step):
                 self._written[partition] = share.count
                 total = self._restored[partition] + share.count
                 yield Output(STATE_TOPIC, b"%d" % total, key=b"count", partition=partition)
+
+    def _beat(self, partition: int, now: int) -> Iterator[Output]:
+        """Write a record that no checkpoint knows of, as a splitter does for a partition that becomes idle."""
+        if now // BEAT_MS != self._beats.get(partition, 0):
+            self._beats[partition] = now // BEAT_MS
+            yield Output("beats", b"beat", partition=partition)
 
     def position(self, partition: int) -> str:
         return json.dumps(asdict(self._shares[partition]))

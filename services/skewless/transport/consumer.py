@@ -195,12 +195,13 @@ class ConsumerThread(threading.Thread):
             raise failure
 
     def _close(self, *, clean: bool) -> None:
-        owned, self._owned = self._owned, set()
+        owned = self._owned.copy()
         try:
             if clean and owned:
                 # Revoke the partitions in the same call. Otherwise the agent keeps processing and opens a transaction
                 # that blocks all read_committed consumers.
                 self._commit(given_up=owned)
+            self._owned.clear()
             held = owned | (self._pending or set())
             if clean and self._leaves and self._transport.leave_on_stop and len(held) < self._partitions:
                 self._leave()
@@ -210,6 +211,8 @@ class ConsumerThread(threading.Thread):
                 f"stopped, but the last commit failed, so its records will be processed again: {failure}"
             ) from failure
         finally:
+            # The callbacks of `close` commit what is owned.
+            self._owned.clear()
             if self._consumer is not None:
                 self._consumer.close()
             self._outbox.close()
