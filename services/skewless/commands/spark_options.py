@@ -58,7 +58,7 @@ def started(job: str, given: Mapping[str, Any]) -> Iterator[SparkSession]:
         from pyspark.errors import PySparkException
     except ImportError:
         raise ConfigurationError("PySpark is not installed: pip install 'skewless[spark]'") from None
-    from skewless.local import jars, java
+    from skewless.local import jars, java, process
     from skewless.spark.session import SparkOptions, failure_of, session
 
     java.find()
@@ -71,7 +71,11 @@ def started(job: str, given: Mapping[str, Any]) -> Iterator[SparkSession]:
         ui=given["ui"],
     )
     try:
-        with session(f"skewless {job}", options) as spark, _progress(spark, job):
+        with contextlib.ExitStack() as stack:
+            # An interrupt while Java starts leaves it without the connection whose end would end it.
+            with process.ended_on_failure():
+                spark = stack.enter_context(session(f"skewless {job}", options))
+            stack.enter_context(_progress(spark, job))
             yield spark
     except (PySparkException, Py4JError) as error:
         raise failure_of(error) from None

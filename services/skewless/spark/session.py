@@ -16,7 +16,6 @@ from typing import IO
 from pyspark.sql import SparkSession
 
 from skewless.errors import ConfigurationError, JobFailedError, UnreachableError
-from skewless.local import process
 from skewless.spark import gateway
 
 QUIET = Path(__file__).with_name("log4j2.properties")
@@ -108,8 +107,7 @@ def session(name: str, options: SparkOptions) -> Iterator[SparkSession]:
 def _started(builder: SparkSession.Builder, options: SparkOptions) -> SparkSession:
     with tempfile.TemporaryFile() as said:
         try:
-            # An interrupt while Java starts leaves it without an input whose end would end it.
-            with _stderr_to(said), process.ended_on_failure():
+            with _stderr_to(said):
                 return builder.getOrCreate()
         except Exception as error:  # noqa: BLE001 - py4j, sockets, Java: whatever it is, Spark did not start
             gateway.end_java()
