@@ -26,7 +26,8 @@ class Restarts:
 
     With `drain` an end with 0 is final, and so is the last of MOST_FAILURES in a row, kills not counted: somebody waits
     for the run's end. Exit code 2 is a mistake that a restart repeats; 3 is one too (a wrong
-    address) unless the process has once run for 60 s: then a broker is down that will come back.
+    address) unless the process has once run for 60 s: then a broker is down that will come back. Every other exit code
+    is a crash, among them 70 (an uncaught exception).
     """
 
     def __init__(self, *, drain: bool) -> None:
