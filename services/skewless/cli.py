@@ -125,7 +125,7 @@ def _end_now(code: int) -> NoReturn:
     A daemon thread may be inside a call of librdkafka that never returns, and what it holds cannot be freed. Python's
     own shutdown would report the objects of compiled modules as leaks, in hundreds of lines behind the error.
     """
-    atexit._run_exitfuncs()  # noqa: SLF001 - what a usual end runs too, and there is no public name for it
+    atexit._run_exitfuncs()  # noqa: SLF001 - what a usual end runs too; it has no public name
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError):
             stream.flush()

@@ -53,8 +53,10 @@ def news(outages: Outages, *lines: tuple[float, int, str]) -> list[int]:
 
 def test_outage_of_a_broker_is_news_once_for_all_clients_and_connections() -> None:
     repeated = [(0.05 * number, ERROR, (REFUSED, PRODUCER_REFUSED)[number % 2]) for number in range(1, 600)]
-    told = news(Outages(), (0, ERROR, RESET), *repeated, (31, ERROR, lost(36_000, "GroupCoordinator: 127.0.0.1:33225")))
-    assert told == [0]
+    outages_seen = news(
+        Outages(), (0, ERROR, RESET), *repeated, (31, ERROR, lost(36_000, "GroupCoordinator: 127.0.0.1:33225"))
+    )
+    assert outages_seen == [0]
 
 
 def test_disconnect_and_the_failure_to_connect_again_are_a_line_each() -> None:
@@ -96,21 +98,21 @@ def test_lines_that_are_not_librdkafkas_always_pass(line: str) -> None:
 
 
 def test_end_of_an_outage_is_a_line_with_its_length_and_what_was_left_out() -> None:
-    told = Outages()
-    news(told, (0, INFO, lost(5000)), *((number, ERROR, REFUSED) for number in range(1, 38)))
-    news(told, (37, ERROR, PRODUCER_REFUSED), (37, WARNING, GETPID.format(1)))
-    assert list(told.over(1037 + QUIET_S)) == []
-    assert list(told.over(1037.1 + QUIET_S)) == [
+    outages_seen = Outages()
+    news(outages_seen, (0, INFO, lost(5000)), *((number, ERROR, REFUSED) for number in range(1, 38)))
+    news(outages_seen, (37, ERROR, PRODUCER_REFUSED), (37, WARNING, GETPID.format(1)))
+    assert list(outages_seen.over(1037 + QUIET_S)) == []
+    assert list(outages_seen.over(1037.1 + QUIET_S)) == [
         "connections to 127.0.0.1:33225 no longer fail: for 10 s none did, after 37 s with 66 failures"
     ]
-    assert not told.any
+    assert not outages_seen.any
 
 
 def test_connection_that_was_idle_and_closed_has_no_end() -> None:
-    told = Outages()
-    assert news(told, (0, INFO, lost(600_000))) == [0]
-    assert list(told.over(2000)) == []
-    assert not told.any
+    outages_seen = Outages()
+    assert news(outages_seen, (0, INFO, lost(600_000))) == [0]
+    assert list(outages_seen.over(2000)) == []
+    assert not outages_seen.any
 
 
 def test_filter_logs_the_end_of_an_outage_by_itself(

@@ -44,7 +44,7 @@ def load_settings(file: Path | None) -> PipelineSettings:
 
     settings = load(file, os.environ)
     if context := click.get_current_context(silent=True):
-        # Of several files nobody can know which one a later problem is about.
+        # With several files, a later problem does not say which of them it is about.
         several = PLACED in context.meta
         context.meta[PLACED] = str if several else lambda problem: placed(problem, file, os.environ)
     return settings

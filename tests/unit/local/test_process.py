@@ -121,7 +121,7 @@ def test_processes_of_a_block_that_fails_are_ended(failure: type[BaseException])
     children[0].wait(10)
 
 
-def test_processes_of_a_block_that_does_not_fail_go_on() -> None:
+def test_processes_of_a_block_that_does_not_fail_keep_running() -> None:
     with process.ended_on_failure():
         child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
     try:
