@@ -51,7 +51,11 @@ def test_thread_that_frees_javas_objects_ends_before_java(monkeypatch: pytest.Mo
     assert (SparkContext._gateway, SparkContext._jvm) == (None, None)
 
 
-def test_py4js_tracebacks_of_errors_that_it_raises_too_are_not_shown(caplog: pytest.LogCaptureFixture) -> None:
+def test_py4js_tracebacks_of_errors_that_it_raises_too_are_not_shown(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A session of this process that other tests share has the same filter.
+    monkeypatch.setattr(logging.getLogger(), "filters", [])
     with gateway.quiet():
         for text in gateway.RAISED_TOO:
             logging.error(text)  # noqa: LOG015 - as py4j does
@@ -70,6 +74,7 @@ def test_ctrl_c_is_given_back_to_its_former_handler() -> None:
 
 def test_without_java_there_is_nothing_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SparkContext, "_gateway", None)
+    monkeypatch.setattr(SparkContext, "_jvm", None)
     threads = threading.active_count()
     gateway.end_java()
     assert threading.active_count() == threads

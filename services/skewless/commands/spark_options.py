@@ -70,15 +70,16 @@ def started(job: str, given: Mapping[str, Any]) -> Iterator[SparkSession]:
         settings=tuple(map(_setting, given["conf"])),
         ui=given["ui"],
     )
-    try:
-        with contextlib.ExitStack() as stack:
-            # An interrupt while Java starts leaves it without the connection whose end would end it.
-            with process.ended_on_failure():
-                spark = stack.enter_context(session(f"skewless {job}", options))
-            stack.enter_context(_progress(spark, job))
+    with contextlib.ExitStack() as stack:
+        # An interrupt while Java starts leaves it without the connection whose end would end it.
+        with process.ended_on_failure():
+            spark = stack.enter_context(session(f"skewless {job}", options))
+        stack.enter_context(_progress(spark, job))
+        try:
             yield spark
-    except (PySparkException, Py4JError) as error:
-        raise failure_of(error) from None
+        except (PySparkException, Py4JError) as error:
+            # Before Java ends: the text of some errors is read from Java.
+            raise failure_of(error) from None
 
 
 def _setting(text: str) -> tuple[str, str]:
