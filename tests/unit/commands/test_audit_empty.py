@@ -12,9 +12,10 @@ from skewless.transport import positions
 
 
 class Topics:
-    """Stands for `Positions`: `ends` by topic, and no group has committed an offset."""
+    """Stands for `Positions`: `ends` by topic, and no group has committed an offset above 0."""
 
     ends: dict[str, int]
+    ran = True
 
     def __init__(self, _kafka: object) -> None:
         pass
@@ -24,6 +25,9 @@ class Topics:
 
     def end(self, topic: str) -> dict[int, int]:
         return {0: 0, 1: self.ends[topic]}
+
+    def has_run(self, _settings: object) -> bool:
+        return self.ran
 
     def committed(self, _group: str, _topic: str) -> dict[int, int]:
         return {}
@@ -45,10 +49,11 @@ def test_audit_of_a_drained_empty_topic_says_that_there_is_nothing_to_compare(
     assert result.stderr == "error: nothing to compare: topics text and p.aggregates are empty\n"
 
 
-@pytest.mark.parametrize(("source", "aggregates"), [(5, 0), (0, 5)])
+@pytest.mark.parametrize(("source", "aggregates"), [(5, 0), (0, 5), (0, 0)])
 def test_audit_of_a_pipeline_that_has_not_run_asks_to_run_it(
     source: int, aggregates: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(Topics, "ran", False)
     result = audit(tmp_path, monkeypatch, source=source, aggregates=aggregates)
     assert (result.exit_code, result.stdout) == (2, "")
     assert "run the pipeline first" in result.stderr
