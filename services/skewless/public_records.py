@@ -78,6 +78,8 @@ _STD_DEV = "Population standard deviation over workers of their share in percent
 _IMBALANCE = "(fullest worker - average) / tuples."
 _MAX_OVER_AVG = "Tuples of the fullest worker by the average: 1 is even."
 
+_WORST = "`max_over_avg` of the worst tick with at least 100 tuples per worker; null while there is none."
+
 
 class HottestKey(msgspec.Struct):
     """One of the hottest keys of a tick."""
@@ -98,6 +100,7 @@ class RunDistribution(msgspec.Struct):
     imbalance: Annotated[Share, Meta(description=_IMBALANCE)]
     max_over_avg: Annotated[Share, Meta(description=_MAX_OVER_AVG)]
     dist_cost: Annotated[Share, Meta(description="Estimated by sketches, within 2 %; exact for few keys.")]
+    worst_tick_max_over_avg: Annotated[Share | None, Meta(description=_WORST)] = None
 
 
 class TickDistribution(msgspec.Struct):

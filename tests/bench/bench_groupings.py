@@ -12,7 +12,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,9 +21,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from bench import comparison_page, real_streams
-from bench.comparison_page import DRIFT_W, PUBLISHED_W, REAL_W, UNIFORM_W, ZIPF_W, ZIPF_Z, Facts, Results
+from bench.comparison_page import DRIFT_W, PUBLISHED_W, REAL_W, STRETCH, UNIFORM_W, ZIPF_W, ZIPF_Z, Facts, Results
 from skewless.algorithms.grouping import GROUPINGS, GroupingOptions
-from skewless.algorithms.measures import Spread
+from skewless.algorithms.measures import KeyCounts, Spread
 from skewless.datasets.base import START_MS
 from skewless.datasets.country import HOT, PUBLISHED_NAMES, SECOND, countries
 from skewless.datasets.zipf import cumulative, key_names
@@ -125,14 +125,74 @@ def drifted(given: Stream, workers: Sequence[int]) -> list[Facts]:
     return found
 
 
+STEADY = {"Zipf 0.9": 100, "Zipf 1.1": 100, "204 equal keys": 90}
+"""Number of workers by stream."""
+STEADY_TUPLES = 4_000_000
+SETTLED = 5
+"""Stretches of a steady stream after which groupings know its keys."""
+DRIFTING = (
+    *("retail, country", "retail, category", "tickers", "election hashtags"),
+    *("page views, language, by view", "page views, page, by view"),
+)
+DRIFTING_W = (10, 90)
+
+
+def by_stretch(name: str, given: Stream, workers: Sequence[int], routers: int, skip: int = 0) -> list[Facts]:
+    """Measure every grouping in each stretch of consecutive tuples: the worst load, and mean replication by bound."""
+    simulation = Simulation([(grouping, w) for w in workers for grouping in GROUPINGS], Setup(OPTIONS, routers))
+    runs = simulation.runs
+    worst, excess = [1.0] * len(runs), [0.0] * len(runs)
+    stretches = max(1, len(given.codes) // STRETCH)
+    for stretch in range(stretches):
+        rows = slice(stretch * STRETCH, min(len(given.codes), (stretch + 1) * STRETCH))
+        part = Stream(given.names, given.codes[rows], given.times[rows])
+        counts, spreads = KeyCounts(), [Spread(run.workers, WINDOW_MS) for run in runs]
+        counts.add(*np.unique(part.codes, return_counts=True))
+        keys, first = len(np.unique(part.codes)), 0
+        for lines in part.lines(simulation.rows):
+            chosen = simulation.add(lines, int(lines.times[-1]))
+            codes = part.codes[first : first + len(lines.times)]
+            first += len(codes)
+            for spread, to in zip(spreads, chosen, strict=True):
+                spread.add(codes, to, lines.times)
+        for at, (run, spread) in enumerate(zip(runs, spreads, strict=True)):
+            measures = spread.measures()
+            excess[at] += measures.replication / (counts.replication_bound(run.workers) * counts.keys / keys)
+            if stretch >= skip:
+                worst[at] = max(worst[at], measures.max_over_avg)
+    found: list[Facts] = [
+        {"bench": "groupings", "section": "stretches", "stream": name, "grouping": run.grouping}
+        | {"workers": run.workers, "routers": routers, "tuples": len(given.codes), "stretches": stretches}
+        | {"worst_max_over_avg": most, "replication_by_bound": total / stretches}
+        for run, most, total in zip(runs, worst, excess, strict=True)
+    ]
+    for facts in found:
+        print(json.dumps(facts), flush=True)
+    return found
+
+
+def all_stretches(real: Iterable[tuple[str, Stream]]) -> dict[tuple[str, int], list[Facts]]:
+    """Run the streams that do not change, and those that do, by name and number of routers."""
+    found: dict[tuple[str, int], list[Facts]] = {}
+    for routers in (1, 5):
+        for name, workers in STEADY.items():
+            steady = uniform(STEADY_TUPLES) if "equal" in name else zipf(STEADY_TUPLES, float(name.split()[-1]))
+            found[name, routers] = by_stretch(name, steady, [workers], routers, SETTLED)
+        for name, given in real:
+            if name in DRIFTING:
+                found[name, routers] = by_stretch(name, given, DRIFTING_W, routers)
+    return found
+
+
 def everything(tuples: int, folder: Path | None) -> Results:
     """Make all runs; `tuples` is the length of each generated stream, at least four windows for the drift."""
     zipfs = {(z, s): measured("zipf", f"z={z}", zipf(tuples, z), ZIPF_W, s) for s in (1, 5) for z in ZIPF_Z}
     uniforms = {s: measured("uniform", "204 keys", uniform(tuples), UNIFORM_W, s) for s in (1, 5)}
-    real = {
-        name: measured("real", name, Stream(keys.dictionary, keys.indices.to_numpy(), times), REAL_W)
+    recorded = [
+        (name, Stream(keys.dictionary, keys.indices.to_numpy(), times))
         for name, keys, times in (real_streams.streams(folder) if folder else ())
-    }
+    ]
+    real = {name: measured("real", name, given, REAL_W) for name, given in recorded}
     return Results(
         published=measured("published", "80/10/10", published(tuples), PUBLISHED_W),
         published_routers=measured("published", "80/10/10", published(tuples), PUBLISHED_W, 10),
@@ -141,6 +201,7 @@ def everything(tuples: int, folder: Path | None) -> Results:
         zipf=zipfs,
         uniform=uniforms,
         drift=drifted(drift(max(tuples, 8 * WINDOW_MS * RATE // 1000)), DRIFT_W),
+        stretches=all_stretches(recorded),
         real=real,
     )
 

@@ -17,6 +17,8 @@ UNIFORM_W = (90,)
 DRIFT_W = (10, 50, 100)
 REAL_W = (10, 50, 100)
 
+STRETCH = 100_000
+"""Tuples."""
 SOURCE_RATE = 1000
 WORKER_RATE = 100
 """Tuples per second: of the source, and of a worker with 10 ms per tuple."""
@@ -48,6 +50,8 @@ class Results:
     uniform: Mapping[int, Sequence[Facts]]
     """By routers."""
     drift: Sequence[Facts]
+    stretches: Mapping[tuple[str, int], Sequence[Facts]]
+    """By the stream's name and the number of routers."""
     real: Mapping[str, Sequence[Facts]]
     """By the stream's name."""
 
@@ -88,6 +92,14 @@ DRIFT = """\
 204 countries, {tuples} tuples at 1,000 per second: in the first half 80 % are one country, in the second none is
 hotter than the others (COUNTRY_HALF_SKEW_R80). A cell is I/m / replication within one window of a minute, I/m being
 (fullest - average) / tuples: of the last window before the change, of the first two behind it, and of the last."""
+STRETCHES = """\
+## Every 100,000 tuples
+
+Balance over a whole run says little of a minute in it. A cell is **worst max/avg / replication by bound**: of all
+stretches of 100,000 consecutive tuples, the worst load of the most loaded worker by the average; and the mean over the
+stretches of replication within the stretch by the bound from the stretch's own counts. The first five stretches of
+the three generated streams, of {tuples} tuples, do not count for the load. A stream that is shorter than a stretch is
+one."""
 REAL = """\
 ## Real data
 
@@ -100,7 +112,7 @@ one key."""
 def render(results: Results) -> str:
     """Write the whole page."""
     lines = [INTRO, "", *_published(results), "", *_zipf(results), "", *_uniform(results)]
-    lines += ["", *_drift(results), "", REAL, "", *_real(results)]
+    lines += ["", *_drift(results), "", *_stretches(results), "", REAL, "", *_real(results)]
     return "\n".join(lines) + "\n"
 
 
@@ -242,6 +254,24 @@ def _drift(results: Results) -> Iterator[str]:
             for window, text in windows.items()
         ),
     )
+
+
+def _stretches(results: Results) -> Iterator[str]:
+    (first, *_) = results.stretches.values()
+    yield from [STRETCHES.format(tuples=f"{first[0]['tuples']:,}"), ""]
+    yield from table(
+        ["stream", "routers", "W", *groupings()],
+        (
+            [name, str(routers), str(w)]
+            + [f"{run[grouping]['worst_max_over_avg']:.2f} / {_by_bound(run[grouping])}" for grouping in GROUPINGS]
+            for (name, routers), runs in results.stretches.items()
+            for w, run in by_workers(runs)
+        ),
+    )
+
+
+def _by_bound(run: Facts) -> str:
+    return f"{run['replication_by_bound']:.2f}"
 
 
 def _real(results: Results) -> Iterator[str]:

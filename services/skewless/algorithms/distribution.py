@@ -29,6 +29,15 @@ def max_over_avg(tuples: NDArray[np.int64]) -> float:
     return float(tuples.max() / tuples.mean()) if tuples.sum() else 1.0
 
 
+TUPLES_TO_JUDGE = 100
+"""Average tuples per worker from which on the load of a window says more about the grouping than about chance."""
+
+
+def judged_max_over_avg(tuples: NDArray[np.int64]) -> float | None:
+    """Divide the fullest worker's tuples by the average; None when there are too few tuples (`TUPLES_TO_JUDGE`)."""
+    return max_over_avg(tuples) if tuples.sum() >= TUPLES_TO_JUDGE * len(tuples) else None
+
+
 def tuples_by_worker(workers: NDArray[np.int64], counts: NDArray[np.int64], known: int) -> NDArray[np.int64]:
     """Sum counts by worker, over at least the `known` first workers."""
     tuples = np.zeros(max(known, int(workers.max(initial=-1)) + 1), dtype=np.int64)

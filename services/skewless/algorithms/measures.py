@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skewless.algorithms.compiled import compiled
-from skewless.algorithms.distribution import imbalance, max_over_avg, std_dev
+from skewless.algorithms.distribution import TUPLES_TO_JUDGE, imbalance, max_over_avg, std_dev
 
 T = TypeVar("T", bound=np.generic)
 
@@ -81,6 +81,8 @@ class SpreadMeasures:
     """Mean number of distinct workers per key in the window where it is greatest."""
     window_max_over_avg: float
     """Tuples of each window's fullest worker, summed over the windows, by the average worker's tuples."""
+    worst_window_max_over_avg: float | None
+    """The same of the worst window alone, among those with at least 100 tuples per worker; None when there is none."""
     aggregation_cost: float
     """Partial results per window: its (key, worker) pairs."""
     tuples_by_worker: list[int]
@@ -99,7 +101,7 @@ class Spread:
         self._seen = np.full(1024, NO_WINDOW, dtype=np.int64)
         self._counted = np.zeros(8, dtype=np.int64)
         self._counted[_WINDOW] = NO_WINDOW
-        self._most = np.zeros(1)
+        self._most = np.zeros(2)
         self._keys = 0
 
     @property
@@ -145,6 +147,7 @@ class Spread:
             window_replication=int(closed[_TOTAL_PAIRS]) / max(1, int(closed[_TOTAL_KEYS])),
             window_replication_max=float(most[0]),
             window_max_over_avg=int(closed[_TOTAL_FULLEST]) / mean if mean else 1.0,
+            worst_window_max_over_avg=float(most[1]) or None,
             aggregation_cost=int(closed[_TOTAL_PAIRS]) / max(1, int(closed[_WINDOWS])),
             tuples_by_worker=self._loads.tolist(),
         )
@@ -161,12 +164,15 @@ def grown(array: NDArray[T], size: int, fill: int = 0) -> NDArray[T]:
 
 @compiled
 def _close(window_loads: NDArray[np.int64], counted: NDArray[np.int64], most: NDArray[np.float64]) -> None:
-    """Add the current window to the totals, and empty it."""
+    """Add the current window to the totals, and empty it; `most` has the worst replication and max/avg of a window."""
+    tuples = window_loads.sum()
     counted[_TOTAL_PAIRS] += counted[_PAIRS]
     counted[_TOTAL_KEYS] += counted[_KEYS]
     counted[_TOTAL_FULLEST] += window_loads.max()
     counted[_WINDOWS] += 1
     most[0] = max(most[0], counted[_PAIRS] / counted[_KEYS])
+    if tuples >= TUPLES_TO_JUDGE * len(window_loads):
+        most[1] = max(most[1], window_loads.max() * len(window_loads) / tuples)
     counted[_PAIRS] = 0
     counted[_KEYS] = 0
     window_loads[:] = 0

@@ -118,7 +118,12 @@ def _line(run: dict[str, Any]) -> str:
     latency = run["latency_ms"]
     return (
         f"{run['pipeline']}: {run['grouping']} on {run['workers']} workers, {run['tuples']:,} tuples, "
-        f"{run['keys']:,} keys: max/avg {run['max_over_avg']:.3f}, I/m {run['imbalance']:.1e}, "
+        f"{run['keys']:,} keys: max/avg {run['max_over_avg']:.3f}{_worst(run)}, I/m {run['imbalance']:.1e}, "
         f"{run['replication']:.3f} workers per key"
         + (f", latency p50 {latency['p50']:,.0f} ms, p99 {latency['p99']:,.0f} ms" if latency else "")
     )
+
+
+def _worst(run: dict[str, Any]) -> str:
+    worst = run["worst_window_max_over_avg"]
+    return "" if worst is None else f" (worst window {worst:.3f})"

@@ -17,6 +17,7 @@ COLUMNS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "W": lambda run: f"{run['workers']}",
     "I/m": lambda run: f"{run['imbalance']:.1e}",
     "max/avg": lambda run: f"{run['max_over_avg']:.3f}",
+    "worst\nwindow": lambda run: _or_dash(run["worst_window_max_over_avg"]),
     "repli-\ncation": lambda run: f"{run['replication']:.3f}",
     "(bound)": lambda run: f"{run['replication_bound']:.3f}",
     "in a\nwindow": lambda run: f"{run['window_replication']:.3f}",
@@ -25,8 +26,13 @@ COLUMNS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "state,\nbytes": lambda run: f"{run['state_bytes']:,}",
 }
 NOTES = """\
-I/m: (fullest worker - average) / tuples; replication: workers per key, (bound): the least for perfect balance;
+I/m: (fullest worker - average) / tuples; max/avg: fullest worker / average, of all tuples and in the worst window with
+100 tuples per worker or more; replication: workers per key, (bound): the least for perfect balance;
 ns/tuple: time of a router's decision; state: size of a router's snapshot. --json has all measures."""
+
+
+def _or_dash(number: float | None) -> str:
+    return "-" if number is None else f"{number:.3f}"
 
 
 def shown(source: Source, stream: Iterable[Lines]) -> Iterator[Lines]:

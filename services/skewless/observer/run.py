@@ -9,6 +9,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from skewless.algorithms.distribution import judged_max_over_avg
+
 PRECISION = 14
 """log2 of a sketch's registers: exact for small numbers of keys, within 1 % (one sigma) for any (HyperLogLog)."""
 
@@ -18,6 +20,7 @@ class _Saved(msgspec.Struct):
     first_ms: int
     keys: bytes
     pairs: bytes
+    worst_tick_max_over_avg: float | None = None
 
 
 class Run:
@@ -27,6 +30,8 @@ class Run:
         self.tuples: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self.first_ms: int | None = None
         """Wall-clock ms of the first tuple."""
+        self.worst_tick_max_over_avg: float | None = None
+        """Of the ticks with enough tuples to judge; None while there is none."""
         self._keys = datasketches.hll_sketch(PRECISION)
         self._pairs = datasketches.hll_sketch(PRECISION)
 
@@ -41,6 +46,12 @@ class Run:
             self._keys.update(key)
             self._pairs.update(f"{worker}/{key}")
 
+    def add_tick(self, tuples: NDArray[np.int64]) -> None:
+        """Compare a tick's load, its tuples by worker, with the worst one so far."""
+        judged = judged_max_over_avg(tuples)
+        if judged is not None:
+            self.worst_tick_max_over_avg = max(judged, self.worst_tick_max_over_avg or judged)
+
     def dist_cost(self) -> float:
         """Mean number of distinct workers that held a key."""
         keys = self._keys.get_estimate()
@@ -54,6 +65,7 @@ class Run:
                 self.first_ms or 0,
                 self._keys.serialize_compact(),
                 self._pairs.serialize_compact(),
+                self.worst_tick_max_over_avg,
             )
         )
 
@@ -64,6 +76,7 @@ class Run:
         run = cls()
         run.tuples = np.array(facts.tuples, dtype=np.int64)
         run.first_ms = facts.first_ms or None
+        run.worst_tick_max_over_avg = facts.worst_tick_max_over_avg
         run._keys = datasketches.hll_sketch.deserialize(facts.keys)
         run._pairs = datasketches.hll_sketch.deserialize(facts.pairs)
         return run

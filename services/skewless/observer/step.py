@@ -115,11 +115,11 @@ class ObserverStep(WindowsStep):
                     yield chunk_output("ticks", partition, part)
                 else:
                     told.setdefault(part.window, []).append(part)
+        for tick in sorted(told):
+            yield self._tick(tick, told[tick], now)
         if self._run_changed and RUN_PARTITION in self._inputs:
             self._run_changed = False
             yield Output("ticks", self._run.save(), RUN_KEY, RUN_PARTITION)
-        for tick in sorted(told):
-            yield self._tick(tick, told[tick], now)
 
     def resize(self, workers: int) -> None:
         """Compare at least this many workers in the ticks that are told from now on."""
@@ -135,6 +135,8 @@ class ObserverStep(WindowsStep):
         rules = self._rules
         keys, workers, counts = _rows(emissions)
         tuples = tuples_by_worker(workers, counts, rules.workers)
+        self._run.add_tick(tuples)
+        self._run_changed = True
         distinct = pc.count_distinct(keys).as_py()
         run_tuples = tuples_by_worker(np.arange(len(self._run.tuples)), self._run.tuples, rules.workers)
         duration = max(0, now - (self._run.first_ms or now))
@@ -161,6 +163,7 @@ class ObserverStep(WindowsStep):
                 imbalance=imbalance(run_tuples),
                 max_over_avg=max_over_avg(run_tuples),
                 dist_cost=self._run.dist_cost(),
+                worst_tick_max_over_avg=self._run.worst_tick_max_over_avg,
             ),
         )
         self._ticks += 1

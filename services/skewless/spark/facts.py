@@ -30,6 +30,7 @@ NAMES = {
     "imbalance_tuples": "I: fullest worker - average, in tuples",
     "running_imbalance": "I(t)/m(t): imbalance of everything up to the end of the tick",
     "max_over_avg": "W x share of the fullest worker",
+    "worst_window_max_over_avg": "the same of the worst window with at least 100 tuples per worker; null without one",
     "rate": "average / fullest: share of the rate of an even load, where workers are the limit",
     "std_dev": "population standard deviation over workers of their share in percent",
     "replication": "mean number of distinct workers per key; replication_max: the most",

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skewless.algorithms.distribution import imbalance, max_over_avg, std_dev
+from skewless.algorithms.distribution import imbalance, judged_max_over_avg, max_over_avg, std_dev
 
 TARGET = 1e-3
 """I/m up to which a load counts as even: the bound of `reaction`."""
@@ -69,11 +69,13 @@ def window_measures(windows: Sequence[tuple[Replicas, NDArray[np.int64]]], mean_
     """Sum up the windows of a run, given replicas and loads of each; `mean_load` is the run's average worker's."""
     keys, pairs = sum(each.keys for each, _ in windows), sum(each.pairs for each, _ in windows)
     fullest = sum(int(loads.max()) for _, loads in windows)
+    judged = [uneven for _, loads in windows if (uneven := judged_max_over_avg(loads)) is not None]
     return {
         "windows": len(windows),
         "window_replication": pairs / max(1, keys),
         "window_replication_max": max((each.mean for each, _ in windows), default=0.0),
         "window_max_over_avg": fullest / mean_load if mean_load else 1.0,
+        "worst_window_max_over_avg": max(judged, default=None),
         "aggregation_cost": pairs / max(1, len(windows)),
     }
 

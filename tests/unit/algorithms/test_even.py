@@ -100,14 +100,89 @@ def test_few_keys_of_equal_share_are_balanced_over_many_workers() -> None:
 
 
 @pytest.mark.parametrize("workers", [10, 50, 100])
-def test_after_a_drift_balance_is_back_within_a_window_and_the_old_hot_key_is_narrow(workers: int) -> None:
-    keys = drifting(2_000_000)
-    chosen = by_routers(keys, workers, 1)
-    after = 1_060_000
-    loads = np.bincount(chosen[:after], minlength=workers)
+def test_even_after_a_drift_is_balanced_within_a_window(workers: int) -> None:
+    keys, after = drifting(2_000_000), 1_060_000
+    loads = np.bincount(by_routers(keys, workers, 1)[:after], minlength=workers)
     assert (loads.max() - after / workers) / after <= 1e-3
-    assert len(np.unique(chosen[:1_000_000][keys[:1_000_000] == HOT])) >= 0.8 * workers
-    assert len(np.unique(chosen[-60_000:][keys[-60_000:] == HOT])) <= 3
+
+
+@pytest.mark.parametrize("workers", [10, 50, 100])
+def test_even_after_a_drift_narrows_the_old_hot_key(workers: int) -> None:
+    keys, window = drifting(4_000_000), slice(-60_000, None)
+    short = GroupingOptions.model_validate({"even": {"memory": 1000}})
+    grouping, fresh = create("even", workers, short), create("even", workers, short)
+    chosen, steady = assign(grouping, keys), assign(fresh, keys[2_000_000:])
+    assert len(np.unique(chosen[:2_000_000][keys[:2_000_000] == HOT])) >= 0.8 * workers
+    widths = grouping.widths()
+    assert widths is not None
+    assert widths.of_keys.max() <= max(5, workers / 4)
+    assert replication(keys[window], chosen[window]) <= 1.1 * replication(keys[window], steady[window])
+
+
+STRETCH = 100_000
+"""Tuples: short enough that a worker that gets too many of them has a queue that users notice."""
+
+
+def load_by_stretch(chosen: NDArray[np.int64], workers: int) -> NDArray[np.float64]:
+    """Most loaded worker by the average, in each stretch of consecutive tuples."""
+    stretches = np.split(chosen[: len(chosen) // STRETCH * STRETCH], len(chosen) // STRETCH)
+    return np.array([np.bincount(each, minlength=workers).max() for each in stretches]) * workers / STRETCH
+
+
+def equal(tuples: int) -> NDArray[np.int64]:
+    return np.random.default_rng(12).integers(0, COUNTRIES, tuples)
+
+
+STEADY = {
+    "zipf-0.9": (zipf(0.9, 4_000_000), 100, 1.1),
+    "zipf-1.1": (zipf(1.1, 4_000_000), 100, 1.1),
+    "equal": (equal(4_000_000), 90, 3.0),
+}
+
+
+@pytest.mark.parametrize("stream", STEADY)
+def test_even_on_a_steady_stream_is_balanced_in_every_stretch(stream: str) -> None:
+    keys, workers, most_replication = STEADY[stream]
+    chosen = by_routers(keys, workers, 1)
+    assert load_by_stretch(chosen, workers)[5:].max() <= 1.06
+    assert replication(keys, chosen) <= most_replication
+
+
+@pytest.mark.parametrize("stream", STEADY)
+def test_even_with_five_routers_is_balanced_in_every_stretch(stream: str) -> None:
+    keys, workers, _ = STEADY[stream]
+    assert load_by_stretch(by_routers(keys, workers, 5), workers)[5:].max() <= 1.08
+
+
+@pytest.mark.parametrize("workers", [10, 40, 90])
+@pytest.mark.parametrize("tuples", [200_000, 300_000])
+@pytest.mark.parametrize(
+    ("keys", "least"),
+    [(published(300_000), 0.985), (zipf(0.9, 300_000), 0.985), (zipf(1.7, 300_000), 0.985), (equal(300_000), 0.95)],
+    ids=["published", "zipf-0.9", "zipf-1.7", "equal"],
+)
+def test_even_on_a_short_stream_is_balanced_after_its_first_fifth(
+    keys: NDArray[np.int64], least: float, tuples: int, workers: int
+) -> None:
+    chosen = by_routers(keys[:tuples], workers, 1)
+    assert rate(chosen[tuples // 5 :], workers) >= least
+
+
+def test_even_after_a_burst_of_one_key_is_balanced_within_six_stretches() -> None:
+    keys = zipf(0.9, 3_000_000)
+    keys[1_500_000:][np.random.default_rng(13).random(1_500_000) < 0.57] = 4242
+    loads = load_by_stretch(by_routers(keys, 100, 1), 100)
+    assert loads[21:].max() <= 1.06
+
+
+def test_even_when_a_worker_was_idle_does_not_fill_it_up() -> None:
+    """The keys whose home is worker 0 pause: it must not get what it missed on top of its share afterwards."""
+    workers, chance = 20, np.random.default_rng(14)
+    keys = chance.integers(0, 10_000, 3_000_000)
+    home = assign(create("even", workers), np.arange(10_000))
+    keys[1_000_000:2_000_000] = chance.choice(np.flatnonzero(home != 0), 1_000_000)
+    loads = load_by_stretch(by_routers(keys, workers, 1), workers)
+    assert loads[20:].max() <= 1.06
 
 
 def test_routers_give_a_key_the_same_workers() -> None:

@@ -102,6 +102,14 @@ def test_late_tuples_count_in_the_window_that_is_current() -> None:
     assert (measures.windows, measures.window_replication_max) == (3, 2.0)
 
 
+def test_the_worst_window_is_judged_among_those_with_enough_tuples() -> None:
+    few = [(0, 0, 5)] * 199
+    uneven = [(0, 0, 15)] * 150 + [(1, 1, 15)] * 50
+    even = [(0, 0, 25)] * 500 + [(1, 1, 25)] * 500
+    assert spread_of(few, workers=2).measures().worst_window_max_over_avg is None
+    assert spread_of(few + uneven + even, workers=2).measures().worst_window_max_over_avg == 1.5
+
+
 def counts_of(counts: list[int]) -> KeyCounts:
     counted = KeyCounts()
     counted.add(np.arange(len(counts)), np.array(counts, dtype=np.int64))

@@ -92,6 +92,18 @@ def test_the_hottest_keys_come_by_tuples_then_by_name_with_the_workers_that_held
     ]
 
 
+def test_observer_with_enough_tuples_remembers_the_worst_tick() -> None:
+    step = observer([None])
+    observe(step, 0, deltas((0, "a", 0, 300), (0, "b", 1, 100)), progress(60))
+    observe(step, 0, deltas((60, "a", 0, 250), (60, "b", 1, 150)), progress(120))
+    observe(step, 0, deltas((120, "a", 0, 99)), progress(180))
+    outputs = list(step.flush(0))
+    assert [tick["run"]["worst_tick_max_over_avg"] for tick in ticks(outputs)] == [3.0, 3.0, 3.0]
+    restored = observer([step.position(0)], state_of(outputs))
+    observe(restored, 0, deltas((180, "a", 0, 1)), progress(240))
+    assert [tick["run"]["worst_tick_max_over_avg"] for tick in ticks(restored.flush(0))] == [3.0]
+
+
 def test_the_run_goes_on_over_ticks() -> None:
     step = observer([None])
     observe(step, 0, deltas(*ROWS), now=1_000)

@@ -1,9 +1,9 @@
 """EVEN: each key gets as many workers as its share needs, and no more. The project's own grouping.
 
-Keys are hashed into buckets, and each bucket has a fixed order of all workers, the same in every router. A bucket uses
-the first `width` workers of its order: as many as its recent share is worth, and more only while all of them are
-overloaded. How much overload it bears before it takes another worker falls with its share: moving one heavy key evens
-out more, for one more replica, than moving many light ones. docs/explanation/even.md has the reasons and the bounds.
+The grouping hashes keys into buckets. Each bucket has a fixed order of all workers, the same in every router. A bucket
+uses the first `width` workers of its order: as many as its recent share needs, and one more only while all of them lead
+the mean load. The lead that a bucket allows falls with its share: to move one heavy key costs one more replica and
+moves more load than to move many light ones. docs/explanation/even.md has the reasons and the bounds.
 """
 
 from __future__ import annotations
@@ -22,20 +22,32 @@ from skewless.algorithms.grouping.key import HOME_SEED
 from skewless.algorithms.grouping.options import GroupingOptions
 from skewless.algorithms.hashing import workers_of_keys
 
-UNKNOWN = 8.0
-"""Tuples per worker that count as seen before the first one: shares of a stream that has just begun are noise."""
-SHRINK_AFTER = 4
-"""Widths that are not needed any more are halved each time this many times the memory has passed."""
-ACCEPTED = 0.25
-"""A worker of the set is taken while its overload is below this part of what the bucket bears."""
-HEAVY = 1e6
-"""Weight of a tuple at which all weights are scaled back to 1."""
+PRIOR_TUPLES = 8.0
+"""Tuples per worker that count as seen before the first tuple: the shares of a new stream are noise."""
+LAST_EPOCHS = 4
+"""A bucket halves the part of its width that its share does not need in each epoch, of one memory; but it gives up the
+last such worker only after so many epochs, since a light bucket often takes it again."""
+MANY_WORKERS = 50
+"""The setting `tolerance` is for so many workers or more."""
+MOST_TOLERANCES = 2.0
+"""With fewer workers the tolerance is up to this many times the setting."""
+HEAVY_LENIENCE = 1.5
+"""A bucket allows up to this many tolerances more, in proportion to the share of heavy buckets in the load. A heavy
+bucket needs more than one worker, so it avoids a worker that leads, and the lead is gone after a few tuples."""
+CATCH_UP = 0.5
+"""A worker can be behind the mean by at most this many tolerances; the router forgets the rest. Without this limit a
+worker that was idle for a while gets what it missed on top of its present load."""
+THRESHOLD, HEAVY_THRESHOLD = 0.25, 0.75
+"""A bucket takes the first worker of its set whose lead is at most this part of what it allows. A heavy bucket allows
+little and has many workers: with the lower threshold it would look at all of them for each tuple."""
+RESCALE_WEIGHT = 1e6
+"""Weight of a tuple at which the router divides all weights by it."""
 
 Orders = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]]
 """One entry per distinct key: its bucket, and the home and stride of the bucket's order of workers."""
 Entry = np.dtype([("count", np.float32), ("width", np.int16), ("place", np.int16), ("epoch", np.int32)])
-"""A bucket: its aged count, its width, the place in its order of the worker it used last, and the epoch in which its
-width was looked at last. One record, so that a tuple costs one access to memory."""
+"""A bucket: its aged count, its width, the place in its order of the worker it used last, and the epoch of its last
+review. One record, so that a tuple costs one access to memory."""
 
 
 class EvenGrouping(Grouping):
@@ -49,20 +61,21 @@ class EvenGrouping(Grouping):
         self._tolerance = options.even.tolerance
         self._memory = options.even.memory
         self._loads = np.zeros(workers, dtype=np.float64)
-        self._weights = np.array([0.0, 1.0])
+        self._weights = np.array([0.0, 1.0, 0.0])
         self._epoch = np.array([0, self._epoch_tuples()], dtype=np.int64)
         self._table = np.zeros(self._buckets, dtype=Entry)
         self._table["width"] = 1
 
     def _epoch_tuples(self) -> int:
-        return SHRINK_AFTER * self._memory * self._workers
+        return self._memory * self._workers
 
     def assign(self, batch: KeyBatch, now: int) -> NDArray[np.int32]:  # noqa: ARG002 - it ages by tuples, not by time
         """Choose a worker of the set of each tuple's bucket, and widen the set where that is needed."""
         buckets = workers_of_keys(batch.keys, HOME_SEED, self._buckets)
-        strides = _strides(self._workers)
+        strides = _coprime_strides(self._workers)
         orders = (buckets, buckets % self._workers, strides[buckets // self._workers % len(strides)])
-        rules = (self._tolerance, 1.0 + 1.0 / (self._memory * self._workers), self._epoch_tuples())
+        tolerance = _tolerance(self._tolerance, self._workers)
+        rules = (tolerance, 1.0 + 1.0 / (self._memory * self._workers), self._epoch_tuples())
         return _choose(batch.codes, orders, self._loads, self._weights, self._epoch, self._table, rules)
 
     def resize(self, workers: int) -> None:
@@ -97,13 +110,22 @@ class EvenGrouping(Grouping):
             raise TypeError(f"the snapshot has {snapshot['buckets']} buckets, not {self._buckets}")
         super().restore(snapshot)
         self._loads = array_of(snapshot.get("loads"), np.float64, self._workers)
-        self._weights = array_of(snapshot.get("weights"), np.float64, 2)
+        self._weights = array_of(snapshot.get("weights"), np.float64, 3)
         self._epoch = array_of(snapshot.get("epoch"), np.int64, 2)
         self._table = array_of(snapshot.get("table"), Entry, self._buckets)
 
 
+def _tolerance(tuples: int, workers: int) -> float:
+    """Compute the tolerance for this number of workers, in tuples.
+
+    To correct a lead costs a replica. A lead is a smaller part of each worker's load where there are fewer workers, so
+    it can be larger there; the limit keeps queues short.
+    """
+    return tuples * min(MOST_TOLERANCES, max(1.0, MANY_WORKERS / workers))
+
+
 @cache
-def _strides(workers: int) -> NDArray[np.int32]:
+def _coprime_strides(workers: int) -> NDArray[np.int32]:
     """List the steps that visit all workers before any of them twice."""
     return np.array([step for step in range(1, workers + 1) if gcd(step, workers) == 1], dtype=np.int32)
 
@@ -116,36 +138,44 @@ def _choose(  # noqa: PLR0913, PLR0917 - compiled code takes arrays and numbers,
     weights: NDArray[np.float64],
     epoch: NDArray[np.int64],
     table: NDArray[Any],
-    rules: tuple[int, float, int],
+    rules: tuple[float, float, int],
 ) -> NDArray[np.int32]:
-    """Decide tuple by tuple; `weights` is (all loads, the next tuple), `epoch` is (number, tuples until the next)."""
+    """Choose tuple by tuple.
+
+    `weights` is (all tuples, the next tuple, tuples of heavy buckets); `epoch` is (number, tuples until the next).
+    """
     buckets, homes, strides = orders
     tolerance, ageing, epoch_tuples = rules
     workers = len(loads)
-    total, weight = weights
+    total, weight, heavy = weights
     number, left = epoch
     chosen = np.empty(len(codes), dtype=np.int32)
     for row, code in enumerate(codes):
-        entry, worker = table[buckets[code]], homes[code]
+        bucket, worker = buckets[code], homes[code]
+        entry = table[bucket]
         entry.count += weight
         mean = total * (1.0 / workers)
-        worth = mean + UNKNOWN * weight
-        at_home = entry.width == 1 and entry.epoch == number and entry.count <= worth
-        if not at_home or loads[worker] > mean + 0.5 * tolerance * weight:
-            worker = _spread(entry, loads, worker, strides[code], mean, entry.count / worth, tolerance * weight, number)
+        fair_share = mean + PRIOR_TUPLES * weight
+        if entry.count > fair_share:
+            heavy += weight
+        if entry.width > 1 or entry.count > fair_share or loads[worker] > mean + 0.5 * tolerance * weight:
+            # The epochs of the buckets end one after the other: many widths that shrink at once would empty workers.
+            current = number + (bucket * epoch_tuples < (epoch_tuples - left) * len(table))
+            lead = tolerance * weight * (1.0 + HEAVY_LENIENCE * heavy / (total + weight))
+            worker = _spread(entry, loads, worker, strides[code], mean, entry.count / fair_share, lead, current)
         chosen[row] = worker
-        loads[worker] += weight
+        loads[worker] = max(loads[worker], mean - CATCH_UP * tolerance * weight) + weight
         total += weight
         weight *= ageing
         left -= 1
         if left <= 0:
             number, left = number + 1, epoch_tuples
-        if weight > HEAVY:
+        if weight > RESCALE_WEIGHT:
             loads /= weight
             for each in table:
                 each.count /= weight
-            total, weight = total / weight, 1.0
-    weights[:] = total, weight
+            total, heavy, weight = total / weight, heavy / weight, 1.0
+    weights[:] = total, weight, heavy
     epoch[:] = number, left
     return chosen
 
@@ -158,23 +188,29 @@ def _spread(  # noqa: PLR0913, PLR0917 - as above
     stride: int,
     mean: float,
     share: float,
-    tolerance: float,
-    number: int,
+    lead: float,
+    epoch: int,
 ) -> int:
-    """Choose a worker for a bucket that is wide, was not looked at in this epoch, or may be too much for its home."""
+    """Choose a worker for a bucket that is wide, needs more than its width, or has a home that leads the mean.
+
+    `share` is in units of one worker's share; `lead` is what the lightest bucket allows.
+    """
     workers = len(loads)
-    if share > entry.width or entry.epoch != number:
+    if share > entry.width or entry.epoch < epoch:
         needed = max(1, min(workers, int(np.ceil(share))))
-        entry.width = needed + (max(0, entry.width - needed) >> min(number - entry.epoch, 31))
-        entry.epoch = number
-        entry.place = min(entry.place, entry.width - 1)
-    bears = tolerance / (1.0 + share)
-    place, worker = _least_loaded(loads, home, stride, entry.place, entry.width, mean + ACCEPTED * bears)
-    if loads[worker] > mean + bears:
-        further = _relief(loads, home, stride, entry.width, loads[worker] - bears)
+        excess, epochs = max(0, entry.width - needed), max(0, epoch - entry.epoch)
+        if excess != 1 or epochs >= LAST_EPOCHS:
+            entry.width = needed + (excess >> min(epochs, 31))
+            entry.epoch = max(entry.epoch, epoch)
+            entry.place = min(entry.place, entry.width - 1)
+    allowed = lead / (1.0 + share)
+    accepted = allowed * (HEAVY_THRESHOLD if share > 1.0 else THRESHOLD)
+    place, worker = _least_loaded(loads, home, stride, entry.place, entry.width, mean + accepted)
+    if loads[worker] > mean + allowed:
+        further = _find_less_loaded(loads, home, stride, entry.width, loads[worker] - allowed)
         if further > 0:
             place, worker = further, (home + further * stride) % workers
-            entry.width = place + 1
+            entry.width, entry.epoch = place + 1, epoch + 1
     entry.place = place
     return worker
 
@@ -183,7 +219,7 @@ def _spread(  # noqa: PLR0913, PLR0917 - as above
 def _least_loaded(  # noqa: PLR0913, PLR0917 - as above
     loads: NDArray[np.float64], home: int, stride: int, place: int, width: int, accepted: float
 ) -> tuple[int, int]:
-    """Place and worker of the first at most `accepted` full, from the one used last on; else of the least loaded."""
+    """Find place and worker of the first whose load is at most `accepted`, from the last used on; else the least."""
     worker = (home + place * stride) % len(loads) if place else home
     least, chosen, load = place, worker, loads[worker]
     for _ in range(width - 1):
@@ -201,8 +237,8 @@ def _least_loaded(  # noqa: PLR0913, PLR0917 - as above
 
 
 @compiled
-def _relief(loads: NDArray[np.float64], home: int, stride: int, width: int, limit: float) -> int:
-    """Place of the next worker that is at most `limit` full, among as many as the set has already; 0 if none is."""
+def _find_less_loaded(loads: NDArray[np.float64], home: int, stride: int, width: int, limit: float) -> int:
+    """Find the place of the next worker with at most this load, among as many as the set has already; 0 for none."""
     for place in range(width, min(2 * width, len(loads))):
         if loads[(home + place * stride) % len(loads)] <= limit:
             return place

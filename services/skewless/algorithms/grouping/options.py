@@ -81,10 +81,11 @@ class EvenOptions(Model):
         description="Keys share this many entries of 12 bytes: keys in the bucket of a hot key are spread with it.",
     )
     tolerance: int = Field(
-        32,
+        24,
         ge=1,
         le=1_000_000,
-        description="Tuples by which a worker may be ahead of the mean before a light key avoids it.",
+        description="Tuples by which a worker may lead the mean before a light key avoids it: for 50 workers or more, "
+        "up to twice as many for fewer, and up to 2.5 times as many where heavy keys can even it out.",
     )
     memory: int = Field(
         5_000,

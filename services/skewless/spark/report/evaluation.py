@@ -16,6 +16,7 @@ COLUMNS: Mapping[str, tuple[Callable[[Run], float | None], str, int]] = {
     "hottest key": (lambda run: run["p1"], ".2%", 0),
     "imbalance I/m": (lambda run: run["imbalance"], ".2e", -1),
     "max/avg": (lambda run: run["max_over_avg"], ".3f", -1),
+    "in the worst window": (lambda run: run["worst_window_max_over_avg"], ".3f", -1),
     "STD_DEV, % points": (lambda run: run["std_dev"], ".3f", -1),
     "workers per key (DIST_COST)": (lambda run: run["replication"], ".3f", -1),
     "bound": (lambda run: run["replication_bound"], ".3f", 0),

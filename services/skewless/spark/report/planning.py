@@ -10,10 +10,17 @@ from skewless.spark.report.page import Figure, Section, definitions, folded, pag
 
 Candidate = Mapping[str, Any]
 
+
+def worst_window(max_over_avg: float | None) -> str:
+    """Write the max/avg of the worst window; - when no window has enough tuples."""
+    return "-" if max_over_avg is None else f"{max_over_avg:.3f}"
+
+
 COLUMNS: Mapping[str, Callable[[Candidate], str]] = {
     "W": lambda each: f"{each['workers']}",
     "max rate, tuples/s": lambda each: f"{each['max_rate']:,.0f}",
     "max/avg": lambda each: f"{each['max_over_avg']:.3f}",
+    "worst window": lambda each: worst_window(each["worst_window_max_over_avg"]),
     "imbalance I/m": lambda each: f"{each['imbalance']:.1e}",
     "workers per key": lambda each: f"{each['replication']:.3f}",
     "(bound)": lambda each: f"{each['replication_bound']:.3f}",
@@ -28,6 +35,7 @@ COLUMNS: Mapping[str, Callable[[Candidate], str]] = {
 NAMES = {
     "max rate": "tuples per second at which the fullest worker is busy all the time: W / (max/avg x cost per tuple)",
     "max/avg": "W x share of the fullest worker, over everything that was read",
+    "worst window": "max/avg of the worst window with at least 100 tuples per worker; - when there is none",
     "imbalance I/m": "(fullest worker - average) / tuples",
     "workers per key": "replication: mean number of distinct workers per key; (bound): the least for perfect balance",
     "partials per window": "(key, worker) pairs of a window: the fewest partial results that the aggregator gets",
