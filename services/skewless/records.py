@@ -7,7 +7,6 @@ how far event time has advanced: `watermarks` by origin partition, and the origi
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Annotated, Protocol
 
 import msgspec
@@ -79,8 +78,7 @@ class Batch(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
+class Output(msgspec.Struct, frozen=True, gc=False):
     """One record to write. `topic` is a name of the topology; without a partition the key decides."""
 
     topic: str

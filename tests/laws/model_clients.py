@@ -237,7 +237,9 @@ class ModelProducer:
 
     # Records
 
-    def produce(self, topic: str, *, partition: int, value: bytes, key: bytes | None = None) -> None:
+    def produce(
+        self, topic: str, value: bytes, _key: bytes | None, partition: int, *, timestamp: int, headers: object = None
+    ) -> None:
         kind = self._link.enter("produce")
         if self._state == "fatal":
             raise _exception(KafkaError._FATAL, fatal=True)

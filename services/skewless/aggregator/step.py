@@ -131,10 +131,10 @@ class AggregatorStep(WindowsStep):
         starts, ends = itertools.repeat(window, size), itertools.repeat(window + rules.window_ms, size)
         results = [scaled(aggregate, emission.data, rules.decimals) for aggregate in rules.aggregates]
         numbers = (values_of(column) for column in (*results, emission.data["revision"]))
-        encode, fact = msgspec.json.encode, self._fact
+        encode, fact = msgspec.json.Encoder().encode, self._fact
+        prefix, timestamp = f"{window}/".encode(), fact_timestamp(window)
         for row in zip(values_of(emission.keys), starts, ends, *numbers, strict=True):
-            key = f"{window}/{row[0]}".encode()
-            yield Output("aggregates", encode(fact(*row)), key, partition, fact_timestamp(window))
+            yield Output("aggregates", encode(fact(*row)), prefix + row[0].encode(), partition, timestamp)
 
     def samples(self) -> Iterator[Sample]:
         """Tell what is held, and what became of it."""

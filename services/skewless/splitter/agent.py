@@ -21,6 +21,7 @@ def step(settings: PipelineSettings, *, drain: bool) -> SplitterStep:
         **asdict(TimeRules.of(settings)),
         idle_timeout_ms=None if idle_s is None else round(idle_s * 1000),
         drain=drain,
+        kafka_time=settings.splitter.time.field is None,
         decimals=settings.splitter.value.decimals,
     )
     return SplitterStep(create_format(settings.splitter), rules, settings.source.topic)

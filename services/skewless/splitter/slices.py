@@ -50,10 +50,10 @@ class Slice:
 def slices(batch: Batch, most: int | None = None) -> Iterator[Batch]:
     """Yield the records of a batch in slices of at most `most` bytes (SLICE_BYTES), a larger record alone."""
     limit = SLICE_BYTES if most is None else most
-    sizes = [len(value or b"") for value in batch.values]
-    if sum(sizes) <= limit:
+    if sum(map(len, filter(None, batch.values))) <= limit:
         yield batch
         return
+    sizes = [len(value or b"") for value in batch.values]
     first = held = 0
     for at, size in enumerate(sizes):
         if at > first and held + size > limit:

@@ -60,6 +60,8 @@ class SplitterRules(TimeRules):
     idle_timeout_ms: int | None
     drain: bool
     decimals: int = 0
+    kafka_time: bool = True
+    """Whether the event time is the records' Kafka timestamp; False where a field has it."""
 
 
 class SplitterStep(Step):
@@ -92,7 +94,8 @@ class SplitterStep(Step):
             yield from self._split(part, source, now)
 
     def _split(self, batch: Batch, source: _Source, now: int) -> Iterator[Output]:
-        parsed = self._format.parse(batch.values, batch.timestamps)
+        timestamps = batch.timestamps if self._rules.kafka_time else np.zeros(len(batch.values), dtype=np.int64)
+        parsed = self._format.parse(batch.values, timestamps)
         before = source.clock.max_time
         judged = judge(parsed, self._rules, source.clock, now)
         for index, reason in judged.bad.items():

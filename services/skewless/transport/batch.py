@@ -22,7 +22,7 @@ class MessageBatch:
         self.generation = generation
         self.messages = messages
         self.next_offset: int = messages[-1].offset() + 1
-        self.size = sum(len(value) for value in self.values if value is not None)
+        self.size = sum(map(len, filter(None, self.values)))
 
     @property
     def leader_epoch(self) -> int | None:

@@ -278,8 +278,9 @@ class ConsumerThread(threading.Thread):
         for message in messages:
             error = message.error()
             if error is None:
-                if message.partition() not in self._unreadable:
-                    by_partition[message.partition()].append(message)
+                partition = message.partition()
+                if partition not in self._unreadable:
+                    by_partition[partition].append(message)
             elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's local codes are named so
                 ended.append(message.partition())
             elif error.code() in UNREADABLE:

@@ -35,6 +35,15 @@ _TRANSIENT = BROKER_AWAY | {
     KafkaError._TIMED_OUT_QUEUE,  # noqa: SLF001
     KafkaError._WAIT_COORD,  # noqa: SLF001
     KafkaError._RESOLVE,  # noqa: SLF001
+    KafkaError._FAIL,  # noqa: SLF001 - communication failed
+    KafkaError._DESTROY_BROKER,  # noqa: SLF001 - the connection that had the request was given up
+    KafkaError._UNKNOWN_BROKER,  # noqa: SLF001
+    KafkaError._NODE_UPDATE,  # noqa: SLF001
+    KafkaError._WAIT_CACHE,  # noqa: SLF001
+    KafkaError._RETRY,  # noqa: SLF001
+    KafkaError._MSG_TIMED_OUT,  # noqa: SLF001
+    KafkaError.REPLICA_NOT_AVAILABLE,
+    KafkaError.OFFSET_NOT_AVAILABLE,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.NOT_COORDINATOR,

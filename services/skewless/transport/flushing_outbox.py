@@ -51,9 +51,11 @@ class FlushingOutbox(Outbox):
 
     def abort(self, *, replace: bool) -> None:
         """Drop what is still queued. What was written stays, and will be written again."""
-        with suppress(KafkaException):
-            self.producer.purge(in_queue=True, in_flight=True, blocking=True)
-            self.producer.poll(0)
+        # There is no producer where an earlier abort dropped it and no broker has answered since.
+        if self._producer is not None:
+            with suppress(KafkaException):
+                self._producer.purge(in_queue=True, in_flight=True, blocking=True)
+                self._producer.poll(0)
         if replace:
             self.close()
         self._failed = None

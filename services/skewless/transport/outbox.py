@@ -19,6 +19,8 @@ from skewless.transport.settings import KafkaSettings, TransportSettings
 
 SPACE_S = 0.005
 """Pause between two tries to hand a record to a producer whose queue is full."""
+PARTITION_UA = -1
+"""The producer's number for a partition that the key decides."""
 CALL_S = 2.0
 """Timeout of a single call into librdkafka; calls are repeated until their deadline."""
 
@@ -95,31 +97,35 @@ class Outbox(ABC):
             self.uncommitted.seconds += time.monotonic() - started
 
     def _queue(self, outputs: Iterable[Output]) -> None:
-        produce = self.producer.produce
+        uncommitted, topic, name, tally = self.uncommitted, "", "", Tally()
+        # An aggregator writes a record per result, so nothing is looked up or made twice here.
         for output in outputs:
             self._begin()
             self.dirty = True
-            size = len(output.value or b"")
-            tally = self.sent[output.topic]
+            if output.topic != topic:
+                topic, name, tally = output.topic, self._topic(output.topic), self.sent[output.topic]
+            size = len(output.value) if output.value else 0
             tally.records += 1
             tally.bytes += size
-            self.uncommitted.records += 1
-            self.uncommitted.bytes += size
-            options: dict[str, object] = {"value": output.value, "key": output.key}
-            if output.partition is not None:
-                options["partition"] = output.partition
-            if output.timestamp is not None:
-                options["timestamp"] = output.timestamp
-            if output.headers:
-                options["headers"] = list(output.headers)
-            name = self._topic(output.topic)
+            uncommitted.records += 1
+            uncommitted.bytes += size
             try:
-                produce(name, **options)
+                self._produce(name, output)
             except BufferError:
-                self._wait_for_space(name, options)
+                self._wait_for_space(name, output)
             except KafkaException as error:
                 raise self._judged(error, f"writing to topic {name}") from error
         self._serve(0)
+
+    def _produce(self, name: str, output: Output) -> None:
+        partition = PARTITION_UA if output.partition is None else output.partition
+        # The producer takes 0 for now.
+        timestamp = output.timestamp or 0
+        if output.headers:
+            headers = list(output.headers)
+            self.producer.produce(name, output.value, output.key, partition, timestamp=timestamp, headers=headers)
+        else:
+            self.producer.produce(name, output.value, output.key, partition, timestamp=timestamp)
 
     def _serve(self, wait_s: float) -> None:
         """Hear of deliveries, and of what is fatal: librdkafka raises it here."""
@@ -128,18 +134,18 @@ class Outbox(ABC):
         except KafkaException as error:
             raise self._judged(error, "writing") from error
 
-    def _wait_for_space(self, name: str, options: dict[str, object]) -> None:
+    def _wait_for_space(self, name: str, output: Output) -> None:
         started = time.monotonic()
         try:
-            self._repeat_until_taken(name, options, started + self._transport.transaction_timeout_s)
+            self._repeat_until_taken(name, output, started + self._transport.transaction_timeout_s)
         finally:
             self.uncommitted.seconds -= time.monotonic() - started
 
-    def _repeat_until_taken(self, name: str, options: dict[str, object], deadline: float) -> None:
+    def _repeat_until_taken(self, name: str, output: Output, deadline: float) -> None:
         while time.monotonic() < deadline:
             self._serve(SPACE_S)
             try:
-                self.producer.produce(name, **options)
+                self._produce(name, output)
             except BufferError:
                 continue
             except KafkaException as error:

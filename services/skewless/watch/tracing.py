@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from skewless import __version__
 from skewless.errors import ConfigurationError
@@ -139,7 +140,7 @@ def carrying(outputs: Iterable[Output], span: Span) -> Iterable[Output]:
     headers = [(PARENT, f"00-{context.trace_id:032x}-{context.span_id:016x}-01".encode())]
     if context.trace_state:
         headers.append((STATE, context.trace_state.to_header().encode()))
-    return (replace(output, headers=(*output.headers, *headers)) for output in outputs)
+    return (msgspec.structs.replace(output, headers=(*output.headers, *headers)) for output in outputs)
 
 
 def provider_of(settings: TracingSettings, who: Mapping[str, str]) -> TracerProvider:

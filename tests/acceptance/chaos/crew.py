@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from acceptance.chaos.ends import FENCED
+from acceptance.chaos.ends import FENCED, NO_BROKER_AT_START
 from acceptance.chaos.journal import Journal
 from skewless.local import process
 from support_kafka import Pipeline
@@ -20,6 +20,7 @@ AGAIN_S = 0.2
 LEAVE_S = 10.0
 """A process that is asked to end has to end within this time."""
 MEGABYTE = 2**20
+NO_BROKER = "no Kafka broker answers"
 TOLERATED = (1, FENCED)
 """Exit codes of any process where ends are not `strict`."""
 
@@ -172,7 +173,10 @@ class Crew:
         if code > 0:
             self.ends[code] += 1
             self.journal.say(f"    {self._last_line(member)}", "own ends")
-        if code not in self._good_ends(member) or took > LEAVE_S:
+        no_broker = code == FENCED and not self.is_up(member) and NO_BROKER in self._last_line(member)
+        if no_broker:
+            self.journal.say("    it had not started yet", NO_BROKER_AT_START)
+        if (code not in self._good_ends(member) and not no_broker) or took > LEAVE_S:
             self.wrong.append(how)
         if member.asked_at is not None or not member.again:
             self.members.remove(member)

@@ -43,7 +43,7 @@ class Schematic(Copy):
 
     def process(self, batch: Batch, now: int) -> Iterator[Output]:
         for output in super().process(batch, now):
-            yield replace(output, headers=headers_of(PARTIALS, {}))
+            yield msgspec.structs.replace(output, headers=headers_of(PARTIALS, {}))
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.bench_groupings import COLLIDING
+from bench.bench_groupings import COLLIDING, DRIFTING, DRIFTING_W, STEADY
 from bench.comparison_page import (
     DRIFT_W,
     PUBLISHED_W,
@@ -32,6 +32,7 @@ NUMBER = re.compile(r"(?<![`\w])[\d.,]*\d(e[-+]\d+)?")
 def runs(workers: Sequence[int], routers: int = 1) -> list[Facts]:
     window = {"imbalance": 0.1, "replication": 1.0}
     measures = window | {"rate": 0.5, "replication_bound": 1.0, "p1": 0.1, "tuples": 1000, "keys": 10}
+    measures |= {"worst_max_over_avg": 1.0, "replication_by_bound": 1.0}
     windows = dict.fromkeys(("before", "first", "second", "last"), window)
     names = [{"grouping": name, "workers": w, "routers": routers} for w in workers for name in GROUPINGS]
     return [measures | windows | name for name in names]
@@ -47,6 +48,11 @@ def made() -> str:
             zipf={(z, routers): runs(ZIPF_W, routers) for routers in (1, 5) for z in ZIPF_Z},
             uniform={routers: runs(UNIFORM_W, routers) for routers in (1, 5)},
             drift=runs(DRIFT_W),
+            stretches={
+                (name, routers): runs([STEADY[name]] if name in STEADY else DRIFTING_W, routers)
+                for routers in (1, 5)
+                for name in (*STEADY, *(name for name in REAL if name in DRIFTING))
+            },
             real={name: runs(REAL_W) for name in REAL},
         )
     )

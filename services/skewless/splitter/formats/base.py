@@ -38,6 +38,8 @@ class Format(Protocol):
     def parse(self, values: Sequence[bytes | None], timestamps: NDArray[np.int64]) -> Parsed:
         """Turn record values, and the records' Kafka timestamps (ms), into tuples. Never raises for what it reads.
 
+        The timestamps are zeros where the settings name a field for the time.
+
         Every record is judged alone: the result does not depend on how the records were cut into batches.
         """
         ...

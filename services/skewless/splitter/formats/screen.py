@@ -30,12 +30,10 @@ def screen(values: Sequence[bytes | None], limits: LimitSettings, bad: Problems)
     joined = b"\0".join(sized)
     if not _is_utf8(joined):
         bad |= {i: NOT_UTF8 for i, value in enumerate(sized) if not _is_utf8(value)}
-    openings: Sequence[bytes] = joined.translate(None, _ALL_BUT_OPENINGS).split(b"\0")
-    if len(openings) != len(sized):  # A record has a NUL of its own.
-        openings = [value.translate(None, _ALL_BUT_OPENINGS) for value in sized]
-    # Few records have more openings than the depth allows; only they are looked at closely.
-    if max(map(len, openings), default=0) > limits.depth:
-        many = (i for i, opened in enumerate(openings) if len(opened) > limits.depth)
+    openings = joined.translate(_ALIKE, _ALL_BUT_OPENINGS)
+    # Few records have more openings than the depth allows, or a NUL of their own; only then each one is looked at.
+    if b"[" * (limits.depth + 1) in openings or openings.count(b"\0") >= max(1, len(sized)):
+        many = (i for i, value in enumerate(sized) if len(value.translate(None, _ALL_BUT_OPENINGS)) > limits.depth)
         _reject_deep(many, sized, limits.depth, bad)
     return sized
 
