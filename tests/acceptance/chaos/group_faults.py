@@ -72,8 +72,8 @@ def twin(world: World) -> Iterator[float]:
 def zombie(world: World) -> Iterator[float]:
     """Freeze a process beyond its session, start another of its name, and let the first one wake up.
 
-    The process must be a member of its group. One that is frozen before it joins is no zombie when it wakes up: it joins
-    as any process does that is started twice.
+    The process must be a member of its group. One that is frozen before it joins is no zombie when it wakes up: it
+    joins as any process does that is started twice.
     """
     member = world.pick()
     if member is None or "twin" in world.taken or not world.crew.is_up(member):
