@@ -88,6 +88,8 @@ Examples:
 )
 @click.option("--skew", type=float, help="country-*skew: percentage that is the hot country. Default: 80.")
 @click.option("--z", type=float, help="zipf: exponent. Default: 1.1.")
+@click.option("--mu", type=float, help="lognormal: mean of the logarithm. Default: 1.789, as LN1.")
+@click.option("--sigma", type=float, help="lognormal: standard deviation of the logarithm. Default: 2.366, as LN1.")
 @click.option("--keys", type=int, help="zipf: number of keys. Default: 50,000.")
 @click.option("--json", "as_json", is_flag=True, help="Print a summary as one JSON object at the end.")
 @click.pass_context

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 
-from skewless.datasets import country, lines, pair, recorded, synthetic, zipf
+from skewless.datasets import country, lines, lognormal, pair, recorded, synthetic, zipf
 from skewless.datasets.base import Chunk, Dataset, DatasetOptions, Form, Source, take
 from skewless.datasets.detect import detect
 from skewless.datasets.shapes import Shape
@@ -69,6 +69,11 @@ DATASETS: dict[str, Dataset] = {
     "zipf": Dataset(
         "--keys keys, Zipf with exponent --z, values 1..100", {"json": zipf.splitter_settings}, generate=zipf.zipf
     ),
+    "lognormal": Dataset(
+        "keys of a log-normal distribution (--mu, --sigma); LN1 and LN2 are the published ones",
+        {"json": zipf.splitter_settings},
+        generate=lognormal.lognormal,
+    ),
     "words": Dataset(
         "the source of Python's standard library, line by line",
         {"raw": lines.splitter_settings},
@@ -121,7 +126,7 @@ def find_name(name: str) -> str:
     """Give a dataset's name in the registry, from that or its published name; raises ConfigurationError."""
     plain = name.lower().replace("_", "-")
     skew = _SKEW_IN_NAME.fullmatch(plain)
-    found = skew[1] if skew else _PUBLISHED.get(plain, plain)
+    found = skew[1] if skew else "lognormal" if plain in lognormal.PUBLISHED else _PUBLISHED.get(plain, plain)
     if found not in DATASETS:
         raise ConfigurationError(unknown("dataset", name, DATASETS))
     return found
@@ -130,13 +135,19 @@ def find_name(name: str) -> str:
 def find_dataset(name: str) -> Dataset:
     """Look a dataset up by name; a ConfigurationError lists the known names.
 
-    COUNTRY_SKEW_R30 is country-skew with a skew of 30 %, and so on.
+    COUNTRY_SKEW_R30 is country-skew with a skew of 30 %, and so on; LN1 and LN2 are lognormal with the parameters of
+    the paper.
     """
     dataset = DATASETS[find_name(name)]
-    skew = _SKEW_IN_NAME.fullmatch(name.lower().replace("_", "-"))
-    if skew is None or dataset.generate is None:
+    plain = name.lower().replace("_", "-")
+    chosen: dict[str, float] = {}
+    if skew := _SKEW_IN_NAME.fullmatch(plain):
+        chosen = {"skew": float(skew[2])}
+    elif plain in lognormal.PUBLISHED:
+        chosen = dict(zip(("mu", "sigma"), lognormal.PUBLISHED[plain], strict=True))
+    if not chosen or dataset.generate is None:
         return dataset
-    return dataclasses.replace(dataset, generate=partial(_with_skew, dataset.generate, int(skew[2])))
+    return dataclasses.replace(dataset, generate=partial(_with_parameters, dataset.generate, chosen))
 
 
 def splitter_settings(name: str, form: Form | None = None) -> SplitterSettings:
@@ -144,7 +155,8 @@ def splitter_settings(name: str, form: Form | None = None) -> SplitterSettings:
     return find_dataset(name).splitter(form)
 
 
-def _with_skew(generate: Source, skew: int, options: DatasetOptions) -> Iterator[Chunk]:
-    if "skew" in options.model_fields_set:
-        raise ConfigurationError(f"--skew: the dataset's name says {skew} already, leave the option out")
-    return generate(options.model_copy(update={"skew": float(skew)}))
+def _with_parameters(generate: Source, chosen: Mapping[str, float], options: DatasetOptions) -> Iterator[Chunk]:
+    for name, value in chosen.items():
+        if name in options.model_fields_set:
+            raise ConfigurationError(f"--{name}: the dataset's name says {value:g} already, leave the option out")
+    return generate(options.model_copy(update=dict(chosen)))

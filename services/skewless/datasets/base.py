@@ -41,6 +41,8 @@ class DatasetOptions(Model):
     rate: float | None = Field(None, gt=0, le=1e9, description="Most records per second.")
     skew: float = Field(80.0, ge=0, le=100, description="Percentage of records that are the hot country.")
     z: float = Field(1.1, ge=0, le=10, description="Exponent of the Zipf distribution; 0 is uniform.")
+    mu: float = Field(1.789, ge=-10, le=10, description="Mean of the logarithm of a log-normal distribution.")
+    sigma: float = Field(2.366, ge=0, le=5, description="Standard deviation of that logarithm.")
     keys: int = Field(50_000, ge=1, le=2_000_000, description="Number of distinct keys.")
 
 

@@ -59,6 +59,31 @@ def test_a_new_key_alternates_between_its_home_and_the_next_of_the_ring() -> Non
     assert send(grouping(10), *["hot"] * 4) == [first, (first + 1) % 10] * 2
 
 
+@pytest.mark.parametrize("initial", [1, 2, 4])
+def test_dynamic_key_with_initial_workers_gives_a_new_key_so_many(initial: int) -> None:
+    first, new = home("hot", 10), grouping(10, initial_workers=initial)
+    assert send(new, *["hot"] * 2 * initial) == [(first + step) % 10 for step in range(initial)] * 2
+    widths = new.widths()
+    assert widths.usual == initial
+
+
+def test_dynamic_key_with_more_initial_workers_than_there_are_uses_all() -> None:
+    new = grouping(3, initial_workers=5)
+    assert sorted(set(send(new, *["hot"] * 6))) == [0, 1, 2]
+    assert new.widths().usual == 3
+
+
+@pytest.mark.parametrize(("initial", "expected"), [(2, 3), (3, 3), (4, 4)])
+def test_dynamic_key_that_can_do_without_a_worker_keeps_the_initial_ones(initial: int, expected: int) -> None:
+    made = grouping(4, rules="reference", check_interval_s=0, initial_workers=initial)
+    send(made, "hot")
+    state: dict[str, Any] = made.snapshot()
+    loads = np.array([30, 30, 20, 20], dtype=np.int64)
+    made.restore(state | {"sent": loads.tobytes(), "pool": np.array([4], dtype=np.int32).tobytes()})
+    send(made, "hot", at=1)
+    assert pool_of(made, "hot") == expected
+
+
 def test_a_hot_key_gets_a_worker_a_minute_once_it_is_old() -> None:
     hot = grouping(10)
     send(hot, *["hot"] * 100)

@@ -16,7 +16,7 @@ class Space:
     """A key space on its own, filled by hand after the first promotion. Times in seconds since the start."""
 
     def __init__(self, **options: object) -> None:
-        self.table = KeyTable(4)
+        self.table = KeyTable(4, 2)
         self.space = KeySpace(self.table, DynamicKeyOptions.model_validate(options))
         self.space.start = 0
         self.until(0)

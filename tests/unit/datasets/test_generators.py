@@ -14,13 +14,14 @@ from skewless.datasets import DATASETS, Chunk, DatasetOptions, find_dataset, tak
 from skewless.datasets.base import START_MS, FixedRate
 from skewless.datasets.country import HOT, SECOND, countries
 from skewless.datasets.zipf import cumulative
+from skewless.errors import ConfigurationError
 from skewless.splitter.formats import create_format
 
 GENERATORS = [name for name, dataset in DATASETS.items() if dataset.generate and dataset.generated]
 
 
 def stream(name: str, records: int, **options: Any) -> list[Chunk]:
-    return list(take(DATASETS[name].chunks(DatasetOptions.model_validate(options)), records))
+    return list(take(find_dataset(name).chunks(DatasetOptions.model_validate(options)), records))
 
 
 def values(name: str, records: int, **options: Any) -> list[bytes]:
@@ -121,6 +122,19 @@ def test_zipf_values_are_uniform_in_1_to_100() -> None:
     counts = Counter(json.loads(value)["value"] for value in values("zipf", 100_000))
     assert sorted(counts) == list(range(1, 101))
     assert max(counts.values()) == pytest.approx(1000, abs=150)
+
+
+@pytest.mark.parametrize(("name", "p1", "keys"), [("LN1", 0.1471, 16_000), ("LN2", 0.0701, 1_100)])
+def test_lognormal_streams_have_the_published_share_of_the_hottest_key(name: str, p1: float, keys: int) -> None:
+    """Table 1 of the paper has 10 million tuples; fewer tuples reach fewer of the rare keys."""
+    found = shares(name, "key")
+    assert next(iter(found.values())) == pytest.approx(p1, abs=0.005)
+    assert len(found) < keys
+
+
+def test_lognormal_parameters_beside_a_published_name_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"--sigma: the dataset's name says 2\.366 already"):
+        values("LN1", 1, sigma=1.0)
 
 
 def test_the_highest_draw_still_has_a_rank() -> None:

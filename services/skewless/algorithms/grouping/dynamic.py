@@ -12,20 +12,21 @@ from numpy.typing import NDArray
 from skewless.algorithms.compiled import compiled
 from skewless.algorithms.grouping.base import Grouping, KeyBatch, Widths, array_of, whole_number
 from skewless.algorithms.grouping.keyspace import HotKey, KeySpace
-from skewless.algorithms.grouping.keytable import BABY, INITIAL_POOL, NEVER, NONE, OLD, Keys, KeyTable
+from skewless.algorithms.grouping.keytable import BABY, NEVER, NONE, OLD, Keys, KeyTable
 from skewless.algorithms.grouping.options import GroupingOptions
 
 
 class DynamicKeyGrouping(Grouping):
-    """Each tuple goes to the least loaded of its key's pool, the workers from the key's home on, at first two.
+    """Each tuple goes to the least loaded of its key's pool: the workers from the key's home on.
 
+    A pool has `initial_workers` at first, and never fewer.
     A load is a worker's share of this router's tuples in percent. Keys in the key space are checked now and then: one
     of the old generation whose pool is overloaded gets one more worker, one that can do without one of its workers
     loses it.
 
     What it remembers is bounded by `distinct_keys` and the new keys between two promotions, these by `overfill`, beyond
     which new keys are not counted until the next promotion. A check is forgotten with its key's place in the key space.
-    A pool of more than two outlives it: by the published rules until its key had no tuple for `evict_after_s`, by the
+    A pool that has grown outlives it: by the published rules until its key had no tuple for `evict_after_s`, by the
     reference's for ever, at most one pool for each place in the old generation and promotion to it.
     """
 
@@ -61,7 +62,8 @@ class DynamicKeyGrouping(Grouping):
 
     def widths(self) -> Widths:
         """Tell the pools."""
-        return Widths(INITIAL_POOL, self._table.columns.pool.copy())
+        pools, initial = self._table.columns.pool, self._table.initial_pool
+        return Widths(min(initial, self._workers), np.minimum(pools, self._workers))
 
     def hottest_shares(self, most: int) -> NDArray[np.float64]:
         """Shares of the keys of the old generation; their tuples count from when they were last new to the router."""
@@ -91,7 +93,7 @@ class DynamicKeyGrouping(Grouping):
         self._table.restore(snapshot)
 
     def _begin_at_zero(self) -> None:
-        self._table = KeyTable(self._workers)
+        self._table = KeyTable(self._workers, self._options.initial_workers)
         self._space = KeySpace(self._table, self._options)
 
     def _state(self) -> _State:
@@ -105,6 +107,7 @@ class DynamicKeyGrouping(Grouping):
             warm_at=self._space.start + self._options.warm_up_s * 1_000,
             due=self._space.due,
             overfill=self._options.overfill,
+            initial_pool=self._options.initial_workers,
         )
         return _State(self._table.columns, self._sent, rules)
 
@@ -122,6 +125,7 @@ class _Rules(NamedTuple):
     warm_at: int
     due: int
     overfill: int
+    initial_pool: int
 
 
 class _State(NamedTuple):
@@ -177,7 +181,7 @@ def _scale(slot: int, time: int, least: int, total: int, state: _State) -> int:
         if _load(candidate, total, state) < load:
             keys.pool[slot] += 1
             return int(candidate)
-    elif pool > 2:
+    elif pool > rules.initial_pool:
         unneeded = 0
         for step in range(pool):
             unneeded += _load((keys.home[slot] + step) % len(sent), total, state) < rules.spare

@@ -31,6 +31,8 @@ MANY_WORKERS = 50
 """The setting `tolerance` is for so many workers or more."""
 MOST_TOLERANCES = 2.0
 """With fewer workers the tolerance is up to this many times the setting."""
+LEAST_MEMORIES = 10.0
+"""The memory, in tuples per worker, is at least this many tolerances."""
 HEAVY_LENIENCE = 1.5
 """A bucket allows up to this many tolerances more, in proportion to the share of heavy buckets in the load. A heavy
 bucket needs more than one worker, so it avoids a worker that leads, and the lead is gone after a few tuples."""
@@ -74,7 +76,7 @@ class EvenGrouping(Grouping):
         buckets = workers_of_keys(batch.keys, HOME_SEED, self._buckets)
         strides = _coprime_strides(self._workers)
         orders = (buckets, buckets % self._workers, strides[buckets // self._workers % len(strides)])
-        tolerance = _tolerance(self._tolerance, self._workers)
+        tolerance = _tolerance(self._tolerance, self._workers, self._memory)
         rules = (tolerance, 1.0 + 1.0 / (self._memory * self._workers), self._epoch_tuples())
         return _choose(batch.codes, orders, self._loads, self._weights, self._epoch, self._table, rules)
 
@@ -115,13 +117,13 @@ class EvenGrouping(Grouping):
         self._table = array_of(snapshot.get("table"), Entry, self._buckets)
 
 
-def _tolerance(tuples: int, workers: int) -> float:
+def _tolerance(tuples: int, workers: int, memory: int) -> float:
     """Compute the tolerance for this number of workers, in tuples.
 
     To correct a lead costs a replica. A lead is a smaller part of each worker's load where there are fewer workers, so
-    it can be larger there; the limit keeps queues short.
+    it can be larger there; the limit keeps queues short. A lead that stays is an excess of lead / memory.
     """
-    return tuples * min(MOST_TOLERANCES, max(1.0, MANY_WORKERS / workers))
+    return min(tuples * min(MOST_TOLERANCES, max(1.0, MANY_WORKERS / workers)), memory / LEAST_MEMORIES)
 
 
 @cache

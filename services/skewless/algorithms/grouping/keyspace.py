@@ -9,7 +9,7 @@ from heapq import nsmallest
 import numpy as np
 from numpy.typing import NDArray
 
-from skewless.algorithms.grouping.keytable import BABY, INITIAL_POOL, NEVER, NONE, OLD, TEENAGE, KeyTable
+from skewless.algorithms.grouping.keytable import BABY, NEVER, NONE, OLD, TEENAGE, KeyTable
 from skewless.algorithms.grouping.options import DynamicKeyOptions
 
 CYCLE = 4
@@ -80,12 +80,12 @@ class KeySpace:
         keys = self._table.columns
         unseen = keys.seen < now - self._evict_after
         self._table.leave(np.flatnonzero(unseen & (keys.generation >= TEENAGE)))
-        keys.pool[unseen & (keys.generation == NONE)] = INITIAL_POOL
+        keys.pool[unseen & (keys.generation == NONE)] = self._table.initial_pool
 
     def _next_eviction(self, otherwise: int) -> int:
         """Find the last time at which `_evict` still leaves everything as it is."""
         keys = self._table.columns
-        evictable = (keys.generation >= TEENAGE) | ((keys.generation == NONE) & (keys.pool > INITIAL_POOL))
+        evictable = (keys.generation >= TEENAGE) | ((keys.generation == NONE) & (keys.pool > self._table.initial_pool))
         if self._evict_after is None or not evictable.any():
             return otherwise
         return int(keys.seen[evictable].min()) + self._evict_after

@@ -16,9 +16,6 @@ from skewless.algorithms.hashing import workers_of_keys
 NEVER = -(2**63)
 """The time of what has not happened yet."""
 
-INITIAL_POOL = 2
-"""How many candidates a key has at first."""
-
 NONE, BABY, TEENAGE, OLD = range(4)
 """Generations of the key space; NONE: the key is not in it."""
 
@@ -39,7 +36,8 @@ class Keys(NamedTuple):
     """One bit per worker that got one of these tuples."""
 
 
-VACANT = {"home": -1, "pool": INITIAL_POOL, "generation": NONE, "checked": NEVER, "seen": NEVER, "tuples": 0, "used": 0}
+VACANT = {"home": -1, "generation": NONE, "checked": NEVER, "seen": NEVER, "tuples": 0, "used": 0}
+"""What a slot holds that no key has taken, beside the first size of a pool."""
 
 STORED: dict[str, type[np.generic]] = {
     "pool": np.int32,
@@ -53,12 +51,14 @@ STORED: dict[str, type[np.generic]] = {
 class KeyTable:
     """Gives every key a slot for as long as there is something to remember of it; `columns` grow as needed."""
 
-    def __init__(self, workers: int) -> None:
+    def __init__(self, workers: int, initial_pool: int) -> None:
         self._workers = workers
+        self.initial_pool = initial_pool
+        """How many candidates a key has at first."""
         self._slots: dict[str, int] = {}
         self._free: list[int] = []
         self.names: list[str] = []
-        self.columns = _vacant(0, workers)
+        self.columns = self._vacant(0)
 
     def slots_of(self, keys: Sequence[str]) -> NDArray[np.int32]:
         """One slot per key; those that are unknown get one, which `release` takes back if it comes to nothing."""
@@ -78,9 +78,9 @@ class KeyTable:
     def release(self, slots: NDArray[np.int32] | slice) -> None:
         """Free those slots of which nothing is to be remembered."""
         keys = self.columns
-        nothing = (keys.generation[slots] == NONE) & (keys.pool[slots] == INITIAL_POOL) & (keys.home[slots] >= 0)
+        nothing = (keys.generation[slots] == NONE) & (keys.pool[slots] == self.initial_pool) & (keys.home[slots] >= 0)
         vacated = np.arange(len(keys.home))[slots][nothing]
-        for name, value in VACANT.items():
+        for name, value in (VACANT | {"pool": self.initial_pool}).items():
             getattr(keys, name)[vacated] = value
         freed = vacated.tolist()
         for slot in freed:
@@ -92,12 +92,12 @@ class KeyTable:
         """Find the homes among another number of workers; clip pools and what is known of workers to these."""
         self._workers = workers
         slots, old = self._taken(), self.columns
-        self.columns = old._replace(used=_vacant(len(old.home), workers).used)
+        self.columns = old._replace(used=self._vacant(len(old.home)).used)
         kept = min(old.used.shape[1], self.columns.used.shape[1])
         self.columns.used[:, :kept] = old.used[:, :kept]
         self.columns.used[:, -1] &= 0xFF >> (-workers % 8)
         self.columns.home[slots] = workers_of_keys(list(self._slots), HOME_SEED, workers)
-        np.minimum(self.columns.pool, max(workers, INITIAL_POOL), out=self.columns.pool)
+        np.minimum(self.columns.pool, max(workers, self.initial_pool), out=self.columns.pool)
 
     def snapshot(self) -> dict[str, object]:
         """Tell the keys, and the columns as bytes in the same order."""
@@ -112,10 +112,13 @@ class KeyTable:
         columns = {name: array_of(snapshot.get(name), dtype, len(keys)) for name, dtype in STORED.items()}
         width = _bytes_for(self._workers)
         columns["used"] = array_of(snapshot.get("used"), np.uint8, len(keys) * width).reshape(len(keys), width)
-        if not np.isin(columns["pool"], range(INITIAL_POOL, max(self._workers, INITIAL_POOL) + 1)).all():
-            raise TypeError(f"a grouping's snapshot holds a pool of more than its {self._workers} workers")
+        least = self.initial_pool
+        if not np.isin(columns["pool"], range(least, max(self._workers, least) + 1)).all():
+            raise TypeError(
+                f"a grouping's snapshot holds a pool of fewer workers than {least}, or of more than its {self._workers}"
+            )
         self._slots, self._free, self.names = {}, [], []
-        self.columns = _vacant(0, self._workers)
+        self.columns = self._vacant(0)
         slots = self._add(keys)
         for name, values in columns.items():
             getattr(self.columns, name)[slots] = values
@@ -137,16 +140,16 @@ class KeyTable:
             return
         size = len(self.names)
         more = max(needed - len(self._free), size)
-        added = _vacant(more, self._workers)
+        added = self._vacant(more)
         pairs: Iterator[Any] = zip(self.columns, added, strict=True)
         self.columns = Keys._make(np.concatenate(pair) for pair in pairs)
         self.names += [""] * more
         self._free += range(size + more - 1, size - 1, -1)
 
-
-def _vacant(size: int, workers: int) -> Keys:
-    columns = {name: np.full(size, VACANT[name], dtype=dtype) for name, dtype in (STORED | {"home": np.int32}).items()}
-    return Keys(used=np.zeros((size, _bytes_for(workers)), dtype=np.uint8), **columns)
+    def _vacant(self, size: int) -> Keys:
+        dtypes, values = STORED | {"home": np.int32}, VACANT | {"pool": self.initial_pool}
+        columns = {name: np.full(size, values[name], dtype=dtype) for name, dtype in dtypes.items()}
+        return Keys(used=np.zeros((size, _bytes_for(self._workers)), dtype=np.uint8), **columns)
 
 
 def _bytes_for(workers: int) -> int:

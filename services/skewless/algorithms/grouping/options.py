@@ -16,6 +16,7 @@ class DynamicKeyOptions(Model):
         "published",
         description="published: as it was described; reference: as its program decides, with loads in whole percent.",
     )
+    initial_workers: int = Field(2, ge=1, le=1_000, description="Workers that a key has at first, and at least.")
     distinct_keys: int = Field(
         100,
         ge=10,
