@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import resource
@@ -9,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+from skewless.commands.run import COLLECTION
 from skewless.config import load
 from skewless.runner import run_stage
 
@@ -16,6 +18,8 @@ from skewless.runner import run_stage
 def main() -> None:
     stage, file = sys.argv[1:3]
     settings = load(Path(file), os.environ)
+    gc.freeze()
+    gc.set_threshold(*COLLECTION)
     cpu, wall = time.process_time(), time.monotonic()
     run_stage(stage, settings, drain=True)
     usage = {
