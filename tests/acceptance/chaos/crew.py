@@ -20,7 +20,8 @@ AGAIN_S = 0.2
 LEAVE_S = 10.0
 """A process that is asked to end has to end within this time."""
 MEGABYTE = 2**20
-NO_BROKER = "no Kafka broker answers"
+NO_BROKER = ("no Kafka broker answers", "no answer from Kafka")
+"""What a process says that finds no broker at its start."""
 TOLERATED = (1, FENCED)
 """Exit codes of any process where ends are not `strict`."""
 
@@ -173,7 +174,8 @@ class Crew:
         if code > 0:
             self.ends[code] += 1
             self.journal.say(f"    {self._last_line(member)}", "own ends")
-        no_broker = code == FENCED and not self.is_up(member) and NO_BROKER in self._last_line(member)
+        began = '"assigned ' in self._log(member)
+        no_broker = code == FENCED and not began and any(text in self._last_line(member) for text in NO_BROKER)
         if no_broker:
             self.journal.say("    it had not started yet", NO_BROKER_AT_START)
         if (code not in self._good_ends(member) and not no_broker) or took > LEAVE_S:
