@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes --quiet \
 	--no-header --no-annotate --no-emit-index-url
-.PHONY: help setup test test-kubernetes demo docs dashboards chart chart-tools lint types bench compare datasets lock clean
+.PHONY: help setup test test-kubernetes demo docs dashboards chart chart-tools lint types bench compare datasets published lock clean
 
 help:  ## Say what the targets do
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 17
@@ -52,13 +52,16 @@ types: $(READY)  ## Check types
 	@$(BIN)/mypy
 
 bench: $(READY)  ## Run the benchmarks: one line of JSON per run
-	@for file in tests/bench/bench_*.py; do PYTHONPATH=tests $(BIN)/python $$file $(ARGS) || exit 1; done
+	@for file in $(filter-out %/bench_live.py,$(wildcard tests/bench/bench_*.py)); do PYTHONPATH=tests $(BIN)/python $$file $(ARGS) || exit 1; done
 
 compare: $(READY)  ## Compare all groupings anew: the page of docs/, with the real data in SKEWLESS_DATA
 	@PYTHONPATH=tests $(BIN)/python tests/bench/bench_groupings.py --page docs/reference/comparison.md $(ARGS)
 
 datasets: $(READY)  ## Run every data set through the pipeline and an audit: the page of docs/, as above
 	@PYTHONPATH=tests $(BIN)/python tests/bench/bench_datasets.py --page docs/reference/datasets.md $(ARGS)
+
+published: $(READY)  ## Run the published experiment live, some 35 minutes: the page of docs/; goes on after an interruption
+	@PYTHONPATH=tests $(BIN)/python tests/bench/bench_live.py --page docs/reference/published-experiment.md $(ARGS)
 
 lock:  ## Choose versions anew (needs uv)
 	@$(COMPILE) pyproject.toml --extra spark --extra otel --group dev --upgrade --output-file requirements/lock.txt

@@ -1,45 +1,65 @@
 """The published experiment, live: 80/10/10 over 30 names, 1,000 tuples/s, workers that take 10 ms per tuple.
 
-All groupings read the same topic at the same time, each as a pipeline of its own with one process per stage; their
-workers sleep, so two cores are enough. Throughput is tuples by the time from the first tuple to the last result;
-latency goes from a tuple's event time to the arrival of the first result that counts it. One JSON line per grouping.
+For each number of workers two parts, in both of which all groupings run at the same time, each as a pipeline of its own
+with one process per stage; their workers sleep, so two cores are enough.
 
-    python tests/bench/bench_live.py [--workers 20] [--seconds 60] [--groupings partial_key,dynamic_key,even]
+1. All read the same topic for five minutes. The rate is the tuples in results by the time since the first tuple. Where
+   it is lower than that of the source, the rest waits in a queue, which grows; nothing is drained.
+2. Each reads a topic of its own for a minute, at 80 % of its own rate, and to the end. Latency goes from a tuple's
+   event time to the arrival of the first result that counts it.
+
+Each number of workers is written to a file when it is done, and is not measured again: an interrupted run goes on where
+it was. One JSON line per grouping and number of workers.
+
+    PYTHONPATH=tests python tests/bench/bench_live.py [--workers 5,10,20,50,100] [--seconds 300] [--keep FOLDER]
+        [--page FILE]
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import sys
 import tempfile
 import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from bench import live_page
+from bench.comparison_page import PUBLISHED_W
 from skewless.local.broker import Broker
 from skewless.local.supervisor import Supervisor
 from skewless.records import read_tuples
 from skewless.settings import PipelineSettings
 from skewless.transport import topics
 
+Facts = dict[str, Any]
+
 SOURCE = "countries"
+RATE = 1000.0
+"""Tuples per second of the source."""
+LATENCY_LOAD = 0.8
+"""Part of its own rate at which the latency of a grouping is measured."""
+QUIET_POLLS = 20
+WARM_UP = "warm-up"
+"""The key of the first tuple of each source, which no measure counts."""
 NAMES = 30
 COST_MS = 10
 TICK_S = 0.02
 LIMIT_S = 3_600.0
 
 
-def pipeline(name: str, bootstrap: str, workers: int) -> PipelineSettings:
+def pipeline(name: str, bootstrap: str, workers: int, grouping: str, source: str) -> PipelineSettings:
     document: dict[str, Any] = {
         "name": name.replace("_", "-"),
-        "source": {"topic": SOURCE},
+        "source": {"topic": source},
         "kafka": {"bootstrap_servers": bootstrap},
         "transport": {"commit_interval_s": 0.2},
         "splitter": {
@@ -47,7 +67,7 @@ def pipeline(name: str, bootstrap: str, workers: int) -> PipelineSettings:
             "key": {"field": "country"},
             "time": {"field": "timestamp", "unit": "ms"},
         },
-        "router": {"grouping": name, "workers": workers},
+        "router": {"grouping": grouping, "workers": workers},
         "worker_input": {"max_workers": workers},
         "worker": {"cost": {"cycle": 1, "process_duration_ms": COST_MS}},
         "replicas": {"observer": 0},
@@ -67,23 +87,25 @@ def published(tuples: int, seed: int) -> list[str]:
 class Feed(threading.Thread):
     """Writes one tuple after the other at an even rate; their event time is the time at which they are written."""
 
-    def __init__(self, bootstrap: str, keys: Sequence[str], rate: float) -> None:
+    def __init__(self, bootstrap: str, topic: str, keys: Sequence[str], rate: float) -> None:
         super().__init__(daemon=True)
         self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
-        self._keys = keys
+        self._topic = topic
+        self.keys = keys
+        self.sent = 0
         self._rate = rate
         self.times: defaultdict[str, list[int]] = defaultdict(list)
         self.started = time.time()
 
     def run(self) -> None:
-        sent = 0
-        while sent < len(self._keys):
-            due = min(len(self._keys), int((time.time() - self.started) * self._rate))
-            for key in self._keys[sent:due]:
+        self.started = time.time()
+        while self.sent < len(self.keys):
+            due = min(len(self.keys), int((time.time() - self.started) * self._rate))
+            for key in self.keys[self.sent : due]:
                 now = time.time_ns() // 1_000_000
                 self.times[key].append(now)
-                self._producer.produce(SOURCE, json.dumps({"country": key, "timestamp": now}))
-            sent = due
+                self._producer.produce(self._topic, json.dumps({"country": key, "timestamp": now}))
+            self.sent = due
             self._producer.poll(TICK_S)
             time.sleep(TICK_S)
         self._producer.flush()
@@ -132,108 +154,178 @@ class Results:
         self._consumer.close()
 
 
-def replication(settings: PipelineSettings, bootstrap: str) -> float:
-    """Mean number of worker partitions that hold a key, read from the topic itself."""
+def loads(settings: PipelineSettings, bootstrap: str) -> tuple[float, float]:
+    """Read `worker-input`: mean number of workers that hold a key, and most loaded worker by the average."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "pairs", "auto.offset.reset": "earliest"})
     consumer.subscribe([settings.topic("worker-input")])
     pairs: set[tuple[int, str]] = set()
+    tuples = np.zeros(settings.router.workers, dtype=np.int64)
     quiet = 0
-    while quiet < 20:
+    while quiet < QUIET_POLLS:
         messages = consumer.consume(5_000, 0.5)
         quiet = 0 if messages else quiet + 1
         for message in messages:
             if message.error() is None and message.value():
                 for part in read_tuples(message.value()):
-                    pairs.update((message.partition() or 0, key) for key in part["key"].dictionary.to_pylist())
+                    keys = set(part["key"].dictionary.to_pylist()) - {WARM_UP}
+                    pairs.update((message.partition() or 0, key) for key in keys)
+                    tuples[message.partition() or 0] += part.num_rows
     consumer.close()
-    return len(pairs) / len({key for _, key in pairs})
+    return len(pairs) / len({key for _, key in pairs}), float(tuples.max() / tuples.mean())
+
+
+class Runs:
+    """Pipelines that run at the same time, one per grouping, with what their results say."""
+
+    def __init__(self, bootstrap: str, folder: Path, workers: int, part: str, sources: dict[str, str]) -> None:
+        self._bootstrap = bootstrap
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        for created in admin.create_topics([NewTopic(name, 1, 1) for name in set(sources.values())]).values():
+            created.result(30)
+        self.settings = {
+            name: pipeline(f"{name}-{part}-{workers}", bootstrap, workers, name, source)
+            for name, source in sources.items()
+        }
+        self.supervisors: dict[str, Supervisor] = {}
+        self.results: dict[str, Results] = {}
+        for name, settings in self.settings.items():
+            file = folder / f"{settings.name}.json"
+            file.write_text(settings.model_dump_json(exclude_unset=True))
+            topics.apply(settings)
+            self.supervisors[name] = Supervisor(file, settings, drain=False, logs=folder / settings.name)
+            self.results[name] = Results(settings, bootstrap)
+
+    def __enter__(self) -> Self:
+        for supervisor in self.supervisors.values():
+            supervisor.start()
+        self._warm_up()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for supervisor in self.supervisors.values():
+            supervisor.stop()
+        for result in self.results.values():
+            result.close()
+
+    def _warm_up(self) -> None:
+        """Wait until each pipeline has counted a first tuple, of a time and key of its own, and forget it."""
+        producer = Producer({"bootstrap.servers": self._bootstrap})
+        for source in {settings.source.topic for settings in self.settings.values()}:
+            producer.produce(source, json.dumps({"country": WARM_UP, "timestamp": time.time_ns() // 1_000_000}))
+        producer.flush()
+        waiting = set(self.results)
+        while waiting:
+            for name in sorted(waiting):
+                self.poll(name)
+                if self.results[name].read():
+                    waiting.discard(name)
+                    self.results[name].counts.clear()
+
+    def poll(self, name: str) -> None:
+        """Look after the processes of a pipeline; one that ends makes the figures worthless."""
+        for event in self.supervisors[name].poll(time.monotonic()):
+            raise SystemExit(f"{name}: {event.name} {event.kind}: {event.detail}")
+
+
+def throughput(bootstrap: str, folder: Path, workers: int, options: argparse.Namespace) -> dict[str, Facts]:
+    """Let all groupings read the stream of the source for some minutes."""
+    names = options.groupings.split(",")
+    found: dict[str, Facts] = {}
+    with Runs(bootstrap, folder, workers, "rate", dict.fromkeys(names, f"{SOURCE}-{workers}")) as runs:
+        feed = Feed(bootstrap, f"{SOURCE}-{workers}", published(round(options.seconds * RATE), options.seed), RATE)
+        feed.start()
+        while (elapsed := time.time() - feed.started) < options.seconds:
+            for name in names:
+                runs.poll(name)
+                runs.results[name].read()
+            shown(f"W = {workers}: rate", elapsed, options.seconds)
+        for name, result in runs.results.items():
+            counted = result.read()
+            seconds = time.time() - feed.started
+            found[name] = {"tuples_per_s": counted / seconds, "queue_tuples": feed.sent - counted, "seconds": seconds}
+        for name, settings in runs.settings.items():
+            replication, peak = loads(settings, bootstrap)
+            found[name] |= {"replication": replication, "max_over_avg": peak}
+    return found
+
+
+def latency(
+    bootstrap: str, folder: Path, workers: int, rates: dict[str, float], options: argparse.Namespace
+) -> dict[str, Facts]:
+    """Let each grouping have a stream that it can bear, and measure every tuple of it."""
+    sources = {name: f"{SOURCE}-{workers}-{name}" for name in rates}
+    found: dict[str, Facts] = {}
+    with Runs(bootstrap, folder, workers, "latency", sources) as runs:
+        feeds = {
+            name: Feed(bootstrap, sources[name], published(round(options.latency_seconds * rate), options.seed), rate)
+            for name, rate in rates.items()
+        }
+        for feed in feeds.values():
+            feed.start()
+        began, waiting = time.monotonic(), set(rates)
+        while waiting:
+            for name in sorted(waiting):
+                runs.poll(name)
+                if runs.results[name].read() >= len(feeds[name].keys):
+                    waiting.discard(name)
+            elapsed = time.monotonic() - began
+            shown(f"W = {workers}: latency", elapsed, options.latency_seconds)
+            if elapsed > LIMIT_S:
+                raise SystemExit(f"not finished within {LIMIT_S:g} s: {', '.join(sorted(waiting))}")
+        for name, result in runs.results.items():
+            seconds = result.latencies(feeds[name].times, runs.settings[name].aggregator.window_ms)
+            quantiles = np.quantile(seconds, [0.5, 0.95, 0.99])
+            p50, p95, p99 = (round(float(each), 3) for each in quantiles)
+            found[name] = {"latency_rate": rates[name], "p50_s": p50, "p95_s": p95, "p99_s": p99}
+    return found
+
+
+def shown(what: str, elapsed: float, total: float) -> None:
+    """Show how far a part is, where somebody looks."""
+    if sys.stderr.isatty():
+        print(f"\r{what}: {min(elapsed, total):.0f} of {total:.0f} s ", end="", file=sys.stderr, flush=True)
+
+
+def measure(workers: int, options: argparse.Namespace) -> list[Facts]:
+    """Run both parts for a number of workers, on a broker of its own."""
+    with Broker() as broker, tempfile.TemporaryDirectory() as folder:
+        rates = throughput(broker.bootstrap, Path(folder), workers, options)
+        own = {name: LATENCY_LOAD * facts["tuples_per_s"] for name, facts in rates.items()}
+        latencies = latency(broker.bootstrap, Path(folder), workers, own, options)
+    return [{"bench": "live", "grouping": name, "workers": workers} | rates[name] | latencies[name] for name in rates]
+
+
+def kept(workers: int, options: argparse.Namespace) -> list[Facts]:
+    """Read the runs of a number of workers, or make and keep them."""
+    file = options.keep / f"workers-{workers}.json"
+    wanted = {name: getattr(options, name) for name in ("seconds", "latency_seconds", "groupings", "seed")}
+    if file.exists() and (found := json.loads(file.read_text()))["options"] == wanted:
+        return list(found["runs"])
+    runs = measure(workers, options)
+    options.keep.mkdir(parents=True, exist_ok=True)
+    part = file.with_suffix(".part")
+    part.write_text(json.dumps({"options": wanted, "runs": runs}, indent=1))
+    part.replace(file)
+    return runs
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--workers", type=int, default=20)
-    parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--rate", type=float, default=1000.0)
-    parser.add_argument("--groupings", default="shuffle,partial_key,dynamic_key,even")
+    parser.add_argument("--workers", default=",".join(map(str, PUBLISHED_W)))
+    parser.add_argument("--seconds", type=float, default=300.0)
+    parser.add_argument("--latency-seconds", type=float, default=60.0)
+    parser.add_argument("--groupings", default="shuffle,key,partial_key,dynamic_key,even")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--keep", type=Path, default=Path(".bench/live"), help="folder of finished runs")
+    parser.add_argument("--page", type=Path, help="write the page of the documentation")
     options = parser.parse_args()
-    with Broker() as broker, tempfile.TemporaryDirectory() as folder:
-        measure(broker.bootstrap, Path(folder), options)
-
-
-def measure(bootstrap: str, folder: Path, options: argparse.Namespace) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(SOURCE, 1, 1)])[SOURCE].result(30)
-    tuples = round(options.seconds * options.rate)
-    runs = {name: pipeline(name, bootstrap, options.workers) for name in options.groupings.split(",")}
-    supervisors, results = {}, {}
-    for name, settings in runs.items():
-        file = folder / f"{name}.json"
-        file.write_text(settings.model_dump_json(exclude_unset=True))
-        topics.apply(settings)
-        supervisors[name] = Supervisor(file, settings, drain=False, logs=folder / name)
-        supervisors[name].start()
-        results[name] = Results(settings, bootstrap)
-    try:
-        warm_up(bootstrap, results, supervisors)
-        feed = Feed(bootstrap, published(tuples, options.seed), options.rate)
-        feed.start()
-        open_ = set(runs)
-        deadline = time.monotonic() + LIMIT_S
-        while open_ and time.monotonic() < deadline:
-            for name in sorted(open_):
-                supervisors[name].poll(time.monotonic())
-                if results[name].read() >= tuples:
-                    open_.discard(name)
-        if open_:
-            raise SystemExit(f"not finished within {LIMIT_S:g} s: {', '.join(sorted(open_))}")
-        for name, settings in runs.items():  # only now: it takes seconds, in which nobody would see results arrive
-            tell(name, settings, results[name], feed, bootstrap, options)
-    finally:
-        for supervisor in supervisors.values():
-            supervisor.stop()
-        for result in results.values():
-            result.close()
-
-
-def warm_up(bootstrap: str, results: dict[str, Results], supervisors: dict[str, Supervisor]) -> None:
-    """Wait until each pipeline has counted a first tuple, of a time and key of its own, and forget it."""
-    producer = Producer({"bootstrap.servers": bootstrap})
-    producer.produce(SOURCE, json.dumps({"country": "warm-up", "timestamp": time.time_ns() // 1_000_000}))
-    producer.flush()
-    waiting = set(results)
-    while waiting:
-        for name in sorted(waiting):
-            supervisors[name].poll(time.monotonic())
-            if results[name].read():
-                waiting.discard(name)
-                results[name].counts.clear()
-
-
-def tell(  # noqa: PLR0913, PLR0917 - the facts of one line
-    name: str,
-    settings: PipelineSettings,
-    result: Results,
-    feed: Feed,
-    bootstrap: str,
-    options: argparse.Namespace,
-) -> None:
-    tuples = result.counts.total()
-    latencies = result.latencies(feed.times, settings.aggregator.window_ms)
-    p50, p99 = np.quantile(latencies, [0.5, 0.99])
-    line = {
-        "bench": "live",
-        "grouping": name,
-        "workers": options.workers,
-        "rate": options.rate,
-        "tuples": tuples,
-        "seconds": round(result.last - feed.started, 2),
-        "tuples_per_s": round(tuples / (result.last - feed.started), 1),
-        "latency_p50_s": round(float(p50), 3),
-        "latency_p99_s": round(float(p99), 3),
-        "replication": round(replication(settings, bootstrap), 3),
-    }
-    print(json.dumps(line), flush=True)
+    found = []
+    for workers in map(int, options.workers.split(",")):
+        for facts in kept(workers, options):
+            print(json.dumps(facts), flush=True)
+            found.append(facts)
+    if options.page:
+        options.page.write_text(live_page.render(found), encoding="utf-8")
 
 
 if __name__ == "__main__":
