@@ -94,6 +94,19 @@ def measured(section: str, name: str, given: Stream, workers: Sequence[int], rou
     return found
 
 
+def spread_of(simulation: Simulation, part: Stream) -> list[Spread]:
+    """Let the groupings go on with a part of the stream, and count where each of them sent it."""
+    spreads = [Spread(run.workers, WINDOW_MS) for run in simulation.runs]
+    first = 0
+    for lines in part.lines(simulation.rows):
+        chosen = simulation.add(lines, int(lines.times[-1]))
+        codes = part.codes[first : first + len(lines.times)]
+        first += len(codes)
+        for spread, to in zip(spreads, chosen, strict=True):
+            spread.add(codes, to, lines.times)
+    return spreads
+
+
 def drifted(given: Stream, workers: Sequence[int]) -> list[Facts]:
     """Measure every grouping window by window: the last before the change, the two behind it, and the last of all."""
     per_window = WINDOW_MS * RATE // 1000
@@ -108,14 +121,7 @@ def drifted(given: Stream, workers: Sequence[int]) -> list[Facts]:
     for window in range(len(given.codes) // per_window):
         rows = slice(window * per_window, (window + 1) * per_window)
         part = Stream(given.names, given.codes[rows], given.times[rows])
-        spreads = [Spread(run.workers, WINDOW_MS) for run in simulation.runs]
-        first = 0
-        for lines in part.lines(simulation.rows):
-            chosen = simulation.add(lines, int(lines.times[-1]))
-            codes = part.codes[first : first + len(lines.times)]
-            first += len(codes)
-            for spread, to in zip(spreads, chosen, strict=True):
-                spread.add(codes, to, lines.times)
+        spreads = spread_of(simulation, part)
         if window in wanted:
             for facts, spread in zip(found, spreads, strict=True):
                 measures = spread.measures()
@@ -146,15 +152,9 @@ def by_stretch(name: str, given: Stream, workers: Sequence[int], routers: int, s
     for stretch in range(stretches):
         rows = slice(stretch * STRETCH, min(len(given.codes), (stretch + 1) * STRETCH))
         part = Stream(given.names, given.codes[rows], given.times[rows])
-        counts, spreads = KeyCounts(), [Spread(run.workers, WINDOW_MS) for run in runs]
+        counts, spreads = KeyCounts(), spread_of(simulation, part)
         counts.add(*np.unique(part.codes, return_counts=True))
-        keys, first = len(np.unique(part.codes)), 0
-        for lines in part.lines(simulation.rows):
-            chosen = simulation.add(lines, int(lines.times[-1]))
-            codes = part.codes[first : first + len(lines.times)]
-            first += len(codes)
-            for spread, to in zip(spreads, chosen, strict=True):
-                spread.add(codes, to, lines.times)
+        keys = len(np.unique(part.codes))
         for at, (run, spread) in enumerate(zip(runs, spreads, strict=True)):
             measures = spread.measures()
             excess[at] += measures.replication / (counts.replication_bound(run.workers) * counts.keys / keys)

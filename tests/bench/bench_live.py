@@ -281,7 +281,7 @@ def latency(
 
 
 def shown(what: str, elapsed: float, total: float) -> None:
-    """Show how far a part is, where somebody looks."""
+    """Show the progress of a part on a terminal."""
     if sys.stderr.isatty():
         print(f"\r{what}: {min(elapsed, total):.0f} of {total:.0f} s ", end="", file=sys.stderr, flush=True)
 

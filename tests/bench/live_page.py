@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from bench.comparison_page import PUBLISHED_RATES, PUBLISHED_REPLICATION, PUBLISHED_W, Facts, by_workers, table
 
@@ -15,7 +15,7 @@ country, 10 % a second one and 10 % uniform over 30 names; a worker takes 10 ms 
 runs of five minutes. *Published* are the figures of the reference implementation (mean of five runs).
 
 All groupings read the same topic at the same time, each in a pipeline of its own. The workers sleep, so that two cores
-bear them. `make published` makes the page anew. It keeps each finished number of workers in `.bench/live` and goes on
+bear them. `make published` writes this page. It keeps each finished number of workers in `.bench/live` and goes on
 there after an interruption."""
 RATES = """\
 ## Rate
@@ -41,58 +41,37 @@ def render(found: Sequence[Facts]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _groupings(found: Sequence[Facts]) -> list[str]:
-    return list(dict.fromkeys(run["grouping"] for run in found))
-
-
 def _rates(found: Sequence[Facts]) -> Iterator[str]:
-    names = _groupings(found)
-    heads = [head for name in names for head in _heads(name, PUBLISHED_RATES, "queue")]
-    yield from table(
-        ["W", *heads],
-        (
-            [
-                str(w),
-                *(
-                    cell
-                    for name in names
-                    for cell in (
-                        *_published(PUBLISHED_RATES, name, w),
-                        f"{runs[name]['tuples_per_s']:.0f}",
-                        f"{runs[name]['queue_tuples']:,}",
-                    )
-                ),
-            ]
-            for w, runs in by_workers(found)
-        ),
+    return _beside(
+        found, PUBLISHED_RATES, "queue", lambda run: (f"{run['tuples_per_s']:.0f}", f"{run['queue_tuples']:,}")
     )
 
 
 def _spread(found: Sequence[Facts]) -> Iterator[str]:
-    names = _groupings(found)
-    heads = [head for name in names for head in _heads(name, PUBLISHED_REPLICATION, "max/avg")]
-    yield from table(
-        ["W", *heads],
-        (
-            [
-                str(w),
-                *(
-                    cell
-                    for name in names
-                    for cell in (
-                        *(_published(PUBLISHED_REPLICATION, name, w)),
-                        f"{runs[name]['replication']:.2f}",
-                        f"{runs[name]['max_over_avg']:.2f}",
-                    )
-                ),
-            ]
-            for w, runs in by_workers(found)
-        ),
+    return _beside(
+        found,
+        PUBLISHED_REPLICATION,
+        "max/avg",
+        lambda run: (f"{run['replication']:.2f}", f"{run['max_over_avg']:.2f}"),
     )
 
 
-def _heads(name: str, published: Mapping[str, Sequence[float]], other: str) -> list[str]:
-    return [f"`{name}`, published"] * (name in published) + [f"`{name}`", other]
+def _beside(
+    found: Sequence[Facts],
+    published: Mapping[str, Sequence[float]],
+    second: str,
+    cells: Callable[[Facts], tuple[str, str]],
+) -> Iterator[str]:
+    """Write two measures of each grouping, beside the published figure of the first where there is one."""
+    names = list(dict.fromkeys(run["grouping"] for run in found))
+    heads = [head for name in names for head in [f"`{name}`, published"] * (name in published) + [f"`{name}`", second]]
+    yield from table(
+        ["W", *heads],
+        (
+            [str(w), *(cell for name in names for cell in (*_published(published, name, w), *cells(runs[name])))]
+            for w, runs in by_workers(found)
+        ),
+    )
 
 
 def _published(published: Mapping[str, Sequence[float]], name: str, workers: int) -> Iterator[str]:

@@ -34,7 +34,7 @@ TUPLES_TO_JUDGE = 100
 
 
 def judged_max_over_avg(tuples: NDArray[np.int64]) -> float | None:
-    """Divide the fullest worker's tuples by the average; None when there are too few tuples (`TUPLES_TO_JUDGE`)."""
+    """Divide the tuples of the most loaded worker by the average; None below `TUPLES_TO_JUDGE` per worker."""
     return max_over_avg(tuples) if tuples.sum() >= TUPLES_TO_JUDGE * len(tuples) else None
 
 
