@@ -211,7 +211,7 @@ def test_the_report_names_the_recommendation_and_escapes_what_is_not_ours(tmp_pa
         "stream": {"tuples": 10, "keys": 2, "p1": 0.5, "late": 0, "bad": 0},
         **Demand(1.0, 100.0, 1.5).facts(),
     }
-    extra = {"routers": 1, "imbalance": 0.0, "window_replication": 1.0, "pairs": 3}
+    extra = {"routers": 1, "imbalance": 0.0, "window_replication": 1.0, "pairs": 3, "worst_window_max_over_avg": None}
     page = report(facts | recommend([each | extra for each in CANDIDATES], Demand(1.0, 100.0, 1.5)))
     assert "&lt;i&gt;" in page
     assert json.loads(page.split('id="figures">')[1].split("</script>")[0])[0]["data"][-1]["name"] == "wanted"
