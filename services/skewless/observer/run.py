@@ -9,8 +9,6 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from skewless.algorithms.distribution import judged_max_over_avg
-
 PRECISION = 14
 """log2 of a sketch's registers: exact for small numbers of keys, within 1 % (one sigma) for any (HyperLogLog)."""
 
@@ -46,11 +44,10 @@ class Run:
             self._keys.update(key)
             self._pairs.update(f"{worker}/{key}")
 
-    def add_tick(self, tuples: NDArray[np.int64]) -> None:
-        """Compare a tick's load, its tuples by worker, with the worst one so far."""
-        judged = judged_max_over_avg(tuples)
-        if judged is not None:
-            self.worst_tick_max_over_avg = max(judged, self.worst_tick_max_over_avg or judged)
+    def add_tick(self, max_over_avg: float | None) -> None:
+        """Compare a tick's load with the worst one so far; None for a tick with too few tuples to judge."""
+        if max_over_avg is not None:
+            self.worst_tick_max_over_avg = max(max_over_avg, self.worst_tick_max_over_avg or max_over_avg)
 
     def dist_cost(self) -> float:
         """Mean number of distinct workers that held a key."""

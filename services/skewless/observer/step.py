@@ -12,7 +12,14 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from skewless.algorithms.aggregates.base import COUNT
-from skewless.algorithms.distribution import hottest, imbalance, max_over_avg, std_dev, tuples_by_worker
+from skewless.algorithms.distribution import (
+    hottest,
+    imbalance,
+    judged_max_over_avg,
+    max_over_avg,
+    std_dev,
+    tuples_by_worker,
+)
 from skewless.algorithms.watermark import END_OF_TIME
 from skewless.algorithms.windowed import Chunk, Emission, Windows
 from skewless.algorithms.windows import starts
@@ -135,7 +142,7 @@ class ObserverStep(WindowsStep):
         rules = self._rules
         keys, workers, counts = _rows(emissions)
         tuples = tuples_by_worker(workers, counts, rules.workers)
-        self._run.add_tick(tuples)
+        self._run.add_tick(judged_max_over_avg(tuples))
         self._run_changed = True
         distinct = pc.count_distinct(keys).as_py()
         run_tuples = tuples_by_worker(np.arange(len(self._run.tuples)), self._run.tuples, rules.workers)
