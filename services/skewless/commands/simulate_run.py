@@ -26,8 +26,8 @@ COLUMNS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "state,\nbytes": lambda run: f"{run['state_bytes']:,}",
 }
 NOTES = """\
-I/m: (fullest worker - average) / tuples; max/avg: fullest worker / average, of all tuples and in the worst window with
-100 tuples per worker or more; replication: workers per key, (bound): the least for perfect balance;
+I/m: (most loaded worker - average) / tuples; max/avg: most loaded worker / average, of all tuples and in the worst
+window with 100 tuples per worker or more; replication: workers per key, (bound): the least for perfect balance;
 ns/tuple: time of a router's decision; state: size of a router's snapshot. --json has all measures."""
 
 

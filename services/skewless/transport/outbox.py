@@ -119,7 +119,7 @@ class Outbox(ABC):
 
     def _produce(self, name: str, output: Output) -> None:
         partition = PARTITION_UA if output.partition is None else output.partition
-        # The producer takes 0 for now.
+        # The producer replaces 0 by the present time.
         timestamp = output.timestamp or 0
         if output.headers:
             headers = list(output.headers)
