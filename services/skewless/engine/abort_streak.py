@@ -1,34 +1,34 @@
-"""Commits that are aborted again and again because they take longer than a transaction may."""
+"""Detects commits that are aborted repeatedly because writing their records exceeds the transaction timeout."""
 
 from __future__ import annotations
 
 from skewless.errors import LimitError
 
-MOST_ABORTS = 2
-"""So many in a row end the process: the same records make the next one as large."""
+MAX_ABORTS = 2
+"""Consecutive aborts that end the process: the same records would make the next transaction as large."""
 
 
 class AbortStreak:
-    """Counts transactions in a row that were aborted because writing their records took longer than the timeout."""
+    """Counts consecutive transactions that were aborted because writing their records took longer than the timeout."""
 
     def __init__(self, transaction_timeout_s: float) -> None:
         self._timeout_s = transaction_timeout_s
         self._aborts = 0
 
     def committed(self) -> None:
-        """Begin again: a commit has passed."""
+        """Reset the count after a successful commit."""
         self._aborts = 0
 
     def aborted(self, *, wrote_s: float, records: int, written_bytes: int) -> LimitError | None:
-        """Take note of an abort; return the error that ends the process after the second one in a row.
+        """Count an abort and return the error that ends the process after the second one in a row, otherwise None.
 
-        `wrote_s` is the time from the first record of the transaction to the last, without the time in which the
-        broker took none: an abort by an outage says nothing about the size.
+        `wrote_s` is the time for which the transaction's records were written, without the time for which the broker
+        accepted none: an abort because of an outage is not caused by the size.
         """
         if wrote_s < self._timeout_s:
             return None
         self._aborts += 1
-        if self._aborts < MOST_ABORTS:
+        if self._aborts < MAX_ABORTS:
             return None
         return LimitError(
             f"{self._aborts} transactions in a row took longer than transport.transaction_timeout_s "

@@ -1,4 +1,4 @@
-"""The batch that an agent is handed: the records of one partition that one poll brought."""
+"""MessageBatch: the records of one partition from one poll, as they are delivered to an agent."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ import numpy as np
 from confluent_kafka import Message
 from numpy.typing import NDArray
 
-from skewless.records import Headers
+from skewless.wire.record import Headers
+from skewless.wire.topic_partition import TopicPartition
 
 
 class MessageBatch:
-    """Implements `skewless.records.Batch` over librdkafka's messages; columns are taken out when they are asked for."""
+    """A view of librdkafka's messages as columns. Each column is built when it is first read."""
 
-    __slots__ = ("__dict__", "generation", "messages", "next_offset", "partition", "size")
+    __slots__ = ("__dict__", "generation", "messages", "next_offset", "partition", "size", "source", "topic")
 
-    def __init__(self, partition: int, generation: int, messages: Sequence[Message]) -> None:
-        self.partition = partition
+    def __init__(self, source: TopicPartition, generation: int, messages: Sequence[Message]) -> None:
+        self.source = source
+        self.topic, self.partition = source
         self.generation = generation
         self.messages = messages
         self.next_offset: int = messages[-1].offset() + 1
@@ -26,7 +28,7 @@ class MessageBatch:
 
     @property
     def leader_epoch(self) -> int | None:
-        """Leader epoch of the last record; None where the broker reports none."""
+        """Leader epoch of the last record; None if the broker reports none."""
         epoch: int | None = self.messages[-1].leader_epoch()
         return epoch
 
@@ -56,5 +58,5 @@ class MessageBatch:
         return [message.headers() or () for message in self.messages]
 
     def parts(self) -> list[MessageBatch]:
-        """Cut into one batch per record, for stages that take their time over each."""
-        return [MessageBatch(self.partition, self.generation, [message]) for message in self.messages]
+        """Split into one batch per record, for stages that spend much time on each record."""
+        return [MessageBatch(self.source, self.generation, [message]) for message in self.messages]

@@ -1,0 +1,1 @@
+"""Runs the step of a stage on partitions."""

@@ -1,0 +1,367 @@
+"""The consumer thread, and the loop that it runs: poll, back-pressure, deliver, commit.
+
+A record's way through the engine:
+
+    poll            ConsumerThread._poll            consumer thread
+    deliver         ConsumerThread._deliver         consumer thread -> event loop
+    step            StepExecutor.process            event loop
+    produce         StepExecutor.process            event loop
+    commit          ConsumerThread._commit          consumer thread, with StepExecutor.begin_commit and end_commit
+
+`assignment` says which thread may do what. Not here: `group_session` has the consumer, its membership and its errors;
+`rebalance` revokes, restores and resets partitions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from confluent_kafka import KafkaError, Message
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from skewless.engine.abort_streak import AbortStreak
+from skewless.engine.assignment import CommitPoint
+from skewless.engine.back_pressure import BackPressure
+from skewless.engine.commit_policy import POLL_S, CommitPolicy
+from skewless.engine.executor import FetchPositions, LogRanges, Restore, StepExecutor
+from skewless.engine.group_session import GroupSession
+from skewless.engine.loop_calls import LoopCalls
+from skewless.engine.message_batch import MessageBatch
+from skewless.engine.output import Output
+from skewless.engine.rebalance import Rebalance
+from skewless.engine.restore import AssignmentRestorer
+from skewless.engine.start_checks import Input, Written
+from skewless.engine.statistics import observe_duration
+from skewless.errors import FencedError, SkewlessError, UnreachableError
+from skewless.kafka.consumer.membership import GroupMembership
+from skewless.kafka.consumer.unreadable_records import RetriedRecords, is_unreadable
+from skewless.kafka.errors import TransactionAbortedError
+from skewless.kafka.settings import TransportSettings
+from skewless.wire.offset_metadata import encode_offset_metadata
+from skewless.wire.topic_partition import CommittedOffset, TopicPartition
+
+
+class ConsumerThread(threading.Thread):
+    """Delivers the batches of the input topics to the executor and commits what the executor has processed."""
+
+    def __init__(  # noqa: PLR0913 - keyword-only, and only the driver's `subscribe` passes them
+        self,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        executor: StepExecutor,
+        output: Output,
+        inputs: Sequence[Input],
+        options: Mapping[str, object],
+        transport: TransportSettings,
+        connect_timeout_s: float,
+        deliver: Callable[[MessageBatch], None],
+        assigned: Callable[[set[TopicPartition]], None],
+        stopped: Callable[[BaseException | None], None],
+        restore: Restore,
+        membership: GroupMembership,
+        written: Written | None = None,
+        pause_after_s: float = 1.0,
+    ) -> None:
+        super().__init__(name="consumer", daemon=True)
+        self._on_loop = LoopCalls(loop)
+        self._executor = executor
+        self._assignment = executor.assignment
+        self._output = output
+        self._shape = inputs[0].shape
+        self._transport = transport
+        self._connect_timeout_s = connect_timeout_s
+        self._deliver_on_loop = deliver
+        self._notify_stopped = stopped
+        self._stop_event = threading.Event()
+        self._leaves = False
+        """Whether to leave the group at the end, so that the partitions are reassigned at once."""
+        self._at_rest = False
+        """Whether nothing is in flight and the last poll returned no records."""
+        self._single_input = len(inputs) == 1
+        """Whether the number of a partition identifies it. It costs less per record than topic and number."""
+        self._unreadable: dict[object, SkewlessError] = {}
+        """Errors by partition of records that cannot be read, after one retry."""
+        self._retried = RetriedRecords(
+            inputs[0].group, skippable={source.topic for source in inputs if source.skip_to is not None}
+        )
+        self._back_pressure = BackPressure(transport, self._assignment, pause_after_s)
+        self._policy = CommitPolicy(transport.commit_interval_s, bursts=all(source.internal for source in inputs))
+        self._streak = AbortStreak(transport.transaction_timeout_s)
+        self._session = GroupSession(
+            inputs=inputs,
+            options=options,
+            transport=transport,
+            membership=membership,
+            counts=executor.counts,
+            stopping=self._stop_event,
+        )
+        self._restorer = AssignmentRestorer(
+            inputs=inputs,
+            session=self._session,
+            output=output,
+            counts=executor.counts,
+            key_of=executor.step.key_of,
+            restore=restore,
+            written=written,
+            exactly_once=transport.guarantee == "exactly_once",
+        )
+        self._rebalance = Rebalance(
+            session=self._session,
+            executor=executor,
+            output=output,
+            restorer=self._restorer,
+            on_loop=self._on_loop,
+            commit=self._commit_within_poll,
+            assigned=assigned,
+            stopping=self._stop_event.is_set,
+        )
+
+    def stop(self, *, leave: bool = False) -> None:
+        """Request a clean end: processed batches are committed, and no more are processed.
+
+        With `leave`, this member leaves the group, so that its partitions are reassigned to other members at once.
+        """
+        self._leaves = leave
+        self._stop_event.set()
+        self._executor.room_available.set()
+
+    def run(self) -> None:
+        """Run until stopped or failed, then call `stopped` on the loop with the error or None."""
+        failure: BaseException | None = None
+        try:
+            self._open()
+            while not self._stop_event.is_set():
+                self._run_once()
+        except BaseException as error:  # noqa: BLE001 - reported to the loop, which ends the process with it
+            failure = error
+        try:
+            self._close(clean=failure is None)
+        except Exception as error:  # noqa: BLE001 - as above
+            failure = failure or error
+        self._on_loop.post(self._notify_stopped, failure)
+
+    def _open(self) -> None:
+        self._output.open(self._connect_timeout_s)
+        self._executor.send = self._output.send
+        self._rebalance.join()
+        self._policy.begin(time.monotonic())
+
+    def _run_once(self) -> None:
+        """Poll once and commit if a commit is due; or make an attempt to restore an assignment."""
+        assignment = self._assignment
+        self._executor.counts.last_poll_at = time.monotonic()
+        try:
+            if assignment.awaits_restore:
+                self._rebalance.restore()
+                return
+            if self._unreadable:
+                self._finish_before_unreadable(next(iter(self._unreadable.values())))
+            elif self._has_room():
+                self._deliver(self._poll())
+            self._raise_failure_of_executor()
+            self._session.check_joined(assigned=assignment.awaits_restore or assignment.established)
+            if assignment.partitions and self._commit_is_due():
+                self._commit()
+        except TransactionAbortedError as failure:
+            self._rebalance.reset(failure)
+        except FencedError as failure:
+            if not self._session.fenced_the_consumer(failure):
+                raise
+            self._rebalance.join_again_unless_replaced(failure)
+
+    def _raise_failure_of_executor(self) -> None:
+        failure = self._executor.failure
+        if isinstance(failure, UnreachableError):
+            raise TransactionAbortedError(str(failure)) from failure
+        if failure is not None:
+            raise failure
+
+    # Back-pressure
+
+    def _has_room(self) -> bool:
+        """Pause partitions that were full for too long, resume others, and return whether the consumer may poll."""
+        self._at_rest = False
+        self._executor.room_available.clear()
+        decision = self._back_pressure.decide(time.monotonic())
+        if decision.pause or decision.resume:
+            changes = self._on_loop.wait(self._back_pressure.change, decision)
+            if changes.resume:
+                self._session.consumer.resume(_to_kafka(changes.resume))
+            if changes.pause:
+                self._session.consumer.pause(_to_kafka(changes.pause))
+        if not decision.read:
+            self._executor.room_available.wait(POLL_S)
+        return decision.read
+
+    # Poll and deliver
+
+    def _poll(self) -> list[Message]:
+        busy = bool(self._back_pressure.in_flight_batches) or self._executor.progressed
+        messages = self._session.poll(
+            self._transport.max_poll_records, self._policy.wait_s(time.monotonic(), busy=busy)
+        )
+        self._at_rest = not messages and not self._back_pressure.in_flight_batches
+        return messages
+
+    def _deliver(self, messages: Sequence[Message]) -> None:
+        generation = self._assignment.generation
+        by_partition, ended_partitions = self._by_partition(messages)
+        for records in by_partition:
+            batch = MessageBatch(_source(records[0]), generation, records)
+            self._back_pressure.batch_delivered(batch.size)
+            self._on_loop.post(self._deliver_on_loop, batch)
+        for partition in ended_partitions:
+            self._on_loop.post(self._executor.end_of_partition, partition, generation)
+
+    def _by_partition(self, messages: Sequence[Message]) -> tuple[Collection[list[Message]], Sequence[TopicPartition]]:
+        """Return the records of each partition, and the partitions that were read to their end."""
+        by_partition: defaultdict[object, list[Message]] = defaultdict(list)
+        ended_partitions = []
+        single_input, unreadable = self._single_input, self._unreadable
+        for message in messages:
+            error = message.error()
+            if error is None:
+                partition = message.partition() if single_input else _source(message)
+                if partition not in unreadable:
+                    by_partition[partition].append(message)
+            elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's local codes are named so
+                ended_partitions.append(_source(message))
+            elif is_unreadable(error):
+                self._note_unreadable(message)
+            else:
+                self._session.raise_if_fatal(error)
+        return by_partition.values(), ended_partitions
+
+    # Records that cannot be read
+
+    def _note_unreadable(self, message: Message) -> None:
+        """Reset once for unreadable records. The second time the process ends, after a commit of what precedes them."""
+        # Records that librdkafka returns from the partition after the error are not usable: it may skip some, or read
+        # garbage.
+        partition = message.partition() if self._single_input else _source(message)
+        if partition not in self._unreadable:
+            failure = self._retried.failure_of(message)
+            if isinstance(failure, TransactionAbortedError):
+                raise failure
+            self._unreadable[partition] = failure
+
+    def _finish_before_unreadable(self, failure: SkewlessError) -> None:
+        """Commit everything that precedes unreadable records, then raise their error."""
+        if self._on_loop.wait(self._assignment.in_flight_batches):
+            self._executor.room_available.wait(POLL_S)
+            return
+        self._commit()
+        raise failure
+
+    # Commit
+
+    def _commit_is_due(self) -> bool:
+        executor = self._executor
+        return executor.commit_wanted or self._policy.due(
+            time.monotonic(), progressed=executor.progressed, at_rest=self._at_rest
+        )
+
+    def _commit_within_poll(self, revoked: Collection[TopicPartition]) -> None:
+        """Commit from a rebalance callback, which runs within a call of the consumer."""
+        # The position may already be after a record that an earlier call has returned and that is not delivered yet.
+        # With that position the commit would skip the record.
+        self._commit(revoked, positions={})
+
+    def _commit(self, revoked: Collection[TopicPartition] = (), *, positions: FetchPositions | None = None) -> None:
+        """Flush the step, and commit its outputs with the offsets. Then revokes partitions.
+
+        `positions` are the fetch positions up to which offsets may advance without records, by default the present
+        ones.
+        """
+        self._policy.begin(time.monotonic())
+        with observe_duration(self._executor.counts.commits):
+            try:
+                self._flush_and_commit(revoked, self._fetch_positions() if positions is None else positions)
+            except TransactionAbortedError as failure:
+                self._raise_if_too_large(failure)
+                raise
+        self._on_loop.post(self._executor.update_lag, self._log_ranges(), self._fetch_positions())
+
+    def _flush_and_commit(self, revoked: Collection[TopicPartition], positions: FetchPositions) -> None:
+        changed_points = self._on_loop.wait(self._executor.begin_commit, positions)
+        points = dict(changed_points)
+        wrote = self._output.dirty
+        if not points and wrote:
+            # The broker fences a transaction of a former member by the offsets in it, so each transaction needs one.
+            partition = min(self._assignment.partitions)
+            points[partition] = self._on_loop.wait(self._executor.commit_point, partition)
+        if points:
+            self._output.commit({partition: self._to_commit(point) for partition, point in points.items()})
+            self._session.committed()
+            self._streak.committed()
+        if wrote:
+            self._policy.wrote()
+        self._on_loop.wait(self._executor.end_commit, points, revoked)
+
+    def _raise_if_too_large(self, failure: TransactionAbortedError) -> None:
+        """Raise LimitError if commits are aborted because writing their records takes too long."""
+        uncommitted = self._output.uncommitted
+        error = self._streak.aborted(
+            wrote_s=self._executor.busy_s - uncommitted.waited_s,
+            records=uncommitted.records,
+            written_bytes=uncommitted.bytes,
+        )
+        if error is not None:
+            raise error from failure
+
+    def _to_commit(self, point: CommitPoint) -> CommittedOffset:
+        metadata = encode_offset_metadata(point.checkpoint, self._shape)
+        return CommittedOffset(point.offset, metadata, point.leader_epoch)
+
+    def _fetch_positions(self) -> FetchPositions:
+        """Return the fetch position of each partition, without the partitions of which no record was fetched."""
+        partitions = self._assignment.partitions
+        positions = self._session.consumer.position(_to_kafka(partitions)) if partitions else []
+        return {
+            TopicPartition(position.topic, position.partition): (position.offset, position.leader_epoch)
+            for position in positions
+            if position.offset >= 0
+        }
+
+    def _log_ranges(self) -> LogRanges:
+        """Return first and last offsets as of the last fetch, without the partitions that were not fetched."""
+        ranges = {
+            partition: self._session.consumer.get_watermark_offsets(KafkaPartition(*partition), cached=True)
+            for partition in self._assignment.partitions
+        }
+        return {partition: (begin, end) for partition, (begin, end) in ranges.items() if end >= 0}
+
+    # The end
+
+    def _close(self, *, clean: bool) -> None:
+        owned = self._assignment.partitions
+        assigned = owned | self._assignment.restoring
+        try:
+            if clean and owned:
+                # Revoke the partitions in the same call. Otherwise the agent keeps processing and opens a transaction
+                # that blocks all read_committed consumers.
+                self._commit(revoked=owned)
+            # A member with all partitions stays: no other member could be assigned its partitions at once.
+            others = len(assigned) < self._restorer.partition_count
+            if clean and self._leaves and self._transport.leave_group_on_close and others:
+                self._session.leave()
+        except TransactionAbortedError as failure:
+            self._rebalance.discard(owned, failure)
+            raise UnreachableError(
+                f"stopped, but the last commit failed, so its records will be processed again: {failure}"
+            ) from failure
+        finally:
+            self._session.close()
+            self._output.close()
+
+
+def _source(message: Message) -> TopicPartition:
+    return TopicPartition(message.topic(), message.partition())
+
+
+def _to_kafka(partitions: Collection[TopicPartition]) -> list[KafkaPartition]:
+    return [KafkaPartition(*partition) for partition in partitions]

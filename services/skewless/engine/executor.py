@@ -1,0 +1,305 @@
+"""StepExecutor: the event loop's side of the engine, which runs a stage's step on batches and sends its outputs.
+
+All methods run on the thread of the event loop without interruption. The consumer thread calls them through the loop,
+so a commit always begins between two batches. Processing stops while the consumer thread commits. The offsets and
+states of the partitions are in `assignment`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Protocol
+
+from skewless.engine.assignment import Assignment, CommitPoint, PartitionEvent
+from skewless.engine.message_batch import MessageBatch
+from skewless.engine.statistics import EngineStatistics
+from skewless.engine.step import InputStep
+from skewless.wire.record import OutputRecord
+from skewless.wire.topic_partition import TopicPartition
+
+log = logging.getLogger(__name__)
+
+SLICE_RECORDS = 32
+"""Number of outputs of a batch that are held in memory at once."""
+
+State = Sequence[tuple[bytes, bytes]]
+
+Restore = Callable[[Mapping[Any, str | None]], Mapping[Any, State]]
+"""Maps each partition's checkpoint to the changelog records that restore it. A missing partition has no state.
+
+Partitions are what the stage's step calls them: numbers, or `TopicPartition` for a step with several inputs.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class RestoredPartition:
+    """An assigned partition whose checkpoint and state are restored."""
+
+    offset: int
+    """Next offset to read: the committed one, or the beginning of the partition before the first commit."""
+    checkpoint: str | None
+    """The step's checkpoint, committed with that offset; None before the first commit."""
+    state: State = ()
+    """Records (key, value) restored from the changelog."""
+    leader_epoch: int | None = None
+    """Leader epoch of the record before that offset (KIP-320)."""
+
+
+Send = Callable[[Iterable[OutputRecord]], None]
+
+
+class BatchTracer(Protocol):
+    """Sends outputs and adds the trace context of their input."""
+
+    def batch(self, batch: MessageBatch, outputs: Iterable[OutputRecord], send: Send) -> None:
+        """Send the outputs of a batch."""
+        ...
+
+    def commit(self, outputs: Iterable[OutputRecord], send: Send) -> None:
+        """Send the outputs of a flush before a commit."""
+        ...
+
+
+Before = Callable[[MessageBatch], Awaitable[None] | None]
+"""Called before a batch is processed. Returns an awaitable if the batch has to wait, otherwise None."""
+
+CommitPoints = Mapping[TopicPartition, CommitPoint]
+"""Commit points by partition."""
+
+FetchPositions = Mapping[TopicPartition, tuple[int, int | None]]
+"""Next offset to fetch and the leader epoch of the record before it, by partition."""
+
+LogRanges = Mapping[TopicPartition, tuple[int, int]]
+"""Log start offset and log end offset by partition."""
+
+
+def wall_clock_ms() -> int:
+    """Return the wall-clock time in ms."""
+    return time.time_ns() // 1_000_000
+
+
+class StepExecutor:
+    """Runs the step of a stage on the partitions that are assigned to this process."""
+
+    def __init__(self, step: InputStep[Any], *, drain: bool = False, clock: Callable[[], int] = wall_clock_ms) -> None:
+        self.step = step
+        self.drain = drain
+        self.assignment = Assignment()
+        self.failure: Exception | None = None
+        """Error of the step, which the consumer thread handles."""
+        self.room_available = threading.Event()
+        """Wakes the consumer thread. Set when a batch is no longer in flight, at a revocation, and at stop."""
+        self.send: Send = lambda _outputs: None
+        """Sends outputs; set by the consumer thread once its output is open."""
+        self.commit_wanted = False
+        """Whether the step requests a commit before its interval; read by the consumer thread in each cycle."""
+        self.progressed = False
+        """Whether a batch was processed since the last commit; read by the consumer thread in each cycle."""
+        self.busy_s = 0.0
+        """Time of processing, flushing and sending since the last commit; read by the consumer thread in a commit."""
+        self.traced: BatchTracer | None = None
+        """The tracer, or None if tracing is disabled."""
+        self.counts = EngineStatistics()
+        self.watermarks: Mapping[TopicPartition, int | None] = {}
+        """Watermark by partition as of the last commit, for the metrics. Replaced as a whole, like the next three."""
+        self.idle: frozenset[TopicPartition] = frozenset()
+        """Partitions that were idle at the last commit."""
+        self.event_times: Mapping[TopicPartition, int] = {}
+        """Largest event time by partition as of the last commit."""
+        self.lag: Mapping[TopicPartition, int] = {}
+        """Consumer lag in records by partition as of the last commit."""
+        self._clock = clock
+        self._running = asyncio.Event()
+        """Set while batches may be processed: not during a commit, after a failure or before the first assignment."""
+
+    def deliver(self, batch: MessageBatch) -> bool:
+        """Record a batch as in flight. Returns False if its partition was revoked in the meantime."""
+        return self.assignment.deliver(batch.source, batch.generation, batch.next_offset, batch.size)
+
+    def is_current(self, batch: MessageBatch) -> bool:
+        """Return whether the assignment in which the batch was read still holds."""
+        return self.assignment.is_current(batch.source, batch.generation)
+
+    async def process(self, batch: MessageBatch, before_step: Before = lambda _batch: None) -> None:
+        """Process a batch, unless its partition was revoked in the meantime. Waits during a commit.
+
+        `before_step` is called just before the step, and again after each wait, until it returns None.
+        """
+        try:
+            while True:
+                while not self._running.is_set():
+                    await self._running.wait()
+                if not self.is_current(batch):
+                    return
+                awaitable = before_step(batch)
+                if awaitable is None:
+                    break
+                await awaitable
+            with self._busy() as started:
+                outputs = self.step.process(batch, self._clock())
+                if self.traced is None:
+                    self._send_in_slices(outputs)
+                else:
+                    self.traced.batch(batch, outputs, self._send_in_slices)
+            self.counts.batch(batch.partition, len(batch.messages), batch.size, time.perf_counter() - started)
+            # Set before the batch leaves what is in flight: the consumer thread must always see one of the two.
+            self.progressed = True
+            self.assignment.process(batch.source, batch.next_offset, batch.leader_epoch)
+            self.commit_wanted = self.step.wants_commit
+        except Exception as error:  # noqa: BLE001 - the consumer thread classifies it
+            self.fail(error)
+        self.room_available.set()
+
+    def _send_in_slices(self, outputs: Iterable[OutputRecord]) -> None:
+        """Run the step on a batch, and send its outputs. Errors of the step are raised here, not within the output."""
+        # In slices, because a step may return a generator: a batch of long texts has several times its bytes as tuples.
+        remaining = iter(outputs)
+        while True:
+            produced = list(islice(remaining, SLICE_RECORDS))
+            self.send(produced)
+            if len(produced) < SLICE_RECORDS:
+                return
+
+    @contextmanager
+    def _busy(self) -> Iterator[float]:
+        started = time.perf_counter()
+        try:
+            yield started
+        finally:
+            self.busy_s += time.perf_counter() - started
+
+    def fail(self, error: Exception) -> None:
+        """Stop processing. The consumer thread classifies the error: it resets the partitions or ends the process."""
+        self.failure = error
+        self._running.clear()
+
+    def end_of_partition(self, partition: TopicPartition, generation: int) -> None:
+        """Record that all records up to the current end of a partition were delivered."""
+        if self.assignment.is_current(partition, generation):
+            self.assignment[partition].at_end = True
+
+    def assign(self, restored: Mapping[TopicPartition, RestoredPartition]) -> None:
+        """Give the restored partitions of the assignment to the step, and start processing."""
+        for partition, start in restored.items():
+            log_line = self.step.assign(self._key(partition), start.checkpoint, start.state)
+            if log_line:
+                extra = {"partition": partition.partition, "offset": start.offset}
+                log.info("partition %d: %s", partition.partition, log_line, extra=extra)
+            self.assignment[partition].start(start.offset, start.leader_epoch, start.checkpoint)
+            self.counts.restored_records += len(start.state)
+        self.assignment.started()
+        self.failure = None
+        self._running.set()
+
+    def revoke(self, partitions: Collection[TopicPartition]) -> None:
+        """Remove partitions with their state. Their batches in flight become stale and will be ignored."""
+        for partition in self.assignment.partitions & set(partitions):
+            self.step.revoke(self._key(partition))
+        self.assignment.revoke(partitions)
+        self.busy_s = 0.0
+        self.room_available.set()
+
+    def reset(self) -> None:
+        """Remove the state of all partitions. They are restored from their last commit."""
+        for partition in self.assignment.partitions:
+            self.step.revoke(self._key(partition))
+        self.assignment.reset()
+        self.busy_s = 0.0
+        self.room_available.set()
+
+    def begin_commit(self, fetched: FetchPositions) -> CommitPoints:
+        """Stop processing and flush the step. The consumer thread commits the result, then calls `end_commit`.
+
+        Returns the partitions in which the offset or the checkpoint has changed since the last commit.
+        """
+        self._running.clear()
+        if self.failure is not None:
+            raise self.failure
+        now, assignment = self._clock(), self.assignment
+        partitions = list(assignment.running())
+        assignment.apply(PartitionEvent.BEGIN_COMMIT, assignment.partitions)
+        for record in partitions:
+            if record.at_end and record.all_processed:
+                self.step.end_of_partition(self._key(record.partition), now)
+            record.advance(*fetched.get(record.partition, (0, None)))
+        self._send_flush(now)
+        points = {record.partition: self.commit_point(record.partition) for record in partitions}
+        return {partition: point for partition, point in points.items() if assignment[partition].has_news(point)}
+
+    def _send_flush(self, now: int) -> None:
+        # The outputs of a flush are lazy: when a large window closes, an aggregator yields a record for each of some
+        # millions of keys, which do not fit into memory at the same time. So a flush runs within `send`, record by
+        # record, and errors of the step are raised there.
+        with self._busy():
+            outputs = self.step.flush(now)
+            self.commit_wanted = self.progressed = False
+            if self.traced is None:
+                self.send(outputs)
+            else:
+                self.traced.commit(outputs, self.send)
+        keys = {partition: self._key(partition) for partition in self.assignment.partitions}
+        self.watermarks = {partition: self.step.watermark(key) for partition, key in keys.items()}
+        self.idle = frozenset(partition for partition, key in keys.items() if self.step.idle(key))
+        max_event_times = {partition: self.step.max_event_time(key) for partition, key in keys.items()}
+        self.event_times = {
+            partition: event_time for partition, event_time in max_event_times.items() if event_time is not None
+        }
+
+    def commit_point(self, partition: TopicPartition) -> CommitPoint:
+        """Return the commit point of a partition as of now."""
+        return self.assignment[partition].commit_point(self.step.checkpoint(self._key(partition)))
+
+    def end_commit(self, points: CommitPoints, revoked: Collection[TopicPartition] = ()) -> None:
+        """Resume processing after a commit. Removes the `revoked` partitions first."""
+        for partition, point in points.items():
+            self.assignment[partition].committed = point
+        self.assignment.apply(PartitionEvent.END_COMMIT, self.assignment.partitions)
+        self.busy_s = 0.0
+        if revoked:
+            # Before processing resumes: otherwise their next batch could enter a transaction that does not contain its
+            # offsets.
+            self.revoke(revoked)
+        self._running.set()
+
+    def update_lag(self, log_ranges: LogRanges, fetched: FetchPositions) -> None:
+        """Determine the lag after a commit."""
+        self.lag = {
+            partition: self.assignment[partition].lag(*log_range, fetched.get(partition, (0, None))[0])
+            for partition, log_range in log_ranges.items()
+            if partition in self.assignment.partitions
+        }
+
+    @property
+    def committed_offsets(self) -> Mapping[TopicPartition, int]:
+        """Committed offset by partition, without the partitions that have none. For the thread of the event loop."""
+        return {
+            record.partition: record.committed.offset
+            for record in self.assignment.running()
+            if record.committed is not None
+        }
+
+    def _key(self, partition: TopicPartition) -> Any:
+        return self.step.key_of(partition)
+
+    @property
+    def finished(self) -> bool:
+        """Whether a bounded run is at its end: all assigned partitions are read to the end, processed and finished."""
+        # False during a rebalance, while no partitions are assigned. A step may have the end of an earlier run in its
+        # checkpoint, so the consumer must have reached the current end as well.
+        return (
+            self.drain
+            and self.assignment.established
+            and self._running.is_set()
+            and not self.assignment.any_in_flight
+            and all(
+                record.at_end and self.step.finished(self._key(record.partition))
+                for record in self.assignment.running()
+            )
+        )

@@ -1,0 +1,1 @@
+"""Adapter between the engine and Faust."""

@@ -1,0 +1,30 @@
+"""The Faust agent of every stage."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from faust import StreamT
+
+from skewless.engine.executor import StepExecutor
+from skewless.engine.faust.app import App
+from skewless.engine.message_batch import MessageBatch
+
+Process = Callable[[MessageBatch], Awaitable[None]]
+"""Processes a batch. The next batch is taken from the stream when it has returned."""
+
+
+def process_at_once(executor: StepExecutor) -> Process:
+    """Return the way in which most stages process a batch."""
+    return executor.process
+
+
+def declare_agent(app: App, processor: Callable[[StepExecutor], Process] = process_at_once) -> None:
+    """Declare the agent of a stage on its app. `processor` makes the function that processes its batches."""
+    process = processor(app.executor)
+
+    async def agent(batches: StreamT[MessageBatch]) -> None:
+        async for batch in batches:
+            await process(batch)
+
+    app.agent(app.input_topic(), name=app.runtime.group)(agent)

@@ -1,0 +1,91 @@
+"""Output: the port through which the engine writes. It keeps the outputs of a step and the offsets of their input."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from confluent_kafka import Consumer
+
+from skewless.wire.record import OutputRecord, OutputStats, Uncommitted
+from skewless.wire.topic_partition import CommittedOffset, TopicPartition
+
+
+class Output(Protocol):
+    """Stores the outputs of one process, and the offsets up to which their input is processed.
+
+    `commit` makes both visible together. So the offsets are read back through this port, not from Kafka: the producers
+    of `skewless.kafka.producer` store them in the consumer group, a database stores them in the transaction that
+    stores the rows.
+
+    The event loop calls `send`; the consumer thread calls all other methods, and not during a `send`. Errors decide
+    what the engine does:
+
+    - BrokerUnavailableError of `reopen` and `committed_offsets`: the attempt is repeated, and the consumer is polled
+      meanwhile. Of another method: the process ends.
+    - TransactionAbortedError: `abort` is called, then all partitions restart at their `committed_offsets`.
+    - any SkewlessError: the process ends with its message. FencedError says that another process has replaced this one.
+    """
+
+    ready: bool
+    """Whether outputs can be sent."""
+    dirty: bool
+    """Whether something was sent since the last commit."""
+    replaced: int
+    """Number of connections that were replaced, for the metrics."""
+
+    @property
+    def uncommitted(self) -> Uncommitted:
+        """Size of what was sent since the last commit."""
+        ...
+
+    @property
+    def sent(self) -> Mapping[str, OutputStats]:
+        """What was sent by topic, for the metrics."""
+        ...
+
+    @property
+    def outcomes(self) -> Mapping[str, int]:
+        """Numbers of commits by outcome, `committed` and `aborted`, for the metrics."""
+        ...
+
+    def open(self, timeout_s: float) -> None:
+        """Connect at start. Raises UnreachableError if nothing answers in time.
+
+        From then on, a process that had the same identity cannot commit.
+        """
+        ...
+
+    def attach(self, consumer: Consumer) -> None:
+        """Use this member of the consumer group from now on; called before the first poll, and after a new join."""
+        ...
+
+    def reopen(self) -> None:
+        """Make one attempt to connect again, after `close` or an `abort` with `replace`. Otherwise does nothing."""
+        ...
+
+    def send(self, outputs: Iterable[OutputRecord]) -> None:
+        """Accept outputs, which may be lazy. Waits while the output is full."""
+        ...
+
+    def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        """Make everything that was sent visible, together with these offsets.
+
+        `offsets` has at least one partition. The commit must fail if another process has committed one of them in the
+        meantime. Kafka rejects such a commit by the generation of the consumer group. Any other output must compare,
+        for each partition, the CommittedOffset that is stored now with the one that this object last read in
+        `committed_offsets` or last stored in `commit`.
+        """
+        ...
+
+    def committed_offsets(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, CommittedOffset]:
+        """Return the committed offsets of partitions, without those that have none."""
+        ...
+
+    def abort(self, *, replace: bool) -> None:
+        """Discard everything that was sent since the last commit; with `replace`, the connection too."""
+        ...
+
+    def close(self) -> None:
+        """Discard the connection and what was not committed."""
+        ...

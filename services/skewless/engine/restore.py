@@ -1,0 +1,209 @@
+"""AssignmentRestorer: reads and checks the committed offsets of an assignment, and restores its state."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
+
+from skewless.engine.executor import Restore, RestoredPartition, State
+from skewless.engine.group_session import GroupSession
+from skewless.engine.output import Output
+from skewless.engine.start_checks import (
+    Checkpoint,
+    Input,
+    OffsetsLostError,
+    Written,
+    check_first_start,
+    check_log_ranges,
+    checkpoints_of,
+)
+from skewless.engine.statistics import EngineStatistics
+from skewless.errors import UnreachableError
+from skewless.kafka.admin.topics import require_equal_partitions
+from skewless.kafka.call_with_timeout import while_serving
+from skewless.kafka.consumer.broker_queries import BrokerQueries, LogRange
+from skewless.kafka.errors import BrokerUnavailableError
+from skewless.wire.topic_partition import CommittedOffset, TopicPartition
+
+UNUSABLE_OUTPUT_S = 10.0
+"""The connection of an output is replaced if an assignment could not be restored for this time."""
+
+
+class AssignmentChangedError(Exception):
+    """The group revoked or replaced the assignment while it was being restored, or the process is to stop."""
+
+
+class AssignmentRestorer:
+    """Restores assigned partitions. One object serves all assignments of a process. For the consumer thread."""
+
+    def __init__(  # noqa: PLR0913 - keyword-only, and only `ConsumerThread` passes them
+        self,
+        *,
+        inputs: Sequence[Input],
+        session: GroupSession,
+        output: Output,
+        counts: EngineStatistics,
+        key_of: Callable[[TopicPartition], Any],
+        restore: Restore,
+        written: Written | None,
+        exactly_once: bool,
+    ) -> None:
+        self._inputs = {source.topic: source for source in inputs}
+        self._session = session
+        self._output = output
+        self._counts = counts
+        self._key_of = key_of
+        self._restore = restore
+        self._written = written
+        self._exactly_once = exactly_once
+        self._partition_counts: dict[str, int] = {}
+        self._waiting_since: float | None = None
+        """Time of the first failed attempt with the current connection of the output."""
+
+    @property
+    def partition_count(self) -> int:
+        """Number of partitions of all input topics as of the last attempt, including those of other members."""
+        return sum(self._partition_counts.values())
+
+    def attempt(
+        self, partitions: Collection[TopicPartition], serve: Callable[[], None]
+    ) -> Mapping[TopicPartition, RestoredPartition] | None:
+        """Make one attempt, and return the restored partitions; None if the attempt has to be repeated.
+
+        `serve` polls the consumer while the state is read. It raises AssignmentChangedError if the
+        assignment has changed.
+        """
+        try:
+            self._session.confirm()
+            self._output.reopen()
+            self._check_partition_counts()
+            restored = self._read(partitions, serve)
+        except BrokerUnavailableError as error:
+            self._session.outage.warn(f"waiting to restore the assigned partitions: {error}")
+            self._discard_unusable_output()
+            return None
+        self._waiting_since = None
+        return restored
+
+    def _discard_unusable_output(self) -> None:
+        """Discard the output's connection after a long wait; the next attempt creates another one."""
+        # While no broker answers, librdkafka may remove all brokers from a client. The client then does not connect
+        # again for minutes, although brokers are back. No error would replace the producer, because it writes nothing.
+        now = time.monotonic()
+        if self._waiting_since is None:
+            self._waiting_since = now
+        elif now - self._waiting_since >= UNUSABLE_OUTPUT_S:
+            self._output.close()
+            self._waiting_since = None
+            # If this process was replaced, a new producer would fence that of its successor.
+            self._session.require_confirmation()
+
+    def _check_partition_counts(self) -> None:
+        """Check that the partition counts have not changed."""
+        # A static member that joins again gets its previous assignment without a rebalance, so it would not notice new
+        # partitions.
+        queries = BrokerQueries(self._session.consumer)
+        for source in self._inputs.values():
+            partition_count = queries.partition_count(source.topic)
+            if partition_count is None:
+                continue  # the next poll() raises the error
+            self._partition_counts[source.topic] = partition_count
+            if source.partitions is not None:
+                place = f"topic {source.topic}"
+                require_equal_partitions(partition_count, source.partitions, place, "it when this process began")
+
+    def _read(
+        self, partitions: Collection[TopicPartition], serve: Callable[[], None]
+    ) -> Mapping[TopicPartition, RestoredPartition]:
+        """Read committed offsets, and restore state while the consumer is polled."""
+        with self._counts.restoring_partitions():
+            committed = self._output.committed_offsets(partitions)
+            ranges = BrokerQueries(self._session.consumer).ranges(partitions)
+            begun = self._has_begun(partitions, committed)
+            try:
+                return while_serving(lambda: self._prepare(committed, ranges, begun=begun), serve)
+            except OffsetsLostError as error:
+                if not begun and self._has_begun(partitions, committed):
+                    raise BrokerUnavailableError(
+                        "another member of the group has committed its first offsets"
+                    ) from error
+                raise
+            except UnreachableError as error:
+                raise BrokerUnavailableError(str(error)) from error
+
+    def _has_begun(
+        self, partitions: Collection[TopicPartition], committed: Mapping[TopicPartition, CommittedOffset]
+    ) -> bool:
+        """Return whether the group has a checkpoint of any partition of its topics."""
+        # The others are queried only if necessary: the request waits for open transactions of other members.
+        return self._has_checkpoint(committed) or self._has_checkpoint(
+            self._output.committed_offsets([partition for partition in self._all() if partition not in partitions])
+        )
+
+    def _all(self) -> Iterator[TopicPartition]:
+        for topic, count in self._partition_counts.items():
+            yield from (TopicPartition(topic, number) for number in range(count))
+
+    def _has_checkpoint(self, committed: Mapping[TopicPartition, CommittedOffset]) -> bool:
+        return any(checkpoints_of(source, _of_topic(source, committed)) for source in self._inputs.values())
+
+    def _prepare(
+        self,
+        committed: Mapping[TopicPartition, CommittedOffset],
+        ranges: Mapping[TopicPartition, LogRange],
+        *,
+        begun: bool,
+    ) -> dict[TopicPartition, RestoredPartition]:
+        """Check and restore partitions. Raises BrokerError or ConfigurationError if results would be wrong.
+
+        `begun` is whether the group has a checkpoint of any partition. Runs in a thread of its own.
+        """
+        starts, missing = self._starts(committed, ranges)
+        keys = {partition: self._key_of(partition) for partition in starts}
+        states = self._restore({keys[partition]: start.step_checkpoint for partition, start in starts.items()})
+        if self._written is not None:
+            # At least once, a process that was killed leaves state without a checkpoint.
+            restored = {partition for partition, key in keys.items() if states.get(key) and self._exactly_once}
+            for source in self._inputs.values():
+                lost, with_state = _numbers(source, missing), _numbers(source, restored)
+                check_first_start(source, lost, with_state, self._written, begun=begun)
+        return {
+            partition: _restored(start, states.get(keys[partition], ()), committed.get(partition))
+            for partition, start in starts.items()
+        }
+
+    def _starts(
+        self, committed: Mapping[TopicPartition, CommittedOffset], ranges: Mapping[TopicPartition, LogRange]
+    ) -> tuple[dict[TopicPartition, Checkpoint], set[TopicPartition]]:
+        """Return where each partition starts, and the partitions that have no checkpoint."""
+        starts: dict[TopicPartition, Checkpoint] = {}
+        missing: set[TopicPartition] = set()
+        for source in self._inputs.values():
+            skip_to, logs = source.skip_to or {}, _of_topic(source, ranges)
+            checkpoints = {
+                number: checkpoint._replace(offset=max(checkpoint.offset, skip_to.get(number, 0)))
+                for number, checkpoint in checkpoints_of(source, _of_topic(source, committed)).items()
+            }
+            check_log_ranges(source, checkpoints, logs)
+            for number, log in logs.items():
+                partition = TopicPartition(source.topic, number)
+                # Without a checkpoint it gets one with the first commit, whether it has records or not.
+                first = Checkpoint(max(log.begin, skip_to.get(number, 0)), None)
+                starts[partition] = checkpoints.get(number, first)
+                if number not in checkpoints:
+                    missing.add(partition)
+        return starts, missing
+
+
+def _restored(start: Checkpoint, state: State, committed: CommittedOffset | None) -> RestoredPartition:
+    leader_epoch = committed.leader_epoch if committed is not None and committed.offset == start.offset else None
+    return RestoredPartition(start.offset, start.step_checkpoint, state, leader_epoch)
+
+
+def _of_topic(source: Input, values: Mapping[TopicPartition, Any]) -> dict[int, Any]:
+    return {partition.partition: value for partition, value in values.items() if partition.topic == source.topic}
+
+
+def _numbers(source: Input, partitions: Collection[TopicPartition]) -> set[int]:
+    return {partition.partition for partition in partitions if partition.topic == source.topic}

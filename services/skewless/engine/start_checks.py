@@ -1,0 +1,273 @@
+"""Start checks of a consumer group: its checkpoints match the settings, and no record is lost or counted twice.
+
+All checks take plain data. `Evidence` reads it from the broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from skewless.errors import BadRecordError, BrokerError, ConfigurationError
+from skewless.kafka.consumer.broker_queries import LogRange
+from skewless.kafka.consumer.offsets import OffsetReader
+from skewless.wire.headers import SCHEMA_HEADER, WATERMARK, watermarks_of
+from skewless.wire.offset_metadata import decode_offset_metadata
+from skewless.wire.record import Headers
+from skewless.wire.state_schema import StateSchema, incompatibilities
+from skewless.wire.topic_partition import CommittedOffset, TopicPartition
+
+if TYPE_CHECKING:
+    from skewless.kafka.settings import KafkaSettings
+
+OTHER_NAME = "give the pipeline another name: it then reads the source from its beginning"
+MAX_LISTED = 5
+"""Maximum number of partitions that a message lists."""
+
+
+@dataclass(frozen=True)
+class Input:
+    """One input topic of a consumer group."""
+
+    group: str
+    topic: str
+    internal: bool
+    """Whether the pipeline itself writes the topic. Then every record since offset 0 must be read."""
+    shape: StateSchema | None
+    """State schema of the checkpoints; None if checkpoints have none."""
+    partitions: int | None = None
+    """Required number of partitions; None for any number."""
+    skip_to: Mapping[int, int] | None = None
+    """First offset to read by partition, as configured by the user; None if the topic has no such setting."""
+
+
+class Checkpoint(NamedTuple):
+    """Committed offset of a partition, and the step's checkpoint that was committed with it."""
+
+    offset: int
+    step_checkpoint: str | None
+    """None before the first commit."""
+
+
+def checkpoints_of(source: Input, committed: Mapping[int, CommittedOffset]) -> dict[int, Checkpoint]:
+    """Return the checkpoints of the partitions that have one.
+
+    An offset of 0 without metadata is ignored: `kafka-consumer-groups.sh --reset-offsets` sets it, and a new group
+    starts there anyway. Raises BrokerError for another offset without metadata, ConfigurationError for a checkpoint of
+    another state schema.
+    """
+    existing = {
+        partition: committed_offset
+        for partition, committed_offset in committed.items()
+        if committed_offset.offset > 0 or (committed_offset.offset == 0 and committed_offset.metadata)
+    }
+    without_metadata = {
+        partition: committed_offset.offset
+        for partition, committed_offset in existing.items()
+        if not committed_offset.metadata
+    }
+    if without_metadata:
+        raise BrokerError(
+            f"group {source.group} has offsets of topic {source.topic} that Skewless did not commit, in "
+            f"{_listed(without_metadata, 'partition {0} offset {1}')}: were they set by kafka-consumer-groups.sh? They "
+            "lack the checkpoint (watermarks, closed windows) that belongs to an offset, so results would be wrong. To "
+            f"count from another offset, or again, {OTHER_NAME}"
+        )
+    _check_state_schema(source, existing)
+    return {
+        partition: Checkpoint(committed_offset.offset, decode_offset_metadata(committed_offset.metadata).checkpoint)
+        for partition, committed_offset in existing.items()
+    }
+
+
+def _check_state_schema(source: Input, committed: Mapping[int, CommittedOffset]) -> None:
+    if source.shape is None:
+        return
+    decoded = [decode_offset_metadata(committed_offset.metadata) for committed_offset in committed.values()]
+    if any(metadata.from_0_1 for metadata in decoded):
+        raise ConfigurationError(
+            f"group {source.group} was last committed by Skewless 0.1, whose topics this version does not read: let "
+            "0.1 process its input, note the offsets of its splitter, and start this version under another pipeline "
+            "name with source.skip_to set to these offsets (docs/how-to/upgrade.md)"
+        )
+    for other in {metadata.shape for metadata in decoded} - {source.shape}:
+        if other is None:
+            raise ConfigurationError(
+                f"group {source.group} was last committed by another version of Skewless, whose checkpoints this "
+                "version cannot read; run that version, or give the pipeline another name"
+            )
+        when = f"when group {source.group} last committed; set it back, or give the pipeline another name"
+        raise ConfigurationError(*(f"{line} {when}" for line in incompatibilities(other, source.shape)))
+
+
+def check_log_ranges(source: Input, checkpoints: Mapping[int, Checkpoint], ranges: Mapping[int, LogRange]) -> None:
+    """Raise BrokerError for records that were deleted before the group read them, and for a topic created again.
+
+    `ranges` has the available offsets of each assigned partition. For a group without a checkpoint, the user's topic
+    may begin at any offset.
+    """
+    _check_log_ends(source, checkpoints, ranges)
+    log_starts = {partition: log.begin for partition, log in ranges.items()}
+    lost = {
+        partition: (checkpoints[partition].offset, start)
+        for partition, start in log_starts.items()
+        if partition in checkpoints and checkpoints[partition].offset < start
+    }
+    if lost:
+        raise BrokerError(
+            f"records of topic {source.topic} were deleted before group {source.group} read them, in "
+            f"{_listed(lost, 'partition {0} (committed offset {1[0]}, log start offset {1[1]})')}: {_cause(source)}. "
+            f"Results would lack them without notice. {OTHER_NAME.capitalize()}{_gap(source, lost)}"
+        )
+    skipped = {
+        partition: start for partition, start in log_starts.items() if source.internal and partition not in checkpoints
+    }
+    if any(skipped.values()):
+        trimmed = {partition: start for partition, start in skipped.items() if start}
+        raise BrokerError(
+            f"records of topic {source.topic} were deleted before group {source.group} first committed, in "
+            f"{_listed(trimmed, 'partition {0} (no committed offset, log start offset {1})')}: {_cause(source)}. "
+            f"Results would lack them without notice. {OTHER_NAME.capitalize()}; start all of its stages together"
+        )
+
+
+def _gap(source: Input, lost: Mapping[int, tuple[int, int]]) -> str:
+    if source.internal:
+        return ""
+    offsets = ", ".join(f"{partition}: {start}" for partition, (_, start) in islice(sorted(lost.items()), MAX_LISTED))
+    return f"; or set source.skip_to to {{{offsets}}} to continue without these records"
+
+
+def _check_log_ends(source: Input, checkpoints: Mapping[int, Checkpoint], ranges: Mapping[int, LogRange]) -> None:
+    beyond = {
+        partition: (checkpoint.offset, ranges[partition].end)
+        for partition, checkpoint in checkpoints.items()
+        if checkpoint.offset > ranges[partition].end
+    }
+    if beyond:
+        partitions = _listed(beyond, "partition {0} (committed offset {1[0]}, log end offset {1[1]})")
+        raise BrokerError(
+            f"topic {source.topic} ends before the committed offsets of group {source.group}, in {partitions}: the "
+            f"topic was deleted and created again, or its brokers lost records. {OTHER_NAME.capitalize()}"
+        )
+
+
+def _cause(source: Input) -> str:
+    if not source.internal:
+        return "the topic's retention is shorter than the time for which this stage was stopped or lagging"
+    return (
+        "the stage was stopped or lagging for longer than topics.internal_retention_s, or the topic has a limit of "
+        "bytes (`skewless topics check` names it)"
+    )
+
+
+class Written(Protocol):
+    """Looks for results that a group has written. Each method returns the name of their location, or None."""
+
+    def of_group(self) -> str | None:
+        """Look for results of any input partition."""
+        ...
+
+    def of_partition(self, partition: TopicPartition) -> str | None:
+        """Look for results of one input partition."""
+        ...
+
+
+class OffsetsLostError(BrokerError):
+    """A group has written results, and its offsets are gone."""
+
+
+def check_first_start(
+    source: Input, missing: Collection[int], restored: Collection[int], written: Written, *, begun: bool
+) -> None:
+    """Raise OffsetsLostError if the group has written results of partitions that have no checkpoint.
+
+    `missing` has the assigned partitions without a checkpoint, `restored` the partitions with state in the changelog.
+    `begun` is whether any partition of the group had a checkpoint before the call. If it is False, the caller must
+    check after an error whether the group has a checkpoint now. Another member may have committed its first transaction
+    in the meantime: under exactly once, a transaction contains both results and checkpoint.
+    """
+    if not missing:
+        return
+    if not begun:
+        if location := written.of_group() or ("its changelog" if restored else None):
+            raise _offsets_lost(
+                f"group {source.group} has no offset in any partition of topic {source.topic}", location
+            )
+        return
+    for partition in missing:
+        if location := written.of_partition(TopicPartition(source.topic, partition)) or (
+            "its changelog" if partition in restored else None
+        ):
+            raise _offsets_lost(
+                f"group {source.group} has no offset in partition {partition} of topic {source.topic}", location
+            )
+
+
+def _offsets_lost(problem: str, location: str) -> OffsetsLostError:
+    return OffsetsLostError(
+        f"{problem}, but has written to {location}: the offsets were deleted, or expired while the group was stopped "
+        "(the brokers' offsets.retention.minutes, 7 days by default). Starting from the beginning would count "
+        "everything twice: give the pipeline another name, or delete its topics"
+    )
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Evidence that a group has written, in the first topic that its stage writes. No other stage writes to that topic.
+
+    A log start offset above 0 shows that there were records; retention cannot remove this evidence. The other evidence
+    are results, but only under exactly once: under at least once, a killed process leaves results without offsets.
+    """
+
+    kafka: KafkaSettings
+    topic: str
+    aligned: bool
+    """Whether results of an input partition are in the partition of the same number."""
+    public: bool
+    """Whether every record is a result. A record of an internal topic may carry only watermarks, in its headers."""
+    exactly_once: bool
+
+    def of_group(self) -> str | None:
+        """Look for results of any input partition."""
+        offset_reader = OffsetReader(self.kafka)
+        return self._location(offset_reader, offset_reader.begin(self.topic))
+
+    def of_partition(self, partition: TopicPartition) -> str | None:
+        """Look for results of one input partition."""
+        number = partition.partition
+        offset_reader = OffsetReader(self.kafka)
+        begin = offset_reader.begin(self.topic)
+        if self.aligned:
+            return self._location(offset_reader, {number: begin[number]})
+        # Not aligned: any output partition may have the results. The watermarks in the headers name the input
+        # partition, and a stage sends them to all output partitions, so reading one of them suffices.
+        if self.exactly_once and offset_reader.has_records_after(
+            self.topic, {0: begin[0]}, lambda headers: _has_watermark_of(headers, number)
+        ):
+            return f"topic {self.topic}"
+        return None
+
+    def _location(self, offset_reader: OffsetReader, begin: Mapping[int, int]) -> str | None:
+        trimmed = any(begin.values())
+        if trimmed or (self.exactly_once and offset_reader.has_records_after(self.topic, begin, self._is_result)):
+            return f"topic {self.topic}"
+        return None
+
+    def _is_result(self, headers: Headers) -> bool:
+        return self.public or any(name == SCHEMA_HEADER and value != WATERMARK.encode() for name, value in headers)
+
+
+def _has_watermark_of(headers: Headers, partition: int) -> bool:
+    try:
+        return partition in watermarks_of(headers)
+    except BadRecordError:
+        return False
+
+
+def _listed(values: Mapping[int, object], template: str) -> str:
+    lines = [template.format(partition, value) for partition, value in islice(sorted(values.items()), MAX_LISTED)]
+    more = len(values) - len(lines)
+    return ", ".join(lines) + (f" and {more} more" if more else "")

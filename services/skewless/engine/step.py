@@ -1,0 +1,125 @@
+"""Step: the contract between the engine and the pure logic of a stage, which is independent of Kafka.
+
+The engine knows a partition by topic and number, because a stage may read several topics. A step calls its partitions
+as its base class determines: `Step` has one input topic, and its partitions are numbers; `MultiInputStep` has several,
+and its partitions are `TopicPartition`. So a step with one input, such as every stage of the pipeline, need not carry a
+topic that is always the same through its state and its headers. A step with several inputs cannot mix them up.
+
+A step owns the state of its assigned partitions. The engine calls it from one thread: `assign`, then `process` for each
+batch, and `flush` before each commit. The commit stores the result of `checkpoint` with the offset
+of each partition. After an abort or a rebalance the engine calls `revoke`, and `assign` with the last committed
+checkpoint for partitions that it gets again.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from typing import Generic, NamedTuple, TypeVar
+
+from skewless.wire.record import Batch, OutputRecord
+from skewless.wire.topic_partition import TopicPartition
+
+Partition = TypeVar("Partition", int, TopicPartition)
+
+TOP_KEYS = 10
+"""Number of top keys in the metrics. They are labelled by rank, because keys as labels would be unbounded."""
+
+
+class Sample(NamedTuple):
+    """A value of a metric of `skewless.monitoring.metrics`. `labels` follow its definition, without constant labels."""
+
+    name: str
+    labels: tuple[str, ...]
+    value: float
+
+
+class InputStep(ABC, Generic[Partition]):
+    """The logic of one stage of the pipeline. `now` is wall-clock time in ms."""
+
+    tuples: int = 0
+    """Number of tuples that this object has processed, for the metrics. It is not part of the state."""
+
+    @staticmethod
+    @abstractmethod
+    def key_of(partition: TopicPartition) -> Partition:
+        """Return what this step calls a partition."""
+
+    @abstractmethod
+    def assign(self, partition: Partition, checkpoint: str | None, state: Sequence[tuple[bytes, bytes]]) -> str | None:
+        """Start processing a partition and return a line for the log, or None.
+
+        `checkpoint` is the last committed one, None before the first commit. `state` contains the records (key,
+        value) that were restored from its changelog.
+        """
+
+    @abstractmethod
+    def revoke(self, partition: Partition) -> None:
+        """Drop the state of a partition. Its next owner processes again what was not committed."""
+
+    @abstractmethod
+    def process(self, batch: Batch, now: int) -> Iterable[OutputRecord]:
+        """Process the next records of a partition and return the outputs.
+
+        The engine holds all outputs of a batch in memory before it sends them.
+        """
+
+    @abstractmethod
+    def flush(self, now: int) -> Iterable[OutputRecord]:
+        """Return the outputs that must be in this commit.
+
+        The engine sends them while it iterates over the result. Return a generator if they may not fit into memory.
+        """
+
+    @property
+    def wants_commit(self) -> bool:
+        """Whether the step holds so much uncommitted state that the next commit should not wait for its interval."""
+        return False
+
+    @abstractmethod
+    def checkpoint(self, partition: Partition) -> str:
+        """Return the checkpoint of a partition: what `assign` needs to continue, in at most 3,850 characters."""
+
+    @abstractmethod
+    def watermark(self, partition: Partition) -> int | None:
+        """Return the watermark of a partition in ms; None until every source partition has reported one."""
+
+    def idle(self, partition: Partition) -> bool:  # noqa: ARG002 - a step without event time has no idle partitions
+        """Return whether a partition is idle: its watermark does not advance and holds no window open."""
+        return False
+
+    def max_event_time(self, partition: Partition) -> int | None:  # noqa: ARG002 - a step that sees no time has none
+        """Return the largest event time in ms that this object has seen in a partition; None before the first."""
+        return None
+
+    def collect_metrics(self) -> Iterable[Sample]:
+        """Return the samples of this stage's own metrics. Called between two batches at each scrape."""
+        return ()
+
+    @abstractmethod
+    def finished(self, partition: Partition) -> bool:
+        """Return whether a bounded run has reached the end of a partition."""
+
+    def end_of_partition(self, partition: Partition, now: int) -> None:
+        """Handle that the consumer has reached the current end of a partition."""
+
+    def set_workers(self, workers: int) -> None:
+        """Set the number of workers (W) that receive tuples from now on. Called between two batches."""
+
+
+class Step(InputStep[int]):
+    """The logic of a stage that reads one topic."""
+
+    @staticmethod
+    def key_of(partition: TopicPartition) -> int:
+        """Return the number of the partition."""
+        return partition.partition
+
+
+class MultiInputStep(InputStep[TopicPartition]):
+    """The logic of a stage that reads several topics. `Batch.topic` names the topic of a batch."""
+
+    @staticmethod
+    def key_of(partition: TopicPartition) -> TopicPartition:
+        """Return the partition."""
+        return partition

@@ -1,1 +1,0 @@
-"""Kafka under Faust: the only package that imports confluent_kafka."""
