@@ -1,5 +1,5 @@
 """`python -m skewless` is `skewless`."""
 
-from skewless.cli import main
+from skewless.cli.main import main
 
 main(prog_name="skewless")

@@ -1,15 +1,16 @@
-"""What can go wrong, by who has to act.
+"""Exceptions, grouped by who has to act.
 
 SkewlessError
-├── ConfigurationError      wrong use or settings: the user changes a file, a flag or the environment (exit 2)
-├── CheckFailedError        a check that the user asked for found a difference (exit 1)
-├── UnreachableError        a broker or store did not answer in time (exit 3)
-│   └── BrokerError         the broker answered, and what it said cannot be retried (exit 3)
-├── JobFailedError          a job began, and the engine that runs it could not finish it (exit 3)
-├── LimitError              state or a commit is larger than a setting allows (exit 3)
-├── FencedError             another process took over this one's identity (exit 3)
-├── CrashedError            a process of a pipeline crashed again and again (exit 70)
-└── BadRecordError          one record of the input cannot be read: it goes to dead-letters, never up
+├── ConfigurationError      invalid usage or settings: the user changes a file, a flag or the environment (exit 2)
+├── CheckFailedError        a check that the user requested found a difference (exit 1)
+├── UnreachableError        a broker or store did not respond in time (exit 3)
+├── BrokerError             the broker responded, and refused an operation permanently (exit 3)
+├── JobFailedError          a job started, and its engine could not finish it (exit 3)
+├── LimitError              state or a commit exceeds a limit of the settings (exit 3)
+├── FencedError             another process uses the same identity (exit 3)
+├── CrashedError            a process of a pipeline crashed repeatedly (exit 70)
+└── RecoverableError        the process recovers by itself and continues
+    └── BadRecordError      an input record cannot be parsed: it is written to dead-letters
 """
 
 from __future__ import annotations
@@ -18,25 +19,28 @@ import difflib
 from collections.abc import Iterable
 
 BUG = 70
-"""Exit code of an uncaught exception (EX_SOFTWARE of sysexits.h), so that 1 only means that a check failed."""
+"""Exit code of an uncaught exception (EX_SOFTWARE of sysexits.h), so that 1 always means a failed check."""
 
 
-def unknown(what: str, name: str, known: Iterable[str]) -> str:
-    """Return the message for a name that does not exist: the closest known name, and all of them."""
-    names = sorted(known)
-    close = difflib.get_close_matches(name, names, n=1)
-    hint = f", did you mean {close[0]}?" if close else ""
-    return f"unknown {what} {name}{hint} (known: {', '.join(names)})"
+def unknown(kind: str, name: str, known_names: Iterable[str]) -> str:
+    """Return the message for a name that does not exist, with the closest known name and a list of all."""
+    names = sorted(known_names)
+    closest = difflib.get_close_matches(name, names, n=1)
+    hint = f", did you mean {closest[0]}?" if closest else ""
+    return f"unknown {kind} {name}{hint} (known: {', '.join(names)})"
 
 
 class SkewlessError(Exception):
-    """Root of the tree, never raised itself; `exit_code` is what a command returns when it ends with the error."""
+    """Base class of all errors, never raised itself. A command that ends with the error returns `exit_code`."""
 
     exit_code = BUG
 
 
 class ConfigurationError(SkewlessError):
-    """The settings or the command line are wrong; `problems` lists every mistake, each with its path."""
+    """The settings or the command line are invalid. `problems` lists every mistake with its path.
+
+    Correct the settings: a restart without a change fails again.
+    """
 
     exit_code = 2
 
@@ -46,53 +50,74 @@ class ConfigurationError(SkewlessError):
 
 
 class CheckFailedError(SkewlessError):
-    """A check ran to its end and found a difference."""
+    """A check completed and found a difference, or had nothing to compare. The report of the check has the details."""
 
     exit_code = 1
 
 
 class UnreachableError(SkewlessError):
-    """A broker or store did not answer within its time limit."""
+    """A broker or store did not respond within its time limit.
+
+    Check that it runs, its address, and the network. The same operation may succeed later.
+    """
 
     exit_code = 3
 
 
-class BrokerError(UnreachableError):
-    """The broker refused an operation for good: a missing topic, a missing permission, a lost partition."""
+class BrokerError(SkewlessError):
+    """The broker refused an operation permanently: a missing topic, a missing permission, a lost partition.
+
+    The message names the remedy. The same operation fails again until the broker or the settings change.
+    """
+
+    exit_code = 3
 
 
 class JobFailedError(SkewlessError):
-    """A job began and could not be finished: no memory, no disk, an executor lost. The data may still be right."""
+    """A job started and could not finish: no memory, no disk space, a lost executor.
+
+    The data may still be correct. Give the job what it lacked, and run it again.
+    """
 
     exit_code = 3
 
 
 class LimitError(SkewlessError):
-    """What a process must hold or commit is more than a setting allows, so it ends before its memory or time does.
+    """State or a commit exceeds a limit of the settings, so the process exits before it runs out of memory or time.
 
-    Nothing of it was committed. A restart reads the same records again: first raise the limit, or share the work.
+    Nothing was committed. A restart reads the same records again: first raise the limit, or add processes.
     """
 
     exit_code = 3
 
 
 class FencedError(SkewlessError):
-    """Another process runs under the same transactional id or group instance id.
+    """Another process runs with the same transactional id or group instance id.
 
-    Both would fence each other for ever, so this one stops: give each process its own `instance` number.
+    The two would fence each other repeatedly, so this process exits: give each process its own `instance` number.
     """
 
     exit_code = 3
 
 
 class CrashedError(SkewlessError):
-    """A process of a pipeline crashed again and again, or an uncaught exception ended it; see its log."""
+    """A process of a pipeline crashed repeatedly, or ended with an uncaught exception.
+
+    Its log has the details. Report an uncaught exception to the maintainers.
+    """
 
     exit_code = BUG
 
 
-class BadRecordError(SkewlessError):
-    """One record cannot be turned into tuples; `reason` is a short phrase without any of its payload."""
+class RecoverableError(SkewlessError):
+    """Base class of errors that the process handles itself: it retries, resets, or skips a record.
+
+    One that ends a command is a bug.
+    """
+
+
+class BadRecordError(RecoverableError):
+    """A record cannot be converted to tuples. `reason` is a short phrase without any of the record's payload."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)

@@ -1,1 +1,1 @@
-"""The pure core: data and `now` in, data out. No I/O, no clock, no logging, no Kafka, no unseeded random."""
+"""Pure algorithms: data and `now` in, data out. No I/O, no clock, no logging, no Kafka, no unseeded random numbers."""

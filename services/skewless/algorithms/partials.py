@@ -1,61 +1,65 @@
-"""Partial results as Arrow tables: tuples into partials, partials into fewer partials. Exact, in any order and cut."""
+"""Reduces tuples to partial results, and merges partial results. Exact for any order and any split into batches."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from skewless.algorithms.aggregates.base import PartialColumn
-
-_INT64 = np.iinfo(np.int64)
-MERGES: Mapping[str, tuple[np.ufunc, int]] = {
-    "sum": (np.add, 0),
-    "min": (np.minimum, _INT64.max),
-    "max": (np.maximum, _INT64.min),
-}
-"""How each kind of column merges, and the value that changes nothing."""
+from skewless.algorithms.aggregates import BinaryColumn, PartialColumn, Tuples, as_arrow
 
 
 def to_partials(batches: Sequence[pa.RecordBatch], pane_ms: int, columns: Sequence[PartialColumn]) -> pa.Table:
-    """Reduce tuples to one row per (pane, key): `pane` (its start, int64 ms), `key` (utf8), the partial columns.
+    """Return one row per (pane, key), by pane: `pane` (its start, int64 ms), `key` (utf8), the partial columns.
 
-    A batch has `key` (dictionary<int32, utf8>, each batch with its own), `value` and `time` (int64). Rows come by pane.
+    A batch has the columns `key` (dictionary<int32, utf8>; dictionaries may differ), `value` and `time` (int64).
     """
-    filled = [batch for batch in batches if batch.num_rows]
-    if not filled:
-        none = np.empty(0, dtype=np.int64)
-        return _table(none, pa.array([], pa.string()), [none] * len(columns), columns)
-    tuples = pa.Table.from_batches(filled).unify_dictionaries()
-    keys = tuples["key"].combine_chunks()
-    panes, pane_of = _distinct(tuples["time"].to_numpy() // pane_ms)
-    # One number per (pane, key), so that a group is an index and its partials are slots of plain arrays: faster than
-    # Arrow's group_by over both columns, most of all (about twice) for a single batch.
+    non_empty = [batch for batch in batches if batch.num_rows]
+    if not non_empty:
+        no_rows = np.empty(0, dtype=np.int64)
+        return _table(no_rows, pa.array([], pa.string()), [no_rows] * len(columns), columns)
+    table = pa.Table.from_batches(non_empty).unify_dictionaries()
+    tuples = Tuples(table["key"].combine_chunks(), table["value"].to_numpy(), table["time"].to_numpy())
+    keys = tuples.keys
+    panes, pane_of = _distinct(tuples.times // pane_ms)
+    # One number per (pane, key) makes each group an index into plain arrays. This is faster than Arrow's group_by over
+    # both columns: about twice as fast for a single batch.
     groups, group_of = _distinct(pane_of * len(keys.dictionary) + keys.indices.to_numpy())
     pane_of_group, key_of_group = np.divmod(groups, len(keys.dictionary))
-    values = tuples["value"].to_numpy()
-    partials = [_reduce(column, group_of, values, len(groups)) for column in columns]
+    partials = [column.prepare(tuples, group_of, len(groups)) for column in columns]
     return _table(panes[pane_of_group] * pane_ms, keys.dictionary.take(pa.array(key_of_group)), partials, columns)
 
 
 def merge_partials(tables: Sequence[pa.Table], by: Sequence[str], columns: Sequence[PartialColumn]) -> pa.Table:
-    """Merge partials to one row per distinct combination of the columns `by`. Rows come in any order.
+    """Merge partials to one row per distinct combination of the columns `by`. The order of the rows is undefined.
 
-    There is at least one table, though it may be empty; columns other than `by` and `columns` are left out.
+    There must be at least one table; it may be empty. The result has the columns `by` and `columns` only.
     """
     grouped = pa.concat_tables(tables).unify_dictionaries().group_by(list(by), use_threads=False)
-    merged = grouped.aggregate([(column.name, column.merge) for column in columns])
-    return merged.rename_columns([*by, *(column.name for column in columns)])
+    merged = grouped.aggregate([(column.name, _arrow_function(column)) for column in columns])
+    merged = merged.rename_columns([*by, *(column.name for column in columns)])
+    for column in columns:
+        if isinstance(column, BinaryColumn):
+            partials = column.merge_lists(merged[column.name].combine_chunks())
+            index = merged.schema.get_field_index(column.name)
+            merged = merged.set_column(index, column.name, as_arrow(column, partials))
+    return merged
+
+
+def _arrow_function(column: PartialColumn) -> str:
+    """Return the function of Arrow that merges a column, or that collects the values which the column merges itself."""
+    return "list" if isinstance(column, BinaryColumn) else column.merge
 
 
 def _distinct(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Find the distinct values, ascending, and the index of each value among them."""
+    """Return the distinct values in ascending order, and the index of each value among them."""
     lowest, highest = int(values.min()), int(values.max())
     if highest - lowest >= 8 * len(values):
         return np.unique(values, return_inverse=True)
-    # Values as dense as this are counted instead of sorted: a fraction of the time, in bounded memory.
+    # Dense values are counted instead of sorted, which takes a fraction of the time. Memory stays bounded.
     offsets = values - lowest
     distinct = np.flatnonzero(np.bincount(offsets))
     index = np.empty(highest - lowest + 1, dtype=np.int64)
@@ -63,25 +67,16 @@ def _distinct(values: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.
     return distinct + lowest, index[offsets]
 
 
-def _reduce(
-    column: PartialColumn, group_of: NDArray[np.int64], values: NDArray[np.int64], groups: int
-) -> NDArray[np.int64]:
-    merge, neutral = MERGES[column.merge]
-    partials = np.full(groups, neutral, dtype=np.int64)
-    merge.at(partials, group_of, values if column.source == "value" else 1)
-    return partials
-
-
 def _table(
-    panes: NDArray[np.int64], keys: pa.Array, partials: Sequence[NDArray[np.int64]], columns: Sequence[PartialColumn]
+    panes: NDArray[np.int64], keys: pa.Array, partials: Sequence[NDArray[Any]], columns: Sequence[PartialColumn]
 ) -> pa.Table:
-    names = [column.name for column in columns]
-    return pa.table({"pane": panes, "key": keys, **dict(zip(names, partials, strict=True))})
+    arrays = {column.name: as_arrow(column, values) for column, values in zip(columns, partials, strict=True)}
+    return pa.table({"pane": panes, "key": keys, **arrays})
 
 
-def newest_pane(partials: pa.Table, before: int | None) -> int | None:
-    """Start (ms) of the newest pane, of these partials or of those before."""
+def newest_pane(partials: pa.Table, previous: int | None) -> int | None:
+    """Return the start (ms) of the newest pane: the newest of these partials, or `previous` if that is newer."""
     if not partials.num_rows:
-        return before
+        return previous
     newest = int(partials["pane"].to_numpy().max())
-    return newest if before is None else max(newest, before)
+    return newest if previous is None else max(newest, previous)

@@ -1,8 +1,8 @@
 """SpaceSaving: the hottest keys of a stream with a fixed number of counters (Metwally et al., ICDT 2005).
 
-Counters stand in the order of their counts, in blocks of equal count; a count that grows by one moves its counter to
-the end of its block, and from there into the next: a tuple costs the same however many counters there are. This is the
-paper's stream summary, with arrays in the place of linked lists.
+Counters are stored in the order of their counts, in blocks of equal count. When a count grows by one, its counter moves
+to the end of its block, and from there into the next block. The cost of a tuple therefore does not depend on the number
+of counters. This is the stream summary of the paper, with arrays instead of linked lists.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from skewless.algorithms.compiled import compiled
+from skewless.algorithms.jit import jit
 
 EMPTY = -1
-"""What the table holds where no counter is."""
+"""Value of a table slot without a counter."""
 
 
 class Counters(NamedTuple):
-    """The arrays of a sketch. A counter of count 0 belongs to no key."""
+    """The arrays of a sketch. A counter with count 0 has no key."""
 
     keys: NDArray[np.int64]
     """Per counter: the 64-bit hash of its key."""
     errors: NDArray[np.int64]
-    """Per counter: how much of its count may belong to the keys that had it before."""
+    """Per counter: upper bound of the part of its count that belongs to previous keys of the counter."""
     blocks: NDArray[np.int32]
     """Per counter: its block."""
     places: NDArray[np.int32]
@@ -36,51 +36,46 @@ class Counters(NamedTuple):
     ends: NDArray[np.int32]
     """Per block: its last place in `order`."""
     unused: NDArray[np.int32]
-    """How many blocks are unused, and then these."""
+    """The number of unused blocks, followed by these blocks."""
     table: NDArray[np.int32]
-    """The counter of each key, by open addressing; a power of two, at least half empty."""
+    """Open-addressing hash table of the counters by key. Its size is a power of two, and at least half is empty."""
 
 
 class SpaceSaving:
-    """Counts keys, given as 64-bit hashes, with `capacity` counters; keys of equal hash are one key.
+    """Counts keys, given as 64-bit hashes, with `capacity` counters. Keys with the same hash count as one key.
 
-    An estimate is never below the true count and never further above it than its error, which is at most
-    total / capacity; a key of more than total / capacity tuples has a counter for certain.
+    An estimate is at least the true count, and exceeds it by at most its error. An error is at most total / capacity.
+    Every key with more than total / capacity tuples has a counter.
     """
 
     def __init__(self, capacity: int) -> None:
-        nothing = np.empty(0, dtype=np.int64)
-        self._counters = _counters(capacity, nothing, nothing, nothing)
+        no_entries = np.empty(0, dtype=np.int64)
+        self._counters = _counters(capacity, no_entries, no_entries, no_entries)
         self.total = 0
-        """Tuples counted."""
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all counters."""
-        return sum(array.nbytes for array in self._counters)
+        """Number of counted tuples."""
 
     def update(self, codes: NDArray[np.int32], hashes: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Count tuples, whose keys have `hashes[codes]`; tell the estimate of each one's key right after it."""
+        """Count tuples with the keys `hashes[codes]`. Returns the estimate of each tuple's key after the tuple."""
         self.total += len(codes)
         return _count(codes, hashes, self._counters)
 
     def entries(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Hash, estimate and error of every key that has a counter, lowest estimate first."""
+        """Return hash, estimate and error of every key with a counter, lowest estimate first."""
         counters = self._counters
         counts = counters.counts[counters.blocks[counters.order]]
         order = counters.order[np.searchsorted(counts, 1) :]
         return counters.keys[order], counters.counts[counters.blocks[order]], counters.errors[order]
 
     def above(self, count: float) -> NDArray[np.int64]:
-        """Estimates of all keys above `count`, highest first."""
+        """Return all estimates above `count`, highest first."""
         return _above(count, self._counters)
 
     def snapshot(self) -> list[bytes]:
-        """Tell all that estimates to come depend on: the entries as bytes."""
+        """Return the state that future estimates depend on: the entries as bytes."""
         return [column.tobytes() for column in self.entries()]
 
     def restore(self, snapshot: object) -> None:
-        """Continue where the sketch that made `snapshot` was; TypeError when it is none of at most this capacity."""
+        """Restore the state of `snapshot`. Raises TypeError if it is not a sketch of at most this capacity."""
         capacity = len(self._counters.keys)
         keys, counts, errors = _columns(snapshot, capacity)
         self._counters = _counters(capacity, keys, counts, errors)
@@ -88,9 +83,9 @@ class SpaceSaving:
 
 
 def _columns(snapshot: object, capacity: int) -> list[NDArray[np.int64]]:
-    """Read the entries of a snapshot, counts ascending from 1."""
-    if isinstance(snapshot, list) and all(isinstance(one, bytes) and len(one) % 8 == 0 for one in snapshot):
-        columns = [np.frombuffer(one, dtype=np.int64) for one in snapshot]
+    """Return the entries of a snapshot, whose counts must be ascending and at least 1."""
+    if isinstance(snapshot, list) and all(isinstance(part, bytes) and len(part) % 8 == 0 for part in snapshot):
+        columns = [np.frombuffer(part, dtype=np.int64) for part in snapshot]
         lengths = [len(column) for column in columns]
         fits = len(lengths) == 3 and min(lengths) == max(lengths) <= capacity
         if fits and (np.diff(columns[1], prepend=1) >= 0).all():
@@ -99,14 +94,14 @@ def _columns(snapshot: object, capacity: int) -> list[NDArray[np.int64]]:
 
 
 def _counters(capacity: int, keys: NDArray[np.int64], counts: NDArray[np.int64], errors: NDArray[np.int64]) -> Counters:
-    """Lay out entries, lowest count first, above counters of count 0."""
-    missing = capacity - len(keys)
-    filled = [np.pad(column, (missing, 0)) for column in (keys, counts, errors)]
-    values, starts, blocks = np.unique(filled[1], return_index=True, return_inverse=True)
+    """Build the arrays from entries in ascending order of count. The remaining counters have count 0."""
+    unassigned = capacity - len(keys)
+    padded = [np.pad(column, (unassigned, 0)) for column in (keys, counts, errors)]
+    values, starts, blocks = np.unique(padded[1], return_index=True, return_inverse=True)
     places = np.arange(capacity, dtype=np.int32)
     counters = Counters(
-        keys=filled[0],
-        errors=filled[2],
+        keys=padded[0],
+        errors=padded[2],
         blocks=blocks.astype(np.int32),
         places=places,
         order=places.copy(),
@@ -115,14 +110,14 @@ def _counters(capacity: int, keys: NDArray[np.int64], counts: NDArray[np.int64],
         unused=np.append(np.int32(capacity - len(values)), np.roll(places, -len(values))),
         table=np.full(1 << (2 * capacity - 1).bit_length(), EMPTY, dtype=np.int32),
     )
-    for counter, key in enumerate(keys.tolist(), start=missing):
+    for counter, key in enumerate(keys.tolist(), start=unassigned):
         counters.table[_slot(key, counters.keys, counters.table)] = counter
     return counters
 
 
-@compiled
+@jit
 def _slot(key: int, keys: NDArray[np.int64], table: NDArray[np.int32]) -> int:
-    """Where the table has the counter of `key`, or room for it."""
+    """Return the table slot with the counter of `key`, or the empty slot to insert it."""
     mask = len(table) - 1
     slot = key & mask
     while table[slot] != EMPTY and keys[table[slot]] != key:
@@ -130,9 +125,9 @@ def _slot(key: int, keys: NDArray[np.int64], table: NDArray[np.int32]) -> int:
     return slot
 
 
-@compiled
-def _forget(key: int, keys: NDArray[np.int64], table: NDArray[np.int32]) -> None:
-    """Take `key` out of the table; what had to step aside for it moves back, so that no marks of the dead are left."""
+@jit
+def _remove(key: int, keys: NDArray[np.int64], table: NDArray[np.int32]) -> None:
+    """Remove `key`. Backward-shift deletion: displaced entries move back, so no tombstones are needed."""
     mask = len(table) - 1
     hole = slot = _slot(key, keys, table)
     while table[slot] != EMPTY:
@@ -144,9 +139,9 @@ def _forget(key: int, keys: NDArray[np.int64], table: NDArray[np.int32]) -> None
     table[hole] = EMPTY
 
 
-@compiled
+@jit
 def _above(count: float, counters: Counters) -> NDArray[np.int64]:
-    """Read the order from its end, which is short where the whole is long."""
+    """Read the order from its end, because few of the counters are above the count."""
     order, blocks, counts = counters.order, counters.blocks, counters.counts
     start = len(order)
     while start > 0 and counts[blocks[order[start - 1]]] > count:
@@ -157,35 +152,36 @@ def _above(count: float, counters: Counters) -> NDArray[np.int64]:
     return estimates
 
 
-@compiled
-def _take_over(key: int, counters: Counters) -> int:
-    """Give `key` a counter of the lowest count, which becomes its error; the one that had it is forgotten."""
+@jit
+def _assign_counter(key: int, counters: Counters) -> int:
+    """Assign a counter with the lowest count to `key` and remove its previous key. The count becomes the error."""
     lowest = counters.blocks[counters.order[0]]
     counter: int = counters.order[counters.ends[lowest]]
     if counters.counts[lowest] > 0:
-        _forget(counters.keys[counter], counters.keys, counters.table)
+        _remove(counters.keys[counter], counters.keys, counters.table)
     counters.keys[counter] = key
     counters.errors[counter] = counters.counts[lowest]
     counters.table[_slot(key, counters.keys, counters.table)] = counter
     return counter
 
 
-@compiled
+@jit
 def _count(codes: NDArray[np.int32], hashes: NDArray[np.int64], counters: Counters) -> NDArray[np.int64]:
-    """Count every tuple and tell its key's estimate; one loop, since a call per tuple would double its cost."""
+    """Count every tuple and return the estimate of its key."""
+    # One loop, because a function call per tuple would double the cost.
     keys, _, blocks, places, order, counts, ends, unused, table = counters
     estimates = np.empty(len(codes), dtype=np.int64)
     for row, code in enumerate(codes):
         key = hashes[code]
         counter = table[_slot(key, keys, table)]
         if counter == EMPTY:
-            counter = _take_over(key, counters)
+            counter = _assign_counter(key, counters)
         block = blocks[counter]
         last = ends[block]
         count = counts[block] + 1
         if order[last] != counter:
-            place, other = places[counter], order[last]
-            order[place], places[other] = other, place
+            place, swapped = places[counter], order[last]
+            order[place], places[swapped] = swapped, place
             order[last], places[counter] = counter, last
         alone = last == 0 or blocks[order[last - 1]] != block
         if last + 1 < len(order) and counts[blocks[order[last + 1]]] == count:

@@ -1,7 +1,8 @@
-"""Watermarks: how far event time has advanced, in milliseconds. A partition's watermark combines those upstream of it.
+"""Watermarks of partitions: the progress of event time, in milliseconds.
 
-A source partition's watermark is the largest event time of its log so far minus the allowed lateness. A tuple is late
-if its time is below the watermark of the records before it: a function of the log alone, however it is read.
+The watermark of a source partition is the largest event time so far minus the allowed lateness. A tuple is late if its
+time is below the watermark of the records before it. Lateness thus depends on the log only, not on the batches in which
+it is read. The watermark of any other partition combines the watermarks of its upstream partitions.
 """
 
 from __future__ import annotations
@@ -14,20 +15,21 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-END_OF_TIME = 253_402_300_799_999
-"""The watermark of an origin that has ended (bounded runs): the last millisecond of the year 9999, exact in JSON."""
+MAX_WATERMARK = 253_402_300_799_999
+"""Watermark of an upstream partition that has ended (bounded run): last millisecond of the year 9999, exact in JSON."""
 
-MAX_ORIGINS = 3_000
-"""Upstream partitions that one partition may have: their watermarks must fit into the metadata of an offset."""
+MAX_SOURCE_PARTITIONS = 3_000
+"""Maximum upstream partitions of one partition: their watermarks must fit into the metadata of a committed offset."""
 
-_UNHEARD = np.iinfo(np.int64).min
+UNINITIALIZED = np.iinfo(np.int64).min
+"""Watermark of an upstream partition that has not reported a watermark."""
 
 _TEXT_BYTES = 3_040
-"""Room for encoded watermarks: 3,800 characters of base 85, in a checkpoint of at most 3,850."""
+"""Maximum bytes of encoded watermarks: 3,800 characters of base 85, in a checkpoint of at most 3,850 characters."""
 _TEXT_HEADER = struct.Struct("<qqqB")
-"""Highest watermark, lowest one of the minimum, milliseconds per step of a code, bytes per origin."""
-_WORDS = 2
-"""Codes of 0 no watermark, 1 ended; from here on a code is a number of steps below the highest watermark."""
+"""Highest watermark, lowest watermark of the minimum, milliseconds per step of a code, bytes per partition."""
+_RESERVED_CODES = 2
+"""Code 0: no watermark; 1: ended. A larger code minus this is the number of steps below the highest watermark."""
 
 
 class WatermarkState(NamedTuple):
@@ -40,10 +42,10 @@ class WatermarkState(NamedTuple):
 NOTHING_REPORTED = WatermarkState()
 
 
-class SourceClock:
-    """Event time of one source partition. `max_time`, the largest time so far, is all there is to save and restore.
+class WatermarkGenerator:
+    """Event time of one source partition. Its only state is `max_time`, the largest time so far.
 
-    Times are integer milliseconds, at most END_OF_TIME; `lateness_ms` is at least 0.
+    Times are integer milliseconds, at most MAX_WATERMARK; `lateness_ms` is at least 0.
     """
 
     def __init__(self, lateness_ms: int, max_time: int | None = None) -> None:
@@ -51,7 +53,7 @@ class SourceClock:
         self.max_time = max_time
 
     def observe(self, times: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Tell of each record whether it is late; `times` are the next ones in log order, cut anywhere."""
+        """Return for each record whether it is late. `times` are the next ones in log order, in batches of any size."""
         if not times.size:
             return np.zeros(0, dtype=np.bool_)
         first = int(times[0]) if self.max_time is None else self.max_time
@@ -60,98 +62,103 @@ class SourceClock:
         late: NDArray[np.bool_] = times < running[:-1] - self._lateness_ms
         return late
 
-    def mark(self) -> int | None:
-        """Every later record below this time is late; None before the first record."""
-        # Never END_OF_TIME, whatever the time of a record: that value is reserved for the end of a bounded run.
-        return None if self.max_time is None else min(self.max_time - self._lateness_ms, END_OF_TIME - 1)
+    def watermark(self) -> int | None:
+        """Return the watermark: later records below this time are late. None before the first record."""
+        # Always below MAX_WATERMARK, which is reserved for the end of a bounded run.
+        return None if self.max_time is None else min(self.max_time - self._lateness_ms, MAX_WATERMARK - 1)
 
 
-class OriginMarks:
-    """Last watermark and idle flag of each origin (upstream partition 0 to `origins` - 1) of one partition.
+class WatermarkTracker:
+    """Last watermark and idle flag of each upstream partition (0 to `upstreams` - 1) of one partition.
 
-    With `exclude_idle` an idle origin does not hold the watermark back. That is for source partitions, which are silent
-    each by itself. Without it, idle origins count like others. That is for worker partitions: each of them covers all
-    source partitions, so all become idle together, and one that is still idle while another is active has input left.
+    With `exclude_idle`, an idle partition does not hold the watermark back. Use this for source partitions, which
+    become idle independently. Without it, idle partitions count like others. Use this for worker partitions: each
+    covers all source partitions, so they become idle together, and one that is still idle while another is active has
+    input left.
     """
 
-    def __init__(self, origins: int, *, exclude_idle: bool = True) -> None:
-        if not 1 <= origins <= MAX_ORIGINS:
-            raise ValueError(f"{origins} origins: there must be 1 to {MAX_ORIGINS}")
+    def __init__(self, upstreams: int, *, exclude_idle: bool = True) -> None:
+        if not 1 <= upstreams <= MAX_SOURCE_PARTITIONS:
+            raise ValueError(f"{upstreams} upstream partitions: there must be 1 to {MAX_SOURCE_PARTITIONS}")
         self._exclude_idle = exclude_idle
-        self._marks = np.full(origins, _UNHEARD, dtype=np.int64)
-        self._idle = np.zeros(origins, dtype=np.bool_)
+        self._watermarks = np.full(upstreams, UNINITIALIZED, dtype=np.int64)
+        self._idle = np.zeros(upstreams, dtype=np.bool_)
 
-    def tell(self, marks: Mapping[int, int], idle: Iterable[int] = ()) -> None:
-        """Update some origins. A watermark makes its origin active, unless `idle` names it as well.
+    def update(self, watermarks: Mapping[int, int], idle: Iterable[int] = ()) -> None:
+        """Update some upstream partitions. A watermark makes its partition active, unless `idle` contains it as well.
 
-        The last watermark counts: it may decrease, when an idle origin becomes active and its stage starts again.
-        An origin in `idle` alone keeps its watermark.
+        The last watermark counts. It may be lower than the previous one: an idle partition became active and its stage
+        was restarted. A partition that is only in `idle` keeps its watermark. Raises ValueError for an unknown
+        partition, before any update.
         """
-        silent = list(idle)
-        for origin in (*marks, *silent):
-            if not 0 <= origin < len(self._marks):
-                raise ValueError(f"origin {origin} is unknown: there are {len(self._marks)}")
-        for origin, mark in marks.items():
-            self._marks[origin], self._idle[origin] = mark, False
-        for origin in silent:
-            self._idle[origin] = True
+        idle_partitions = list(idle)
+        for partition in (*watermarks, *idle_partitions):
+            if not 0 <= partition < len(self._watermarks):
+                raise ValueError(f"upstream partition {partition} is unknown: there are {len(self._watermarks)}")
+        for partition, watermark in watermarks.items():
+            self._watermarks[partition], self._idle[partition] = watermark, False
+        for partition in idle_partitions:
+            self._idle[partition] = True
 
     def watermark(self) -> int | None:
-        """Return the minimum over the active origins, None while one of them has no watermark.
+        """Return the minimum over the active upstream partitions, or None while one of them has no watermark.
 
-        When all are idle it is the maximum of their watermarks; END_OF_TIME only when all have ended.
+        If all are idle, return the maximum of their watermarks. If all have ended, return MAX_WATERMARK.
         """
-        open_marks = self._marks[self._marks != END_OF_TIME]
-        if not open_marks.size:
-            return END_OF_TIME
-        counted = self._marks[self._counted()]
-        # The maximum is the only value that does not depend on how records were cut into batches: if the origin with
-        # the highest watermark becomes idle last, the minimum over the active origins has been that watermark before.
-        # Nothing closes early, because each idle origin has asked not to be waited for.
-        combined = int(counted.min() if counted.size else open_marks.max())
-        return None if combined == _UNHEARD else combined
+        not_ended = self._watermarks[self._watermarks != MAX_WATERMARK]
+        if not not_ended.size:
+            return MAX_WATERMARK
+        counted = self._watermarks[self._counted()]
+        # If all are idle, only the maximum does not depend on the split into batches: if the partition with the highest
+        # watermark becomes idle last, the minimum over the active partitions was that watermark before. No window
+        # closes early, because idle partitions do not hold the watermark back.
+        combined = int(counted.min() if counted.size else not_ended.max())
+        return None if combined == UNINITIALIZED else combined
 
     def state(self) -> WatermarkState:
-        """Return the watermark, and whether every origin that has not ended is idle."""
-        ended = self._marks == END_OF_TIME
+        """Return the watermark, and whether all upstream partitions that have not ended are idle."""
+        ended = self._watermarks == MAX_WATERMARK
         return WatermarkState(self.watermark(), bool((self._idle | ended).all() and not ended.all()))
 
     def _counted(self) -> NDArray[np.bool_]:
-        """Mark the origins of the minimum. An ended origin is not among them: it must not end others that are idle."""
-        running: NDArray[np.bool_] = self._marks != END_OF_TIME
-        return running & ~self._idle if self._exclude_idle else running
+        """Return for each upstream partition whether it counts in the minimum."""
+        # Ended partitions do not count: MAX_WATERMARK must not become the watermark while other partitions are idle.
+        not_ended: NDArray[np.bool_] = self._watermarks != MAX_WATERMARK
+        return not_ended & ~self._idle if self._exclude_idle else not_ended
 
     def encode(self) -> str:
-        """Write watermarks and idle flags as at most 3,800 characters.
+        """Return watermarks and idle flags as a text of at most 3,800 characters.
 
-        Each origin takes as many bytes as the distance of the watermarks needs. Where there is no room for that (430
-        origins always have room), watermarks are rounded down, so that nothing closes early. The highest watermark and
-        the lowest one of the minimum stay exact, so the combined watermark does, too. The others are exact again after
-        the next report of their origin.
+        Each partition takes as many bytes as the range of the watermarks requires. If they do not fit (up to 430
+        partitions always fit), watermarks are rounded down, so that no window closes early. The highest watermark and
+        the lowest watermark of the minimum stay exact, and so does the combined watermark. Each of the others is exact
+        again after the next report of its partition.
         """
-        known = (self._marks != _UNHEARD) & (self._marks != END_OF_TIME)
-        times, counted = self._marks[known], self._marks[known & self._counted()]
-        highest, spread = (int(times.max()), int(times.max() - times.min())) if times.size else (0, 0)
-        lowest = int(counted.min()) if counted.size else _UNHEARD
-        needed = ((spread + _WORDS).bit_length() + 8) // 8  # one bit of each code is the idle flag
-        width = min(needed, (_TEXT_BYTES - _TEXT_HEADER.size) // len(self._marks))
-        steps = (1 << 8 * width - 1) - 1 - _WORDS
-        step = max(1, -(-spread // steps))
-        below = -(-(highest - self._marks * known) // step)
-        codes = np.select([self._marks == _UNHEARD, self._marks == END_OF_TIME], [0, 1], below + _WORDS)
+        reported = (self._watermarks != UNINITIALIZED) & (self._watermarks != MAX_WATERMARK)
+        times, counted = self._watermarks[reported], self._watermarks[reported & self._counted()]
+        highest, value_range = (int(times.max()), int(times.max() - times.min())) if times.size else (0, 0)
+        lowest = int(counted.min()) if counted.size else UNINITIALIZED
+        required = ((value_range + _RESERVED_CODES).bit_length() + 8) // 8  # one bit of each code is the idle flag
+        width = min(required, (_TEXT_BYTES - _TEXT_HEADER.size) // len(self._watermarks))
+        steps = (1 << 8 * width - 1) - 1 - _RESERVED_CODES
+        step = max(1, -(-value_range // steps))
+        steps_below = -(-(highest - self._watermarks * reported) // step)
+        reserved = [self._watermarks == UNINITIALIZED, self._watermarks == MAX_WATERMARK]
+        codes = np.select(reserved, [0, 1], steps_below + _RESERVED_CODES)
         packed = (codes << 1 | self._idle).astype("<i8").view(np.uint8).reshape(-1, 8)[:, :width].tobytes()
         return base64.b85encode(_TEXT_HEADER.pack(highest, lowest, step, width) + packed).decode()
 
     def decode(self, text: str) -> None:
-        """Replace all watermarks and idle flags by those of an encoded text of as many origins or fewer."""
+        """Replace all watermarks and idle flags by those of an encoded text. It may have fewer upstream partitions."""
         raw = base64.b85decode(text)
         highest, lowest, step, width = _TEXT_HEADER.unpack_from(raw)
         packed = np.frombuffer(raw, dtype=np.uint8, offset=_TEXT_HEADER.size).reshape(-1, width)
         saved = np.pad(packed, ((0, 0), (0, 8 - width))).reshape(-1).view("<i8")
         codes = saved >> 1
-        marks = np.select([codes == 0, codes == 1], [_UNHEARD, END_OF_TIME], highest - (codes - _WORDS) * step)
-        self._marks.fill(_UNHEARD)
+        decoded = highest - (codes - _RESERVED_CODES) * step
+        watermarks = np.select([codes == 0, codes == 1], [UNINITIALIZED, MAX_WATERMARK], decoded)
+        self._watermarks.fill(UNINITIALIZED)
         self._idle.fill(False)
-        self._marks[: len(marks)], self._idle[: len(marks)] = marks, saved & 1
-        rounded = self._counted() & (self._marks != _UNHEARD)
-        self._marks[rounded] = np.maximum(self._marks[rounded], lowest)
+        self._watermarks[: len(watermarks)], self._idle[: len(watermarks)] = watermarks, saved & 1
+        rounded = self._counted() & (self._watermarks != UNINITIALIZED)
+        self._watermarks[rounded] = np.maximum(self._watermarks[rounded], lowest)

@@ -1,1 +1,1 @@
-"""The topics as an API: an AsyncAPI 3 document, made from the topology and the types of the records."""
+"""Describes the topics as an API: an AsyncAPI 3 document, generated from the topology and the record types."""

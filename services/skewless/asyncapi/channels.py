@@ -1,4 +1,4 @@
-"""Channels and operations: the topics with their options, and which stage reads and writes which."""
+"""Generates the channels (topics with their options) and operations (reads and writes of the stages)."""
 
 from __future__ import annotations
 
@@ -8,60 +8,61 @@ from typing import Any
 
 from skewless import topology
 from skewless.asyncapi.messages import messages_of
-from skewless.settings import PipelineSettings
-from skewless.transport import topics
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.config.topic_plan import desired_topics
+from skewless.kafka.admin.topics import TopicSpec
 
 BINDING = "0.5.0"
 PARAMETERS = {
     "pipeline": {"description": "Name of the pipeline: `name` in its file.", "examples": ["words"]},
     "source": {"description": "Your own topic: `source.topic` in the pipeline's file.", "examples": ["events"]},
 }
-COUNTS = {"source": "as many as the source has"}
-"""Where the number of partitions comes from, when it is not known."""
+UNKNOWN_PARTITION_COUNTS = {"source": "as many as the source has"}
+"""Description of a number of partitions that is unknown."""
 
 
 @dataclass(frozen=True)
 class Names:
-    """Names and numbers of one pipeline, or of any."""
+    """Names and numbers of one pipeline, or placeholders for any pipeline."""
 
     settings: PipelineSettings
-    own: bool
-    """Whether names are this pipeline's own, not `{pipeline}`."""
+    is_concrete: bool
+    """Whether the names are those of this pipeline instead of `{pipeline}`."""
     source_partitions: int | None = None
 
-    def of(self, topic: str) -> str:
-        """Address of a topic."""
-        if self.own:
+    def address(self, topic: str) -> str:
+        """Return the address of a topic."""
+        if self.is_concrete:
             return self.settings.topic(topic)
         return "{source}" if topic == "source" else f"{{pipeline}}.{topic}"
 
     def parameters(self, topic: str) -> dict[str, Any]:
-        """Describe what is in braces in the address of a topic."""
+        """Describe the parameter in the address of a topic, if it has one."""
         name = "source" if topic == "source" else "pipeline"
-        return {} if self.own else {"parameters": {name: PARAMETERS[name]}}
+        return {} if self.is_concrete else {"parameters": {name: PARAMETERS[name]}}
 
     def group(self, stage: str) -> str:
-        """Consumer group of a stage."""
-        return f"{self.settings.name if self.own else '{pipeline}'}-{stage}"
+        """Return the consumer group of a stage."""
+        return f"{self.settings.name if self.is_concrete else '{pipeline}'}-{stage}"
 
 
 def channels(names: Names) -> Iterator[tuple[str, Any]]:
-    """Describe every topic, in data order, the source first."""
+    """Yield the name and description of every topic, in data order, the source first."""
     yield "source", _channel(names, "source", _source_binding(names))
-    wanted = topics.desired_topics(names.settings, names.source_partitions or 1)
-    for row, spec in zip(topology.TOPICS, wanted, strict=True):
+    specs = desired_topics(names.settings, names.source_partitions or 1)
+    for row, spec in zip(topology.TOPICS, specs, strict=True):
         yield row.name, _channel(names, row.name, _binding(names, row, spec))
 
 
 def _channel(names: Names, topic: str, binding: dict[str, Any]) -> dict[str, Any]:
-    kinds = messages_of(topic)
+    messages = messages_of(topic)
     public = topic == "source" or topology.topic(topic).public
     return {
-        "address": names.of(topic),
+        "address": names.address(topic),
         "title": topic,
-        "description": " ".join(" ".join(kind.meaning.split()) for kind in kinds),
+        "description": " ".join(" ".join(message.summary.split()) for message in messages),
         **names.parameters(topic),
-        "messages": {kind.name: {"$ref": f"#/components/messages/{kind.name}"} for kind in kinds},
+        "messages": {message.name: {"$ref": f"#/components/messages/{message.name}"} for message in messages},
         "tags": [{"name": "public" if public else "internal"}],
         "bindings": {"kafka": {**binding, "bindingVersion": BINDING}},
     }
@@ -71,11 +72,16 @@ def _source_binding(names: Names) -> dict[str, Any]:
     return {} if names.source_partitions is None else {"partitions": names.source_partitions}
 
 
-def _binding(names: Names, row: topology.Topic, spec: topics.TopicSpec) -> dict[str, Any]:
-    known = row.partitions != "source" or names.source_partitions is not None
+def _binding(names: Names, row: topology.Topic, spec: TopicSpec) -> dict[str, Any]:
+    has_known_count = row.partitions != "source" or names.source_partitions is not None
+    partitions: dict[str, Any] = (
+        {"partitions": spec.partitions}
+        if has_known_count
+        else {"x-partitions": UNKNOWN_PARTITION_COUNTS[row.partitions]}
+    )
     return {
-        **({"topic": spec.name} if names.own else {}),
-        **({"partitions": spec.partitions} if known else {"x-partitions": COUNTS[row.partitions]}),
+        **({"topic": spec.name} if names.is_concrete else {}),
+        **partitions,
         "replicas": spec.replication_factor,
         "topicConfiguration": {name: _option(name, value) for name, value in spec.options.items()},
     }
@@ -88,34 +94,36 @@ def _option(name: str, value: str) -> Any:
 
 
 def operations(names: Names) -> Iterator[tuple[str, Any]]:
-    """Tell what every stage reads, writes, and restores itself from."""
+    """Yield the name and description of every read, write and state restoration of the stages."""
     for stage in topology.STAGES:
-        yield f"{stage.name}-reads-{stage.source}", _receive(names, stage.name, stage.source, stage.does)
+        yield f"{stage.name}-reads-{stage.inputs[0]}", _receive(names, stage.name, stage.inputs[0], stage.description)
         if stage.changelog:
-            restores = f"restores what it remembers from {stage.changelog}"
+            restores = f"restores its state from {stage.changelog}"
             yield (
                 f"{stage.name}-restores-{stage.changelog}",
                 _operation("receive", stage.name, stage.changelog, restores),
             )
-        for sink in stage.sinks:
-            written = f"writes {sink} in the transactions that commit what it has read"
-            yield f"{stage.name}-writes-{sink}", _operation("send", stage.name, sink, written)
+        for output in stage.outputs:
+            writes = f"writes {output} in the transactions that commit its input offsets"
+            yield f"{stage.name}-writes-{output}", _operation("send", stage.name, output, writes)
 
 
-def _receive(names: Names, stage: str, topic: str, does: str) -> dict[str, Any]:
+def _receive(names: Names, stage: str, topic: str, predicate: str) -> dict[str, Any]:
     group = (
-        {"type": "string", "const": names.group(stage)} if names.own else {"type": "string", "pattern": f"-{stage}$"}
+        {"type": "string", "const": names.group(stage)}
+        if names.is_concrete
+        else {"type": "string", "pattern": f"-{stage}$"}
     )
     binding = {"kafka": {"groupId": group, "bindingVersion": BINDING}}
-    return {**_operation("receive", stage, topic, does), "bindings": binding}
+    return {**_operation("receive", stage, topic, predicate), "bindings": binding}
 
 
-def _operation(action: str, stage: str, topic: str, does: str) -> dict[str, Any]:
-    at = f"#/channels/{topic}"
+def _operation(action: str, stage: str, topic: str, predicate: str) -> dict[str, Any]:
+    channel = f"#/channels/{topic}"
     return {
         "action": action,
-        "channel": {"$ref": at},
-        "summary": f"The {stage} {does}.",
+        "channel": {"$ref": channel},
+        "summary": f"The {stage} {predicate}.",
         "tags": [{"name": stage}],
-        "messages": [{"$ref": f"{at}/messages/{kind.name}"} for kind in messages_of(topic)],
+        "messages": [{"$ref": f"{channel}/messages/{message.name}"} for message in messages_of(topic)],
     }

@@ -1,4 +1,4 @@
-"""The AsyncAPI document: of any pipeline, with `{pipeline}` for its name, or of one with its own names and numbers."""
+"""Generates the AsyncAPI document: of any pipeline, with the placeholder `{pipeline}`, or of a given pipeline."""
 
 from __future__ import annotations
 
@@ -7,15 +7,25 @@ from typing import Any
 
 import yaml
 
-from skewless import __version__, public_records, topology
+from skewless import __version__, topology
+from skewless.aggregate_registry import find_aggregates
 from skewless.algorithms.aggregates import AGGREGATES
 from skewless.asyncapi.channels import BINDING, Names, channels, operations
+from skewless.asyncapi.example_run import samples
 from skewless.asyncapi.examples import Example, examples
-from skewless.asyncapi.messages import JSON, ONCE, Message, headers_schema, messages_of, payload_schema, types
-from skewless.asyncapi.samples import samples
+from skewless.asyncapi.messages import (
+    GUARANTEE_TEXTS,
+    JSON,
+    Message,
+    headers_schema,
+    messages_of,
+    payload_schema,
+    types,
+)
 from skewless.asyncapi.schemas import Schema, schemas
-from skewless.settings import PipelineSettings
-from skewless.watch.tracing import PARENT, STATE
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.monitoring.tracing import PARENT, STATE
+from skewless.wire.aggregates import aggregate_type
 
 Document = dict[str, Any]
 VERSION = "3.1.0"
@@ -23,10 +33,11 @@ ANY = PipelineSettings.model_validate(
     {"name": "pipeline", "source": {"topic": "source"}, "aggregator": {"aggregates": list(AGGREGATES)}}
 )
 DESCRIPTION = (
-    "Public topics are the API: one record per fact, UTF-8 keys, JSON values, event time as the record's timestamp. "
-    "The others carry columns between the stages and may change with any version. Readers set "
-    "`isolation.level=read_committed`, or they see what was taken back; with `transport.guarantee: at_least_once` "
-    "nothing is, and records may come again. Fields may be added with any version."
+    "Public topics are the API: one result per record, UTF-8 keys, JSON values, event time as the record's timestamp. "
+    "The other topics carry columns between the stages and may change with any version. Consumers should set "
+    "`isolation.level=read_committed`, otherwise they read records of aborted transactions. With "
+    "`transport.guarantee: at_least_once` transactions are not used, and records may be repeated. Fields may be added "
+    "with any version."
 )
 TRACED = {
     "headers": {
@@ -37,25 +48,28 @@ TRACED = {
                 "pattern": "^00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$",
                 "description": "W3C trace context of the batch that wrote the record, with `tracing.enabled`.",
             },
-            STATE: {"type": "string", "description": "What the systems of that trace have added to it, if they have."},
+            STATE: {"type": "string", "description": "W3C trace state: data that tracing systems have added."},
         },
     }
 }
-"""Headers that any record may have."""
+"""Trait with the headers that any record may have."""
 MECHANISMS = {"PLAIN": "plain", "SCRAM-SHA-256": "scramSha256", "SCRAM-SHA-512": "scramSha512"}
 
 
 def document(settings: PipelineSettings | None = None, source_partitions: int | None = None) -> Document:
-    """Describe all topics, records and stages; `source_partitions` where it is known. Asks no broker."""
+    """Return the document with all topics, messages and stages. Does not connect to a broker.
+
+    `source_partitions` is the number of partitions of the source topic, None if unknown.
+    """
     names = Names(settings or ANY, settings is not None, source_partitions)
-    kinds = {
-        row.name: row for topic in ("source", *(row.name for row in topology.TOPICS)) for row in messages_of(topic)
-    }
-    shown, once = examples(samples(names.settings)), ONCE[names.settings.transport.guarantee]
+    topics = ("source", *(row.name for row in topology.TOPICS))
+    messages = {message.name: message for topic in topics for message in messages_of(topic)}
+    example_by_message = examples(samples(names.settings))
+    guarantee = GUARANTEE_TEXTS[names.settings.transport.guarantee]
     return {
         "asyncapi": VERSION,
         "info": {
-            "title": f"Skewless pipeline {names.settings.name}" if names.own else "A Skewless pipeline",
+            "title": f"Skewless pipeline {names.settings.name}" if names.is_concrete else "A Skewless pipeline",
             "version": __version__,
             "description": DESCRIPTION,
             "license": {"name": "Apache-2.0"},
@@ -66,8 +80,10 @@ def document(settings: PipelineSettings | None = None, source_partitions: int | 
         "operations": dict(operations(names)),
         "components": {
             "messageTraits": {"traced": TRACED},
-            "messages": {name: _message(kind, shown.get(name), once) for name, kind in kinds.items()},
-            "schemas": _schemas(kinds, names),
+            "messages": {
+                name: _message(message, example_by_message.get(name), guarantee) for name, message in messages.items()
+            },
+            "schemas": _schemas(messages, names),
         },
     }
 
@@ -82,52 +98,53 @@ def _servers(settings: PipelineSettings) -> Iterator[tuple[str, Any]]:
         yield f"broker-{number}", {"host": host.strip(), **server}
 
 
-def _message(kind: Message, example: Example | None, once: str) -> dict[str, Any]:
-    payload, headers = payload_schema(kind), headers_schema(kind)
-    if example is not None and (columns := example.columns(kind)):
+def _message(message: Message, example: Example | None, guarantee: str) -> dict[str, Any]:
+    payload, headers = payload_schema(message), headers_schema(message)
+    if example is not None and (columns := example.columns(message)):
         payload["x-arrow-columns"] = columns
     return {
-        "name": kind.schema_header or kind.name,
+        "name": message.schema_header or message.name,
         "traits": [{"$ref": "#/components/messageTraits/traced"}],
-        "title": kind.name,
-        "summary": " ".join(kind.meaning.split()),
-        "contentType": kind.content_type,
+        "title": message.name,
+        "summary": " ".join(message.summary.split()),
+        "contentType": message.content_type,
         **({} if headers is None else {"headers": headers}),
         "payload": payload,
-        "bindings": {"kafka": {"key": kind.key, "bindingVersion": BINDING}},
-        "x-timestamp": kind.timestamp,
-        "x-guarantee": kind.guarantee.format(once=once),
-        **_examples(kind, example),
+        "bindings": {"kafka": {"key": message.key, "bindingVersion": BINDING}},
+        "x-timestamp": message.timestamp,
+        "x-guarantee": message.guarantee.format(once=guarantee),
+        **_examples(message, example),
     }
 
 
-def _examples(kind: Message, example: Example | None) -> dict[str, Any]:
+def _examples(message: Message, example: Example | None) -> dict[str, Any]:
     if example is None:
         return {}
-    payload, headers = example.payload(kind), example.headers
+    payload, headers = example.payload(message), example.headers
     parts = {name: part for name, part in (("headers", headers), ("payload", payload)) if part}
     if not parts:
         return {}
-    record = {"x-example-key": example.key, "x-example-timestamp": example.record.timestamp}
-    return {"examples": [parts], **{name: fact for name, fact in record.items() if fact is not None}}
+    extensions = {"x-example-key": example.key, "x-example-timestamp": example.record.timestamp}
+    return {"examples": [parts], **{name: value for name, value in extensions.items() if value is not None}}
 
 
-def _schemas(kinds: Mapping[str, Message], names: Names) -> dict[str, Schema]:
-    aggregate = public_records.aggregate_type(names.settings.aggregator.aggregates)
-    made = schemas(types(kinds)) | schemas([aggregate])
-    if not names.own:
+def _schemas(messages: Mapping[str, Message], names: Names) -> dict[str, Schema]:
+    aggregate = aggregate_type(find_aggregates(names.settings.aggregator.aggregates))
+    schema_by_name = schemas(types(messages)) | schemas([aggregate])
+    if not names.is_concrete:
         optional = set(AGGREGATES)
-        made["Aggregate"]["required"] = [name for name in made["Aggregate"]["required"] if name not in optional]
-    return made
+        required = schema_by_name["Aggregate"]["required"]
+        schema_by_name["Aggregate"]["required"] = [name for name in required if name not in optional]
+    return schema_by_name
 
 
 class _Dumper(yaml.SafeDumper):
-    """Says everything where it stands: no anchors."""
+    """YAML dumper that repeats equal objects instead of writing anchors."""
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - the signature is the base's
         return True
 
 
-def as_yaml(made: Document) -> str:
-    """Write a document."""
-    return yaml.dump(made, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
+def as_yaml(content: Document) -> str:
+    """Return a document as YAML."""
+    return yaml.dump(content, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)

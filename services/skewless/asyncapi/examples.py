@@ -1,4 +1,4 @@
-"""One example per kind of record and topic, picked from samples."""
+"""Selects one example record for each message from the records of the example run."""
 
 from __future__ import annotations
 
@@ -7,69 +7,81 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from skewless.algorithms.windowing.window_store import EMIT_COUNT
+from skewless.asyncapi.example_run import Samples
 from skewless.asyncapi.messages import ARROW, JSON, Message, find
-from skewless.asyncapi.samples import Samples
-from skewless.records import Output, read_table
+from skewless.wire.columns import read_table
+from skewless.wire.record import OutputRecord
 
 COLUMNS = {
     "key": "The key.",
-    "value": "Fixed-point number: times 10 to the power of `splitter.value.decimals`.",
+    "value": "Fixed-point integer: the value times 10 to the power of `splitter.value.decimals`.",
     "time": "Event time, ms since the epoch (UTC).",
     "pane": "Start of the pane, ms since the epoch.",
-    "worker": "The worker that held the key: the partition of worker-input.",
-    "told": "How often the key was written.",
+    "worker": "Worker that aggregated the key: the partition of worker-input.",
+    EMIT_COUNT.name: "Number of times that a result of the key was emitted.",
 }
-"""Meanings of columns."""
-PARTIAL = "Partial result, in fixed-point numbers; there are as many as `aggregator.aggregates` need."
+"""Descriptions of Arrow columns by name."""
+PARTIALS = {
+    "int64": "Partial result as fixed-point integer. `aggregator.aggregates` determines the number of these columns.",
+    "binary": "Partial result in the format of its aggregate.",
+}
+"""Descriptions of partial columns by type."""
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One record as it was written."""
+    """One record of the example run."""
 
     topic: str
-    record: Output
+    record: OutputRecord
 
     @property
     def headers(self) -> dict[str, str]:
-        """Its headers as text."""
-        return {name: fact.decode() for name, fact in self.record.headers}
+        """Headers as text."""
+        return {name: value.decode() for name, value in self.record.headers}
 
     @property
     def key(self) -> str | None:
-        """Its key as text."""
+        """Key as text; None if the record has no key."""
         return None if self.record.key is None else self.record.key.decode()
 
     def payload(self, message: Message) -> Any:
-        """Tell its value, as JSON or as text; None where it is binary or empty."""
+        """Return the value as JSON document or text; None if it is binary or missing."""
         if self.record.value is None or message.content_type not in (JSON, "application/octet-stream"):
             return None
         text = self.record.value.decode()
         return json.loads(text) if message.content_type == JSON else text
 
     def columns(self, message: Message) -> dict[str, dict[str, str]]:
-        """Describe its Arrow columns, none where it has none."""
+        """Return the type and description of each Arrow column; empty if the value is not Arrow."""
         if message.content_type != ARROW:
             return {}
         return {
-            column.name: {"type": str(column.type), "description": COLUMNS.get(column.name, PARTIAL)}
+            column.name: {
+                "type": str(column.type),
+                "description": COLUMNS.get(column.name) or PARTIALS[str(column.type)],
+            }
             for column in read_table(self.record.value).schema
         }
 
 
 def examples(samples: Samples) -> dict[str, Example]:
-    """Pick one record of each kind, by the kind's name."""
-    return dict(reversed(list(_all(samples))))
+    """Return one record of each message, by the message's name."""
+    first: dict[str, Example] = {}
+    for name, example in _examples_by_message(samples):
+        first.setdefault(name, example)
+    return first
 
 
-def _all(samples: Samples) -> Iterator[tuple[str, Example]]:
+def _examples_by_message(samples: Samples) -> Iterator[tuple[str, Example]]:
     for topic, records in samples.items():
-        for record in _best_first(records):
+        for record in _most_headers_first(records):
             message = find(topic, record.key, record.value, dict(record.headers))
             if message is not None:
                 yield message.name, Example(topic, record)
 
 
-def _best_first(records: Sequence[Output]) -> Sequence[Output]:
-    """Put records that say most first: those with marks show what the header is like."""
+def _most_headers_first(records: Sequence[OutputRecord]) -> Sequence[OutputRecord]:
+    """Sort records by the number of headers, so that the example of an internal record has watermarks."""
     return sorted(records, key=lambda record: -len(record.headers))

@@ -1,4 +1,4 @@
-"""THE table of what may stand on a topic: one row per kind of record, by the record types that the topology names."""
+"""Table of all messages: one row for each kind of record, by the record types that the topology names."""
 
 from __future__ import annotations
 
@@ -8,10 +8,17 @@ from typing import Any
 
 import msgspec
 
-from skewless import public_records, records, topology
-from skewless.algorithms.aggregates import AGGREGATES
+from skewless import topology
+from skewless.algorithms.aggregates import AGGREGATES, LOAD_COLUMN
 from skewless.asyncapi.schemas import Schema, ref
-from skewless.router import loads
+from skewless.stages.router import state
+from skewless.wire.aggregates import AggregateRecord, aggregate_type
+from skewless.wire.changelog import CHUNK_KEY
+from skewless.wire.dead_letters import DeadLetterHeaders
+from skewless.wire.distribution import TickDistribution
+from skewless.wire.headers import IDLE_HEADER, SCHEMA_HEADER, WATERMARK, WATERMARKS_HEADER
+from skewless.wire.partials import PARTIALS
+from skewless.wire.tuples import TUPLE, TUPLES, LateTuple, TupleRecord
 
 JSON = "application/json"
 ARROW = "application/vnd.apache.arrow.stream"
@@ -19,14 +26,14 @@ MESSAGE_PACK = "application/msgpack"
 BYTES = "application/octet-stream"
 
 NOTHING: Schema = {"type": "null"}
-WRITTEN = "When it was written."
-ONCE = {
-    "exactly_once": "exactly once, for readers with `isolation.level=read_committed`",
+TIME_OF_WRITING = "Time of writing."
+GUARANTEE_TEXTS = {
+    "exactly_once": "exactly once, for consumers with `isolation.level=read_committed`",
     "at_least_once": "at least once",
 }
-"""What `transport.guarantee` gives."""
-EACH = "Each record {once}."
-LAST = "Each record {once}; the last one of a key counts."
+"""Delivery guarantee by the value of `transport.guarantee`."""
+EACH_RECORD = "Each record {once}."
+LAST_OF_KEY = "Each record {once}. The last record of a key is valid."
 
 
 @dataclass(frozen=True)
@@ -34,228 +41,230 @@ class Message:
     """One kind of record."""
 
     name: str
-    meaning: str
+    summary: str
     content_type: str
     key: Schema
     timestamp: str
-    """What the record's Kafka timestamp means."""
+    """Meaning of the record's Kafka timestamp."""
     guarantee: str
-    """What is sure of each record; `{once}` stands for what `ONCE` says."""
+    """Delivery guarantee of each record; `{once}` is a placeholder for a text of `GUARANTEE_TEXTS`."""
     payload: type[msgspec.Struct] | Schema
     headers: type[msgspec.Struct] | Schema | None = None
 
     def fits(self, key: str | None, headers: Mapping[str, str], *, empty: bool) -> bool:
-        """Whether a record of the topic is of this kind."""
-        named = self.schema_header in (None, headers.get(records.SCHEMA_HEADER))
-        return named and self.key.get("const", key) == key and empty in self._may_be_empty
+        """Return whether a record of the topic is of this kind; `empty` if it has no value."""
+        has_schema = self.schema_header in (None, headers.get(SCHEMA_HEADER))
+        return has_schema and self.key.get("const", key) == key and empty in self._allowed_emptiness
 
     @property
-    def _may_be_empty(self) -> tuple[bool, ...]:
-        """Whether the value may be missing, has to be, or must not be."""
+    def _allowed_emptiness(self) -> tuple[bool, ...]:
+        """Allowed values of `empty`: the value of this kind is optional, absent or required."""
         if isinstance(self.payload, dict) and "type" not in self.payload:
             return (True, False)
         return (self.payload == NOTHING,)
 
     @property
     def schema_header(self) -> str | None:
-        """Name and version that the header `schema` holds; None where a kind has no such header."""
+        """Value of the header `schema`: name and version. None if this kind has no such header."""
         if not isinstance(self.headers, dict):
             return None
-        name: str = self.headers["properties"][records.SCHEMA_HEADER]["const"]
+        name: str = self.headers["properties"][SCHEMA_HEADER]["const"]
         return name
 
 
-def _text_key(meaning: str, pattern: str | None = None) -> Schema:
-    return {"type": "string", "description": meaning} | ({"pattern": pattern} if pattern else {})
+def _text_key(description: str, pattern: str | None = None) -> Schema:
+    return {"type": "string", "description": description} | ({"pattern": pattern} if pattern else {})
 
 
-def _internal(schema: str) -> Schema:
-    """Headers of an internal record, as `records.headers_of` writes them."""
-    marks = {
+def _internal_headers(schema: str) -> Schema:
+    """Return the schema of the headers of an internal record, as `wire.headers.internal_headers` writes them."""
+    watermarks = {
         "type": "string",
         "contentMediaType": JSON,
         "pattern": r'^\{("[0-9]+":-?[0-9]+(,"[0-9]+":-?[0-9]+)*)?\}$',
-        "description": "How far event time has come, in ms, by origin partition: a JSON object. "
-        "253402300799999 says that the origin has ended.",
+        "description": "Watermark of each source partition in ms, as a JSON object. "
+        "253402300799999 means that the source partition has ended.",
     }
     idle = {
         "type": "string",
         "contentMediaType": JSON,
         "pattern": r"^\[([0-9]+(,[0-9]+)*)?\]$",
-        "description": "Origin partitions that are idle, as a JSON list: windows do not wait for them. Their "
-        "watermarks stay valid. An origin with a watermark in a record that does not list it here is active.",
+        "description": "Source partitions that are idle, as a JSON list: windows do not wait for them. Their "
+        "watermarks stay valid. A source partition is active if a record has its watermark and does not list it here.",
     }
-    named = {"type": "string", "const": schema, "description": "Name and version of what the record holds."}
-    properties = {records.SCHEMA_HEADER: named, records.WATERMARKS_HEADER: marks, records.IDLE_HEADER: idle}
-    return {"type": "object", "properties": properties, "required": [records.SCHEMA_HEADER]}
+    schema_header = {"type": "string", "const": schema, "description": "Name and version of the record's format."}
+    properties = {SCHEMA_HEADER: schema_header, WATERMARKS_HEADER: watermarks, IDLE_HEADER: idle}
+    return {"type": "object", "properties": properties, "required": [SCHEMA_HEADER]}
 
 
 def _binary(content_type: str) -> Schema:
     return {"type": "string", "format": "binary", "contentMediaType": content_type}
 
 
-TUPLES = Message(
+TUPLES_MESSAGE = Message(
     name="tuples",
-    meaning="Tuples as columns: one record holds many rows.",
+    summary="Tuples as columns: one record holds many rows.",
     content_type=ARROW,
     key=NOTHING,
-    timestamp=WRITTEN,
-    guarantee=EACH,
+    timestamp=TIME_OF_WRITING,
+    guarantee=EACH_RECORD,
     payload=_binary(ARROW),
-    headers=_internal(records.TUPLES),
+    headers=_internal_headers(TUPLES),
 )
-PROGRESS = replace(
-    TUPLES,
-    name="progress",
-    meaning="How far event time has come, where there are no rows to say it with; it has no value.",
+WATERMARKS_MESSAGE = replace(
+    TUPLES_MESSAGE,
+    name="watermark_records",
+    summary="Watermarks without rows. The record has no value.",
     content_type=BYTES,
     payload=NOTHING,
-    headers=_internal(records.PROGRESS),
+    headers=_internal_headers(WATERMARK),
 )
-TUPLE = Message(
+TUPLE_MESSAGE = Message(
     name="tuple",
-    meaning=public_records.PlainTuple.__doc__ or "",
+    summary=TupleRecord.__doc__ or "",
     content_type=JSON,
     key=_text_key("The tuple's key."),
-    timestamp=WRITTEN,
-    guarantee=EACH,
-    payload=public_records.PlainTuple,
-    headers=_internal(records.TUPLE),
+    timestamp=TIME_OF_WRITING,
+    guarantee=EACH_RECORD,
+    payload=TupleRecord,
+    headers=_internal_headers(TUPLE),
 )
-PARTIALS = replace(
-    TUPLES,
+PARTIALS_MESSAGE = replace(
+    TUPLES_MESSAGE,
     name="partials",
-    meaning="What changed since the last commit: partial results per pane, key and worker, as columns.",
-    headers=_internal(records.PARTIALS),
+    summary="Partial results that changed since the last commit, by pane, key and worker, as columns.",
+    headers=_internal_headers(PARTIALS),
 )
-LATE = Message(
+LATE_MESSAGE = Message(
     name="late",
-    meaning=public_records.LateTuple.__doc__ or "",
+    summary=LateTuple.__doc__ or "",
     content_type=JSON,
     key=_text_key("The tuple's key."),
-    timestamp="The tuple's event time; before 1970, which Kafka cannot say, when it was written.",
-    guarantee="Each late tuple {once}. What is late follows from the source's log alone.",
-    payload=public_records.LateTuple,
+    timestamp="Event time of the tuple. For times before 1970, which Kafka cannot store, the time of writing.",
+    guarantee="Each late tuple {once}. Lateness depends only on the records of the source.",
+    payload=LateTuple,
 )
-LOADS = Message(
+LOADS_MESSAGE = Message(
     name="loads",
-    meaning="What a router's grouping remembers: a hint that outlives the process, no result depends on it.",
+    summary="Snapshot of a router's grouping. It survives the process and is only a hint: no result depends on it.",
     content_type=MESSAGE_PACK,
     key=_text_key("`loads/<grouping>`.", "^loads/"),
-    timestamp=WRITTEN,
-    guarantee=LAST,
-    payload=_binary(MESSAGE_PACK) | {"description": f"A map: `schema` is {loads.SCHEMA}, `state` the grouping's own."},
+    timestamp=TIME_OF_WRITING,
+    guarantee=LAST_OF_KEY,
+    payload=_binary(MESSAGE_PACK)
+    | {"description": f"A map: `schema` is {state.SCHEMA}, `state` the snapshot of the grouping."},
 )
-CHUNK = Message(
+CHANGELOG_MESSAGE = Message(
     name="chunk",
-    meaning="Part of the state of a window, or of a tick (`count` alone, by `<worker>/<key>`), as columns.",
+    summary="Part of the state of a window, or of a tick "
+    f"(only `{LOAD_COLUMN.name}`, by `<worker>/<key>`), as columns.",
     content_type=ARROW,
-    key=_text_key("`<start>/<number of the chunk>`.", "^-?[0-9]+/-?[0-9]+$"),
-    timestamp=WRITTEN,
-    guarantee=LAST,
+    key=_text_key("`<start>/<number of the part>/<changes or compacted>`.", CHUNK_KEY),
+    timestamp=TIME_OF_WRITING,
+    guarantee=LAST_OF_KEY,
     payload=_binary(ARROW),
 )
-TOMBSTONE = replace(
-    CHUNK,
+TOMBSTONE_MESSAGE = replace(
+    CHANGELOG_MESSAGE,
     name="tombstone",
-    meaning="A chunk that is taken back; it has no value.",
+    summary="Deletes a part of the state. The record has no value.",
     content_type=BYTES,
     payload=NOTHING,
 )
-RUN = replace(
-    CHUNK,
+RUN_MESSAGE = replace(
+    CHANGELOG_MESSAGE,
     name="run",
-    meaning="What the observer remembers of the whole run: tuples by worker, and sketches of keys.",
+    summary="State of the observer for the whole run: tuples by worker, and sketches of keys.",
     content_type=MESSAGE_PACK,
     key={"type": "string", "const": "run"},
     payload=_binary(MESSAGE_PACK),
 )
-AGGREGATE = Message(
+AGGREGATE_MESSAGE = Message(
     name="aggregate",
-    meaning=public_records.KeyInWindow.__doc__ or "",
+    summary=AggregateRecord.__doc__ or "",
     content_type=JSON,
     key=_text_key("`<window_start>/<key>`.", "^-?[0-9]+/"),
-    timestamp="`window_start`; before 1970, which Kafka cannot say, when the record was written.",
-    guarantee="Each result {once}. The record with the highest `revision` is valid, it is the last of its key.",
-    payload=public_records.aggregate_type(AGGREGATES),
+    timestamp="`window_start`. For times before 1970, which Kafka cannot store, the time of writing.",
+    guarantee="Each result {once}. The record with the highest `revision` is valid; it is the last of its key.",
+    payload=aggregate_type(AGGREGATES.values()),
 )
-DISTRIBUTION = Message(
+DISTRIBUTION_MESSAGE = Message(
     name="distribution",
-    meaning=public_records.TickDistribution.__doc__ or "",
+    summary=TickDistribution.__doc__ or "",
     content_type=JSON,
     key=_text_key("`tick_start`.", "^-?[0-9]+$"),
-    timestamp="`tick_start`; before 1970, which Kafka cannot say, when the record was written.",
+    timestamp="`tick_start`. For times before 1970, which Kafka cannot store, the time of writing.",
     guarantee="Each tick {once}.",
-    payload=public_records.TickDistribution,
+    payload=TickDistribution,
 )
-DEAD_LETTER = Message(
+DEAD_LETTER_MESSAGE = Message(
     name="dead-letter",
-    meaning="Key and value of a record that cannot be read, unchanged but for the end of a large one; the headers say "
-    "where it stood and what is wrong.",
+    summary="Key and value of a record that cannot be parsed, unchanged except that a large one is truncated. The "
+    "headers hold its topic, partition and offset, and the reason.",
     content_type=BYTES,
-    key={"type": ["string", "null"], "description": "The bad record's own key, any bytes or none."},
-    timestamp="That of the bad record; where it has none, when the dead letter was written.",
-    guarantee="Each bad record {once}; its neighbours are processed.",
+    key={"type": ["string", "null"], "description": "Key of the invalid record: any bytes or none."},
+    timestamp="Timestamp of the invalid record. If it has none, the time of writing the dead letter.",
+    guarantee="Each invalid record {once}. The other records of its batch are processed.",
     payload={
-        "description": "The bad record's own value: any bytes, or none. Where a window is forgotten, columns of what "
-        "came for it, in as many dead letters as they need."
+        "description": "Value of the invalid record: any bytes or none. For an expired window: the partials that "
+        "arrived for it, as columns, in as many dead letters as needed."
     },
-    headers=public_records.DeadLetterHeaders,
+    headers=DeadLetterHeaders,
 )
-SOURCE = Message(
+SOURCE_MESSAGE = Message(
     name="source-record",
-    meaning="Your own records, in the format that `splitter` is told.",
+    summary="Your own records, in the format that `splitter` configures.",
     content_type=BYTES,
     key={"type": ["string", "null"], "description": "Anything: no result depends on it."},
-    timestamp="Event time, where `splitter.time` names no field.",
+    timestamp="Event time, if `splitter.time` names no field.",
     guarantee="As you write it; each committed record is counted once.",
-    payload={"description": "A record with a key and, if wanted, a value and a time."},
+    payload={"description": "A record with a key and optionally a value and a time."},
 )
 
-BY_RECORD: dict[str, tuple[Message, ...]] = {
-    "tuples": (TUPLES, PROGRESS),
-    "late": (LATE,),
-    "loads": (LOADS,),
-    "partials": (PARTIALS, PROGRESS),
-    "chunk": (CHUNK, TOMBSTONE),
-    "aggregate": (AGGREGATE,),
-    "distribution": (DISTRIBUTION,),
-    "dead-letter": (DEAD_LETTER,),
+MESSAGES_BY_SCHEMA: dict[str, tuple[Message, ...]] = {
+    "tuples": (TUPLES_MESSAGE, WATERMARKS_MESSAGE),
+    "late": (LATE_MESSAGE,),
+    "loads": (LOADS_MESSAGE,),
+    "partials": (PARTIALS_MESSAGE, WATERMARKS_MESSAGE),
+    "chunk": (CHANGELOG_MESSAGE, TOMBSTONE_MESSAGE),
+    "aggregate": (AGGREGATE_MESSAGE,),
+    "distribution": (DISTRIBUTION_MESSAGE,),
+    "dead-letter": (DEAD_LETTER_MESSAGE,),
 }
-"""By the record type that a row of the topology names."""
-FURTHER = {"worker-input": (TUPLE,), "ticks": (RUN,)}
-"""What stands on one topic alone."""
+"""Messages by the record type that a row of the topology names."""
+EXTRA_MESSAGES = {"worker-input": (TUPLE_MESSAGE,), "observer-changelog": (RUN_MESSAGE,)}
+"""Messages that only one topic contains."""
 
 
 def messages_of(topic: str) -> tuple[Message, ...]:
-    """List what may stand on a topic of the topology, the kind that is of use to readers first; KeyError if unknown."""
+    """Return the messages of a topic of the topology, the one with data first; KeyError if the topic is unknown."""
     if topic == "source":
-        return (SOURCE,)
-    return *BY_RECORD[topology.topic(topic).record], *FURTHER.get(topic, ())
+        return (SOURCE_MESSAGE,)
+    return *MESSAGES_BY_SCHEMA[topology.topic(topic).record], *EXTRA_MESSAGES.get(topic, ())
 
 
 def find(topic: str, key: bytes | None, value: bytes | None, headers: Mapping[str, bytes]) -> Message | None:
-    """Tell of which kind a record is; None when it is none that may stand there."""
-    text = {name: fact.decode("utf-8", "replace") for name, fact in headers.items()}
-    named = None if key is None else key.decode("utf-8", "replace")
-    # What names itself by header or key comes before what does not.
+    """Return the kind of a record; None if the topic has no such kind."""
+    header_texts = {name: header.decode("utf-8", "replace") for name, header in headers.items()}
+    key_text = None if key is None else key.decode("utf-8", "replace")
+    # Messages that a header or a constant key identifies are tried first.
     candidates = sorted(messages_of(topic), key=lambda row: row.schema_header is None and "const" not in row.key)
-    return next((row for row in candidates if row.fits(named, text, empty=value is None)), None)
+    return next((row for row in candidates if row.fits(key_text, header_texts, empty=value is None)), None)
 
 
 def payload_schema(message: Message) -> Schema:
-    """Describe the value, by reference where it has a type."""
+    """Return the schema of the value; a reference if the value has a type."""
     return dict(message.payload) if isinstance(message.payload, dict) else ref(message.payload)
 
 
 def headers_schema(message: Message) -> Schema | None:
-    """Describe the headers, by reference where they have a type."""
+    """Return the schema of the headers; a reference if they have a type."""
     if message.headers is None or isinstance(message.headers, dict):
         return message.headers
     return ref(message.headers)
 
 
 def types(messages: Mapping[str, Message]) -> list[Any]:
-    """List the types that these kinds of records are made of."""
+    """Return the types of the values and headers of these messages."""
     parts = [part for row in messages.values() for part in (row.payload, row.headers)]
     return [part for part in parts if isinstance(part, type)]

@@ -1,4 +1,4 @@
-"""JSON Schema (draft 07, as AsyncAPI has it) of record types."""
+"""Generates JSON Schemas (draft 07, the default of AsyncAPI) of record types."""
 
 from __future__ import annotations
 
@@ -12,58 +12,62 @@ REF = "#/components/schemas/"
 
 
 def schemas(types: Iterable[type[msgspec.Struct]]) -> dict[str, Schema]:
-    """Describe these types and those that they hold, by name; they refer to each other by `REF`."""
-    _, found = msgspec.json.schema_components(list(types), ref_template=REF + "{name}")
-    return {name: _plain(schema) for name, schema in found.items()}
+    """Return the schemas of these types and of the types of their fields, by name. References start with `REF`."""
+    _, components = msgspec.json.schema_components(list(types), ref_template=REF + "{name}")
+    return {name: _as_draft_07(schema) for name, schema in components.items()}
 
 
-def ref(kind: type[msgspec.Struct]) -> Schema:
-    """Refer to a described type."""
-    return {"$ref": REF + kind.__name__}
+def ref(record_type: type[msgspec.Struct]) -> Schema:
+    """Return a reference to the schema of a type."""
+    return {"$ref": REF + record_type.__name__}
 
 
-def _plain(schema: Any) -> Any:
-    """Say it as draft 07 does: what stands beside a `$ref` has no meaning there, and whole numbers are numbers."""
+def _as_draft_07(schema: Any) -> Any:
+    """Convert a schema of msgspec (draft 2020-12) to draft 07.
+
+    Draft 07 ignores keywords next to a `$ref`, so the reference moves into `allOf`. Type `number` includes integers.
+    """
     if isinstance(schema, list):
-        return [_plain(part) for part in schema]
+        return [_as_draft_07(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
-    made = {name: _plain(part) for name, part in schema.items()}
-    if "$ref" in made and len(made) > 1:
-        made["allOf"] = [{"$ref": made.pop("$ref")}]
-    if made.get("anyOf") == [{"type": "integer"}, {"type": "number"}]:
-        del made["anyOf"]
-        made["type"] = "number"
-    return made
+    converted = {name: _as_draft_07(part) for name, part in schema.items()}
+    if "$ref" in converted and len(converted) > 1:
+        converted["allOf"] = [{"$ref": converted.pop("$ref")}]
+    if converted.get("anyOf") == [{"type": "integer"}, {"type": "number"}]:
+        del converted["anyOf"]
+        converted["type"] = "number"
+    return converted
 
 
 class Field(NamedTuple):
-    """One field, with those before it that it stands in: `run.total_count`, `hottest_keys[].key`."""
+    """One field of a record type."""
 
     path: str
-    kind: str
-    always: bool
-    meaning: str
+    """Name with the names of the enclosing fields: `run.tuples`, `top_keys[].key`."""
+    type: str
+    required: bool
+    description: str
 
 
-def fields(schema: Mapping[str, Any], known: Mapping[str, Schema], path: str = "") -> Iterator[Field]:
-    """List all fields, those of inner objects behind the field that holds them."""
+def fields(schema: Mapping[str, Any], schema_by_name: Mapping[str, Schema], path: str = "") -> Iterator[Field]:
+    """Yield all fields; the fields of an inner object follow the field that contains it."""
     for name, field in schema["properties"].items():
-        at = f"{path}{name}"
-        yield Field(at, kind_of(field), name in schema["required"], field.get("description", ""))
+        field_path = f"{path}{name}"
+        yield Field(field_path, type_of(field), name in schema["required"], field.get("description", ""))
         inner = _target(field) or _target(field.get("items", {}))
         if inner:
-            yield from fields(known[inner], known, f"{at}{'[]' if 'items' in field else ''}.")
+            yield from fields(schema_by_name[inner], schema_by_name, f"{field_path}{'[]' if 'items' in field else ''}.")
 
 
-def kind_of(field: Mapping[str, Any]) -> str:
-    """Name a field's JSON type, with the text that it has to match."""
+def type_of(field: Mapping[str, Any]) -> str:
+    """Return the JSON type of a field as text, with its pattern."""
     if "const" in field:
         return f"`{field['const']}`"
     if "items" in field:
-        return f"array of {kind_of(field['items'])}"
-    kind: str = field.get("type", "object")
-    return f"{kind}, `{field['pattern']}`" if "pattern" in field else kind
+        return f"array of {type_of(field['items'])}"
+    json_type: str = field.get("type", "object")
+    return f"{json_type}, `{field['pattern']}`" if "pattern" in field else json_type
 
 
 def _target(field: Mapping[str, Any]) -> str | None:

@@ -1,1 +1,1 @@
-"""Spark over the same topics: DataFrames in, DataFrames out."""
+"""Spark jobs over the pipeline's topics. All inputs and results are DataFrames."""

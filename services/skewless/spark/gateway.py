@@ -1,4 +1,4 @@
-"""The connection to Spark's Java: ends it in the order that leaves no thread of py4j talking to a dead process."""
+"""Closes the connection to Spark's Java process without leaving py4j threads that access a dead process."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from pyspark import SparkContext
 
 WAIT_S = 10.0
 RAISED_TOO = ("Exception while sending command.", "KeyboardInterrupt while sending command.")
-"""What py4j logs with a traceback, by the root logger, just before it raises it as an error too."""
+"""Messages that py4j logs with a traceback on the root logger, just before it raises the same error."""
 
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keep py4j's tracebacks off the screen during the block, and give Ctrl-C back to its former handler after it."""
+    """Suppress py4j's tracebacks during the block, and restore the handler of SIGINT after it."""
 
-    def is_news(record: logging.LogRecord) -> bool:
+    def is_logged_only(record: logging.LogRecord) -> bool:
         return record.msg not in RAISED_TOO
 
-    before = signal.getsignal(signal.SIGINT)
+    previous_handler = signal.getsignal(signal.SIGINT)
     root = logging.getLogger()
-    root.addFilter(is_news)
+    root.addFilter(is_logged_only)
     try:
         yield
     finally:
-        root.removeFilter(is_news)
+        root.removeFilter(is_logged_only)
         if threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGINT, before)
+            signal.signal(signal.SIGINT, previous_handler)
 
 
 def end_java() -> None:
-    """End the Java process of a stopped session; the next session starts its own."""
-    # PySpark keeps them for the next session of the process, and has no public way to drop them.
+    """End the Java process of a stopped session. The next session starts another one."""
+    # PySpark keeps gateway and JVM for the next session of the process, and has no public way to drop them.
     gateway, SparkContext._gateway, SparkContext._jvm = SparkContext._gateway, None, None  # noqa: SLF001
     if gateway is None:
         return
@@ -46,14 +46,14 @@ def end_java() -> None:
     gateway.shutdown()
     java: subprocess.Popen[bytes] | None = gateway.proc
     if java is not None and java.stdin is not None:
-        java.stdin.close()  # Spark's Java ends at the end of its input
+        java.stdin.close()  # Spark's Java process exits at the end of its input
         with contextlib.suppress(subprocess.TimeoutExpired):
             java.wait(WAIT_S)
 
 
 def _end_finalizer(gateway: Any) -> None:
-    """Stop the thread that frees Java's objects: with Java gone it would log a reset connection."""
-    tasks = getattr(gateway._gateway_client, "finalizer_deque", None)  # noqa: SLF001 - py4j has no name for it
+    """Stop the thread that frees Java objects: after Java has exited it would log a connection reset."""
+    tasks = getattr(gateway._gateway_client, "finalizer_deque", None)  # noqa: SLF001 - py4j has no public name for it
     if tasks is None:
         return
     tasks.clear()

@@ -1,9 +1,10 @@
-"""How long results took: from the last tuple of a (window, key) to the commit that made its result complete.
+"""Latency of results: from the last tuple of a (window, key) to the changelog record that completed its result.
 
-Start: the largest Kafka timestamp of the records of `tuples` that hold tuples of this window and key: when the splitter
-wrote them. End: the Kafka timestamp of the first record of `windows` with which the aggregator's state had all of them;
-with `emit: updates` the result itself is in the same transaction, with `emit: final` it follows when the window closes.
-Not included: the time that records waited in the source topic, and until a transaction was committed.
+Start: the largest Kafka timestamp of the records of `tuples` that contain tuples of the window and key, which is when
+the splitter wrote them. End: the Kafka timestamp of the first record of `aggregator-changelog` with which the state of
+the aggregator contained all of these tuples. With `emit: updates` the result is written in the same transaction; with
+`emit: final` it follows when the window closes. Not included: the time that records waited in the source topic, and the
+time until a transaction was committed.
 """
 
 from __future__ import annotations
@@ -16,79 +17,77 @@ from numpy.typing import NDArray
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
 
-from skewless.spark.columns import last_cells
-from skewless.spark.parts import gathered
+from skewless.spark.shuffle import collect
+from skewless.spark.topic_rows import last_cells
 
 QUANTILES = (0.5, 0.95, 0.99)
 LATENCIES = "run int, window long, latency_ms long, results long"
-"""How many results of a window took so long."""
+"""Number of results of a window that have the same latency. `run` is the index of the run."""
 
 
 def latencies(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Give the latencies of an executor's keys (LATENCIES); it has their `sent`, cells of windows, and `chunks`."""
-    for run, kinds in gathered(batches).items():
-        if kinds.keys() >= {"sent", "chunks"}:
-            sent = last_cells(kinds["sent"]).rename_columns(
+    """Yield the latencies of an executor's keys (LATENCIES), given blocks of the kinds `sent` and `changelog`."""
+    for run, tables in collect(batches).items():
+        if tables.keys() >= {"sent", "changelog"}:
+            sent = last_cells(tables["sent"]).rename_columns(
                 ["window", "key", "worker", "tuples", "first_at", "sent_at"]
             )
-            both = sent.select(["window", "key", "sent_at"]).join(
-                completed(kinds["chunks"]), ["window", "key"], None, "inner"
+            joined = sent.select(["window", "key", "sent_at"]).join(
+                completed(tables["changelog"]), ["window", "key"], None, "inner"
             )
-            took = pa.table({"window": both["window"], "latency_ms": _minus(both["complete_at"], both["sent_at"])})
-            found = took.group_by(["window", "latency_ms"], use_threads=False).aggregate([([], "count_all")])
-            runs = pa.array(np.full(found.num_rows, run, dtype=np.int32))
-            table = pa.table([runs, *found.columns], names=["run", "window", "latency_ms", "results"])
+            latency_ms = pa.array(joined["complete_at"].to_numpy() - joined["sent_at"].to_numpy())
+            by_result = pa.table({"window": joined["window"], "latency_ms": latency_ms})
+            counts = by_result.group_by(["window", "latency_ms"], use_threads=False).aggregate([([], "count_all")])
+            runs = pa.array(np.full(counts.num_rows, run, dtype=np.int32))
+            table = pa.table([runs, *counts.columns], names=["run", "window", "latency_ms", "results"])
             yield from table.combine_chunks().to_batches()
 
 
-def _minus(one: pa.ChunkedArray, other: pa.ChunkedArray) -> pa.Array:
-    return pa.array(one.to_numpy() - other.to_numpy())
+def completed(changelog: pa.Table) -> pa.Table:
+    """Return when each (window, key) was complete (`complete_at`), from the aggregator's changelog (CHANGELOG_ROWS).
 
-
-def completed(chunks: pa.Table) -> pa.Table:
-    """When each (window, key) was complete (`complete_at`); takes rows of the aggregator's changelog (columns.CHUNKS).
-
-    All of them are in one partition. A chunk with a number below 0 starts a key's count anew: it has what all chunks
-    of its window had of the key until then (`skewless.algorithms.windowed`).
+    The table must have all rows of one changelog partition. A compacted record restarts a key's count, because it
+    contains what all earlier records of its window had of the key (`skewless.algorithms.windowing.window_store`).
     """
-    keys = chunks["key"].combine_chunks().dictionary_encode()
-    data = {name: chunks[name].to_numpy() for name in ("window", "number", "tuples", "at", "offset")}
-    numbers = keys.indices.to_numpy()
-    order = np.lexsort((data["offset"], numbers, data["window"]))
-    window, number, tuples, at = (data[name][order] for name in ("window", "number", "tuples", "at"))
-    begins = _changes(window, numbers[order])
+    keys = changelog["key"].combine_chunks().dictionary_encode()
+    key_indices = keys.indices.to_numpy()
+    order = np.lexsort((changelog["offset"].to_numpy(), key_indices, changelog["window"].to_numpy()))
+    windows, compacted, tuples, timestamps = (
+        changelog[name].to_numpy()[order] for name in ("window", "compacted", "tuples", "timestamp_ms")
+    )
+    is_group_start = _group_starts(windows, key_indices[order])
     total = np.cumsum(tuples)
-    lives = begins | (number < 0)
-    so_far = total - _first_of_its(lives, total - tuples)
-    last = np.append(np.flatnonzero(begins)[1:] - 1, len(begins) - 1)
-    groups = np.cumsum(begins) - 1
-    complete = np.flatnonzero(so_far == so_far[last][groups])
-    earliest = np.full(len(last), np.iinfo(np.int64).max)
-    np.minimum.at(earliest, groups[complete], at[complete])
-    firsts = keys.dictionary.take(pa.array(numbers[order][last]))
-    return pa.table({"window": window[last], "key": firsts, "complete_at": earliest})
+    is_count_start = is_group_start | (compacted > 0)
+    counts = total - _value_at_start(is_count_start, total - tuples)
+    last_rows = np.append(np.flatnonzero(is_group_start)[1:] - 1, len(is_group_start) - 1)
+    groups = np.cumsum(is_group_start) - 1
+    complete_rows = np.flatnonzero(counts == counts[last_rows][groups])
+    complete_at = np.full(len(last_rows), np.iinfo(np.int64).max)
+    np.minimum.at(complete_at, groups[complete_rows], timestamps[complete_rows])
+    group_keys = keys.dictionary.take(pa.array(key_indices[order][last_rows]))
+    return pa.table({"window": windows[last_rows], "key": group_keys, "complete_at": complete_at})
 
 
-def _changes(*columns: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Where a group of equal neighbours begins."""
-    found = np.zeros(len(columns[0]), dtype=np.bool_)
-    found[:1] = True
+def _group_starts(*columns: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Return for each row whether it starts a group of equal consecutive rows."""
+    is_start = np.zeros(len(columns[0]), dtype=np.bool_)
+    is_start[:1] = True
     for column in columns:
-        found[1:] |= column[1:] != column[:-1]
-    return found
+        is_start[1:] |= column[1:] != column[:-1]
+    return is_start
 
 
-def _first_of_its(begins: NDArray[np.bool_], values: NDArray[np.int64]) -> NDArray[np.int64]:
-    """For each row the value at the beginning of its group."""
-    found: NDArray[np.int64] = values[np.flatnonzero(begins)][np.cumsum(begins) - 1]
-    return found
+def _value_at_start(is_start: NDArray[np.bool_], values: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return for each row the value at the start of its group."""
+    start_values: NDArray[np.int64] = values[np.flatnonzero(is_start)][np.cumsum(is_start) - 1]
+    return start_values
 
 
 def quantiles(latencies: DataFrame) -> DataFrame:
-    """Exact quantiles of the latencies in ms: of each window of a run, and under window null of all."""
-    wanted = F.array(*map(F.lit, QUANTILES))
+    """Return exact quantiles of the latencies in ms: of each window of a run, and of all its windows (window null)."""
+    shares = F.array(*map(F.lit, QUANTILES))
     return latencies.groupingSets([["run", "window"], ["run"]], "run", "window").agg(
         F.sum("results").alias("results"),
-        F.percentile("latency_ms", wanted, F.col("results")).alias("quantiles"),
-        F.max("latency_ms").alias("most"),
+        F.percentile("latency_ms", shares, F.col("results")).alias("quantiles"),
+        F.max("latency_ms").alias("max_ms"),
     )

@@ -1,18 +1,48 @@
-"""The known aggregates. To add one: its class in a file of its own, and its line here; the laws then run on it."""
+"""The built-in aggregates. To add one, define its class in a new file and list it here: the law tests cover it.
+
+Only this package knows what they compute. All other modules use the names and columns of `Aggregate` objects, and the
+constants of this module.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
-from skewless.algorithms.aggregates.base import Aggregate, PartialColumn, Results
+from skewless.algorithms.aggregates.base import COUNT, Aggregate, Results, in_source_unit
 from skewless.algorithms.aggregates.count import Count
 from skewless.algorithms.aggregates.max import Max
 from skewless.algorithms.aggregates.mean import Mean
 from skewless.algorithms.aggregates.min import Min
+from skewless.algorithms.aggregates.partial_column import (
+    BinaryColumn,
+    IntegerColumn,
+    PartialColumn,
+    Partials,
+    Tuples,
+    as_arrow,
+    counting_column,
+)
 from skewless.algorithms.aggregates.sum import Sum
 from skewless.errors import ConfigurationError
 
-__all__ = ["AGGREGATES", "Aggregate", "PartialColumn", "Results", "columns_of", "create"]
+__all__ = [
+    "AGGREGATES",
+    "DEFAULT",
+    "LOAD_COLUMN",
+    "TUPLE_COUNT",
+    "Aggregate",
+    "BinaryColumn",
+    "IntegerColumn",
+    "PartialColumn",
+    "Partials",
+    "Results",
+    "Tuples",
+    "as_arrow",
+    "columns_of",
+    "counting_column",
+    "in_source_unit",
+    "wire_columns_of",
+]
 
 AGGREGATES: dict[str, Aggregate] = {
     aggregate.name: aggregate
@@ -24,15 +54,34 @@ AGGREGATES: dict[str, Aggregate] = {
         Max(),
     )
 }
+"""The built-in aggregates by name."""
+
+DEFAULT = (Count.name, Sum.name)
+"""Names of the aggregates that a pipeline computes by default."""
+
+LOAD_COLUMN = COUNT
+"""Column that all partials have: the number of tuples. Stages count tuples and measure the load of workers by it."""
+
+TUPLE_COUNT = AGGREGATES[Count.name]
+"""Aggregate whose result is the number of tuples. The demo and the smoke test compare it with their own count."""
 
 
-def create(name: str) -> Aggregate:
-    """Return the aggregate of this name; ConfigurationError when there is none."""
-    if name not in AGGREGATES:
-        raise ConfigurationError(f"aggregate {name!r} is unknown: choose from {', '.join(AGGREGATES)}")
-    return AGGREGATES[name]
+def columns_of(aggregates: Iterable[Aggregate]) -> tuple[PartialColumn, ...]:
+    """Return the columns that these aggregates need. A column that several aggregates share is included once.
+
+    Raises ConfigurationError if two of them define a column of the same name differently.
+    """
+    columns: dict[str, PartialColumn] = {}
+    for aggregate in aggregates:
+        for column in aggregate.columns:
+            if columns.setdefault(column.name, column) != column:
+                raise ConfigurationError(
+                    f"aggregate {aggregate.name} defines the partial column {column.name} differently than another "
+                    "aggregate: rename one of the columns"
+                )
+    return tuple(columns.values())
 
 
-def columns_of(aggregates: Sequence[Aggregate]) -> tuple[PartialColumn, ...]:
-    """Collect the columns that these aggregates need, each stored once however many of them share it."""
-    return tuple(dict.fromkeys(column for aggregate in aggregates for column in aggregate.columns))
+def wire_columns_of(aggregates: Iterable[Aggregate]) -> tuple[PartialColumn, ...]:
+    """Return the columns of partials in records: LOAD_COLUMN and those that these aggregates need."""
+    return columns_of([TUPLE_COUNT, *aggregates])

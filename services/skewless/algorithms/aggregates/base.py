@@ -1,47 +1,58 @@
-"""Mergeable aggregates over columns: tuples are prepared into partial columns, partials merge, results are presented.
+"""Mergeable aggregates over columns: tuples become partials, partials merge, and results are computed from them.
 
-Values are int64 on the wire (decimals as fixed point: the splitter scales them), so that a sum is exact and does not
-depend on the order of its terms. That is why there is no sum of floats.
+The three steps are those of Algebird's `Aggregator`: prepare, merge, present. A partial column has the first two, an
+aggregate the third.
+
+Values are int64 on the wire (the splitter scales decimals to fixed point). A sum is therefore exact and does not depend
+on the order of its terms. For the same reason there is no sum of floats.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
-import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
-Results: TypeAlias = NDArray[np.int64] | NDArray[np.float64]
+from skewless.algorithms.aggregates.partial_column import (
+    IntegerColumn,
+    PartialColumn,
+    Partials,
+    counting_column,
+    value_of,
+)
 
+Results: TypeAlias = NDArray[Any] | list[Any]
+"""One result per group: an array of numbers, or a list of Python values."""
 
-@dataclass(frozen=True)
-class PartialColumn:
-    """One int64 column of partial results; columns of the same name are the same column."""
-
-    name: str
-    source: Literal["one", "value"]
-    """What a single tuple puts in: the number 1, or its value."""
-    merge: Literal["sum", "min", "max"]
-    """How two partial results become one: an associative and commutative operation."""
-
-
-COUNT = PartialColumn("count", source="one", merge="sum")
-SUM = PartialColumn("sum", source="value", merge="sum")
-MIN = PartialColumn("min", source="value", merge="min")
-MAX = PartialColumn("max", source="value", merge="max")
+COUNT = counting_column("count")
+SUM = IntegerColumn("sum", value_of, "sum")
+MIN = IntegerColumn("min", value_of, "min")
+MAX = IntegerColumn("max", value_of, "max")
 
 
 class Aggregate:
-    """What to remember of a group of tuples, and what to make of it in the end."""
+    """The partial columns to maintain for a group of tuples, and the result to compute from them.
+
+    The defaults of the methods are those of a number in the unit of the values.
+    """
 
     name: ClassVar[str]
     columns: ClassVar[tuple[PartialColumn, ...]]
 
-    def result(self, partials: Mapping[str, NDArray[np.int64]]) -> Results:
-        """Make one result per group (row), in the unit of the values: here the first column as it is.
+    def result_type(self, decimals: int) -> pa.DataType:
+        """Return the type of a result: int64, float64, string, bool, or a list of one of these."""
+        return pa.float64() if decimals else pa.int64()
 
-        `partials` has at least this aggregate's columns.
+    def present(self, partials: Partials, decimals: int) -> Results:
+        """Return one result per group (row). The default is the first column.
+
+        `partials` has at least this aggregate's columns. `decimals` is the number of decimal places of the fixed-point
+        values.
         """
-        return partials[self.columns[0].name]
+        return in_source_unit(partials[self.columns[0].name], decimals)
+
+
+def in_source_unit(fixed_point: NDArray[Any], decimals: int) -> NDArray[Any]:
+    """Return fixed-point numbers in the unit of the source."""
+    return fixed_point / 10**decimals if decimals else fixed_point

@@ -1,10 +1,11 @@
-"""The largest value of a group."""
+"""Largest value in a group."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
-from skewless.algorithms.aggregates.base import MAX, Aggregate, PartialColumn
+from skewless.algorithms.aggregates.base import MAX, Aggregate
+from skewless.algorithms.aggregates.partial_column import PartialColumn
 
 
 class Max(Aggregate):

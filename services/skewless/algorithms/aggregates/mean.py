@@ -1,22 +1,25 @@
-"""The arithmetic mean of a group's values."""
+"""Arithmetic mean of the values in a group."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
+import pyarrow as pa
 
-from skewless.algorithms.aggregates.base import COUNT, SUM, Aggregate, PartialColumn, Results
+from skewless.algorithms.aggregates.base import COUNT, SUM, Aggregate, Results, in_source_unit
+from skewless.algorithms.aggregates.partial_column import PartialColumn, Partials
 
 
 class Mean(Aggregate):
-    """Kept as sum and count, so that partial results merge; a number only in the end."""
+    """Arithmetic mean of the values. Stored as sum and count, so that partial results merge."""
 
     name: ClassVar[str] = "mean"
     columns: ClassVar[tuple[PartialColumn, ...]] = (SUM, COUNT)
 
-    def result(self, partials: Mapping[str, NDArray[np.int64]]) -> Results:
-        """Divide sum by count: the nearest double while the sum is below 2^53."""
-        return partials[SUM.name] / partials[COUNT.name]
+    def result_type(self, decimals: int) -> pa.DataType:  # noqa: ARG002 - a mean of integers has decimals, too
+        """Return the type of a number with decimals."""
+        return pa.float64()
+
+    def present(self, partials: Partials, decimals: int) -> Results:
+        """Divide sum by count. The result is the nearest double while the sum is below 2^53."""
+        return in_source_unit(partials[SUM.name] / partials[COUNT.name], decimals)

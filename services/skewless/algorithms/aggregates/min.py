@@ -1,10 +1,11 @@
-"""The smallest value of a group."""
+"""Smallest value in a group."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
-from skewless.algorithms.aggregates.base import MIN, Aggregate, PartialColumn
+from skewless.algorithms.aggregates.base import MIN, Aggregate
+from skewless.algorithms.aggregates.partial_column import PartialColumn
 
 
 class Min(Aggregate):

@@ -1,14 +1,15 @@
-"""What the values of a group add up to."""
+"""Sum of the values in a group."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
-from skewless.algorithms.aggregates.base import SUM, Aggregate, PartialColumn
+from skewless.algorithms.aggregates.base import SUM, Aggregate
+from skewless.algorithms.aggregates.partial_column import PartialColumn
 
 
 class Sum(Aggregate):
-    """Exact sum of the values; it has to stay within 64 bits."""
+    """Exact sum of the values. It must fit into 64 bits."""
 
     name: ClassVar[str] = "sum"
     columns: ClassVar[tuple[PartialColumn, ...]] = (SUM,)

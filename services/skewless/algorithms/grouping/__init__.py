@@ -1,4 +1,4 @@
-"""The known groupings. To add one: its class in a file of its own, and its line here; the laws then run on it."""
+"""Registry of the groupings. To add one, define its class in a new file and list it here: the law tests cover it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ DEFAULTS = GroupingOptions.model_validate({})
 
 
 def create(name: str, workers: int, options: GroupingOptions = DEFAULTS) -> Grouping:
-    """Build a fresh grouping over workers 0 to `workers` - 1; ConfigurationError for an unknown name or no workers."""
+    """Return a new grouping over workers 0 to `workers` - 1. Raises ConfigurationError if one is invalid."""
     if name not in GROUPINGS:
         raise ConfigurationError(f"grouping {name!r} is unknown: choose one of {', '.join(GROUPINGS)}")
     return GROUPINGS[name](workers, options)

@@ -8,18 +8,19 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from skewless.algorithms.compiled import compiled
 from skewless.algorithms.grouping.base import Grouping, KeyBatch, array_of
 from skewless.algorithms.grouping.key import HOME_SEED
 from skewless.algorithms.grouping.options import GroupingOptions
 from skewless.algorithms.hashing import hashes_of_keys
+from skewless.algorithms.jit import jit
 
 
 class ConsistentGrouping(Grouping):
-    """A tuple goes to the first worker clockwise from its key's place on a ring that is below capacity.
+    """Sends a tuple to the first worker below capacity, clockwise from the hash of its key on a ring.
 
-    Load is tuples sent; capacity is (1 + slack) x the average load with this tuple, rounded up. Each worker has as many
-    points on the ring as the options say, and they stay where they are when other workers come and go.
+    The load of a worker is the number of tuples sent to it. The capacity is (1 + slack) x the average load including
+    this tuple, rounded up. Each worker has `points` points on the ring. They do not move when the number of workers
+    changes.
     """
 
     name: ClassVar[str] = "consistent"
@@ -28,52 +29,52 @@ class ConsistentGrouping(Grouping):
         super().__init__(workers, options)
         self._options = options.consistent
         self._sent = np.zeros(workers, dtype=np.int64)
-        self._places, self._owners = _ring(workers, self._options.points)
+        self._points, self._owners = _ring(workers, self._options.points)
 
-    def assign(self, batch: KeyBatch, now: int) -> NDArray[np.int32]:  # noqa: ARG002 - time plays no part
-        """Walk the ring for every tuple, past workers that are full."""
-        starts = np.searchsorted(self._places, hashes_of_keys(batch.keys, HOME_SEED)) % len(self._places)
-        return _first_with_room(batch.codes, starts, self._owners, 1.0 + self._options.slack, self._sent)
+    def assign(self, batch: KeyBatch, now: int) -> NDArray[np.int32]:  # noqa: ARG002 - does not depend on time
+        """Walk the ring for every tuple, past workers that have reached their capacity."""
+        starts = np.searchsorted(self._points, hashes_of_keys(batch.keys, HOME_SEED)) % len(self._points)
+        return _first_below_capacity(batch.codes, starts, self._owners, 1.0 + self._options.slack, self._sent)
 
     def resize(self, workers: int) -> None:
-        """Start all loads at zero again: with those of before, new workers would be far below capacity for long."""
+        """Reset all loads to zero. With the previous loads, new workers would long stay far below capacity."""
         super().resize(workers)
         self._sent = np.zeros(workers, dtype=np.int64)
-        self._places, self._owners = _ring(workers, self._options.points)
+        self._points, self._owners = _ring(workers, self._options.points)
 
     def snapshot(self) -> dict[str, object]:
-        """Tell the tuples sent to each worker; the ring follows from the number of workers."""
+        """Return the tuples sent to each worker. The ring depends only on the number of workers."""
         return super().snapshot() | {"sent": self._sent.tobytes()}
 
     def restore(self, snapshot: Mapping[str, object]) -> None:
-        """Go on with the loads of the snapshot."""
+        """Restore the loads, and build the ring for the number of workers."""
         super().restore(snapshot)
         self._sent = array_of(snapshot.get("sent"), np.int64, self._workers)
-        self._places, self._owners = _ring(self._workers, self._options.points)
+        self._points, self._owners = _ring(self._workers, self._options.points)
 
 
 def _ring(workers: int, points: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """Places of all points on the circle of 64-bit hashes in clockwise order, and the workers that they belong to."""
+    """Return the hashes of all points on the ring of 64-bit hashes in clockwise order, and the worker of each point."""
     names = [f"worker {worker} point {point}" for worker in range(workers) for point in range(points)]
-    places = hashes_of_keys(names, HOME_SEED)
-    order = np.argsort(places, kind="stable")
-    return places[order], (order // points).astype(np.int32)
+    hashes = hashes_of_keys(names, HOME_SEED)
+    order = np.argsort(hashes, kind="stable")
+    return hashes[order], (order // points).astype(np.int32)
 
 
-@compiled
-def _first_with_room(
+@jit
+def _first_below_capacity(
     codes: NDArray[np.int32],
     starts: NDArray[np.int64],
     owners: NDArray[np.int32],
-    excess: float,
+    capacity_factor: float,
     sent: NDArray[np.int64],
 ) -> NDArray[np.int32]:
-    """One worker per tuple; counts it in `sent`."""
+    """Return one worker per tuple, and count each tuple in `sent`."""
     chosen = np.empty(len(codes), dtype=np.int32)
     total = sent.sum()
     for row, code in enumerate(codes):
         total += 1
-        capacity = np.ceil(excess * total / len(sent))
+        capacity = np.ceil(capacity_factor * total / len(sent))
         point = starts[code]
         while sent[owners[point]] >= capacity:
             point = (point + 1) % len(owners)

@@ -9,25 +9,24 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from skewless.algorithms.compiled import compiled
 from skewless.algorithms.grouping.base import Grouping, KeyBatch, Widths, array_of, whole_number
-from skewless.algorithms.grouping.keyspace import HotKey, KeySpace
-from skewless.algorithms.grouping.keytable import BABY, NEVER, NONE, OLD, Keys, KeyTable
+from skewless.algorithms.grouping.hot_key_tracker import KeySpace
+from skewless.algorithms.grouping.key_load_table import BABY, NEVER, NONE, OLD, KeyColumns, KeyTable
 from skewless.algorithms.grouping.options import GroupingOptions
+from skewless.algorithms.jit import jit
 
 
 class DynamicKeyGrouping(Grouping):
-    """Each tuple goes to the least loaded of its key's pool: the workers from the key's home on.
+    """Sends each tuple to the least loaded worker of its key's pool: consecutive workers, beginning with its home.
 
-    A pool has `initial_workers` at first, and never fewer.
-    A load is a worker's share of this router's tuples in percent. Keys in the key space are checked now and then: one
-    of the old generation whose pool is overloaded gets one more worker, one that can do without one of its workers
-    loses it.
+    A pool has `initial_workers` workers at first, and never fewer. The load of a worker is its share of this router's
+    tuples in percent. Keys in the key space are checked at intervals: a key of the old generation with an overloaded
+    pool gets one more worker, and a key that does not need one of its workers loses it.
 
-    What it remembers is bounded by `distinct_keys` and the new keys between two promotions, these by `overfill`, beyond
-    which new keys are not counted until the next promotion. A check is forgotten with its key's place in the key space.
-    A pool that has grown outlives it: by the published rules until its key had no tuple for `evict_after_s`, by the
-    reference's for ever, at most one pool for each place in the old generation and promotion to it.
+    Memory is bounded by `distinct_keys` and the new keys between two promotions. `max_baby_keys` limits the new keys:
+    further ones are not counted until the next promotion. When a key leaves the key space, its check time is deleted.
+    A pool that has grown remains: with the published rules until its key had no tuple for `evict_after_s`, with the
+    reference's rules permanently. There is at most one such pool per place in the old generation and promotion to it.
     """
 
     name: ClassVar[str] = "dynamic_key"
@@ -36,12 +35,12 @@ class DynamicKeyGrouping(Grouping):
         super().__init__(workers, options)
         self._options = options.dynamic_key
         self._sent = np.zeros(workers, dtype=np.int64)
-        self._sent_before = 0
+        self._sent_before_resize = 0
         """Tuples before the last change of W."""
-        self._begin_at_zero()
+        self._reset_keys()
 
     def assign(self, batch: KeyBatch, now: int) -> NDArray[np.int32]:
-        """Choose the worker of every tuple; promotions due at or before its time come before it."""
+        """Return the worker of every tuple. Promotions due at or before the time of a tuple run before it."""
         chosen = np.empty(len(batch.codes), dtype=np.int32)
         if len(chosen) == 0:
             return chosen
@@ -49,64 +48,60 @@ class DynamicKeyGrouping(Grouping):
         if self._space.start == NEVER:
             self._space.start = int(times[0])
         slots = self._table.slots_of(batch.keys)
-        slot_of_each, promotions, row = slots[batch.codes], self._space.promotions, 0
+        tuple_slots, promotions, row = slots[batch.codes], self._space.promotions, 0
         while row < len(chosen):
             self._space.promote_until(int(times[row]))
-            row = _route(slot_of_each, times, chosen, row, self._state())
+            row = _route(tuple_slots, times, chosen, row, self._state())
         self._table.release(slots if promotions == self._space.promotions else slice(None))
         return chosen
 
-    def hottest_keys(self) -> list[HotKey]:
-        """Keys of the old generation with their tuples and number of workers, the one with most tuples first."""
-        return self._space.hottest()
-
     def widths(self) -> Widths:
-        """Tell the pools."""
+        """Return the pool sizes."""
         pools, initial = self._table.columns.pool, self._table.initial_pool
         return Widths(min(initial, self._workers), np.minimum(pools, self._workers))
 
-    def hottest_shares(self, most: int) -> NDArray[np.float64]:
-        """Shares of the keys of the old generation; their tuples count from when they were last new to the router."""
-        keys, total = self._table.columns, self._sent_before + int(self._sent.sum())
-        tuples = np.sort(keys.tuples[keys.generation == OLD])[::-1][:most].astype(np.float64)
+    def top_key_shares(self, limit: int) -> NDArray[np.float64]:
+        """Return the shares of the old generation. Tuples of a key count since it last entered the key space."""
+        keys, total = self._table.columns, self._sent_before_resize + int(self._sent.sum())
+        tuples = np.sort(keys.tuples[keys.generation == OLD])[::-1][:limit].astype(np.float64)
         return np.minimum(tuples / max(1, total), np.ones(1))
 
     def resize(self, workers: int) -> None:
-        """Start all loads at zero again, among the new workers; the key space stays, pools are clipped."""
+        """Reset all loads to zero. The key space stays; pools are limited to the new number of workers."""
         super().resize(workers)
-        self._sent_before += int(self._sent.sum())
+        self._sent_before_resize += int(self._sent.sum())
         self._sent = np.zeros(workers, dtype=np.int64)
         self._table.resize(workers)
 
     def snapshot(self) -> dict[str, object]:
-        """Tell the tuples sent to each worker, the time of the next promotion, and all that is known of keys."""
+        """Return the tuples sent to each worker, the time of the next promotion, and the state of all keys."""
         space = {"start": self._space.start, "promotions": self._space.promotions}
         return super().snapshot() | {"sent": self._sent.tobytes()} | space | self._table.snapshot()
 
     def restore(self, snapshot: Mapping[str, object]) -> None:
-        """Go on with the loads and the keys of the snapshot."""
+        """Restore the loads and the keys."""
         super().restore(snapshot)
-        self._begin_at_zero()
+        self._reset_keys()
         self._sent = array_of(snapshot.get("sent"), np.int64, self._workers)
         self._space.start = whole_number(snapshot.get("start"))
         self._space.promotions = whole_number(snapshot.get("promotions"))
         self._table.restore(snapshot)
 
-    def _begin_at_zero(self) -> None:
+    def _reset_keys(self) -> None:
         self._table = KeyTable(self._workers, self._options.initial_workers)
         self._space = KeySpace(self._table, self._options)
 
     def _state(self) -> _State:
-        whole = self._options.rules == "reference"
-        enough, spare = _thresholds(self._workers, whole=whole)
+        truncate = self._options.rules == "reference"
+        overloaded_from, unneeded_below = _thresholds(self._workers, truncate=truncate)
         rules = _Rules(
-            whole=whole,
-            enough=enough,
-            spare=spare,
+            truncate=truncate,
+            overloaded_from=overloaded_from,
+            unneeded_below=unneeded_below,
             check_interval=self._options.check_interval_s * 1_000,
-            warm_at=self._space.start + self._options.warm_up_s * 1_000,
+            warm_up_end=self._space.start + self._options.warm_up_s * 1_000,
             due=self._space.due,
-            overfill=self._options.overfill,
+            max_babies=self._options.max_baby_keys,
             initial_pool=self._options.initial_workers,
         )
         return _State(self._table.columns, self._sent, rules)
@@ -115,37 +110,39 @@ class DynamicKeyGrouping(Grouping):
 class _Rules(NamedTuple):
     """Loads in percent, times in milliseconds."""
 
-    whole: bool
-    """Whether loads are truncated to whole numbers."""
-    enough: float
-    """The least load at which a worker is overloaded."""
-    spare: float
+    truncate: bool
+    """Loads are truncated to whole numbers."""
+    overloaded_from: float
+    """Minimum load of an overloaded worker."""
+    unneeded_below: float
     """A worker with a lower load is not needed."""
     check_interval: int
-    warm_at: int
+    warm_up_end: int
     due: int
-    overfill: int
+    """Time of the next promotion."""
+    max_babies: int
     initial_pool: int
 
 
 class _State(NamedTuple):
-    keys: Keys
+    keys: KeyColumns
     sent: NDArray[np.int64]
     rules: _Rules
 
 
-def _thresholds(workers: int, *, whole: bool) -> tuple[float, float]:
-    """Two loads, of a worker overloaded and of one not needed; the reference truncates, and uses the first for both."""
+def _thresholds(workers: int, *, truncate: bool) -> tuple[float, float]:
+    """Return the load from which a worker is overloaded, and the load below which it is not needed."""
+    # The reference program truncates the first load, and uses it for both.
     ideal = 100 / workers
     above, below = ideal + sqrt(ideal), ideal - sqrt(ideal)
-    return (float(int(above)), float(int(above))) if whole else (above, below)
+    return (float(int(above)), float(int(above))) if truncate else (above, below)
 
 
-@compiled
+@jit
 def _route(
     slots: NDArray[np.int32], times: NDArray[np.int64], chosen: NDArray[np.int32], row: int, state: _State
 ) -> int:
-    """Choose for the tuples from `row` on and count them, up to the next promotion; the row at which it is due."""
+    """Choose for the tuples from `row` on, and count them. Returns the row at which the next promotion is due."""
     keys, sent, rules = state
     total = sent.sum()
     babies = (keys.generation == BABY).sum()
@@ -160,7 +157,7 @@ def _route(
         chosen[row] = worker
         sent[worker] += 1
         total += 1
-        if keys.generation[slot] == NONE and babies < rules.overfill:
+        if keys.generation[slot] == NONE and babies < rules.max_babies:
             keys.generation[slot] = BABY
             babies += 1
         if keys.generation[slot] != NONE:
@@ -171,12 +168,12 @@ def _route(
     return row
 
 
-@compiled
-def _scale(slot: int, time: int, least: int, total: int, state: _State) -> int:
-    """Widen or narrow the key's pool by one if its loads ask for it; the worker that gets the tuple then."""
+@jit
+def _scale(slot: int, time: int, least_loaded: int, total: int, state: _State) -> int:
+    """Add a worker to the key's pool or remove one, if the loads require it. Returns the worker for the tuple."""
     keys, sent, rules = state
-    load, pool = _load(least, total, state), keys.pool[slot]
-    if time > rules.warm_at and load >= rules.enough and keys.generation[slot] == OLD and pool < len(sent):
+    load, pool = _load(least_loaded, total, state), keys.pool[slot]
+    if time > rules.warm_up_end and load >= rules.overloaded_from and keys.generation[slot] == OLD and pool < len(sent):
         candidate = (keys.home[slot] + pool) % len(sent)
         if _load(candidate, total, state) < load:
             keys.pool[slot] += 1
@@ -184,31 +181,31 @@ def _scale(slot: int, time: int, least: int, total: int, state: _State) -> int:
     elif pool > rules.initial_pool:
         unneeded = 0
         for step in range(pool):
-            unneeded += _load((keys.home[slot] + step) % len(sent), total, state) < rules.spare
+            unneeded += _load((keys.home[slot] + step) % len(sent), total, state) < rules.unneeded_below
         if unneeded >= 2:
             keys.pool[slot] -= 1
             return _least_loaded(slot, total, state)
-    return least
+    return least_loaded
 
 
-@compiled
+@jit
 def _least_loaded(slot: int, total: int, state: _State) -> int:
-    """Find the candidate of the key with the least load, the first on a tie."""
+    """Return the worker with the lowest load in the key's pool; on a tie, the first."""
     keys, sent, _ = state
     worker = best = keys.home[slot]
-    least = _load(best, total, state)
+    lowest = _load(best, total, state)
     for _ in range(1, keys.pool[slot]):
         worker = worker + 1 if worker + 1 < len(sent) else 0
         load = _load(worker, total, state)
-        if load < least:
-            best, least = worker, load
+        if load < lowest:
+            best, lowest = worker, load
     return int(best)
 
 
-@compiled
+@jit
 def _load(worker: int, total: int, state: _State) -> float:
-    """Tell the worker's tuples in percent of all, 0 before the first."""
+    """Return the worker's tuples in percent of all tuples; 0 before the first."""
     if total == 0:
         return 0.0
     load = 100.0 * state.sent[worker] / total
-    return float(np.floor(load)) if state.rules.whole else float(load)
+    return float(np.floor(load)) if state.rules.truncate else float(load)

@@ -1,4 +1,4 @@
-"""KEY: one hash of the key. Every key stays on one worker, and so does a hot one."""
+"""KEY: one hash of the key. Every key stays on one worker, including hot keys."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ HOME_SEED = 13
 
 
 class KeyGrouping(Grouping):
-    """`hash(key) mod W`; nothing to remember."""
+    """`hash(key) mod W`, without any state."""
 
     name: ClassVar[str] = "key"
 
-    def assign(self, batch: KeyBatch, now: int) -> NDArray[np.int32]:  # noqa: ARG002 - time plays no part
-        """Look up the home of every tuple's key."""
+    def assign(self, batch: KeyBatch, now: int) -> NDArray[np.int32]:  # noqa: ARG002 - does not depend on time
+        """Return the worker of every tuple's key."""
         return workers_of_keys(batch.keys, HOME_SEED, self._workers)[batch.codes]

@@ -1,4 +1,4 @@
-"""What a user may set about the groupings: each has the parameters of its own under its name."""
+"""Settings of the groupings, with one group of parameters for each grouping."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from typing import Literal
 
 from pydantic import Field
 
-from skewless.model import Model
+from skewless.settings_base import SettingsModel
 
 
-class DynamicKeyOptions(Model):
+class DynamicKeyOptions(SettingsModel):
     """Parameters of `dynamic_key`; times follow `clock`."""
 
     rules: Literal["published", "reference"] = Field(
         "published",
-        description="published: as it was described; reference: as its program decides, with loads in whole percent.",
+        description="published: as in the paper; reference: as in the reference program, with loads in whole percent.",
     )
-    initial_workers: int = Field(2, ge=1, le=1_000, description="Workers that a key has at first, and at least.")
+    initial_workers: int = Field(2, ge=1, le=1_000, description="Initial and minimum number of workers of a key.")
     distinct_keys: int = Field(
         100,
         ge=10,
@@ -24,7 +24,7 @@ class DynamicKeyOptions(Model):
         description="Keys whose tuples are counted: 10 % of the places are for old, 40 % for teenage, 50 % for baby.",
     )
     warm_up_s: int = Field(
-        15, ge=0, le=86_400, description="For so long after the first tuple no key gets more workers."
+        15, ge=0, le=86_400, description="Time after the first tuple in which no key gets more workers."
     )
     check_interval_s: int = Field(
         60, ge=0, le=86_400, description="A key gets or loses a worker at most once in this time."
@@ -33,21 +33,21 @@ class DynamicKeyOptions(Model):
         15,
         ge=1,
         le=86_400,
-        description="Baby keys are promoted each time this has passed, teenage ones every 4th time.",
+        description="Interval of the promotion of baby keys. Teenage keys are promoted every 4th time.",
     )
     evict_after_s: int = Field(
-        3_600, ge=1, le=31_536_000, description="Published rules: a key without a tuple for so long is forgotten."
+        3_600, ge=1, le=31_536_000, description="Published rules: time without a tuple after which a key is evicted."
     )
-    overfill: int = Field(
+    max_baby_keys: int = Field(
         1_000_000,
         ge=1,
         le=10_000_000,
-        description="Most baby keys between two promotions, to bound memory; further ones are routed, not counted.",
+        description="Maximum baby keys between two promotions, to bound memory. Further keys are routed, not counted.",
     )
 
 
-class ChoicesOptions(Model):
-    """`d_choices` and `w_choices`: head keys, found with a sketch, have more candidates than the tail's two."""
+class ChoicesOptions(SettingsModel):
+    """Parameters of `d_choices` and `w_choices`: keys of the head, found with a sketch, have more candidates."""
 
     head_share: float = Field(
         0.2, gt=0, le=1, description="A key is in the head while its share of all tuples is above head_share / W."
@@ -59,48 +59,53 @@ class ChoicesOptions(Model):
         description="Counters of the SpaceSaving sketch, about 60 bytes each; more than W / head_share are needed.",
     )
     epsilon: float = Field(
-        1e-4, gt=0, lt=1, description="d_choices: imbalance, as a share of all tuples, up to which fewer choices do."
+        1e-4,
+        gt=0,
+        lt=1,
+        description="d_choices: accepted imbalance, as a share of all tuples. A larger value results in fewer choices.",
     )
 
 
-class ConsistentOptions(Model):
-    """`consistent`: a ring of workers, none of which may get much more than the average."""
+class ConsistentOptions(SettingsModel):
+    """Parameters of `consistent`: a ring of workers whose load is bounded relative to the average."""
 
     slack: float = Field(
         0.25, ge=0.001, le=10, description="Capacity of a worker is (1 + slack) x the average load, rounded up."
     )
-    points: int = Field(100, ge=1, le=1_000, description="Points of each worker on the ring; more make arcs more even.")
+    points: int = Field(
+        100, ge=1, le=1_000, description="Points of each worker on the ring. More points divide the ring more evenly."
+    )
 
 
-class EvenOptions(Model):
-    """`even`: every key as many workers as its share needs."""
+class EvenOptions(SettingsModel):
+    """Parameters of `even`: each key gets as many workers as its share needs."""
 
-    buckets: int = Field(
+    hash_buckets: int = Field(
         32_768,
         ge=256,
         le=1_048_576,
-        description="Keys share this many entries of 12 bytes: keys in the bucket of a hot key are spread with it.",
+        description="Number of hash buckets, 12 bytes each. Keys in the bucket of a hot key are spread with it.",
     )
-    tolerance: int = Field(
+    overload_tolerance: int = Field(
         24,
         ge=1,
         le=1_000_000,
-        description="Tuples by which a worker may lead the mean before a light key avoids it: for 50 workers or more, "
-        "up to twice as many for fewer, and up to 2.5 times as many where heavy keys can even it out.",
+        description="Tuples by which a worker may lead the mean before a light key avoids it, for 50 workers or more. "
+        "Up to 2 times as many for fewer workers, and up to 2.5 times as many where heavy keys can compensate for it.",
     )
-    memory: int = Field(
+    decay_tuples: int = Field(
         5_000,
         ge=100,
         le=10_000_000,
-        description="Tuples per worker after which loads and shares have aged to 37 %: how fast it follows a drift.",
+        description="Tuples per worker until loads and shares decay to 37 %. Smaller values adapt faster to a drift.",
     )
 
 
-class GroupingOptions(Model):
-    """The parameters of all groupings; the defaults are those of the papers."""
+class GroupingOptions(SettingsModel):
+    """Parameters of all groupings. The defaults are those of the papers."""
 
     clock: Literal["processing", "event"] = Field(
-        "processing", description="What a grouping's own time follows: the router's clock, or the tuples' event time."
+        "processing", description="Time used by the grouping: the router's wall clock, or the tuples' event time."
     )
     dynamic_key: DynamicKeyOptions = Field(
         DynamicKeyOptions.model_validate({}), description="Parameters of the grouping dynamic_key."

@@ -1,4 +1,4 @@
-"""SHUFFLE: round robin, whatever the key. Perfect balance; every key ends up on every worker."""
+"""SHUFFLE: round robin, independent of the key. Perfect balance, but every key is sent to every worker."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from skewless.algorithms.grouping.options import GroupingOptions
 
 
 class ShuffleGrouping(Grouping):
-    """Workers in turn, from worker 0 on."""
+    """Workers in turn, beginning with worker 0."""
 
     name: ClassVar[str] = "shuffle"
 
@@ -21,23 +21,23 @@ class ShuffleGrouping(Grouping):
         super().__init__(workers, options)
         self._next = 0
 
-    def assign(self, batch: KeyBatch, now: int) -> NDArray[np.int32]:  # noqa: ARG002 - time plays no part
-        """Take the next workers of the round, one per tuple."""
+    def assign(self, batch: KeyBatch, now: int) -> NDArray[np.int32]:  # noqa: ARG002 - does not depend on time
+        """Return the next workers of the round, one per tuple."""
         end = self._next + len(batch.codes)
-        turns = np.arange(self._next, end, dtype=np.int64) % self._workers
+        workers = np.arange(self._next, end, dtype=np.int64) % self._workers
         self._next = end % self._workers
-        return turns.astype(np.int32)
+        return workers.astype(np.int32)
 
     def resize(self, workers: int) -> None:
-        """Go on with the same worker, if it is still there."""
+        """Continue with the same worker if it still exists."""
         super().resize(workers)
         self._next %= workers
 
     def snapshot(self) -> dict[str, object]:
-        """Tell the number of workers and whose turn it is."""
+        """Return the number of workers and the next worker."""
         return super().snapshot() | {"next": self._next}
 
     def restore(self, snapshot: Mapping[str, object]) -> None:
-        """Go on where the snapshot was taken."""
+        """Continue with the next worker of the snapshot."""
         super().restore(snapshot)
         self._next = whole_number(snapshot.get("next"))

@@ -1,1 +1,1 @@
-"""Reports: one HTML file each, with everything inside, readable in light and dark and without a network."""
+"""HTML reports: self-contained files that need no network, with a light and a dark colour scheme."""

@@ -1,4 +1,4 @@
-"""Charts of the reports. Colours of text, lines and background are the page's own, light or dark."""
+"""Charts of the reports. The page sets the colours of text, lines and background, light or dark."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from skewless.spark.report.page import Figure
+from skewless.spark.report.html_page import Figure
 
 HEAT = [[0, "#2c3e8f"], [0.5, "#e8e3d3"], [1, "#b3261e"]]
-"""Half of the scale is the average load: below it blue, above it red."""
-LONGEST = 40
+"""The middle of the scale is the average load; lower loads are blue, higher ones red."""
+MAX_LABEL_CHARACTERS = 40
 TIME = {"type": "date", "title": {"text": "event time (UTC)"}}
 
 
@@ -20,20 +20,21 @@ def _figure(traces: Sequence[Any], height: int, **layout: Any) -> Figure:
     margin = {"l": 64, "r": 16, "t": layout.pop("top", 36), "b": 48}
     figure = go.Figure(traces)
     figure.update_layout(template=None, height=height, margin=margin, **layout)
-    drawn: Figure = figure.to_plotly_json()
-    return {"data": drawn["data"], "layout": {k: v for k, v in drawn["layout"].items() if k != "template"}}
+    plotly_json: Figure = figure.to_plotly_json()
+    layout_json = {name: value for name, value in plotly_json["layout"].items() if name != "template"}
+    return {"data": plotly_json["data"], "layout": layout_json}
 
 
-def shown(text: str) -> str:
-    """Make a text safe for plotly, which knows some HTML, and not too long."""
-    short = text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+def label(text: str) -> str:
+    """Return a text shortened and escaped, because plotly interprets some HTML."""
+    short = text if len(text) <= MAX_LABEL_CHARACTERS else text[: MAX_LABEL_CHARACTERS - 1] + "…"
     return html.escape(short if short.isprintable() else ascii(short))
 
 
 def heat_map(
     title: str, times: Sequence[int], shares: Sequence[Sequence[float]], tuples: Sequence[Sequence[int]]
 ) -> Figure:
-    """Load of each worker (rows) in each tick (columns): `shares` are relative to the average worker."""
+    """Return a heat map of the loads of workers (rows) in ticks (columns); `shares` are relative to the average."""
     trace = go.Heatmap(
         x=list(times),
         y=list(range(len(shares))),
@@ -53,7 +54,7 @@ def heat_map(
     return _figure(
         [trace],
         height=150 + min(360, 14 * max(6, len(shares))),
-        title={"text": shown(title), "font": {"size": 14}, "x": 0, "xref": "paper"},
+        title={"text": label(title), "font": {"size": 14}, "x": 0, "xref": "paper"},
         xaxis=TIME,
         yaxis={"title": {"text": "worker"}, "tickformat": "d", "rangemode": "tozero"},
     )
@@ -67,20 +68,20 @@ def lines(
     bound: tuple[str, float] | None = None,
     log: bool = False,
 ) -> Figure:
-    """Draw a line per name through (x, y) points; where y is None there is a gap.
+    """Return a chart with a line per name through (x, y) points. A y of None makes a gap.
 
-    Without a title x is event time in ms. `bound`: name and y of a dashed line across.
+    Without `x_title`, x is event time in ms. `bound`: name and y of a dashed horizontal line.
     """
-    drawn = {name: ([x for x, _ in points], [y for _, y in points]) for name, points in series.items()}
+    columns = {name: ([x for x, _ in points], [y for _, y in points]) for name, points in series.items()}
     traces = [
-        go.Scatter(x=x, y=y, name=shown(name), mode="lines+markers", marker={"size": 5})
-        for name, (x, y) in drawn.items()
+        go.Scatter(x=x, y=y, name=label(name), mode="lines+markers", marker={"size": 5})
+        for name, (x, y) in columns.items()
     ]
     if bound is not None:
-        across = sorted({x for xs, _ in drawn.values() for x in xs})
+        x_values = sorted({x for xs, _ in columns.values() for x in xs})
         dashes = {"dash": "dash", "color": "#808a96"}
-        traces.append(go.Scatter(x=across, y=[bound[1]] * len(across), name=bound[0], mode="lines", line=dashes))
-    powers = {"type": "log", "exponentformat": "power", "dtick": 1}
+        traces.append(go.Scatter(x=x_values, y=[bound[1]] * len(x_values), name=bound[0], mode="lines", line=dashes))
+    log_axis = {"type": "log", "exponentformat": "power", "dtick": 1}
     return _figure(
         traces,
         height=360,
@@ -88,18 +89,18 @@ def lines(
         legend={"orientation": "h", "y": -0.28, "x": 0},
         showlegend=True,
         xaxis={"title": {"text": x_title}} if x_title else TIME,
-        yaxis={"title": {"text": y_title}, **(powers if log else {"rangemode": "tozero"})},
+        yaxis={"title": {"text": y_title}, **(log_axis if log else {"rangemode": "tozero"})},
         top=16,
     )
 
 
 def bars(series: Mapping[str, Mapping[str, float]], y_title: str) -> Figure:
-    """Draw groups of bars: by name of the colour, by name of the group."""
+    """Return a chart with groups of bars; `series`: values by group, by name of the colour."""
     traces = [
         go.Bar(
-            x=[shown(group) for group in values],
+            x=[label(group) for group in values],
             y=list(values.values()),
-            name=shown(name),
+            name=label(name),
             hovertemplate="%{y:,.4~g}",
         )
         for name, values in series.items()

@@ -1,1 +1,0 @@
-"""Deltas of panes in, windows by key out."""

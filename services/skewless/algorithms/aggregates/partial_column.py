@@ -1,0 +1,127 @@
+"""Columns of partial results: how a group of tuples becomes a partial, and how partials merge.
+
+Partials are numpy arrays with one element per group: numbers of an `IntegerColumn`, `bytes` objects of a
+`BinaryColumn`. In records they are Arrow columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+Groups: TypeAlias = NDArray[np.int64]
+"""Index of the group of each element. Groups are numbered from 0, and none is empty."""
+Binary: TypeAlias = NDArray[np.object_]
+"""An array of `bytes`."""
+Partials: TypeAlias = Mapping[str, NDArray[Any]]
+"""Partials by the name of their column, one element per group."""
+
+_INT64 = np.iinfo(np.int64)
+_MERGES: Mapping[str, tuple[np.ufunc, int]] = {
+    "sum": (np.add, 0),
+    "min": (np.minimum, _INT64.max),
+    "max": (np.maximum, _INT64.min),
+}
+"""Operation of each kind of merge, and its neutral value."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tuples:
+    """Columns of tuples. All have the same length."""
+
+    keys: pa.DictionaryArray
+    values: NDArray[np.int64]
+    """Fixed-point numbers: the value times 10 to the power of `splitter.value.decimals`."""
+    times: NDArray[np.int64]
+    """Event times in ms."""
+
+
+@dataclass(frozen=True)
+class IntegerColumn:
+    """A column of 64-bit integers, which merge by sum, minimum or maximum."""
+
+    name: str
+    contribution: Callable[[Tuples], NDArray[np.int64] | int]
+    """Returns the number of each tuple, or one number for all of them."""
+    merge: Literal["sum", "min", "max"]
+    """Name of the operation. Arrow and Spark have functions of the same names."""
+    type: ClassVar[pa.DataType] = pa.int64()
+
+    def prepare(self, tuples: Tuples, group_of: Groups, groups: int) -> NDArray[np.int64]:
+        """Return the partial of each group of tuples."""
+        partials = self.unset(groups)
+        _MERGES[self.merge][0].at(partials, group_of, self.contribution(tuples))
+        return partials
+
+    def unset(self, rows: int) -> NDArray[np.int64]:
+        """Return rows without a partial: the neutral value."""
+        return np.full(rows, _MERGES[self.merge][1], dtype=np.int64)
+
+    def combine(self, stored: NDArray[np.int64], added: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Merge two arrays element by element."""
+        combined: NDArray[np.int64] = _MERGES[self.merge][0](stored, added)
+        return combined
+
+
+@dataclass(frozen=True)
+class BinaryColumn:
+    """A column of `bytes`, for what does not fit into a number: a set, a sketch, a value with its time.
+
+    `prepare` receives tuples, the group of each tuple and the number of groups, and returns the partial of each group.
+    `merge` receives partials, the group of each partial and the number of groups, and returns the merged partial of
+    each group. It must be associative and commutative: the result must not depend on the order of the partials, also
+    not in its bytes. Both are functions of a module, so that Spark can send them to its tasks.
+    """
+
+    name: str
+    prepare: Callable[[Tuples, Groups, int], Binary]
+    merge: Callable[[Binary, Groups, int], Binary]
+    type: ClassVar[pa.DataType] = pa.binary()
+
+    def unset(self, rows: int) -> Binary:
+        """Return rows without a partial: None."""
+        return np.full(rows, None, dtype=np.object_)
+
+    def combine(self, stored: Binary, added: Binary) -> Binary:
+        """Merge two arrays element by element. Elements of `stored` may be None."""
+        combined = added.copy()
+        both = [row for row, partial in enumerate(stored.tolist()) if partial is not None]
+        if both:
+            group_of = np.arange(len(both))
+            partials = np.concatenate((stored[both], added[both]))
+            combined[both] = self.merge(partials, np.concatenate((group_of, group_of)), len(both))
+        return combined
+
+    def merge_lists(self, lists: pa.ListArray) -> Binary:
+        """Merge the partials of each list. No list is empty."""
+        partials = lists.flatten().to_numpy(zero_copy_only=False)
+        group_of = lists.value_parent_indices().to_numpy().astype(np.int64)
+        return self.merge(partials, group_of, len(lists))
+
+
+PartialColumn: TypeAlias = IntegerColumn | BinaryColumn
+"""A column of partial results. Columns of the same name are the same column."""
+
+
+def counting_column(name: str) -> IntegerColumn:
+    """Return a column that counts: each tuple contributes 1, and partials are added."""
+    return IntegerColumn(name, _one, "sum")
+
+
+def value_of(tuples: Tuples) -> NDArray[np.int64]:
+    """Return the value of each tuple."""
+    return tuples.values
+
+
+def _one(_tuples: Tuples) -> int:
+    return 1
+
+
+def as_arrow(column: PartialColumn, partials: NDArray[Any]) -> pa.Array:
+    """Return partials of a column as an Arrow array. Integers share their memory."""
+    return pa.array(partials, column.type)

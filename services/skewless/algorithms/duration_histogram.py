@@ -1,0 +1,29 @@
+"""Histogram of durations. An observation costs one bucket look-up, which is cheap enough for every batch and commit."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+from skewless.metric_definition import SECONDS
+
+
+class Histogram:
+    """Number of observations per bucket, and the sum of all observations."""
+
+    def __init__(self, bounds: tuple[float, ...] = SECONDS) -> None:
+        self._bounds = bounds
+        self._counts = [0] * (len(bounds) + 1)
+        self.sum = 0.0
+
+    def observe(self, value: float) -> None:
+        """Count one observation."""
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self.sum += value
+
+    def cumulative(self) -> list[tuple[float, int]]:
+        """Return for each bound the number of observations that are at most as large. The last bound is infinite."""
+        total, cumulative = 0, []
+        for bound, count in zip((*self._bounds, float("inf")), self._counts.copy(), strict=True):
+            total += count
+            cumulative.append((bound, total))
+        return cumulative

@@ -1,0 +1,115 @@
+"""Tracks hot keys in three generations, like a generational garbage collector: the key space of DYNAMIC_KEY."""
+
+from __future__ import annotations
+
+from collections import deque
+from heapq import nsmallest
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skewless.algorithms.grouping.key_load_table import BABY, NEVER, NONE, OLD, TEENAGE, KeyTable
+from skewless.algorithms.grouping.options import DynamicKeyOptions
+
+TEENAGE_CYCLE = 4
+"""Teenage keys are promoted at every 4th promotion of baby keys."""
+
+
+class KeySpace:
+    """Three generations of keys. New keys are baby. Keys with most tuples are promoted to teenage, and then to old.
+
+    Promotions are due at a fixed interval, the first one at the start. Before a promotion, both generations are sorted
+    by count, descending, and ties by key. The published rules evict teenage and old keys without a tuple for
+    `evict_after_s`.
+    """
+
+    def __init__(self, table: KeyTable, options: DynamicKeyOptions) -> None:
+        capacity = options.distinct_keys
+        self._capacities = {BABY: capacity * 5 // 10, TEENAGE: capacity * 4 // 10, OLD: capacity // 10}
+        self._interval = options.promotion_interval_s * 1_000
+        self._evict_after = options.evict_after_s * 1_000 if options.rules == "published" else None
+        self._table = table
+        self.start = NEVER
+        self.promotions = 0
+
+    @property
+    def due(self) -> int:
+        """Time of the next promotion, in milliseconds."""
+        return self.start + self.promotions * self._interval
+
+    def promote_until(self, now: int) -> None:
+        """Run all promotions due at or before `now`, in order."""
+        # After a long time without tuples, promotions that change nothing are skipped up to the next eviction.
+        unchanged = 0
+        while self.due <= now:
+            previous = self._table.columns.generation.copy()
+            self._run_promotion()
+            unchanged = unchanged + 1 if np.array_equal(previous, self._table.columns.generation) else 0
+            if unchanged == TEENAGE_CYCLE:
+                until = min(now, self._next_eviction(now))
+                self.promotions = max(self.promotions, (until - self.start) // self._interval + 1)
+                unchanged = 0
+
+    def _run_promotion(self) -> None:
+        self._evict_unseen(self.due)
+        self._evict_excess_babies()
+        self._move(BABY, TEENAGE)
+        self.promotions += 1
+        if self.promotions % TEENAGE_CYCLE == 0:
+            self._move(TEENAGE, OLD)
+
+    def _evict_unseen(self, now: int) -> None:
+        if self._evict_after is None:
+            return
+        keys = self._table.columns
+        unseen = keys.seen < now - self._evict_after
+        self._table.evict(np.flatnonzero(unseen & (keys.generation >= TEENAGE)))
+        keys.pool[unseen & (keys.generation == NONE)] = self._table.initial_pool
+
+    def _next_eviction(self, default: int) -> int:
+        """Return the last time at which `_evict_unseen` changes nothing, or `default` if it never changes anything."""
+        keys = self._table.columns
+        evictable = (keys.generation >= TEENAGE) | ((keys.generation == NONE) & (keys.pool > self._table.initial_pool))
+        if self._evict_after is None or not evictable.any():
+            return default
+        return int(keys.seen[evictable].min()) + self._evict_after
+
+    def _evict_excess_babies(self) -> None:
+        """Evict the baby keys with fewest tuples beyond the capacity. Only ties at the limit are compared by key."""
+        keys, capacity = self._table.columns, self._capacities[BABY]
+        babies = np.flatnonzero(keys.generation == BABY)
+        if len(babies) <= capacity:
+            return
+        counts = keys.tuples[babies]
+        lowest = np.partition(counts, -capacity)[-capacity]
+        ties = babies[counts == lowest].tolist()
+        retained = nsmallest(capacity - int((counts > lowest).sum()), ties, key=self._table.names.__getitem__)
+        evicted = np.setdiff1d(babies[counts <= lowest], np.array(retained, dtype=np.intp))
+        self._table.evict(evicted)
+
+    def _move(self, lower: int, upper: int) -> None:
+        source, target = deque(self._ranked(lower)), deque(self._ranked(upper))
+        promote(source, target, self._capacities[upper], self._table.columns.tuples)
+        self._table.columns.generation[list(source)] = lower
+        self._table.columns.generation[list(target)] = upper
+
+    def _ranked(self, generation: int) -> list[int]:
+        names, counts = self._table.names, self._table.columns.tuples
+        slots = np.flatnonzero(self._table.columns.generation == generation).tolist()
+        return sorted(slots, key=lambda slot: (-counts[slot], names[slot]))
+
+
+def promote(source: deque[int], target: deque[int], capacity: int, counts: NDArray[np.int64]) -> None:
+    """Move the first slots of `source` to the front of `target`, in at most `capacity` steps.
+
+    While `target` has less than `capacity` slots, they are added. After that each replaces the last of `target`, which
+    moves to the end of `source`, as long as it has the greater count. The target is not sorted again in between.
+    """
+    for _ in range(capacity):
+        if not source:
+            return
+        if len(target) >= capacity:
+            if counts[source[0]] <= counts[target[-1]]:
+                return
+            source.append(target.pop())
+        target.appendleft(source.popleft())

@@ -1,0 +1,280 @@
+"""Table of merged partial columns by key. It grows row by row; whole columns are merged into it at once.
+
+Keys are stored as bytes in one buffer. An open-addressing hash table maps them to row numbers. Everything is in numpy
+arrays, because a dictionary of Python strings would take three times the memory. Binary partials are `bytes` objects:
+they change their sizes at every merge.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from skewless.algorithms.aggregates import BinaryColumn, PartialColumn, Partials
+from skewless.errors import LimitError
+
+FIRST_ROWS = 64
+GROWTH = 1.5
+"""A full array is replaced by one of this many times the size."""
+SLOTS_PER_ROW = 2
+"""Minimum slots per row. At most half of the slots are in use, so that searches stay short."""
+HASHED_KEYS = 8_192
+"""Keys that are converted to Python strings at once, for hashing."""
+TEXT_BYTES = 2**31 - 1
+"""Maximum bytes of all keys: the largest 32-bit offset of an Arrow string array."""
+BYTES_OBJECT = 40
+"""Approximate bytes of a `bytes` object in addition to its content: header and alignment."""
+EMPTY = -1
+"""Value of a slot without a row."""
+
+Number = TypeVar("Number", bound=np.generic)
+
+
+class Columns:
+    """Partial columns that grow, and merge row by row with the operation of their PartialColumn."""
+
+    def __init__(self, columns: Sequence[PartialColumn]) -> None:
+        self._columns = tuple(columns)
+        self._data: dict[str, NDArray[Any]] = {column.name: column.unset(FIRST_ROWS) for column in self._columns}
+        self._object_bytes = 0
+        """Bytes of the `bytes` objects in binary columns."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all columns, including spare capacity."""
+        return self._object_bytes + sum(values.nbytes for values in self._data.values())
+
+    def ensure_capacity(self, used: int, rows: int) -> None:
+        """Grow the columns to at least `rows` rows, of which the first `used` keep their values."""
+        for column in self._columns:
+            values = self._data[column.name]
+            if rows > len(values):
+                self._data[column.name] = column.unset(_size_for(rows, len(values)))
+                self._data[column.name][:used] = values[:used]
+
+    def merge(self, rows: NDArray[np.int64], data: Partials) -> None:
+        """Merge partials into distinct rows."""
+        for column in self._columns:
+            values = self._data[column.name]
+            stored: NDArray[Any] = values[rows]
+            combined: NDArray[Any] = column.combine(stored, data[column.name])
+            values[rows] = combined
+            if isinstance(column, BinaryColumn):
+                self._object_bytes += _object_bytes(combined) - _object_bytes(stored)
+
+    def data(self, rows: NDArray[np.int64] | slice) -> dict[str, NDArray[Any]]:
+        """Return the columns of some rows."""
+        return {name: values[rows] for name, values in self._data.items()}
+
+
+class KeyedTable:
+    """One row per key, with columns that merge."""
+
+    def __init__(self, columns: Sequence[PartialColumn]) -> None:
+        self._rows = 0
+        self._columns = Columns(columns)
+        self._hashes = np.empty(FIRST_ROWS, dtype=np.int64)
+        self._text = np.empty(0, dtype=np.uint8)
+        """UTF-8 bytes of all keys, concatenated."""
+        self._ends = np.zeros(FIRST_ROWS + 1, dtype=np.int32)
+        """Arrow offsets of the keys in the text: 0, then the end of each key."""
+        self._slots = np.full(_slots_for(FIRST_ROWS), EMPTY, dtype=np.int32)
+
+    def __len__(self) -> int:
+        return self._rows
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays, including spare capacity."""
+        arrays: tuple[NDArray[Any], ...] = (self._hashes, self._text, self._ends, self._slots)
+        return self._columns.nbytes + sum(array.nbytes for array in arrays)
+
+    def rows_of(self, keys: pa.ChunkedArray) -> NDArray[np.int64]:
+        """Return the row of each key, and add a row for each new key. Keys must be distinct."""
+        array = keys.combine_chunks()
+        hashes = hashes_of(array)
+        rows = self._find(array, hashes)
+        new = np.flatnonzero(rows == EMPTY)
+        if len(new):
+            self._ensure_capacity(len(new))
+            rows[new] = np.arange(self._rows, self._rows + len(new))
+            self._append(array.take(pa.array(new, pa.int64())), hashes[new])
+            self._insert(rows[new])
+        return rows
+
+    def merge(self, rows: NDArray[np.int64], data: Partials) -> None:
+        """Merge partials into distinct rows."""
+        self._columns.merge(rows, data)
+
+    def keys(self, rows: NDArray[np.int64]) -> pa.Array:
+        """Return the keys of some rows as an Arrow array."""
+        return self._texts().take(pa.array(rows, pa.int64()))
+
+    def data(self, rows: NDArray[np.int64] | slice) -> dict[str, NDArray[Any]]:
+        """Return the columns of some rows."""
+        return self._columns.data(rows)
+
+    def _find(self, keys: pa.Array, hashes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the row of each key, or EMPTY."""
+        rows, slots = np.full(len(keys), EMPTY, dtype=np.int64), self._first_slots(hashes)
+        pending = np.arange(len(keys))
+        while len(pending):
+            self._find_hashes(hashes, rows, slots, pending)
+            matched = pending[rows[pending] != EMPTY]
+            # Different keys may have the same hash, so the bytes are compared as well.
+            equal = np.asarray(pc.equal(self.keys(rows[matched]), keys.take(pa.array(matched, pa.int64()))))
+            pending = matched[~equal]
+            rows[pending] = EMPTY
+            slots[pending] = self._next_slots(slots[pending], hashes[pending])
+        return rows
+
+    def _find_hashes(
+        self, hashes: NDArray[np.int64], rows: NDArray[np.int64], slots: NDArray[np.int64], pending: NDArray[np.int64]
+    ) -> None:
+        """Find the next row with the same hash, from `slots` on, for the keys `pending`. Updates `rows` and `slots`."""
+        while len(pending):
+            stored = self._slots[slots[pending]]
+            same = (self._hashes[stored] == hashes[pending]) & (stored != EMPTY)
+            rows[pending[same]] = stored[same]
+            pending = pending[(stored != EMPTY) & ~same]
+            slots[pending] = self._next_slots(slots[pending], hashes[pending])
+
+    def _first_slots(self, hashes: NDArray[np.int64]) -> NDArray[np.int64]:
+        return hashes & (len(self._slots) - 1)
+
+    def _next_slots(self, slots: NDArray[np.int64], hashes: NDArray[np.int64]) -> NDArray[np.int64]:
+        # Double hashing, because linear probing forms long runs of full slots. An odd step visits all slots.
+        return (slots + (hashes >> 32 | 1)) & (len(self._slots) - 1)
+
+    def _insert(self, rows: NDArray[np.int64]) -> None:
+        """Insert rows into the first empty slot for their hashes."""
+        hashes = self._hashes[rows]
+        slots = self._first_slots(hashes)
+        while len(rows):
+            free = self._slots[slots] == EMPTY
+            self._slots[slots[free]] = rows[free]
+            # If several rows were assigned to one slot, the slot has the row that was written last.
+            pending = self._slots[slots] != rows
+            rows, hashes, slots = rows[pending], hashes[pending], self._next_slots(slots[pending], hashes[pending])
+
+    def _append(self, keys: pa.Array, hashes: NDArray[np.int64]) -> None:
+        text, ends = _text_and_ends(keys)
+        first, start = self._rows, int(self._ends[self._rows])
+        if start + len(text) > TEXT_BYTES:
+            raise LimitError(
+                f"the keys of one window have more than {TEXT_BYTES} bytes in one partition: use more "
+                "topics.aggregator_partitions for a new pipeline, or shorter windows"
+            )
+        self._rows += len(keys)
+        self._text = _grown(self._text, start, start + len(text))
+        self._text[start : start + len(text)] = text
+        self._ends[first + 1 : self._rows + 1] = start + ends
+        self._hashes[first : self._rows] = hashes
+
+    def _ensure_capacity(self, added: int) -> None:
+        """Grow all arrays so that `added` rows fit in."""
+        rows = self._rows + added
+        self._hashes = _grown(self._hashes, self._rows, rows)
+        self._ends = _grown(self._ends, self._rows + 1, rows + 1)
+        self._columns.ensure_capacity(self._rows, rows)
+        if _slots_for(rows) > len(self._slots):
+            self._slots = np.full(_slots_for(rows), EMPTY, dtype=np.int32)
+            self._insert(np.arange(self._rows))
+
+    def _texts(self) -> pa.Array:
+        """Return all keys as an Arrow array that shares memory with this object."""
+        return pa.StringArray.from_buffers(self._rows, pa.py_buffer(self._ends), pa.py_buffer(self._text))
+
+
+class Changes:
+    """Partials that were merged into rows of a table since the last `take`."""
+
+    def __init__(self, columns: Sequence[PartialColumn]) -> None:
+        self._columns = tuple(columns)
+        self._index_of = np.empty(0, dtype=np.int32)
+        """Index of each row of the table among the changed rows, or EMPTY."""
+        self._reset()
+
+    def _reset(self) -> None:
+        self._count = 0
+        self._rows = np.empty(FIRST_ROWS, dtype=np.int64)
+        self._data = Columns(self._columns)
+
+    def __len__(self) -> int:
+        return self._count
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays, including spare capacity."""
+        return self._index_of.nbytes + self._rows.nbytes + self._data.nbytes
+
+    def unchanged(self, rows: NDArray[np.int64], size: int) -> NDArray[np.bool_]:
+        """Return for each row of a table with `size` rows whether it has not changed."""
+        if size > len(self._index_of):
+            used = len(self._index_of)
+            self._index_of = _grown(self._index_of, used, size)
+            self._index_of[used:] = EMPTY
+        unchanged: NDArray[np.bool_] = self._index_of[rows] == EMPTY
+        return unchanged
+
+    def merge(self, rows: NDArray[np.int64], data: Partials, size: int) -> None:
+        """Merge partials into distinct rows of a table with `size` rows."""
+        new = rows[self.unchanged(rows, size)]
+        first, self._count = self._count, self._count + len(new)
+        self._rows = _grown(self._rows, first, self._count)
+        self._data.ensure_capacity(first, self._count)
+        self._rows[first : self._count] = new
+        self._index_of[new] = np.arange(first, self._count)
+        self._data.merge(self._index_of[rows].astype(np.int64), data)
+
+    def take(self) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]]]:
+        """Return the changed rows, in the order of their first change, and their partials. Resets the changes."""
+        rows, data = self._rows[: self._count], self._data.data(slice(self._count))
+        self._index_of[rows] = EMPTY
+        self._reset()
+        return rows, data
+
+
+def hashes_of(keys: pa.Array) -> NDArray[np.int64]:
+    """Return hashes of keys that are valid in this process only: Python's secret seed prevents chosen collisions."""
+    hashes = np.empty(len(keys), dtype=np.int64)
+    for first in range(0, len(keys), HASHED_KEYS):
+        part = keys.slice(first, HASHED_KEYS).to_pylist()
+        hashes[first : first + len(part)] = np.fromiter(map(hash, part), dtype=np.int64, count=len(part))
+    return hashes
+
+
+def _text_and_ends(keys: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:
+    """Return the concatenated bytes of the keys, and the end of each key in them."""
+    _, offsets, text = keys.buffers()
+    ends = np.frombuffer(offsets, dtype=np.int32)[keys.offset : keys.offset + len(keys) + 1]
+    used = np.frombuffer(text or b"", dtype=np.uint8)[ends[0] : ends[-1]]
+    return used, ends[1:] - ends[0]
+
+
+def _object_bytes(partials: NDArray[np.object_]) -> int:
+    """Return the approximate bytes of `bytes` objects. None has no bytes."""
+    return sum(BYTES_OBJECT + len(partial) for partial in partials.tolist() if partial is not None)
+
+
+def _grown(array: NDArray[Number], used: int, size: int) -> NDArray[Number]:
+    """Return the array, or a longer copy of its first `used` entries if it is shorter than `size`."""
+    if size <= len(array):
+        return array
+    longer = np.empty(_size_for(size, len(array)), dtype=array.dtype)
+    longer[:used] = array[:used]
+    return longer
+
+
+def _size_for(required: int, current: int) -> int:
+    return max(required, int(GROWTH * current))
+
+
+def _slots_for(rows: int) -> int:
+    """Return the number of slots for a number of rows: a power of two."""
+    return 1 << (SLOTS_PER_ROW * rows - 1).bit_length()

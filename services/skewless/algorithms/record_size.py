@@ -1,0 +1,37 @@
+"""Splits tables into parts of bounded size, so that each part fits into a Kafka record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+RECORD_BYTES = 4 * 2**20
+"""Approximate maximum size of a record with columns. The topics of these records allow twice as much."""
+MAX_LINE_BYTES = 1_000_000
+"""Maximum size of a line that becomes a record: about the largest record that a broker accepts by default."""
+
+
+def split_by_size(rows: pa.RecordBatch | pa.Table, max_bytes: int | None = None) -> Iterator[pa.RecordBatch | pa.Table]:
+    """Yield the rows in order, in one or more parts of at most `max_bytes` each (default: RECORD_BYTES).
+
+    Rows are halved until each part is small enough. A single row is never split: it consists of a key of at most 64 KiB
+    (`splitter.limits.key_bytes`) and partials, which are numbers or a few bytes.
+    """
+    limit = RECORD_BYTES if max_bytes is None else max_bytes
+    # The total buffer size includes what slices and shared dictionaries do not use, but costs a thirtieth of `nbytes`.
+    if rows.num_rows < 2 or rows.get_total_buffer_size() <= limit or rows.nbytes <= limit:
+        yield rows
+        return
+    half = rows.num_rows // 2
+    for part in (rows.slice(0, half), rows.slice(half)):
+        yield from split_by_size(_compact_dictionary(part), max_bytes)
+
+
+def _compact_dictionary(part: pa.RecordBatch | pa.Table) -> pa.RecordBatch | pa.Table:
+    """Remove the keys of other parts from the dictionary, which a slice shares with the whole."""
+    index = part.schema.get_field_index("key")
+    keys = part.column(index)
+    if not pa.types.is_dictionary(keys.type):
+        return part
+    return part.set_column(index, part.schema.field(index), keys.cast(keys.type.value_type).dictionary_encode())

@@ -1,0 +1,318 @@
+"""Store of the windows of one partition: merges panes into windows, emits results and writes changelog records.
+
+State is stored as chunks in a compacted changelog topic. A chunk has the rows that one flush merged into one window.
+Its key is (window, ChunkId), and a window is the merge of its chunks. A window with many chunks is compacted: all its
+rows are written as new chunks, and tombstones delete the previous ones. The cost of a restore is therefore proportional
+to the size of the state. Rows that are too large for a record are split into several chunks.
+
+Chunks are numbered in write order. No number is used twice in a window, so that no chunk overwrites another one.
+Tombstones are written after all chunks that replace the deleted ones.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from skewless.algorithms.aggregates import PartialColumn, Partials, as_arrow, counting_column
+from skewless.algorithms.keyed_table import Changes, KeyedTable
+from skewless.algorithms.partials import merge_partials
+from skewless.algorithms.record_size import split_by_size
+from skewless.algorithms.windowing.assigner import starts
+
+COMPACTION_THRESHOLD = 32
+"""A window is compacted when it has this many chunks of flushes, and at least as many as compacted chunks."""
+
+KEPT_FLUSHES = 20
+"""A reopened window is kept for this many flushes without new rows, because a reopen reads its whole changelog."""
+PENDING_ROWS = 131_072
+"""Maximum pending rows of a partition. With more, they are merged into their windows."""
+PENDING_BYTES = 64 * 2**20
+"""Maximum bytes of pending rows of a partition. This limit matters for long keys and large binary partials."""
+PORTION_ROWS = 65_536
+"""Maximum rows that are copied at once, to write or emit them."""
+PORTION_BYTES = 32 * 2**20
+"""Approximate maximum bytes of these rows. This limit matters for long keys and large binary partials."""
+
+EMIT_COUNT = counting_column("emit_count")
+"""Number of emissions of a key of a window, without the one at its close. A column of the state, so that it survives
+restarts."""
+
+
+class ChunkId(NamedTuple):
+    """Identifies a chunk within its window."""
+
+    number: int
+    """Position in write order, from 0."""
+    compacted: bool
+    """Whether the chunk was written by a compaction: its rows contain all that was merged into them before."""
+
+
+@dataclass(slots=True)
+class OpenWindow:
+    """One window in memory: its rows, and the changes since the last flush."""
+
+    rows: KeyedTable
+    changes: Changes
+    """Partials that were merged into the rows since the last flush: the next chunks."""
+    chunks: list[ChunkId] = field(default_factory=list)
+    """Its chunks in write order."""
+    pending: list[pa.Table] = field(default_factory=list)
+    """Partials that are not yet merged into the rows."""
+    flushed_rows: int = 0
+    """Number of rows at the last flush."""
+    unchanged_flushes: int = 0
+    """Number of flushes since the last change."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of rows, changes and pending partials."""
+        return self.rows.nbytes + self.changes.nbytes + sum(int(table.nbytes) for table in self.pending)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """One changelog record. A `table` of None is a tombstone, which deletes the chunk."""
+
+    window: int
+    id: ChunkId
+    table: pa.Table | None
+
+
+@dataclass(frozen=True, slots=True)
+class Emission:
+    """Rows of a window to emit: keys, columns, and `revision`, the number of previous emissions of the row."""
+
+    window: int
+    keys: pa.Array
+    data: Partials
+
+
+class WindowStore:
+    """All windows of one partition. A window is closed when the watermark has passed its end.
+
+    With `updates` each flush emits the changed rows. Without it, a window is emitted once when it closes, and rows
+    that change later (an idle upstream partition became active) are emitted as corrections. A closed window expires
+    when the watermark is `retention_ms` after its end.
+    """
+
+    def __init__(self, columns: Sequence[PartialColumn], size_ms: int, retention_ms: int, *, updates: bool) -> None:
+        self._columns = (*columns, EMIT_COUNT)
+        self._size_ms = size_ms
+        self._retention_ms = retention_ms
+        self._updates = updates
+        self._loaded: dict[int, OpenWindow] = {}
+        self._closed: dict[int, list[ChunkId]] = {}
+        """Chunks of each closed window, in write order."""
+        self._newest: int | None = None
+        self._pending_rows = self._pending_bytes = 0
+        self.closed_until: int | None = None
+        """Windows that end at or before this time are closed. It never decreases."""
+
+    def __len__(self) -> int:
+        return sum(len(window.rows) for window in self._loaded.values())
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all windows in memory."""
+        return sum(window.nbytes for window in self._loaded.values())
+
+    @property
+    def open(self) -> int:
+        """Number of windows in memory that were never closed."""
+        return len(self._loaded.keys() - self._closed.keys())
+
+    @property
+    def end(self) -> int | None:
+        """End of the newest window, None before the first. The last flush of a bounded run closes windows up to here.
+
+        It does not close all of time: more records may arrive after the bounded run, and their windows are open.
+        """
+        return None if self._newest is None else self._newest + self._size_ms
+
+    # Restore and reopen
+
+    def restore(self, window: int, chunks: Mapping[ChunkId, pa.Table | None]) -> None:
+        """Restore a window from its chunks. A closed window needs only their identifiers: tables may be None."""
+        self._update_newest(window)
+        if self._is_closed(window):
+            self._closed[window] = sorted(chunks)
+        else:
+            self._loaded[window] = self._from_chunks(chunks)
+
+    def reopen(self, window: int, chunks: Mapping[ChunkId, pa.Table]) -> bool:
+        """Load a closed window into memory, so that late partials can be merged. Returns whether it was loaded.
+
+        It is not loaded if it expired, or another batch reopened it, while its chunks were fetched.
+        """
+        # An expired window is no longer recorded as closed, so the next flush would emit all its rows again.
+        must_load = window in self._closed and window not in self._loaded
+        if must_load:
+            self._loaded[window] = self._from_chunks(chunks)
+        return must_load
+
+    def release(self) -> None:
+        """Remove reopened windows without unwritten changes from memory."""
+        for start in self._loaded.keys() & self._closed.keys():
+            window = self._loaded[start]
+            if not window.pending and not window.changes:
+                del self._loaded[start]
+
+    def _from_chunks(self, chunks: Mapping[ChunkId, pa.Table | None]) -> OpenWindow:
+        window = self._new_window()
+        window.chunks = sorted(chunks)
+        for chunk in window.chunks:
+            table = chunks[chunk]
+            if table is not None:
+                window.rows.merge(window.rows.rows_of(table["key"]), self._values(table))
+        window.flushed_rows = len(window.rows)
+        return window
+
+    def _new_window(self) -> OpenWindow:
+        return OpenWindow(KeyedTable(self._columns), Changes(self._columns))
+
+    def _values(self, table: pa.Table) -> dict[str, NDArray[Any]]:
+        return {column.name: table[column.name].to_numpy() for column in self._columns}
+
+    # Merge
+
+    def windows_to_reopen(self, panes: NDArray[np.int64]) -> set[int]:
+        """Return the closed windows of these panes that must be reopened before the panes are merged."""
+        windows = np.unique(starts(panes, self._size_ms)).tolist()
+        return {start for start in windows if start in self._closed and start not in self._loaded}
+
+    def merge(self, partials: pa.Table) -> pa.Table | None:
+        """Merge partials (`pane`, `key` and the columns) into their windows. Returns those whose window has expired."""
+        start_of = starts(partials["pane"].to_numpy(), self._size_ms)
+        names = ["key", *(column.name for column in self._columns[:-1])]
+        expired = []
+        for start in np.unique(start_of).tolist():
+            rows = np.flatnonzero(start_of == start)
+            window_partials = partials if len(rows) == len(start_of) else partials.take(pa.array(rows))
+            if self._is_expired(start):
+                expired.append(window_partials)
+            else:
+                pending = window_partials.select(names)
+                self._get_or_create(start).pending.append(pending)
+                self._pending_rows += len(rows)
+                self._pending_bytes += pending.nbytes
+        if self._pending_rows > PENDING_ROWS or self._pending_bytes > PENDING_BYTES:
+            self.absorb()
+        return pa.concat_tables(expired) if expired else None
+
+    def _get_or_create(self, start: int) -> OpenWindow:
+        if start not in self._loaded:
+            self._loaded[start] = self._new_window()
+            self._update_newest(start)
+        return self._loaded[start]
+
+    def _update_newest(self, start: int) -> None:
+        self._newest = start if self._newest is None else max(self._newest, start)
+
+    # Flush
+
+    def absorb(self) -> None:
+        """Merge the pending partials of all windows into their rows."""
+        self._pending_rows = self._pending_bytes = 0
+        for start, window in self._loaded.items():
+            if window.pending:
+                self._absorb(window, reopened=start in self._closed)
+
+    def _absorb(self, window: OpenWindow, *, reopened: bool) -> None:
+        merged = merge_partials(window.pending, ("key",), self._columns[:-1])
+        window.pending = []
+        rows = window.rows.rows_of(merged["key"])
+        first_change = window.changes.unchanged(rows, len(window.rows))
+        # A row is emitted once per flush. Without `updates`, a new key of a reopened window was not emitted before.
+        emitted = first_change & (self._updates or (reopened & (rows < window.flushed_rows)))
+        data = self._values(merged.append_column(EMIT_COUNT.name, pa.array(emitted.astype(np.int64))))
+        window.rows.merge(rows, data)
+        window.changes.merge(rows, data, len(window.rows))
+
+    def flush(self, watermark: int | None) -> Iterator[Chunk | Emission]:
+        """Yield changelog records and emissions, and close the windows whose end the watermark has passed."""
+        self.absorb()
+        if watermark is not None:
+            self.closed_until = watermark if self.closed_until is None else max(self.closed_until, watermark)
+        for start in sorted(self._loaded):
+            window = self._loaded[start]
+            closed, reopened = self._is_closed(start), start in self._closed
+            window.unchanged_flushes += 1
+            if window.changes:
+                yield from self._flush_changes(start, window, emit=self._updates or reopened)
+            if closed:
+                if not self._updates and not reopened:
+                    yield from self._emissions(start, window, np.arange(len(window.rows)))
+                self._closed[start] = window.chunks
+                if not reopened or window.unchanged_flushes > KEPT_FLUSHES:
+                    del self._loaded[start]
+        yield from self._expire()
+
+    def _flush_changes(self, start: int, window: OpenWindow, *, emit: bool) -> Iterator[Chunk | Emission]:
+        """Yield the changes of a window as chunks, and emit the changed rows."""
+        rows, data = window.changes.take()
+        window.flushed_rows, window.unchanged_flushes = len(window.rows), 0
+        yield from self._write_changelog(start, window, rows, data)
+        if emit:
+            yield from self._emissions(start, window, rows)
+
+    def _write_changelog(
+        self, start: int, window: OpenWindow, rows: NDArray[np.int64], data: Partials
+    ) -> Iterator[Chunk]:
+        """Yield the changes as chunks. To compact, yield all rows as chunks, then tombstones of the previous ones."""
+        previous = window.chunks
+        uncompacted = sum(not chunk.compacted for chunk in previous)
+        compact = uncompacted >= max(COMPACTION_THRESHOLD, len(previous) - uncompacted)
+        numbers = itertools.count(previous[-1].number + 1 if previous else 0)
+        if compact:
+            rows = np.arange(len(window.rows))
+            data = window.rows.data(slice(len(rows)))
+        window.chunks = [] if compact else previous.copy()
+        for part in itertools.chain.from_iterable(map(split_by_size, self._tables(window.rows, rows, data))):
+            chunk = ChunkId(next(numbers), compact)
+            window.chunks.append(chunk)
+            yield Chunk(start, chunk, part)
+        if compact:
+            yield from (Chunk(start, chunk, None) for chunk in previous)
+
+    def _tables(self, keys: KeyedTable, rows: NDArray[np.int64], data: Partials) -> Iterator[pa.Table]:
+        """Yield tables with the keys of some rows, and their partials in `data`."""
+        for portion in _portions(keys, len(rows)):
+            columns = {column.name: as_arrow(column, data[column.name][portion]) for column in self._columns}
+            yield pa.table({"key": keys.keys(rows[portion]), **columns})
+
+    def _emissions(self, start: int, window: OpenWindow, rows: NDArray[np.int64]) -> Iterator[Emission]:
+        for portion in _portions(window.rows, len(rows)):
+            data = window.rows.data(rows[portion])
+            emit_counts = data.pop(EMIT_COUNT.name)
+            data["revision"] = emit_counts - 1 if self._updates else emit_counts
+            yield Emission(start, window.rows.keys(rows[portion]), data)
+
+    def _is_closed(self, start: int) -> bool:
+        return self.closed_until is not None and start + self._size_ms <= self.closed_until
+
+    def _is_expired(self, start: int) -> bool:
+        return start not in self._closed and self._is_past_retention(start)
+
+    def _is_past_retention(self, start: int) -> bool:
+        # Retention is not relative to the newest window: one record far ahead would expire all closed windows.
+        return self.closed_until is not None and start + self._size_ms + self._retention_ms <= self.closed_until
+
+    def _expire(self) -> Iterator[Chunk]:
+        for start in [start for start in self._closed if self._is_past_retention(start)]:
+            self._loaded.pop(start, None)
+            for chunk in self._closed.pop(start):
+                yield Chunk(start, chunk, None)
+
+
+def _portions(table: KeyedTable, rows: int) -> Iterator[slice]:
+    """Cut a number of rows of a table into portions of bounded size."""
+    bytes_per_row = max(1, table.nbytes // max(1, len(table)))
+    size = max(1, min(PORTION_ROWS, PORTION_BYTES // bytes_per_row))
+    return (slice(first, first + size) for first in range(0, rows, size))

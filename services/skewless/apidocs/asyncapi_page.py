@@ -1,0 +1,118 @@
+"""Generates the Markdown sections of topics: producers and consumers, key, headers, fields and an example."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from skewless.asyncapi.document import Document
+from skewless.asyncapi.schemas import REF, Schema, fields, type_of
+
+HOUR_MS = 3_600_000
+
+
+def topic_sections(document: Document) -> Iterator[str]:
+    """Yield the lines of a section per topic, the public ones first. A message is described at its first topic."""
+    channels: dict[str, Any] = document["channels"]
+    first_topics: dict[str, str] = {}
+    for visibility in ("public", "internal"):
+        for topic, channel in channels.items():
+            if topic != "source" and channel["tags"] == [{"name": visibility}]:
+                yield from _section(document, topic, channel, first_topics)
+
+
+def _section(document: Document, topic: str, channel: Mapping[str, Any], first_topics: dict[str, str]) -> Iterator[str]:
+    messages = {name: document["components"]["messages"][name] for name in channel["messages"]}
+    yield from ["", f"## `{topic}`", ""]
+    if len(messages) == 1:
+        yield from [channel["description"], ""]
+    yield f"- Written by: {_stages(document, topic, 'send')}"
+    yield f"- Read by: {_readers(document, topic, channel)}"
+    yield f"- Retention: {_retention(channel['bindings']['kafka']['topicConfiguration'])}"
+    for name, message in messages.items():
+        if len(messages) > 1:
+            yield from ["", f"### `{topic}`: {name}", "", message["summary"], ""]
+        if name in first_topics:
+            yield f"The same as in topic `{first_topics[name]}`."
+        else:
+            first_topics[name] = topic
+            yield from _message(document, message, topic)
+
+
+def _message(document: Document, message: Mapping[str, Any], topic: str) -> Iterator[str]:
+    yield f"- Value: {_value(message)}"
+    yield f"- Key: {_key(message['bindings']['kafka']['key'])}"
+    yield f"- Timestamp: {message['x-timestamp']}"
+    yield f"- Guarantee: {message['x-guarantee']}"
+    yield from _fields_table("field", document, message["payload"])
+    yield from _fields_table("header", document, message.get("headers", {}))
+    if columns := message["payload"].get("x-arrow-columns"):
+        rows = [(f"`{name}`", column["type"], column["description"]) for name, column in columns.items()]
+        yield from ["", *table(["column", "type", "description"], rows)]
+    yield from _example(message, topic if len(document["channels"][topic]["messages"]) == 1 else message["title"])
+
+
+def _fields_table(kind: str, document: Document, schema: Schema) -> Iterator[str]:
+    schema_by_name = document["components"]["schemas"]
+    resolved = schema_by_name[schema["$ref"].removeprefix(REF)] if "$ref" in schema else schema
+    if "properties" in resolved:
+        rows = [
+            (f"`{field.path}`", field.type, "yes" if field.required else "no", field.description)
+            for field in fields(resolved, schema_by_name)
+        ]
+        yield from ["", *table([kind, "type", "required", "description"], rows)]
+
+
+def _value(message: Mapping[str, Any]) -> str:
+    payload = message["payload"]
+    if payload.get("type") == "null":
+        return "none."
+    description = payload.get("description")
+    return f"`{message['contentType']}`. {description}" if description else f"`{message['contentType']}`."
+
+
+def _key(schema: Schema) -> str:
+    if schema == {"type": "null"}:
+        return "none."
+    return str(schema.get("description", f"{type_of(schema)}."))
+
+
+def _stages(document: Document, topic: str, action: str) -> str:
+    channel = {"$ref": f"#/channels/{topic}"}
+    operations = [
+        operation
+        for operation in document["operations"].values()
+        if operation["channel"] == channel and operation["action"] == action
+    ]
+    return ", ".join(operation["tags"][0]["name"] for operation in operations)
+
+
+def _readers(document: Document, topic: str, channel: Mapping[str, Any]) -> str:
+    readers = ["your consumers"] if channel["tags"] == [{"name": "public"}] else []
+    return ", ".join([*readers, *filter(None, [_stages(document, topic, "receive")])])
+
+
+def _retention(options: Mapping[str, Any]) -> str:
+    if options["cleanup.policy"] == ["compact"]:
+        return "the last record of each key."
+    retention_ms = options["retention.ms"]
+    return "unlimited." if retention_ms < 0 else f"{retention_ms / HOUR_MS:g} hours, `topics.internal_retention_s`."
+
+
+def _example(message: Mapping[str, Any], name: str) -> Iterator[str]:
+    for example in message.get("examples", ()):
+        extensions = {"key": message.get("x-example-key"), "timestamp": message.get("x-example-timestamp")}
+        parts = [f"{part} `{value}`" for part, value in extensions.items() if value is not None]
+        parts += [f"header `{header}` `{value}`" for header, value in example.get("headers", {}).items()]
+        payload = example.get("payload")
+        yield from ["", f"Example: {', '.join(parts)}{', value' if payload else ''}"]
+        if payload:
+            language = "text" if isinstance(payload, str) else f"json {name}"
+            yield from ["", f"```{language}", payload if isinstance(payload, str) else json.dumps(payload), "```"]
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Return the lines of a Markdown table."""
+    lines = [header, ["---"] * len(header), *rows]
+    return ["| " + " | ".join(" ".join(cell.replace("|", "\\|").split()) for cell in line) + " |" for line in lines]

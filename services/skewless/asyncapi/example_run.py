@@ -1,0 +1,87 @@
+"""Runs all steps in memory on a few source records, to create the example records of the document.
+
+The result is deterministic.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+from skewless import topology
+from skewless.asyncapi.in_memory_batch import InMemoryBatch
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.engine.step import Step
+from skewless.wire.record import OutputRecord
+
+START_MS = 1_767_225_600_000
+"""2026-01-01T00:00:00Z."""
+NOW_MS = START_MS + 120_000
+SOURCE_VALUES = (
+    b'{"key": "en", "value": 42, "time": %d}' % (START_MS + 1_000),
+    b'{"key": "de", "value": 7, "time": %d}' % (START_MS + 2_000),
+    b'{"key": "en", "value": 3, "time": %d}' % (START_MS + 65_000),
+    b'{"key": "fr", "value": 5, "time": %d}' % (START_MS + 3_000),
+    b'{"key": "en", "value": 1',
+)
+"""Records of two windows. The last but one is late, the last is not valid JSON."""
+
+Samples = Mapping[str, Sequence[OutputRecord]]
+"""Records by topic."""
+
+
+def samples(settings: PipelineSettings) -> Samples:
+    """Run a small pipeline with the name and aggregates of `settings`, once for each encoding of worker-input."""
+    by_batch, by_record = (_run_pipeline(_small_pipeline(settings, encoding)) for encoding in ("batch", "record"))
+    return by_batch | {"worker-input": [*by_batch["worker-input"], *by_record["worker-input"]]}
+
+
+def _small_pipeline(settings: PipelineSettings, encoding: str) -> PipelineSettings:
+    fields = {name: {"field": name} for name in ("key", "value", "time")}
+    return PipelineSettings.model_validate(
+        {
+            "name": settings.name,
+            "source": {"topic": settings.source.topic},
+            "splitter": {"format": "json", **fields},
+            "router": {"workers": 2},
+            "worker_input": {"max_workers": 2, "encoding": encoding},
+            "topics": {"aggregator_partitions": 1},
+            "aggregator": {"aggregates": settings.aggregator.aggregates},
+        }
+    )
+
+
+def _run_pipeline(settings: PipelineSettings) -> dict[str, list[OutputRecord]]:
+    source = [
+        OutputRecord("source", value, key=b"%d" % index, timestamp=START_MS)
+        for index, value in enumerate(SOURCE_VALUES)
+    ]
+    topics = {"source": source} | {row.name: [] for row in topology.TOPICS}
+    steps = _steps(settings)
+    for stage in topology.STAGES:
+        for record in _run_step(steps[stage.name], topics[stage.inputs[0]]):
+            topics[record.topic].append(record)
+    return topics
+
+
+def _steps(settings: PipelineSettings) -> dict[str, Step]:
+    # Imported here, because the steps need packages that a command for topics does not need otherwise.
+    from skewless import service
+
+    return {
+        stage.name: service.build(stage.name, settings, drain=True, source_partitions=1).step
+        for stage in topology.STAGES
+    }
+
+
+def _run_step(step: Step, inputs: Sequence[OutputRecord]) -> list[OutputRecord]:
+    by_partition: defaultdict[int, list[OutputRecord]] = defaultdict(list)
+    for record in inputs:
+        by_partition[record.partition or 0].append(record)
+    for partition in by_partition:
+        step.assign(partition, None, ())
+    outputs: list[OutputRecord] = []
+    for partition, records in by_partition.items():
+        outputs += step.process(InMemoryBatch(partition, records), NOW_MS)
+        step.end_of_partition(partition, NOW_MS)
+    return [*outputs, *step.flush(NOW_MS)]

@@ -1,0 +1,127 @@
+"""Implements `skewless audit`: recomputes a pipeline's results from its source and compares them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from skewless.cli.options import load_settings, pipeline_file, prepare_output_folder
+from skewless.cli.spark_options import spark_options
+from skewless.errors import CheckFailedError, ConfigurationError
+from skewless.spark.job_runner import spark_running
+
+if TYPE_CHECKING:
+    from skewless.cli.audit_scope import AuditScope
+    from skewless.config.pipeline_settings import PipelineSettings
+    from skewless.kafka.consumer.offsets import OffsetReader
+
+REPORT, DIFFERENCES = "audit.json", "differences"
+
+_EPILOG = """\b
+Spark reads all records again that the pipeline has read. For a stopped or idle pipeline all windows are compared;
+for a running one only the closed windows. Exit code 1 means that results differ.
+
+\b
+Examples:
+  skewless audit -f pipeline.yaml
+  skewless audit -f pipeline.yaml --since 2026-03-01T00:00:00 --out audit --json
+"""
+
+
+@click.command(epilog=_EPILOG)
+@pipeline_file
+@click.option(
+    "--since", metavar="TIME", help="Compare only windows that start at or after TIME (event time, ISO 8601)."
+)
+@click.option(
+    "--limit", type=click.IntRange(0, 10_000), default=20, show_default=True, help="Number of differences to print."
+)
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    metavar="DIR",
+    help="Folder for audit.json and for all differences as JSON lines.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@spark_options
+def audit(*, file: Path | None, since: str | None, limit: int, out: Path | None, as_json: bool, **spark: Any) -> None:
+    """Recompute a pipeline's results from its source, and compare them with the results that the pipeline wrote."""
+    settings = load_settings(file)
+    from skewless.cli.audit_scope import find
+    from skewless.cli.offset_range import parse_instant
+    from skewless.kafka.consumer.offsets import OffsetReader
+
+    start = None if since is None else parse_instant("--since", since)
+    offset_reader = OffsetReader(settings.kafka)
+    _check_not_empty(offset_reader, settings)
+    scope = find(offset_reader, settings)
+    if start is None and (problems := list(_truncation_problems(settings, scope))):
+        raise ConfigurationError(*problems)
+    if out is not None:
+        prepare_output_folder(out, REPORT, [DIFFERENCES])
+    with spark_running("audit", spark) as session:
+        from skewless.spark import audit_job as job
+
+        written = job.read(session, settings, scope.offset_ranges, scope.closed_until)
+        with job.compared(written, settings, since=start, first=limit) as comparison:
+            report = _report(settings, scope, comparison.report)
+            if out is not None:
+                (out / REPORT).write_text(json.dumps(report, indent=2) + "\n")
+                comparison.differences.write.mode("overwrite").json(str(out / DIFFERENCES))
+    click.echo(json.dumps(report) if as_json else _text(report))
+    if report["differences"]:
+        raise CheckFailedError(f"the results of pipeline {settings.name} differ in {report['differences']:,} places")
+    if not report["compared"]:
+        raise CheckFailedError(f"nothing to compare: no window of pipeline {settings.name} is closed yet")
+
+
+def _check_not_empty(offset_reader: OffsetReader, settings: PipelineSettings) -> None:
+    """Raise CheckFailedError if the pipeline has run, but its source and its results are empty."""
+    topics = [settings.topic("source"), settings.topic("aggregates")]
+    empty = all(offset_reader.begin(topic) == offset_reader.end(topic) for topic in topics)
+    if empty and offset_reader.has_committed(settings.group("splitter"), settings.source.topic):
+        raise CheckFailedError(f"nothing to compare: topics {' and '.join(topics)} are empty")
+
+
+_CONSEQUENCES = {
+    "source": "earlier records cannot be counted again",
+    "aggregates": "earlier results cannot be compared",
+    "dead-letters": "the records and partials that the pipeline rejected earlier are unknown",
+}
+"""What a missing beginning of a topic means for the audit."""
+
+
+def _truncation_problems(settings: PipelineSettings, scope: AuditScope) -> Iterator[str]:
+    """Yield a problem for each partition whose first records are deleted."""
+    for topic, partitions in scope.truncated.items():
+        for partition, first_offset in partitions.items():
+            begins = f"partition {partition} of {settings.topic(topic)} begins at offset {first_offset}"
+            yield f"{begins}: {_CONSEQUENCES[topic]}, so compare only later windows with --since TIME"
+
+
+def _report(settings: PipelineSettings, scope: AuditScope, statistics: dict[str, Any]) -> dict[str, Any]:
+    offsets = {
+        topic: {str(partition): offset_range for partition, offset_range in ranges.items()}
+        for topic, ranges in scope.offset_ranges.items()
+    }
+    return {"pipeline": settings.name, "settled": scope.settled, "offsets": offsets, **statistics}
+
+
+def _text(report: dict[str, Any]) -> str:
+    lines = [f"{report['records']:,} records, {report['tuples']:,} tuples, {report['late']:,} late"]
+    lines += [f"  {count:,} dead letters: {reason}" for reason, count in report["dead_letters_by_reason"].items()]
+    lines.append(f"compared {report['compared']:,} results of {report['compared_windows']:,} windows")
+    lines += [f"  left out {count:,}: {reason}" for reason, count in report["left_out"].items()]
+    lines += [f"{count:,} {kind}" for kind, count in report["differences_by_kind"].items()] or ["no differences"]
+    for row in report["first_differences"]:
+        lines.append(f"  {row['kind']}: expected {row['expected'] or 'nothing'}, found {row['found'] or 'nothing'}")
+    if not report["settled"] and report["differences"]:
+        lines.append(
+            "the pipeline was running, and a source partition that became active again can cause differences: "
+            "stop the pipeline and repeat the audit"
+        )
+    return "\n".join(lines)

@@ -1,0 +1,78 @@
+"""Determines the scope of an audit: the offsets to read and the windows whose results must be equal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from skewless.algorithms.watermark import MAX_WATERMARK
+from skewless.cli.offset_range import committed
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.kafka.consumer.offsets import OffsetReader
+from skewless.wire.changelog import decode_checkpoint, read_watermarks
+
+STAGES_AFTER_SPLITTER = ("router", "worker", "aggregator")
+INPUTS = {"router": "tuples", "worker": "worker-input", "aggregator": "partials"}
+
+
+@dataclass(frozen=True, slots=True)
+class AuditScope:
+    """Offsets to read and windows to compare."""
+
+    offset_ranges: dict[str, dict[int, tuple[int, int]]]
+    """By topic of the topology and partition: first offset (inclusive) and end offset (exclusive)."""
+    closed_until: dict[int, int]
+    """By partition of `aggregates`: windows that end at or before this time are complete (MAX_WATERMARK: all)."""
+    settled: bool
+    """Whether all source records that were read are processed, and the splitter read no more during the check."""
+    truncated: dict[str, dict[int, int]]
+    """By topic: first offset of the partitions whose first records are deleted, by retention or by DeleteRecords."""
+
+
+def find(offset_reader: OffsetReader, settings: PipelineSettings) -> AuditScope:
+    """Return the scope of an audit of a pipeline, which may be running."""
+    # The order of the queries makes the answer valid for a running pipeline. The closed windows are read before the
+    # splitter's offsets, so these offsets cover all records of the closed windows.
+    closed_until = _closed_until(offset_reader, settings)
+    committed_by_splitter = committed(offset_reader, settings, "splitter")
+    # All records that were read are processed if no later stage has lag and the splitter has not moved meanwhile.
+    settled = not any(_has_lag(offset_reader, settings, stage) for stage in STAGES_AFTER_SPLITTER)
+    written = {topic: _whole_topic(offset_reader, settings.topic(topic)) for topic in ("aggregates", "dead-letters")}
+    settled = settled and committed(offset_reader, settings, "splitter") == committed_by_splitter
+    if settled and settings.aggregator.emit == "updates":
+        closed_until = dict.fromkeys(written["aggregates"], MAX_WATERMARK)
+    begin = offset_reader.begin(settings.source.topic)
+    source = {
+        partition: (first, max(first, committed_by_splitter.get(partition, first)))
+        for partition, first in begin.items()
+    }
+    offset_ranges = {"source": source, **written}
+    truncated = {
+        topic: {partition: first for partition, (first, _) in ranges.items() if first}
+        for topic, ranges in offset_ranges.items()
+    }
+    return AuditScope(offset_ranges, closed_until, settled, truncated)
+
+
+def _closed_until(offset_reader: OffsetReader, settings: PipelineSettings) -> dict[int, int]:
+    """Return up to which time the aggregator has closed windows; MAX_WATERMARK after a bounded run."""
+    closed_until = {}
+    committed_offsets = offset_reader.committed(settings.group("aggregator"), settings.topic("partials"))
+    for partition, offset in committed_offsets.items():
+        checkpoint = decode_checkpoint(offset.metadata)
+        if read_watermarks(checkpoint, settings.worker_input.max_workers).watermark() == MAX_WATERMARK:
+            closed_until[partition] = MAX_WATERMARK
+        elif checkpoint.closed_until is not None:
+            closed_until[partition] = checkpoint.closed_until
+    return closed_until
+
+
+def _has_lag(offset_reader: OffsetReader, settings: PipelineSettings, stage: str) -> bool:
+    topic = settings.topic(INPUTS[stage])
+    return offset_reader.has_records_after(
+        topic, offset_reader.begin(topic) | committed(offset_reader, settings, stage)
+    )
+
+
+def _whole_topic(offset_reader: OffsetReader, topic: str) -> dict[int, tuple[int, int]]:
+    begin, end = offset_reader.begin(topic), offset_reader.end(topic)
+    return {partition: (first, end[partition]) for partition, first in begin.items()}

@@ -1,0 +1,164 @@
+"""Implements `skewless batch`: computes a pipeline's results from recorded data with Spark."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from skewless.cli.options import load_settings, pipeline_file, topic_of
+from skewless.cli.spark_options import spark_options
+from skewless.errors import CheckFailedError, ConfigurationError
+from skewless.spark.job_runner import spark_running
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from skewless.config.pipeline_settings import PipelineSettings
+    from skewless.spark.batch_job import Folder, Topic
+
+_EPILOG = """\b
+Without --input the committed records of the pipeline's source topic are read. WHERE is earliest, latest, committed
+(the offsets that the pipeline's splitter has committed), a time such as 2026-03-01T00:00:00 (of the records' Kafka
+timestamps), or offsets by partition such as '{"0": 1000}'. Partitions that are not named are read completely.
+
+\b
+Examples:
+  skewless batch -f pipeline.yaml --out history
+  skewless batch -f pipeline.yaml --ending-offsets committed --format json --out history
+  skewless batch -f pipeline.yaml --input 'archive/*.gz' --output-topic shop.aggregates
+"""
+
+_SPARK_OPTIONS_BY_FORMAT = {
+    "delta": (
+        "spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    ),
+}
+
+
+@click.command(epilog=_EPILOG)
+@pipeline_file
+@click.option(
+    "--input", "inputs", multiple=True, metavar="PATH", help="File with one record per line, or folder; repeatable."
+)
+@click.option(
+    "--starting-offsets", "start", metavar="WHERE", help="First record of the topic to read.  [default: earliest]"
+)
+@click.option("--ending-offsets", "end", metavar="WHERE", help="End of the records to read.  [default: latest]")
+@click.option("--out", metavar="DIR", help="Folder to write the results into; any path that Spark can write to.")
+@click.option(
+    "--format",
+    "table_format",
+    type=click.Choice(["parquet", "json", "delta", "iceberg"]),
+    default="parquet",
+    show_default=True,
+    help="Format of --out.",
+)
+@click.option("--overwrite", is_flag=True, help="Replace the contents of --out.")
+@click.option("--output-topic", metavar="TOPIC", help="Write the results into a topic, in the format of `aggregates`.")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+@spark_options
+def batch(  # noqa: PLR0913 - click passes an argument per option
+    *,
+    file: Path | None,
+    inputs: tuple[str, ...],
+    start: str | None,
+    end: str | None,
+    out: str | None,
+    table_format: str,
+    overwrite: bool,
+    output_topic: str | None,
+    as_json: bool,
+    **spark: Any,
+) -> None:
+    """Compute a pipeline's results from the records of a topic or from files. They equal the results of the stream."""
+    from skewless.cli.offset_range import check
+
+    settings = load_settings(file)
+    if (out is None) == (output_topic is None):
+        raise ConfigurationError("give the target of the results: either --out DIR or --output-topic TOPIC")
+    if output_topic and overwrite:
+        raise ConfigurationError("--overwrite: applies only to --out; records are always appended to a topic")
+    if inputs and (start or end):
+        raise ConfigurationError(
+            "--starting-offsets and --ending-offsets apply only to a topic: files are read completely"
+        )
+    if output_topic:
+        topic_of("--output-topic", output_topic)
+    check("--starting-offsets", start or "earliest")
+    check("--ending-offsets", end or "latest")
+    ranges = {} if inputs else _offset_ranges(settings, start or "earliest", end or "latest")
+    partitions = _partitions(settings, output_topic)
+    with spark_running("batch", with_format(table_format, spark)) as session:
+        from skewless.spark.batch_job import run
+
+        records = _records(session, settings, inputs, ranges)
+        target = _target(settings, out, table_format, output_topic, overwrite=overwrite)
+        report = run(records, settings, target, now=round(time.time() * 1000), partitions=partitions)
+    offsets = {str(partition): offset_range for partition, offset_range in ranges.items()}
+    source = {"files": inputs} if inputs else {"topic": settings.source.topic, "offsets": offsets}
+    report = {"pipeline": settings.name, "source": source, "written_to": out or output_topic, **report}
+    click.echo(json.dumps(report) if as_json else _text(report))
+
+
+def with_format(table_format: str, spark: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `spark` with the Spark options that a table format needs, if its package is among `packages`.
+
+    Options of the user come last and so take precedence.
+    """
+    is_package = any(table_format in package for package in spark["packages"])
+    required = _SPARK_OPTIONS_BY_FORMAT.get(table_format, ()) if is_package else ()
+    return {**spark, "conf": (*required, *spark["conf"])}
+
+
+def _offset_ranges(settings: PipelineSettings, start: str, end: str) -> dict[int, tuple[int, int]]:
+    from skewless.cli.offset_range import offset_ranges
+    from skewless.kafka.consumer.offsets import OffsetReader
+
+    ranges = offset_ranges(OffsetReader(settings.kafka), settings, start, end)
+    if all(first == last for first, last in ranges.values()):
+        raise CheckFailedError(f"topic {settings.source.topic} has no records in this range: nothing to compute")
+    return ranges
+
+
+def _partitions(settings: PipelineSettings, topic: str | None) -> int | None:
+    from skewless.kafka.consumer.offsets import OffsetReader
+
+    return len(OffsetReader(settings.kafka).begin(topic)) if topic else None
+
+
+def _records(
+    spark: SparkSession, settings: PipelineSettings, inputs: tuple[str, ...], ranges: dict[int, tuple[int, int]]
+) -> DataFrame:
+    from skewless.spark import kafka_options, kafka_source
+
+    if inputs:
+        return kafka_source.of_files(spark, inputs, settings)
+    return kafka_source.of_topic(
+        kafka_options.read(spark, kafka_options.client_options(settings), settings.source.topic, ranges, headers=False)
+    )
+
+
+def _target(
+    settings: PipelineSettings, out: str | None, table_format: str, topic: str | None, *, overwrite: bool
+) -> Folder | Topic:
+    from skewless.spark import kafka_options
+    from skewless.spark.batch_job import Folder, Topic
+
+    if topic:
+        return Topic(topic, kafka_options.client_options(settings), settings)
+    return Folder(out or "", table_format, overwrite=overwrite)
+
+
+def _text(report: dict[str, Any]) -> str:
+    lines = [
+        f"{report['records']:,} records, {report['tuples']:,} tuples, {report['late']:,} late",
+        *(f"  {count:,} dead letters: {reason}" for reason, count in report["dead_letters_by_reason"].items()),
+        f"{report['results']:,} results in {report['written_to']}",
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,47 @@
+"""Implements `skewless config`: checks a pipeline's configuration and prints the effective one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from skewless.cli.options import load_settings, pipeline_file
+
+
+@click.group()
+def config() -> None:
+    """Check or show the configuration of a pipeline."""
+
+
+@config.command()
+@pipeline_file
+def check(file: Path | None) -> None:
+    """Check the configuration, and print every error at once.
+
+    \b
+    Example:
+      skewless config check -f pipeline.yaml
+    """  # noqa: D301 - \b is click's marker for unwrapped text
+    from skewless.kafka.validate_options import check_files, validate_client_options
+
+    settings = load_settings(file)
+    check_files(settings.kafka)
+    validate_client_options(settings.kafka, settings.transport)
+    click.echo(f"{file or 'environment'}: pipeline {settings.name} is valid")
+
+
+@config.command()
+@pipeline_file
+def dump(file: Path | None) -> None:
+    """Print the effective configuration as YAML. Secrets are masked.
+
+    It merges the defaults, the file and the environment.
+
+    \b
+    Example:
+      SKEWLESS__ROUTER__WORKERS=4 skewless config dump -f pipeline.yaml
+    """  # noqa: D301 - \b is click's marker for unwrapped text
+    from skewless.config import loader as configuration
+
+    click.echo(configuration.dump(load_settings(file)), nl=False)

@@ -1,0 +1,88 @@
+"""Resolves `--starting-offsets` and `--ending-offsets` to the offsets of the source topic that a Spark job reads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+import msgspec
+
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.errors import ConfigurationError
+from skewless.kafka.consumer.offsets import OffsetReader
+
+WORDS = ("earliest", "latest", "committed")
+WHERE = "earliest, latest, committed, a time in ISO 8601, or offsets by partition"
+
+
+def check(option: str, where: str) -> None:
+    """Raise ConfigurationError if `where` is not a word, offsets or a time. Does not connect to a broker."""
+    if where not in WORDS and not where.lstrip().startswith("{"):
+        parse_instant(option, where, WHERE)
+
+
+def offset_ranges(
+    offset_reader: OffsetReader, settings: PipelineSettings, start: str, end: str
+) -> dict[int, tuple[int, int]]:
+    """Return the first offset and the end offset (exclusive) of each partition of the source topic.
+
+    Raises ConfigurationError if the topic does not have a requested partition or offset.
+    """
+    topic = settings.source.topic
+    begin_offsets, end_offsets = offset_reader.begin(topic), offset_reader.end(topic)
+
+    def resolve(option: str, where: str) -> dict[int, int]:
+        match where:
+            case "earliest":
+                return begin_offsets
+            case "latest":
+                return end_offsets
+            case "committed":
+                return begin_offsets | committed(offset_reader, settings, "splitter")
+        if where.lstrip().startswith("{"):
+            return _parse_offsets(option, where, begin_offsets, end_offsets)
+        return offset_reader.at_time(topic, parse_instant(option, where, WHERE))
+
+    starts, ends = begin_offsets | resolve("--starting-offsets", start), end_offsets | resolve("--ending-offsets", end)
+    return {partition: (starts[partition], max(starts[partition], ends[partition])) for partition in begin_offsets}
+
+
+def committed(offset_reader: OffsetReader, settings: PipelineSettings, stage: str) -> dict[int, int]:
+    """Return the committed offsets of a stage by partition; ConfigurationError if the pipeline has never run."""
+    source = {"splitter": "source", "router": "tuples", "worker": "worker-input", "aggregator": "partials"}[stage]
+    group = settings.group(stage)
+    committed_offsets = offset_reader.committed(group, settings.topic(source))
+    if stage == "splitter" and not committed_offsets:
+        raise ConfigurationError(
+            f"group {group} has no committed offsets of topic {settings.source.topic}: run the pipeline first"
+        )
+    return {partition: checkpoint.offset for partition, checkpoint in committed_offsets.items()}
+
+
+def parse_instant(option: str, text: str, accepted: str = "a time in ISO 8601") -> int:
+    """Parse a time, in UTC unless it names a zone, to ms since the epoch; ConfigurationError names `accepted`."""
+    try:
+        instant = datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigurationError(f"{option}: {text!r} must be {accepted}") from None
+    return round((instant if instant.tzinfo else instant.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def _parse_offsets(option: str, text: str, begin: Mapping[int, int], end: Mapping[int, int]) -> dict[int, int]:
+    try:
+        offsets = msgspec.json.decode(text, type=dict[int, int])
+    except msgspec.DecodeError as error:
+        raise ConfigurationError(f'{option}: {text} is not offsets by partition like {{"0": 1000}}: {error}') from None
+    problems = [
+        f"{option}: partition {partition} has no offset {offset}, "
+        + (
+            f"it has {begin[partition]} to {end[partition]}"
+            if partition in begin
+            else f"the topic has {len(begin)} partitions"
+        )
+        for partition, offset in offsets.items()
+        if not (partition in begin and begin[partition] <= offset <= end[partition])
+    ]
+    if problems:
+        raise ConfigurationError(*problems)
+    return offsets

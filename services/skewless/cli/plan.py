@@ -1,0 +1,236 @@
+"""Implements `skewless plan`: recommends a grouping and the number of workers for a topic with Spark."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from skewless.cli.candidates import ALL, candidates_of
+from skewless.cli.options import (
+    FiniteFloat,
+    broker_of,
+    load_settings,
+    pipeline_file,
+    prepare_output_folder,
+    topic_of,
+)
+from skewless.cli.spark_options import spark_options
+from skewless.errors import CheckFailedError, ConfigurationError
+from skewless.spark.job_runner import spark_running
+
+if TYPE_CHECKING:
+    from skewless.config.pipeline_settings import PipelineSettings
+    from skewless.spark.candidate_shards import Candidates
+    from skewless.spark.recommend import Demand
+    from skewless.spark.tuple_blocks import ReadPlan
+
+SAMPLE = 2_000_000
+
+_EPILOG = """\b
+With -f the records are parsed as the pipeline parses them, and the options of its router apply. With --topic alone
+the Kafka key and timestamp of a record are used. OUT receives report.html (self-contained) and plan.json.
+
+\b
+Examples:
+  skewless plan --topic orders --cost-per-tuple-ms 2
+  skewless plan -f pipeline.yaml --sample all --workers 8,16,32 --rate 50000 --cost-per-tuple-ms 0.5 --out plan
+"""
+
+
+@click.command(epilog=_EPILOG)
+@pipeline_file
+@click.option("--topic", help="Topic to plan for. Default: the pipeline's source.")
+@click.option(
+    "--bootstrap-servers", help="Broker's host:port without -f. Default: $KAFKA_BOOTSTRAP_SERVERS, else localhost:9092."
+)
+@click.option(
+    "--sample",
+    default=f"{SAMPLE}",
+    show_default=True,
+    metavar="N",
+    help="Number of newest records to read, the same fraction of each partition; or all.",
+)
+@click.option("--workers", default="5,10,20,50", show_default=True, metavar="W,W,...", help="Numbers of workers.")
+@click.option("--grouping", "groupings", default=ALL, show_default=True, help="Groupings to compare: all, or a,b.")
+@click.option(
+    "--routers",
+    type=click.IntRange(1, 1024),
+    help="Number of routers, each with its own load counts. Default: the pipeline's.",
+)
+@click.option(
+    "--cost-per-tuple-ms",
+    type=FiniteFloat(min=0, min_open=True),
+    default=1.0,
+    show_default=True,
+    help="Processing time of a tuple on a worker, in ms.",
+)
+@click.option(
+    "--rate", type=FiniteFloat(min=0, min_open=True), help="Required tuples per second. Default: the topic's rate."
+)
+@click.option(
+    "--headroom", type=FiniteFloat(min=1), default=1.5, show_default=True, help="Required multiple of the rate."
+)
+@click.option("--out", type=click.Path(path_type=Path, file_okay=False), metavar="OUT", help="Folder for the report.")
+@click.option("--json", "as_json", is_flag=True, help="Print all results as JSON.")
+@spark_options
+def plan(  # noqa: PLR0913 - click passes an argument per option
+    *,
+    file: Path | None,
+    topic: str | None,
+    bootstrap_servers: str | None,
+    sample: str,
+    workers: str,
+    groupings: str,
+    routers: int | None,
+    cost_per_tuple_ms: float,
+    rate: float | None,
+    headroom: float,
+    out: Path | None,
+    as_json: bool,
+    **spark: Any,
+) -> None:
+    """Run groupings for several numbers of workers on a sample of a topic, and recommend one combination.
+
+    The reasons of the recommendation are printed.
+    """
+    from skewless.spark.recommend import Demand
+
+    settings = _settings(file, topic, bootstrap_servers)
+    limit = _sample(sample)
+    candidates = _candidates(settings, groupings, workers, routers)
+    ranges = _offset_ranges(settings, limit)
+    if out is not None:
+        prepare_output_folder(out)
+    read_plan = _read_plan(settings, ranges, parsed=file is not None)
+    planning = planned(settings, read_plan, candidates, Demand(cost_per_tuple_ms, rate, headroom), spark)
+    if out is not None:
+        from skewless.spark.report.planning_report import report
+
+        (out / "plan.json").write_text(json.dumps(planning), encoding="utf-8")
+        (out / "report.html").write_text(report(planning), encoding="utf-8")
+    if as_json:
+        click.echo(json.dumps(planning))
+    else:
+        _show(planning, out)
+
+
+def planned(
+    settings: PipelineSettings, read_plan: ReadPlan, candidates: Candidates, demand: Demand, spark: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the JSON document of a plan for the source topic; `spark` holds the options of `spark_running`."""
+    with spark_running("plan", spark) as session:
+        from skewless.spark import kafka_options
+        from skewless.spark.plan_job import plan as run_plan
+
+        records = kafka_options.read(
+            session,
+            kafka_options.client_options(settings),
+            settings.source.topic,
+            read_plan.offset_ranges,
+            headers=False,
+        )
+        planning = run_plan(session, records, read_plan, candidates, demand)
+    offsets = {str(partition): list(offset_range) for partition, offset_range in read_plan.offset_ranges.items()}
+    return {"topic": settings.source.topic, "offsets": offsets, **planning}
+
+
+def _settings(file: Path | None, topic: str | None, servers: str | None) -> PipelineSettings:
+    from skewless.config.pipeline_settings import PipelineSettings, SourceSettings
+
+    if file is None and topic is None:
+        raise ConfigurationError("--topic: missing; name the topic to plan for, or give a pipeline with -f")
+    if file is not None and servers is not None:
+        raise ConfigurationError(
+            "--bootstrap-servers: applies only without -f; change kafka.bootstrap_servers in the pipeline's file"
+        )
+    settings = None if file is None else load_settings(file)
+    if settings is not None and topic is None:
+        return settings
+    source = SourceSettings(topic=topic_of("--topic", topic or ""))
+    if settings is not None:
+        return settings.model_copy(update={"source": source})
+    return PipelineSettings(name="plan", source=source, kafka=broker_of(servers))
+
+
+def _sample(text: str) -> int | None:
+    if text == ALL:
+        return None
+    if not text.isdecimal() or not int(text):
+        raise ConfigurationError(f"--sample: {text!r} is neither a number of records nor {ALL}")
+    return int(text)
+
+
+def _candidates(settings: PipelineSettings, groupings: str, workers: str, routers: int | None) -> Candidates:
+    from skewless.algorithms.grouping import GroupingOptions
+    from skewless.lab.simulation.candidate import SimulationConfig
+    from skewless.spark.candidate_shards import Candidates
+
+    names, numbers = candidates_of([groupings], [workers])
+    chosen = settings.router.model_dump(include=set(GroupingOptions.model_fields))
+    # Wall-clock time has no meaning for recorded tuples, so the groupings use event time.
+    options = GroupingOptions.model_validate(chosen | {"clock": "event"})
+    config = SimulationConfig(options, routers or max(1, settings.replicas.router), settings.aggregator.window_ms)
+    return Candidates(names, sorted(numbers), config)
+
+
+def _offset_ranges(settings: PipelineSettings, limit: int | None) -> dict[int, tuple[int, int]]:
+    """Return first offset and end offset of the newest records by partition: the same fraction of each partition."""
+    from skewless.kafka.consumer.offsets import OffsetReader
+
+    offset_reader, topic = OffsetReader(settings.kafka), settings.source.topic
+    begin, end = offset_reader.begin(topic), offset_reader.end(topic)
+    total = sum(end[partition] - first for partition, first in begin.items())
+    if total <= 0:
+        raise CheckFailedError(f"topic {topic} is empty: it has no records to plan with")
+    fraction = 1.0 if limit is None else min(1.0, limit / total)
+    return {
+        partition: (end[partition] - round((end[partition] - first) * fraction), end[partition])
+        for partition, first in begin.items()
+    }
+
+
+def _read_plan(settings: PipelineSettings, ranges: dict[int, tuple[int, int]], *, parsed: bool) -> ReadPlan:
+    from skewless.algorithms.watermark import MAX_WATERMARK
+    from skewless.spark.tuple_blocks import ReadPlan
+
+    rules, now = settings.event_time_rules(), time.time_ns() // 1_000_000
+    if parsed:
+        return ReadPlan(settings.splitter, rules, ranges, now)
+    return ReadPlan(None, replace(rules, lateness_ms=MAX_WATERMARK), ranges, now)
+
+
+def _show(planning: dict[str, Any], out: Path | None) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from skewless.spark.report.planning_report import COLUMNS
+
+    console = Console()
+    stream = planning["stream"]
+    console.print(
+        f"{stream['tuples']:,} tuples, {stream['keys']:,} keys, the hottest has {stream['p1']:.2%}",
+        highlight=False,
+        soft_wrap=True,
+    )
+    columns = list(COLUMNS)[:6]
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    for name in ("grouping", *columns):
+        table.add_column(name, justify="left" if name == "grouping" else "right")
+    for candidate in planning["candidates"]:
+        table.add_row(candidate["grouping"], *(COLUMNS[name](candidate) for name in columns))
+    console.print(table)
+    recommendation = planning["recommendation"]
+    console.print(
+        f"\nRecommended: {recommendation['grouping']} on {recommendation['workers']} workers",
+        style="bold",
+        highlight=False,
+    )
+    for reason in recommendation["reasons"]:
+        console.print(f"  {reason}", highlight=False, soft_wrap=True)
+    if out is not None:
+        console.print(f"Report: {out / 'report.html'}", highlight=False, soft_wrap=True)

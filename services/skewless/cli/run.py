@@ -1,0 +1,52 @@
+"""Implements `skewless run`: runs one stage in the foreground, as in a container."""
+
+from __future__ import annotations
+
+import gc
+from pathlib import Path
+
+import click
+
+from skewless import topology
+from skewless.cli.options import load_settings, pipeline_file
+
+COLLECTION = (1_000_000, 50, 50)
+"""Thresholds of Python's garbage collector: new objects, then collections of the younger generation.
+
+A poll allocates tens of thousands of objects without reference cycles. With the default of 700 objects the collector
+takes a fifth of a splitter's CPU time and finds nothing.
+"""
+
+
+@click.command()
+@click.argument("stage", type=click.Choice([row.name for row in topology.STAGES]))
+@pipeline_file
+@click.option(
+    "--instance",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Number of this process within its stage; must be unique.",
+)
+@click.option("--drain", is_flag=True, help="Exit with 0 when all records up to the end of the source are processed.")
+def run(stage: str, file: Path | None, instance: int, *, drain: bool) -> None:
+    """Run one stage until SIGTERM.
+
+    \b
+    Example:
+      skewless run router -f pipeline.yaml --instance 1
+    """  # noqa: D301 - \b is click's marker for unwrapped text
+    # Objects that imports create live for the whole process. The collector need not search them: it is off while they
+    # are created, and gc.freeze() excludes them from then on.
+    gc.disable()
+    try:
+        settings = load_settings(file)
+        from skewless.monitoring import logs
+        from skewless.service import run_stage
+
+        gc.freeze()
+    finally:
+        gc.set_threshold(*COLLECTION)
+        gc.enable()
+    logs.set_up(settings.log, {"pipeline": settings.name, "stage": stage, "instance": instance})
+    run_stage(stage, settings, instance, file=file, drain=drain)

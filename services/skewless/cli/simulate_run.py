@@ -1,0 +1,72 @@
+"""Terminal output of `skewless simulate`: a progress bar and the table of results."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from skewless.lab.simulation.tsv_reader import ParsedLines, Source
+
+COLUMNS: dict[str, Callable[[Mapping[str, Any]], str]] = {
+    "grouping": lambda run: str(run["grouping"]),
+    "W": lambda run: f"{run['workers']}",
+    "I/m": lambda run: f"{run['imbalance']:.1e}",
+    "max/avg": lambda run: f"{run['max_over_avg']:.3f}",
+    "worst\nwindow": lambda run: _or_dash(run["worst_window_max_over_avg"]),
+    "repli-\ncation": lambda run: f"{run['replication_factor']:.3f}",
+    "(bound)": lambda run: f"{run['replication_bound']:.3f}",
+    "in a\nwindow": lambda run: f"{run['window_replication']:.3f}",
+    "partials\n/window": lambda run: f"{run['aggregation_cost']:,.0f}",
+    "ns/\ntuple": lambda run: f"{run['router_ns_per_tuple']:.0f}",
+    "state,\nbytes": lambda run: f"{run['state_bytes']:,}",
+}
+NOTES = """\
+I/m: (most loaded worker - average) / tuples. max/avg: most loaded worker / average, over all tuples and in the worst
+window with at least 100 tuples per worker. replication: workers per key. (bound): minimum replication for perfect
+balance. ns/tuple: time of a router's decision. state: size of a router's snapshot. --json prints all measures."""
+
+
+def _or_dash(number: float | None) -> str:
+    return "-" if number is None else f"{number:.3f}"
+
+
+def with_progress(source: Source, stream: Iterable[ParsedLines]) -> Iterator[ParsedLines]:
+    """Yield the stream, and show a progress bar if stderr is a terminal."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield from stream
+        return
+    columns = (
+        TextColumn("simulating"),
+        BarColumn(),
+        TextColumn("{task.fields[lines]:,} lines, {task.fields[rate]:,.0f}/s"),
+        TimeRemainingColumn(),
+    )
+    started, line_count = time.monotonic(), 0
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("simulating", total=source.size, lines=0, rate=0.0)
+        for lines in stream:
+            yield lines
+            line_count += len(lines.times)
+            rate = line_count / max(time.monotonic() - started, 1e-3)
+            progress.update(task, completed=source.position, lines=line_count, rate=rate)
+
+
+def show(results: list[dict[str, Any]]) -> None:
+    """Print a description of the stream, and a table with one row per run."""
+    console, first = Console(), results[0]
+    routers = "1 router" if first["routers"] == 1 else f"{first['routers']} routers"
+    stream = f"{first['tuples']:,} tuples, {first['keys']:,} keys, the hottest has {first['p1']:.2%}"
+    console.print(f"{stream}; {routers}, windows of {first['window_s']:g} s", highlight=False, soft_wrap=True)
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    for name in COLUMNS:
+        table.add_column(name, justify="left" if name == "grouping" else "right", no_wrap=True)
+    for run in results:
+        table.add_row(*(column(run) for column in COLUMNS.values()))
+    console.print(table)
+    console.print(NOTES, highlight=False, soft_wrap=True)

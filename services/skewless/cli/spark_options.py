@@ -1,0 +1,41 @@
+"""Click options of all commands that run a Spark job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_OPTIONS = (
+    click.option(
+        "--master",
+        default="local[*]",
+        show_default=True,
+        help="Spark master: local[N], spark://..., k8s://..., yarn.",
+    ),
+    click.option(
+        "--packages",
+        "packages",
+        multiple=True,
+        metavar="MAVEN",
+        help="Maven coordinates that Spark fetches, separated by commas; repeatable. If given, they must include the "
+        "Kafka connector.",
+    ),
+    click.option(
+        "--driver-memory",
+        metavar="SIZE",
+        help="Memory of the driver, such as 4g; with a local master also of all tasks.",
+    ),
+    click.option("--conf", multiple=True, metavar="NAME=VALUE", help="A further Spark option; repeatable."),
+    click.option("--ui", is_flag=True, help="Serve Spark's web UI while the job runs."),
+)
+
+
+def spark_options(command: Command) -> Command:
+    """Add the options to a command, which receives them as `**spark`."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command

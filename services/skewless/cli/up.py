@@ -1,0 +1,111 @@
+"""Implements `skewless up`: runs all stages of a pipeline on this machine."""
+
+from __future__ import annotations
+
+import signal
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from skewless.cli.main import INTERRUPTED
+from skewless.cli.options import load_settings, pipeline_file, writable_folder
+
+if TYPE_CHECKING:
+    from skewless.lab.local.supervisor import Event, Supervisor
+
+TICK_S = 0.1
+
+
+@click.command()
+@pipeline_file
+@click.option("--drain", is_flag=True, help="Exit with 0 when all records up to the end of the source are processed.")
+@click.option(
+    "--log-dir",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Folder for the logs. [default: a temporary folder]",
+)
+@click.option("-v", "--verbose", is_flag=True, help="Also print the logs of the stages, each line with its process.")
+def up(file: Path | None, log_dir: Path | None, *, drain: bool, verbose: bool) -> None:
+    """Create the topics, then run every stage in its own processes until Ctrl-C or SIGTERM. Restart failed processes.
+
+    The setting `replicas` in the pipeline file is the number of processes of each stage.
+
+    \b
+    Example:
+      skewless up -f pipeline.yaml --log-dir logs
+    """  # noqa: D301 - \b is click's marker for unwrapped text
+    settings = load_settings(file)
+    from skewless.config import topic_plan
+    from skewless.kafka.consumer.offsets import OffsetReader
+    from skewless.lab.local.supervisor import Supervisor
+
+    if log_dir is not None:
+        writable_folder("--log-dir", log_dir)
+    topic_plan.apply(settings)
+    logs = log_dir or Path(tempfile.mkdtemp(prefix=f"skewless-{settings.name}-"))
+    click.echo(f"pipeline {settings.name}, logs in {logs}")
+    rerun = drain and OffsetReader(settings.kafka).has_committed(settings.group("splitter"), settings.source.topic)
+    supervisor = Supervisor(file, settings, drain=drain, logs=logs, rerun=rerun)
+    follow = _Follower(supervisor) if verbose else None
+    click.get_current_context().exit(supervise(supervisor, _show, follow))
+
+
+def supervise(
+    supervisor: Supervisor, show: Callable[[Event], None], each_tick: Callable[[], None] | None = None
+) -> int:
+    """Run the supervisor until all stages are finished or a signal arrives.
+
+    Returns the exit code: 0, or 130 after SIGINT. Stops the processes also after an error. Must be called from the main
+    thread, because it handles SIGINT and SIGTERM.
+    """
+    signals: list[int] = []
+    previous_handlers = {
+        number: signal.signal(number, lambda received, _: signals.append(received))
+        for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        supervisor.start()
+        for replica in supervisor.processes.values():
+            click.echo(f"{replica.name}: pid {replica.pid}, metrics on port {replica.metrics_port}")
+        while not signals and not supervisor.done:
+            for event in supervisor.poll(time.monotonic()):
+                show(event)
+            if each_tick:
+                each_tick()
+            time.sleep(TICK_S)
+    finally:
+        supervisor.stop()
+        if each_tick:
+            each_tick()
+        for number, handler in previous_handlers.items():
+            signal.signal(number, handler)
+    return INTERRUPTED if signal.SIGINT in signals else 0
+
+
+def _show(event: Event) -> None:
+    is_sentence = event.kind in {"ended", "rechecking_input"}
+    click.echo(f"{event.name} {event.detail}" if is_sentence else f"{event.name}: {event.kind}, {event.detail}")
+
+
+class _Follower:
+    """Prints the lines that the processes have added to their logs since the last call."""
+
+    def __init__(self, supervisor: Supervisor) -> None:
+        self._logs = {replica.name: replica.log for replica in supervisor.processes.values()}
+        self._width = max(map(len, self._logs), default=0)
+        self._offsets = {name: log.stat().st_size if log.exists() else 0 for name, log in self._logs.items()}
+
+    def __call__(self) -> None:
+        for name, log in self._logs.items():
+            if not log.exists():
+                continue
+            with log.open("rb") as file:
+                file.seek(self._offsets[name])
+                lines = file.read().rpartition(b"\n")[0]  # without a last line that is still being written
+            self._offsets[name] += len(lines) + 1 if lines else 0
+            for line in lines.decode(errors="replace").splitlines():
+                click.echo(f"{name:{self._width}} | {line}")

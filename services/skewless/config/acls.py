@@ -1,0 +1,117 @@
+"""Derives the minimal ACLs of each process from the topology. Pure.
+
+In Kafka, Read and Write on a resource include Describe (Kafka's documentation, "Authorization and ACLs"). Describe is
+therefore listed only if neither of them is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
+
+from skewless import topology
+from skewless.config.pipeline_settings import PipelineSettings
+
+Operation = Literal["Read", "Write", "Create", "Describe", "DescribeConfigs"]
+
+TOPICS = "topics"
+"""Role for `skewless topics apply` and `skewless topics check`."""
+READERS = "readers"
+"""Role for consumers of the public topics."""
+ROLES = (*(stage.name for stage in topology.STAGES), TOPICS, READERS)
+
+CHECKED = ("its output", "check for earlier results")
+"""Purposes of an output topic: earlier results without committed offsets mean that the offsets were lost."""
+EXTRA_DESCRIBE_TOPICS = {"worker": "tuples"}
+"""Further topics whose number of partitions a stage needs: a worker tracks the watermarks of all source partitions."""
+
+
+@dataclass(frozen=True)
+class AclBinding:
+    """Operations that a role may perform on one resource. Everything else is denied."""
+
+    resource: Literal["topic", "group", "transactional id"]
+    name: str
+    prefixed: bool
+    """Whether `name` is a prefix."""
+    operations: tuple[Operation, ...]
+    needed: tuple[str, ...]
+    """Purposes, for the user."""
+
+
+def acls_for(settings: PipelineSettings) -> dict[str, list[AclBinding]]:
+    """Return the ACLs of each role, in the order of `ROLES`."""
+    stages = {stage.name: list(_of_stage(stage, settings)) for stage in topology.STAGES}
+    return {**stages, TOPICS: list(_of_topics(settings)), READERS: list(_of_readers(settings))}
+
+
+def acls_by_principal(settings: PipelineSettings, principals: Mapping[str, str]) -> dict[str, list[AclBinding]]:
+    """Return the ACLs of each principal. `principals` maps roles to principals. Shared bindings are merged."""
+    by_principal: dict[str, dict[tuple[str, str, bool], AclBinding]] = {}
+    for role, bindings in acls_for(settings).items():
+        merged = by_principal.setdefault(principals[role], {})
+        for binding in bindings:
+            resource = (binding.resource, binding.name, binding.prefixed)
+            merged[resource] = _merge(merged[resource], binding) if resource in merged else binding
+    return {principal: list(merged.values()) for principal, merged in by_principal.items()}
+
+
+def _merge(first: AclBinding, second: AclBinding) -> AclBinding:
+    """Return a binding with the operations and purposes of two bindings of the same resource."""
+    allowed = {*first.operations, *second.operations}
+    if allowed & {"Read", "Write"}:
+        allowed.discard("Describe")
+    operations = tuple(operation for operation in get_args(Operation) if operation in allowed)
+    return replace(first, operations=operations, needed=tuple(dict.fromkeys((*first.needed, *second.needed))))
+
+
+def _of_stage(stage: topology.Stage, settings: PipelineSettings) -> Iterator[AclBinding]:
+    for source in stage.inputs:
+        yield _topic(settings.topic(source), ("Read",), "its input")
+    exactly_once = settings.transport.guarantee == "exactly_once"
+    for output in stage.outputs:
+        if output == stage.outputs[0] and exactly_once:
+            yield _topic(settings.topic(output), ("Read", "Write"), *CHECKED)
+        elif output != stage.changelog:
+            yield _topic(settings.topic(output), ("Write",), "its output")
+    if stage.changelog is not None:
+        yield _topic(settings.topic(stage.changelog), ("Read", "Write"), "its state")
+    if stage.name in EXTRA_DESCRIBE_TOPICS:
+        yield _topic(settings.topic(EXTRA_DESCRIBE_TOPICS[stage.name]), ("Describe",), "number of partitions")
+    group = settings.group(stage.name)
+    yield AclBinding(
+        "group", group, prefixed=False, operations=("Read",), needed=("assignment of partitions, offsets",)
+    )
+    if exactly_once:
+        yield AclBinding(
+            "transactional id",
+            f"{group}-",
+            prefixed=True,
+            operations=("Write",),
+            needed=("transactions, one id per process",),
+        )
+
+
+def _of_topics(settings: PipelineSettings) -> Iterator[AclBinding]:
+    yield _topic(settings.source.topic, ("Describe",), "number of partitions")
+    yield AclBinding(
+        "topic",
+        f"{settings.name}.",
+        prefixed=True,
+        operations=("Create", "Describe", "DescribeConfigs"),
+        needed=("create and verify topics",),
+    )
+
+
+def _of_readers(settings: PipelineSettings) -> Iterator[AclBinding]:
+    for topic in topology.TOPICS:
+        if topic.public:
+            yield _topic(settings.topic(topic.name), ("Read",), "results")
+    yield AclBinding(
+        "group", f"{settings.name}-readers", prefixed=True, operations=("Read",), needed=("their own offsets",)
+    )
+
+
+def _topic(name: str, operations: Iterable[Operation], *needed: str) -> AclBinding:
+    return AclBinding("topic", name, prefixed=False, operations=tuple(operations), needed=needed)

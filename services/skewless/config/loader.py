@@ -1,0 +1,140 @@
+"""Loads the settings of a pipeline: defaults, then its YAML file, then the environment.
+
+`SKEWLESS__KAFKA__BOOTSTRAP_SERVERS` sets `kafka.bootstrap_servers`: two underscores separate the names of a path, in
+upper or lower case. Values are YAML (`8`, `null`, `[count, sum]`); text that is not valid YAML is used unchanged. In
+names of Kafka options, `_` is read as `.` (`SKEWLESS__KAFKA__OPTIONS__SOCKET_TIMEOUT_MS`), in names of topics as `-`
+(`SKEWLESS__TOPICS__OPTIONS__WORKER_INPUT__RETENTION_MS`). A variable that names no setting is an error.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+from pydantic import SecretStr, ValidationError
+
+from skewless.config import yaml_loader
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.config.problems import FROM_ENVIRONMENT, describe, without_tags
+from skewless.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+PREFIX = "SKEWLESS__"
+HIDDEN = "********"
+SECRET_OPTION = re.compile(r"password|passphrase|secret|\.pem$|\.key$|jaas|oauthbearer\.config")
+"""Pattern of librdkafka options whose values are secret."""
+
+Variables = dict[tuple[str, ...], str]
+"""Path of a setting -> name of the environment variable that sets it."""
+
+
+def load(path: Path | None, environ: Mapping[str, str]) -> PipelineSettings:
+    """Load the settings from a file (None: from the environment only). The environment overrides the file.
+
+    Raises ConfigurationError with all problems at once, each with its file or variable and the path of the setting.
+    """
+    document: dict[str, Any] = {} if path is None else yaml_loader.read(path)
+    variables = _variables(environ)
+    for setting, name in variables.items():
+        _put(document, setting, value_of(environ[name]))
+    result = _validate(document)
+    if isinstance(result, list) and (text_settings := _text_settings(result, variables)):
+        for setting in text_settings:
+            _put(document, setting, environ[variables[setting]])
+        result = _validate(document)
+    if isinstance(result, list):
+        raise ConfigurationError(*describe(result, document, variables, path))
+    return result
+
+
+def placed(problem: str, path: Path | None, environ: Mapping[str, str]) -> str:
+    """Return a problem `setting: message` that was found after `load` with its file or variable as prefix.
+
+    The variable is used if it sets the setting itself, or a part of it that the message names.
+    """
+    setting = tuple(problem.partition(": ")[0].split("."))
+    if setting[0] not in PipelineSettings.model_fields:
+        return problem
+    for variable_setting, name in _variables(environ).items():
+        is_named_part = variable_setting[: len(setting)] == setting and variable_setting[-1] in problem
+        if variable_setting == setting or is_named_part:
+            return f"{name}: {problem}"
+    return f"{path or FROM_ENVIRONMENT}: {problem}"
+
+
+def _variables(environ: Mapping[str, str]) -> Variables:
+    return {_setting(name): name for name in sorted(environ) if name.startswith(PREFIX)}
+
+
+def _validate(document: dict[str, Any]) -> PipelineSettings | list[ErrorDetails]:
+    try:
+        return PipelineSettings.model_validate(document)
+    except ValidationError as error:
+        return error.errors(include_url=False, include_input=False)
+
+
+def _text_settings(problems: list[ErrorDetails], variables: Variables) -> list[tuple[str, ...]]:
+    """Return the variables' settings that require text but were read as another YAML type: a password of digits."""
+    settings = {without_tags(problem["loc"]) for problem in problems if problem["type"] == "string_type"}
+    return [setting for setting in variables if setting in settings]
+
+
+def _setting(name: str) -> tuple[str, ...]:
+    parts = name.removeprefix(PREFIX).lower().split("__")
+    match parts:
+        case ["kafka", "options", option]:
+            return ("kafka", "options", option.replace("_", "."))
+        case ["topics", "options", topic]:
+            return ("topics", "options", topic.replace("_", "-"))
+        case ["topics", "options", topic, option]:
+            return ("topics", "options", topic.replace("_", "-"), option.replace("_", "."))
+    return tuple(parts)
+
+
+def value_of(text: str) -> Any:
+    """Return a value from a variable or an option: parsed as YAML, or the text itself if it is not valid YAML."""
+    try:
+        return yaml_loader.parse(text)
+    except yaml.YAMLError:
+        return text
+
+
+def _put(document: dict[str, Any], setting: tuple[str, ...], value: Any) -> None:
+    group: Any = document
+    for part in setting[:-1]:
+        if group.get(part) is None:
+            group[part] = {}
+        group = group[part]
+        if not isinstance(group, dict):
+            return  # the file has a value instead of a group of settings: validation reports it
+    group[setting[-1]] = value
+
+
+def dump(settings: PipelineSettings) -> str:
+    """Return the effective settings as YAML that `load` can read, in the order of their declaration.
+
+    Secrets are hidden. `splitter` contains only the settings that were set, because it rejects settings without effect.
+    """
+    document = settings.model_dump()
+    document["splitter"] = settings.splitter.model_dump(exclude_unset=True) | {
+        "format": settings.splitter.format.model_dump()
+    }
+    options = document["kafka"]["options"]
+    options |= {name: HIDDEN for name in options if SECRET_OPTION.search(name)}
+    return yaml.safe_dump(_plain(document), sort_keys=False, allow_unicode=True)
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case SecretStr():
+            return HIDDEN
+        case dict():
+            return {name: _plain(item) for name, item in value.items()}
+        case list() | tuple():
+            return [_plain(item) for item in value]
+    return value

@@ -1,0 +1,186 @@
+"""Settings of a whole pipeline."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, field_validator, model_validator
+
+from skewless import topology
+from skewless.algorithms import grouping
+from skewless.errors import unknown
+from skewless.kafka.settings import KafkaSettings, TransportSettings
+from skewless.monitoring.settings import LogSettings, MetricsSettings, TracingSettings
+from skewless.parsing.validation import EventTimeRules
+from skewless.settings_base import InvalidSettingsError, SettingsModel
+from skewless.stages.aggregator.settings import AggregatorSettings
+from skewless.stages.observer.settings import ObserverSettings
+from skewless.stages.router.settings import RouterSettings, WorkerInputSettings
+from skewless.stages.splitter.settings import SplitterSettings
+from skewless.stages.worker.settings import WorkerSettings
+
+
+class SourceSettings(SettingsModel):
+    """Settings of the source topic, which belongs to the user."""
+
+    topic: str = Field(min_length=1, max_length=249, pattern=r"^[A-Za-z0-9._-]+$", description="Source topic.")
+    skip_to: dict[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]] = Field(
+        default_factory=dict,
+        description="First offset to read per partition, for example {3: 1200}. Skips earlier records that cannot be "
+        "fetched or were deleted. Has no effect if the committed offset is higher.",
+    )
+
+    @field_validator("topic")
+    @classmethod
+    def _is_a_topic(cls, topic: str) -> str:
+        if topic in {".", ".."}:
+            raise ValueError("must not be . or .., because Kafka rejects these topic names")
+        return topic
+
+
+class EventTimeSettings(SettingsModel):
+    """Settings of event time and watermarks."""
+
+    allowed_lateness_s: float = Field(
+        0.0,
+        ge=0,
+        le=315_360_000_000,
+        description="Maximum age of a record relative to the newest record of its partition, in seconds. Older records "
+        "are late.",
+    )
+    idle_timeout_s: float | None = Field(
+        30.0,
+        gt=0,
+        le=315_360_000_000,
+        description="Seconds without records after which a source partition is idle: it does not hold windows open any "
+        "more. null: never.",
+    )
+    max_ahead_s: float = Field(
+        600.0,
+        ge=0,
+        le=315_360_000_000,
+        description="Maximum seconds by which a record may be ahead of the wall clock. Records further ahead are "
+        "written to dead-letters: such a record would make later records of its partition late, and would close "
+        "windows while all other partitions are idle.",
+    )
+
+    @property
+    def lateness_ms(self) -> int:
+        """Allowed lateness in milliseconds."""
+        return round(self.allowed_lateness_s * 1000)
+
+
+class TopicSettings(SettingsModel):
+    """Settings of the pipeline's own topics."""
+
+    replication_factor: int = Field(1, ge=1, le=10, description="Replicas of each partition; 3 in production.")
+    aggregator_partitions: int = Field(4, ge=1, le=1024, description="Partitions of partials and aggregates.")
+    internal_retention_s: float = Field(
+        86_400.0, ge=60, le=315_360_000_000, description="Retention of internal topics in seconds."
+    )
+    options: dict[str, dict[str, str]] = Field(
+        default_factory=dict,
+        description="Further Kafka options by topic name, for example {aggregates: {min.insync.replicas: '2'}}.",
+    )
+
+    @field_validator("options")
+    @classmethod
+    def _known_topics(cls, options: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
+        names = [row.name for row in topology.TOPICS]
+        unknown_names = sorted(options.keys() - set(names))
+        if unknown_names:
+            raise ValueError(f"unknown topic {', '.join(unknown_names)}; the pipeline's topics are: {', '.join(names)}")
+        return options
+
+
+class ReplicaSettings(SettingsModel):
+    """Number of processes that `skewless up` starts for each stage."""
+
+    splitter: int = Field(1, ge=0, le=256)
+    router: int = Field(1, ge=0, le=256)
+    worker: int = Field(1, ge=0, le=256)
+    aggregator: int = Field(1, ge=0, le=256)
+    observer: int = Field(1, ge=0, le=1)
+
+
+class PipelineSettings(SettingsModel):
+    """Settings of a pipeline. Each attribute is a section or a setting of its YAML file."""
+
+    name: str = Field(
+        min_length=1,
+        max_length=100,
+        pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$",
+        description="Name of the pipeline: the prefix of its topics, consumer groups and transactional ids.",
+    )
+    source: SourceSettings
+    kafka: KafkaSettings = KafkaSettings.model_validate({})
+    transport: TransportSettings = TransportSettings.model_validate({})
+    topics: TopicSettings = TopicSettings.model_validate({})
+    event_time: EventTimeSettings = EventTimeSettings.model_validate({})
+    splitter: SplitterSettings = SplitterSettings.model_validate({"format": "text"})
+    router: RouterSettings = RouterSettings.model_validate({})
+    worker_input: WorkerInputSettings = WorkerInputSettings.model_validate({})
+    worker: WorkerSettings = WorkerSettings.model_validate({})
+    aggregator: AggregatorSettings = AggregatorSettings.model_validate({})
+    observer: ObserverSettings = ObserverSettings.model_validate({})
+    metrics: MetricsSettings = MetricsSettings.model_validate({})
+    log: LogSettings = LogSettings.model_validate({})
+    tracing: TracingSettings = TracingSettings.model_validate({})
+    replicas: ReplicaSettings = ReplicaSettings.model_validate({})
+
+    @field_validator("router")
+    @classmethod
+    def _known_grouping(cls, router: RouterSettings) -> RouterSettings:
+        if router.grouping not in grouping.GROUPINGS:
+            raise ValueError(f"grouping: {unknown('grouping', router.grouping, grouping.GROUPINGS)}")
+        return router
+
+    @model_validator(mode="after")
+    def _sections_fit(self) -> PipelineSettings:
+        excess = grouping.GROUPINGS[self.router.grouping].excess(self.router.workers, self.router)
+        checks = [
+            (excess is not None, f"router.workers: {excess}"),
+            (
+                self.router.workers > self.worker_input.max_workers,
+                (
+                    f"router.workers ({self.router.workers}) is more than "
+                    f"worker_input.max_workers ({self.worker_input.max_workers})"
+                ),
+            ),
+            (
+                self.aggregator.window_ms % self.worker.pane_ms != 0,
+                (
+                    f"aggregator.window_s ({self.aggregator.window_s}) must be a multiple of "
+                    f"worker.pane_s ({self.worker.pane_s})"
+                ),
+            ),
+            (
+                self.observer.tick_ms % self.worker.pane_ms != 0,
+                f"observer.tick_s ({self.observer.tick_s}) must be a multiple of worker.pane_s ({self.worker.pane_s})",
+            ),
+            (
+                self.source.topic in {self.topic(row.name) for row in topology.TOPICS},
+                f"source.topic ({self.source.topic}) must not be one of the pipeline's own topics",
+            ),
+        ]
+        problems = [message for is_problem, message in checks if is_problem]
+        if problems:
+            raise InvalidSettingsError(*problems)
+        return self
+
+    def topic(self, name: str) -> str:
+        """Return the full name of a topic of the topology. `source` is the user's topic."""
+        return self.source.topic if name == "source" else f"{self.name}.{name}"
+
+    def group(self, stage: str) -> str:
+        """Return the consumer group of a stage."""
+        return f"{self.name}-{stage}"
+
+    def event_time_rules(self) -> EventTimeRules:
+        """Return the bounds of event times in ms."""
+        return EventTimeRules(
+            lateness_ms=self.event_time.lateness_ms,
+            max_ahead_ms=round(self.event_time.max_ahead_s * 1000),
+            earliest=self.splitter.time.earliest,
+            latest=self.splitter.time.latest,
+        )

@@ -1,0 +1,145 @@
+"""Formats pydantic errors for users: the path of the setting and the remedy.
+
+Messages never contain values, because these may be secrets.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, get_args
+
+from pydantic import BaseModel
+
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.settings_base import InvalidSettingsError
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+RENAMED = {
+    "kafka.timeout_s": "kafka.connect_timeout_s",
+    "transport.poll_records": "transport.max_poll_records",
+    "transport.in_flight_batches": "transport.max_in_flight_batches",
+    "transport.in_flight_bytes": "transport.max_in_flight_bytes",
+    "transport.leave_on_stop": "transport.leave_group_on_close",
+    "event_time.max_future_s": "event_time.max_ahead_s",
+    "splitter.separator": "splitter.format.delimiter",
+    "splitter.columns": "splitter.format.columns",
+    "splitter.quoting": "splitter.format.quoting",
+    "splitter.key.lower": "splitter.key.lowercase",
+    "splitter.key.skip": "splitter.key.drop_if_contains",
+    "splitter.key.merge": "splitter.key.rename_if_contains",
+    "splitter.value.default": "splitter.value.constant",
+    "splitter.limits.searched_bytes": "splitter.limits.pattern_input_bytes",
+    "splitter.limits.depth": "splitter.limits.max_depth",
+    "router.even.memory": "router.even.decay_tuples",
+    "router.even.buckets": "router.even.hash_buckets",
+    "router.even.tolerance": "router.even.overload_tolerance",
+    "router.dynamic_key.overfill": "router.dynamic_key.max_baby_keys",
+    "aggregator.keep_closed_s": "aggregator.closed_window_retention_s",
+    "observer.hottest": "observer.top_keys",
+    "metrics.stuck_after_s": "metrics.liveness_timeout_s",
+}
+"""Settings of version 0.1 by their present names."""
+Location = tuple[int | str, ...]
+FROM_ENVIRONMENT = "environment (no -f FILE)"
+
+
+def describe(
+    problems: Sequence[ErrorDetails], document: Any, variables: Mapping[tuple[str, ...], str], file: Path | None
+) -> list[str]:
+    """Return one line for each problem: `file: path: message`, or `VARIABLE: message` if the environment set it."""
+    lines: dict[str, str] = {}
+    for problem in problems:
+        for setting, message in _by_setting(_in_document(problem["loc"], document), problem).items():
+            variable = variables.get(tuple(map(str, setting)))
+            location = variable or ": ".join([str(file or FROM_ENVIRONMENT), *_path(setting)])
+            # A setting with several allowed types has one error for each of them.
+            lines[location] = f"{lines[location]}, or {message}" if location in lines else message
+    return [f"{location}: {message}" for location, message in lines.items()]
+
+
+def _path(setting: Location) -> list[str]:
+    return [".".join(map(str, setting))] if setting else []
+
+
+def _by_setting(group: Location, problem: ErrorDetails) -> dict[Location, str]:
+    """Return the messages of a problem by setting: a validator of a group may find several, in members of the group."""
+    error = problem.get("ctx", {}).get("error")
+    messages = error.problems if isinstance(error, InvalidSettingsError) else (_message(problem, group),)
+    names, lines = _names(group), dict[Location, str]()
+    for message in messages:
+        member, colon, detail = message.partition(": ")
+        names_a_member = colon and member.split(".")[0] in names
+        setting, line = ((*group, *member.split(".")), detail) if names_a_member else (group, message)
+        lines[setting] = f"{lines[setting]}; {line}" if setting in lines else line
+    return lines
+
+
+def without_tags(location: Location) -> Location:
+    """Remove the tag that pydantic adds to the path of a record format's settings."""
+    return location[:2] + location[3:] if location[:2] == ("splitter", "format") else location
+
+
+def _in_document(location: Location, document: Any) -> Location:
+    """Remove what pydantic appends to the path of a setting: the member of a union that it tried."""
+    location = without_tags(location)
+    for depth, part in enumerate(location):
+        if isinstance(document, dict):
+            document = document.get(part)
+        elif isinstance(document, list) and isinstance(part, int):
+            document = document[part]
+        else:
+            return location[:depth]
+    return location
+
+
+def _message(problem: ErrorDetails, setting: Location) -> str:
+    match problem["type"]:
+        case "missing":
+            return "is required"
+        case "extra_forbidden":
+            return "unknown setting" + _suggestion(setting)
+        case "model_type" | "model_attributes_type" | "dict_type":
+            return "must be a mapping of settings; add settings, or remove it"
+    return plain(problem)
+
+
+def plain(problem: ErrorDetails) -> str:
+    """Return the message in terms of YAML: for example, users write lists, not tuples."""
+    match problem["type"]:
+        case "tuple_type":
+            return "should be a list"
+        case "value_error":
+            return str(problem["ctx"]["error"])
+    return problem["msg"].replace("Input should", "should").replace("String should", "should")
+
+
+def _suggestion(setting: Location) -> str:
+    if renamed := RENAMED.get(".".join(map(str, setting))):
+        return f"; did you mean {renamed}?"
+    names = _names(setting[:-1])
+    close = difflib.get_close_matches(str(setting[-1]), names, n=1)
+    return f"; did you mean {close[0]}?" if close else f"; known settings: {', '.join(names)}" if names else ""
+
+
+def _names(group: Location) -> list[str]:
+    """Return the names of the settings in a group."""
+    model: type[BaseModel] = PipelineSettings
+    for part in group:
+        field = model.model_fields.get(str(part))
+        models = list(_models_of(field.annotation)) if field else []
+        if len(models) != 1:
+            return list(dict.fromkeys(name for member in models for name in member.model_fields))
+        model = models[0]
+    return list(model.model_fields)
+
+
+def _models_of(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Yield the settings classes in a type, which may be a union."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for argument in get_args(annotation):
+        yield from _models_of(argument)

@@ -1,0 +1,189 @@
+"""Derives the topics of a pipeline from its settings, and creates or verifies them on a broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from skewless import topology
+from skewless.algorithms.watermark import MAX_SOURCE_PARTITIONS
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.errors import BrokerError, CheckFailedError, ConfigurationError
+from skewless.kafka.admin.client import Admin, TopicDescription
+from skewless.kafka.admin.topics import (
+    EVENT_TIME_OPTIONS,
+    MESSAGE_SIZE_OPTIONS,
+    Report,
+    TopicSpec,
+    differences,
+    require_equal_partitions,
+)
+
+NO_SIZE_RETENTION = {"retention.bytes": "-1"}
+"""Disables retention by size. A broker's default (log.retention.bytes) could delete records that were not read yet."""
+COMPACTION_OPTIONS = {"segment.bytes": str(64 * 2**20), "min.cleanable.dirty.ratio": "0.3"}
+
+
+def desired_topics(settings: PipelineSettings, source_partitions: int) -> list[TopicSpec]:
+    """Return the specifications of the pipeline's own topics, in data order."""
+    check_limit(source_partitions, settings.source.topic)
+    configured = {kind: count for kind, (_, count) in _configured_counts(settings).items()}
+    partitions = {"source": source_partitions, "one": 1, **configured}
+    return [
+        TopicSpec(
+            name=settings.topic(topic.name),
+            partitions=partitions[topic.partitions],
+            replication_factor=settings.topics.replication_factor,
+            options=_options(topic, settings),
+            verified=frozenset(
+                {"cleanup.policy", *_required_options(topic), *settings.topics.options.get(topic.name, {})}
+            ),
+        )
+        for topic in topology.TOPICS
+    ]
+
+
+def _required_options(topic: topology.Topic) -> dict[str, str]:
+    """Return the options that exact results require."""
+    if topic.public:  # its records are small, and no stage reads them
+        return EVENT_TIME_OPTIONS
+    return EVENT_TIME_OPTIONS | MESSAGE_SIZE_OPTIONS | (NO_SIZE_RETENTION if topic.cleanup == "delete" else {})
+
+
+def _configured_counts(settings: PipelineSettings) -> dict[str, tuple[str, int]]:
+    """Return the partition counts that are settings, as path and value, by `Topic.partitions`."""
+    return {
+        "max_workers": ("worker_input.max_workers", settings.worker_input.max_workers),
+        "aggregator": ("topics.aggregator_partitions", settings.topics.aggregator_partitions),
+    }
+
+
+def _options(topic: topology.Topic, settings: PipelineSettings) -> dict[str, str]:
+    options = {"cleanup.policy": topic.cleanup, **EVENT_TIME_OPTIONS, **MESSAGE_SIZE_OPTIONS}
+    if topic.cleanup == "compact":
+        options |= COMPACTION_OPTIONS
+    else:
+        # The timestamp of public records is their event time, so retention by time would delete old results at once.
+        options["retention.ms"] = "-1" if topic.public else str(round(settings.topics.internal_retention_s * 1000))
+        options |= NO_SIZE_RETENTION
+    return options | settings.topics.options.get(topic.name, {})
+
+
+def apply(settings: PipelineSettings) -> Report:
+    """Create missing topics and verify the others. Existing topics are never changed.
+
+    Two concurrent calls are safe. Raises CheckFailedError with all differences, BrokerError if the source topic does
+    not exist or the broker refuses an operation, and UnreachableError if no broker responds within
+    `kafka.connect_timeout_s`.
+    """
+    admin = Admin(settings.kafka)
+    specs, existing = _describe(admin, settings)
+    _raise_if_any(_differences(specs, existing), settings)
+    missing = [spec for spec in specs if spec.name not in existing]
+    created = [
+        spec.name for spec in missing if admin.create(spec.name, spec.partitions, spec.replication_factor, spec.options)
+    ]
+    if missing:
+        admin.wait_for_leaders({spec.name: spec.partitions for spec in specs})
+        check(settings)
+    return Report(tuple(created), tuple(spec.name for spec in specs if spec.name not in created))
+
+
+def check(settings: PipelineSettings) -> Report:
+    """Verify the topics without any change. Raises the errors of `apply`; a missing topic is a difference."""
+    specs, existing = _describe(Admin(settings.kafka), settings)
+    missing = [
+        f"{spec.name}: is missing; `skewless topics apply` creates it" for spec in specs if spec.name not in existing
+    ]
+    _raise_if_any([*missing, *_differences(specs, existing)], settings)
+    return Report((), tuple(spec.name for spec in specs))
+
+
+def partition_count(settings: PipelineSettings, topic: str) -> int:
+    """Return the number of partitions of the topic with this full name. Raises BrokerError if it does not exist."""
+    return _partition_counts(settings, topic)[topic]
+
+
+def stage_partitions(settings: PipelineSettings, stage: topology.Stage) -> dict[str, int]:
+    """Return the number of partitions of each input topic of a stage.
+
+    Checks the partition counts of all topics of the pipeline that the stage is allowed to describe. Raises
+    ConfigurationError if settings differ from the topics, and BrokerError if a topic does not exist or partitions were
+    added to the source topic.
+    """
+    input_topics = [settings.topic(name) for name in stage.inputs]
+    counts = _partition_counts(settings, *input_topics)
+    source, tuples = settings.source.topic, settings.topic("tuples")
+    # Topic `tuples` has the source's partition count too, for stages that are not allowed to describe the source.
+    reference = source if source in counts else tuples
+    check_limit(counts.get(reference, 0), reference)
+    for topic in topology.TOPICS:
+        name = settings.topic(topic.name)
+        if topic.partitions == "source" and {name, reference} <= counts.keys():
+            require_equal_partitions(counts[name], counts[reference], f"topic {name}", f"topic {reference}")
+    if problems := list(_changed_counts(settings, counts)):
+        raise ConfigurationError(*problems)
+    return {topic: counts[topic] for topic in input_topics}
+
+
+def _changed_counts(settings: PipelineSettings, counts: Mapping[str, int]) -> Iterator[str]:
+    """Yield a line for each setting that differs from the partition counts of its topics."""
+    for kind, (path, configured) in _configured_counts(settings).items():
+        names = [settings.topic(topic.name) for topic in topology.TOPICS if topic.partitions == kind]
+        different = {name: counts[name] for name in names if counts.get(name, configured) != configured}
+        if different:
+            actual = ", ".join(f"topic {name} has {count}" for name, count in different.items())
+            yield (
+                f"{path}: is {configured}, but {actual} partitions; set it back, or give the pipeline "
+                "another name: with another number of partitions, results would not be exact"
+            )
+
+
+def check_limit(count: int, topic: str) -> None:
+    """Raise ConfigurationError if `count`, the number of partitions of `topic`, is above the maximum of a source topic.
+
+    `topic` is the source topic. For a stage that may not describe the source topic, `topic` is `tuples`, which has the
+    same number of partitions.
+    """
+    if count > MAX_SOURCE_PARTITIONS:
+        # A worker's checkpoint has a watermark for each, and Kafka limits the metadata of an offset to 4,096 bytes.
+        raise ConfigurationError(
+            f"source.topic: topic {topic} has {count} partitions, the maximum is {MAX_SOURCE_PARTITIONS}: "
+            "use a source topic with fewer partitions"
+        )
+
+
+def _partition_counts(settings: PipelineSettings, *topics: str) -> dict[str, int]:
+    admin = Admin(settings.kafka)
+    counts = admin.partition_counts()
+    for topic in topics:
+        if topic in counts:
+            continue
+        admin.check_visible([topic])
+        remedy = (
+            f"create it, for example with `kafka-topics.sh --bootstrap-server {settings.kafka.bootstrap_servers} "
+            f"--create --topic {topic} --partitions 8`, or correct source.topic"
+            if topic == settings.source.topic
+            else "`skewless topics apply` creates it"
+        )
+        raise BrokerError(f"topic {topic} does not exist at {settings.kafka.bootstrap_servers}: {remedy}")
+    return counts
+
+
+def _describe(admin: Admin, settings: PipelineSettings) -> tuple[list[TopicSpec], dict[str, TopicDescription]]:
+    """Return the specifications of all topics, and the descriptions of those that exist by name."""
+    specs = desired_topics(settings, partition_count(settings, settings.source.topic))
+    existing = admin.describe([spec.name for spec in specs])
+    admin.check_visible(spec.name for spec in specs if spec.name not in existing)
+    return specs, existing
+
+
+def _differences(specs: list[TopicSpec], existing: Mapping[str, TopicDescription]) -> list[str]:
+    return [line for spec in specs if spec.name in existing for line in differences(spec, existing[spec.name])]
+
+
+def _raise_if_any(problems: list[str], settings: PipelineSettings) -> None:
+    if problems:
+        raise CheckFailedError(
+            f"topics of pipeline {settings.name} at {settings.kafka.bootstrap_servers} are not as configured:\n  "
+            + "\n  ".join(problems)
+        )

@@ -1,0 +1,74 @@
+"""Reads YAML files of settings. Repeated names are errors, dates stay text, and errors quote nothing of the file."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from skewless.errors import ConfigurationError
+
+MAX_DEPTH = 100
+"""Maximum levels of nesting. PyYAML recurses, so without a limit it would exceed the interpreter's stack."""
+
+
+class _Loader(yaml.SafeLoader):
+    """PyYAML's safe loader, but dates stay text for the setting to parse, and a repeated name is an error."""
+
+    depth = 0
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 - PyYAML's own attribute
+        first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.depth == MAX_DEPTH:
+            problem = f"nested deeper than {MAX_DEPTH} levels"
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            raise yaml.constructor.ConstructorError(None, None, problem, mark)
+        self.depth += 1
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT001, FBT002 - PyYAML's signature
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.value in seen:
+                problem = f"the name {key.value} is used twice"
+                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+            seen.add(str(key.value))
+        return super().construct_mapping(node, deep)
+
+
+def parse(text: str) -> Any:
+    """Parse one YAML document. Raises yaml.YAMLError."""
+    return yaml.load(text, _Loader)  # noqa: S506 - derived from SafeLoader
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Read a file with one mapping. Raises ConfigurationError with file, line and column if it is invalid."""
+    try:
+        document = parse(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigurationError(f"{path}: cannot be read: {error.strerror}; check the path given to -f") from None
+    except UnicodeDecodeError as error:
+        raise ConfigurationError(f"{path}: is not UTF-8 text (byte {error.start})") from None
+    except yaml.YAMLError as error:
+        raise ConfigurationError(f"{path}:{_position_and_problem(error)}") from None
+    if not isinstance(document, dict):
+        raise ConfigurationError(f"{path}: must be a YAML mapping such as `name: words`")
+    return document
+
+
+def _position_and_problem(error: yaml.YAMLError) -> str:
+    if not isinstance(error, yaml.MarkedYAMLError) or error.problem_mark is None:
+        return " is not YAML text: it has a character that YAML does not allow"
+    mark = error.problem_mark
+    # PyYAML quotes the alias or tag, which may be a password that the user forgot to put in quotes.
+    needs_quotes = isinstance(error, yaml.composer.ComposerError) or "tag" in (error.problem or "")
+    problem = "a value that begins with `*`, `&` or `!` needs quotes" if needs_quotes else error.problem
+    return f"{mark.line + 1}:{mark.column + 1}: not valid YAML: {problem}"

@@ -1,0 +1,124 @@
+"""Admin client: Kafka's admin operations that a pipeline needs, with the project's errors and timeouts."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import ClusterMetadata, ConfigEntry, ConfigResource, NewTopic
+
+from skewless.errors import BrokerError, UnreachableError
+from skewless.kafka.clients import connect_admin
+from skewless.kafka.errors import authorization_error
+from skewless.kafka.settings import KafkaSettings
+
+_TIMEOUTS = {KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN}  # noqa: SLF001 - the library's names of its local error codes
+RETRY_INTERVAL_S = 0.1
+
+
+@dataclass(frozen=True)
+class TopicDescription:
+    """A topic as it exists on the broker."""
+
+    partitions: int
+    replication_factor: int
+    """The smallest number of replicas of any partition."""
+    options: Mapping[str, str]
+
+
+class Admin:
+    """An admin client. Raises UnreachableError when no broker answers within `kafka.connect_timeout_s`."""
+
+    def __init__(self, kafka: KafkaSettings) -> None:
+        self._kafka = kafka
+        self._client = connect_admin(kafka)
+
+    def partition_counts(self) -> dict[str, int]:
+        """Return the number of partitions of every visible topic, by its full name."""
+        return {name: len(topic.partitions) for name, topic in self._metadata().topics.items() if not topic.error}
+
+    def check_visible(self, names: Iterable[str]) -> None:
+        """Raise BrokerError for a topic that may not be described: otherwise it looks as if it did not exist."""
+        topics = list(names)
+        if not topics:
+            return
+        # Unlike a metadata request by name, this request never creates a topic.
+        descriptions = self._client.describe_topics(
+            TopicCollection(topics), request_timeout=self._kafka.connect_timeout_s
+        )
+        for name, future in descriptions.items():
+            error = future.exception()
+            if isinstance(error, KafkaException) and error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                raise self._translated(f"looking for topic {name}", error.args[0], "Describe (or Read, or Write)")
+
+    def describe(self, names: Iterable[str]) -> dict[str, TopicDescription]:
+        """Return the descriptions of the topics that exist."""
+        topics = self._metadata().topics
+        existing = [name for name in names if name in topics and not topics[name].error]
+        if not existing:
+            return {}
+        resources = {name: ConfigResource(ConfigResource.Type.TOPIC, name) for name in existing}
+        futures = self._client.describe_configs(list(resources.values()), request_timeout=self._kafka.connect_timeout_s)
+        return {
+            name: TopicDescription(
+                partitions=len(topics[name].partitions),
+                replication_factor=min(len(partition.replicas) for partition in topics[name].partitions.values()),
+                options={option: entry.value for option, entry in self._options(name, futures[resource]).items()},
+            )
+            for name, resource in resources.items()
+        }
+
+    def create(self, name: str, partitions: int, replication_factor: int, options: Mapping[str, str]) -> bool:
+        """Create a topic. Returns False if it exists: another process has just created it."""
+        topic = NewTopic(name, partitions, replication_factor, config=dict(options))
+        future = self._client.create_topics([topic], request_timeout=self._kafka.connect_timeout_s)[name]
+        try:
+            future.result()
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                return False
+            raise self._translated(f"creating topic {name}", error.args[0], "Create") from None
+        return True
+
+    def wait_for_leaders(self, partitions: Mapping[str, int]) -> None:
+        """Wait until all partitions of the topics have leaders; `partitions` are their numbers by full topic name."""
+        deadline = time.monotonic() + self._kafka.connect_timeout_s
+        while leaderless := sorted(self._without_leaders(partitions)):
+            if time.monotonic() > deadline:
+                raise UnreachableError(
+                    f"topics {', '.join(leaderless)} at {self._kafka.bootstrap_servers} have partitions without a "
+                    f"leader after {self._kafka.connect_timeout_s:g} s: check that all brokers run"
+                )
+            time.sleep(RETRY_INTERVAL_S)
+
+    def _without_leaders(self, partitions: Mapping[str, int]) -> set[str]:
+        topics = self._metadata().topics
+        ready = {
+            name
+            for name, topic in topics.items()
+            if sum(partition.leader >= 0 for partition in topic.partitions.values()) >= partitions.get(name, 0)
+        }
+        return partitions.keys() - ready
+
+    def _metadata(self) -> ClusterMetadata:
+        # Of all topics: a request for one topic by name may create it on brokers that create topics automatically.
+        try:
+            return self._client.list_topics(timeout=self._kafka.connect_timeout_s)
+        except KafkaException as error:
+            raise self._translated("reading the list of topics", error.args[0], "Describe") from None
+
+    def _options(self, name: str, future: Future[dict[str, ConfigEntry]]) -> dict[str, ConfigEntry]:
+        try:
+            return future.result()
+        except KafkaException as error:
+            raise self._translated(f"reading the options of topic {name}", error.args[0], "DescribeConfigs") from None
+
+    def _translated(self, operation: str, error: KafkaError, acl_operation: str) -> UnreachableError | BrokerError:
+        operation = f"{operation} at {self._kafka.bootstrap_servers}"
+        error_type = UnreachableError if error.code() in _TIMEOUTS else BrokerError
+        return authorization_error(error, operation, acl_operation) or error_type(
+            f"{operation} failed: {error.str()} ({error.name()})"
+        )

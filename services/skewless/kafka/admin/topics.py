@@ -1,0 +1,76 @@
+"""Specification of a topic, and its differences from the topic that exists on the broker."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from skewless.errors import BrokerError
+from skewless.kafka.admin.client import TopicDescription
+from skewless.kafka.errors import TOPIC_BYTES
+
+ANY_TIME_MS = str(2**63 - 1)
+"""No limit for the distance from the broker's clock: a record's timestamp is its event time, maybe years away."""
+EVENT_TIME_OPTIONS = {
+    "message.timestamp.type": "CreateTime",
+    "message.timestamp.before.max.ms": ANY_TIME_MS,
+    "message.timestamp.after.max.ms": ANY_TIME_MS,
+}
+MESSAGE_SIZE_OPTIONS = {"max.message.bytes": str(TOPIC_BYTES)}
+"""Options of which an existing topic may have a larger value."""
+
+
+@dataclass(frozen=True)
+class TopicSpec:
+    """Required properties of one topic."""
+
+    name: str
+    partitions: int
+    replication_factor: int
+    options: Mapping[str, str]
+    """Options of the topic, by Kafka's names of topic configurations."""
+    verified: frozenset[str]
+    """Names of the options that an existing topic must have: results depend on them, or the user set them."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """Full names of the topics that were created, and of those that existed."""
+
+    created: tuple[str, ...]
+    existing: tuple[str, ...]
+
+
+def differences(spec: TopicSpec, existing: TopicDescription) -> Iterator[str]:
+    """Yield the differences of an existing topic from its specification, each with its remedy."""
+    if existing.partitions != spec.partitions:
+        yield (
+            f"{spec.name}: has {existing.partitions} partitions, the configuration wants {spec.partitions}; set it "
+            "back, or start a pipeline of another name: the number cannot change while results must stay exact"
+        )
+    if existing.replication_factor < spec.replication_factor:
+        yield (
+            f"{spec.name}: has {existing.replication_factor} copies, topics.replication_factor wants "
+            f"{spec.replication_factor}; add some with kafka-reassign-partitions.sh"
+        )
+    for option in sorted(spec.verified):
+        actual, required = existing.options.get(option), spec.options[option]
+        at_least = "at least " if option in MESSAGE_SIZE_OPTIONS else ""
+        if actual != required and not (at_least and _is_more(actual, required)):
+            yield (
+                f"{spec.name}: {option} is {actual}, should be {at_least}{required}; `kafka-configs.sh --alter "
+                f"--entity-type topics --entity-name {spec.name} --add-config {option}={required}`"
+            )
+
+
+def _is_more(actual: str | None, required: str) -> bool:
+    return actual is not None and actual.isdigit() and required.isdigit() and int(actual) > int(required)
+
+
+def require_equal_partitions(count: int, required: int, what: str, other: str) -> None:
+    """Raise BrokerError if `count`, the number of partitions of `what`, is not `required`, that of `other`."""
+    if count != required:
+        raise BrokerError(
+            f"{what} has {count} partitions, {other} has {required}: a source cannot grow while results must stay "
+            "exact; `skewless topics apply` lists all topics that differ, with the remedy for each"
+        )

@@ -1,0 +1,51 @@
+"""Creates librdkafka clients. librdkafka reports conflicting options only when a client is created."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from skewless.errors import ConfigurationError
+from skewless.kafka.reachability import QUIET, wait_until_reachable
+from skewless.kafka.settings import TLS_FILES, KafkaSettings
+
+Client = TypeVar("Client")
+
+
+def create_client(client_type: Callable[[dict[str, Any]], Client], options: Mapping[str, Any]) -> Client:
+    """Create a client of this type. Raises ConfigurationError if librdkafka refuses its options."""
+    try:
+        return client_type(dict(options))
+    except KafkaException as error:
+        raise refused_options_error(error, options) from None
+
+
+def connect_admin(kafka: KafkaSettings) -> AdminClient:
+    """Return an admin client once a broker answers.
+
+    Raises UnreachableError if none does within `kafka.connect_timeout_s`, BrokerError if it refuses this client, and
+    ConfigurationError if librdkafka refuses the options.
+    """
+    options = {name: _text(value) for name, value in kafka.client_options().items()}
+    try:
+        wait_until_reachable(options, kafka.connect_timeout_s)
+        return AdminClient({**QUIET, **options})
+    except KafkaException as error:
+        raise refused_options_error(error, options) from None
+
+
+def _text(value: str | float | bool) -> str:  # noqa: FBT001 - a value, not a switch
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def refused_options_error(error: KafkaException, options: Mapping[str, Any]) -> ConfigurationError:
+    """Return the error for options that librdkafka refuses. It names the setting and, if a file caused it, the file."""
+    reason = error.args[0].str()
+    # librdkafka opens the files when it creates a client. Its message names the option, but neither setting nor file.
+    for option, name in TLS_FILES.items():
+        if option in reason:
+            return ConfigurationError(f"kafka.tls.{name}: {options.get(option)}: cannot be used: {reason}")
+    return ConfigurationError(f"kafka.options: librdkafka refuses them: {reason}")

@@ -1,0 +1,1 @@
+"""Consumers: options, offsets, and reads without a consumer group."""

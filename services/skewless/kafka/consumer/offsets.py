@@ -1,0 +1,178 @@
+"""Reads the first and last offsets of topics and the committed offsets of groups, for bounded reads."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, TypeVar
+
+from confluent_kafka import (
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
+from confluent_kafka.admin import ListOffsetsResultInfo, OffsetSpec
+
+from skewless.errors import BrokerError, UnreachableError
+from skewless.kafka.clients import connect_admin
+from skewless.kafka.consumer.read_compacted import STALL_TIMEOUT_S, UNUSED_GROUP
+from skewless.kafka.errors import authorization_error, is_transient
+from skewless.kafka.reachability import QUIET
+from skewless.kafka.settings import KafkaSettings
+from skewless.wire.offset_metadata import decode_offset_metadata
+from skewless.wire.record import Headers
+
+Answer = TypeVar("Answer")
+
+RETRY_S = 0.2
+"""Pause before a request is repeated."""
+
+
+class Committed(NamedTuple):
+    """Committed offset of a group in a partition."""
+
+    offset: int
+    metadata: str | None
+    """Checkpoint that the stage's step stored with the offset."""
+
+
+class OffsetReader:
+    """Reads offsets from the broker. Raises UnreachableError if no broker answers within `kafka.connect_timeout_s`."""
+
+    def __init__(self, kafka: KafkaSettings) -> None:
+        self._kafka = kafka
+        self._options = {**QUIET, **kafka.client_options()}
+        self._client = connect_admin(kafka)
+
+    def begin(self, topic: str) -> dict[int, int]:
+        """Return the first offset of every partition."""
+        return self._offsets(topic, OffsetSpec.earliest())
+
+    def end(self, topic: str) -> dict[int, int]:
+        """Return the offset after the last committed record of every partition."""
+        return self._offsets(topic, OffsetSpec.latest())
+
+    def at_time(self, topic: str, time_ms: int) -> dict[int, int]:
+        """Return the offset of the first record with this Kafka timestamp or a later one; the end if there is none."""
+        offsets, end = self._offsets(topic, OffsetSpec.for_timestamp(time_ms)), self.end(topic)
+        return {partition: end[partition] if offset < 0 else offset for partition, offset in offsets.items()}
+
+    def committed(self, group: str, topic: str) -> dict[int, Committed]:
+        """Return the group's committed offsets, without the partitions that have none."""
+        # Not by the admin client's list_consumer_group_offsets: librdkafka 2.16 crashes the process if the group has
+        # no coordinator yet. As read_uncommitted: a read_committed request would wait for open transactions, but the
+        # offsets before them are needed.
+        options = {"group.id": group, "enable.auto.commit": False, "isolation.level": "read_uncommitted"}
+        requested = [TopicPartition(topic, partition) for partition in self._existing_partitions(topic)]
+        if not requested:
+            return {}
+        with contextlib.closing(Consumer({**self._options, **options})) as consumer:
+            answers = self._repeat(
+                lambda: consumer.committed(requested, timeout=self._kafka.connect_timeout_s),
+                f"reading the offsets of group {group}",
+            )
+        return {
+            answer.partition: Committed(answer.offset, decode_offset_metadata(answer.metadata).checkpoint)
+            for answer in answers
+            if answer.offset >= 0 and answer.error is None
+        }
+
+    def has_committed(self, group: str, topic: str) -> bool:
+        """Return whether the group has a committed offset of the topic."""
+        return bool(self.committed(group, topic))
+
+    def has_records_after(
+        self, topic: str, offsets: Mapping[int, int], is_relevant: Callable[[Headers], bool] = lambda _headers: True
+    ) -> bool:
+        """Return whether any partition has a committed record at or after its offset.
+
+        Transaction markers are ignored. `is_relevant` decides from the headers whether a record is considered.
+        """
+        ends = self.end(topic)
+        unread = [
+            TopicPartition(topic, partition, offset)
+            for partition, offset in offsets.items()
+            if offset < ends[partition]
+        ]
+        if not unread:
+            return False
+        options = {"group.id": UNUSED_GROUP, "enable.auto.commit": False, "enable.partition.eof": True}
+        consumer = Consumer({**self._options, **options, "isolation.level": "read_committed"})
+        with contextlib.closing(consumer):
+            consumer.assign(unread)
+            return self._any_record(consumer, len(unread), topic, is_relevant)
+
+    def _any_record(
+        self, consumer: Consumer, partitions: int, topic: str, is_relevant: Callable[[Headers], bool]
+    ) -> bool:
+        ended: set[int | None] = set()
+        deadline = time.monotonic() + STALL_TIMEOUT_S
+        while len(ended) < partitions:
+            for message in consumer.consume(100, 0.2):
+                error = message.error()
+                if error is None:
+                    deadline = time.monotonic() + STALL_TIMEOUT_S
+                    if is_relevant(message.headers() or ()):
+                        return True
+                elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's local codes are named so
+                    ended.add(message.partition())
+                elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    raise authorization_error(error, f"reading topic {topic}", "Read") or BrokerError(error.str())
+            if time.monotonic() > deadline:
+                raise UnreachableError(
+                    f"no records from topic {topic} at {self._kafka.bootstrap_servers} within {STALL_TIMEOUT_S:g} s, "
+                    "and its end offset was not reached"
+                )
+        return False
+
+    def written(self, topic: str) -> tuple[int, int] | None:
+        """Return Kafka's timestamps (ms) of a topic's first record and of its last record or commit; None if empty."""
+        first = [result.timestamp for result in self._listed(topic, OffsetSpec.for_timestamp(0)).values()]
+        last = [result.timestamp for result in self._listed(topic, OffsetSpec.max_timestamp()).values()]
+        timestamps = [timestamp for timestamp in first if timestamp >= 0]
+        return (min(timestamps), max(last)) if timestamps else None
+
+    def _offsets(self, topic: str, spec: OffsetSpec) -> dict[int, int]:
+        return {partition: int(result.offset) for partition, result in self._listed(topic, spec).items()}
+
+    def _listed(self, topic: str, spec: OffsetSpec) -> dict[int, ListOffsetsResultInfo]:
+        request = {TopicPartition(topic, partition): spec for partition in self._partitions(topic)}
+
+        def list_offsets() -> dict[int, ListOffsetsResultInfo]:
+            futures = self._client.list_offsets(
+                request, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self._kafka.connect_timeout_s
+            )
+            return {requested.partition: future.result() for requested, future in sorted(futures.items())}
+
+        return self._repeat(list_offsets, f"reading the offsets of topic {topic}")
+
+    def _partitions(self, topic: str) -> list[int]:
+        partitions = self._existing_partitions(topic)
+        if not partitions:
+            raise BrokerError(f"topic {topic} does not exist at {self._kafka.bootstrap_servers}, or is not visible")
+        return partitions
+
+    def _existing_partitions(self, topic: str) -> list[int]:
+        # Of all topics: a request for one topic by name may create it on brokers that create topics automatically.
+        metadata = self._repeat(
+            lambda: self._client.list_topics(timeout=self._kafka.connect_timeout_s), f"looking for topic {topic}"
+        ).topics.get(topic)
+        return [] if metadata is None or metadata.error else list(metadata.partitions)
+
+    def _repeat(self, request: Callable[[], Answer], operation: str) -> Answer:
+        """Send a request, and repeat it while its error is transient, for at most `kafka.connect_timeout_s`."""
+        # Just after a broker has started, or has been cut off, it answers that it is not the coordinator or leader.
+        deadline = time.monotonic() + self._kafka.connect_timeout_s
+        while True:
+            try:
+                return request()
+            except KafkaException as error:
+                transient = is_transient(error.args[0])
+                if not transient or time.monotonic() > deadline:
+                    error_type = UnreachableError if transient else BrokerError
+                    address = self._kafka.bootstrap_servers
+                    raise error_type(f"{operation} at {address}: {error.args[0].str()}") from None
+            time.sleep(RETRY_S)

@@ -1,0 +1,1 @@
+"""Producers of output records."""

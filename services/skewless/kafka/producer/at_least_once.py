@@ -1,0 +1,64 @@
+"""AtLeastOnceProducer: writes outputs before it commits the offsets of their input."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+
+from confluent_kafka import KafkaException
+
+from skewless.errors import UnreachableError
+from skewless.kafka.errors import BrokerUnavailableError, TransactionAbortedError, classify_transaction_error
+from skewless.kafka.producer.base import CALL_S, OutputProducer
+from skewless.wire.topic_partition import CommittedOffset, TopicPartition
+
+
+class AtLeastOnceProducer(OutputProducer):
+    """Writes outputs, then commits the offsets. A crash in between repeats the outputs."""
+
+    def _begin(self) -> None:
+        """Do nothing: this producer has no transactions."""
+
+    def open(self, timeout_s: float) -> None:
+        """Create the producer and wait for the broker."""
+        try:
+            self._connect(timeout_s)
+        except BrokerUnavailableError as error:
+            address = self._kafka.bootstrap_servers
+            raise UnreachableError(f"no answer from Kafka at {address} within {timeout_s:g} s") from error
+
+    def _connect(self, timeout_s: float = CALL_S) -> None:
+        if self._producer is None:
+            self._start()
+        try:
+            self.producer.list_topics(timeout=timeout_s)
+        except KafkaException as error:
+            raise BrokerUnavailableError(f"starting a producer: {error.args[0].str()}") from error
+        self.ready = True
+
+    def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        """Write everything, then commit the offsets."""
+        if self.producer.flush(self._transport.transaction_timeout_s):
+            raise TransactionAbortedError("writing: no answer in time", replace_producer=True)
+        if self._failed is not None:
+            raise self._classified(KafkaException(self._failed), f"writing to topic {self._failed_topic}")
+        if offsets:
+            try:
+                self.consumer.commit(offsets=self._to_kafka(offsets), asynchronous=False)
+            except KafkaException as error:
+                raise classify_transaction_error(error, "committing") from error
+        self._clear()
+        self.outcomes["committed"] += 1
+
+    def abort(self, *, replace: bool) -> None:
+        """Discard queued records. Records that were written remain and will be written again."""
+        # An earlier abort may have discarded the producer, and no broker has answered since.
+        if self._producer is not None:
+            with suppress(KafkaException):
+                self._producer.purge(in_queue=True, in_flight=True, blocking=True)
+                self._producer.poll(0)
+        if replace:
+            self.close()
+        self._failed = None
+        self._clear()
+        self.outcomes["aborted"] += 1

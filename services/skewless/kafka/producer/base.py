@@ -1,0 +1,230 @@
+"""Base class for output producers. Each process has one; subclasses decide when its records become visible."""
+
+from __future__ import annotations
+
+import logging
+import time
+from abc import ABC, abstractmethod
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from skewless.kafka.clients import create_client
+from skewless.kafka.consumer.broker_queries import BrokerQueries
+from skewless.kafka.errors import TransactionAbortedError, authorization_error, classify_transaction_error
+from skewless.kafka.settings import KafkaSettings, TransportSettings
+from skewless.wire.record import OutputRecord, OutputStats, Uncommitted
+from skewless.wire.topic_partition import CommittedOffset, TopicPartition
+
+QUEUE_FULL_PAUSE_S = 0.005
+"""Pause between two attempts to enqueue a record if the producer's queue is full."""
+PARTITION_UA = -1
+"""librdkafka's number for a partition that the hash of the key decides."""
+CALL_S = 2.0
+"""Timeout of a single call into librdkafka; calls are repeated until their deadline."""
+
+
+class OutputProducer(ABC):
+    """Enqueues output records in a librdkafka producer; the part that both guarantees share.
+
+    Implements the port `skewless.engine.output.Output`, which describes the methods.
+    """
+
+    def __init__(self, kafka: KafkaSettings, transport: TransportSettings, topic: Callable[[str], str]) -> None:
+        self._kafka = kafka
+        self._transport = transport
+        self._topic = topic
+        self._producer: Producer | None = None
+        self._consumer: Consumer | None = None
+        self._failed: KafkaError | None = None
+        self._failed_topic = ""
+        self.dirty = False
+        """Whether something was sent since the last commit."""
+        self.uncommitted = Uncommitted()
+        """Size of what was sent since the last commit."""
+        self.sent: defaultdict[str, OutputStats] = defaultdict(OutputStats)
+        """Records sent by topic, for the metrics."""
+        self.outcomes: Counter[str] = Counter({"committed": 0, "aborted": 0})
+        """Commits by outcome, for the metrics."""
+        self.ready = False
+        """Whether the producer can send."""
+        self.replaced = 0
+        """Number of times the producer was replaced, for the metrics."""
+
+    @property
+    def producer(self) -> Producer:
+        """The librdkafka producer; only between `open` and `close`."""
+        if self._producer is None:
+            raise RuntimeError("the producer is not open")
+        return self._producer
+
+    @property
+    def consumer(self) -> Consumer:
+        """The consumer whose group has the offsets; only after `attach`."""
+        if self._consumer is None:
+            raise RuntimeError("the output has no consumer")
+        return self._consumer
+
+    def attach(self, consumer: Consumer) -> None:
+        """Commit and read offsets through this consumer, which is a member of the group."""
+        self._consumer = consumer
+
+    def options(self) -> dict[str, object]:
+        """Return librdkafka's options. Options that exactness depends on come last, so they take precedence."""
+        return {
+            "linger.ms": 5,
+            "compression.type": self._transport.compression,
+            "message.max.bytes": 16 * 2**20,
+            "queue.buffering.max.kbytes": 16 * 1024,
+            # A small record occupies many times its bytes in librdkafka's queue. The broker accepts this many at once.
+            "queue.buffering.max.messages": 50_000,
+            "retry.backoff.ms": 20,
+            "batch.size": 1_000_000,
+            **self._kafka.client_options(),
+            "enable.idempotence": True,
+            "delivery.report.only.error": True,
+            "on_delivery": self._delivered,
+            "logger": logging.getLogger("skewless.librdkafka"),
+        }
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        purged = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)  # noqa: SLF001
+        if error is not None and error.code() not in purged and self._failed is None:
+            self._failed, self._failed_topic = error, message.topic() or ""
+
+    def send(self, outputs: Iterable[OutputRecord]) -> None:
+        """Enqueue records. Waits while the producer's queue is full. Raises TransactionAbortedError if a record fails.
+
+        `outputs` are lazy in a flush: then the step computes them within this call, and its errors are raised here.
+        """
+        uncommitted, topic, topic_name, stats = self.uncommitted, "", "", OutputStats()
+        # An aggregator writes one record per result, so lookups are done once per topic and not once per record.
+        for output in outputs:
+            self._begin()
+            self.dirty = True
+            if output.topic != topic:
+                topic, topic_name, stats = output.topic, self._topic(output.topic), self.sent[output.topic]
+            size = len(output.value) if output.value else 0
+            stats.records += 1
+            stats.bytes += size
+            uncommitted.records += 1
+            uncommitted.bytes += size
+            try:
+                self._produce(topic_name, output)
+            except BufferError:
+                self._wait_for_room(topic_name, output)
+            except KafkaException as error:
+                raise self._classified(error, f"writing to topic {topic_name}") from error
+        self._poll_delivery_reports(0)
+
+    def _produce(self, topic_name: str, output: OutputRecord) -> None:
+        partition = PARTITION_UA if output.partition is None else output.partition
+        # librdkafka replaces 0 by the current time.
+        timestamp = output.timestamp or 0
+        if output.headers:
+            headers = list(output.headers)
+            self.producer.produce(topic_name, output.value, output.key, partition, timestamp=timestamp, headers=headers)
+        else:
+            self.producer.produce(topic_name, output.value, output.key, partition, timestamp=timestamp)
+
+    def _poll_delivery_reports(self, wait_s: float) -> None:
+        """Process delivery reports. librdkafka also raises fatal errors here."""
+        try:
+            self.producer.poll(wait_s)
+        except KafkaException as error:
+            raise self._classified(error, "writing") from error
+
+    def _wait_for_room(self, topic_name: str, output: OutputRecord) -> None:
+        started = time.monotonic()
+        try:
+            self._retry_until_enqueued(topic_name, output, started + self._transport.transaction_timeout_s)
+        finally:
+            self.uncommitted.waited_s += time.monotonic() - started
+
+    def _retry_until_enqueued(self, topic_name: str, output: OutputRecord, deadline: float) -> None:
+        while time.monotonic() < deadline:
+            self._poll_delivery_reports(QUEUE_FULL_PAUSE_S)
+            try:
+                self._produce(topic_name, output)
+            except BufferError:
+                continue
+            except KafkaException as error:
+                raise self._classified(error, f"writing to topic {topic_name}") from error
+            return
+        raise TransactionAbortedError(
+            f"writing to topic {topic_name}: the broker accepts no records", replace_producer=True
+        )
+
+    @abstractmethod
+    def _begin(self) -> None: ...
+
+    def _classified(self, error: KafkaException, operation: str) -> Exception:
+        """Return the error to raise: that of the record that was refused, if one was, otherwise the transaction's."""
+        # The transaction's error does not name the cause.
+        refused = self._failed and authorization_error(self._failed, f"writing to topic {self._failed_topic}", "Write")
+        return refused or classify_transaction_error(error, operation)
+
+    def _start(self) -> None:
+        self._producer = create_client(Producer, self.options())
+        self._failed = None
+
+    @abstractmethod
+    def open(self, timeout_s: float) -> None:
+        """Create the producer at start. Raises UnreachableError if no broker answers in time."""
+
+    def reopen(self) -> None:
+        """Make one attempt to replace a producer that was discarded. Does nothing while the producer is ready.
+
+        Raises BrokerUnavailableError if the attempt has to be repeated.
+        """
+        if not self.ready:
+            self._connect()
+            self.replaced += 1
+
+    @abstractmethod
+    def _connect(self) -> None:
+        """Create the producer unless there is one, and make one attempt to get it ready.
+
+        Raises BrokerUnavailableError if the attempt has to be repeated.
+        """
+
+    @abstractmethod
+    def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        """Commit everything that was sent, and these offsets."""
+
+    def committed_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
+        """Return the offsets that the group has committed, without the partitions that have none."""
+        return BrokerQueries(self.consumer).committed(partitions)
+
+    @abstractmethod
+    def abort(self, *, replace: bool) -> None:
+        """Discard everything that was sent since the last commit; with `replace`, or if that fails, the producer too.
+
+        The caller creates the next producer by `reopen`.
+        """
+
+    @staticmethod
+    def _to_kafka(offsets: Mapping[TopicPartition, CommittedOffset]) -> list[KafkaPartition]:
+        return [
+            KafkaPartition(
+                *partition,
+                committed.offset,
+                committed.metadata,
+                *(() if committed.leader_epoch is None else (committed.leader_epoch,)),
+            )
+            for partition, committed in offsets.items()
+        ]
+
+    def _clear(self) -> None:
+        """Record that nothing is uncommitted: everything was committed or discarded."""
+        self.dirty = False
+        self.uncommitted = Uncommitted()
+
+    def close(self) -> None:
+        """Discard the producer and its queued records."""
+        self.ready = False
+        if self._producer is not None:
+            self._producer.purge(in_queue=True, in_flight=True, blocking=True)
+            self._producer = None

@@ -1,0 +1,203 @@
+"""TransactionalProducer: commits outputs and the offsets of their input in one transaction (KIP-98, KIP-447)."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+
+from confluent_kafka import KafkaError, KafkaException
+
+from skewless.errors import BrokerError, FencedError, UnreachableError
+from skewless.kafka.call_with_timeout import TimedCalls
+from skewless.kafka.errors import (
+    BrokerUnavailableError,
+    TransactionAbortedError,
+    classify_transaction_error,
+    is_transient,
+    retriable,
+)
+from skewless.kafka.producer.base import CALL_S, OutputProducer
+from skewless.kafka.settings import KafkaSettings, TransportSettings
+from skewless.wire.topic_partition import CommittedOffset, TopicPartition
+
+log = logging.getLogger(__name__)
+
+ABORT_TIMEOUT_S = 5.0
+"""Timeout of an abort. After it the producer is replaced: the start of the next one aborts the transaction."""
+HANG_MARGIN_S = 2.0
+"""A call that takes this much longer than its timeout will not return."""
+MAX_FAILED_STARTS = 5
+"""Attempts to start a producer that may fail with errors that are not retriable before the process ends."""
+
+
+class TransactionalProducer(OutputProducer):
+    """Exactly once: outputs and offsets are in one transaction."""
+
+    def __init__(
+        self,
+        kafka: KafkaSettings,
+        transport: TransportSettings,
+        topic: Callable[[str], str],
+        transactional_id: str,
+    ) -> None:
+        super().__init__(kafka, transport, topic)
+        self._transactional_id = transactional_id
+        self._calls = TimedCalls()
+        self._begun_at: float | None = None
+        self._failed_starts = 0
+        """Attempts to start that failed with an error that is not retriable, since the last successful one."""
+
+    def options(self) -> dict[str, object]:
+        """Return librdkafka's options, including those of transactions."""
+        return super().options() | {
+            "transactional.id": self._transactional_id,
+            "transaction.timeout.ms": round(self._transport.transaction_timeout_s * 1000),
+        }
+
+    def open(self, timeout_s: float) -> None:
+        """Create the producer. The broker aborts an open transaction of the previous producer with the same id."""
+        deadline = time.monotonic() + timeout_s
+        while not self.ready:
+            try:
+                self._connect(min(CALL_S, timeout_s))
+            except BrokerUnavailableError as error:
+                if time.monotonic() > deadline:
+                    address = self._kafka.bootstrap_servers
+                    raise UnreachableError(f"no answer from Kafka at {address} within {timeout_s:g} s") from error
+
+    def _connect(self, timeout_s: float = CALL_S) -> None:
+        if self._producer is None:
+            self._start()
+            self._begun_at = None
+            with suppress(KafkaException):  # the next call raises it again
+                self.producer.list_topics(timeout=timeout_s)
+        try:
+            self.producer.init_transactions(timeout_s)
+        except KafkaException as error:
+            operation = f"starting transactions as {self._transactional_id}"
+            if retriable(error):
+                raise BrokerUnavailableError(f"{operation}: {error.args[0].str()}") from error
+            raise self._start_failed(error, operation) from error
+        self.ready = True
+        self._failed_starts = 0
+
+    def _start_failed(self, error: KafkaException, operation: str) -> Exception:
+        """Discard the producer, for which a repeated call would fail again, and return the error to raise."""
+        self.close()
+        if is_transient(error.args[0]):
+            return BrokerUnavailableError(f"{operation}: {error.args[0].str()}")
+        self._failed_starts += 1
+        failure = classify_transaction_error(error, operation)
+        if not isinstance(failure, TransactionAbortedError):
+            return failure
+        # A coordinator that has just restarted may answer with a fatal error once (KAFKA-19690). If it does so
+        # repeatedly, it refuses the settings, for example a transaction timeout above the broker's limit.
+        return (
+            BrokerUnavailableError(str(failure))
+            if self._failed_starts < MAX_FAILED_STARTS
+            else BrokerError(str(failure))
+        )
+
+    def _begin(self) -> None:
+        if self._begun_at is None:
+            try:
+                self.producer.begin_transaction()
+            except KafkaException as error:
+                raise self._classified(error, "beginning a transaction") from error
+            self._begun_at = time.monotonic()
+
+    def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        """Commit outputs and offsets in one transaction."""
+        self._begin()
+        deadline = time.monotonic() + self._transport.transaction_timeout_s
+        if offsets:
+            to_send, group_metadata = self._to_kafka(offsets), self.consumer.consumer_group_metadata()
+            self._repeat(lambda: self.producer.send_offsets_to_transaction(to_send, group_metadata, CALL_S), deadline)
+        self._repeat(lambda: self.producer.commit_transaction(CALL_S), deadline)
+        self._begun_at = None
+        self._clear()
+        self.outcomes["committed"] += 1
+
+    def _repeat(self, call: Callable[[], None], deadline: float) -> None:
+        repeated_for_cause = False
+        while True:
+            try:
+                if self._calls.call(call, CALL_S + HANG_MARGIN_S):
+                    return
+                raise TransactionAbortedError(
+                    "committing: librdkafka does not return, its outcome is unknown", replace_producer=True
+                )
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError._STATE and not repeated_for_cause:  # noqa: SLF001
+                    # The transaction failed during the call. A second call returns the cause.
+                    repeated_for_cause = True
+                    continue
+                if not retriable(error):
+                    raise self._classified(error, f"committing to topics {self._topics()}") from error
+                if time.monotonic() > deadline:
+                    raise TransactionAbortedError(
+                        "committing: no answer in time, its outcome is unknown", replace_producer=True
+                    ) from error
+
+    def _classified(self, error: KafkaException, operation: str) -> Exception:
+        """Distinguish fencing by another producer of the same id from a transaction that the broker timed out."""
+        if error.args[0].code() == KafkaError._FATAL:  # noqa: SLF001
+            error = self._fatal_error(error)
+        elif error.args[0].code() == KafkaError._STATE and self._begun_at is not None:  # noqa: SLF001
+            error, operation = self._abort_error(error), f"writing to topics {self._topics()}"
+        failure = super()._classified(error, f"{operation} as {self._transactional_id}")
+        if isinstance(failure, TransactionAbortedError) and failure.fenced:
+            age = 0.0 if self._begun_at is None else time.monotonic() - self._begun_at
+            if age < self._transport.transaction_timeout_s * 0.8:
+                return FencedError(
+                    f"another process has started with transactional id {self._transactional_id}, so this one ends; "
+                    "if both are meant to run, give each its own --instance"
+                )
+        return failure
+
+    def _fatal_error(self, error: KafkaException) -> KafkaException:
+        """Return the cause of a fatal error.
+
+        produce() reports only that a fatal error has occurred. A transactional call reports the cause.
+        """
+        try:
+            self.producer.abort_transaction(CALL_S)
+        except KafkaException as cause:
+            return cause
+        return error
+
+    def _topics(self) -> str:
+        return ", ".join(sorted(map(self._topic, self.sent)))
+
+    def _abort_error(self, error: KafkaException) -> KafkaException:
+        """Return why the open transaction must be aborted: produce() reports only its state."""
+        try:
+            # Never succeeds, because a transaction is open. The error is that of the transaction.
+            self.producer.begin_transaction()
+        except KafkaException as cause:
+            return cause
+        return error
+
+    def abort(self, *, replace: bool) -> None:
+        """Abort the open transaction. If this producer fails to, the broker aborts it when the next producer starts."""
+        if not replace and self._begun_at is not None:
+            try:
+                replace = not self._calls.call(
+                    lambda: self.producer.abort_transaction(ABORT_TIMEOUT_S), ABORT_TIMEOUT_S + HANG_MARGIN_S
+                )
+            except KafkaException as error:
+                log.warning("abort failed, a new producer is needed: %s", error.args[0].str())
+                replace = True
+        if replace:
+            self.close()
+        self._begun_at = None
+        self._failed = None
+        self._clear()
+        self.outcomes["aborted"] += 1
+
+    def close(self) -> None:
+        """Discard the producer and its queued records."""
+        self._calls.close()
+        super().close()

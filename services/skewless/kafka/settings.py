@@ -1,0 +1,214 @@
+"""Settings of Kafka and the transport, and the librdkafka options that result from them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, SecretStr, field_validator, model_validator
+
+from skewless.errors import ConfigurationError
+from skewless.settings_base import SettingsModel
+
+GUARANTEED = frozenset(
+    {
+        "acks",
+        "auto.offset.reset",
+        "client.id",
+        "delivery.report.only.error",
+        "enable.auto.commit",
+        "enable.auto.offset.store",
+        "enable.idempotence",
+        "enable.partition.eof",
+        "group.id",
+        "group.instance.id",
+        "group.protocol",
+        "isolation.level",
+        "max.in.flight",
+        "max.in.flight.requests.per.connection",
+        "partition.assignment.strategy",
+        "transaction.timeout.ms",
+        "transactional.id",
+    }
+)
+"""librdkafka options that exactness depends on. The transport sets them; users may not."""
+
+OWN_FIELD = {
+    "bootstrap.servers": "kafka.bootstrap_servers",
+    "metadata.broker.list": "kafka.bootstrap_servers",
+    "security.protocol": "kafka.security_protocol",
+    "sasl.mechanism": "kafka.sasl.mechanism",
+    "sasl.mechanisms": "kafka.sasl.mechanism",
+    "sasl.username": "kafka.sasl.username",
+    "sasl.password": "kafka.sasl.password",
+    "ssl.key.password": "kafka.tls.key_password",
+    "session.timeout.ms": "transport.session_timeout_s",
+}
+"""librdkafka options that have a setting of their own. Only that setting is accepted."""
+
+
+class SaslSettings(SettingsModel):
+    """Credentials of this client."""
+
+    mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "SCRAM-SHA-512"
+    username: str = Field(description="User name.")
+    password: SecretStr = Field(description="Password. Set it in the environment rather than in a file.")
+
+
+TLS_FILES = {"ssl.ca.location": "ca", "ssl.certificate.location": "certificate", "ssl.key.location": "key"}
+"""librdkafka option -> setting in `kafka.tls`, for the settings that name files."""
+
+
+class TlsSettings(SettingsModel):
+    """Certificate files (PEM). Without `ca`, the certificate authorities of the system are trusted."""
+
+    ca: str | None = Field(None, description="File of the authorities that sign the brokers' certificates.")
+    certificate: str | None = Field(None, description="File of this client's certificate, for mutual TLS.")
+    key: str | None = Field(None, description="File of this client's private key.")
+    key_password: SecretStr | None = Field(None, description="Password of the private key.")
+    verify_hostname: bool = Field(True, description="Whether a broker's certificate must carry its host name.")
+
+    @model_validator(mode="after")
+    def _certificate_has_key(self) -> TlsSettings:
+        if (self.certificate is None) != (self.key is None):
+            raise ValueError("certificate and key belong together: set both or none")
+        return self
+
+    def client_options(self) -> dict[str, str | int | float | bool]:
+        """Return librdkafka's options. Raises ConfigurationError with each file that cannot be read."""
+        options: dict[str, str | int | float | bool] = {
+            "enable.ssl.certificate.verification": True,
+            "ssl.endpoint.identification.algorithm": "https" if self.verify_hostname else "none",
+        }
+        files = {option: path for option, name in TLS_FILES.items() if (path := getattr(self, name)) is not None}
+        if problems := [
+            f"kafka.tls.{TLS_FILES[option]}: {path}: cannot be read: {reason}"
+            for option, path in files.items()
+            if (reason := _unreadable(Path(path), may_be_folder=option == "ssl.ca.location"))
+        ]:
+            raise ConfigurationError(*problems)
+        if self.key_password is not None:
+            options["ssl.key.password"] = self.key_password.get_secret_value()
+        return options | files
+
+
+def _unreadable(path: Path, *, may_be_folder: bool) -> str:
+    """Return the reason for which a file cannot be read; an empty string if it can be read."""
+    try:
+        if may_be_folder and path.is_dir():
+            next(path.iterdir(), None)
+        else:
+            path.open("rb").close()
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
+
+
+class KafkaSettings(SettingsModel):
+    """Connection to the brokers."""
+
+    bootstrap_servers: str = Field("localhost:9092", min_length=1, description="Comma-separated list of host:port.")
+    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
+    sasl: SaslSettings | None = Field(None, description="Needed when security_protocol begins with SASL.")
+    tls: TlsSettings | None = Field(None, description="Only with SSL and SASL_SSL.")
+    connect_timeout_s: float = Field(
+        15.0, gt=0, le=600, description="Time to wait for a broker before a command fails (exit 3)."
+    )
+    options: dict[str, str | int | float | bool] = Field(
+        default_factory=dict,
+        description="Further librdkafka options, by librdkafka's names. Options that exactness depends on are refused.",
+    )
+
+    @field_validator("bootstrap_servers")
+    @classmethod
+    def _plain_addresses(cls, servers: str) -> str:
+        if "@" in servers or "/" in servers:
+            raise ValueError("write host:port only; user and password belong in kafka.sasl")
+        return servers
+
+    @field_validator("options")
+    @classmethod
+    def _not_guaranteed(cls, options: dict[str, str | int | float | bool]) -> dict[str, str | int | float | bool]:
+        refused = sorted(GUARANTEED & options.keys())
+        if refused:
+            raise ValueError(f"{', '.join(refused)}: set by the transport, exactness rests on it; remove it")
+        for name in sorted(OWN_FIELD.keys() & options.keys()):
+            raise ValueError(f"{name}: use {OWN_FIELD[name]}")
+        return options
+
+    @model_validator(mode="after")
+    def _security_fits(self) -> KafkaSettings:
+        if self.security_protocol.startswith("SASL") != (self.sasl is not None):
+            raise ValueError(
+                f"sasl must be set if and only if security_protocol is SASL_*; it is {self.security_protocol}"
+            )
+        if self.tls is not None and not self.security_protocol.endswith("SSL"):
+            raise ValueError(f"tls needs security_protocol SSL or SASL_SSL; it is {self.security_protocol}")
+        return self
+
+    def client_options(self) -> dict[str, str | int | float | bool]:
+        """Return the librdkafka options that all clients share: addresses and security."""
+        options: dict[str, str | int | float | bool] = {
+            "bootstrap.servers": self.bootstrap_servers,
+            "security.protocol": self.security_protocol,
+            "reconnect.backoff.max.ms": 1000,  # finds a broker that comes back within 1 s; the default is 10 s
+            # The same for a client that has lost all the brokers in its metadata. The default is 5 minutes.
+            "metadata.recovery.rebootstrap.trigger.ms": 10_000,
+            **self.options,
+        }
+        if self.sasl is not None:
+            options["sasl.mechanism"] = self.sasl.mechanism
+            options["sasl.username"] = self.sasl.username
+            options["sasl.password"] = self.sasl.password.get_secret_value()
+        if self.security_protocol.endswith("SSL"):
+            options |= (self.tls or TlsSettings.model_validate({})).client_options()
+        return options
+
+
+class TransportSettings(SettingsModel):
+    """Transport of records: guarantee, commits and limits for what is in flight."""
+
+    guarantee: Literal["exactly_once", "at_least_once"] = Field(
+        "exactly_once", description="exactly_once: outputs and offsets in one transaction."
+    )
+    commit_interval_s: float = Field(
+        0.5,
+        ge=0.01,
+        le=60,
+        description="Minimum time between commits that write. Every stage after the first one commits when a "
+        "transaction of the previous stage has arrived, so a record waits for about one interval in all.",
+    )
+    max_poll_records: int = Field(10_000, ge=1, le=1_000_000, description="Maximum number of records of one poll.")
+    max_in_flight_batches: int = Field(
+        8,
+        ge=1,
+        le=1024,
+        description="Maximum number of batches in flight: read but not processed. A process with more than half as "
+        "many partitions may have two batches of each.",
+    )
+    max_in_flight_bytes: int = Field(
+        16 * 2**20,
+        ge=2**16,
+        description="Maximum number of bytes in flight: read but not processed. One poll may exceed it.",
+    )
+    session_timeout_s: float = Field(
+        10.0, ge=1, le=300, description="Time without heartbeats after which the broker revokes a process's partitions."
+    )
+    leave_group_on_close: bool = Field(
+        True,
+        description="Whether a process that is stopped leaves its group, so that its partitions are reassigned at "
+        "once. Otherwise they are not processed until it is back or session_timeout_s is over, and a restart within "
+        "that time causes no rebalance.",
+    )
+    transaction_timeout_s: float = Field(
+        15.0, ge=1, le=900, description="Time after which the broker aborts an open transaction."
+    )
+    compression: Literal["none", "lz4", "zstd", "snappy", "gzip"] = Field(
+        "lz4", description="Compression of produced records."
+    )
+
+    @model_validator(mode="after")
+    def _transaction_outlives_commits(self) -> TransportSettings:
+        if self.transaction_timeout_s < 3 * self.commit_interval_s:
+            raise ValueError("transaction_timeout_s must be at least 3 x commit_interval_s, or transactions time out")
+        return self

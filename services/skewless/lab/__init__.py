@@ -1,0 +1,1 @@
+"""Data sets, simulation, demo and local processes: for trials, not for production."""

@@ -1,0 +1,170 @@
+"""Registry of datasets: the records that `skewless produce` sends and that the demo and the tests read."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Iterator, Mapping
+from functools import partial
+
+from skewless.errors import ConfigurationError, unknown
+from skewless.lab.datasets import country, line_streams, lognormal, pair, recorded_files, synthetic, zipf
+from skewless.lab.datasets.base import Dataset, DatasetOptions, Encoding, RecordBatch, Source, take
+from skewless.lab.datasets.detect import detect
+from skewless.lab.datasets.line_codec import LineCodec
+from skewless.stages.splitter.settings import SplitterSettings
+
+__all__ = [
+    "DATASETS",
+    "Dataset",
+    "DatasetOptions",
+    "Encoding",
+    "RecordBatch",
+    "detect",
+    "find_dataset",
+    "find_name",
+    "splitter_settings",
+    "take",
+]
+
+
+def _recorded(  # noqa: PLR0913 - one argument per column of the table below
+    summary: str,
+    codec: LineCodec,
+    encodings: tuple[Encoding, ...],
+    generate: Source | None = None,
+    *,
+    read: Source | None = None,
+    alias: str | None = None,
+) -> Dataset:
+    """Create a dataset that is read from files with this codec, or generated if no files are given."""
+    return Dataset(
+        summary,
+        {encoding: partial(codec.splitter, encoding) for encoding in encodings},
+        read=read or recorded_files.reader(codec),
+        generate=generate,
+        alias=alias,
+    )
+
+
+def _countries(summary: str, generate: Source, alias: str | None = None) -> Dataset:
+    encodings: tuple[Encoding, ...] = ("json", "raw")
+    return Dataset(
+        summary,
+        {encoding: partial(country.COUNTRIES.splitter, encoding) for encoding in encodings},
+        generate=generate,
+        alias=alias,
+    )
+
+
+DATASETS: dict[str, Dataset] = {
+    "country-skew": _countries(
+        "country; --skew % are one, the rest uniform over 204", country.skewed, "COUNTRY_SKEW_R0..R100"
+    ),
+    "country-half-skew": _countries(
+        "the same, and uniform from half of --records on", country.half_skewed, "COUNTRY_HALF_SKEW_R80"
+    ),
+    "country-published": _countries("country; 80 % one, 10 % a second, 10 % uniform over 30", country.published),
+    "country": _recorded("files with one country per line", country.COUNTRIES, ("json", "raw")),
+    "zipf": Dataset(
+        "--keys keys, Zipf with exponent --zipf-exponent, values 1..100",
+        {"json": zipf.splitter_settings},
+        generate=zipf.zipf,
+    ),
+    "lognormal": Dataset(
+        "keys of a log-normal distribution (--mu, --sigma); LN1 and LN2 are the published ones",
+        {"json": zipf.splitter_settings},
+        generate=lognormal.lognormal,
+    ),
+    "words": Dataset(
+        "the source of Python's standard library, line by line",
+        {"raw": line_streams.splitter_settings},
+        generate=line_streams.words,
+        generated_records=None,
+    ),
+    "ticker": _recorded(
+        "timestamp TAB ticker", recorded_files.TICKS, ("json", "raw"), synthetic.ticker, alias="TWITTER_TICKER"
+    ),
+    "election": _recorded(
+        "posts with hashtags", recorded_files.POSTS, ("json", "raw"), synthetic.posts, alias="TWITTER_ELECTION"
+    ),
+    "pages": _recorded(
+        "timestamp TAB page", recorded_files.PAGES, ("raw", "json"), synthetic.pages, alias="WIKIPEDIA_PAGEVIEWS"
+    ),
+    "pagecounts": _recorded(
+        "lang page views bytes",
+        recorded_files.PAGE_COUNTS,
+        ("raw", "json"),
+        synthetic.page_counts,
+        read=recorded_files.page_counts,
+        alias="WIKIPEDIA_PAGEVIEWS_BY_LANG",
+    ),
+    "clickstream": _recorded(
+        "prev TAB curr TAB type TAB n",
+        recorded_files.CLICKSTREAM,
+        ("raw", "json"),
+        synthetic.clickstream,
+        alias="WIKIPEDIA_CLICKSTREAM",
+    ),
+    "sales": _recorded("time;category;country;quantity;price", recorded_files.SALES, ("raw", "json"), synthetic.sales),
+    "edits": _recorded("time;channel;added;deleted", recorded_files.EDITS, ("raw", "json"), synthetic.edits),
+    "impressions": _recorded(
+        "id;time;item;position, the left of a pair", recorded_files.IMPRESSIONS, ("raw", "json"), pair.impressions
+    ),
+    "clicks": dataclasses.replace(
+        _recorded("id;time, the right of the pair", recorded_files.CLICKS, ("raw", "json"), pair.clicks),
+        generated_records=pair.GENERATED_CLICKS,
+    ),
+    "lines": Dataset("any text files, line by line", {"raw": line_streams.splitter_settings}, read=line_streams.lines),
+}
+
+_SKEW_IN_NAME = re.compile(r"(country(?:-half)?-skew)-r(\d{1,2}|100)")
+_NAME_BY_ALIAS = {dataset.alias.lower().replace("_", "-"): name for name, dataset in DATASETS.items() if dataset.alias}
+
+
+def find_name(name: str) -> str:
+    """Return a dataset's name in the registry for that name or its alias. Raises ConfigurationError if unknown."""
+    normalized = _normalized(name)
+    if skew := _SKEW_IN_NAME.fullmatch(normalized):
+        registered = skew[1]
+    elif normalized in lognormal.PUBLISHED:
+        registered = "lognormal"
+    else:
+        registered = _NAME_BY_ALIAS.get(normalized, normalized)
+    if registered not in DATASETS:
+        raise ConfigurationError(unknown("dataset", name, DATASETS))
+    return registered
+
+
+def find_dataset(name: str) -> Dataset:
+    """Look up a dataset by name or alias. Raises ConfigurationError, which lists the known names.
+
+    Some names set options: COUNTRY_SKEW_R30 is country-skew with a skew of 30 %, and LN1 and LN2 are lognormal with the
+    parameters of the paper.
+    """
+    dataset = DATASETS[find_name(name)]
+    normalized = _normalized(name)
+    parameters: dict[str, float] = {}
+    if skew := _SKEW_IN_NAME.fullmatch(normalized):
+        parameters = {"skew": float(skew[2])}
+    elif normalized in lognormal.PUBLISHED:
+        parameters = dict(zip(("mu", "sigma"), lognormal.PUBLISHED[normalized], strict=True))
+    if not parameters or dataset.generate is None:
+        return dataset
+    return dataclasses.replace(dataset, generate=partial(_generate_with, dataset.generate, parameters))
+
+
+def splitter_settings(name: str, encoding: Encoding | None = None) -> SplitterSettings:
+    """Return the splitter settings that parse the records of a dataset."""
+    return find_dataset(name).splitter(encoding)
+
+
+def _normalized(name: str) -> str:
+    return name.lower().replace("_", "-")
+
+
+def _generate_with(generate: Source, parameters: Mapping[str, float], options: DatasetOptions) -> Iterator[RecordBatch]:
+    for name, value in parameters.items():
+        if name in options.model_fields_set:
+            raise ConfigurationError(f"--{name}: the dataset's name already sets it to {value:g}, leave the option out")
+    return generate(options.model_copy(update=dict(parameters)))

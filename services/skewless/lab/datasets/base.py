@@ -1,0 +1,148 @@
+"""Base of all datasets: their options, and batches of source records that depend only on the options and the files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from skewless.errors import ConfigurationError
+from skewless.lab.datasets.data_files import count_lines
+from skewless.settings_base import SettingsModel
+from skewless.stages.splitter.settings import SplitterSettings
+
+START_MS = 1_767_225_600_000
+"""2026-01-01T00:00:00Z: start of event time for records without a time of their own."""
+BATCH_RECORDS = 10_000
+"""Records per generated batch. The size affects the records of a seed, because each batch draws its own arrays."""
+DEFAULT_EVENT_RATE = 1000.0
+GENERATED_RECORDS = 1_000_000
+"""Default number of records of an endless generator."""
+
+Encoding = Literal["raw", "json"]
+"""Encoding of a record: a line as its source writes it, or a JSON object."""
+
+
+class DatasetOptions(SettingsModel):
+    """Options of a dataset: options of `skewless produce`, of which `--record-format` is `encoding` here."""
+
+    input: tuple[Path, ...] = Field((), description="Files to read, in this order.")
+    encoding: Encoding | None = Field(None, description="Encoding of the records; each dataset has its default.")
+    records: int | None = Field(None, ge=0, description="Number of records of the run.")
+    seed: int = Field(1, ge=0, description="Seed of generated records.")
+    event_rate: float | None = Field(
+        None, gt=0, le=1e9, description="Records per second of event time, for records without a time of their own."
+    )
+    rate: float | None = Field(None, gt=0, le=1e9, description="Maximum records per second.")
+    skew: float = Field(80.0, ge=0, le=100, description="Percentage of records with the hot country.")
+    zipf_exponent: float = Field(1.1, ge=0, le=10, description="Exponent of the Zipf distribution; 0 is uniform.")
+    mu: float = Field(1.789, ge=-10, le=10, description="Mean of the logarithm of a log-normal distribution.")
+    sigma: float = Field(2.366, ge=0, le=5, description="Standard deviation of that logarithm.")
+    keys: int = Field(50_000, ge=1, le=2_000_000, description="Number of distinct keys.")
+
+
+@dataclass(frozen=True, slots=True)
+class RecordBatch:
+    """Consecutive records: raw values, and event times (ms since the epoch), which become the Kafka timestamps."""
+
+    values: list[bytes]
+    times: NDArray[np.int64]
+
+
+Source = Callable[[DatasetOptions], Iterator[RecordBatch]]
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """One dataset: the functions that read or generate its records, and the splitter settings that parse them."""
+
+    summary: str
+    encodings: Mapping[Encoding, Callable[[], SplitterSettings]]
+    """Splitter settings by encoding of the records; the first encoding is the default."""
+    read: Source | None = None
+    """Reads the files of `input` to their end. None: the dataset reads no files."""
+    generate: Source | None = None
+    """Generates records without files. None: the dataset needs files. Both functions get options with an encoding."""
+    generated_records: int | None = GENERATED_RECORDS
+    """Default number of generated records; None: all that exist."""
+    alias: str | None = None
+    """Name in the published evaluation of dynamic key grouping, which is accepted too."""
+
+    @property
+    def default_records(self) -> int | None:
+        """Number of records of a run without `records` and `input`; None: all that exist."""
+        return None if self.read else self.generated_records
+
+    def encoding(self, options: DatasetOptions) -> Encoding:
+        """Return the encoding of the records. Raises ConfigurationError if the dataset does not have the chosen one."""
+        default, *_ = self.encodings
+        if options.encoding not in {None, *self.encodings}:
+            raise ConfigurationError(
+                f"--record-format {options.encoding}: this dataset has only {default}, leave the option out"
+            )
+        return options.encoding or default
+
+    def splitter(self, encoding: Encoding | None = None) -> SplitterSettings:
+        """Return the splitter settings that parse the records."""
+        return self.encodings[self.encoding(DatasetOptions(encoding=encoding))]()
+
+    def batches(self, options: DatasetOptions) -> Iterator[RecordBatch]:
+        """Read the files, or generate an endless stream if `input` is empty.
+
+        Raises ConfigurationError when the options do not fit the dataset.
+        """
+        effective = options.model_copy(update={"encoding": self.encoding(options)})
+        if options.input:
+            if self.read is None:
+                raise ConfigurationError("--input: this dataset reads no files")
+            return self.read(effective)
+        if self.generate is None:
+            raise ConfigurationError("--input: missing; this dataset needs files: name them")
+        return self.generate(effective)
+
+    def total(self, options: DatasetOptions) -> int | None:
+        """Return the maximum number of records: the option, the lines of the files, or the default. None: unknown.
+
+        Counting the lines reads the files to their end.
+        """
+        if options.records is not None:
+            return options.records
+        return sum(map(count_lines, options.input)) if options.input else self.generated_records
+
+
+@dataclass(frozen=True, slots=True)
+class FixedRate:
+    """Event time that advances by the same step with each record."""
+
+    rate: float
+    """Records per second of event time."""
+    start_ms: int = START_MS
+
+    @classmethod
+    def of(cls, options: DatasetOptions, default: float = DEFAULT_EVENT_RATE) -> FixedRate:
+        """Use the event rate if it is set, else the send rate, else `default`."""
+        return cls(options.event_rate or options.rate or default)
+
+    def times(self, first: int, count: int) -> NDArray[np.int64]:
+        """Return the event times (ms) of the records with the indices `first` to `first + count - 1`."""
+        steps = np.arange(first, first + count, dtype=np.float64) * 1000 / self.rate
+        return self.start_ms + steps.astype(np.int64)
+
+
+def take(batches: Iterator[RecordBatch], records: int | None) -> Iterator[RecordBatch]:
+    """Yield the first `records` records; None yields all."""
+    if records is None:
+        yield from batches
+        return
+    remaining = records
+    while remaining > 0 and (batch := next(batches, None)) is not None:
+        if len(batch.values) <= remaining:
+            yield batch
+        else:
+            yield RecordBatch(batch.values[:remaining], batch.times[:remaining])
+        remaining -= len(batch.values)

@@ -1,0 +1,82 @@
+"""Codec of TWITTER_ELECTION: posts with hashtags, as Twitter's API writes them or as `{"timestamp", "hashtags"}`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from skewless.lab.datasets.base import Encoding
+from skewless.lab.datasets.line_codec import milliseconds
+from skewless.stages.splitter.settings import SplitterSettings
+
+ELECTION_DAY = "ElectionDay"
+CANDIDATES = ("trump", "pence", "clinton", "hillary", "kaine")
+SLOGANS = ("makeamericagreatagain", "imwith", "strongertogether")
+ELECTIONS = ("election", "elección", "eleccion", "eleição", "eleicao", "élection", "elezioni", "wahl")
+TOPICS = ("vote", "voting", "poll", "president", "debate", "democrat", "republican", "america", "us", "usa")
+ELECTION_WORDS = (*CANDIDATES, *SLOGANS, *ELECTIONS, *TOPICS)
+"""A hashtag that contains one of these words, in upper or lower case, counts as ELECTION_DAY."""
+
+
+class Tag(msgspec.Struct, gc=False):
+    """One hashtag in the encoding of Twitter's API."""
+
+    text: str
+
+
+class Entities(msgspec.Struct, gc=False):
+    """Entities that Twitter's API extracted from a text."""
+
+    hashtags: list[Tag]
+
+
+class Post(msgspec.Struct, gc=False):
+    """A post in either encoding."""
+
+    timestamp_ms: str | int | None = None
+    timestamp: int | float | str | None = None
+    entities: Entities | None = None
+    hashtags: list[str] | None = None
+
+
+class PostCodec:
+    """See `LineCodec`. Both encodings are JSON. Raw records have the fields of Twitter's API, with times in ms."""
+
+    has_time = True
+
+    def __init__(self) -> None:
+        self._decode = msgspec.json.Decoder(Post).decode
+        self._encode = msgspec.json.Encoder().encode
+
+    def convert(self, line: bytes, encoding: Encoding, time: int) -> tuple[bytes, int]:  # noqa: ARG002 - posts have their own
+        """See `LineCodec.convert`."""
+        post = self._decode(line)
+        post_time: float | str | None = post.timestamp
+        tags, line_encoding = post.hashtags, "json"
+        if post.entities is not None:
+            post_time, tags, line_encoding = post.timestamp_ms, [tag.text for tag in post.entities.hashtags], "raw"
+        if post_time is None or tags is None:
+            raise ValueError("no time or no hashtags")
+        instant = milliseconds(post_time)
+        if line_encoding == encoding and str(post_time) == str(instant):
+            return line, instant
+        return self.write((instant, tags), encoding), instant
+
+    def write(self, fields: Sequence[Any], encoding: Encoding) -> bytes:
+        """See `LineCodec.write`. The fields are time and hashtags."""
+        time, tags = fields
+        if encoding == "json":
+            return self._encode({"timestamp": time, "hashtags": tags})
+        text = " ".join(f"#{tag}" for tag in tags)
+        entities = {"hashtags": [{"text": tag} for tag in tags]}
+        return self._encode({"timestamp_ms": str(time), "text": text, "entities": entities})
+
+    def splitter(self, encoding: Encoding) -> SplitterSettings:
+        """See `LineCodec.splitter`. Each hashtag without a `?` becomes a tuple."""
+        key, time = ("entities.hashtags[].text", "timestamp_ms") if encoding == "raw" else ("hashtags[]", "timestamp")
+        key_rules = {"drop_if_contains": ["?"], "rename_if_contains": {ELECTION_DAY: ELECTION_WORDS}}
+        return SplitterSettings.model_validate(
+            {"format": "json", "key": {"field": key, **key_rules}, "time": {"field": time}}
+        )

@@ -1,0 +1,77 @@
+"""Counts the records of a `produce` run that a pipeline would not count: unreadable records and late ones."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skewless.kafka.producer.bulk import RUN
+from skewless.lab.datasets.lateness import LatenessTracker
+from skewless.parsing.settings import ParsingSettings, open_format
+from skewless.parsing.utf8 import is_utf8
+
+
+@dataclass
+class ClassificationCounts:
+    """Counts of unreadable and late records so far."""
+
+    unreadable: Counter[str] = field(default_factory=Counter)
+    """Number of unreadable records by reason."""
+    late: int = 0
+    """Number of records whose lateness exceeds the allowed lateness."""
+    max_lateness_ms: int = 0
+    """Maximum lateness of a record: its age relative to the newest earlier record of its partition."""
+
+    def to_json(self) -> dict[str, int | float]:
+        """Return the counts as a JSON object."""
+        return {"unreadable": self.unreadable.total(), "late": self.late, "late_by_s": self.max_lateness_ms / 1000}
+
+
+class InputClassifier:
+    """Classifies the records of a run with the settings that parse them. The wall clock is not considered."""
+
+    def __init__(self, splitter: ParsingSettings, lateness_ms: int, partitions: int) -> None:
+        # Text is not parsed here: finding the words of a record takes longer than sending it.
+        self._format = None if splitter.format.name == "text" else open_format(splitter)
+        self._lateness_ms = lateness_ms
+        self._partitions = partitions
+        self._lateness = LatenessTracker(partitions)
+        self.result = ClassificationCounts()
+
+    def add(self, first: int, values: Sequence[bytes], times: NDArray[np.int64]) -> None:
+        """Classify the next records. `first` is the index of the first one, `times` are the Kafka timestamps."""
+        reasons, times = self._parse(values, times)
+        self.result.unreadable.update(reasons.values())
+        readable = np.ones(len(values), dtype=np.bool_)
+        readable[list(reasons)] = False
+        partitions = (first + np.flatnonzero(readable)) // RUN % self._partitions
+        lateness = self._lateness.add(partitions, times[readable])
+        self.result.late += int(np.count_nonzero(lateness > self._lateness_ms))
+        self.result.max_lateness_ms = max(self.result.max_lateness_ms, int(lateness.max(initial=0)))
+
+    def _parse(self, values: Sequence[bytes], times: NDArray[np.int64]) -> tuple[dict[int, str], NDArray[np.int64]]:
+        """Return the reason for each unreadable record (by its row), and the event times of all records."""
+        if self._format is None:
+            return {row: "not UTF-8" for row, value in enumerate(values) if not is_utf8(value)}, times
+        parsed = self._format.parse(values, times)
+        return dict(parsed.invalid), parsed.times
+
+
+def input_warnings(unreadable: Counter[str], late: int, unit: str, lateness_ms: int, remedy: str) -> Iterator[str]:
+    """Yield one line for unreadable records and one for late records or tuples (`unit`), if there are any.
+
+    `lateness_ms` is the maximum lateness, `remedy` says how to make records readable.
+    """
+    if unreadable:
+        (reason, count), *other_reasons = unreadable.most_common()
+        share = f"{count:,} of them: " if other_reasons else ""
+        yield f"unreadable records: {unreadable.total():,} ({share}{reason}), they go to dead-letters: {remedy}"
+    if late:
+        yield (
+            f"late {unit}: {late:,}, up to {lateness_ms / 1000:g} s older than the newest earlier record of their "
+            f"partition: to count them, set event_time.allowed_lateness_s to {lateness_ms / 1000:g} or more"
+        )

@@ -1,0 +1,160 @@
+"""Runs `skewless produce`: sends batches at a limited rate until they end or the user interrupts."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import FrameType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skewless.kafka.producer.bulk import BulkProducer
+from skewless.lab.datasets import RecordBatch
+from skewless.lab.datasets.produce_classified import InputClassifier
+from skewless.lab.datasets.rate_limiter import RateLimiter
+from skewless.lab.progress import ProgressReporter, report_progress
+
+WAIT_S = 0.01
+"""Wait while the rate limit allows no record. The records of this period are then sent together."""
+MAX_SEND_RECORDS = 10_000
+"""Maximum records per call of the producer. Interrupts and progress are handled between two calls."""
+
+
+@dataclass
+class Summary:
+    """Records sent by a run. `first_ms` and `last_ms` are the least and the greatest event time."""
+
+    records: int = 0
+    size: int = 0
+    """Bytes of all values."""
+    seconds: float = 0.0
+    first_ms: int | None = None
+    last_ms: int | None = None
+    interrupted: bool = False
+
+    def add(self, values: list[bytes], times: NDArray[np.int64]) -> None:
+        """Add the size and the event times (ms) of records that the producer accepted."""
+        self.size += sum(map(len, values))
+        first, last = int(times.min()), int(times.max())
+        self.first_ms = first if self.first_ms is None else min(self.first_ms, first)
+        self.last_ms = last if self.last_ms is None else max(self.last_ms, last)
+
+    def to_json(self) -> dict[str, int | float | bool | None]:
+        """Return the summary, with the rate in records per second, as a JSON object."""
+        return {
+            "records": self.records,
+            "bytes": self.size,
+            "seconds": round(self.seconds, 3),
+            "rate": round(self.records / max(self.seconds, 1e-3)),
+            "first_ms": self.first_ms,
+            "last_ms": self.last_ms,
+            "interrupted": self.interrupted,
+        }
+
+    def __str__(self) -> str:
+        prefix = "interrupted: " if self.interrupted else ""
+        return f"{prefix}sent {self.records:,} records ({self.size / 1e6:,.1f} MB) in {self.seconds:.1f} s"
+
+
+def run(  # noqa: PLR0913 - arguments of all runs, and by name an option of some
+    batches: Iterator[RecordBatch],
+    producer: BulkProducer,
+    total: int | None,
+    rate: float | None,
+    speed: float | None,
+    *,
+    classifier: InputClassifier | None = None,
+) -> Summary:
+    """Send all batches and wait until they are delivered. SIGINT and SIGTERM stop sending and flush the producer.
+
+    `total` is the number of records for the progress bar, or None if it is unknown. `rate` and `speed` are those of
+    `RateLimiter`. `classifier` gets all records that are sent.
+    """
+    start = time.monotonic()
+    try:
+        with _interrupts() as interrupted, report_progress("sending", total, start) as progress:
+            limiter = RateLimiter(start, rate=rate, speed=speed)
+            sender = _RateLimitedSender(producer, limiter, interrupted, progress, classifier)
+            for batch in batches:
+                sender.send(batch)
+                if interrupted.is_set():
+                    break
+            producer.flush()
+            progress.update(time.monotonic(), sender.delivered)
+    finally:
+        producer.close()
+    summary = sender.summary
+    summary.records = sender.delivered
+    summary.seconds = time.monotonic() - start
+    summary.interrupted = interrupted.is_set()
+    return summary
+
+
+class _RateLimitedSender:
+    """Sends the batches of one run within its rate limit, and counts and classifies them."""
+
+    def __init__(
+        self,
+        producer: BulkProducer,
+        limiter: RateLimiter,
+        interrupted: threading.Event,
+        progress: ProgressReporter,
+        classifier: InputClassifier | None,
+    ) -> None:
+        self._producer = producer
+        self._limiter = limiter
+        self._interrupted = interrupted
+        self._progress = progress
+        self._classifier = classifier
+        self._sent = 0
+        self.summary = Summary()
+
+    @property
+    def delivered(self) -> int:
+        """Delivered records of this run. In a resumed run, the producer's counters include earlier records."""
+        return self._sent - (self._producer.taken - self._producer.delivered)
+
+    def send(self, batch: RecordBatch) -> None:
+        """Send a batch as fast as the rate limit allows. Returns early when interrupted."""
+        done = 0
+        while done < len(batch.values) and not self._interrupted.is_set():
+            times = batch.times[done : done + MAX_SEND_RECORDS]
+            count = self._limiter.acquire(time.monotonic(), times)
+            if count:
+                values = batch.values[done : done + count]
+                if self._classifier:
+                    self._classifier.add(self._producer.taken, values, times[:count])
+                self._producer.send(values, times[:count].tolist())
+                self.summary.add(values, times[:count])
+                self._sent += count
+                done += count
+            else:
+                self._interrupted.wait(WAIT_S)
+            self._progress.update(time.monotonic(), self.delivered)
+
+
+@contextlib.contextmanager
+def _interrupts() -> Iterator[threading.Event]:
+    """Yield an event that the first SIGINT or SIGTERM sets. The second signal has its previous handler again."""
+    interrupted = threading.Event()
+    previous_handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def restore() -> None:
+        for number, handler in previous_handlers.items():
+            signal.signal(number, handler)
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        interrupted.set()
+        restore()
+
+    for number in previous_handlers:
+        signal.signal(number, interrupt)
+    try:
+        yield interrupted
+    finally:
+        restore()

@@ -1,0 +1,101 @@
+"""Reads recorded streams from files in either encoding: tickers, posts, page views, page counts, sales and more.
+
+A malformed line is sent unchanged, with the time of the previous line. The splitter classifies it as invalid.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from skewless.lab.datasets import data_files
+from skewless.lab.datasets.base import START_MS, DatasetOptions, Encoding, FixedRate, RecordBatch, Source
+from skewless.lab.datasets.line_codec import DelimitedCodec, LineCodec
+from skewless.lab.datasets.posts import PostCodec
+
+HOUR_MS = 3_600_000
+WIKIPEDIA = "http://en.wikipedia.org/wiki/"
+
+TICKS = DelimitedCodec({"timestamp": int, "ticker": str}, "\t", key="ticker", time="timestamp")
+POSTS = PostCodec()
+PAGES = DelimitedCodec(
+    {"timestamp": int, "page": str}, "\t", key={"field": "page", "strip_prefix": WIKIPEDIA}, time="timestamp"
+)
+PAGE_COUNTS = DelimitedCodec(
+    {"lang": str, "page": str, "views": int, "bytes": int},
+    " ",
+    key={"field": "lang", "pattern": r"^[^.]+"},
+    value="views",
+)
+CLICKSTREAM = DelimitedCodec({"prev": str, "curr": str, "type": str, "n": int}, "\t", key="curr", value="n")
+SALES = DelimitedCodec(
+    {"time": int, "category": str, "country": str, "quantity": int, "price": float},
+    ";",
+    key="category",
+    value="quantity",
+    time="time",
+)
+EDITS = DelimitedCodec(
+    {"time": int, "channel": str, "added": int, "deleted": int}, ";", key="channel", value="added", time="time"
+)
+IMPRESSIONS = DelimitedCodec({"id": str, "time": int, "item": str, "position": str}, ";", key="item", time="time")
+CLICKS = DelimitedCodec({"id": str, "time": int}, ";", key="id", time="time")
+
+_HOUR_IN_NAME = re.compile(r"(\d{8})-(\d{2})\d{4}(?!\d)")
+
+
+def reader(codec: LineCodec) -> Source:
+    """Return a function that reads files with this codec. Lines without a time get a fixed rate over all files."""
+
+    def read(options: DatasetOptions) -> Iterator[RecordBatch]:
+        return _read(codec, options.input, options.encoding or "raw", FixedRate.of(options))
+
+    return read
+
+
+def page_counts(options: DatasetOptions) -> Iterator[RecordBatch]:
+    """Read WIKIPEDIA_PAGEVIEWS_BY_LANG: lines `lang page count bytes`, spread evenly over the hour in the file's name.
+
+    If `event_rate` is set, or a name has no hour, event time advances at a fixed rate instead.
+    """
+    hours = [hour_of(path) for path in options.input]
+    if options.event_rate is not None or None in hours:
+        yield from reader(PAGE_COUNTS)(options)
+        return
+    for path, hour in zip(options.input, hours, strict=True):
+        clock = FixedRate(max(1, data_files.count_lines(path)) * 1000 / HOUR_MS, hour or 0)
+        yield from _read(PAGE_COUNTS, (path,), options.encoding or "raw", clock)
+
+
+def hour_of(path: Path) -> int | None:
+    """Return the hour (ms) in a name such as pagecounts-20160801-030000.gz, or None if the name has none."""
+    match = _HOUR_IN_NAME.search(path.name)
+    if match is None:
+        return None
+    try:
+        hour = datetime.strptime("".join(match.groups()), "%Y%m%d%H").replace(tzinfo=UTC)
+    except ValueError:
+        return None
+    return round(hour.timestamp() * 1000)
+
+
+def _read(codec: LineCodec, paths: tuple[Path, ...], encoding: Encoding, clock: FixedRate) -> Iterator[RecordBatch]:
+    first, last_time = 0, START_MS
+    for block in (block for path in paths for block in data_files.blocks(path)):
+        values, times = [], []
+        # Lines are converted one by one, so that a malformed line does not affect its neighbours. This is cheap:
+        # sending a record costs several times as much.
+        for line, clock_time in zip(block, clock.times(first, len(block)).tolist(), strict=True):
+            try:
+                value, last_time = codec.convert(line, encoding, clock_time)
+            except (ValueError, OverflowError, RecursionError, msgspec.DecodeError):  # RecursionError: JSON 3,000 deep
+                value, last_time = line, last_time if codec.has_time else clock_time
+            values.append(value)
+            times.append(last_time)
+        first += len(block)
+        yield RecordBatch(values, np.array(times, np.int64))

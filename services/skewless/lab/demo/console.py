@@ -1,0 +1,149 @@
+"""Console output of the demo: a live table on a terminal, otherwise a plain line every few seconds."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from skewless.lab.demo.prometheus_scraper import Snapshot
+
+LINE_INTERVAL_S = 5.0
+RATE_SNAPSHOTS = 8
+"""Number of snapshots over which the rate is computed."""
+BAR_CELLS = 40
+"""Width of a bar. Twice the fair share of a worker fills its bar."""
+OVERLOADED_CELLS = BAR_CELLS * 0.55
+"""A longer bar is red: the load is more than 10 % above the fair share."""
+
+
+@dataclass
+class RunProgress:
+    """Progress of one pipeline's run."""
+
+    title: str
+    tuples: int
+    """Number of tuples of the whole run."""
+    windows: Sequence[int]
+    """Ends of all windows in ms, ascending."""
+    started: float = field(default_factory=time.monotonic)
+    snapshot: Snapshot = field(default_factory=Snapshot)
+    rate: float = 0.0
+    """Tuples per second over the last RATE_SNAPSHOTS snapshots."""
+    state: str = "starting the processes"
+    closed: int = 0
+    """Number of closed windows. It does not decrease when a process restarts and its watermark metric is missing."""
+    _history: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=RATE_SNAPSHOTS))
+
+    def update(self, now: float, snapshot: Snapshot) -> None:
+        """Update the progress with the metrics that were scraped at `now`."""
+        self._history.append((now, snapshot.tuples))
+        (first_time, first_tuples), *_ = self._history
+        self.rate = max(0.0, (snapshot.tuples - first_tuples) / max(1e-3, now - first_time))
+        self.snapshot = snapshot
+        if sum(snapshot.load):
+            self.state = "counting" if snapshot.tuples < self.tuples else "closing the last windows"
+        watermark_ms = snapshot.watermark_ms
+        if watermark_ms is not None:
+            self.closed = max(self.closed, sum(end <= watermark_ms for end in self.windows))
+
+    def line(self, now: float) -> str:
+        """Return the progress as one line of text."""
+        text = f"{self.title}  {now - self.started:3.0f} s  {self.state}"
+        load = self.snapshot.load
+        if not sum(load):
+            return text
+        max_share = max(load, default=0) / max(1, sum(load))
+        return (
+            f"{text}  {self.share:.0%} of {self.tuples:,} tuples  {self.rate:,.0f}/s  "
+            f"lag {self.snapshot.lag:,} records  {self.closed} of {len(self.windows)} windows closed  "
+            f"most loaded worker {max_share:.1%}"
+        )
+
+    @property
+    def share(self) -> float:
+        """Fraction of the tuples that are merged."""
+        return min(1.0, self.snapshot.tuples / max(1, self.tuples))
+
+
+def render(run: RunProgress, now: float) -> RenderableType:
+    """Render a run: progress, rate, lag and windows, and a bar per worker."""
+    snapshot = run.snapshot
+    head = Table.grid(padding=(0, 2))
+    head.add_row(
+        Text(run.title, style="bold"),
+        ProgressBar(total=max(1, run.tuples), completed=snapshot.tuples, width=BAR_CELLS),
+        f"{run.share:4.0%}",
+        f"{now - run.started:3.0f} s",
+        Text(run.state, style="dim"),
+    )
+    statistics = Table.grid(padding=(0, 3))
+    statistics.add_row(
+        f"{run.rate:>9,.0f} tuples/s",
+        f"lag {snapshot.lag:>7,} records",
+        f"{run.closed:>2} of {len(run.windows)} windows closed",
+        f"memory {snapshot.memory_bytes / 1e6:,.0f} MB",
+    )
+    return Group(head, statistics, _render_loads(snapshot.load))
+
+
+def _render_loads(load: Sequence[int]) -> Table:
+    """Render a bar per worker. Half of a bar is the fair share."""
+    total = max(1, sum(load))
+    rows = Table.grid(padding=(0, 1))
+    for worker, tuples in enumerate(load):
+        share = tuples / total
+        cells = min(BAR_CELLS, round(share * len(load) * BAR_CELLS / 2))
+        bar = Text("━" * cells + " " * (BAR_CELLS - cells), style="green" if cells <= OVERLOADED_CELLS else "red")
+        rows.add_row(f"worker {worker:>2}", bar, f"{tuples:>9,}", f"{share:6.1%}")
+    return rows
+
+
+class DemoConsole:
+    """Prints the steps, the runs and the results of the demo."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+
+    def print_line(self, text: str = "", style: str | None = None) -> None:
+        """Print a line of plain text."""
+        self.console.print(text, style=style, highlight=False, markup=False, soft_wrap=not self.console.is_terminal)
+
+    def print_table(self, table: RenderableType) -> None:
+        """Print an empty line and a table."""
+        self.console.print()
+        self.console.print(table)
+
+    @contextlib.contextmanager
+    def live(self, run: RunProgress) -> Iterator[Callable[[float, Snapshot], None]]:
+        """Show a run until the block ends. Yields a function that updates it with a time and a snapshot."""
+        if not self.console.is_terminal:
+            yield self._line_updater(run)
+            return
+        with Live(console=self.console, refresh_per_second=4, transient=True) as live:
+
+            def update(now: float, snapshot: Snapshot) -> None:
+                run.update(now, snapshot)
+                live.update(render(run, now))
+
+            yield update
+
+    def _line_updater(self, run: RunProgress) -> Callable[[float, Snapshot], None]:
+        last_line = run.started
+
+        def update(now: float, snapshot: Snapshot) -> None:
+            nonlocal last_line
+            run.update(now, snapshot)
+            if now - last_line >= LINE_INTERVAL_S:
+                last_line = now
+                self.print_line(f"  {run.line(now)}")
+
+        return update

@@ -1,0 +1,101 @@
+"""Plans the demo: a data set, a window size that suits its time span, and one pipeline per grouping."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from skewless.algorithms import grouping
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.errors import ConfigurationError, unknown
+from skewless.lab.datasets import DatasetOptions, RecordBatch, detect, find_dataset
+
+DEFAULT = "words"
+SOURCE_PARTITIONS = 4
+GROUPINGS = ("key", "partial_key", "even")
+MAX_WINDOWS = 30
+PANES_PER_WINDOW = 4
+"""A pane and a tick last at most a day, so long windows have more panes."""
+
+_MINUTE, _HOUR, _DAY = 60, 3600, 86_400
+_WINDOWS_S = (
+    *(1, 5, 10, 30, _MINUTE, 5 * _MINUTE, 10 * _MINUTE, 30 * _MINUTE),
+    *(_HOUR, 6 * _HOUR, 12 * _HOUR, _DAY, 7 * _DAY, 30 * _DAY, 365 * _DAY),
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Plan of one demo."""
+
+    dataset: str
+    options: DatasetOptions
+    groupings: tuple[str, ...]
+    workers: int
+    report: Path | None = None
+    """File for the report of the evaluation; None: no report."""
+    prometheus: bool = False
+    """True if Prometheus scrapes the pipelines."""
+
+    @property
+    def topic(self) -> str:
+        """Source topic of all pipelines."""
+        return self.dataset
+
+    def pipeline(self, grouping: str, bootstrap: str, window_s: float) -> PipelineSettings:
+        """Return the settings of the pipeline with this grouping. Its name is the prefix of its topics."""
+        return PipelineSettings.model_validate(
+            {
+                "name": f"{self.dataset}-{grouping.replace('_', '-')}",
+                "source": {"topic": self.topic},
+                "kafka": {"bootstrap_servers": bootstrap},
+                # Event time is recorded time, so it does not depend on idle partitions or on the wall clock.
+                "event_time": {"idle_timeout_s": None, "max_ahead_s": 100 * 365 * _DAY},
+                "splitter": find_dataset(self.dataset).splitter(),
+                "router": {"grouping": grouping, "workers": self.workers},
+                "worker_input": {"max_workers": self.workers},
+                "worker": {"pane_s": min(window_s / PANES_PER_WINDOW, _DAY)},
+                "aggregator": {"window_s": window_s, "emit": "final"},
+                "observer": {"tick_s": min(window_s, _DAY)},
+            }
+        )
+
+
+def make_plan(
+    inputs: tuple[Path, ...],
+    groupings: tuple[str, ...],
+    workers: int,
+    report: Path | None = None,
+    *,
+    prometheus: bool = False,
+) -> Plan:
+    """Plan a demo of the words of the standard library, or of the given files.
+
+    Raises ConfigurationError for groupings that do not exist, files that cannot be read, and files of different kinds.
+    """
+    unknown_groupings = sorted(set(groupings) - set(grouping.GROUPINGS))
+    if unknown_groupings:
+        raise ConfigurationError(f"--grouping: {unknown('grouping', ', '.join(unknown_groupings), grouping.GROUPINGS)}")
+    if report is not None and not os.access(report.resolve().parent, os.W_OK):
+        raise ConfigurationError(f"--report: {report}: its folder does not exist or cannot be written to")
+    kinds = {path: detect(path) for path in inputs}
+    if len(set(kinds.values())) > 1:
+        raise ConfigurationError(
+            "--input: files of different kinds: " + ", ".join(f"{path} holds {kind}" for path, kind in kinds.items())
+        )
+    dataset = next(iter(kinds.values()), DEFAULT)
+    distinct_groupings = tuple(dict.fromkeys(groupings)) or GROUPINGS
+    return Plan(dataset, DatasetOptions(input=inputs), distinct_groupings, workers, report, prometheus)
+
+
+def window_for(span_ms: int) -> int:
+    """Return the shortest window size (seconds) that cuts the time span into at most MAX_WINDOWS windows."""
+    long_enough = (window_s for window_s in _WINDOWS_S if span_ms <= MAX_WINDOWS * window_s * 1000)
+    return next(long_enough, _WINDOWS_S[-1])
+
+
+def record_batches(plan: Plan) -> Iterator[RecordBatch]:
+    """Read the data set from its beginning. Each call yields the same records."""
+    return find_dataset(plan.dataset).batches(plan.options)

@@ -1,0 +1,214 @@
+"""Runs the demo: broker, data, reference count, a pipeline per grouping, and the comparison."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.errors import SkewlessError
+from skewless.kafka.producer.bulk import BulkProducer, prepare_topic
+from skewless.kafka.settings import KafkaSettings
+from skewless.lab.datasets import find_dataset
+from skewless.lab.datasets.produce_classified import input_warnings
+from skewless.lab.datasets.produce_run import run as produce
+from skewless.lab.demo.console import DemoConsole, RunProgress
+from skewless.lab.demo.demo_pipeline import drain
+from skewless.lab.demo.demo_plan import SOURCE_PARTITIONS, Plan, record_batches, window_for
+from skewless.lab.demo.demo_report import LEGEND, RunResult, comparison, top_keys
+from skewless.lab.demo.read_results import read_counts, read_distribution, read_processing_s
+from skewless.lab.demo.reference_count import ReferenceCounter, ReferenceResult, differences
+from skewless.lab.local import child_process
+from skewless.lab.local.broker import Broker
+from skewless.lab.local.prometheus import Prometheus
+from skewless.lab.local.supervisor import Event
+from skewless.lab.progress import report_progress
+from skewless.parsing.settings import open_format
+from skewless.spark.evaluate_run import evaluated
+
+SPARK_OPTIONS = {"master": "local[2]", "packages": (), "driver_memory": "1g", "ui": False}
+SMALL_DATA_CONF = (
+    "spark.sql.shuffle.partitions=2",
+    "spark.sql.adaptive.enabled=false",
+    "spark.sql.codegen.wholeStage=false",
+)
+"""Turns off optimizations of Spark that cost more than they save for so few records."""
+
+QUERIES = {
+    "tuples per second of each worker": "sum by (pipeline, worker) (rate(skewless_router_tuples_total[10s]))",
+    "most loaded worker / average": "max by (pipeline) (skewless_router_max_over_avg_ratio)",
+    "records not yet processed": "sum by (pipeline, stage) (skewless_consumer_lag_records)",
+}
+"""Useful Prometheus queries: title -> expression."""
+
+
+class Demo:
+    """One demo, with its files in `folder`. `seconds` is the duration of each step."""
+
+    def __init__(self, plan: Plan, console: DemoConsole, folder: Path) -> None:
+        self._plan = plan
+        self._console = console
+        self._folder = folder
+        self._dataset = find_dataset(plan.dataset)
+        self.seconds: dict[str, float] = {}
+        self.records = 0
+        self.window_ms = 0
+        self.reference = ReferenceResult()
+        self.results: list[RunResult] = []
+        self._pipelines: list[PipelineSettings] = []
+        self._prometheus = Prometheus(folder / "prometheus") if plan.prometheus else None
+        self.report_file: Path | None = None
+
+    def run(self) -> bool:
+        """Run all steps. Returns whether all counts are exact. Raises KeyboardInterrupt when the user interrupts it."""
+        broker = Broker(self._folder / "broker")
+        dataset, groupings = self._plan.dataset, self._plan.groupings
+        try:
+            if self._prometheus:
+                self._start(self._prometheus)
+            with self._step("kafka", "Starting Kafka"):
+                broker.start()
+            with self._step("feed", f"Writing data set {dataset} to a topic ({SOURCE_PARTITIONS} partitions)"):
+                self._produce(broker.bootstrap)
+            with self._step("answer", "Counting the data set in this process, as the reference"):
+                self._count()
+            for number, grouping in enumerate(groupings, 1):
+                title = f"{grouping} ({number} of {len(groupings)})"
+                with self._step(grouping, f"Counting with pipeline {title}, one process per stage"):
+                    self._run_pipeline(title, grouping, broker.bootstrap)
+            if self._plan.report is not None:
+                with self._step("evaluate", "Evaluating every tick with Spark"):
+                    self._evaluate(self._plan.report)
+            if self._prometheus and sys.stdin.isatty():
+                self._console.print_line(
+                    f"Prometheus keeps running at {self._prometheus.url} until you press Enter", style="bold"
+                )
+                sys.stdin.readline()
+        finally:
+            broker.stop()
+            if self._prometheus:
+                self._prometheus.stop()
+        return all(result.exact for result in self.results)
+
+    def _start(self, prometheus: Prometheus) -> None:
+        with self._step("prometheus", "Starting Prometheus"):
+            prometheus.start()
+        self._console.print_line(f"  {prometheus.url} scrapes every process; useful queries:")
+        for title, expr in QUERIES.items():
+            self._console.print_line(f"  - {title}: {prometheus.page(expr)}")
+
+    def _produce(self, bootstrap: str) -> None:
+        kafka = KafkaSettings.model_validate({"bootstrap_servers": bootstrap})
+        partitions = prepare_topic(kafka, self._plan.topic, SOURCE_PARTITIONS)
+        producer = BulkProducer(kafka, self._plan.topic, partitions)
+        sent = produce(record_batches(self._plan), producer, self._dataset.default_records, None, None)
+        if sent.interrupted:
+            raise KeyboardInterrupt
+        self.records = sent.records
+        self.window_ms = window_for((sent.last_ms or 0) - (sent.first_ms or 0)) * 1000
+
+    def _count(self) -> None:
+        counter = ReferenceCounter(open_format(self._dataset.splitter()), self.window_ms, SOURCE_PARTITIONS)
+        with report_progress("counting", self.records, time.monotonic()) as progress:
+            for batch in record_batches(self._plan):
+                counter.add(batch)
+                progress.update(time.monotonic(), counter.records)
+        self.reference = reference = counter.result
+        self._console.print_line(
+            f"  {self.records:,} records, {reference.tuples:,} tuples in {len(reference.windows)} windows of "
+            f"{_duration(self.window_ms)}"
+        )
+        remedy = f"the file was detected as data set {self._plan.dataset}; correct them, or run your own pipeline"
+        lateness_ms = reference.max_lateness_ms
+        for warning in input_warnings(reference.unreadable, reference.late, "tuples", lateness_ms, remedy):
+            self._console.print_line(f"  {warning}", style="yellow")
+
+    def _run_pipeline(self, title: str, grouping: str, bootstrap: str) -> None:
+        settings = self._plan.pipeline(grouping, bootstrap, self.window_ms / 1000)
+        self._pipelines.append(settings)
+        window_ends = [window + self.window_ms for window in self.reference.windows]
+        progress = RunProgress(title, self.reference.tuples, window_ends)
+        with self._console.live(progress) as update:
+            snapshots = drain(settings, self._folder, update, self._print_event, self._watch)
+        seconds = time.monotonic() - progress.started
+        counts = read_counts(settings)
+        result = RunResult(
+            grouping=grouping,
+            counted=counts.total(),
+            wrong=tuple(differences(self.reference.counts, counts)),
+            seconds=seconds,
+            counting_s=read_processing_s(settings),
+            memory_bytes=max((snapshot.memory_bytes for snapshot in snapshots), default=0),
+            distribution=read_distribution(settings).run,
+        )
+        self.results.append(result)
+        self._console.print_line(f"  {result}", style=None if result.exact else "red")
+
+    def _evaluate(self, report: Path) -> None:
+        out = self._folder / "evaluation"
+        out.mkdir()
+        try:
+            with child_process.terminate_children_on_exit():
+                conf = (*SMALL_DATA_CONF, f"spark.local.dir={out}")
+                evaluated(self._pipelines, out, SPARK_OPTIONS | {"conf": conf})
+            shutil.copyfile(out / "report.html", report)
+        except (SkewlessError, OSError) as error:
+            self._console.print_line(f"  no report: {error}", style="red")
+            return
+        self.report_file = report
+
+    def _print_event(self, event: Event) -> None:
+        self._console.print_line(f"{event.name} {event.detail}")
+
+    def _watch(self, ports: Mapping[str, int]) -> None:
+        if self._prometheus:
+            self._prometheus.watch(ports)
+
+    @contextlib.contextmanager
+    def _step(self, name: str, title: str) -> Iterator[None]:
+        """Print the title and the duration of a step, and add the duration to `seconds`."""
+        self._console.print_line(f"{title} ...", style="bold")
+        start = time.monotonic()
+        yield
+        self.seconds[name] = round(time.monotonic() - start, 2)
+        self._console.print_line(f"  {self.seconds[name]:.1f} s", style="dim")
+
+    def report(self) -> None:
+        """Print the results."""
+        self._console.print_table(top_keys(self.reference.counts, self.reference.windows))
+        self._console.print_table(comparison(self.results))
+        self._console.print_line(LEGEND, style="dim")
+        if self.report_file is not None:
+            self._console.print_line(f"Report with charts: {self.report_file.resolve()}", style="bold")
+        steps = ", ".join(f"{name} {seconds:.1f}" for name, seconds in self.seconds.items())
+        self._console.print_line(f"Seconds: {steps}; total {sum(self.seconds.values()):.0f}")
+
+    def to_json(self) -> dict[str, object]:
+        """Return the results of all pipelines as a JSON object."""
+        return {
+            "dataset": self._plan.dataset,
+            "records": self.records,
+            "tuples": self.reference.tuples,
+            "late_tuples": self.reference.late,
+            "late_by_s": self.reference.max_lateness_ms / 1000,
+            "unreadable_records": self.reference.unreadable.total(),
+            "window_s": self.window_ms / 1000,
+            "windows": len(self.reference.windows),
+            "workers": self._plan.workers,
+            "exact": all(result.exact for result in self.results),
+            "seconds": self.seconds,
+            "report": None if self.report_file is None else str(self.report_file.resolve()),
+            "groupings": {result.grouping: result.to_json() for result in self.results},
+        }
+
+
+def _duration(milliseconds: int) -> str:
+    seconds = milliseconds // 1000
+    for size, name in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size and seconds % size == 0:
+            return f"{seconds // size} {name}"
+    return f"{seconds} s"

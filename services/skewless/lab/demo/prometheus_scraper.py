@@ -1,0 +1,100 @@
+"""Scrapes /metrics of the processes of a running pipeline and aggregates the samples."""
+
+from __future__ import annotations
+
+import urllib.request
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
+
+from skewless.algorithms.watermark import MAX_WATERMARK
+from skewless.lab.local.supervisor import Replica
+
+TIMEOUT_S = 1.0
+COUNTERS = {"skewless_tuples_total", "skewless_router_tuples_total"}
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """Progress of a pipeline at one time."""
+
+    tuples: int = 0
+    """Tuples that the aggregators have merged."""
+    load: tuple[int, ...] = ()
+    """Tuples sent to each worker."""
+    lag: int = 0
+    """Records of the source that are not yet read and committed."""
+    watermark_ms: float | None = None
+    """Minimum watermark of the aggregator partitions; MAX_WATERMARK when all have ended."""
+    memory_bytes: int = 0
+    """Resident memory of all processes."""
+
+
+class Scraper:
+    """Scrapes the processes repeatedly. For a process that does not answer, the last samples are used.
+
+    The counters of a restarted process begin at zero, so the counters of its previous incarnations are added.
+    """
+
+    def __init__(self, replicas: Iterable[Replica]) -> None:
+        self._replicas = list(replicas)
+        self._last: dict[str, list[Sample]] = {}
+        """Last samples by replica."""
+        self._pids: dict[str, int] = {}
+        """Process ids of the last samples by replica."""
+        self._previous_counters: list[Sample] = []
+        """Last counters of the processes that were replaced."""
+
+    def snapshot(self) -> Snapshot:
+        """Scrape all processes and return their sums."""
+        for replica in self._replicas:
+            name = replica.name
+            if replica.pid is None:
+                # The counters of an ended process still count, but it has no lag any more.
+                remaining = [
+                    sample for sample in self._last.get(name, []) if sample.name != "skewless_consumer_lag_records"
+                ]
+                self._last[name] = remaining
+            elif samples := _scrape(replica.metrics_port):
+                if self._pids.setdefault(name, replica.pid) != replica.pid:
+                    self._previous_counters += [sample for sample in self._last[name] if sample.name in COUNTERS]
+                self._last[name], self._pids[name] = samples, replica.pid
+        last_samples = (sample for samples in self._last.values() for sample in samples)
+        return aggregate([*self._previous_counters, *last_samples])
+
+
+def aggregate(samples: Iterable[Sample]) -> Snapshot:
+    """Aggregate the samples of all processes."""
+    tuples = lag = memory = ended_partitions = 0
+    load: dict[int, int] = {}
+    watermarks: list[float] = []
+    for sample in samples:
+        value = int(sample.value)
+        match sample.name, sample.labels.get("stage"):
+            case "skewless_tuples_total", "aggregator":
+                tuples += value
+            case "skewless_consumer_lag_records", "splitter":
+                lag += value
+            case "skewless_watermark_timestamp_seconds", "aggregator":
+                watermarks.append(sample.value * 1000)
+            case "skewless_assigned_partitions", "aggregator" if sample.labels["state"] == "ended":
+                ended_partitions += value
+            case "skewless_router_tuples_total", _:
+                worker = int(sample.labels["worker"])
+                load[worker] = load.get(worker, 0) + value
+            case "process_resident_memory_bytes", _:
+                memory += value
+    watermark_ms = min(watermarks, default=float(MAX_WATERMARK) if ended_partitions else None)
+    return Snapshot(tuples, tuple(load[worker] for worker in sorted(load)), lag, watermark_ms, memory)
+
+
+def _scrape(port: int) -> list[Sample]:
+    """Return the samples of a process, or none if it does not listen yet or has just ended."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=TIMEOUT_S) as response:
+            text = response.read().decode()
+    except OSError:
+        return []
+    return [sample for family in text_string_to_metric_families(text) for sample in family.samples]

@@ -1,0 +1,112 @@
+"""Child processes that do not outlive this process.
+
+On Linux, the kernel kills a child when the thread that started it ends. Start children from the main thread, or from a
+thread that lives as long as they should. On other systems, children end only if their parent exits normally.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import psutil
+
+_HERE = Path(__file__).parent
+_PYTHON = (sys.executable, "-I", "-S")
+
+
+def start(args: Sequence[str], env: Mapping[str, str] | None = None, *, log: Path) -> subprocess.Popen[bytes]:
+    """Start `args` in a new process group, so that Ctrl-C reaches only this process. Appends its output to `log`."""
+    launcher = (*_PYTHON, str(_HERE / "die_with_parent.py"), str(os.getpid()))
+    with log.open("ab") as output:
+        return subprocess.Popen(  # noqa: S603 - no shell
+            [*launcher, *args],
+            env=dict(env) if env is not None else None,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            process_group=0,
+        )
+
+
+def stop(child: subprocess.Popen[bytes], grace_s: float = 10.0) -> int:
+    """Send SIGTERM to the child's group, kill it after `grace_s` seconds, and return the exit code."""
+    try:
+        if child.poll() is None:
+            _signal(child, signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(grace_s)
+    finally:
+        kill(child)
+    return child.returncode
+
+
+def kill(child: subprocess.Popen[bytes]) -> None:
+    """Kill the child's group with SIGKILL, like a crash."""
+    if child.poll() is None:
+        _signal(child, signal.SIGKILL)
+        child.wait()
+
+
+def _signal(child: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, number)
+
+
+@contextlib.contextmanager
+def terminate_children_on_exit(grace_s: float = 10.0) -> Iterator[None]:
+    """Terminate the processes that a library starts in the block and leaves running, such as PySpark's JVM."""
+    previous = _children()
+    try:
+        yield
+    finally:
+        _terminate(_children() - previous, grace_s)
+
+
+@contextlib.contextmanager
+def ended_on_failure(grace_s: float = 10.0) -> Iterator[None]:
+    """Terminate the processes that a library starts in the block, if the block fails or is interrupted."""
+    previous = _children()
+    try:
+        yield
+    except BaseException:
+        _terminate(_children() - previous, grace_s)
+        raise
+
+
+def _children() -> set[psutil.Process]:
+    import psutil
+
+    return set(psutil.Process().children(recursive=True))
+
+
+def _terminate(children: set[psutil.Process], grace_s: float) -> None:
+    import psutil
+
+    for child in children:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.terminate()
+    _, alive = psutil.wait_procs(children, grace_s)
+    for child in alive:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            child.kill()
+
+
+@contextlib.contextmanager
+def temporary_folder(folder: Path) -> Iterator[None]:
+    """Remove `folder` at the end of the block, also if this process is killed: a cleanup process removes it."""
+    cleanup = subprocess.Popen(  # noqa: S603 - no shell
+        [*_PYTHON, str(_HERE / "cleanup_process.py"), str(folder)], stdin=subprocess.PIPE, start_new_session=True
+    )
+    try:
+        yield
+    finally:
+        # Closes its standard input, which triggers the removal, and waits for its end.
+        cleanup.communicate()

@@ -1,0 +1,174 @@
+"""A real Prometheus on this machine: from PATH, else Debian's package, downloaded once into the cache folder.
+
+It scrapes processes on loopback ports, stores its data in a given folder, and ends with this process.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import shutil
+import subprocess
+import tempfile
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self
+
+import click
+import yaml
+
+from skewless.errors import ConfigurationError, UnreachableError
+from skewless.lab.local import child_process
+from skewless.lab.local.folders import cache_folder, file_lock
+from skewless.lab.local.ports import find_free_ports
+
+READY_TIMEOUT_S = 30.0
+PACKAGE = "prometheus"
+MISSING = (
+    "Prometheus is not on PATH and cannot be downloaded here ({reason}): install it from "
+    "https://prometheus.io/download, or on Debian and Ubuntu with apt-get install prometheus"
+)
+Program = Literal["prometheus", "promtool"]
+
+
+@functools.cache
+def find(program: Program) -> Path:
+    """Return the program from PATH, else from the cache. Downloads it into the cache if it is missing.
+
+    Raises ConfigurationError if it cannot be downloaded.
+    """
+    if installed := shutil.which(program):
+        return Path(installed)
+    folder = cache_folder() / PACKAGE
+    cached = folder / "usr" / "bin" / program
+    if not cached.is_file():
+        with file_lock(folder.with_suffix(".lock")):
+            if not cached.is_file():
+                _fetch(folder)
+    return cached
+
+
+def _fetch(folder: Path) -> None:
+    for tool in ("apt-get", "dpkg-deb"):
+        if shutil.which(tool) is None:
+            raise ConfigurationError(MISSING.format(reason=f"there is no {tool}"))
+    click.echo(f"fetching Debian's package of Prometheus, 20 MB, into {folder} ...", err=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".fetch-") as temporary:
+        work = Path(temporary)
+        try:
+            _run(work, "apt-get", "download", "-qq", PACKAGE)
+        except ConfigurationError:
+            # A slim container has no package lists, and only root may update those of the system.
+            for name in ("lists", "archives"):
+                (work / name / "partial").mkdir(parents=True)
+            local_lists = ("-o", f"Dir::State::lists={work / 'lists'}", "-o", f"Dir::Cache={work}")
+            _run(work, "apt-get", *local_lists, "update", "-qq")
+            _run(work, "apt-get", *local_lists, "download", "-qq", PACKAGE)
+        _run(work, "dpkg-deb", "-x", next(work.glob("*.deb")).name, "unpacked")
+        (work / "unpacked").replace(folder)
+
+
+def _run(folder: Path, *command: str) -> None:
+    completed = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)  # noqa: S603 - no shell
+    if completed.returncode:
+        reason = (completed.stderr.strip() or "no reason given").splitlines()[-1]
+        raise ConfigurationError(MISSING.format(reason=f"{command[0]} failed: {reason}"))
+
+
+class Prometheus:
+    """A Prometheus server as a child process, with its data in `folder`.
+
+    `rules` are files of recording and alerting rules. On Linux, the kernel kills the server when the thread that called
+    `start` ends. So call `start` from a thread that lives as long as the server should.
+    """
+
+    def __init__(self, folder: Path, *, scrape_s: float = 1.0, rules: Sequence[Path] = ()) -> None:
+        self._folder = folder.absolute()
+        self._scrape_s = scrape_s
+        self._rules = [str(path.absolute()) for path in rules]
+        self._port = 0
+        self._child: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        """Address of the web pages and of the API."""
+        return f"http://127.0.0.1:{self._port}"
+
+    def page(self, expr: str) -> str:
+        """Return the address that shows an expression, as a graph or as JSON."""
+        # Debian's package is only unpacked, and then it has no web pages.
+        quoted = urllib.parse.quote(expr)
+        if shutil.which("prometheus"):
+            return f"{self.url}/graph?g0.expr={quoted}&g0.tab=0&g0.range_input=5m"
+        return f"{self.url}/api/v1/query?query={quoted}"
+
+    def watch(self, ports: Mapping[str, int]) -> None:
+        """Scrape exactly these processes: instance -> loopback port. Takes effect within 5 s."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        targets = [
+            {"targets": [f"127.0.0.1:{port}"], "labels": {"instance": instance}} for instance, port in ports.items()
+        ]
+        draft = self._folder / "targets.draft"
+        draft.write_text(json.dumps(targets))
+        draft.replace(self._folder / "targets.json")
+
+    def start(self) -> Self:
+        """Start the server and wait until it answers. Raises UnreachableError, with the end of its log, on failure."""
+        program = find("prometheus")
+        if not (self._folder / "targets.json").exists():
+            self.watch({})
+        configuration = self._folder / "prometheus.yml"
+        configuration.write_text(yaml.safe_dump(self._configuration()))
+        (self._port,) = find_free_ports(1)
+        log = self._folder / "prometheus.log"
+        self._child = child_process.start(
+            [
+                *(str(program), f"--config.file={configuration}", f"--storage.tsdb.path={self._folder / 'data'}"),
+                *(f"--web.listen-address=127.0.0.1:{self._port}", "--log.level=warn"),
+            ],
+            log=log,
+        )
+        if not _wait_until_ready(f"{self.url}/-/ready", self._child):
+            self.stop()
+            raise UnreachableError(f"Prometheus did not start; its log {log} ends with\n{log.read_text()[-1500:]}")
+        return self
+
+    def stop(self) -> None:
+        """Shut the server down. Its data remain."""
+        if self._child:
+            child_process.stop(self._child)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _configuration(self) -> dict[str, object]:
+        interval = f"{round(self._scrape_s * 1000)}ms"
+        targets = {"files": [str(self._folder / "targets.json")], "refresh_interval": "1s"}
+        return {
+            "global": {"scrape_interval": interval, "scrape_timeout": interval, "evaluation_interval": interval},
+            "rule_files": self._rules,
+            "scrape_configs": [{"job_name": "skewless", "file_sd_configs": [targets]}],
+        }
+
+
+def _wait_until_ready(url: str, child: subprocess.Popen[bytes]) -> bool:
+    """Return True when the server answers, or False if it ends or does not answer within READY_TIMEOUT_S."""
+    deadline = time.monotonic() + READY_TIMEOUT_S
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    while child.poll() is None and time.monotonic() < deadline:
+        try:
+            with opener.open(url, timeout=1.0):
+                return True
+        except OSError:
+            time.sleep(0.05)
+    return False

@@ -1,0 +1,235 @@
+"""Runs all stages of a pipeline on this machine, one process per replica, and restarts processes that end."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from skewless import topology
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.errors import ConfigurationError, CrashedError, SkewlessError, UnreachableError
+from skewless.lab.local import child_process
+from skewless.lab.local.ports import find_free_ports
+from skewless.lab.local.restarts import CONFIGURATION, UNREACHABLE, RestartPolicy
+
+ERRORS_BY_EXIT_CODE: Mapping[int, type[SkewlessError]] = {
+    CONFIGURATION: ConfigurationError,
+    UNREACHABLE: UnreachableError,
+}
+"""Error to raise by exit code of a process that is not restarted; CrashedError for other exit codes."""
+GRACE_S = 15.0
+RECHECK_S = 5.0
+"""Maximum delay before a drained stage checks its input again, because the input had not ended."""
+TAIL_BYTES = 2000
+TAIL_LINES = 10
+
+Command = Callable[[str, int], Sequence[str]]
+"""(stage, instance) -> command line"""
+
+
+@dataclass(frozen=True)
+class Event:
+    """A change in the state of a process."""
+
+    name: str
+    """Stage and instance, such as `router-0`."""
+    kind: Literal["started", "ended", "rechecking_input", "finished"]
+    detail: str
+
+
+@dataclass
+class Replica:
+    """One process of a stage: its configuration and its state."""
+
+    name: str
+    stage: str
+    command: Sequence[str]
+    log: Path
+    metrics_port: int
+    restarts: RestartPolicy
+    child: subprocess.Popen[bytes] | None = None
+    start_at: float | None = field(default=0.0)
+    """Time of the next start; None while it runs and after it has finished."""
+    waits_for_input: bool = False
+    """True if it starts earlier when its input ends."""
+    started_at: float = 0.0
+    finished_at: float = 0.0
+
+    @property
+    def pid(self) -> int | None:
+        """Process id, or None while it does not run."""
+        return self.child.pid if self.child and self.child.poll() is None else None
+
+
+class Supervisor:
+    """Starts the stages of a pipeline and restarts processes that end. The topics must exist.
+
+    Use it from one thread that lives as long as the supervisor, because the kernel kills the processes when that thread
+    ends. Each process writes its log to `<logs>/<stage>-<instance>.log`. `command` replaces `skewless run`. Set `rerun`
+    if the pipeline has run before: with `drain`, its stages may mistake the end of that run for the end of this one.
+    """
+
+    def __init__(  # noqa: PLR0913 - the optional arguments are passed by name
+        self,
+        settings_file: Path | None,
+        settings: PipelineSettings,
+        *,
+        drain: bool,
+        logs: Path,
+        command: Command | None = None,
+        rerun: bool = False,
+    ) -> None:
+        self.logs = logs
+        self._rerun = rerun
+        # Users read these log files. The format `auto` would write JSON to a file.
+        self._env = {"SKEWLESS__LOG__FORMAT": "text"} if settings.log.format == "auto" else {}
+        command = command or (lambda stage, instance: _run_stage(stage, instance, settings_file, drain=drain))
+        replicas = settings.replicas.model_dump()
+        instances = [(stage.name, instance) for stage in topology.STAGES for instance in range(replicas[stage.name])]
+        self.processes = {
+            f"{stage}-{instance}": Replica(
+                name=f"{stage}-{instance}",
+                stage=stage,
+                command=command(stage, instance),
+                log=logs / f"{stage}-{instance}.log",
+                metrics_port=port,
+                restarts=RestartPolicy(drain=drain),
+            )
+            for (stage, instance), port in zip(instances, find_free_ports(len(instances), ""), strict=True)
+        }
+
+    @property
+    def done(self) -> bool:
+        """True if all processes have finished, which happens only with `drain`."""
+        return all(replica.child is None and replica.start_at is None for replica in self.processes.values())
+
+    def start(self) -> list[Event]:
+        """Start all processes."""
+        self.logs.mkdir(parents=True, exist_ok=True)
+        return self.poll(time.monotonic())
+
+    def poll(self, now: float) -> list[Event]:
+        """Check all processes and start those that are due. Call it several times a second with `time.monotonic()`.
+
+        If a process must not be restarted, stops all others and raises the error of its exit code.
+        """
+        try:
+            return [event for replica in self.processes.values() for event in self._poll_replica(replica, now)]
+        except SkewlessError:
+            self.stop()
+            raise
+
+    def kill(self, name: str) -> None:
+        """Kill a process like a crash. `poll` restarts it."""
+        if child := self.processes[name].child:
+            child_process.kill(child)
+
+    def stop(self, grace_s: float = GRACE_S) -> None:
+        """Send SIGTERM to all processes and kill those that still run after `grace_s` seconds. Restarts nothing."""
+        running = [replica.child for replica in self.processes.values() if replica.child]
+        for replica in self.processes.values():
+            replica.start_at = replica.child = None
+        try:
+            for child in running:
+                if child.poll() is None:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.killpg(child.pid, signal.SIGTERM)
+            deadline = time.monotonic() + grace_s
+            for child in running:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    child.wait(max(0.0, deadline - time.monotonic()))
+        finally:
+            for child in running:
+                child_process.kill(child)
+
+    def _poll_replica(self, replica: Replica, now: float) -> list[Event]:
+        events = []
+        if replica.child and (code := replica.child.poll()) is not None:
+            replica.child = None
+            events.append(self._handle_exit(replica, code, now))
+        if replica.start_at is not None and (
+            replica.start_at <= now or (replica.waits_for_input and not self._input_is_running(replica))
+        ):
+            self._start(replica, now)
+            events.append(Event(replica.name, "started", f"metrics on port {replica.metrics_port}"))
+        return events
+
+    def _start(self, replica: Replica, now: float) -> None:
+        env = os.environ | self._env | {"SKEWLESS__METRICS__PORT": str(replica.metrics_port)}
+        replica.child = child_process.start(replica.command, env, log=replica.log)
+        replica.start_at, replica.waits_for_input = None, False
+        replica.started_at = now
+        replica.restarts.started(now)
+
+    def _handle_exit(self, replica: Replica, code: int, now: float) -> Event:
+        decision = replica.restarts.ended(code, now)
+        if decision.action == "finished":
+            if self._may_have_missed_input(replica):
+                replica.start_at, replica.waits_for_input = now + RECHECK_S, True
+                return Event(replica.name, "rechecking_input", "may have ended before its input, checks it again")
+            replica.finished_at = now
+            return Event(replica.name, "finished", "exit code 0")
+        reason = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        log_tail = f"; its log {replica.log} ends with\n{_tail(replica.log)}"
+        if code == CONFIGURATION and not _is_free(replica.metrics_port):
+            # Another process bound the port between the search for a free port and the start of this process.
+            port_in_use, (replica.metrics_port,) = replica.metrics_port, find_free_ports(1, "")
+            replica.start_at = now
+            return Event(
+                replica.name, "ended", f"found its metrics port {port_in_use} in use, restarts with another port"
+            )
+        if decision.action == "give_up":
+            raise ERRORS_BY_EXIT_CODE.get(code, CrashedError)(f"{replica.name} {reason}{log_tail}")
+        replica.start_at = decision.restart_at
+        detail = f"{reason}, restarts in {decision.restart_at - now:.1f} s"
+        return Event(replica.name, "ended", detail + (log_tail if code > 0 else ""))
+
+    def _may_have_missed_input(self, replica: Replica) -> bool:
+        """Return whether an upstream process may have written after this process reached the end of an earlier run.
+
+        If both have ended, the order of their ends is unknown. But a process that started after its input had ended has
+        read all of it.
+        """
+        return self._input_is_running(replica) or (
+            self._rerun and any(other.finished_at > replica.started_at for other in self._inputs(replica))
+        )
+
+    def _input_is_running(self, replica: Replica) -> bool:
+        """Return whether an upstream process runs or will be started."""
+        return any(other.child is not None or other.start_at is not None for other in self._inputs(replica))
+
+    def _inputs(self, replica: Replica) -> list[Replica]:
+        """Return all processes of the upstream stages."""
+        upstream = topology.upstream(replica.stage)
+        return [other for other in self.processes.values() if other.stage in upstream]
+
+
+def _tail(log: Path) -> str:
+    with log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - TAIL_BYTES))
+        lines = file.read().decode(errors="replace").splitlines()
+    return "\n".join(f"  {line}" for line in lines[-TAIL_LINES:])
+
+
+def _run_stage(stage: str, instance: int, file: Path | None, *, drain: bool) -> list[str]:
+    command = [sys.executable, "-m", "skewless", "run", stage, "--instance", str(instance)]
+    return command + (["--file", str(file)] if file else []) + (["--drain"] if drain else [])
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", port))
+        except OSError:
+            return False
+    return True

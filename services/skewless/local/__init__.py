@@ -1,1 +1,0 @@
-"""A real Kafka on this machine: its Java, its jars, its process, and child processes that never outlive us."""

@@ -1,0 +1,30 @@
+"""Definition of a metric, and the name prefix, labels and buckets that all metrics share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+PREFIX = "skewless_"
+
+CONSTANT_LABELS = ("pipeline", "stage")
+"""Labels of every metric. They separate the pipelines of one Prometheus server, and dashboards filter by them."""
+
+SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+"""Upper bounds of the buckets of all duration histograms, in seconds. An infinite bucket follows the last bound."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One metric. Its name carries the unit, and the suffix `_total` if it is a counter."""
+
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    labels: tuple[str, ...]
+    """Labels in addition to the constant ones. Never a record's key: the number of keys is unbounded."""
+    unit: str
+    meaning: str
+    stages: tuple[str, ...] = ()
+    """Stages that export the metric; empty for all."""
+    buckets: tuple[float, ...] = ()
+    """Upper bounds in ascending order; only for histograms."""

@@ -1,0 +1,1 @@
+"""Monitoring of a running stage: metrics, health checks, logs and traces."""

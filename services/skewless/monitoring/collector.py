@@ -1,0 +1,64 @@
+"""Converts the samples of a stage to Prometheus' format. Values are read at scrape time: no cost per record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from math import isinf
+from typing import NamedTuple
+
+from prometheus_client.core import Metric as Family
+from prometheus_client.registry import Collector
+
+from skewless.algorithms.duration_histogram import Histogram
+from skewless.engine.step import Sample
+from skewless.monitoring.metrics import METRICS, Metric
+
+
+class HistogramSample(NamedTuple):
+    """Value of a histogram metric; the labels are in the order of the metric's definition."""
+
+    name: str
+    labels: tuple[str, ...]
+    histogram: Histogram
+
+
+ReadSamples = Callable[[], Iterable[Sample | HistogramSample]]
+
+_BY_NAME = {metric.name: metric for metric in METRICS}
+
+
+class MetricsCollector(Collector):
+    """Collects samples for Prometheus' client library; KeyError for a metric that is not in `METRICS`."""
+
+    def __init__(self, read_samples: ReadSamples, constant_labels: Mapping[str, str]) -> None:
+        self._read_samples = read_samples
+        self._constant_labels = constant_labels
+
+    def describe(self) -> list[Family]:
+        """Return all metrics without values. The registry calls this instead of `collect` when it registers."""
+        return [_family(metric) for metric in METRICS]
+
+    def collect(self) -> Iterator[Family]:
+        """Read all values and yield them by metric."""
+        families: dict[str, Family] = {}
+        for sample in self._read_samples():
+            metric = _BY_NAME[sample.name]
+            family = families.setdefault(sample.name, _family(metric))
+            labels = {**self._constant_labels, **dict(zip(metric.labels, sample.labels, strict=True))}
+            if isinstance(sample, HistogramSample):
+                _add_histogram(family, labels, sample.histogram)
+            else:
+                family.add_sample(sample.name, labels, sample.value)
+        yield from families.values()
+
+
+def _add_histogram(family: Family, labels: dict[str, str], histogram: Histogram) -> None:
+    buckets = histogram.cumulative()
+    for bound, count in buckets:
+        family.add_sample(f"{family.name}_bucket", {**labels, "le": "+Inf" if isinf(bound) else str(bound)}, count)
+    family.add_sample(f"{family.name}_count", labels, buckets[-1][1])
+    family.add_sample(f"{family.name}_sum", labels, histogram.sum)
+
+
+def _family(metric: Metric) -> Family:
+    return Family(metric.name.removesuffix("_total"), metric.meaning, metric.kind)

@@ -1,0 +1,139 @@
+"""Metrics of every stage: the process, its throughput and durations, and its partitions."""
+
+from __future__ import annotations
+
+from skewless.metric_definition import SECONDS, Metric
+
+PROCESS = (
+    Metric("skewless_build_info", "gauge", ("version",), "info", "Always 1; the label is the version of Skewless."),
+    Metric(
+        "skewless_allocated_blocks",
+        "gauge",
+        (),
+        "blocks",
+        "Memory blocks that Python's allocator holds. They vary with state and load. Growth over hours at constant load"
+        " and state is a leak of Python objects, independent of process_resident_memory_bytes.",
+    ),
+    Metric("skewless_ready", "gauge", (), "0 or 1", "1 if /readyz reports ready, else 0."),
+    Metric(
+        "skewless_recoveries_total",
+        "counter",
+        ("type",),
+        "recoveries",
+        "Recoveries from errors. transaction_abort: the process aborted the transaction and reset to the committed"
+        " offsets; producer_replacement: it replaced its producer.",
+    ),
+    Metric(
+        "skewless_rebalances_total",
+        "counter",
+        ("event",),
+        "rebalances",
+        "Rebalance callbacks of this process: partitions assigned, revoked, or lost without a prior revocation.",
+    ),
+)
+
+TRAFFIC = (
+    Metric("skewless_consumed_records_total", "counter", (), "records", "Kafka records consumed and processed."),
+    Metric("skewless_consumed_bytes_total", "counter", (), "bytes", "Bytes of the values of the consumed records."),
+    Metric(
+        "skewless_produced_records_total",
+        "counter",
+        ("topic",),
+        "records",
+        "Kafka records produced, by topic of the pipeline, including late tuples and dead letters.",
+    ),
+    Metric(
+        "skewless_produced_bytes_total",
+        "counter",
+        ("topic",),
+        "bytes",
+        "Bytes of the values of the produced records, by topic of the pipeline.",
+    ),
+    Metric(
+        "skewless_tuples_total",
+        "counter",
+        (),
+        "tuples",
+        "Tuples processed, without late tuples. Equal in all stages without lag.",
+    ),
+    Metric(
+        "skewless_batch_duration_seconds",
+        "histogram",
+        (),
+        "seconds",
+        "Time to process one batch and enqueue its outputs. The count is the number of batches.",
+        buckets=SECONDS,
+    ),
+    Metric(
+        "skewless_commit_duration_seconds",
+        "histogram",
+        (),
+        "seconds",
+        "Duration of a commit, during which processing is paused, including failed commits. At most 1.5"
+        " transport.commit_interval_s pass between two commits, even without records: if the count does not increase,"
+        " the process hangs.",
+        buckets=SECONDS,
+    ),
+    Metric(
+        "skewless_transactions_total",
+        "counter",
+        ("outcome",),
+        "transactions",
+        "Commits by outcome: committed or aborted.",
+    ),
+    Metric("skewless_in_flight_batches", "gauge", (), "batches", "Batches in flight: read and not yet processed."),
+    Metric(
+        "skewless_restore_duration_seconds",
+        "histogram",
+        (),
+        "seconds",
+        "Time to restore assigned partitions: reading committed offsets, and state from the changelog.",
+        buckets=SECONDS,
+    ),
+    Metric(
+        "skewless_restored_records_total",
+        "counter",
+        (),
+        "records",
+        "Changelog records from which state was restored.",
+    ),
+)
+
+PARTITIONS = (
+    Metric(
+        "skewless_assigned_partitions",
+        "gauge",
+        ("state",),
+        "partitions",
+        "Partitions assigned to this process by the progress of event time: active, idle, ended, or unknown until every"
+        " source partition has a watermark.",
+    ),
+    Metric(
+        "skewless_consumer_lag_records",
+        "gauge",
+        ("partition",),
+        "records",
+        "Consumer lag: records of the stage's input topic that were not yet processed at the last commit. Transaction"
+        " markers are not counted.",
+    ),
+    Metric("skewless_committed_offset", "gauge", ("partition",), "offset", "Committed offset of each partition."),
+    Metric(
+        "skewless_watermark_timestamp_seconds",
+        "gauge",
+        ("partition",),
+        "seconds",
+        "Watermark of a partition: event time up to which it is complete, since the epoch. Absent while the partition"
+        " is idle, ended or unknown.",
+    ),
+    Metric(
+        "skewless_max_event_timestamp_seconds",
+        "gauge",
+        ("partition",),
+        "seconds",
+        "Largest event time of a partition, since the epoch. The maximum over all partitions of a stage minus the"
+        " watermark of a partition is the delay of this partition, also for replays. For live sources the current time"
+        " minus this metric is the age of the newest data. In stages after the router it is the start of a pane.",
+    ),
+)
+
+EVERY_STAGE = (*PROCESS, *TRAFFIC, *PARTITIONS)

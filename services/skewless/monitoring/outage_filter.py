@@ -1,0 +1,124 @@
+"""Log filter for librdkafka: one line when the connections to a broker start to fail, and one when they recover.
+
+librdkafka logs every failed connection of every client, about 20 per second while a broker is unavailable.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+QUIET_S = 10.0
+"""Time without a line of a kind after which the next one is logged. librdkafka reconnects at least once per second."""
+_LINE = re.compile(r"(?P<facility>[A-Z][A-Z_]+|consumer)(?: \[.*?\])*?: (?P<text>.*)", re.DOTALL)
+_BROKER = re.compile(r"(?:^|//|: )((?:[\w.-]+|\[[0-9a-fA-F:]+\]):\d+)(?=[/:])")
+_COORDINATOR = re.compile(r"(GroupCoordinator|TxnCoordinator)\b")
+_TIME_UP = re.compile(r"after (\d+)ms in state UP")
+_SUPPRESSED = re.compile(r"(\d+) identical error\(s\) suppressed")
+_CONNECTION = {"FAIL", "ERROR", "consumer"}
+"""Facilities of lines about a connection, if the line names a broker. `consumer` is the report of our own consumer."""
+
+Kind = tuple[str, str]
+"""("connection", broker), or the facility and the text with its numbers replaced."""
+
+
+@dataclass(slots=True)
+class _State:
+    """Lines of one kind since its first line, which was logged."""
+
+    first: float
+    last: float
+    level: int
+    """Highest level so far."""
+    lines: int = 1
+
+
+class Outages:
+    """Decides which lines to log. Pure: times are seconds since the epoch."""
+
+    def __init__(self) -> None:
+        self._states: dict[Kind, _State] = {}
+
+    def is_news(self, line: str, level: int, now: float) -> bool:
+        """Return whether a line is the first of its kind, the first at a higher level, or follows a recovery."""
+        match = _LINE.fullmatch(line)
+        if match is None:
+            return True
+        kind, text = _kind(match["facility"], match["text"]), match["text"]
+        state = self._states.get(kind)
+        if state is None or now - state.last > QUIET_S or _connected_at(text, now) > state.first:
+            self._states[kind] = _State(now, now, level)
+            return True
+        suppressed = _SUPPRESSED.search(text)
+        state.lines += 1 + (int(suppressed[1]) if suppressed else 0)
+        state.last = now
+        is_higher, state.level = level > state.level, max(level, state.level)
+        return is_higher
+
+    def expire(self, now: float) -> Iterator[str]:
+        """Remove the kinds without recent lines, and yield a message for each broker whose connections had failed."""
+        for kind, state in list(self._states.items()):
+            if now - state.last <= QUIET_S:
+                continue
+            del self._states[kind]
+            if kind[0] == "connection" and state.level >= logging.WARNING:
+                duration = state.last - state.first
+                yield (
+                    f"connections to {kind[1]} no longer fail: no failure for {QUIET_S:g} s, "
+                    f"after {state.lines:,} failures in {duration:.0f} s"
+                )
+
+    @property
+    def has_active(self) -> bool:
+        """Whether a kind has not expired yet."""
+        return bool(self._states)
+
+
+def _kind(facility: str, text: str) -> Kind:
+    broker = _BROKER.search(text) or _COORDINATOR.match(text)
+    if broker and facility in _CONNECTION:
+        return "connection", broker[1]
+    return facility, re.sub(r"\d+", "#", text)
+
+
+def _connected_at(text: str, now: float) -> float:
+    """Return when the lost connection was established, in seconds since the epoch; 0 if the line does not report it."""
+    match = _TIME_UP.search(text)
+    return now - int(match[1]) / 1000 if match else 0.0
+
+
+class OutageFilter(logging.Filter):
+    """Drops repeated lines of librdkafka, and logs the end of an outage."""
+
+    def __init__(self, log: logging.Logger) -> None:
+        super().__init__()
+        self._log = log
+        self._outages = Outages()
+        self._lock = threading.Lock()
+        self._timer: threading.Timer | None = None
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return `Outages.is_news` of the record."""
+        with self._lock:
+            is_news = self._outages.is_news(record.getMessage(), record.levelno, record.created)
+            self._start_timer()
+        return is_news
+
+    def log_ended(self, now: float) -> None:
+        """Log the outages that have ended, and check again later if others have not ended."""
+        with self._lock:
+            self._timer = None
+            messages = list(self._outages.expire(now))
+            self._start_timer()
+        for message in messages:
+            self._log.info(message)
+
+    def _start_timer(self) -> None:
+        if self._timer is None and self._outages.has_active:
+            self._timer = threading.Timer(QUIET_S / 2, lambda: self.log_ended(time.time()))
+            self._timer.daemon = True
+            self._timer.start()

@@ -1,0 +1,1 @@
+"""Converts source records to tuples."""

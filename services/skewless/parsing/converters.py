@@ -1,0 +1,159 @@
+"""Converts a column of fields to keys, values or times: exactly, and in the same way for every record format.
+
+Each conversion takes text or scalars of JSON. It returns the converted column and, by index, the reasons for invalid
+entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import ROUND_FLOOR, ROUND_HALF_EVEN
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skewless.parsing.fixed_point import FixedPoint, Scalar
+from skewless.parsing.key_rules import KeyRules
+from skewless.parsing.pattern import DELIMITER, Pattern
+
+Unit = Literal["ms", "s", "us", "iso8601"]
+Problems = dict[int, str]
+"""Maps the index of an invalid entry to the reason."""
+
+LARGEST_VALUE = 2**53
+"""Maximum fixed-point value: integers up to it are exact as doubles too (SQL, JSON, Spark)."""
+FIRST_INSTANT = -62_135_596_800_000
+"""0001-01-01T00:00:00Z in ms: the first instant that both SQL timestamps and Python support."""
+LAST_INSTANT = 253_402_300_799_999
+"""9999-12-31T23:59:59.999Z in ms."""
+
+_TICKS: dict[str, tuple[int, int]] = {"ms": (0, 1), "s": (3, 1), "us": (0, 1000)}
+"""Maps a unit to the decimals of its fixed-point numbers, and to how many of these make a millisecond."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_NAIVE_EPOCH = _EPOCH.replace(tzinfo=None)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyColumn:
+    """The keys of a column of fields, and the reasons for invalid ones."""
+
+    keys: list[str]
+    row_indices: NDArray[np.intp] | None
+    """Index of the field of each key. None: each field has exactly one key."""
+    problems: Problems
+    """Reasons by index of the key."""
+    unsearchable: Problems
+    """Reasons by index of the field, for fields that the pattern cannot be applied to. They have no keys."""
+
+
+class KeyConverter:
+    """Converts a column of key fields to keys: one step per setting of `KeySettings`, then a check of the length."""
+
+    def __init__(  # noqa: PLR0913 - keyword arguments, one per setting
+        self,
+        *,
+        strip_prefix: str,
+        pattern: str | None,
+        lowercase: bool,
+        rules: KeyRules | None,
+        key_bytes: int,
+        pattern_input_bytes: int,
+    ) -> None:
+        self._prefix = strip_prefix
+        self._pattern = Pattern(pattern) if pattern is not None else None
+        self._lowercase = lowercase
+        self._rules = rules
+        self._key_bytes = key_bytes
+        self._pattern_input_bytes = pattern_input_bytes
+
+    def convert(self, column: Sequence[Scalar]) -> KeyColumn:
+        """Return the keys of a column of fields."""
+        texts = _texts(column)
+        if self._prefix:
+            texts = [text.removeprefix(self._prefix) for text in texts]
+        row_indices = None
+        unsearchable: Problems = {}
+        if self._pattern is not None:
+            unsearchable = self._unsearchable(texts)
+            if unsearchable:
+                texts = ["" if i in unsearchable else text for i, text in enumerate(texts)]
+            texts, row_indices = self._pattern.find(texts)
+        if self._lowercase:
+            texts = [text.lower() for text in texts]
+        if self._rules is not None:
+            texts, remaining = self._rules.apply(texts)
+            if remaining is not None:
+                row_indices = remaining if row_indices is None else row_indices[remaining]
+        return KeyColumn(texts, row_indices, self._too_long(texts), unsearchable)
+
+    def _unsearchable(self, texts: list[str]) -> Problems:
+        limit = self._pattern_input_bytes
+        problems = dict.fromkeys(_longer(texts, limit), f"key field longer than {limit} bytes, too long for a pattern")
+        return problems | {
+            i: "key field contains U+FDD0, which is not a character" for i, t in enumerate(texts) if DELIMITER in t
+        }
+
+    def _too_long(self, keys: list[str]) -> Problems:
+        return dict.fromkeys(_longer(keys, self._key_bytes), f"key longer than {self._key_bytes} bytes")
+
+
+def _longer(texts: list[str], limit: int) -> list[int]:
+    """Return the indices of the texts with more than `limit` bytes of UTF-8."""
+    # A character has at most 4 bytes, so most columns need not be encoded.
+    if max(map(len, texts), default=0) * 4 <= limit:
+        return []
+    return [i for i, text in enumerate(texts) if len(text) * 4 > limit and len(text.encode()) > limit]
+
+
+def _texts(column: Sequence[Scalar]) -> list[str]:
+    if set(map(type, column)) <= {str}:
+        return column  # type: ignore[return-value]  # proven by the line above
+    return [entry if isinstance(entry, str) else _canonical(entry) for entry in column]
+
+
+def _canonical(entry: float) -> str:
+    """Return a JSON number or boolean as JSON text: `5`, `1.5`, `true`."""
+    if isinstance(entry, bool):
+        return "true" if entry else "false"
+    return str(entry)
+
+
+def values(column: Sequence[Scalar], decimals: int) -> tuple[NDArray[np.int64], Problems]:
+    """Convert numbers to fixed-point numbers, rounded half to even."""
+    result, failed = FixedPoint(decimals, ROUND_HALF_EVEN, LARGEST_VALUE).convert(column)
+    return result, dict.fromkeys(failed, "value is not a number within bounds")
+
+
+def times(column: Sequence[Scalar], unit: Unit) -> tuple[NDArray[np.int64], Problems]:
+    """Convert times to milliseconds since the epoch, rounded down."""
+    if unit == "iso8601":
+        return _iso_times(column)
+    decimals, divisor = _TICKS[unit]
+    result, failed = FixedPoint(decimals, ROUND_FLOOR, LAST_INSTANT * divisor + divisor - 1).convert(column)
+    problems = dict.fromkeys(failed, "time is not a number within bounds")
+    result //= divisor
+    for i in np.flatnonzero(result < FIRST_INSTANT).tolist():
+        problems[i] = "time is not a number within bounds"
+    return result, problems
+
+
+def _iso_times(column: Sequence[Scalar]) -> tuple[NDArray[np.int64], Problems]:
+    result = []
+    problems: Problems = {}
+    # Per entry, because numpy supports neither time zones nor all forms of ISO 8601. `fromisoformat` is fast C code.
+    for i, entry in enumerate(column):
+        try:
+            moment = datetime.fromisoformat(entry)  # type: ignore[arg-type]  # raises TypeError if it is not text
+        except (ValueError, TypeError):
+            problems[i] = "time is not ISO 8601"
+            result.append(0)
+            continue
+        elapsed = moment - (_EPOCH if moment.tzinfo else _NAIVE_EPOCH)
+        result.append(elapsed.days * 86_400_000 + elapsed.seconds * 1000 + elapsed.microseconds // 1000)
+    instants = np.array(result, np.int64)
+    for i in np.flatnonzero((instants < FIRST_INSTANT) | (instants > LAST_INSTANT)).tolist():
+        problems[i] = "time is not within the years 1 to 9999"
+    return instants, problems

@@ -1,0 +1,61 @@
+"""Registry of record formats. A package adds a format with an entry point of the group `skewless.formats`."""
+
+from __future__ import annotations
+
+from importlib.metadata import entry_points
+from typing import Any, Self, cast
+
+from pydantic import ConfigDict, Field, ValidationError, model_validator
+
+from skewless.errors import ConfigurationError
+from skewless.parsing.formats.base import Format, FormatSettings, FormatType, ParsedBatch
+from skewless.parsing.formats.delimited import Csv, Tsv
+from skewless.parsing.formats.json import Json
+from skewless.parsing.formats.text import Text
+from skewless.settings_base import InvalidSettingsError
+
+__all__ = ["BUILT_IN", "AddedFormatSettings", "Format", "FormatType", "ParsedBatch", "find_format"]
+
+_GROUP = "skewless.formats"
+BUILT_IN: dict[str, FormatType] = {"json": Json, "csv": Csv, "tsv": Tsv, "text": Text}
+
+
+def find_format(name: str) -> FormatType:
+    """Return the format with this name, preferably a built-in one. Raises ConfigurationError if there is none."""
+    if name in BUILT_IN:
+        return BUILT_IN[name]
+    added = entry_points(group=_GROUP)
+    if name in added.names:
+        return cast("FormatType", added[name].load())
+    names = ", ".join([*BUILT_IN, *sorted(added.names)])
+    raise ConfigurationError(f"unknown format {name!r}: choose one of {names}")
+
+
+class AddedFormatSettings(FormatSettings):
+    """Unchecked settings of a format from a package. `resolved` returns them as an object of the format's own class."""
+
+    model_config = ConfigDict(extra="allow")
+
+    name: str = Field(
+        description="Name of the format.",
+        # In the JSON Schema, invalid settings of a built-in format must not match the settings of added formats.
+        json_schema_extra={"not": {"enum": list(BUILT_IN)}},
+    )
+
+    @model_validator(mode="after")
+    def _are_valid(self) -> Self:
+        try:
+            self.resolved()
+        except ConfigurationError as error:
+            raise InvalidSettingsError(*error.problems) from None
+        return self
+
+    def resolved(self) -> FormatSettings:
+        """Return the settings as an object of the format's own class. Raises ConfigurationError if they are invalid."""
+        settings: dict[str, Any] = {"name": self.name, **(self.model_extra or {})}
+        try:
+            return find_format(self.name).settings.model_validate(settings)
+        except ValidationError as error:
+            raise ConfigurationError(
+                *(f"format.{'.'.join(map(str, problem['loc']))}: {problem['msg']}" for problem in error.errors())
+            ) from None

@@ -1,0 +1,119 @@
+"""Format json: one JSON document per record. A typed decoder reads only the fields that are needed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, Literal, Self
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from skewless.parsing.field_settings import FieldSettings
+from skewless.parsing.formats.base import FormatSettings, ParsedBatch
+from skewless.parsing.json_path import DecoderSchema, Path, conflicts, lists_of, parse_path
+from skewless.parsing.prevalidate import prevalidate
+from skewless.parsing.tuple_builder import ExtractedFields, TupleBuilder
+
+_KEY = str | int | float | bool
+_NUMBER = str | int | float
+_MISSING = re.compile(r"Object missing required field `(?P<name>.+?)`(?: - at `\$\.?(?P<path>.*)`)?")
+_MISTYPED = re.compile(r".* - at `\$\.?(?P<path>.*)`")
+_INDEX = re.compile(r"\[\d+\]")
+
+
+class JsonSettings(FormatSettings):
+    """Settings of the format json, which has no options."""
+
+    name: Literal["json"] = "json"
+
+
+class Json:
+    """Reads key, value and time at their paths.
+
+    Keys are strings, numbers or booleans; a record with null or an object as key is invalid. Values and times are
+    numbers, or strings that contain a number. If an object contains a name twice, the last one counts.
+    """
+
+    settings: ClassVar[type[FormatSettings]] = JsonSettings
+
+    def __init__(self, fields: FieldSettings) -> None:
+        self._limits = fields.limits
+        self._converter = TupleBuilder(fields)
+        self._paths = _paths(fields)
+        key, value, time = (self._paths.get(name) for name in ("key", "value", "time"))
+        schema = DecoderSchema({path: _KEY if name == "key" else _NUMBER for name, path in self._paths.items()})
+        self._decode = msgspec.json.Decoder(schema.type).decode
+        # If the value is inside a list, so is the key. Both are then read from the elements of the last shared list.
+        shared = lists_of(value or ())
+        self._nodes = schema.accessor(shared)
+        self._key = schema.accessor(key or (), shared)
+        self._value = schema.accessor(value, shared) if value else None
+        self._time = schema.accessor(time) if time else None
+
+    @classmethod
+    def open(cls, _settings: JsonSettings, fields: FieldSettings) -> Self:
+        """See `FormatType.open`."""
+        return cls(fields)
+
+    @staticmethod
+    def validate(_settings: JsonSettings, fields: FieldSettings) -> Iterator[str]:
+        """Yield a line for each field that is missing, that is not a path, or that conflicts with another one."""
+        if fields.key.field is None:
+            yield "key.field: missing, set the path of the key, such as user.id or hashtags[].text"
+        paths = _paths(fields)
+        for name, field in (("key", fields.key), ("value", fields.value), ("time", fields.time)):
+            if field.field is not None and name not in paths:
+                yield f"{name}.field: {field.field!r} is not a path: separate names with dots, write [] after a list"
+        yield from conflicts(paths)
+
+    def parse(self, values: Sequence[bytes | None], timestamps: NDArray[np.int64]) -> ParsedBatch:
+        """Read each record's fields; see `Format.parse`."""
+        columns = ExtractedFields()
+        rows = self._rows(prevalidate(values, self._limits, columns.invalid), columns)
+        nodes, node_rows = self._nodes.follow(rows)
+        columns.keys, key_nodes = self._key.follow(nodes)
+        columns.key_rows = node_rows if key_nodes is None else key_nodes if node_rows is None else node_rows[key_nodes]
+        if self._value is not None:
+            node_values, _ = self._value.follow(nodes)
+            columns.values = node_values if key_nodes is None else [node_values[i] for i in key_nodes.tolist()]
+        if self._time is not None:
+            columns.times, _ = self._time.follow(rows)
+        return self._converter.convert(columns, timestamps)
+
+    def _rows(self, values: Sequence[bytes], columns: ExtractedFields) -> list[Any]:
+        """Decode the valid records, and set `columns.rows` to their indices."""
+        decode, invalid, rows = self._decode, columns.invalid, []
+        candidates = [i for i in range(len(values)) if i not in invalid] if invalid else range(len(values))
+        # Record by record, for the reason in `prevalidate`. A `try` has no cost unless a record is invalid.
+        for i in candidates:
+            try:
+                rows.append(decode(values[i]))
+            except msgspec.ValidationError as error:
+                invalid[i] = self._reason(str(error))
+            except msgspec.DecodeError:
+                invalid[i] = "malformed JSON"
+        columns.rows = [i for i in candidates if i not in invalid] if invalid else candidates
+        return rows
+
+    def _reason(self, message: str) -> str:
+        """Return the invalid field for an error message of msgspec, which contains paths and types but no payload."""
+        missing = _MISSING.fullmatch(message)
+        match = missing or _MISTYPED.fullmatch(message)
+        error_path = parse_path(_INDEX.sub("[]", match["path"] or "")) or () if match else ()
+        if missing:
+            error_path = (*error_path, missing["name"])
+        for name, path in self._paths.items():
+            if path == error_path and not missing:
+                return f"{name} has the wrong type or is out of range"
+            if path[: len(error_path)] == error_path:
+                return f"{name} field missing"
+        return "fields of the wrong type"
+
+
+def _paths(fields: FieldSettings) -> dict[str, Path]:
+    """Return the paths of the fields that are set and valid, by the name of their setting."""
+    references = {"key": fields.key.field, "value": fields.value.field, "time": fields.time.field}
+    paths = {name: parse_path(text) for name, text in references.items() if isinstance(text, str)}
+    return {name: path for name, path in paths.items() if path}

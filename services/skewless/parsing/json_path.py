@@ -1,0 +1,115 @@
+"""Paths to fields of JSON, and typed decoders that read only the fields at these paths."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+LIST = "[]"
+Path = tuple[str, ...]
+"""Steps from the root: names of fields, and `LIST` for all elements of a list."""
+
+_NAME = r"[^.\[\]]+"
+_PATH = re.compile(rf"(?:{_NAME}|\[\])(?:\[\])*(?:\.{_NAME}(?:\[\])*)*")
+
+
+def parse_path(text: str) -> Path | None:
+    """Parse a path such as `entities.hashtags[].text`. Returns None if the text is not a path."""
+    return tuple(re.findall(rf"\[\]|{_NAME}", text)) if _PATH.fullmatch(text) else None
+
+
+def lists_of(path: Path) -> Path:
+    """Return the part of a path up to its last list."""
+    return path[: len(path) - path[::-1].index(LIST)] if LIST in path else ()
+
+
+def paths_conflict(first: Path, second: Path) -> bool:
+    """Return whether no record can contain both paths, because they need different types of one element."""
+    shared = 0
+    while shared < min(len(first), len(second)) and first[shared] == second[shared]:
+        shared += 1
+    if shared in (len(first), len(second)):
+        return len(first) != len(second)
+    return LIST in (first[shared], second[shared])
+
+
+class DecoderSchema:
+    """A msgspec type with only the given paths. Its decoder skips everything else.
+
+    If an object contains a name twice, the last one counts, as in most JSON parsers.
+    """
+
+    def __init__(self, leaves: Mapping[Path, Any]) -> None:
+        self._attributes: dict[Path, str] = {}
+        self.type = self._build((), leaves)
+
+    def _build(self, parent: Path, leaves: Mapping[Path, Any]) -> Any:
+        if parent in leaves:
+            return leaves[parent]
+        names = list(dict.fromkeys(path[len(parent)] for path in leaves if path[: len(parent)] == parent))
+        if names == [LIST]:
+            return list[self._build((*parent, LIST), leaves)]  # type: ignore[misc]  # a type that is created at run time
+        fields = []
+        for i, name in enumerate(names):
+            self._attributes[*parent, name] = f"f{i}"
+            fields.append((f"f{i}", self._build((*parent, name), leaves), msgspec.field(name=name)))
+        # Decoded objects have no cycles, so the garbage collector does not need to track them.
+        return msgspec.defstruct("Object", fields, gc=False)
+
+    def accessor(self, path: Path, start: Path = ()) -> PathAccessor:
+        """Return an accessor from the objects at `start` to the elements at `path`."""
+        steps: list[Callable[[Any], Any] | None] = []
+        names: list[str] = []
+        for end in range(len(start) + 1, len(path) + 1):
+            if path[end - 1] != LIST:
+                names.append(self._attributes[path[:end]])
+            if names and (end == len(path) or path[end] == LIST):
+                steps.append(attrgetter(".".join(names)))
+                names = []
+            if path[end - 1] == LIST:
+                steps.append(None)
+        return PathAccessor(steps)
+
+
+class PathAccessor:
+    """Extracts the elements at a path from a column of decoded objects."""
+
+    def __init__(self, steps: Sequence[Callable[[Any], Any] | None]) -> None:
+        self._steps = steps
+
+    def follow(self, nodes: list[Any]) -> tuple[list[Any], NDArray[np.intp] | None]:
+        """Return the elements in order, and for each element the index in `nodes` of the object that contains it.
+
+        The indices are None if each object has exactly one element.
+        """
+        row_indices = None
+        for step in self._steps:
+            if step is not None:
+                nodes = list(map(step, nodes))
+                continue
+            parents = np.repeat(np.arange(len(nodes)), list(map(len, nodes)))
+            row_indices = parents if row_indices is None else row_indices[parents]
+            nodes = list(chain.from_iterable(nodes))
+        return nodes, row_indices
+
+
+def conflicts(paths: Mapping[str, Path]) -> Iterator[str]:
+    """Yield a line for each path of `key`, `value` and `time` that conflicts with another one, or has invalid lists."""
+    named_paths = list(paths.items())
+    for i, (name, path) in enumerate(named_paths):
+        for other, other_path in named_paths[:i]:
+            if paths_conflict(path, other_path):
+                yield f"{name}.field: conflicts with {other}.field, both need different types of one element"
+    if LIST in paths.get("time", ()):
+        yield "time.field: must not contain a list, because a record has one time"
+    if "key" in paths and "value" in paths:
+        lists = lists_of(paths["value"])
+        if paths["key"][: len(lists)] != lists:
+            yield "value.field: must contain only lists that key.field contains too"

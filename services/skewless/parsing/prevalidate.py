@@ -1,0 +1,66 @@
+"""Checks a batch of JSON records before they are parsed: size, UTF-8 and depth.
+
+The checks run on all records at once, joined with NUL. The joined text is never parsed: two malformed records could
+form a well-formed document (`{"a":"` and `"}`). The check of UTF-8 is safe, because no UTF-8 character contains a NUL.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from skewless.parsing.converters import Problems
+from skewless.parsing.field_settings import LimitSettings
+from skewless.parsing.line_decoder import EMPTY, NOT_UTF8, too_long
+from skewless.parsing.utf8 import is_utf8
+
+_ALL_BUT_OPENINGS = bytes(set(range(256)) - set(b"[{\0"))
+_ALL_BUT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_ALIKE = bytes.maketrans(b"{}", b"[]")
+# A string without an end extends to the end of the record, which keeps the search linear.
+_STRINGS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
+
+
+def prevalidate(values: Sequence[bytes | None], limits: LimitSettings, invalid: Problems) -> Sequence[bytes]:
+    """Add records that must not be parsed to `invalid`. Returns the values: empty for missing or too large ones."""
+    sized = _sized(values, limits.record_bytes, invalid)
+    joined = b"\0".join(sized)
+    if not is_utf8(joined):
+        invalid |= {i: NOT_UTF8 for i, value in enumerate(sized) if not is_utf8(value)}
+    openings = joined.translate(_ALIKE, _ALL_BUT_OPENINGS)
+    # Few batches have a record with more opening brackets than the depth allows, or with a NUL. Only for those, the
+    # records are checked one by one.
+    if b"[" * (limits.max_depth + 1) in openings or openings.count(b"\0") >= max(1, len(sized)):
+        candidates = (
+            i for i, value in enumerate(sized) if len(value.translate(None, _ALL_BUT_OPENINGS)) > limits.max_depth
+        )
+        _reject_deep(candidates, sized, limits.max_depth, invalid)
+    return sized
+
+
+def _sized(values: Sequence[bytes | None], limit: int, invalid: Problems) -> Sequence[bytes]:
+    try:
+        if max(map(len, values), default=0) <= limit:  # type: ignore[arg-type]  # None raises, see below
+            return values  # type: ignore[return-value]
+    except TypeError:  # A record without a value.
+        pass
+    invalid |= {
+        i: EMPTY if value is None else too_long(limit)
+        for i, value in enumerate(values)
+        if value is None or len(value) > limit
+    }
+    return [b"" if value is None or i in invalid else value for i, value in enumerate(values)]
+
+
+def _reject_deep(candidates: Iterable[int], values: Sequence[bytes], depth: int, invalid: Problems) -> None:
+    for i in candidates:
+        if _is_deeper(values[i], depth):
+            invalid.setdefault(i, f"nested deeper than {depth}")
+
+
+def _is_deeper(value: bytes, depth: int) -> bool:
+    """Return whether brackets outside strings nest deeper than `depth`."""
+    brackets = _STRINGS.sub(b"", value).translate(_ALIKE, _ALL_BUT_BRACKETS)
+    for _ in range(depth):  # each pass removes the innermost level
+        brackets = brackets.replace(b"[]", b"")
+    return b"[" in brackets

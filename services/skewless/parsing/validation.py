@@ -1,0 +1,93 @@
+"""Classifies source records as accepted, late or invalid."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from skewless.algorithms.watermark import MAX_WATERMARK, WatermarkGenerator
+from skewless.parsing.formats.base import ParsedBatch
+
+TOO_FAR_AHEAD = "time too far ahead of the clock"
+"""The only dead-letter reason that depends on the wall clock: a replay may give another result."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventTimeRules:
+    """Rules for the event times of records. All values are in ms."""
+
+    lateness_ms: int
+    max_ahead_ms: int
+    earliest: int = 0
+    latest: int = MAX_WATERMARK
+
+
+@dataclass(frozen=True, slots=True)
+class RecordClassification:
+    """Classification of the records of a batch."""
+
+    parsed: ParsedBatch
+    invalid: Mapping[int, str]
+    """Reasons of invalid records by index, ascending."""
+    valid: NDArray[np.bool_]
+    """Per record: whether it is not invalid."""
+    late: NDArray[np.bool_]
+    """Per record: whether it is valid but late."""
+
+    @property
+    def accepted(self) -> NDArray[np.bool_]:
+        """Per record: whether it is valid and not late."""
+        return self.valid & ~self.late
+
+    @property
+    def late_tuples(self) -> int:
+        """Number of late tuples."""
+        return int(np.count_nonzero(self.late[self.parsed.records]))
+
+    def tuples(self) -> tuple[pa.StringArray, NDArray[np.int64], NDArray[np.int64]]:
+        """Return keys, values and times of the tuples of accepted records, in order."""
+        parsed = self.parsed
+        accepted = np.flatnonzero(self.accepted[parsed.records])
+        keys = pa.array(parsed.keys, pa.string())
+        values, times = parsed.values, parsed.times[parsed.records]
+        if len(accepted) < len(values):
+            keys, values, times = keys.take(pa.array(accepted)), values[accepted], times[accepted]
+        return keys, values, times
+
+
+def classify(
+    parsed: ParsedBatch, rules: EventTimeRules, generator: WatermarkGenerator, now: int, refused: Iterable[int] = ()
+) -> RecordClassification:
+    """Classify the next records of a source partition. The valid ones advance `generator`, its watermark generator.
+
+    `now` is the wall-clock time in ms. `refused` contains the indices of records that the live run classified as too
+    far ahead of its own wall clock.
+    """
+    invalid = _invalid(parsed, rules, now)
+    for index in refused:
+        invalid.setdefault(index, TOO_FAR_AHEAD)
+    valid = np.ones(len(parsed.times), dtype=np.bool_)
+    valid[list(invalid)] = False
+    late = np.zeros(len(parsed.times), dtype=np.bool_)
+    late[valid] = generator.observe(parsed.times[valid])
+    return RecordClassification(parsed, dict(sorted(invalid.items())), valid, late)
+
+
+def _invalid(parsed: ParsedBatch, rules: EventTimeRules, now: int) -> dict[int, str]:
+    """Return the reasons of records that cannot be parsed, or whose event time is out of bounds, by index."""
+    # One record with a wrong time far ahead would close every window.
+    invalid = dict(parsed.invalid)
+    is_parsed = np.ones(len(parsed.times), dtype=np.bool_)
+    is_parsed[list(invalid)] = False
+    for is_out_of_bounds, reason in (
+        (parsed.times < rules.earliest, "time before splitter.time.earliest"),
+        (parsed.times > rules.latest, "time after splitter.time.latest"),
+        (parsed.times > now + rules.max_ahead_ms, TOO_FAR_AHEAD),
+    ):
+        for index in np.flatnonzero(is_out_of_bounds & is_parsed):
+            invalid.setdefault(int(index), reason)
+    return invalid

@@ -1,1 +1,0 @@
-"""Tuples in, a worker partition for each of them out."""

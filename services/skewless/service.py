@@ -1,0 +1,234 @@
+"""Runs one stage in this process: builds its step, Kafka clients and Faust app, and runs them until a signal arrives.
+
+A bounded run (`drain`) also ends at the end of its input.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import logging
+import os
+import signal
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import MappingProxyType
+
+from skewless import topology
+from skewless.config import topic_plan
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.config.state_layout import state_schema_of
+from skewless.config.watcher import WORKERS, ConfigWatcher
+from skewless.engine.executor import StepExecutor
+from skewless.engine.faust.agent import declare_agent
+from skewless.engine.faust.app import App, StageRuntime
+from skewless.engine.faust.driver import Consumer
+from skewless.engine.output import Output
+from skewless.engine.start_checks import Evidence, Input
+from skewless.engine.step import Step
+from skewless.errors import SkewlessError, UnreachableError
+from skewless.kafka.producer.at_least_once import AtLeastOnceProducer
+from skewless.kafka.producer.transactional import TransactionalProducer
+from skewless.monitoring.stage_monitor import StageMonitor
+from skewless.monitoring.tracing import traced
+from skewless.stages.context import BuiltStage, PipelineContext
+
+log = logging.getLogger(__name__)
+
+FINISHED_POLL_S = 0.05
+FILE_POLL_S = 1.0
+STOP_S = 25.0
+"""Timeout of a clean stop. The broker aborts a transaction whose commit takes longer."""
+
+
+def build(name: str, settings: PipelineSettings, *, drain: bool, source_partitions: int | None = None) -> BuiltStage:
+    """Build the stage with this name in the topology.
+
+    Without `source_partitions`, a stage that needs the number of source partitions requests it from the broker.
+    """
+    row = topology.stage(name)
+    module, attribute = row.builder.split(":")
+    builder = getattr(importlib.import_module(module), attribute)
+    context = context_of(settings, drain=drain, source_partitions=source_partitions)
+    built: BuiltStage = builder(getattr(settings, row.section), context)
+    return built
+
+
+def context_of(settings: PipelineSettings, *, drain: bool, source_partitions: int | None = None) -> PipelineContext:
+    """Return the settings of the pipeline that stages need in addition to their own sections."""
+    idle_s = settings.event_time.idle_timeout_s
+    return PipelineContext(
+        topic=settings.topic,
+        kafka=settings.kafka,
+        count_source_partitions=lambda: (
+            topic_plan.partition_count(settings, settings.topic("tuples"))
+            if source_partitions is None
+            else source_partitions
+        ),
+        event_time=settings.event_time_rules(),
+        idle_timeout_ms=None if idle_s is None else round(idle_s * 1000),
+        aggregates=settings.aggregator.aggregates,
+        decimals=settings.splitter.value.decimals,
+        grouping=settings.router.grouping,
+        workers=settings.router.workers,
+        max_workers=settings.worker_input.max_workers,
+        encoding=settings.worker_input.encoding,
+        aggregator_partitions=settings.topics.aggregator_partitions,
+        drain=drain,
+    )
+
+
+def run_stage(
+    stage: str, settings: PipelineSettings, instance: int = 0, *, file: Path | None = None, drain: bool = False
+) -> None:
+    """Run a stage until SIGTERM or SIGINT arrives or, with `drain`, until all records of its input are processed.
+
+    Applies changes of the number of workers in `file` while the stage runs. All processed records are committed before
+    the function returns. Raises SkewlessError if the stage cannot continue.
+    """
+    monitor = StageMonitor(settings.metrics, pipeline=settings.name, stage=stage, instance=instance)
+    with monitor.served():
+        partitions = topic_plan.stage_partitions(settings, topology.stage(stage))
+        built = build(stage, settings, drain=drain)
+        runtime = build_runtime(stage, built, settings, instance, drain=drain, partitions=partitions)
+        monitor.follow(runtime)
+        watcher = ConfigWatcher(file, os.environ, settings) if file else None
+        labels = {"pipeline": settings.name, "stage": stage, "instance": str(instance)}
+        with traced(settings.tracing, runtime, labels):
+            asyncio.run(_run(f"{stage}-{instance}", built, runtime, watcher, monitor))
+
+
+def build_runtime(  # noqa: PLR0913 - the last three by name
+    name: str,
+    stage: BuiltStage,
+    settings: PipelineSettings,
+    instance: int,
+    *,
+    drain: bool,
+    partitions: Mapping[str, int] = MappingProxyType({}),
+) -> StageRuntime:
+    """Return a stage with its output, its consumer group and its input topics.
+
+    `partitions` has the required number of partitions of input topics, by the name of the topic.
+    """
+    row, member_id = topology.stage(name), f"{settings.name}-{name}-{instance}"
+    return StageRuntime(
+        kafka=settings.kafka,
+        transport=settings.transport,
+        executor=StepExecutor(stage.step, drain=drain),
+        output=stage.output(member_id) if stage.output else kafka_output(settings, member_id),
+        inputs=tuple(
+            Input(
+                settings.group(name),
+                settings.topic(topic),
+                internal=topic != "source",
+                shape=state_schema_of(settings),
+                partitions=partitions.get(settings.topic(topic)),
+                skip_to=settings.source.skip_to if topic == "source" else None,
+            )
+            for topic in row.inputs
+        ),
+        group_instance_id=member_id,
+        restore=stage.restore,
+        written=evidence(settings, row),
+        end_of_partition=stage.end_of_partition or drain,
+        pause_after_s=stage.pause_after_s,
+    )
+
+
+def kafka_output(settings: PipelineSettings, member_id: str) -> Output:
+    """Return the producer of a stage that writes to topics."""
+    if settings.transport.guarantee == "exactly_once":
+        return TransactionalProducer(settings.kafka, settings.transport, settings.topic, member_id)
+    return AtLeastOnceProducer(settings.kafka, settings.transport, settings.topic)
+
+
+def evidence(settings: PipelineSettings, stage: topology.Stage) -> Evidence | None:
+    """Return the output topic whose records show that the stage has run before; None for a stage without topics."""
+    if not stage.outputs:
+        return None
+    first = stage.inputs[0]
+    input_partitions = "source" if first == "source" else topology.topic(first).partitions
+    output = topology.topic(stage.outputs[0])  # no other stage writes to it
+    return Evidence(
+        settings.kafka,
+        settings.topic(output.name),
+        aligned=len(stage.inputs) == 1 and output.partitions == input_partitions,
+        public=output.public,
+        exactly_once=settings.transport.guarantee == "exactly_once",
+    )
+
+
+async def _run(
+    name: str, stage: BuiltStage, runtime: StageRuntime, watcher: ConfigWatcher | None, monitor: StageMonitor
+) -> None:
+    app = App(runtime, loop=asyncio.get_running_loop())
+    declare_agent(app, stage.processor)
+    stopping, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    def stop() -> None:
+        monitor.health.stopping = True
+        stopping.set()
+
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signal_number, stop)
+    async with app.running():
+        log.info("%s: started", name)
+        with monitor.on(loop), _watch_config(stage.step, watcher):
+            failure = await _wait_for_exit(app, stopping)
+    if failure is not None:
+        raise failure
+    log.info("%s: stopped, everything processed is committed", name)
+
+
+@contextmanager
+def _watch_config(step: Step, watcher: ConfigWatcher | None) -> Iterator[None]:
+    """Apply each new number of workers to the step while the stage runs, between two batches."""
+    task = asyncio.create_task(_apply_changes(step, watcher)) if watcher else None
+    try:
+        yield
+    finally:
+        if task:
+            task.cancel()
+
+
+async def _apply_changes(step: Step, watcher: ConfigWatcher) -> None:
+    while True:
+        await asyncio.sleep(FILE_POLL_S)
+        try:
+            if (workers := await asyncio.to_thread(watcher.poll)) is not None:
+                step.set_workers(workers)
+        except Exception as error:  # noqa: BLE001 - an invalid value must not stop the watcher
+            log.warning(
+                "the number of workers does not change, correct %s in the file: %s",
+                WORKERS,
+                error if isinstance(error, SkewlessError) else repr(error),
+            )
+
+
+async def _wait_for_exit(app: App, stopping: asyncio.Event) -> BaseException | None:
+    """Wait until the stage ends or a signal arrives, then stop the consumer thread. Returns the error that ended it."""
+    consumer = app.consumer
+    if not isinstance(consumer, Consumer):
+        raise TypeError(f"expected the app's consumer to be {Consumer.__module__}.Consumer, got {type(consumer)}")
+    while not stopping.is_set():
+        thread = consumer.stopped_thread
+        if thread is not None and thread.done():
+            return thread.result()
+        if app.executor.finished:
+            break
+        if app.start_failure is not None or app.should_stop:
+            reason: BaseException | None = app.start_failure or app.crash_reason
+            return reason
+        try:
+            await asyncio.wait_for(stopping.wait(), FINISHED_POLL_S)
+        except TimeoutError:
+            continue
+    try:
+        return await asyncio.wait_for(consumer.stop_thread(leave=stopping.is_set()), STOP_S)
+    except TimeoutError:
+        return UnreachableError(
+            f"no answer from Kafka within {STOP_S:g} s while stopping: records since the last commit are processed "
+            "again after a restart"
+        )

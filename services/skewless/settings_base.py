@@ -1,0 +1,61 @@
+"""Base class of all settings models: immutable, without unknown fields, with validated defaults."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator
+
+
+def _require_whole_ms(seconds: float) -> float:
+    if abs(seconds * 1000 - round(seconds * 1000)) > 1e-6 * seconds:
+        raise ValueError("should be a whole number of milliseconds")
+    return seconds
+
+
+EventTimeSpan = Annotated[float, Field(ge=0.001), AfterValidator(_require_whole_ms)]
+"""Length of a span of event time in seconds: a whole number of milliseconds, at least one."""
+
+
+class InvalidSettingsError(ValueError):
+    """Several settings of a group are invalid. For validators, because pydantic collects only a ValueError.
+
+    A problem about one setting begins with its path in the group: `key.field: ...`.
+    """
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = problems
+
+
+class SettingsModel(BaseModel):
+    """A group of settings. Unknown names are rejected, so that a misspelled name is never silently ignored."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        allow_inf_nan=False,
+        validate_default=True,
+        use_attribute_docstrings=False,
+        protected_namespaces=(),
+    )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _reject_bool_as_number(cls, value: Any, info: ValidationInfo) -> Any:
+        """Reject true and false for a number, because pydantic converts them to 1 and 0."""
+        types = _plain_types(cls.model_fields[info.field_name or ""].annotation)
+        items = value if isinstance(value, list | tuple) else value.values() if isinstance(value, dict) else (value,)
+        if types & {int, float} and bool not in types and any(isinstance(item, bool) for item in items):
+            raise ValueError("should be a number, not true or false")
+        return value
+
+
+def _plain_types(annotation: Any) -> set[Any]:
+    """Return the plain types that an annotation contains, for example int and None for `int | None`."""
+    return {annotation}.union(*map(_plain_types, get_args(annotation))) if _has_types(annotation) else {annotation}
+
+
+def _has_types(annotation: Any) -> bool:
+    """Return whether an annotation contains other annotations; the arguments of a Literal are values."""
+    return bool(get_args(annotation)) and get_origin(annotation) is not Literal

@@ -1,0 +1,17 @@
+"""ACLs that the smoke test needs on the brokers. Pure."""
+
+from __future__ import annotations
+
+from skewless.config.acls import AclBinding
+from skewless.config.pipeline_settings import PipelineSettings
+
+
+def rights(settings: PipelineSettings) -> list[AclBinding]:
+    """Return the ACLs: read and write the source, read the results. No consumer group, no transactions."""
+    results = settings.topic("aggregates")
+    return [
+        AclBinding(
+            "topic", settings.source.topic, prefixed=False, operations=("Read", "Write"), needed=("its records",)
+        ),
+        AclBinding("topic", results, prefixed=False, operations=("Read",), needed=("their counts",)),
+    ]

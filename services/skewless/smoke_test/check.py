@@ -1,0 +1,156 @@
+"""Runs the smoke test: chooses a source partition and event time, sends records, and waits for their counts."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+
+from skewless.algorithms.aggregates import TUPLE_COUNT
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.errors import CheckFailedError, ConfigurationError
+from skewless.kafka.admin.client import Admin
+from skewless.kafka.consumer.tail import Tail
+from skewless.kafka.producer.bulk import BulkProducer
+from skewless.parsing.formats import Format
+from skewless.parsing.settings import open_format
+from skewless.smoke_test import sample_records
+
+NEWEST_RECORDS = 1_000
+"""Number of newest records of each source partition whose event times are read."""
+EARLIEST_MS = 86_400_000
+"""Event time for a topic that was never written to. It is not 0, because Kafka records cannot have the timestamp 0."""
+POLL_S = 0.2
+SETTLED_S = 3.0
+"""Time for which the counts must stay correct: a record that is counted twice increases a correct count later."""
+
+Counts = Counter[tuple[int, str]]
+"""Number of tuples by (start of the window in ms, key)."""
+
+
+class CountRecord(msgspec.Struct):
+    """The fields of a record of the topic `aggregates` that the check reads."""
+
+    key: str
+    window_start: int
+    tuples: int = msgspec.field(name=TUPLE_COUNT.name)
+
+
+@dataclass(frozen=True)
+class SmokeTestResult:
+    """Result of a successful smoke test."""
+
+    records: int
+    cells: int
+    """Number of keys by window."""
+    partition: int
+    seconds: float
+    """Time from sending the first record until all counts were correct."""
+
+
+def run(settings: PipelineSettings, count: int, prefix: str, timeout_s: float) -> SmokeTestResult:
+    """Send `count` records whose keys begin with `prefix`, and wait until all counts have been correct for SETTLED_S.
+
+    Raises CheckFailedError with the differences after `timeout_s`, ConfigurationError for a pipeline that the smoke
+    test cannot check, UnreachableError if no broker answers.
+    """
+    if TUPLE_COUNT.name not in settings.aggregator.aggregates:
+        raise ConfigurationError(f"aggregator.aggregates: must contain {TUPLE_COUNT.name}: the smoke test checks it")
+    partitions = Admin(settings.kafka).partition_counts()
+    source_format = open_format(settings.splitter)
+    topic = settings.source.topic
+    with Tail(settings.kafka, topic, _partition_count(partitions, topic), NEWEST_RECORDS) as tail:
+        partition, newest = _choose_partition_and_time(tail, source_format, settings.splitter.time.earliest)
+    values, time_ms = sample_records.make(settings.splitter, sample_records.keys(count, prefix), newest)
+    expected = _expected_counts(source_format, values, time_ms, settings.aggregator.window_ms)
+    _require_unchanged_keys(expected, values, prefix)
+    results = settings.topic("aggregates")
+    with Tail(settings.kafka, results, _partition_count(partitions, results)) as tail:
+        started = time.monotonic()
+        producer = BulkProducer(settings.kafka, topic, 1, first=partition)
+        producer.send(values, [time_ms] * count)
+        producer.flush()
+        seconds = _wait_for_counts(tail, expected, prefix, started, timeout_s)
+    return SmokeTestResult(count, len(expected), partition, seconds)
+
+
+def _partition_count(partitions: Mapping[str, int], topic: str) -> int:
+    if topic not in partitions:
+        raise CheckFailedError(f"topic {topic} does not exist, or this user may not see it")
+    return partitions[topic]
+
+
+def _choose_partition_and_time(tail: Tail, source_format: Format, earliest: int) -> tuple[int, int]:
+    """Return the source partition with the largest event time, and that event time in ms.
+
+    The event time is the current time if all records of the topic are deleted.
+    """
+    # Older records would be late in this partition. Newer records would advance the watermark and make records of other
+    # producers late. In a topic that was never written to, the records therefore get the earliest possible time.
+    if tail.untouched:
+        return 0, max(EARLIEST_MS, earliest)
+    times_by_partition = [
+        (partition, _event_times(source_format, records)) for partition, records in tail.read_to_end().items()
+    ]
+    newest_times = [(max(times), partition) for partition, times in times_by_partition if times]
+    if not newest_times:
+        return 0, round(time.time() * 1000)
+    newest, partition = max(newest_times)
+    return partition, newest
+
+
+def _event_times(source_format: Format, records: Sequence[tuple[bytes | None, int]]) -> list[int]:
+    timestamps = np.array([timestamp for _, timestamp in records], dtype=np.int64)
+    parsed = source_format.parse([value for value, _ in records], timestamps)
+    invalid = {index for index, _ in parsed.invalid}
+    return [int(event_time) for index, event_time in enumerate(parsed.times.tolist()) if index not in invalid]
+
+
+def _expected_counts(source_format: Format, values: Sequence[bytes], time_ms: int, window_ms: int) -> Counts:
+    """Count the tuples that the splitter creates from the records, with the splitter's own parser."""
+    parsed = source_format.parse(values, np.full(len(values), time_ms, dtype=np.int64))
+    windows = parsed.times[parsed.records] // window_ms * window_ms
+    return Counter(zip(windows.tolist(), parsed.keys, strict=True))
+
+
+def _require_unchanged_keys(expected: Counts, values: Sequence[bytes], prefix: str) -> None:
+    """Raise ConfigurationError if the splitter changes the keys, because they could equal other keys."""
+    if not expected or any(not key.startswith(prefix) for _, key in expected):
+        raise ConfigurationError(
+            f"splitter: does not keep the key of a record such as {values[0].decode()!r}; "
+            "this pipeline cannot be checked with generated records"
+        )
+
+
+def _wait_for_counts(tail: Tail, expected: Counts, prefix: str, started: float, timeout_s: float) -> float:
+    """Return the seconds since `started` after which the counts were correct."""
+    decode = msgspec.json.Decoder(CountRecord).decode
+    counts: Counts = Counter()
+    correct_since: float | None = None
+    while time.monotonic() < started + timeout_s:
+        for value in tail.poll(POLL_S):
+            if value is not None and prefix.encode() in value:
+                record = decode(value)
+                counts[record.window_start, record.key] = record.tuples
+        if counts != expected:
+            correct_since = None
+        elif correct_since is None:
+            correct_since = time.monotonic()
+        elif time.monotonic() > correct_since + SETTLED_S:
+            return correct_since - started
+    raise CheckFailedError(
+        "\n  ".join([f"after {timeout_s:g} s counts are not correct:", *_differences(expected, counts)])
+    )
+
+
+def _differences(expected: Counts, counts: Counts) -> list[str]:
+    wrong = sorted(cell for cell in expected | counts if expected[cell] != counts[cell])
+    lines = [
+        f"window {window}, key {key}: {counts[window, key]:,} instead of {expected[window, key]:,}"
+        for window, key in wrong
+    ]
+    return [*lines[:5], *([f"and {len(lines) - 5} more"] if len(lines) > 5 else [])]

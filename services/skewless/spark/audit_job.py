@@ -1,0 +1,205 @@
+"""The job of `skewless audit`: recomputes a pipeline's results from its source and compares them with its output."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
+from pyspark.storagelevel import StorageLevel
+
+from skewless.algorithms.watermark import MAX_WATERMARK
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.parsing.validation import TOO_FAR_AHEAD
+from skewless.spark import batch_pipeline, kafka_options, kafka_source
+from skewless.spark.batch_job import counts
+from skewless.wire.columns import read_table
+from skewless.wire.dead_letters import WINDOW_EXPIRED
+
+NOT_CLOSED = "windows that are not closed yet"
+TOO_OLD = "windows before --since"
+REFUSED = "windows that were forgotten before some of their tuples came (these are in dead-letters)"
+MISSING, UNEXPECTED, DIFFERENT, DUPLICATE = "missing", "unexpected", "different", "duplicate"
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineOutput:
+    """Input and output of a pipeline, as rows of Spark's Kafka source, and the windows that are complete."""
+
+    records: DataFrame
+    """Records of the source topic, up to the splitter's committed offsets."""
+    aggregates: DataFrame
+    dead_letters: DataFrame
+    """Dead letters with headers."""
+    closed_until: Mapping[int, int]
+    """By partition of `aggregates`: windows that end at or before this time are complete; MAX_WATERMARK: all."""
+
+
+def read(
+    spark: SparkSession,
+    settings: PipelineSettings,
+    offset_ranges: Mapping[str, Mapping[int, kafka_options.OffsetRange]],
+    closed_until: Mapping[int, int],
+) -> PipelineOutput:
+    """Read input and output of a pipeline; `offset_ranges`: what to read, by topic of the topology and partition."""
+    client = kafka_options.client_options(settings)
+    records, aggregates, dead_letters = (
+        kafka_options.read(spark, client, settings.topic(topic), offset_ranges[topic], headers=topic == "dead-letters")
+        for topic in ("source", "aggregates", "dead-letters")
+    )
+    return PipelineOutput(records, aggregates, dead_letters, closed_until)
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Result of an audit."""
+
+    report: dict[str, Any]
+    """The report without the offsets of the records."""
+    differences: DataFrame
+    """`kind`, `window_start`, `key`, `expected` and `found` (JSON); empty if the pipeline's results are correct."""
+
+
+@contextlib.contextmanager
+def compared(
+    output: PipelineOutput, settings: PipelineSettings, *, since: int | None = None, first: int = 20
+) -> Iterator[Comparison]:
+    """Compare the results per window and key; `since` (ms): leave out windows that start earlier.
+
+    The report has the `first` differences. Results that cannot be compared are counted under `left_out`, by reason.
+    Spark caches the comparison until the end of the block.
+    """
+    dead_letters = output.dead_letters.persist(StorageLevel.DISK_ONLY)
+    records = _with_refused(output.records, dead_letters, settings)
+    result = batch_pipeline.answer(records, batch_pipeline.read_plan(settings, None))
+    expected, latest = batch_pipeline.results(result, settings), _latest(output.aggregates, settings)
+    joined = _joined(expected, latest, settings)
+    with_reason = joined.withColumn("left_out", _left_out(joined, output.closed_until, since))
+    with_reason = _with_expired_left_out(with_reason, dead_letters, settings)
+    rows = with_reason.withColumn("kind", _kind(settings)).persist(StorageLevel.DISK_ONLY)
+    try:
+        differences = rows.where("left_out is null and kind is not null").select(
+            "kind", "window_start", "key", _json("expected", settings), _json("found", settings)
+        )
+        first_rows = differences.orderBy("window_start", "key").limit(first).collect()
+        first_differences = {"first_differences": [row.asDict() for row in first_rows]}
+        yield Comparison(counts(result) | _summary(rows) | first_differences, differences)
+    finally:
+        result.close()
+        dead_letters.unpersist()
+        rows.unpersist()
+
+
+def _with_refused(records: DataFrame, dead_letters: DataFrame, settings: PipelineSettings) -> DataFrame:
+    """Return the input of the batch, with the records that the live run refused as too far in the future."""
+    # This decision depends on the wall clock and cannot be recomputed, so the dead letters of the live run are used.
+    refused = kafka_source.dead_letters(dead_letters, TOO_FAR_AHEAD).where(F.col("topic") == settings.source.topic)
+    return kafka_source.with_refused(kafka_source.of_topic(records), refused)
+
+
+def _latest(records: DataFrame, settings: PipelineSettings) -> DataFrame:
+    """Return the last record of each Kafka key, and the number of its records. Keys with a tombstone are left out."""
+    last = records.groupBy(F.col("key").cast("string").alias("record_key")).agg(
+        F.max_by("value", "offset").alias("value"),
+        F.max_by("partition", "offset").alias("partition"),
+        F.count("*").alias("records"),
+    )
+    fields = ", ".join(f"`{name}` {spark_type}" for name, spark_type in batch_pipeline.fields(settings).items())
+    result = F.from_json(F.col("value").cast("string"), f"{fields}, revision bigint")
+    return last.where("value is not null").select("record_key", "partition", "records", result.alias("found"))
+
+
+def _joined(expected: DataFrame, latest: DataFrame, settings: PipelineSettings) -> DataFrame:
+    """Join expected and found results by Kafka key. The partition is that of the key, if the result is expected."""
+    expected_by_record_key = expected.select(
+        F.concat_ws("/", F.col("window_start").cast("string"), "key").alias("record_key"),
+        F.col("partition").alias("key_partition"),
+        F.struct(*batch_pipeline.fields(settings)).alias("expected"),
+    )
+    joined = expected_by_record_key.join(latest, "record_key", "full_outer")
+    key_parts = F.split("record_key", "/", 2)
+    return joined.select(
+        key_parts[0].try_cast("bigint").alias("window_start"),
+        key_parts[1].alias("key"),
+        F.coalesce("key_partition", "partition").alias("partition"),
+        "expected",
+        "found",
+        "records",
+    )
+
+
+def _left_out(rows: DataFrame, closed_until: Mapping[int, int], since: int | None) -> Column:
+    """Return the reason why a row cannot be compared, or null if it can."""
+    window_end = F.coalesce(rows["expected.window_end"], rows["found.window_end"])
+    map_items = [F.lit(item) for partition_and_time in closed_until.items() for item in partition_and_time]
+    limit = F.create_map(*map_items)[F.col("partition")] if map_items else F.lit(None).cast("bigint")
+    is_open = limit.isNull() | ((limit < MAX_WATERMARK) & (window_end > limit))
+    is_too_old = F.col("window_start") < since if since is not None else F.lit(False)
+    return F.when(is_too_old, TOO_OLD).when(is_open, NOT_CLOSED)
+
+
+def _with_expired_left_out(rows: DataFrame, dead_letters: DataFrame, settings: PipelineSettings) -> DataFrame:
+    """Leave out the (window, key) pairs of partials that the aggregator refused because the window had expired."""
+    # The dead letter of such a partial has its value, an Arrow table.
+    window_ms = settings.aggregator.window_ms
+
+    def windows_and_keys(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for value in batch["value"].to_pylist():
+                table = read_table(value)
+                panes = table["pane"].to_numpy()
+                yield pa.record_batch(
+                    [pa.array(panes // window_ms * window_ms), table["key"].combine_chunks()], ["window_start", "key"]
+                )
+
+    refused = kafka_source.dead_letters(dead_letters, WINDOW_EXPIRED).select("value")
+    expired = refused.mapInArrow(windows_and_keys, "window_start bigint, key string").distinct()
+    joined = rows.join(expired.withColumn("refused", F.lit(True)), ["window_start", "key"], "left")
+    reason = F.coalesce("left_out", F.when(F.col("refused"), REFUSED))
+    return joined.withColumn("left_out", reason).drop("refused")
+
+
+def _kind(settings: PipelineSettings) -> Column:
+    """Return the kind of difference of a row, or null if it has none. NaN equals NaN, and null equals null."""
+    is_equal = F.lit(True)
+    for name in batch_pipeline.fields(settings):
+        is_equal &= F.col(f"expected.{name}").eqNullSafe(F.col(f"found.{name}"))
+    return (
+        F.when(F.col("found").isNull(), MISSING)
+        .when(F.col("expected").isNull(), UNEXPECTED)
+        .when(~is_equal, DIFFERENT)
+        .when(F.col("records") > F.col("found.revision") + 1, DUPLICATE)
+    )
+
+
+def _json(side: str, settings: PipelineSettings) -> Column:
+    """Return the result of a side as JSON, null if it is missing. Only the side `found` has a revision."""
+    names = list(batch_pipeline.fields(settings))
+    if side == "found":
+        names.append("revision")
+    text = F.to_json(F.struct(*(F.col(f"{side}.{name}").alias(name) for name in names)))
+    return F.when(F.col(side).isNotNull(), text).alias(side)
+
+
+def _summary(rows: DataFrame) -> dict[str, Any]:
+    """Return the counts of compared results, of those left out by reason, and of differences by kind."""
+    groups = rows.groupBy("left_out", "kind").agg(F.count("*").alias("rows")).collect()
+    windows = rows.where("left_out is null").agg(F.count_distinct("window_start")).first()
+    left_out: dict[str, int] = {}
+    kinds: dict[str, int] = {}
+    for row in groups:
+        if row.left_out is not None:
+            left_out[row.left_out] = left_out.get(row.left_out, 0) + row.rows
+        elif row.kind is not None:
+            kinds[row.kind] = row.rows
+    return {
+        "compared": sum(row.rows for row in groups if row.left_out is None),
+        "compared_windows": windows[0] if windows else 0,
+        "left_out": left_out,
+        "differences": sum(kinds.values()),
+        "differences_by_kind": kinds,
+    }

@@ -1,0 +1,145 @@
+"""The job of `skewless batch`: computes the results of historical records and writes a table or a topic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyspark
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
+from pyspark.storagelevel import StorageLevel
+
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.errors import CheckFailedError, ConfigurationError
+from skewless.spark import batch_pipeline, kafka_options
+from skewless.spark.batch_pipeline import BatchResult
+
+PACKAGES = {
+    "delta": "io.delta:delta-spark_2.13:VERSION",
+    "iceberg": "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13:VERSION",
+}
+"""Maven packages of the formats that Spark does not include."""
+CONNECTOR = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
+NOT_INSTALLED = ("DATA_SOURCE_NOT_FOUND", "ClassNotFoundException", ".DefaultSource")
+"""Parts of Spark's error message for a format that is not installed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """Results as a table in a folder, at any path that Spark can write to."""
+
+    path: str
+    format: str = "parquet"
+    overwrite: bool = False
+
+    def check(self, spark: SparkSession) -> None:
+        """Raise ConfigurationError if the format is not installed or the folder exists. Runs before the computation."""
+        folder_error = _load_error(spark, "text", self.path)
+        format_error = _load_error(spark, self.format, self.path) if self.format in PACKAGES else ""
+        if any(fragment in format_error for fragment in NOT_INSTALLED):
+            raise ConfigurationError(
+                f"--format: {self.format} is not installed: add --packages {PACKAGES[self.format]}; with "
+                f"--packages, reading a topic needs --packages {CONNECTOR} too"
+            )
+        if self.overwrite or "PATH_NOT_FOUND" in folder_error:
+            return
+        raise ConfigurationError(
+            f"--out: {self.path}: {folder_error.splitlines()[0]}"
+            if folder_error
+            else f"--out: {self.path} exists: name another folder, or replace it with --overwrite"
+        )
+
+    def write(self, rows: DataFrame) -> dict[str, Any]:
+        """Write the results, and return their number and first and last window."""
+        observation = Observation()
+        writer = rows.observe(observation, *_size_columns()).drop("partition").write
+        writer.mode("overwrite" if self.overwrite else "errorifexists").format(self.format).save(self.path)
+        return dict(observation.get)
+
+
+def _size_columns() -> tuple[Column, ...]:
+    """Return the aggregations for the report; a function, because a Column can only be created in a Spark session."""
+    return (
+        F.count("*").alias("results"),
+        F.min("window_start").alias("first_window"),
+        F.max("window_start").alias("last_window"),
+    )
+
+
+def _load_error(spark: SparkSession, format_name: str, path: str) -> str:
+    """Return Spark's error message for loading a path, or an empty text if it can be loaded."""
+    try:
+        spark.read.format(format_name).load(path)
+    except Exception as error:  # noqa: BLE001 - Spark, Java and the format raise different types
+        return str(error)
+    return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """Results as records like those of `aggregates`, each at least once, in the key's partition there."""
+
+    name: str
+    client: Mapping[str, str]
+    settings: PipelineSettings
+
+    def check(self, spark: SparkSession) -> None:
+        """Do nothing: an existing topic may be appended to."""
+
+    def write(self, rows: DataFrame) -> dict[str, Any]:
+        """Write the results, and return their number and first and last window.
+
+        Spark's Kafka sink sets no timestamps, so the records have the time of writing.
+        """
+        # Cached instead of observed: Spark's Kafka sink does not update an Observation.
+        cached = rows.persist(StorageLevel.DISK_ONLY)
+        self._send(cached)
+        sizes = cached.agg(*_size_columns()).collect()[0]
+        cached.unpersist()
+        return dict(sizes.asDict())
+
+    def _send(self, rows: DataFrame) -> None:
+        key = F.concat_ws("/", rows["window_start"].cast("string"), rows["key"])
+        records = rows.select(
+            key.cast("binary").alias("key"), batch_pipeline.as_json(rows, self.settings).alias("value"), "partition"
+        )
+        kafka_options.write(records, self.client, self.name)
+
+
+def run(
+    records: DataFrame, settings: PipelineSettings, target: Folder | Topic, *, now: int, partitions: int | None = None
+) -> dict[str, Any]:
+    """Compute the results of records (see `kafka_source`), write them, and return the report.
+
+    `now`: wall-clock time in ms, used to detect timestamps too far in the future; `partitions`: number of partitions of
+    the target topic. Raises CheckFailedError, and writes nothing, if no record contains a tuple.
+    """
+    target.check(records.sparkSession)
+    result = batch_pipeline.answer(records, batch_pipeline.read_plan(settings, now))
+    try:
+        _check_has_tuples(result)
+        return counts(result) | target.write(batch_pipeline.results(result, settings, partitions))
+    finally:
+        result.close()
+
+
+def _check_has_tuples(result: BatchResult) -> None:
+    if result.tuples or result.late:
+        return
+    reasons = "".join(f"\n  {count:,} dead letters: {reason}" for reason, count in result.invalid.items())
+    if reasons:
+        raise CheckFailedError(f"none of {result.records:,} records can be read: check splitter{reasons}")
+    raise CheckFailedError(f"the {result.records:,} records that were read contain no tuples")
+
+
+def counts(result: BatchResult) -> dict[str, Any]:
+    """Return the counts of the report: records, tuples, late tuples and dead letters."""
+    return {
+        "records": result.records,
+        "tuples": result.tuples,
+        "late": result.late,
+        "dead_letters": sum(result.invalid.values()),
+        "dead_letters_by_reason": dict(result.invalid),
+    }

@@ -1,0 +1,225 @@
+"""The pipeline as DataFrame transformations: records in, one row per window and key out.
+
+Skew is handled as in the stream: each task reduces its tuples to partial results, which Spark then merges. A task has
+few partial results per key, however hot the key is. Parsing, lateness, partial results and results use the code of the
+stream.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+from numpy.typing import NDArray
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
+from pyspark.sql.pandas.types import from_arrow_type
+from pyspark.storagelevel import StorageLevel
+
+from skewless.aggregate_registry import find_aggregates
+from skewless.algorithms.aggregates import (
+    LOAD_COLUMN,
+    Aggregate,
+    BinaryColumn,
+    PartialColumn,
+    Partials,
+    wire_columns_of,
+)
+from skewless.algorithms.hashing import partition_of_keys
+from skewless.algorithms.watermark import MAX_WATERMARK
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.spark.partition_reader import (
+    SPLIT,
+    TUPLE,
+    PartitionReadPlan,
+    SplitId,
+    SplitStatistics,
+    resolve_lateness,
+)
+
+SPLIT_ID = ("source_partition", "block", "first_offset")
+
+
+@dataclass(frozen=True, slots=True)
+class BatchResult:
+    """Partial results and counts of a batch of records. Close it after use: Spark caches the partial results."""
+
+    partials: DataFrame
+    """`window` (its start, ms), `key`, and the partial columns. Binary columns are lists of partials to merge."""
+    records: int
+    tuples: int
+    late: int
+    invalid: Mapping[str, int]
+    """Number of records that cannot be parsed or have an invalid time, by reason."""
+    cached: Sequence[DataFrame]
+
+    def close(self) -> None:
+        """Remove the partial results from Spark's cache."""
+        for rows in self.cached:
+            rows.unpersist()
+
+
+def read_plan(settings: PipelineSettings, now: int | None) -> PartitionReadPlan:
+    """Return how the pipeline reads records.
+
+    `now`: wall-clock time in ms, used to detect timestamps too far in the future; None disables that check.
+    """
+    rules = settings.event_time_rules()
+    if now is None:
+        rules = replace(rules, max_ahead_ms=MAX_WATERMARK)
+    columns = wire_columns_of(find_aggregates(settings.aggregator.aggregates))
+    return PartitionReadPlan(settings.splitter, rules, columns, settings.aggregator.window_ms, now=now or 0)
+
+
+def answer(records: DataFrame, plan: PartitionReadPlan) -> BatchResult:
+    """Read records (see `kafka_source`) and aggregate them. Runs the reading; Spark merges only when rows are used."""
+    rows = _read(records, plan)
+    splits = _split_statistics(rows)
+    watermarks, to_reread = resolve_lateness(splits, plan.rules.lateness_ms)
+    cached, classified = [rows], _classified(rows, watermarks, to_reread)
+    if to_reread:
+        reread = _read(records, replace(plan, earlier_max_times=to_reread))
+        splits |= _split_statistics(reread)
+        cached.append(reread)
+        classified = classified.unionByName(reread.withColumn("late", F.lit(False)))
+    classified = classified.where(F.col("kind") != SPLIT)
+    late_count = classified.where("late").agg(F.sum(LOAD_COLUMN.name)).first()
+    late_in_heads = int(late_count[0] or 0) if late_count else 0
+    window = F.col("time") - F.pmod("time", F.lit(plan.window_ms))
+    merged = [F.call_function(_spark_function(column), column.name).alias(column.name) for column in plan.columns]
+    return BatchResult(
+        partials=classified.where("not late").groupBy(window.alias("window"), "key").agg(*merged),
+        records=sum(statistics.records for statistics in splits.values()),
+        tuples=sum(statistics.tuples for statistics in splits.values()) - late_in_heads,
+        late=sum(statistics.late for statistics in splits.values()) + late_in_heads,
+        invalid=_invalid_by_reason(splits.values()),
+        cached=cached,
+    )
+
+
+def _spark_function(column: PartialColumn) -> str:
+    """Return the function of Spark that merges a column, or that collects the values which the column merges itself."""
+    return "collect_list" if isinstance(column, BinaryColumn) else column.merge
+
+
+def _invalid_by_reason(splits: Iterable[SplitStatistics]) -> dict[str, int]:
+    invalid: Counter[str] = Counter()
+    for statistics in splits:
+        invalid.update(statistics.invalid)
+    return dict(sorted(invalid.items()))
+
+
+def _read(records: DataFrame, plan: PartitionReadPlan) -> DataFrame:
+    partition_type = _source_partition_type(records)
+    partials = ", ".join(f"`{column.name}` {_spark_type(column.type)}" for column in plan.columns)
+    schema = (
+        f"source_partition {partition_type}, block bigint, first_offset bigint, kind string, time bigint, key string, "
+        f"{partials}"
+    )
+    return records.mapInArrow(_as_function(plan), schema).persist(StorageLevel.DISK_ONLY)
+
+
+def _spark_type(arrow_type: pa.DataType) -> str:
+    """Return Spark's name of an Arrow type."""
+    name: str = from_arrow_type(arrow_type).simpleString()
+    return name
+
+
+def _source_partition_type(rows: DataFrame) -> str:
+    """Return Spark's name of the type: int in Kafka, string (the path) in files."""
+    name: str = rows.schema["source_partition"].dataType.simpleString()
+    return name
+
+
+def _as_function(
+    task: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Wrap a callable object in a function, because `mapInArrow` accepts only functions."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return task(batches)
+
+    return run
+
+
+def _split_statistics(rows: DataFrame) -> dict[SplitId, SplitStatistics]:
+    """Run the reading and collect the statistics of the splits on the driver, one row per split."""
+    collected = rows.where(F.col("kind") == SPLIT).select(*SPLIT_ID, "key").collect()
+    return {(row[0], row[1], row[2]): msgspec.json.decode(row[3], type=SplitStatistics) for row in collected}
+
+
+def _classified(rows: DataFrame, watermarks: Mapping[SplitId, int], to_reread: Mapping[SplitId, int]) -> DataFrame:
+    """Add the column `late` by the watermarks of the earlier splits, and drop the splits that are read again."""
+    if not watermarks:
+        return rows.withColumn("late", F.lit(False))
+    splits = rows.sparkSession.createDataFrame(
+        [(*split_id, watermark, split_id in to_reread) for split_id, watermark in watermarks.items()],
+        f"source_partition {_source_partition_type(rows)}, block bigint, first_offset bigint, watermark_ms bigint, "
+        "reread boolean",
+    )
+    joined = rows.join(F.broadcast(splits), [*SPLIT_ID], "left").where("reread is null or not reread")
+    late = (F.col("kind") == TUPLE) & F.col("watermark_ms").isNotNull() & (F.col("time") < F.col("watermark_ms"))
+    return joined.withColumn("late", late).drop("watermark_ms", "reread")
+
+
+@dataclass(frozen=True, slots=True)
+class _ResultMapper:
+    """Computes results from partial columns, whole columns at a time."""
+
+    aggregates: tuple[Aggregate, ...]
+    columns: tuple[PartialColumn, ...]
+    window_ms: int
+    decimals: int
+    partitions: int
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            partials = {column.name: _merged(column, batch[column.name]) for column in self.columns}
+            windows = batch["window"].to_numpy()
+            partitions = partition_of_keys(batch["key"], self.partitions)
+            bounds = {"window_start": pa.array(windows), "window_end": pa.array(windows + self.window_ms)}
+            results = {aggregate.name: self._results(aggregate, partials) for aggregate in self.aggregates}
+            yield pa.record_batch({"key": batch["key"], **bounds, **results, "partition": pa.array(partitions)})
+
+    def _results(self, aggregate: Aggregate, partials: Partials) -> pa.Array:
+        results = aggregate.present(partials, self.decimals)
+        return pa.array(results, aggregate.result_type(self.decimals))
+
+
+def _merged(column: PartialColumn, values: pa.Array) -> NDArray[Any]:
+    """Return the partials of a column of `BatchResult.partials`."""
+    return column.merge_lists(values) if isinstance(column, BinaryColumn) else values.to_numpy()
+
+
+def fields(settings: PipelineSettings) -> dict[str, str]:
+    """Return the fields of a result and their Spark types, such as bigint for integers and double for decimals."""
+    decimals = settings.splitter.value.decimals
+    aggregates = find_aggregates(settings.aggregator.aggregates)
+    types = {aggregate.name: _spark_type(aggregate.result_type(decimals)) for aggregate in aggregates}
+    return {"key": "string", "window_start": "bigint", "window_end": "bigint", **types}
+
+
+def results(result: BatchResult, settings: PipelineSettings, partitions: int | None = None) -> DataFrame:
+    """Return one row per window and key, with the columns of the topic `aggregates` and the key's `partition` there.
+
+    `partitions`: number of partitions of the target topic; None: that of `aggregates`.
+    """
+    mapper = _ResultMapper(
+        find_aggregates(settings.aggregator.aggregates),
+        read_plan(settings, None).columns,
+        settings.aggregator.window_ms,
+        settings.splitter.value.decimals,
+        partitions or settings.topics.aggregator_partitions,
+    )
+    columns = fields(settings) | {"partition": "int"}
+    schema = ", ".join(f"`{name}` {spark_type}" for name, spark_type in columns.items())
+    return result.partials.mapInArrow(_as_function(mapper), schema)
+
+
+def as_json(rows: DataFrame, settings: PipelineSettings) -> Column:
+    """Return rows of `results` as JSON values of records of `aggregates`."""
+    return F.to_json(F.struct(*(rows[name] for name in fields(settings)), F.lit(0).alias("revision")))

@@ -1,0 +1,81 @@
+"""Runs plan candidates on a stream of tuple blocks. A candidate is a grouping with a number of workers (W).
+
+The candidates are divided into shards. One Spark task runs one shard over all blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from skewless.algorithms.grouping import KeyBatch
+from skewless.algorithms.grouping_metrics import KeyCounts
+from skewless.lab.simulation.candidate import Candidate, SimulationConfig
+from skewless.lab.simulation.key_indexer import KeyIndexer
+from skewless.spark.tuple_blocks import decode_block
+
+RESULTS = "shard int, candidate_json string"
+_INPUTS = ("shard", "partition", "block")
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """The candidates of a plan: all combinations of groupings and numbers of workers."""
+
+    groupings: Sequence[str]
+    workers: Sequence[int]
+    setup: SimulationConfig
+
+    def shards(self, max_shards: int) -> list[list[tuple[str, int]]]:
+        """Divide the candidates into at most `max_shards` shards.
+
+        Candidates of the same grouping have similar cost, so consecutive ones go to different shards.
+        """
+        pairs = list(product(self.groupings, self.workers))
+        return [pairs[shard::max_shards] for shard in range(min(max_shards, len(pairs)))]
+
+
+def run(
+    batches: Iterator[pa.RecordBatch], shards: Sequence[Sequence[tuple[str, int]]], setup: SimulationConfig
+) -> Iterator[pa.RecordBatch]:
+    """Run the candidates of a task's shards over their blocks (shard, partition, block), in their order."""
+    running: dict[int, _Shard] = {}
+    for batch in batches:
+        for number, partition, block in zip(*(batch[name].to_pylist() for name in _INPUTS), strict=True):
+            if number not in running:
+                running[number] = _Shard(shards[number], setup)
+            running[number].add(partition, block)
+    for number, shard in running.items():
+        measures = [msgspec.json.encode(candidate).decode() for candidate in shard.measures()]
+        numbers = pa.array([number] * len(measures), pa.int32())
+        yield pa.record_batch({"shard": numbers, "candidate_json": pa.array(measures)})
+
+
+class _Shard:
+    """Candidates that process the blocks together, so that each block is decoded and its keys are indexed only once."""
+
+    def __init__(self, pairs: Sequence[tuple[str, int]], setup: SimulationConfig) -> None:
+        self._candidates = [Candidate(grouping, workers, setup) for grouping, workers in pairs]
+        self._routers = setup.routers
+        self._key_counts = KeyCounts()
+        self._key_indexer = KeyIndexer()
+
+    def add(self, partition: int, block: bytes) -> None:
+        """Process the next block."""
+        keys, dictionary, codes, times = decode_block(block)
+        key_indices = self._key_indexer.of(dictionary)
+        self._key_counts.add(key_indices, np.bincount(codes, minlength=len(key_indices)))
+        batch, tuple_keys = KeyBatch(keys, codes, times), key_indices[codes]
+        for candidate in self._candidates:
+            workers = candidate.route(partition % self._routers, batch, 0)
+            candidate.count(tuple_keys, workers, times)
+
+    def measures(self) -> list[Mapping[str, Any]]:
+        """Return the measures of each candidate."""
+        return [candidate.facts(self._key_counts) for candidate in self._candidates]

@@ -1,0 +1,52 @@
+"""Sums over the tuples of runs, from which `evaluation_json` computes the measures.
+
+A row maps column names to values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+Rows = Sequence[Mapping[str, Any]]
+RowsBy = Mapping[str, Rows]
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """Sums that Spark has computed. Each row has the name of its `run`; most rows have its `grouping` and `workers`."""
+
+    loads: RowsBy
+    """By "tick" and "window": tuples of each worker in each of them, and first and last Kafka timestamp."""
+    replicas: RowsBy
+    """By "tick", "window" and "run": keys, pairs and max_workers, as in `Replicas`.
+
+    Runs also have `hottest`, the tuples of the hottest key, and `needed`, the (key, worker) pairs of perfect balance.
+    """
+    hottest: RowsBy
+    """By "tick" and "run": the hottest keys with their rank, tuples, and number of workers."""
+    latencies: Rows
+    """Quantiles of each window, and of all windows (window None)."""
+    partials: Rows
+    """Number of partial results of each window."""
+    state: Rows
+    """Size of the largest state of a router, in bytes."""
+
+    def of(self, run: str) -> Sums:
+        """Return the rows of one run."""
+        return self._filtered(lambda row: bool(row["run"] == run))
+
+    def where(self, **values: object) -> Sums:
+        """Return the rows of one grouping and number of workers. Rows without these columns are included."""
+        return self._filtered(lambda row: all(row.get(name, value) == value for name, value in values.items()))
+
+    def _filtered(self, is_selected: Callable[[Mapping[str, Any]], bool]) -> Sums:
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return Sums(**{name: _filtered(rows, is_selected) for name, rows in values.items()})
+
+
+def _filtered(rows: RowsBy | Rows, is_selected: Callable[[Mapping[str, Any]], bool]) -> Any:
+    if isinstance(rows, Mapping):
+        return {name: _filtered(part, is_selected) for name, part in rows.items()}
+    return [row for row in rows if is_selected(row)]

@@ -1,0 +1,210 @@
+"""The job of `skewless evaluate`: computes exact measures of the groupings of pipelines from their topics.
+
+Tuples by key and worker come from `worker-input`, the number of workers of each tick from `distribution`, the number of
+partial results from `partials`, latencies from `tuples` and `aggregator-changelog`, and the size of a router's state
+from `router-state`. Each topic is read once, for all runs together. Only sums reach the driver; data per key stays on
+the executors.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
+from pyspark.storagelevel import StorageLevel
+
+from skewless.errors import CheckFailedError
+from skewless.spark import key_statistics, latency, shuffle, topic_rows
+from skewless.spark.distribution_sums import Rows, Sums
+from skewless.spark.evaluation_json import NAMES, measures_of_run
+from skewless.spark.pipeline_run import PipelineRun, read_distributions, records, union
+from skewless.wire.distribution import TickDistribution
+
+
+def _cell_blocks(run: PipelineRun, run_index: int, partitions: int) -> DataFrame:
+    """Return the cells of a run as blocks by shuffle partition."""
+    read = partial(topic_rows.cells, bucket_ms=run.bucket_ms)
+    spec = shuffle.ShuffleSpec(run_index, "cells", partitions, read, topic_rows.merged_cells)
+    tuples = records(run, run_index, "worker-input", "key", "value", "worker", "timestamp_ms")
+    return tuples.mapInArrow(partial(shuffle.partition_by_key, spec=spec), shuffle.SHUFFLE_BLOCKS)
+
+
+def _latency_blocks(run: PipelineRun, run_index: int, partitions: int) -> DataFrame:
+    """Return when the tuples of each key and window were sent and when they were counted, by shuffle partition."""
+    read = partial(topic_rows.cells, bucket_ms=run.settings.aggregator.window_ms)
+    sent_spec = shuffle.ShuffleSpec(run_index, "sent", partitions, read, topic_rows.last_cells)
+    changelog_spec = shuffle.ShuffleSpec(
+        run_index, "changelog", partitions, topic_rows.changelog_rows, topic_rows.unmerged
+    )
+    tuples = records(run, run_index, "tuples", "key", "value", "worker", "timestamp_ms")
+    changelog = records(run, run_index, "aggregator-changelog", "key", "value", "timestamp_ms", "offset")
+    sent_blocks = tuples.mapInArrow(partial(shuffle.partition_by_key, spec=sent_spec), shuffle.SHUFFLE_BLOCKS)
+    changelog_blocks = changelog.mapInArrow(
+        partial(shuffle.partition_by_key, spec=changelog_spec), shuffle.SHUFFLE_BLOCKS
+    )
+    return sent_blocks.unionByName(changelog_blocks)
+
+
+def _labels(run: PipelineRun, distributions: Sequence[TickDistribution], hottest: int) -> key_statistics.Labels:
+    """Return the segments of a run. Ticks without a distribution record have the settings' grouping and workers."""
+    settings = run.settings
+    tick_segments = [(tick.grouping, tick.workers) for tick in distributions]
+    segments = list(dict.fromkeys([(settings.router.grouping, settings.router.workers), *tick_segments]))
+    observed_ticks = [
+        (tick.tick_start, segments.index(segment)) for tick, segment in zip(distributions, tick_segments, strict=True)
+    ]
+    return key_statistics.Labels(
+        settings.name,
+        settings.observer.tick_ms,
+        settings.aggregator.window_ms,
+        segments,
+        observed_ticks,
+        hottest,
+    )
+
+
+def sum_up(
+    spark: SparkSession, runs: Sequence[PipelineRun], distributions: Sequence[Sequence[TickDistribution]], folder: Path
+) -> Sums:
+    """Return the sums of the runs, and write `cells` and `keys` as Parquet into the folder.
+
+    Raises CheckFailedError for a run without tuples.
+    """
+    partitions = int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
+    hottest_limit = max(run.settings.observer.top_keys for run in runs)
+    labels = [_labels(run, ticks, hottest_limit) for run, ticks in zip(runs, distributions, strict=True)]
+    cell_blocks = union([_cell_blocks(run, index, partitions) for index, run in enumerate(runs)])
+    cells = cell_blocks.repartitionById(partitions, "shuffle_partition").persist(StorageLevel.DISK_ONLY)
+    executor_sums = cells.mapInArrow(
+        partial(key_statistics.sums, labels=labels), key_statistics.spark_schema(key_statistics.SUMS)
+    ).persist(StorageLevel.DISK_ONLY)
+    try:
+        sums = _rows(_merged_sums(executor_sums))
+        _check_not_empty(runs, {int(row["run"]) for row in sums})
+        hottest = _rows(_hottest(executor_sums, hottest_limit))
+        for name, read, columns in (
+            ("cells", key_statistics.cells, key_statistics.CELLS),
+            ("keys", key_statistics.keys, key_statistics.KEYS),
+        ):
+            rows = cells.mapInArrow(partial(read, labels=labels), key_statistics.spark_schema(columns))
+            rows.write.mode("overwrite").parquet(str(folder / name))
+    finally:
+        executor_sums.unpersist()
+        cells.unpersist()
+    loads, replicas = _by_span(sums, "load", labels), _by_span(sums, "replicas", labels)
+    replicas["run"] = _with_hottest_and_needed(loads["run"], replicas["run"], _by_span(sums, "size", labels)["run"])
+    return Sums(
+        loads=loads,
+        replicas=replicas,
+        hottest=_by_span(hottest, "hottest", labels),
+        latencies=_with_run_names(_rows(_latencies(runs, partitions)), runs),
+        **_partials_and_state(runs),
+    )
+
+
+def _rows(frame: DataFrame) -> list[dict[str, Any]]:
+    return [row.asDict() for row in frame.collect()]
+
+
+def _check_not_empty(runs: Sequence[PipelineRun], runs_with_tuples: set[int]) -> None:
+    for index, run in enumerate(runs):
+        if index not in runs_with_tuples:
+            topic = run.settings.topic("worker-input")
+            raise CheckFailedError(f"topic {topic} has no tuples: run the pipeline first, then evaluate")
+
+
+def _merged_sums(executor_sums: DataFrame) -> DataFrame:
+    """Merge the sums of the executors."""
+    sums = [F.sum(name).alias(name) for name in ("tuples", "keys", "pairs")]
+    extremes = [
+        F.min("first_at").alias("first_at"),
+        F.max("last_at").alias("last_at"),
+        F.max("max_workers").alias("max_workers"),
+    ]
+    by = ("kind", "span", "run", "segment", "span_start", "worker", "key_tuples")
+    return executor_sums.where("kind != 'hottest'").groupBy(*by).agg(*sums, *extremes)
+
+
+def _hottest(executor_sums: DataFrame, limit: int) -> DataFrame:
+    """Return the hottest keys of each span from the executors' candidates, by tuples; ties are ordered by key."""
+    order = Window.partitionBy("span", "run", "segment", "span_start").orderBy(F.desc("tuples"), "key")
+    ranked = executor_sums.where("kind = 'hottest'").withColumn("rank", F.row_number().over(order))
+    return ranked.where(F.col("rank") <= limit)
+
+
+def _by_span(rows: Rows, kind: str, labels: Sequence[key_statistics.Labels]) -> dict[str, list[dict[str, Any]]]:
+    """Return the rows of a kind by span, with the span's start and the names of run and grouping."""
+    by_span: dict[str, list[dict[str, Any]]] = {span: [] for span in key_statistics.SPANS}
+    for row in rows:
+        if row["kind"] == kind:
+            label = labels[row["run"]]
+            grouping, workers = label.segments[row["segment"]]
+            names = {row["span"]: row["span_start"], "run": label.run, "grouping": grouping, "workers": workers}
+            by_span[row["span"]].append({**row, **names})
+    return by_span
+
+
+def _with_hottest_and_needed(loads: Rows, replicas: Rows, sizes: Rows) -> list[dict[str, Any]]:
+    """Add to the replicas of whole runs the tuples of the hottest key, and the workers that perfect balance needs."""
+    totals: defaultdict[tuple[Any, ...], int] = defaultdict(int)
+    needed: defaultdict[tuple[Any, ...], int] = defaultdict(int)
+    hottest: defaultdict[tuple[Any, ...], int] = defaultdict(int)
+    for row in loads:
+        totals[_segment(row)] += row["tuples"]
+    for row in sizes:
+        segment = _segment(row)
+        workers_per_key = -(-row["key_tuples"] * row["workers"] // totals[segment])
+        needed[segment] += row["keys"] * workers_per_key
+        hottest[segment] = max(hottest[segment], row["key_tuples"])
+    return [{**row, "hottest": hottest[_segment(row)], "needed": needed[_segment(row)]} for row in replicas]
+
+
+def _segment(row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return row["run"], row["grouping"], row["workers"]
+
+
+def _with_run_names(rows: Rows, runs: Sequence[PipelineRun]) -> list[dict[str, Any]]:
+    """Replace the index of the run by its name."""
+    return [{**row, "run": runs[row["run"]].name} for row in rows]
+
+
+def _latencies(runs: Sequence[PipelineRun], partitions: int) -> DataFrame:
+    blocks = union([_latency_blocks(run, index, partitions) for index, run in enumerate(runs)])
+    latencies = blocks.repartitionById(partitions, "shuffle_partition").mapInArrow(latency.latencies, latency.LATENCIES)
+    return latency.quantiles(latencies)
+
+
+def _partials_and_state(runs: Sequence[PipelineRun]) -> dict[str, list[dict[str, Any]]]:
+    """Return the number of partial results of each window, and the size of each router snapshot that was saved last."""
+    frames = []
+    for index, run in enumerate(runs):
+        count = partial(topic_rows.partial_rows, bucket_ms=run.settings.aggregator.window_ms)
+        rows = records(run, index, "partials", "value").mapInArrow(count, topic_rows.PARTIAL_ROWS)
+        partials = rows.groupBy(F.lit(index).alias("run"), F.col("bucket").alias("window"))
+        frames.append(partials.agg(F.sum("rows").alias("rows"), F.lit(None).cast("int").alias("bytes")))
+        snapshots = records(run, index, "router-state", "key", "value", "partition", "offset").groupBy(
+            "key", "partition"
+        )
+        latest = snapshots.agg(F.max_by(F.length("value"), "offset").alias("bytes"))
+        empty = F.lit(None).cast("long")
+        frames.append(latest.select(F.lit(index).alias("run"), empty.alias("window"), empty.alias("rows"), "bytes"))
+    named_rows = _with_run_names(_rows(union(frames)), runs)
+    return {
+        "partials": [row for row in named_rows if row["rows"] is not None],
+        "state": [row for row in named_rows if row["bytes"] is not None],
+    }
+
+
+def evaluate(spark: SparkSession, runs: Sequence[PipelineRun], folder: Path) -> dict[str, Any]:
+    """Evaluate and compare runs: write Parquet into the folder, and return the measures as a JSON object."""
+    distributions = read_distributions(runs)
+    sums = sum_up(spark, runs, distributions, folder)
+    measures: list[dict[str, Any]] = []
+    for run, ticks in zip(runs, distributions, strict=True):
+        measures += measures_of_run(run.settings, run.offsets, ticks, sums)
+    return {"names": NAMES, "runs": measures}

@@ -1,0 +1,69 @@
+"""Evaluates pipelines: runs the Spark job over their topics, and writes the JSON and the report into a folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.errors import CheckFailedError
+from skewless.kafka.consumer.offsets import OffsetReader
+from skewless.spark.job_runner import spark_running
+from skewless.spark.pipeline_run import Offsets, PipelineRun
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+EVALUATION_FILE = "evaluation.json"
+TABLES = ("cells", "keys")
+TOPICS = ("worker-input", "tuples", "partials", "aggregator-changelog", "router-state", "distribution")
+
+
+def evaluated(runs: Sequence[PipelineSettings], out: Path, spark: dict[str, Any]) -> dict[str, Any]:
+    """Evaluate pipelines, write all results into the folder, and return the evaluation as a JSON object.
+
+    `spark`: the options of `spark_running`.
+    """
+    offsets = [offsets_of(settings) for settings in runs]
+    with spark_running("evaluate", spark) as session:
+        from skewless.spark.evaluate_job import evaluate
+
+        pipeline_runs = [
+            recorded(session, settings, run_offsets) for settings, run_offsets in zip(runs, offsets, strict=True)
+        ]
+        evaluation = evaluate(session, pipeline_runs, out)
+    from skewless.spark.report.evaluation_report import report
+
+    (out / EVALUATION_FILE).write_text(json.dumps(evaluation), encoding="utf-8")
+    (out / "report.html").write_text(report(evaluation), encoding="utf-8")
+    return evaluation
+
+
+def offsets_of(settings: PipelineSettings) -> Offsets:
+    """Return the offsets to read by topic and partition. Raises CheckFailedError if no tuple has reached a worker."""
+    offset_reader = OffsetReader(settings.kafka)
+    offsets: dict[str, dict[int, tuple[int, int]]] = {}
+    for topic in TOPICS:
+        name = settings.topic(topic)
+        end_offsets = offset_reader.end(name)
+        offsets[topic] = {
+            partition: (first, max(first, end_offsets[partition]))
+            for partition, first in offset_reader.begin(name).items()
+        }
+        if topic == "worker-input" and all(first == end for first, end in offsets[topic].values()):
+            raise CheckFailedError(f"topic {name} has no tuples: run the pipeline first, then evaluate")
+    return offsets
+
+
+def recorded(spark: SparkSession, settings: PipelineSettings, offsets: Offsets) -> PipelineRun:
+    """Return a run whose topics are read by Spark."""
+    from skewless.spark import kafka_options
+
+    client = kafka_options.client_options(settings)
+
+    def read(topic: str) -> DataFrame:
+        return kafka_options.read(spark, client, settings.topic(topic), offsets[topic], headers=False)
+
+    return PipelineRun(settings, read, offsets)

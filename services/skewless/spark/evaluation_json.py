@@ -1,0 +1,181 @@
+"""Computes the measures of each run as JSON objects from the sums of the job. Does not use Spark."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.spark.distribution_sums import Rows, Sums
+from skewless.spark.latency import QUANTILES
+from skewless.spark.load_measures import (
+    TARGET,
+    Replicas,
+    load_measures,
+    loads_of,
+    reactions,
+    reference_metrics,
+    replica_measures,
+    running,
+    window_measures,
+)
+from skewless.wire.distribution import TickDistribution
+
+NAMES = {
+    "imbalance": "I/m: (most loaded worker - average) / tuples",
+    "imbalance_tuples": "I: most loaded worker - average, in tuples",
+    "running_imbalance": "I(t)/m(t): imbalance of all tuples up to the end of the tick",
+    "max_over_avg": "load of the most loaded worker / average load",
+    "worst_window_max_over_avg": "the same of the worst window with at least 100 tuples per worker; null without one",
+    "rate": "average / most loaded worker: share of the rate of an even load, if workers are the limit",
+    "load_stddev_percent": "population standard deviation over workers of their share in percent",
+    "replication_factor": "mean number of distinct workers per key; replication_max: the maximum",
+    "replication_bound": "lowest replication of perfect balance with W workers: sum of ceil(p_k W) / keys",
+    "window_replication": "mean number of distinct workers per key and window",
+    "aggregation_cost": "(key, worker) pairs per window: the minimum number of partial results",
+    "partials_per_window": "partial results that reached the aggregator, per window",
+    "pairs": "(key, worker) pairs that were used: memory of all workers",
+    "state_bytes": "size of the largest state that a router saved; null if none was saved",
+    "latency_ms": "per (window, key), from the splitter's record of its last tuple to the record that made it complete",
+    "reactions": f"per change of the hottest key, until a tick's imbalance is at most {TARGET:g}; resolution is a tick",
+    "duration_ms": "Kafka time from the first record of worker-input to the last",
+    "observer_differs": "ticks of topic distribution whose tuples by worker differ from this evaluation",
+}
+"""Descriptions of the measures; part of the JSON."""
+
+
+def measures_of_run(
+    settings: PipelineSettings, offsets: Mapping[str, Any], distributions: Sequence[TickDistribution], sums: Sums
+) -> list[dict[str, Any]]:
+    """Return all measures of a pipeline's run: one object per grouping and number of workers, in the order of time."""
+    run_sums = sums.of(settings.name)
+    ticks = sorted(run_sums.loads["tick"], key=_by_tick)
+    segments = dict.fromkeys((row["grouping"], row["workers"]) for row in ticks)
+    return [
+        {
+            "pipeline": settings.name,
+            "grouping": grouping,
+            "workers": workers,
+            "routers": settings.replicas.router,
+            "window_s": settings.aggregator.window_s,
+            "tick_s": settings.observer.tick_s,
+            **_segment_measures(settings, distributions, run_sums.where(grouping=grouping, workers=workers), workers),
+            "offsets": _offsets_json(offsets),
+        }
+        for grouping, workers in segments
+    ]
+
+
+def _by_tick(row: Mapping[str, Any]) -> int:
+    return int(row["tick"])
+
+
+def _offsets_json(offsets: Mapping[str, Any]) -> dict[str, dict[str, list[int]]]:
+    return {
+        topic: {str(partition): list(offset_range) for partition, offset_range in ranges.items()}
+        for topic, ranges in offsets.items()
+    }
+
+
+def _segment_measures(
+    settings: PipelineSettings, distributions: Sequence[TickDistribution], sums: Sums, workers: int
+) -> dict[str, Any]:
+    loads_by_tick, loads_by_window = _grouped(sums.loads["tick"], "tick"), _grouped(sums.loads["window"], "window")
+    loads = _loads(sums.loads["tick"], workers)
+    first_at = min(row["first_at"] for row in sums.loads["tick"])
+    last_at = max(row["last_at"] for row in sums.loads["tick"])
+    duration_ms = last_at - first_at
+    (totals,) = sums.replicas["run"]
+    replicas = _replicas(totals)
+    ticks = _ticks(settings.observer.tick_ms, loads_by_tick, sums, workers, first_at)
+    replicas_by_window = {row["window"]: _replicas(row) for row in sums.replicas["window"]}
+    windows = [(replicas_by_window[window], _loads(rows, workers)) for window, rows in loads_by_window.items()]
+    partials = [row["rows"] for row in sums.partials if row["window"] in loads_by_window]
+    return {
+        **load_measures(loads),
+        **replica_measures(replicas),
+        **window_measures(windows, loads.mean()),
+        "p1": totals["hottest"] / int(loads.sum()),
+        "replication_bound": totals["needed"] / replicas.keys,
+        "partials_per_window": sum(partials) / max(1, len(windows)),
+        "state_bytes": max((row["bytes"] for row in sums.state), default=None),
+        "duration_ms": duration_ms,
+        "reference": reference_metrics(loads, replicas, duration_ms),
+        "latency_ms": _latency(sums.latencies),
+        "latency_ms_by_window": _latency_by_window(sums.latencies, loads_by_window),
+        "top_keys": _hottest_keys(sums.hottest["run"]),
+        "reactions": reactions(ticks),
+        "observer_differs": _differing_ticks(distributions, ticks),
+        "ticks": ticks,
+    }
+
+
+def _ticks(
+    tick_ms: int, loads_by_tick: Mapping[Any, Rows], sums: Sums, workers: int, first_at: int
+) -> list[dict[str, Any]]:
+    replicas = {row["tick"]: _replicas(row) for row in sums.replicas["tick"]}
+    hottest = _grouped(sums.hottest["tick"], "tick")
+    loads = {tick: _loads(rows, workers) for tick, rows in loads_by_tick.items()}
+    running_imbalances = dict(zip(loads, running(loads.values()), strict=True))
+    return [
+        {
+            "tick_start": tick,
+            "tick_end": tick + tick_ms,
+            **load_measures(loads[tick]),
+            **replica_measures(replicas[tick]),
+            "running_imbalance": running_imbalances[tick],
+            "reference": reference_metrics(
+                loads[tick], replicas[tick], max(row["last_at"] for row in rows) - min(row["first_at"] for row in rows)
+            ),
+            "last_at_ms": max(row["last_at"] for row in rows) - first_at,
+            "top_keys": _hottest_keys(hottest.get(tick, ())),
+        }
+        for tick, rows in loads_by_tick.items()
+    ]
+
+
+def _grouped(rows: Rows, name: str) -> dict[Any, Rows]:
+    """Return the rows by their value in a column, ascending."""
+    groups: defaultdict[Any, list[Mapping[str, Any]]] = defaultdict(list)
+    for row in sorted(rows, key=lambda row: row[name]):
+        groups[row[name]].append(row)
+    return dict(groups)
+
+
+def _loads(rows: Rows, workers: int) -> NDArray[np.int64]:
+    return loads_of(((row["worker"], row["tuples"]) for row in rows), workers)
+
+
+def _replicas(row: Mapping[str, Any]) -> Replicas:
+    return Replicas(row["keys"], row["pairs"], row["max_workers"])
+
+
+def _hottest_keys(rows: Rows) -> list[dict[str, Any]]:
+    ordered = sorted(rows, key=lambda row: row["rank"])
+    return [{"key": row["key"], "tuples": row["tuples"], "workers": row["held_by"]} for row in ordered]
+
+
+def _latency(rows: Rows) -> dict[str, Any] | None:
+    total = [row for row in rows if row["window"] is None and row["results"]]
+    return _quantiles(total[0]) if total else None
+
+
+def _latency_by_window(rows: Rows, windows: Iterable[Hashable]) -> list[dict[str, Any]]:
+    by_window = {row["window"]: row for row in rows}
+    return [{"window_start": window, **_quantiles(by_window[window])} for window in windows if window in by_window]
+
+
+def _quantiles(row: Mapping[str, Any]) -> dict[str, Any]:
+    by_name = {f"p{share * 100:g}": value for share, value in zip(QUANTILES, row["quantiles"], strict=True)}
+    return {"results": row["results"], **by_name, "max": row["max_ms"]}
+
+
+def _differing_ticks(distributions: Sequence[TickDistribution], ticks: Sequence[Mapping[str, Any]]) -> int:
+    """Return the number of ticks for which the observer counted other tuples by worker than the evaluation."""
+    tuples_by_tick = {tick["tick_start"]: tick["tuples_by_worker"] for tick in ticks}
+    evaluated = [record for record in distributions if record.tick_start in tuples_by_tick]
+    return sum(record.tuples_by_worker != tuples_by_tick[record.tick_start] for record in evaluated)

@@ -1,0 +1,98 @@
+"""Starts Spark for a job with the options of the command line, and displays the progress of its tasks."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from skewless.errors import ConfigurationError
+from skewless.lab.local import child_process, jars, java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+REFRESH_S = 0.5
+"""Interval at which the progress is refreshed."""
+
+
+@contextlib.contextmanager
+def spark_running(job: str, command_options: Mapping[str, Any]) -> Iterator[SparkSession]:
+    """Start Spark with its Kafka connector and display its tasks during the block.
+
+    Raises ConfigurationError if Java or PySpark is missing, or if Spark rejects its options. Spark's errors in the
+    block become a JobFailedError or UnreachableError with a message of one line.
+    """
+    try:
+        from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+        from pyspark.errors import PySparkException
+    except ImportError:
+        raise ConfigurationError("PySpark is not installed: pip install 'skewless[spark]'") from None
+    from skewless.spark.spark_session import SparkOptions, failure_of, session
+
+    java.find()
+    options = SparkOptions(
+        master=command_options["master"],
+        jars=() if command_options["packages"] else tuple(map(str, jars.ensure("spark"))),
+        packages=command_options["packages"],
+        memory=command_options["driver_memory"],
+        settings=tuple(map(_setting, command_options["conf"])),
+        ui=command_options["ui"],
+    )
+    with contextlib.ExitStack() as stack:
+        # Java exits when its connection to this process ends. An interrupt during the start leaves Java without a
+        # connection, so it must be terminated explicitly.
+        with child_process.ended_on_failure():
+            spark = stack.enter_context(session(f"skewless {job}", options))
+        stack.enter_context(_progress(spark, job))
+        try:
+            yield spark
+        except (PySparkException, Py4JError) as error:
+            # Convert the error while Java still runs: py4j fetches the text of some errors from Java.
+            raise failure_of(error) from None
+
+
+def _setting(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise ConfigurationError(f"--conf: {text!r} is not NAME=VALUE, such as spark.executor.memory=4g")
+    return name, value
+
+
+@contextlib.contextmanager
+def _progress(spark: SparkSession, job: str) -> Iterator[None]:
+    """Display the tasks of the running stages, if stderr is a terminal."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield
+        return
+    columns = (TextColumn(job), BarColumn(), TextColumn("{task.fields[state]}"), TimeElapsedColumn())
+    finished = threading.Event()
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task(job, total=None, state="starting")
+
+        def refresh() -> None:
+            while not finished.wait(REFRESH_S):
+                done, total = _task_counts(spark)
+                if total:
+                    progress.update(task, completed=done, total=total, state=f"{done} of {total} tasks")
+
+        refresher = threading.Thread(target=refresh, name="progress", daemon=True)
+        refresher.start()
+        try:
+            yield
+        finally:
+            finished.set()
+            refresher.join()
+
+
+def _task_counts(spark: SparkSession) -> tuple[int, int]:
+    """Return the completed tasks and all tasks of the active stages."""
+    tracker = spark.sparkContext.statusTracker()
+    stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+    active = [stage for stage in stages if stage is not None]
+    return sum(stage.numCompletedTasks for stage in active), sum(stage.numTasks for stage in active)

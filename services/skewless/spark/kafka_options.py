@@ -1,0 +1,107 @@
+"""Kafka access from Spark: options of its Java client, bounded reads of committed records, and writes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.errors import ConfigurationError
+
+OffsetRange = tuple[int, int]
+"""First offset (inclusive) and end offset (exclusive)."""
+RECORDS_PER_TASK = 1_000_000
+_JAAS = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
+
+
+def client_options(settings: PipelineSettings) -> dict[str, str]:
+    """Return the options of Kafka's Java client that correspond to `kafka` in the pipeline's file.
+
+    `kafka.options` are passed on by name. The Java client ignores unknown options.
+    """
+    kafka = settings.kafka
+    options = {name: str(value) for name, value in kafka.options.items()}
+    options |= {"bootstrap.servers": kafka.bootstrap_servers, "security.protocol": kafka.security_protocol}
+    return options | _sasl(settings) | _tls(settings)
+
+
+def _sasl(settings: PipelineSettings) -> dict[str, str]:
+    sasl = settings.kafka.sasl
+    if sasl is None:
+        return {}
+    secrets = {"username": sasl.username, "password": sasl.password.get_secret_value()}
+    quoted = {name: value.replace("\\", "\\\\").replace('"', '\\"') for name, value in secrets.items()}
+    login = f'{_JAAS[sasl.mechanism]} required username="{quoted["username"]}" password="{quoted["password"]}";'
+    return {"sasl.mechanism": sasl.mechanism, "sasl.jaas.config": login}
+
+
+def _tls(settings: PipelineSettings) -> dict[str, str]:
+    # The options contain the certificates instead of file names, because executors on other machines lack the files.
+    tls = settings.kafka.tls
+    if tls is None:
+        return {}
+    options = {"ssl.endpoint.identification.algorithm": "https" if tls.verify_hostname else ""}
+    if tls.ca is not None:
+        options |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": _pem("ca", tls.ca)}
+    if tls.certificate is not None and tls.key is not None:
+        options |= {
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.certificate.chain": _pem("certificate", tls.certificate),
+            "ssl.keystore.key": _pem("key", tls.key),
+        }
+    if tls.key_password is not None:
+        options["ssl.key.password"] = tls.key_password.get_secret_value()
+    return options
+
+
+def _pem(setting: str, path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="ascii")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"kafka.tls.{setting}: {path} cannot be read: {error}") from None
+
+
+def read(  # noqa: PLR0913 - what to read, and two options of it by name
+    spark: SparkSession,
+    client: Mapping[str, str],
+    topic: str,
+    offset_ranges: Mapping[int, OffsetRange],
+    *,
+    records_per_task: int = RECORDS_PER_TASK,
+    headers: bool = True,
+) -> DataFrame:
+    """Read the committed records of these offset ranges, by partition, as rows of Spark's Kafka source.
+
+    Each task reads a part of one partition in offset order. `client`: options of Kafka's Java client. Reading `headers`
+    takes time even if they are not used.
+    """
+    size = sum(end - first for first, end in offset_ranges.values())
+    tasks = max(1, len(offset_ranges), -(-size // records_per_task))
+    options = {
+        **{f"kafka.{name}": value for name, value in client.items()},
+        "subscribe": topic,
+        "startingOffsets": _offsets(topic, {partition: first for partition, (first, _) in offset_ranges.items()}),
+        "endingOffsets": _offsets(topic, {partition: end for partition, (_, end) in offset_ranges.items()}),
+        "kafka.isolation.level": "read_committed",
+        "includeHeaders": str(headers).lower(),
+        "groupIdPrefix": "spark-kafka",
+        "minPartitions": str(tasks),
+    }
+    return spark.read.format("kafka").options(**options).load()
+
+
+def _offsets(topic: str, offsets: Mapping[int, int]) -> str:
+    return json.dumps({topic: {str(partition): offset for partition, offset in offsets.items()}})
+
+
+def write(records: DataFrame, client: Mapping[str, str], topic: str) -> None:
+    """Write rows of `key`, `value` and `partition` into a topic, each at least once."""
+    options = {f"kafka.{name}": value for name, value in client.items()}
+    records.write.format("kafka").options(**options).option("topic", topic).save()

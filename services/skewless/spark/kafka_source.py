@@ -1,0 +1,77 @@
+"""Input records of the batch, from Kafka or from files.
+
+Columns: `source_partition`, `block`, `offset`, `timestamp` (ms) and `value`. In a topic a source partition is a Kafka
+partition; a file is one source partition. Lateness depends on the records of one source partition alone, in the order
+of (block, offset). Each task gets parts of source partitions in that order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
+
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.errors import ConfigurationError
+
+ERRORS = "__skewless.errors."
+"""Prefix of the headers of dead letters."""
+
+
+def of_topic(records: DataFrame) -> DataFrame:
+    """Convert rows of Spark's Kafka source."""
+    return records.select(
+        F.col("partition").alias("source_partition"),
+        F.lit(0).cast("long").alias("block"),
+        "offset",
+        F.unix_millis("timestamp").alias("timestamp"),
+        "value",
+    )
+
+
+def of_files(spark: SparkSession, paths: Sequence[str], settings: PipelineSettings) -> DataFrame:
+    """Read files with one record per line, plain or in a compression that Spark supports.
+
+    Raises ConfigurationError if a path does not exist, or if the pipeline uses Kafka timestamps as event times.
+    """
+    if settings.splitter.time.field is None:
+        raise ConfigurationError(
+            "splitter.time.field: missing; lines of files have no Kafka timestamp, so name the field of the event time"
+        )
+    try:
+        lines = spark.read.option("lineSep", "\n").option("recursiveFileLookup", "true").text(list(paths))
+    except AnalysisException as error:
+        raise ConfigurationError(f"--input: {str(error).splitlines()[0]}") from None
+    return lines.select(
+        F.col("_metadata.file_path").alias("source_partition"),
+        F.col("_metadata.file_block_start").alias("block"),
+        F.lit(0).cast("long").alias("offset"),
+        F.lit(-1).cast("long").alias("timestamp"),
+        F.col("value").cast("binary").alias("value"),
+    )
+
+
+def with_refused(records: DataFrame, refused: DataFrame) -> DataFrame:
+    """Add the column `refused`: whether the live run refused the record (`source_partition`, `offset`).
+
+    The order of the records stays the same.
+    """
+    keys = F.broadcast(refused.select("source_partition", "offset", F.lit(True).alias("is_refused")))
+    joined = records.join(keys, ["source_partition", "offset"], "left")
+    return joined.select(*records.columns, F.col("is_refused").isNotNull().alias("refused"))
+
+
+def dead_letters(records: DataFrame, reason: str) -> DataFrame:
+    """Return `topic`, `source_partition`, `offset` and `value` of the records that were refused for a reason."""
+    headers = F.map_from_entries("headers")
+    letters = records.where(F.col("headers").isNotNull()).select(headers.alias("headers"), "value")
+    names = ("reason", "topic", "partition", "offset")
+    header = {name: F.col("headers")[ERRORS + name].cast("string") for name in names}
+    return letters.where(header["reason"] == reason).select(
+        header["topic"].alias("topic"),
+        header["partition"].cast("int").alias("source_partition"),
+        header["offset"].cast("long").alias("offset"),
+        "value",
+    )

@@ -1,0 +1,70 @@
+"""Topics of pipelines that have run, as DataFrames."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from math import gcd
+
+import msgspec
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
+
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.wire.distribution import TickDistribution
+
+Offsets = Mapping[str, Mapping[int, tuple[int, int]]]
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineRun:
+    """A pipeline that has run, and the parts of its topics to read."""
+
+    settings: PipelineSettings
+    read: Callable[[str], DataFrame]
+    """Returns the committed records of a topic of the topology, as rows of Spark's Kafka source (key, value, partition,
+    offset, timestamp)."""
+    offsets: Offsets
+    """By topic and partition: first offset (inclusive) and end offset (exclusive)."""
+
+    @property
+    def name(self) -> str:
+        """Name of the pipeline."""
+        return self.settings.name
+
+    @property
+    def bucket_ms(self) -> int:
+        """Longest span of event time that divides both ticks and windows."""
+        return gcd(self.settings.observer.tick_ms, self.settings.aggregator.window_ms)
+
+
+def read_distributions(runs: Sequence[PipelineRun]) -> list[list[TickDistribution]]:
+    """Return the observer's records of each run, ordered by tick. The last record of a tick counts."""
+    frames = [records(run, index, "distribution", "run", "offset", "value") for index, run in enumerate(runs)]
+    ticks_by_run: list[dict[int, TickDistribution]] = [{} for _ in runs]
+    for row in sorted(union(frames).collect(), key=lambda row: row.offset):
+        with contextlib.suppress(msgspec.DecodeError):  # not a record of the observer
+            tick = msgspec.json.decode(row.value, type=TickDistribution)
+            ticks_by_run[row.run][tick.tick_start] = tick
+    return [[ticks[start] for start in sorted(ticks)] for ticks in ticks_by_run]
+
+
+def records(run: PipelineRun, run_index: int, topic: str, *names: str) -> DataFrame:
+    """Return the named columns of the records of a topic, without tombstones. `run` is the index of the run."""
+    columns = {
+        "run": F.lit(run_index),
+        "key": F.col("key"),
+        "value": F.col("value"),
+        "worker": F.col("partition"),
+        "partition": F.col("partition"),
+        "offset": F.col("offset"),
+        "timestamp_ms": F.unix_millis("timestamp"),
+    }
+    return run.read(topic).where("value is not null").select(*(columns[name].alias(name) for name in names))
+
+
+def union(frames: Sequence[DataFrame]) -> DataFrame:
+    """Return the rows of several runs as one DataFrame."""
+    return reduce(DataFrame.unionByName, frames)

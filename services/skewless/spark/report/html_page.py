@@ -1,0 +1,48 @@
+"""Renders the page of a report from its template: texts, tables and charts, with plotly's JavaScript embedded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import count
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+Figure = Mapping[str, Any]
+"""A chart for plotly: `data` and `layout`, as plain values."""
+
+_ENVIRONMENT = Environment(
+    loader=FileSystemLoader(Path(__file__).parent),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+_ENVIRONMENT.policies["json.dumps_kwargs"] = {"allow_nan": False}
+
+
+class Chart(NamedTuple):
+    """Place of a chart in the page."""
+
+    number: int
+    """Position of its figure among all figures of the page."""
+    height: int
+    """Height in pixels."""
+
+
+def render(template: str, figures: Mapping[str, Sequence[Figure]], **context: object) -> str:
+    """Return the HTML of a report. The page loads no external resources; its policy forbids them.
+
+    The template gets `figures` as `charts`: the places of the charts by section.
+    """
+    from plotly.offline import get_plotlyjs
+
+    numbers = count()
+    charts = {
+        section: [Chart(next(numbers), figure["layout"]["height"]) for figure in group]
+        for section, group in figures.items()
+    }
+    in_order = [figure for group in figures.values() for figure in group]
+    page = _ENVIRONMENT.get_template(template)
+    return page.render(charts=charts, figures=in_order, plotly=get_plotlyjs(), **context)

@@ -1,0 +1,176 @@
+"""The Spark session of a command: small and without log output on this machine, or any master of a cluster."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from pyspark.sql import SparkSession
+
+from skewless.errors import ConfigurationError, JobFailedError, UnreachableError
+from skewless.spark import gateway
+
+LOG_CONFIGURATION = Path(__file__).with_name("log4j2.properties")
+UNRESPONSIVE_MASTER = ("All masters are unresponsive", "Failed to connect", "UnknownHost", "Connection refused")
+_UNREACHABLE = ("org.apache.kafka.common.errors.TimeoutException", "java.net.", "java.util.concurrent.TimeoutException")
+_SHORT_JOB_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+"""Java options on this machine: for short jobs, the optimising compiler and a parallel garbage collector cost more than
+they save."""
+CONNECT_S = 5.0
+_HOST_AND_PORT = re.compile(r"([\w.-]+|\[[0-9a-fA-F:]+\]):(\d{1,5})(?!\d)")
+_EXCEPTION_LINE = re.compile(r"[\w.]+(Error|Exception)(: |$)")
+_EXCEPTION_PREFIX = re.compile(r"^.*?[\w.]+(Error|Exception): ")
+
+
+@dataclass(frozen=True, slots=True)
+class SparkOptions:
+    """Options of a session. `memory` is that of the driver, which on this machine also runs the tasks."""
+
+    master: str = "local[*]"
+    jars: Sequence[str] = ()
+    packages: Sequence[str] = ()
+    """Maven coordinates that Spark downloads; used on a cluster instead of `jars`."""
+    memory: str | None = None
+    """Such as 2g. None: an eighth of this machine's memory, between 1 and 4 GB; on a cluster Spark's own setting."""
+    settings: Sequence[tuple[str, str]] = ()
+    """Additional Spark options, which override the others."""
+    ui: bool = False
+
+    @property
+    def is_local(self) -> bool:
+        """Whether this process runs the tasks."""
+        return self.master.startswith("local")
+
+    def all(self) -> dict[str, str]:
+        """Return all options by Spark's names."""
+        java_options = f"-Dlog4j2.configurationFile={LOG_CONFIGURATION.as_uri()}"
+        if self.is_local:
+            java_options += f" {_SHORT_JOB_OPTIONS}"
+        options = {
+            "spark.master": self.master,
+            "spark.ui.enabled": str(self.ui).lower(),
+            "spark.ui.showConsoleProgress": "false",
+            "spark.sql.session.timeZone": "UTC",
+            "spark.sql.adaptive.enabled": "true",
+            "spark.sql.execution.arrow.maxRecordsPerBatch": "10000",
+            # Cached data is read once or twice, so compression costs more than it saves.
+            "spark.sql.inMemoryColumnarStorage.compressed": "false",
+            "spark.driver.extraJavaOptions": java_options,
+        }
+        if self.is_local:
+            # By default Spark uses the address of the machine, and it fails when that changes (VPN, sleep).
+            options |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+            options["spark.sql.shuffle.partitions"] = "32"
+            options["spark.driver.memory"] = self.memory or f"{_eighth_of_memory_mb()}m"
+        elif self.memory:
+            options["spark.driver.memory"] = self.memory
+        if self.jars:
+            options["spark.jars"] = ",".join(self.jars)
+        if self.packages:
+            options["spark.jars.packages"] = ",".join(self.packages)
+        return options | dict(self.settings)
+
+
+@contextlib.contextmanager
+def session(name: str, options: SparkOptions) -> Iterator[SparkSession]:
+    """Start Spark, and stop it at the end of the block. If this process has an active session, that one is used.
+
+    Raises ConfigurationError if Spark rejects its options, and UnreachableError if the master does not answer.
+    """
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        yield active
+        return
+    _check_reachable(options.master)
+    builder = SparkSession.builder.appName(name)
+    for option, value in options.all().items():
+        builder = builder.config(option, value)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if options.is_local:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # otherwise the host name of the machine must resolve
+    with gateway.quiet():
+        spark = _start(builder, options)
+        try:
+            yield spark
+        finally:
+            spark.stop()
+            gateway.end_java()
+
+
+def _start(builder: SparkSession.Builder, options: SparkOptions) -> SparkSession:
+    with tempfile.TemporaryFile() as stderr_file:
+        try:
+            with _stderr_to(stderr_file):
+                return builder.getOrCreate()
+        except Exception as error:  # noqa: BLE001 - py4j, sockets and Java raise different types
+            gateway.end_java()
+            stderr_file.seek(0)
+            raise _start_error(options, f"{error}\n{stderr_file.read().decode(errors='replace')}") from None
+
+
+def _check_reachable(master: str) -> None:
+    """Raise UnreachableError if no address of the master accepts connections."""
+    # Checked before the start, because Spark itself takes a minute to report an unreachable master.
+    addresses = _HOST_AND_PORT.findall(master) if master.startswith(("spark://", "k8s://")) else []
+    reasons = [reason for host, port in addresses if (reason := _connection_error(host.strip("[]"), int(port)))]
+    if addresses and len(reasons) == len(addresses):
+        raise UnreachableError(f"the Spark master {master} does not answer: {reasons[0]}")
+
+
+def _connection_error(host: str, port: int) -> str:
+    """Return why no connection can be opened, or an empty text if one can."""
+    try:
+        socket.create_connection((host, port), CONNECT_S).close()
+    except OSError as error:
+        return f"{host}:{port}: {error.strerror or error}"
+    return ""
+
+
+def _start_error(options: SparkOptions, text: str) -> ConfigurationError | UnreachableError:
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    candidates = [line for name in ("Exception: ", "Error: ") for line in lines if name in line] or lines
+    reason = _EXCEPTION_PREFIX.sub("", candidates[-1]) if candidates else "no reason given"
+    if any(message in text for message in UNRESPONSIVE_MASTER):
+        return UnreachableError(f"the Spark master {options.master} does not answer: {reason}")
+    return ConfigurationError(f"Spark does not start with --master {options.master}: {reason}")
+
+
+def failure_of(error: Exception) -> JobFailedError | UnreachableError:
+    """Return the error of a failed job with a message of one line: the innermost cause, in Python or in Java."""
+    lines = [line.strip().removeprefix("Caused by: ") for line in str(error).splitlines() if line.strip()]
+    causes = [line for line in lines if _EXCEPTION_LINE.match(line)]
+    first_line = lines[0] if lines else "no reason given"
+    reason = causes[-1] if causes else first_line
+    for outer in reversed(causes):
+        if _EXCEPTION_PREFIX.sub("", reason) in outer:
+            reason = outer  # the same message with more context
+    if any(exception in reason for exception in _UNREACHABLE):
+        return UnreachableError(f"the Spark job lost its connection: {reason}")
+    return JobFailedError(f"the Spark job failed: {reason}")
+
+
+@contextlib.contextmanager
+def _stderr_to(file: IO[bytes]) -> Iterator[None]:
+    """Redirect stderr of this process and of the processes that it starts into a file during the block."""
+    # Java's own warnings are meaningless to the user.
+    sys.stderr.flush()
+    saved_stderr = os.dup(2)
+    os.dup2(file.fileno(), 2)
+    try:
+        yield
+    finally:
+        os.dup2(saved_stderr, 2)
+        os.close(saved_stderr)
+
+
+def _eighth_of_memory_mb() -> int:
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
+    return min(4096, max(1024, total // 8))

@@ -1,0 +1,174 @@
+"""Counts the tuples of a pipeline's internal topics, as rows by key, worker and event time. For `mapInArrow`.
+
+Each input row is one Kafka record. Output rows are summed up within a record. Watermark records, and records that the
+topic's stage would reject, yield no rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from skewless.algorithms.aggregates import LOAD_COLUMN
+from skewless.errors import BadRecordError
+from skewless.wire.changelog import decode_chunk_key
+from skewless.wire.columns import read_table
+from skewless.wire.partials import read_partials
+from skewless.wire.tuples import TupleRecord, read_tuples
+
+CELLS = ("bucket", "key", "worker", "tuples", "first_at", "last_at")
+"""Tuples of a key at a worker in a bucket of event time (its start in ms), with the Kafka timestamps of the first and
+last record."""
+CHANGELOG_ROWS = ("window", "compacted", "key", "tuples", "timestamp_ms", "offset")
+"""Rows of the aggregator's changelog: the growth of a key's count with one changelog record.
+
+`compacted` is 1 if a compaction wrote the record, otherwise 0; `timestamp_ms` is the Kafka timestamp of the record.
+"""
+PARTIAL_ROWS = "bucket long, rows long"
+"""Number of partial results in a bucket of event time."""
+
+_tuple_decoder = msgspec.json.Decoder(TupleRecord)
+
+
+def cells(batches: Iterator[pa.RecordBatch], bucket_ms: int) -> Iterator[pa.RecordBatch]:
+    """Count the tuples of records of `worker-input` or `tuples` (CELLS).
+
+    Input columns: key, value, worker, timestamp_ms. Records of one tuple each have a key.
+    """
+    for batch in batches:
+        yield from _cells_of_columns(batch, bucket_ms)
+        yield from _cells_of_single_tuples(batch, bucket_ms)
+
+
+def _cells_of_columns(batch: pa.RecordBatch, bucket_ms: int) -> Iterator[pa.RecordBatch]:
+    rows = zip(*(batch[name].to_pylist() for name in ("key", "value", "worker", "timestamp_ms")), strict=True)
+    for key, value, worker, timestamp_ms in rows:
+        if key is None:
+            for tuples in _read_tuples(value):
+                yield _count_tuples(tuples, bucket_ms, worker, timestamp_ms)
+
+
+def _cells_of_single_tuples(batch: pa.RecordBatch, bucket_ms: int) -> Iterator[pa.RecordBatch]:
+    """Count tuples of the encoding `record`: every record contains one tuple and is decoded separately."""
+    with_key = batch.filter(batch["key"].is_valid())
+    decoded = [_decode_tuple(value) for value in with_key["value"].to_pylist()]
+    valid_rows = [row for row, record in enumerate(decoded) if record is not None]
+    if not valid_rows:
+        return
+    valid = with_key.take(pa.array(valid_rows))
+    times = np.array([record.time for record in decoded if record is not None], dtype=np.int64)
+    ones = np.ones(len(valid_rows), dtype=np.int64)
+    workers, timestamps = valid["worker"].to_numpy(), valid["timestamp_ms"].to_numpy()
+    yield _cell_batch(times // bucket_ms * bucket_ms, valid["key"].cast(pa.string()), workers, ones, timestamps)
+
+
+def _decode_tuple(value: bytes | None) -> TupleRecord | None:
+    try:
+        return _tuple_decoder.decode(value or b"")
+    except msgspec.DecodeError:
+        return None
+
+
+def _read_tuples(value: bytes | None) -> Sequence[pa.RecordBatch]:
+    try:
+        return [batch for batch in read_tuples(value) if batch.num_rows]
+    except BadRecordError:
+        return ()
+
+
+def _count_tuples(tuples: pa.RecordBatch, bucket_ms: int, worker: int, timestamp_ms: int) -> pa.RecordBatch:
+    keys = tuples["key"]
+    buckets = tuples["time"].to_numpy() // bucket_ms
+    # One integer per (bucket, key): the bucket relative to the first one, times the number of keys, plus the key index.
+    first_bucket, key_count = int(buckets.min()), len(keys.dictionary)
+    codes, counts = np.unique((buckets - first_bucket) * key_count + keys.indices.to_numpy(), return_counts=True)
+    return _cell_batch(
+        (codes // key_count + first_bucket) * bucket_ms,
+        keys.dictionary.take(pa.array(codes % key_count)),
+        np.full(len(codes), worker, dtype=np.int32),
+        counts,
+        np.full(len(codes), timestamp_ms, dtype=np.int64),
+    )
+
+
+def _cell_batch(
+    buckets: NDArray[np.int64],
+    keys: pa.Array,
+    workers: NDArray[np.int32],
+    counts: NDArray[Any],
+    timestamps: NDArray[np.int64],
+) -> pa.RecordBatch:
+    columns = (buckets, keys, workers, counts.astype(np.int64), timestamps, timestamps)
+    return pa.record_batch([pa.array(column) for column in columns], CELLS)
+
+
+def merged_cells(cells: pa.Table) -> pa.Table:
+    """Merge the rows of the same bucket, key and worker."""
+    groups = cells.group_by(["bucket", "key", "worker"], use_threads=False)
+    merged = groups.aggregate([("tuples", "sum"), ("first_at", "min"), ("last_at", "max")])
+    return merged.rename_columns(CELLS)
+
+
+def last_cells(cells: pa.Table) -> pa.Table:
+    """Merge the rows of the same bucket and key over all workers; for use of the last timestamp."""
+    groups = cells.group_by(["bucket", "key"], use_threads=False)
+    merged = groups.aggregate([("worker", "min"), ("tuples", "sum"), ("first_at", "min"), ("last_at", "max")])
+    return merged.rename_columns(CELLS)
+
+
+def changelog_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Read records of the aggregator's changelog (CHANGELOG_ROWS). Without LOAD_COLUMN a row counts as 1.
+
+    Input columns: key, value, timestamp_ms, offset.
+    """
+    for batch in batches:
+        rows = zip(*(batch[name].to_pylist() for name in ("key", "value", "timestamp_ms", "offset")), strict=True)
+        for key, value, timestamp_ms, offset in rows:
+            if key is not None and (table := _read_table(value)) is not None and table.num_rows:
+                window, chunk = decode_chunk_key(key)
+                yield _changelog_batch(table, window, int(chunk.compacted), timestamp_ms, offset)
+
+
+def _read_table(value: bytes | None) -> pa.Table | None:
+    try:
+        return read_table(value) if value else None
+    except BadRecordError:
+        return None
+
+
+def _changelog_batch(table: pa.Table, window: int, compacted: int, timestamp_ms: int, offset: int) -> pa.RecordBatch:
+    size = table.num_rows
+    name = LOAD_COLUMN.name
+    counts = table[name].to_numpy() if name in table.column_names else np.ones(size, dtype=np.int64)
+    windows, compactions, timestamps, offsets = (
+        pa.array(np.full(size, value, dtype=np.int64)) for value in (window, compacted, timestamp_ms, offset)
+    )
+    keys = table["key"].combine_chunks()
+    return pa.record_batch([windows, compactions, keys, pa.array(counts), timestamps, offsets], CHANGELOG_ROWS)
+
+
+def unmerged(rows: pa.Table) -> pa.Table:
+    """Return the rows as they are: rows of the changelog are not merged before the shuffle."""
+    return rows
+
+
+def partial_rows(batches: Iterator[pa.RecordBatch], bucket_ms: int) -> Iterator[pa.RecordBatch]:
+    """Count the rows of records of `partials` by bucket of event time (PARTIAL_ROWS). Input column: value."""
+    for batch in batches:
+        panes = [_read_panes(value) for value in batch["value"].to_pylist() if value]
+        if panes:
+            buckets, counts = np.unique(np.concatenate(panes) // bucket_ms * bucket_ms, return_counts=True)
+            yield pa.record_batch({"bucket": pa.array(buckets), "rows": pa.array(counts.astype(np.int64))})
+
+
+def _read_panes(value: bytes) -> NDArray[np.int64]:
+    try:
+        panes: NDArray[np.int64] = read_partials(value, ("pane",))["pane"].to_numpy()
+    except BadRecordError:
+        return np.zeros(0, dtype=np.int64)
+    return panes

@@ -1,1 +1,0 @@
-"""Splitter: records of the source topic become tuples."""

@@ -1,0 +1,1 @@
+"""The aggregator stage: merges partials into windows and emits the results."""

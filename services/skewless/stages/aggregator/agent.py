@@ -1,0 +1,80 @@
+"""The aggregator's builder."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from skewless.aggregate_registry import find_aggregates
+from skewless.algorithms.aggregates import columns_of
+from skewless.engine.executor import Before, StepExecutor
+from skewless.engine.faust.agent import Process
+from skewless.engine.message_batch import MessageBatch
+from skewless.kafka.consumer.read_compacted import read_compacted
+from skewless.stages.aggregator.settings import AggregatorSettings
+from skewless.stages.aggregator.step import AggregatorRules, AggregatorStep
+from skewless.stages.context import BuiltStage, PipelineContext, restore_each
+from skewless.stages.windowed_step import StateLimit
+from skewless.wire.changelog import decode_checkpoint, window_of
+
+State = list[tuple[bytes, bytes]]
+"""Changelog records (key, value)."""
+
+Read = Callable[[int, Callable[[bytes], bool]], State]
+"""Reads a partition of the changelog. Values are empty for keys for which the function returns False."""
+
+
+def build(settings: AggregatorSettings, pipeline: PipelineContext) -> BuiltStage:
+    """Build the aggregator from its settings."""
+    aggregates = find_aggregates(settings.aggregates)
+    rules = AggregatorRules(
+        aggregates=aggregates,
+        columns=columns_of(aggregates),
+        window_ms=settings.window_ms,
+        closed_window_retention_ms=settings.closed_window_retention_ms,
+        updates=settings.emit == "updates",
+        decimals=pipeline.decimals,
+        limit=StateLimit(
+            settings.max_state_bytes,
+            "aggregator.max_state_bytes",
+            "start more aggregator processes, up to one per partition, or raise the limit and the memory of the "
+            "process; a new pipeline may have shorter windows or more topics.aggregator_partitions",
+        ),
+    )
+    step = AggregatorStep(rules, worker_partitions=pipeline.max_workers, topic=pipeline.topic("partials"))
+    read = partial(read_compacted, pipeline.kafka, pipeline.topic("aggregator-changelog"))
+    restore_partition = partial(restore, read, settings.window_ms)
+    return BuiltStage(step, processor=partial(process_reopened, step, read), restore=restore_each(restore_partition))
+
+
+def restore(read: Read, window_ms: int, partition: int, checkpoint: str | None) -> State:
+    """Return the changelog records of a partition. Those of closed windows have keys only."""
+    closed_until = decode_checkpoint(checkpoint).closed_until
+
+    def is_open(key: bytes) -> bool:
+        return closed_until is None or window_of(key) + window_ms > closed_until
+
+    return read(partition, is_open)
+
+
+def reopening(executor: StepExecutor, step: AggregatorStep, read: Read) -> Before:
+    """Return a function to call before each batch: it reads closed windows of the batch from the changelog."""
+
+    def before(batch: MessageBatch) -> Awaitable[None] | None:
+        windows = step.windows_to_reopen(batch)
+        return reopen(batch, windows) if windows else None
+
+    async def reopen(batch: MessageBatch, windows: set[int]) -> None:
+        state = await asyncio.to_thread(read, batch.partition, lambda key: window_of(key) in windows)
+        # During the read, the partition may have been revoked and assigned again with other windows.
+        if executor.is_current(batch):
+            step.reopen(batch.partition, [(key, value) for key, value in state if value])
+
+    return before
+
+
+def process_reopened(step: AggregatorStep, read: Read, executor: StepExecutor) -> Process:
+    """Return a function that processes batches after it has read their closed windows."""
+    before = reopening(executor, step, read)
+    return lambda batch: executor.process(batch, before)

@@ -1,0 +1,144 @@
+"""Step of the aggregator: merges partials into windows by key, the only long-lived state of the pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from skewless.algorithms.aggregates import LOAD_COLUMN, Aggregate, PartialColumn
+from skewless.algorithms.watermark import MAX_WATERMARK
+from skewless.algorithms.windowing.window_store import Chunk, Emission, WindowStore
+from skewless.engine.step import Sample
+from skewless.errors import BadRecordError
+from skewless.stages.windowed_step import UNLIMITED, Input, StateLimit, WindowedStep
+from skewless.wire.aggregates import aggregate_type
+from skewless.wire.changelog import chunk_output, chunks_by_window
+from skewless.wire.columns import read_table
+from skewless.wire.dead_letters import WINDOW_EXPIRED, dead_letter, dead_letter_rows
+from skewless.wire.headers import WATERMARK, require_schema, schema_of
+from skewless.wire.partials import PARTIALS, read_partials
+from skewless.wire.record import Batch, Headers, OutputRecord, public_timestamp
+
+ROWS = 8192
+"""Number of results that are converted to Python objects at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class AggregatorRules:
+    """Settings of windows and of their results."""
+
+    aggregates: Sequence[Aggregate]
+    columns: Sequence[PartialColumn]
+    window_ms: int
+    closed_window_retention_ms: int
+    updates: bool
+    decimals: int
+    limit: StateLimit = UNLIMITED
+
+
+class AggregatorStep(WindowedStep):
+    """Merges partials into windows. Emits one record per window and key at each change, or when the window closes."""
+
+    def __init__(self, rules: AggregatorRules, *, worker_partitions: int, topic: str) -> None:
+        super().__init__(worker_partitions=worker_partitions, topic=topic, limit=rules.limit)
+        self._rules = rules
+        self._closed = self._reopened = self._first_results = self._revisions = 0
+        """Numbers of windows and of results since the process started, for the metrics."""
+        self._record_type = aggregate_type(rules.aggregates)
+
+    def _new_store(self) -> WindowStore:
+        rules = self._rules
+        return WindowStore(rules.columns, rules.window_ms, rules.closed_window_retention_ms, updates=rules.updates)
+
+    def windows_to_reopen(self, batch: Batch) -> set[int]:
+        """Return the closed windows of the partials in a batch. Pass them to `reopen` before the batch is processed."""
+        input_ = self._inputs.get(batch.partition)
+        if input_ is None or input_.windows.closed_until is None:
+            return set()
+        windows: set[int] = set()
+        for value, headers in zip(batch.values, batch.headers, strict=True):
+            with suppress(BadRecordError):  # `process` reports the error
+                if schema_of(headers) == PARTIALS:
+                    windows |= input_.windows.windows_to_reopen(self._read(value)["pane"].to_numpy())
+        return windows
+
+    def _read(self, value: bytes | None) -> pa.Table:
+        return read_partials(value, ("pane", "key"), (LOAD_COLUMN, *self._rules.columns))
+
+    def reopen(self, partition: int, state: Sequence[tuple[bytes, bytes]]) -> None:
+        """Load closed windows into memory from their changelog records (key, value)."""
+        for window, chunks in chunks_by_window(state).items():
+            tables = {chunk: read_table(value) for chunk, value in chunks.items()}
+            self._reopened += self._inputs[partition].windows.reopen(window, tables)
+
+    def process(self, batch: Batch, now: int) -> Iterator[OutputRecord]:  # noqa: ARG002 - event time only
+        """Merge the partials of a batch into their windows."""
+        input_ = self._inputs[batch.partition]
+        for index, (value, headers) in enumerate(zip(batch.values, batch.headers, strict=True)):
+            try:
+                expired = self._merge_record(input_, value, headers)
+            except BadRecordError as error:
+                yield dead_letter(self._topic, batch, index, error.reason)
+            else:
+                if expired is not None:
+                    yield from dead_letter_rows(self._topic, batch, index, expired, WINDOW_EXPIRED)
+
+    def _merge_record(self, input_: Input, value: bytes | None, headers: Headers) -> pa.Table | None:
+        """Merge the partials of one record. Returns those whose window has expired."""
+        partials = self._read(value) if require_schema(headers, PARTIALS, WATERMARK) == PARTIALS else None
+        self._update_watermarks(input_, headers, partials)
+        return None if partials is None else self._merge(input_, partials)
+
+    def flush(self, now: int) -> Iterable[OutputRecord]:  # noqa: ARG002 - event time only
+        """Yield changelog records for all changes, and results that must be emitted."""
+        self._absorb()
+        for partition, input_ in self._inputs.items():
+            watermark = input_.watermarks.watermark()
+            input_.ended = watermark == MAX_WATERMARK
+            open_before = input_.windows.open
+            for output in input_.windows.flush(input_.windows.end if input_.ended else watermark):
+                if isinstance(output, Chunk):
+                    yield chunk_output("aggregator-changelog", partition, output)
+                else:
+                    yield from self._results(partition, output)
+            self._closed += open_before - input_.windows.open
+
+    def _results(self, partition: int, emission: Emission) -> Iterator[OutputRecord]:
+        """Yield one record per key, because public topics contain one result per record."""
+        window, revisions = emission.window, int(np.count_nonzero(emission.data["revision"]))
+        self._first_results += len(emission.keys) - revisions
+        self._revisions += revisions
+        bounds = window, window + self._rules.window_ms
+        encode, record_type = msgspec.json.Encoder().encode, self._record_type
+        prefix, timestamp = f"{window}/".encode(), public_timestamp(window)
+        for key, results in self._presented(emission):
+            value = encode(record_type(key, *bounds, *results))
+            yield OutputRecord("aggregates", value, prefix + key.encode(), partition, timestamp)
+
+    def _presented(self, emission: Emission) -> Iterator[tuple[str, Sequence[Any]]]:
+        """Yield each key with its results and its revision as Python objects."""
+        # A few thousand at a time, because the objects take four times the memory of the columns.
+        for first in range(0, len(emission.keys), ROWS):
+            rows = slice(first, first + ROWS)
+            data = {name: values[rows] for name, values in emission.data.items()}
+            results = [aggregate.present(data, self._rules.decimals) for aggregate in self._rules.aggregates]
+            columns = [column if isinstance(column, list) else column.tolist() for column in results]
+            keys = emission.keys[rows].to_pylist()
+            yield from zip(keys, zip(*columns, data["revision"].tolist(), strict=True), strict=True)
+
+    def collect_metrics(self) -> Iterator[Sample]:
+        """Yield the numbers of windows, keys and results."""
+        yield from super().collect_metrics()
+        stores = list(self._window_stores())
+        yield Sample("skewless_aggregator_open_windows", (), sum(windows.open for windows in stores))
+        yield Sample("skewless_aggregator_keys", (), sum(map(len, stores)))
+        yield Sample("skewless_aggregator_closed_windows_total", (), self._closed)
+        yield Sample("skewless_aggregator_reopened_windows_total", (), self._reopened)
+        yield Sample("skewless_aggregator_results_total", ("first",), self._first_results)
+        yield Sample("skewless_aggregator_results_total", ("revision",), self._revisions)

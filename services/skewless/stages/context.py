@@ -1,0 +1,71 @@
+"""Input and result of the stages' builders: `PipelineContext` and `BuiltStage`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Literal
+
+from skewless.engine.executor import Restore, State, StepExecutor
+from skewless.engine.faust.agent import Process, process_at_once
+from skewless.engine.output import Output
+from skewless.engine.step import Step
+from skewless.kafka.settings import KafkaSettings
+from skewless.parsing.validation import EventTimeRules
+
+CONCURRENT_RESTORES = 8
+"""Number of partitions that are restored at the same time."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PipelineContext:
+    """Settings of the pipeline that a stage needs in addition to its own section."""
+
+    topic: Callable[[str], str]
+    """Returns the full name of a topic of the topology."""
+    kafka: KafkaSettings
+    count_source_partitions: Callable[[], int]
+    """Requests the number of source partitions from the broker."""
+    event_time: EventTimeRules
+    idle_timeout_ms: int | None
+    """Time without records after which a source partition is idle. None: never."""
+    aggregates: tuple[str, ...]
+    decimals: int
+    """Decimal places of fixed-point values."""
+    grouping: str
+    workers: int
+    max_workers: int
+    encoding: Literal["batch", "record"]
+    """Encoding of worker-input."""
+    aggregator_partitions: int
+    drain: bool
+    """Whether the stage ends at the end of its input."""
+
+
+@dataclass(frozen=True)
+class BuiltStage:
+    """A stage that is built but not started."""
+
+    step: Step
+    processor: Callable[[StepExecutor], Process] = process_at_once
+    """Makes the function that processes the batches of the agent."""
+    restore: Restore = lambda _checkpoints: {}
+    end_of_partition: bool = False
+    """Whether the consumer reports to the step that it has reached the end of a partition."""
+    output: Callable[[str], Output] | None = None
+    """Creates the output from the name of the process; None for topics of Kafka."""
+    pause_after_s: float = 1.0
+    """Time for which a full partition may block the polls of all partitions before it is paused."""
+
+
+def restore_each(restore: Callable[[int, str | None], State]) -> Restore:
+    """Return a function that restores several partitions at a time. `restore` takes a partition and its checkpoint."""
+
+    # Threads are sufficient, because most of the time is spent waiting for the broker.
+    def restore_all(checkpoints: Mapping[int, str | None]) -> dict[int, State]:
+        with ThreadPoolExecutor(CONCURRENT_RESTORES) as pool:
+            states = pool.map(restore, checkpoints.keys(), checkpoints.values())
+            return dict(zip(checkpoints, states, strict=True))
+
+    return restore_all

@@ -1,0 +1,97 @@
+"""Metrics of an observer: the measures of the last tick that it emitted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from skewless.engine.step import TOP_KEYS, Sample
+from skewless.metric_definition import Metric
+from skewless.stages.state_metrics import STATE_METRICS
+from skewless.wire.distribution import TickDistribution
+
+METRICS = (
+    Metric(
+        "skewless_observer_ticks_total",
+        "counter",
+        (),
+        "ticks",
+        "Ticks emitted, one record of topic distribution each.",
+    ),
+    Metric(
+        "skewless_observer_tick_end_timestamp_seconds",
+        "gauge",
+        (),
+        "seconds",
+        "Event time at which the last emitted tick ends, since the epoch.",
+    ),
+    Metric("skewless_observer_tick_tuples", "gauge", (), "tuples", "Tuples of all workers in the last tick."),
+    Metric("skewless_observer_tick_keys", "gauge", (), "keys", "Distinct keys in the last tick."),
+    Metric(
+        "skewless_observer_worker_load_share_ratio",
+        "gauge",
+        ("worker",),
+        "ratio",
+        "Share of each worker in the tuples of the last tick, from all routers.",
+    ),
+    Metric(
+        "skewless_observer_load_stddev_ratio",
+        "gauge",
+        (),
+        "ratio",
+        "Population standard deviation of the shares of the workers in the last tick.",
+    ),
+    Metric(
+        "skewless_observer_imbalance_ratio",
+        "gauge",
+        (),
+        "ratio",
+        "(Most loaded worker - average) / tuples, in the last tick.",
+    ),
+    Metric(
+        "skewless_observer_max_over_avg_ratio",
+        "gauge",
+        (),
+        "ratio",
+        "Most loaded worker / average, in the last tick.",
+    ),
+    Metric(
+        "skewless_observer_replication_factor",
+        "gauge",
+        (),
+        "workers per key",
+        "Replication factor in the last tick: mean number of distinct workers per key.",
+    ),
+    Metric(
+        "skewless_observer_top_key_share_ratio",
+        "gauge",
+        ("rank",),
+        "ratio",
+        "Share of the hottest keys in the tuples of the last tick, rank 1 to 10.",
+    ),
+    Metric(
+        "skewless_observer_top_key_workers",
+        "gauge",
+        ("rank",),
+        "workers",
+        "Number of workers that held each of the hottest keys in the last tick, rank 1 to 10.",
+    ),
+    *STATE_METRICS,
+)
+"""Definitions of the metrics that only this stage has."""
+
+
+def samples(tick: TickDistribution) -> Iterator[Sample]:
+    """Yield the measures of a tick. Keys are labelled by rank."""
+    tuples = max(1, tick.tuples)
+    yield Sample("skewless_observer_tick_end_timestamp_seconds", (), tick.tick_end / 1000)
+    yield Sample("skewless_observer_tick_tuples", (), tick.tuples)
+    yield Sample("skewless_observer_tick_keys", (), tick.keys)
+    for worker, count in enumerate(tick.tuples_by_worker):
+        yield Sample("skewless_observer_worker_load_share_ratio", (str(worker),), count / tuples)
+    yield Sample("skewless_observer_load_stddev_ratio", (), tick.load_stddev_percent / 100)
+    yield Sample("skewless_observer_imbalance_ratio", (), tick.imbalance)
+    yield Sample("skewless_observer_max_over_avg_ratio", (), tick.max_over_avg)
+    yield Sample("skewless_observer_replication_factor", (), tick.replication_factor)
+    for rank, key in enumerate(tick.top_keys[:TOP_KEYS], start=1):
+        yield Sample("skewless_observer_top_key_share_ratio", (str(rank),), key.tuples / tuples)
+        yield Sample("skewless_observer_top_key_workers", (str(rank),), key.workers)

@@ -1,0 +1,79 @@
+"""Statistics of the whole run, in a few kilobytes for any number of keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import datasketches
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+PRECISION = 14
+"""log2 of the registers of a HyperLogLog sketch. Small numbers are exact, others are within 1 % (one sigma)."""
+
+
+class _SavedState(msgspec.Struct):
+    tuples: list[int]
+    first_ms: int
+    keys: bytes
+    pairs: bytes
+    worst_tick_max_over_avg: float | None = None
+
+
+class RunStatistics:
+    """Tuples by worker, and sketches of the distinct keys and of the distinct (key, worker) pairs."""
+
+    def __init__(self) -> None:
+        self.tuples: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self.first_ms: int | None = None
+        """Wall-clock ms of the first tuple."""
+        self.worst_tick_max_over_avg: float | None = None
+        """Maximum over the ticks with enough tuples for this measure. None before the first such tick."""
+        self._keys = datasketches.hll_sketch(PRECISION)
+        self._pairs = datasketches.hll_sketch(PRECISION)
+
+    def add(self, keys: Sequence[str], workers: NDArray[np.int64], tuples: NDArray[np.int64], now: int) -> None:
+        """Add rows of (key, worker), and `tuples` by worker. `now` is the wall-clock time in ms."""
+        if self.first_ms is None and tuples.any():
+            self.first_ms = now
+        size = max(len(self.tuples), len(tuples))
+        self.tuples = np.pad(self.tuples, (0, size - len(self.tuples)))
+        self.tuples[: len(tuples)] += tuples
+        for key, worker in zip(keys, workers.tolist(), strict=True):  # sketches have no bulk update; rows are few
+            self._keys.update(key)
+            self._pairs.update(f"{worker}/{key}")
+
+    def add_tick(self, max_over_avg: float | None) -> None:
+        """Update the worst tick. `max_over_avg` is None for a tick with too few tuples for this measure."""
+        if max_over_avg is not None:
+            self.worst_tick_max_over_avg = max(max_over_avg, self.worst_tick_max_over_avg or max_over_avg)
+
+    def replication_factor(self) -> float:
+        """Return the replication factor: the mean number of distinct workers per key. 0 without keys."""
+        keys = self._keys.get_estimate()
+        return max(1.0, self._pairs.get_estimate() / keys) if keys else 0.0
+
+    def save(self) -> bytes:
+        """Return the statistics as bytes."""
+        return msgspec.msgpack.encode(
+            _SavedState(
+                self.tuples.tolist(),
+                self.first_ms or 0,
+                self._keys.serialize_compact(),
+                self._pairs.serialize_compact(),
+                self.worst_tick_max_over_avg,
+            )
+        )
+
+    @classmethod
+    def load(cls, saved: bytes) -> RunStatistics:
+        """Return the statistics from the result of `save`."""
+        state = msgspec.msgpack.decode(saved, type=_SavedState)
+        run = cls()
+        run.tuples = np.array(state.tuples, dtype=np.int64)
+        run.first_ms = state.first_ms or None
+        run.worst_tick_max_over_avg = state.worst_tick_max_over_avg
+        run._keys = datasketches.hll_sketch.deserialize(state.keys)
+        run._pairs = datasketches.hll_sketch.deserialize(state.pairs)
+        return run

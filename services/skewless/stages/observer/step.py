@@ -1,0 +1,204 @@
+"""Step of the observer: measures from partials the load of each worker, and emits one record per tick."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from skewless.algorithms.aggregates import LOAD_COLUMN
+from skewless.algorithms.load_metrics import (
+    imbalance,
+    judged_max_over_avg,
+    load_stddev_percent,
+    max_over_avg,
+    top_keys,
+    tuples_by_worker,
+)
+from skewless.algorithms.watermark import MAX_WATERMARK
+from skewless.algorithms.windowing.assigner import starts
+from skewless.algorithms.windowing.window_store import Chunk, Emission, WindowStore
+from skewless.engine.step import Sample
+from skewless.errors import BadRecordError
+from skewless.stages.observer.metrics import samples
+from skewless.stages.observer.run_statistics import RunStatistics
+from skewless.stages.windowed_step import UNLIMITED, Input, StateLimit, WindowedStep
+from skewless.wire.changelog import chunk_output
+from skewless.wire.dead_letters import dead_letter
+from skewless.wire.distribution import RunDistribution, TickDistribution, TopKey
+from skewless.wire.headers import WATERMARK, require_schema
+from skewless.wire.partials import PARTIALS, read_partials
+from skewless.wire.record import Batch, Headers, OutputRecord, public_timestamp
+
+RUN_KEY = b"run"
+RUN_PARTITION = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ObserverRules:
+    """Settings of ticks and of their measures."""
+
+    tick_ms: int
+    workers: int
+    top_keys: int
+    grouping: str
+    limit: StateLimit = UNLIMITED
+
+
+class ObserverStep(WindowedStep):
+    """Counts tuples by tick, worker and key. A tick is emitted when the watermarks of all partitions passed its end.
+
+    Therefore one process must have all partitions of partials.
+    """
+
+    def __init__(self, rules: ObserverRules, *, worker_partitions: int, aggregator_partitions: int, topic: str) -> None:
+        super().__init__(worker_partitions=worker_partitions, topic=topic, limit=rules.limit)
+        self._rules = rules
+        self._aggregator_partitions = aggregator_partitions
+        self._run = RunStatistics()
+        self._run_changed = False
+        self._emitted_ticks = 0
+        """Number of ticks that were emitted since the process started, for the metrics."""
+        self._last_tick: TickDistribution | None = None
+
+    def _new_store(self) -> WindowStore:
+        # A tick is emitted only once. Later tuples of an idle source partition count for the run only.
+        return WindowStore([LOAD_COLUMN], self._rules.tick_ms, retention_ms=0, updates=False)
+
+    def assign(self, partition: int, checkpoint: str | None, state: Sequence[tuple[bytes, bytes]]) -> None:
+        """Restore open ticks and the statistics of the run."""
+        if partition == RUN_PARTITION:
+            self._run = next((RunStatistics.load(value) for key, value in state if key == RUN_KEY), RunStatistics())
+        super().assign(partition, checkpoint, [(key, value) for key, value in state if key != RUN_KEY])
+
+    def process(self, batch: Batch, now: int) -> Iterator[OutputRecord]:
+        """Count tuples by key and worker."""
+        input_ = self._inputs[batch.partition]
+        for index, (value, headers) in enumerate(zip(batch.values, batch.headers, strict=True)):
+            try:
+                self._merge_record(input_, value, headers, now)
+            except BadRecordError as error:
+                yield dead_letter(self._topic, batch, index, error.reason)
+
+    def _merge_record(self, input_: Input, value: bytes | None, headers: Headers, now: int) -> None:
+        partials = None
+        if require_schema(headers, PARTIALS, WATERMARK) == PARTIALS:
+            partials = read_partials(value, ("pane", "key", "worker"), [LOAD_COLUMN])
+        self._update_watermarks(input_, headers, partials)
+        if partials is not None:
+            self._add_to_run(partials, now)
+            self._merge(input_, _with_pair_keys(self._unreported(input_, partials)))
+
+    def _unreported(self, input_: Input, partials: pa.Table) -> pa.Table:
+        """Return the partials of ticks that were not emitted yet."""
+        if input_.windows.closed_until is None:
+            return partials
+        ends = starts(partials["pane"].to_numpy(), self._rules.tick_ms) + self._rules.tick_ms
+        return partials.filter(pa.array(ends > input_.windows.closed_until))
+
+    def _add_to_run(self, partials: pa.Table, now: int) -> None:
+        workers, counts = partials["worker"].to_numpy().astype(np.int64), partials[LOAD_COLUMN.name].to_numpy()
+        self._run.add(partials["key"].to_pylist(), workers, tuples_by_worker(workers, counts, 0), now)
+        self._run_changed = True
+
+    def flush(self, now: int) -> Iterable[OutputRecord]:
+        """Yield changelog records for all changes, and the ticks that have ended."""
+        self._absorb()
+        watermark = self._min_watermark()
+        ends = (windows.end for windows in self._window_stores())
+        last_end = max((end for end in ends if end is not None), default=None)
+        emissions_by_tick: dict[int, list[Emission]] = {}
+        for partition, input_ in self._inputs.items():
+            input_.ended = watermark == MAX_WATERMARK
+            for output in input_.windows.flush(last_end if input_.ended else watermark):
+                if isinstance(output, Chunk):
+                    yield chunk_output("observer-changelog", partition, output)
+                else:
+                    emissions_by_tick.setdefault(output.window, []).append(output)
+        for tick_start in sorted(emissions_by_tick):
+            yield self._tick_record(tick_start, emissions_by_tick[tick_start], now)
+        if self._run_changed and RUN_PARTITION in self._inputs:
+            self._run_changed = False
+            yield OutputRecord("observer-changelog", self._run.save(), RUN_KEY, RUN_PARTITION)
+
+    def set_workers(self, workers: int) -> None:
+        """Measure the load of at least this many workers in the ticks that are emitted from now on."""
+        self._rules = replace(self._rules, workers=workers)
+
+    def _min_watermark(self) -> int | None:
+        """Return the minimum over all partitions. None while one is not assigned or has no watermark."""
+        if len(self._inputs) < self._aggregator_partitions:
+            return None
+        watermarks = [input_.watermarks.watermark() for input_ in self._inputs.values()]
+        return None if None in watermarks else min(watermark for watermark in watermarks if watermark is not None)
+
+    def _tick_record(self, tick_start: int, emissions: Sequence[Emission], now: int) -> OutputRecord:
+        rules = self._rules
+        keys, workers, counts = _rows(emissions)
+        tuples = tuples_by_worker(workers, counts, rules.workers)
+        self._run.add_tick(judged_max_over_avg(tuples))
+        self._run_changed = True
+        distinct_keys = pc.count_distinct(keys).as_py()
+        run_tuples = tuples_by_worker(np.arange(len(self._run.tuples)), self._run.tuples, rules.workers)
+        duration_ms = max(0, now - (self._run.first_ms or now))
+        total_tuples = int(run_tuples.sum())
+        record = TickDistribution(
+            tick_start=tick_start,
+            tick_end=tick_start + rules.tick_ms,
+            grouping=rules.grouping,
+            workers=len(tuples),
+            tuples=int(tuples.sum()),
+            tuples_by_worker=tuples.tolist(),
+            keys=distinct_keys,
+            load_stddev_percent=load_stddev_percent(tuples),
+            imbalance=imbalance(tuples),
+            max_over_avg=max_over_avg(tuples),
+            replication_factor=len(keys) / distinct_keys if distinct_keys else 0.0,
+            top_keys=[TopKey(*row) for row in top_keys(keys, counts, rules.top_keys)],
+            run=RunDistribution(
+                tuples=total_tuples,
+                duration_ms=duration_ms,
+                tuples_per_s=total_tuples * 1000 / duration_ms if duration_ms else 0.0,
+                tuples_by_worker=run_tuples.tolist(),
+                load_stddev_percent=load_stddev_percent(run_tuples),
+                imbalance=imbalance(run_tuples),
+                max_over_avg=max_over_avg(run_tuples),
+                replication_factor=self._run.replication_factor(),
+                worst_tick_max_over_avg=self._run.worst_tick_max_over_avg,
+            ),
+        )
+        self._emitted_ticks += 1
+        self._last_tick = record
+        key, timestamp = str(tick_start).encode(), public_timestamp(tick_start)
+        return OutputRecord("distribution", msgspec.json.encode(record), key, 0, timestamp)
+
+    def collect_metrics(self) -> Iterator[Sample]:
+        """Yield the measures of the last tick."""
+        yield from super().collect_metrics()
+        yield Sample("skewless_observer_ticks_total", (), self._emitted_ticks)
+        if self._last_tick is not None:
+            yield from samples(self._last_tick)
+
+
+def _with_pair_keys(partials: pa.Table) -> pa.Table:
+    """Return the partials with keys of the form `<worker>/<key>`."""
+    pairs = [
+        f"{worker}/{key}"
+        for worker, key in zip(partials["worker"].to_pylist(), partials["key"].to_pylist(), strict=True)
+    ]
+    name = LOAD_COLUMN.name
+    return pa.table({"pane": partials["pane"], "key": pa.array(pairs, pa.string()), name: partials[name]})
+
+
+def _rows(emissions: Sequence[Emission]) -> tuple[pa.Array, NDArray[np.int64], NDArray[np.int64]]:
+    """Return the keys, workers and counts of all rows, from keys of the form `<worker>/<key>`."""
+    pairs = pa.concat_arrays([emission.keys for emission in emissions])
+    parts = pc.list_flatten(pc.split_pattern(pairs, "/", max_splits=1))
+    workers = parts.take(pa.array(np.arange(0, len(parts), 2))).cast(pa.int64()).to_numpy()
+    counts = np.concatenate([emission.data[LOAD_COLUMN.name] for emission in emissions])
+    return parts.take(pa.array(np.arange(1, len(parts), 2))), workers, counts

@@ -1,0 +1,1 @@
+"""The router stage: chooses a worker partition for each tuple."""

@@ -1,0 +1,50 @@
+"""The router's builder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+
+from skewless.algorithms import grouping
+from skewless.engine.executor import State
+from skewless.kafka.consumer.read_compacted import read_compacted
+from skewless.stages.context import BuiltStage, PipelineContext
+from skewless.stages.router.by_worker import by_worker
+from skewless.stages.router.settings import RouterSettings
+from skewless.stages.router.step import RouterStep
+
+
+def build(settings: RouterSettings, pipeline: PipelineContext) -> BuiltStage:
+    """Build the router from its settings, and compile its code."""
+    precompile(settings)
+    step = RouterStep(
+        grouping.create(settings.grouping, settings.workers, settings),
+        max_workers=pipeline.max_workers,
+        encoding=pipeline.encoding,
+        topic=pipeline.topic("tuples"),
+        snapshot_ms=settings.snapshot_ms,
+    )
+    return BuiltStage(step, restore=partial(restore, pipeline, step))
+
+
+def precompile(settings: RouterSettings) -> None:
+    """Compile the routing code before the process joins its consumer group.
+
+    Compiling later would stall the assigned partitions.
+    """
+    keys = pa.array(["any"]).dictionary_encode()
+    zero = np.zeros(1, dtype=np.int64)
+    throwaway = grouping.create(settings.grouping, settings.workers, settings)
+    workers = throwaway.assign(grouping.KeyBatch(["any"], keys.indices.to_numpy(), zero), now=0)
+    list(by_worker(workers, keys, zero, zero))
+
+
+def restore(pipeline: PipelineContext, router: RouterStep, checkpoints: Mapping[int, str | None]) -> dict[int, State]:
+    """Return the saved loads of the lowest assigned partition. Empty if the router already has loads."""
+    if not router.is_cold or not checkpoints:
+        return {}
+    lowest = min(checkpoints)
+    return {lowest: read_compacted(pipeline.kafka, pipeline.topic("router-state"), lowest, lambda _key: True)}

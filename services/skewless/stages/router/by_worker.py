@@ -1,0 +1,47 @@
+"""Splits the tuples of a batch by worker. Those of each worker are sorted by key and have a dictionary of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from skewless.algorithms.jit import jit
+
+
+def by_worker(
+    workers: NDArray[np.int32], keys: pa.DictionaryArray, values: NDArray[np.int64], times: NDArray[np.int64]
+) -> Iterator[tuple[int, pa.DictionaryArray, NDArray[np.int64], NDArray[np.int64]]]:
+    """Yield (worker, keys, values, times) by ascending worker. Tuples with equal keys keep their order."""
+    codes = keys.indices.to_numpy()
+    by_key = _order(codes, np.arange(len(codes)), len(keys.dictionary))
+    order = _order(workers, by_key, int(workers.max()) + 1)
+    workers, codes, values, times = workers[order], codes[order], values[order], times[order]
+    starts = np.flatnonzero(np.diff(workers, prepend=-1))
+    is_new_key = np.diff(codes, prepend=-1) != 0
+    is_new_key[starts] = True
+    dictionaries = keys.dictionary.take(pa.array(codes[is_new_key]))  # those of all workers, one after the other
+    indices = (np.cumsum(is_new_key) - 1).astype(np.int32)
+    for start, end in zip(starts.tolist(), [*starts[1:].tolist(), len(order)], strict=True):
+        first, last = indices[start], indices[end - 1]
+        worker_keys = pa.DictionaryArray.from_arrays(
+            pa.array(indices[start:end] - first), dictionaries.slice(int(first), int(last - first) + 1), safe=False
+        )
+        yield int(workers[start]), worker_keys, values[start:end], times[start:end]
+
+
+@jit
+def _order(numbers: NDArray[np.int32], rows: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """Return `rows` sorted by their numbers (0 to `count` - 1) with a stable counting sort."""
+    ends = np.zeros(count + 1, dtype=np.int64)
+    for row in rows:
+        ends[numbers[row] + 1] += 1
+    for number in range(count):
+        ends[number + 1] += ends[number]
+    order = np.empty(len(rows), dtype=np.int64)
+    for row in rows:
+        order[ends[numbers[row]]] = row
+        ends[numbers[row]] += 1
+    return order

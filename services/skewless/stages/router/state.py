@@ -1,0 +1,65 @@
+"""Saves the loads of a router's grouping in the compacted topic `router-state`, and restores them after a restart.
+
+There is one record per partition and grouping. The loads are a hint: only the evenness of the load depends on them.
+Without a record, loads start at zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from skewless.algorithms.grouping import Grouping
+from skewless.algorithms.record_size import RECORD_BYTES
+from skewless.wire.record import OutputRecord
+
+SCHEMA = "skewless.loads.v1"
+
+
+class RouterState(msgspec.Struct):
+    """Value of a record, encoded as MessagePack."""
+
+    schema: str
+    state: dict[str, Any]
+    """Result of `Grouping.snapshot`."""
+
+
+def key_of(grouping: Grouping) -> bytes:
+    """Return the record key of a grouping. Each grouping has its own key, so it never restores the state of another."""
+    return f"loads/{grouping.name}".encode()
+
+
+def write(grouping: Grouping, partition: int) -> OutputRecord | None:
+    """Return the loads as a record for a partition. None if they do not fit: they are only a hint, so none is saved."""
+    value = msgspec.msgpack.encode(RouterState(SCHEMA, grouping.snapshot()))
+    return OutputRecord("router-state", value, key_of(grouping), partition) if len(value) <= RECORD_BYTES else None
+
+
+def restore(grouping: Grouping, records: Sequence[tuple[bytes, bytes]], max_workers: int) -> str | None:
+    """Restore the loads of a grouping from its record among `records` (key, value).
+
+    Returns a line for the log, or None without a record. A record of another version, with other options, with
+    more than `max_workers` workers, or a corrupt one is ignored, and the grouping is unchanged.
+    """
+    value = dict(records).get(key_of(grouping))
+    if value is None:
+        return None
+    previous = grouping.snapshot()
+    try:
+        saved = msgspec.msgpack.decode(value, type=RouterState)
+        _check(saved, max_workers)
+        grouping.restore(saved.state)
+    except Exception as error:  # noqa: BLE001 - an unusable hint must not stop the router
+        grouping.restore(previous)
+        return f"ignored the loads in topic control, they start at zero: {error}"
+    return f"restored the loads of {grouping.workers} workers from topic control"
+
+
+def _check(saved: RouterState, max_workers: int) -> None:
+    if saved.schema != SCHEMA:
+        raise ValueError(f"their schema is {saved.schema[:40]}, not {SCHEMA}")
+    workers = saved.state.get("workers")
+    if not isinstance(workers, int) or not 1 <= workers <= max_workers:
+        raise ValueError(f"they are for {str(workers)[:40]} workers, the maximum is {max_workers}")

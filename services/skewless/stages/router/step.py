@@ -1,0 +1,183 @@
+"""Step of the router: a grouping distributes the tuples of source partitions over the worker partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from skewless.algorithms.grouping import Grouping, KeyBatch
+from skewless.algorithms.watermark import MAX_WATERMARK, NOTHING_REPORTED, WatermarkState
+from skewless.engine.step import Sample, Step
+from skewless.errors import BadRecordError
+from skewless.stages.router import state as router_state
+from skewless.stages.router.by_worker import by_worker
+from skewless.stages.router.metrics import RouterMetrics
+from skewless.wire.dead_letters import dead_letter
+from skewless.wire.headers import (
+    WATERMARK,
+    headers_with,
+    internal_headers,
+    require_schema,
+    state_after,
+    watermark_records,
+)
+from skewless.wire.record import Batch, OutputRecord
+from skewless.wire.tuples import TUPLE, TUPLES, TupleRecord, read_tuples, tuple_records, tuples_of
+
+NO_TIME = np.iinfo(np.int64).min
+
+
+class RouterStep(Step):
+    """Chooses a worker for each tuple. The loads are local to the process and a hint: results do not depend on them.
+
+    Every `snapshot_ms` milliseconds, a commit saves the loads to the lowest assigned partition. A process that has not
+    routed any tuples restores the loads that it finds there. After that it keeps its own loads through rebalances and
+    aborts, because they describe the tuples that it has sent.
+    """
+
+    def __init__(self, grouping: Grouping, *, max_workers: int, encoding: str, topic: str, snapshot_ms: int) -> None:
+        self._grouping = grouping
+        self._max_workers = max_workers
+        self._encoding = encoding
+        self._topic = topic
+        self._snapshot_ms = snapshot_ms
+        self._last_snapshot_at: int | None = None
+        self._last_snapshot_tuples = 0
+        """Value of `tuples` at the last snapshot."""
+        self._has_read_snapshot = False
+        self.workers = grouping.workers
+        self._states: dict[int, WatermarkState] = {}
+        self._last_forwarded: dict[int, WatermarkState] = {}
+        self._max_times: dict[int, int] = {}
+        self._metrics = RouterMetrics(grouping, max_workers)
+
+    @property
+    def is_cold(self) -> bool:
+        """Whether the router has routed no tuples and has not found saved loads."""
+        return self.tuples == 0 and not self._has_read_snapshot
+
+    def assign(self, partition: int, checkpoint: str | None, state: Sequence[tuple[bytes, bytes]]) -> str | None:
+        """Restore the watermark, which the first flush reports again. A cold router also restores the loads."""
+        self._states[partition] = (
+            msgspec.json.decode(checkpoint, type=WatermarkState) if checkpoint else NOTHING_REPORTED
+        )
+        self._last_forwarded[partition] = NOTHING_REPORTED
+        if not self.is_cold:
+            return None
+        message = router_state.restore(self._grouping, state, self._max_workers)
+        self._has_read_snapshot = message is not None
+        self.set_workers(self.workers)
+        self._metrics.reset()
+        return message
+
+    def set_workers(self, workers: int) -> None:
+        """Route to this many workers from now on. The others receive no tuples, but still receive watermarks."""
+        if self._grouping.workers != workers:
+            self._grouping.resize(workers)
+            self._metrics.reset()
+        self.workers = workers
+
+    def revoke(self, partition: int) -> None:
+        """Drop the watermarks of the partition."""
+        self._states.pop(partition, None)
+        self._last_forwarded.pop(partition, None)
+        self._max_times.pop(partition, None)
+
+    def process(self, batch: Batch, now: int) -> Iterator[OutputRecord]:
+        """Route the tuples of all records of the batch at once."""
+        tuple_batches: list[pa.RecordBatch] = []
+        for index, (value, headers) in enumerate(zip(batch.values, batch.headers, strict=True)):
+            try:
+                state = state_after(headers, batch.partition, self._states[batch.partition])
+                if require_schema(headers, TUPLES, WATERMARK) == TUPLES:
+                    tuple_batches += [tuples for tuples in read_tuples(value) if tuples.num_rows]
+            except BadRecordError as error:
+                yield dead_letter(self._topic, batch, index, error.reason)
+            else:
+                self._states[batch.partition] = state
+        if tuple_batches:
+            yield from self._route(batch.partition, tuple_batches, now)
+
+    def _route(self, partition: int, tuple_batches: Sequence[pa.RecordBatch], now: int) -> Iterator[OutputRecord]:
+        tuples = pa.Table.from_batches(tuple_batches).unify_dictionaries()
+        keys = tuples["key"].combine_chunks()
+        values, times = tuples["value"].to_numpy(), tuples["time"].to_numpy()
+        key_batch = KeyBatch(keys.dictionary.to_pylist(), keys.indices.to_numpy(), times)
+        workers = self._grouping.assign(key_batch, now)
+        self.tuples += len(workers)
+        self._max_times[partition] = max(int(times.max()), self._max_times.get(partition, NO_TIME))
+        headers = headers_with(TUPLES, {partition: self._states[partition]})
+        sent = self._metrics.sent
+        if self._encoding == "record":
+            for worker, count in enumerate(np.bincount(workers).tolist()):
+                sent[worker] += count
+            yield from _as_single_records(workers, key_batch, values)
+            return
+        for worker, *worker_columns in by_worker(workers, keys, values, times):
+            sent[worker] += len(worker_columns[0])
+            yield from tuple_records("worker-input", worker, tuples_of(*worker_columns), headers)
+
+    def flush(self, now: int) -> Iterator[OutputRecord]:
+        """Save the loads if a snapshot is due, and report changed watermarks to every worker partition."""
+        self._metrics.update(now)
+        if self._is_snapshot_due(now) and (snapshot := router_state.write(self._grouping, min(self._states))):
+            yield snapshot
+        changed = {
+            partition: state
+            for partition, state in self._states.items()
+            if state not in (NOTHING_REPORTED, self._last_forwarded[partition])
+        }
+        self._last_forwarded |= changed
+        if changed:
+            yield from watermark_records("worker-input", range(self._max_workers), changed)
+
+    def _is_snapshot_due(self, now: int) -> bool:
+        """Return whether the loads must be saved now. Records the time of the snapshot if so."""
+        if self._last_snapshot_at is not None and 0 <= now - self._last_snapshot_at < self._snapshot_ms:
+            return False
+        has_changed = bool(self._states) and self.tuples != self._last_snapshot_tuples
+        if has_changed:
+            self._last_snapshot_at, self._last_snapshot_tuples = now, self.tuples
+        return has_changed
+
+    def checkpoint(self, partition: int) -> str:
+        """Return the checkpoint: the partition's watermark, and whether the partition is idle."""
+        return msgspec.json.encode(self._states[partition]).decode()
+
+    def watermark(self, partition: int) -> int | None:
+        """Return the watermark of the source partition with this number."""
+        return self._states[partition].watermark
+
+    def idle(self, partition: int) -> bool:
+        """Return whether the source partition with this number is idle."""
+        return self._states[partition].idle
+
+    def max_event_time(self, partition: int) -> int | None:
+        """Return the largest event time of the partition's tuples in ms. None before the first."""
+        return self._max_times.get(partition)
+
+    def collect_metrics(self) -> Iterator[Sample]:
+        """Yield the metrics of the load and of the grouping."""
+        return self._metrics.collect_metrics()
+
+    def finished(self, partition: int) -> bool:
+        """Return whether the end of the partition was reported to every worker partition."""
+        return self._last_forwarded[partition].watermark == MAX_WATERMARK
+
+
+def _as_single_records(
+    workers: NDArray[np.int32], key_batch: KeyBatch, values: NDArray[np.int64]
+) -> Iterator[OutputRecord]:
+    """Yield one JSON record per tuple, for other consumers (`worker_input.encoding: record`)."""
+    # The event time is not the record's timestamp: retention by time would delete the tuples of an old recording before
+    # they are read.
+    keys = [key.encode() for key in key_batch.keys]
+    headers = internal_headers(TUPLE, {})
+    encode = msgspec.json.encode
+    rows = zip(workers.tolist(), key_batch.codes.tolist(), values.tolist(), key_batch.times.tolist(), strict=True)
+    for worker, code, value, time in rows:
+        yield OutputRecord("worker-input", encode(TupleRecord(value, time)), keys[code], worker, headers=headers)

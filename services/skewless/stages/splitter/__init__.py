@@ -1,0 +1,1 @@
+"""The splitter stage: converts records of the source topic to tuples."""

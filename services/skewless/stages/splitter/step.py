@@ -1,0 +1,181 @@
+"""Step of the splitter: converts the records of a source partition to tuples and decides which tuples are late."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from skewless.algorithms.watermark import MAX_WATERMARK, NOTHING_REPORTED, WatermarkGenerator, WatermarkState
+from skewless.engine.step import Step
+from skewless.parsing.batch_slices import slices
+from skewless.parsing.formats.base import Format
+from skewless.parsing.validation import EventTimeRules, RecordClassification, classify
+from skewless.wire.dead_letters import dead_letter
+from skewless.wire.headers import headers_with, watermark_records
+from skewless.wire.record import Batch, OutputRecord, public_timestamp
+from skewless.wire.tuples import TUPLES, LateTuple, tuple_records, tuples_of
+
+
+class _Checkpoint(NamedTuple):
+    """Checkpoint of a source partition."""
+
+    max_time: int | None = None
+    """Largest event time so far. With it, a restart does not change which tuples are late."""
+    idle: bool = False
+
+
+@dataclass(slots=True)
+class _Source:
+    """State of one source partition."""
+
+    generator: WatermarkGenerator
+    last_seen_ms: int
+    """Wall-clock time of its last records in ms. 0: none since the assignment."""
+    idle: bool = False
+    ended: bool = False
+    last_forwarded: WatermarkState = NOTHING_REPORTED
+    """Last state that was reported downstream."""
+
+    def state(self) -> WatermarkState:
+        return WatermarkState(MAX_WATERMARK) if self.ended else WatermarkState(self.generator.watermark(), self.idle)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SplitterRules(EventTimeRules):
+    """Settings of the splitter for event time and values."""
+
+    idle_timeout_ms: int | None
+    """Time without records after which a source partition is idle. None: never."""
+    drain: bool
+    decimals: int = 0
+    kafka_time: bool = True
+    """Whether the event time is the Kafka timestamp of the record. False if it is a field of the record."""
+
+
+class SplitterStep(Step):
+    """Parses records, checks their event times, and writes tuples to the same partition of topic `tuples`."""
+
+    def __init__(self, record_format: Format, rules: SplitterRules, source_topic: str) -> None:
+        self._format = record_format
+        self._rules = rules
+        self._topic = source_topic
+        self._sources: dict[int, _Source] = {}
+
+    def assign(self, partition: int, checkpoint: str | None, state: Sequence[tuple[bytes, bytes]]) -> None:  # noqa: ARG002
+        """Restore the committed checkpoint. The first flush reports its state again."""
+        committed = msgspec.json.decode(checkpoint, type=_Checkpoint) if checkpoint else _Checkpoint()
+        # A partition that was idle stays idle until it has a record. As an active one it would withhold results for
+        # another idle timeout after each restart. Nothing closes earlier, because it was idle before the restart, too.
+        idle = committed.idle and self._rules.idle_timeout_ms is not None and not self._rules.drain
+        generator = WatermarkGenerator(self._rules.lateness_ms, committed.max_time)
+        self._sources[partition] = _Source(generator, last_seen_ms=0, idle=idle)
+
+    def revoke(self, partition: int) -> None:
+        """Drop the state of the partition."""
+        self._sources.pop(partition, None)
+
+    def process(self, batch: Batch, now: int) -> Iterator[OutputRecord]:
+        """Emit tuples, late tuples and dead letters of a batch."""
+        source = self._sources[batch.partition]
+        source.last_seen_ms, source.idle, source.ended = now, False, False
+        for batch_slice in slices(batch):
+            yield from self._split(batch_slice, source, now)
+
+    def _split(self, batch: Batch, source: _Source, now: int) -> Iterator[OutputRecord]:
+        timestamps = batch.timestamps if self._rules.kafka_time else np.zeros(len(batch.values), dtype=np.int64)
+        parsed = self._format.parse(batch.values, timestamps)
+        previous_max = source.generator.max_time
+        classified = classify(parsed, self._rules, source.generator, now)
+        for index, reason in classified.invalid.items():
+            yield dead_letter(self._topic, batch, index, reason)
+        if classified.late.any():
+            watermarks = self._watermarks_before(parsed.times, classified.valid, previous_max)
+            yield from self._late(batch, classified, watermarks)
+        yield from self._tuples(batch.partition, source, classified)
+
+    def _tuples(self, partition: int, source: _Source, classified: RecordClassification) -> Iterator[OutputRecord]:
+        keys, values, times = classified.tuples()
+        if not len(times):
+            return
+        self.tuples += len(times)
+        source.last_forwarded = source.state()
+        headers = headers_with(TUPLES, {partition: source.last_forwarded})
+        yield from tuple_records("tuples", partition, tuples_of(keys.dictionary_encode(), values, times), headers)
+
+    def _watermarks_before(
+        self, times: NDArray[np.int64], valid: NDArray[np.bool_], previous_max: int | None
+    ) -> NDArray[np.int64]:
+        """Return for each record the watermark of the records before it."""
+        floor = np.iinfo(np.int64).min if previous_max is None else previous_max
+        valid_times = np.where(valid, times, floor)
+        running_max = np.maximum.accumulate(np.concatenate((np.array([floor], dtype=np.int64), valid_times)))[:-1]
+        watermarks: NDArray[np.int64] = running_max - self._rules.lateness_ms
+        return watermarks
+
+    def _late(
+        self, batch: Batch, classified: RecordClassification, watermarks: NDArray[np.int64]
+    ) -> Iterator[OutputRecord]:
+        parsed, scale = classified.parsed, 10**self._rules.decimals
+        for index in np.flatnonzero(classified.late[parsed.records]):
+            record, value = int(parsed.records[index]), int(parsed.values[index])
+            late_tuple = LateTuple(
+                key=parsed.keys[index],
+                value=value if scale == 1 else value / scale,
+                time=int(parsed.times[record]),
+                watermark=int(watermarks[record]),
+                partition=batch.partition,
+                offset=batch.offsets[record],
+            )
+            yield OutputRecord(
+                "late",
+                msgspec.json.encode(late_tuple),
+                key=late_tuple.key.encode(),
+                timestamp=public_timestamp(late_tuple.time),
+            )
+
+    def end_of_partition(self, partition: int, now: int) -> None:
+        """End the partition in a bounded run. Otherwise mark it idle if it had no records for the idle timeout."""
+        source = self._sources[partition]
+        if self._rules.drain:
+            source.ended = True
+            return
+        source.last_seen_ms = source.last_seen_ms or now
+        timeout = self._rules.idle_timeout_ms
+        if timeout is not None and now - source.last_seen_ms >= timeout:
+            source.idle = True
+
+    def flush(self, now: int) -> Iterable[OutputRecord]:  # noqa: ARG002 - nothing here depends on the wall clock
+        """Report watermarks and idle flags that changed since the last report."""
+        outputs: list[OutputRecord] = []
+        for partition, source in self._sources.items():
+            state = source.state()
+            if state not in (NOTHING_REPORTED, source.last_forwarded):
+                source.last_forwarded = state
+                outputs += watermark_records("tuples", [partition], {partition: state})
+        return outputs
+
+    def checkpoint(self, partition: int) -> str:
+        """Return the checkpoint: the largest event time, and whether the partition is idle."""
+        source = self._sources[partition]
+        return msgspec.json.encode(_Checkpoint(source.generator.max_time, source.idle)).decode()
+
+    def watermark(self, partition: int) -> int | None:
+        """Return the watermark of the source partition."""
+        return self._sources[partition].state().watermark
+
+    def idle(self, partition: int) -> bool:
+        """Return whether the source partition is idle."""
+        return self._sources[partition].state().idle
+
+    def max_event_time(self, partition: int) -> int | None:
+        """Return the largest event time of the source partition in ms."""
+        return self._sources[partition].generator.max_time
+
+    def finished(self, partition: int) -> bool:
+        """Return whether the end of the partition was reported downstream."""
+        return self._sources[partition].last_forwarded.watermark == MAX_WATERMARK

@@ -1,0 +1,22 @@
+"""Metrics of the stages that hold open windows or ticks in memory."""
+
+from __future__ import annotations
+
+from skewless.metric_definition import Metric
+
+STATE_METRICS = (
+    Metric(
+        "skewless_state_bytes",
+        "gauge",
+        (),
+        "bytes",
+        "Memory of keys and partial results in open windows or ticks of this process.",
+    ),
+    Metric(
+        "skewless_state_limit_bytes",
+        "gauge",
+        (),
+        "bytes",
+        "Limit of skewless_state_bytes: max_state_bytes of the stage. The process exits if the state exceeds it.",
+    ),
+)

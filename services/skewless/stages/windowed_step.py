@@ -1,0 +1,148 @@
+"""Base class of the steps that merge partials into windows and store the windows in a changelog topic."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from skewless.algorithms.aggregates import LOAD_COLUMN
+from skewless.algorithms.partials import newest_pane
+from skewless.algorithms.watermark import WatermarkTracker
+from skewless.algorithms.windowing.window_store import WindowStore
+from skewless.engine.step import Sample, Step
+from skewless.errors import LimitError
+from skewless.wire.changelog import chunks_by_window, decode_checkpoint, encode_checkpoint, read_watermarks
+from skewless.wire.columns import read_table
+from skewless.wire.headers import update_watermarks
+from skewless.wire.record import Headers
+
+CHECKED_ROWS = 262_144
+"""The size of the state is checked before each commit, and whenever this many rows were merged since the last check."""
+CHECKED_BYTES = 64 * 2**20
+"""It is also checked whenever this many bytes were merged. This limit matters for large binary partials."""
+
+
+@dataclass(frozen=True, slots=True)
+class StateLimit:
+    """Maximum bytes of state in a process, with the path of the setting and the remedy for the error message."""
+
+    max_bytes: int
+    setting: str
+    remedy: str
+
+
+UNLIMITED = StateLimit(2**63 - 1, "", "")
+
+
+@dataclass(slots=True)
+class Input:
+    """State of one partition of partials."""
+
+    watermarks: WatermarkTracker
+    windows: WindowStore
+    ended: bool = False
+    """Whether the watermark is MAX_WATERMARK, so that all windows are closed."""
+    newest_pane: int | None = None
+    """Start of the newest pane."""
+
+
+class WindowedStep(Step):
+    """Holds the windows of each assigned partition, and restores them as of the last commit.
+
+    `worker_partitions` is the number of partitions of worker-input: each has a watermark in partials.
+    """
+
+    def __init__(self, *, worker_partitions: int, topic: str, limit: StateLimit) -> None:
+        self._limit = limit
+        self._unchecked_rows = self._unchecked_bytes = 0
+        self._worker_partitions = worker_partitions
+        self._topic = topic
+        self._inputs: dict[int, Input] = {}
+
+    @abstractmethod
+    def _new_store(self) -> WindowStore:
+        """Return an empty window store for a partition."""
+
+    def assign(self, partition: int, checkpoint: str | None, state: Sequence[tuple[bytes, bytes]]) -> None:
+        """Restore the watermarks and windows of the last commit."""
+        committed, windows = decode_checkpoint(checkpoint), self._new_store()
+        windows.closed_until = committed.closed_until
+        for window, chunks in chunks_by_window(state).items():
+            windows.restore(window, {chunk: read_table(value) if value else None for chunk, value in chunks.items()})
+        self._inputs[partition] = Input(read_watermarks(committed, self._worker_partitions), windows)
+
+    def revoke(self, partition: int) -> None:
+        """Drop the state of the partition. It is stored in the changelog."""
+        self._inputs.pop(partition, None)
+
+    def _update_watermarks(self, input_: Input, headers: Headers, partials: pa.Table | None) -> None:
+        """Update watermarks and counters from a record. Raises BadRecordError for invalid headers."""
+        update_watermarks(input_.watermarks, headers)
+        if partials is not None:
+            self.tuples += int(partials[LOAD_COLUMN.name].to_numpy().sum())
+            input_.newest_pane = newest_pane(partials, input_.newest_pane)
+
+    def _merge(self, input_: Input, partials: pa.Table) -> pa.Table | None:
+        """Merge partials into their windows. Returns those whose window has expired."""
+        expired = input_.windows.merge(partials)
+        self._unchecked_rows += partials.num_rows
+        self._unchecked_bytes += partials.nbytes
+        if self._unchecked_rows > CHECKED_ROWS or self._unchecked_bytes > CHECKED_BYTES:
+            self._check_state()
+        return expired
+
+    def _absorb(self) -> None:
+        """Merge all pending partials, and check the size of the state before the flush writes anything."""
+        for input_ in self._inputs.values():
+            input_.windows.absorb()
+        self._check_state()
+
+    def _check_state(self) -> None:
+        self._unchecked_rows = self._unchecked_bytes = 0
+        if self._state_bytes() > self._limit.max_bytes // 2:
+            for windows in self._window_stores():
+                windows.release()
+        state_bytes = self._state_bytes()
+        if state_bytes > self._limit.max_bytes:
+            keys = sum(len(windows) for windows in self._window_stores())
+            open_windows = sum(windows.open for windows in self._window_stores())
+            raise LimitError(
+                f"{len(self._inputs)} partitions of {self._topic} have {state_bytes:,} bytes of state in this process "
+                f"({keys:,} keys in {open_windows:,} open windows), more than {self._limit.setting} "
+                f"({self._limit.max_bytes:,}): {self._limit.remedy}"
+            )
+
+    def _window_stores(self) -> Iterator[WindowStore]:
+        return (input_.windows for input_ in self._inputs.values())
+
+    def _state_bytes(self) -> int:
+        return sum(windows.nbytes for windows in self._window_stores())
+
+    def collect_metrics(self) -> Iterator[Sample]:
+        """Yield the size of the state and its limit."""
+        yield Sample("skewless_state_bytes", (), self._state_bytes())
+        yield Sample("skewless_state_limit_bytes", (), self._limit.max_bytes)
+
+    def max_event_time(self, partition: int) -> int | None:
+        """Return the start of the newest pane in ms."""
+        return self._inputs[partition].newest_pane
+
+    def checkpoint(self, partition: int) -> str:
+        """Return the checkpoint: the watermarks, and the time up to which windows are closed."""
+        input_ = self._inputs[partition]
+        return encode_checkpoint(input_.watermarks, input_.windows)
+
+    def watermark(self, partition: int) -> int | None:
+        """Return the watermark of the partition: the minimum over the worker partitions."""
+        return self._inputs[partition].watermarks.watermark()
+
+    def idle(self, partition: int) -> bool:
+        """Return whether all worker partitions are idle."""
+        return self._inputs[partition].watermarks.state().idle
+
+    def finished(self, partition: int) -> bool:
+        """Return whether the input of the partition has ended and all its windows are closed."""
+        return self._inputs[partition].ended

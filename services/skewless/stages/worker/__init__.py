@@ -1,0 +1,1 @@
+"""The worker stage: aggregates tuples into partials by pane and key."""

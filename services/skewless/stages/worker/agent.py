@@ -1,0 +1,39 @@
+"""The worker's builder."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from skewless.aggregate_registry import find_aggregates
+from skewless.algorithms.aggregates import wire_columns_of
+from skewless.engine.executor import StepExecutor
+from skewless.engine.faust.agent import Process
+from skewless.engine.message_batch import MessageBatch
+from skewless.stages.context import BuiltStage, PipelineContext
+from skewless.stages.worker.settings import CostSettings, WorkerSettings
+from skewless.stages.worker.simulated_cost import SimulatedCost
+from skewless.stages.worker.step import WorkerStep
+
+
+def build(settings: WorkerSettings, pipeline: PipelineContext) -> BuiltStage:
+    """Build the worker from its settings."""
+    step = WorkerStep(
+        wire_columns_of(find_aggregates(pipeline.aggregates)),
+        pane_ms=settings.pane_ms,
+        source_partitions=pipeline.count_source_partitions(),
+        aggregator_partitions=pipeline.aggregator_partitions,
+        topic=pipeline.topic("worker-input"),
+    )
+    # A worker with a simulated cost is slow on purpose, so its full partitions are paused at once.
+    pause_after_s = 0.0 if settings.cost.cycle > 0 else 1.0
+    return BuiltStage(step, processor=partial(with_cost, settings.cost), pause_after_s=pause_after_s)
+
+
+def with_cost(settings: CostSettings, executor: StepExecutor) -> Process:
+    """Return a function that processes batches. With a simulated cost, partitions are processed concurrently."""
+    cost = SimulatedCost(settings, executor.process, executor.fail, executor.counts.add_busy_time)
+
+    async def submit(batch: MessageBatch) -> None:
+        cost.submit(batch)
+
+    return executor.process if cost.is_free else submit

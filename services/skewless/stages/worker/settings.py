@@ -1,0 +1,29 @@
+"""Settings of the workers."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from skewless.settings_base import EventTimeSpan, SettingsModel
+
+
+class CostSettings(SettingsModel):
+    """A simulated cost per tuple, to study many loaded workers on a small machine.
+
+    A worker partition sleeps for `process_duration_ms` after every `cycle` tuples. Partitions sleep concurrently.
+    """
+
+    cycle: int = Field(0, ge=0, description="Tuples between two sleeps of a worker partition; 0: no cost.")
+    process_duration_ms: float = Field(1.0, ge=0, le=60_000, description="Length of one sleep in milliseconds.")
+
+
+class WorkerSettings(SettingsModel):
+    """Settings of the aggregation in workers."""
+
+    pane_s: EventTimeSpan = Field(15.0, le=86_400, description="Length of a tumbling pane in seconds of event time.")
+    cost: CostSettings = CostSettings()
+
+    @property
+    def pane_ms(self) -> int:
+        """Length of a pane in milliseconds."""
+        return round(self.pane_s * 1000)

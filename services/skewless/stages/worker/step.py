@@ -1,0 +1,225 @@
+"""Step of the worker: aggregates the tuples of worker partitions into partials by pane and key.
+
+Each commit emits the partials of the tuples since the last commit. They are the only state between two commits.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from skewless.algorithms.aggregates import PartialColumn
+from skewless.algorithms.hashing import partition_of_keys
+from skewless.algorithms.partials import merge_partials, newest_pane, to_partials
+from skewless.algorithms.record_size import split_by_size
+from skewless.algorithms.watermark import MAX_WATERMARK, NOTHING_REPORTED, WatermarkState, WatermarkTracker
+from skewless.engine.step import Sample, Step
+from skewless.errors import BadRecordError
+from skewless.wire.columns import write_table
+from skewless.wire.dead_letters import dead_letter
+from skewless.wire.headers import WATERMARK, internal_headers, require_schema, update_watermarks, watermark_records
+from skewless.wire.partials import PARTIALS
+from skewless.wire.record import Batch, OutputRecord
+from skewless.wire.tuples import TUPLE, TUPLES, TUPLES_SCHEMA, TupleRecord, read_tuples
+
+BUFFER_TUPLES = 262_144
+"""Maximum buffered tuples of all partitions. With more, they are reduced to partials."""
+BUFFER_BYTES = 32 * 2**20
+"""Maximum bytes of the records of buffered tuples. Buffered tuples keep the memory of their records."""
+HELD_ROWS = 400_000
+"""Partials of all partitions above which the step requests a commit. A commit holds each row up to four times: reduced,
+merged, by partition, and as a record in the producer's queue."""
+HELD_BYTES = 48 * 2**20
+"""Bytes of partials above which the step requests a commit. This limit matters for long keys and large binary
+partials."""
+
+
+@dataclass(slots=True)
+class _Input:
+    """State of one worker partition: watermarks of its source partitions, and the tuples since the last commit."""
+
+    watermarks: WatermarkTracker
+    tuples: list[pa.RecordBatch] = field(default_factory=list)
+    """Buffered tuples, which are not yet reduced to partials."""
+    buffered: int = 0
+    """Number of buffered tuples."""
+    buffered_bytes: int = 0
+    """Bytes of the records of the buffered tuples."""
+    reduced: list[pa.Table] = field(default_factory=list)
+    """Partials since the last commit."""
+    reduced_rows: int = 0
+    reduced_bytes: int = 0
+    last_forwarded: WatermarkState = NOTHING_REPORTED
+    """Last state that was reported downstream."""
+    newest_pane: int | None = None
+    """Start of the newest pane in ms."""
+    keys: int = 0
+    """Rows of the last commit that had any."""
+
+
+class WorkerStep(Step):
+    """Aggregates tuples into tumbling panes. Each commit emits the partials of the tuples since the last one."""
+
+    def __init__(
+        self,
+        columns: Sequence[PartialColumn],
+        *,
+        pane_ms: int,
+        source_partitions: int,
+        aggregator_partitions: int,
+        topic: str,
+    ) -> None:
+        self._columns = tuple(columns)
+        self._pane_ms = pane_ms
+        self._source_partitions = source_partitions
+        self._aggregator_partitions = aggregator_partitions
+        self._topic = topic
+        self._inputs: dict[int, _Input] = {}
+        self._tuples_in: Counter[int] = Counter()
+        """Tuples received by worker partition, for the metrics."""
+        self._partials_out: Counter[int] = Counter()
+        """Partials emitted by worker partition, for the metrics."""
+        self._json_decoder = msgspec.json.Decoder(TupleRecord)
+
+    def assign(self, partition: int, checkpoint: str | None, state: Sequence[tuple[bytes, bytes]]) -> None:  # noqa: ARG002
+        """Restore the committed watermarks."""
+        watermarks = WatermarkTracker(self._source_partitions)
+        if checkpoint:
+            watermarks.decode(checkpoint)
+        self._inputs[partition] = _Input(watermarks)
+
+    def revoke(self, partition: int) -> None:
+        """Drop the partition with its uncommitted partials."""
+        self._inputs.pop(partition, None)
+
+    def process(self, batch: Batch, now: int) -> Iterator[OutputRecord]:  # noqa: ARG002 - event time only
+        """Buffer the tuples of a batch, and update the watermarks."""
+        input_ = self._inputs[batch.partition]
+        single_tuples: list[tuple[str, int, int]] = []
+        for index, (value, headers) in enumerate(zip(batch.values, batch.headers, strict=True)):
+            try:
+                schema = require_schema(headers, TUPLES, TUPLE, WATERMARK)
+                tuples = read_tuples(value) if schema == TUPLES else []
+                if schema == TUPLE:
+                    single_tuples.append(self._read_single_tuple(batch.keys[index], value))
+                update_watermarks(input_.watermarks, headers)
+                self._buffer(batch.partition, input_, tuples, len(value or b""))
+            except BadRecordError as error:
+                yield dead_letter(self._topic, batch, index, error.reason)
+        if single_tuples:
+            keys, values, times = zip(*single_tuples, strict=True)
+            columns = [pa.array(keys, pa.string()).dictionary_encode(), pa.array(values), pa.array(times)]
+            tuples = pa.record_batch(columns, schema=TUPLES_SCHEMA)
+            self._buffer(batch.partition, input_, [tuples], tuples.nbytes)
+
+    @property
+    def wants_commit(self) -> bool:
+        """Whether the step holds more partials than one commit should write."""
+        inputs = self._inputs.values()
+        return sum(input_.reduced_rows for input_ in inputs) > HELD_ROWS or (
+            sum(input_.reduced_bytes for input_ in inputs) > HELD_BYTES
+        )
+
+    def _read_single_tuple(self, key: bytes | None, value: bytes | None) -> tuple[str, int, int]:
+        """Return key, value and time of a record with one tuple (`worker_input.encoding: record`)."""
+        try:
+            record = self._json_decoder.decode(value or b"")
+            return (key or b"").decode(), record.value, record.time
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise BadRecordError(f"not a {TUPLE}") from error
+
+    def _buffer(self, partition: int, input_: _Input, batches: Sequence[pa.RecordBatch], record_bytes: int) -> None:
+        input_.tuples += batches
+        rows = sum(batch.num_rows for batch in batches)
+        input_.buffered += rows
+        input_.buffered_bytes += record_bytes
+        self.tuples += rows
+        self._tuples_in[partition] += rows
+        inputs = self._inputs.values()
+        if sum(other.buffered for other in inputs) > BUFFER_TUPLES or (
+            sum(other.buffered_bytes for other in inputs) > BUFFER_BYTES
+        ):
+            for other in inputs:
+                self._reduce(other)
+
+    def _reduce(self, input_: _Input) -> None:
+        """Reduce the buffered tuples of a partition to partials."""
+        if not input_.tuples:
+            return
+        partials = to_partials(input_.tuples, self._pane_ms, self._columns)
+        input_.tuples, input_.buffered, input_.buffered_bytes = [], 0, 0
+        input_.reduced.append(partials)
+        input_.reduced_rows += partials.num_rows
+        input_.reduced_bytes += partials.nbytes
+
+    def flush(self, now: int) -> Iterable[OutputRecord]:  # noqa: ARG002 - event time only
+        """Emit the partials since the last commit, then the watermarks that changed. Drop the partials."""
+        yield from self._partial_records()
+        changed = {}
+        for partition, input_ in self._inputs.items():
+            state = input_.watermarks.state()
+            if state not in (NOTHING_REPORTED, input_.last_forwarded):
+                changed[partition] = input_.last_forwarded = state
+        if changed:
+            yield from watermark_records("partials", range(self._aggregator_partitions), changed)
+
+    def _partial_records(self) -> Iterator[OutputRecord]:
+        tables = []
+        for partition, input_ in self._inputs.items():
+            self._reduce(input_)
+            if len(input_.reduced) > 1:
+                input_.reduced = [merge_partials(input_.reduced, ("pane", "key"), self._columns)]
+            for table in input_.reduced:
+                self._count_output(partition, input_, table)
+                tables.append(table.append_column("worker", pa.array(np.full(table.num_rows, partition, np.int32))))
+            input_.reduced, input_.reduced_rows, input_.reduced_bytes = [], 0, 0
+        if not tables:
+            return
+        partials = pa.concat_tables(tables)
+        targets = partition_of_keys(partials["key"], self._aggregator_partitions)
+        headers = internal_headers(PARTIALS, {})
+        for target in range(self._aggregator_partitions):
+            rows = np.flatnonzero(targets == target)
+            if len(rows):
+                for part in split_by_size(partials.take(pa.array(rows)).combine_chunks()):
+                    yield OutputRecord("partials", write_table(part), partition=target, headers=headers)
+
+    def _count_output(self, partition: int, input_: _Input, partials: pa.Table) -> None:
+        """Update the metrics for partials that are about to be emitted."""
+        if partials.num_rows:
+            input_.keys, input_.newest_pane = partials.num_rows, newest_pane(partials, input_.newest_pane)
+            self._partials_out[partition] += partials.num_rows
+
+    def max_event_time(self, partition: int) -> int | None:
+        """Return the start in ms of the newest pane that was emitted."""
+        return self._inputs[partition].newest_pane
+
+    def collect_metrics(self) -> Iterator[Sample]:
+        """Yield the load of each worker partition."""
+        for partition, tuples in self._tuples_in.items():
+            yield Sample("skewless_worker_tuples_total", (str(partition),), tuples)
+        for partition, rows in self._partials_out.items():
+            yield Sample("skewless_worker_partials_total", (str(partition),), rows)
+        for partition, input_ in self._inputs.items():
+            yield Sample("skewless_worker_keys", (str(partition),), input_.keys)
+
+    def checkpoint(self, partition: int) -> str:
+        """Return the checkpoint: the watermark and the idle flag of each source partition."""
+        return self._inputs[partition].watermarks.encode()
+
+    def watermark(self, partition: int) -> int | None:
+        """Return the watermark of the partition: the minimum over the source partitions."""
+        return self._inputs[partition].watermarks.watermark()
+
+    def idle(self, partition: int) -> bool:
+        """Return whether all source partitions are idle."""
+        return self._inputs[partition].watermarks.state().idle
+
+    def finished(self, partition: int) -> bool:
+        """Return whether the end of the partition was reported to the aggregators."""
+        return self._inputs[partition].last_forwarded.watermark == MAX_WATERMARK

@@ -1,0 +1,1 @@
+"""Formats of the records in Kafka: columns, headers, keys, and metadata of offsets."""

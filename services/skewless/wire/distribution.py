@@ -1,0 +1,75 @@
+"""Measures of the load of the workers per tick: JSON in `distribution`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from skewless.wire.tuples import Int64
+
+Tuples = Annotated[int, Meta(ge=0)]
+Share = Annotated[float, Meta(ge=0)]
+
+_TUPLES_BY_WORKER = "Tuples of each worker, from worker 0 to `workers` - 1."
+_STD_DEV = "Population standard deviation of the workers' shares of the tuples, in percent."
+_IMBALANCE = "(Tuples of the most loaded worker - average tuples per worker) / tuples."
+_MAX_OVER_AVG = "Tuples of the most loaded worker divided by the average; 1 if the load is even."
+_WORST = "Highest `max_over_avg` of the ticks with at least 100 tuples per worker; null before the first such tick."
+
+
+class TopKey(msgspec.Struct):
+    """One of the keys with the most tuples in a tick."""
+
+    key: Annotated[str, Meta(description="The key.")]
+    tuples: Annotated[Tuples, Meta(description="Its tuples in the tick.")]
+    workers: Annotated[int, Meta(description="Number of workers that processed it.", ge=1)]
+
+
+class RunDistribution(msgspec.Struct):
+    """The same measures since the first tuple of the pipeline."""
+
+    tuples: Annotated[Tuples, Meta(description="Number of tuples of the run.")]
+    duration_ms: Annotated[int, Meta(description="Wall-clock time since the first tuple.", ge=0)]
+    tuples_per_s: Annotated[float, Meta(description="Tuples per second since the first tuple.", ge=0)]
+    tuples_by_worker: Annotated[list[Tuples], Meta(description=_TUPLES_BY_WORKER)]
+    load_stddev_percent: Annotated[Share, Meta(description=_STD_DEV)]
+    imbalance: Annotated[Share, Meta(description=_IMBALANCE)]
+    max_over_avg: Annotated[Share, Meta(description=_MAX_OVER_AVG)]
+    replication_factor: Annotated[
+        Share,
+        Meta(
+            description="Mean number of distinct workers per key. "
+            "An estimate: exact for few keys, otherwise within 2 %."
+        ),
+    ]
+    worst_tick_max_over_avg: Annotated[Share | None, Meta(description=_WORST)] = None
+
+
+class TickDistribution(msgspec.Struct):
+    """Distribution of the load over the workers in one tick."""
+
+    tick_start: Annotated[
+        Int64, Meta(description="Start of the tick (inclusive): event time in ms since the epoch (UTC).")
+    ]
+    tick_end: Annotated[Int64, Meta(description="End of the tick (exclusive).")]
+    grouping: Annotated[str, Meta(description="Grouping that chose the workers.")]
+    workers: Annotated[
+        int,
+        Meta(
+            description="Number of workers when the tick was emitted, or more if others have tuples in the tick.",
+            ge=1,
+        ),
+    ]
+    tuples: Annotated[Tuples, Meta(description="Tuples with an event time in the tick.")]
+    tuples_by_worker: Annotated[list[Tuples], Meta(description=_TUPLES_BY_WORKER)]
+    keys: Annotated[int, Meta(description="Number of distinct keys.", ge=0)]
+    load_stddev_percent: Annotated[Share, Meta(description=_STD_DEV)]
+    imbalance: Annotated[Share, Meta(description=_IMBALANCE)]
+    max_over_avg: Annotated[Share, Meta(description=_MAX_OVER_AVG)]
+    replication_factor: Annotated[
+        Share, Meta(description="Mean number of distinct workers per key (replication factor).")
+    ]
+    top_keys: Annotated[list[TopKey], Meta(description="The keys with the most tuples, at most `observer.top_keys`.")]
+    run: Annotated[RunDistribution, Meta(description="The same measures since the first tuple of the pipeline.")]

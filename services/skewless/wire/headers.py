@@ -1,0 +1,103 @@
+"""Headers of internal records: schema of the value, watermarks of upstream partitions, and idle upstream partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from skewless.algorithms.watermark import MAX_WATERMARK, WatermarkState, WatermarkTracker
+from skewless.errors import BadRecordError
+from skewless.wire.record import Headers, OutputRecord, OwnHeaders
+
+SCHEMA_HEADER = "schema"
+WATERMARKS_HEADER = "watermarks"
+IDLE_HEADER = "idle"
+WATERMARK = "skewless.watermark.v1"
+"""Schema of a record without a value. It only reports watermarks."""
+
+
+def schema_of(headers: Headers) -> str:
+    """Return the schema of a record. Raises BadRecordError if it has none."""
+    for name, value in headers:
+        if name == SCHEMA_HEADER and value is not None:
+            return value.decode("ascii", "replace")
+    raise BadRecordError("no schema header")
+
+
+Watermark = Annotated[int, Meta(ge=-(2**53), le=MAX_WATERMARK)]
+
+_watermarks_decoder = msgspec.json.Decoder(dict[int, Watermark])
+_idle_decoder = msgspec.json.Decoder(frozenset[Annotated[int, Meta(ge=0)]])
+
+
+def watermarks_of(headers: Headers) -> dict[int, int]:
+    """Return the watermarks in a record by upstream partition. Raises BadRecordError if the header is invalid."""
+    for name, value in headers:
+        if name == WATERMARKS_HEADER:
+            try:
+                return _watermarks_decoder.decode(value or b"")
+            except msgspec.DecodeError as error:
+                raise BadRecordError("invalid watermarks header") from error
+    return {}
+
+
+def idle_of(headers: Headers) -> frozenset[int]:
+    """Return the upstream partitions that a record reports as idle. Raises BadRecordError if the header is invalid."""
+    for name, value in headers:
+        if name == IDLE_HEADER:
+            try:
+                return _idle_decoder.decode(value or b"")
+            except msgspec.DecodeError as error:
+                raise BadRecordError("invalid idle header") from error
+    return frozenset()
+
+
+def state_after(headers: Headers, partition: int, previous: WatermarkState) -> WatermarkState:
+    """Return the state of one upstream partition after a record. `previous` is its state before the record."""
+    watermarks, idle = watermarks_of(headers), idle_of(headers)
+    if partition in watermarks:
+        return WatermarkState(watermarks[partition], partition in idle)
+    return previous._replace(idle=previous.idle or partition in idle)
+
+
+def require_schema(headers: Headers, *schemas: str) -> str:
+    """Return the schema of a record. Raises BadRecordError if it is not one of `schemas`."""
+    schema = schema_of(headers)
+    if schema not in schemas:
+        raise BadRecordError(f"unknown schema {schema}")
+    return schema
+
+
+def update_watermarks(tracker: WatermarkTracker, headers: Headers) -> None:
+    """Update watermarks and idle flags from a record. Raises BadRecordError if an upstream partition is unknown."""
+    try:
+        tracker.update(watermarks_of(headers), idle_of(headers))
+    except ValueError as error:
+        raise BadRecordError(str(error)) from error
+
+
+def internal_headers(schema: str, watermarks: Mapping[int, int], idle: Iterable[int] = ()) -> OwnHeaders:
+    """Return the headers of an internal record. Upstream partitions in `idle` are idle at their watermark, if any."""
+    headers = [(SCHEMA_HEADER, schema.encode())]
+    if watermarks:
+        headers.append((WATERMARKS_HEADER, msgspec.json.encode(dict(watermarks))))
+    if idle_partitions := sorted(idle):
+        headers.append((IDLE_HEADER, msgspec.json.encode(idle_partitions)))
+    return headers
+
+
+def headers_with(schema: str, states: Mapping[int, WatermarkState]) -> OwnHeaders:
+    """Return the headers of an internal record that reports the states of upstream partitions."""
+    watermarks = {partition: state.watermark for partition, state in states.items() if state.watermark is not None}
+    return internal_headers(schema, watermarks, [partition for partition, state in states.items() if state.idle])
+
+
+def watermark_records(
+    topic: str, partitions: Iterable[int], states: Mapping[int, WatermarkState]
+) -> list[OutputRecord]:
+    """Return a record without rows for each partition, which reports the states of upstream partitions."""
+    headers = headers_with(WATERMARK, states)
+    return [OutputRecord(topic, None, partition=partition, headers=headers) for partition in partitions]

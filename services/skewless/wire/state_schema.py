@@ -1,0 +1,53 @@
+"""State schema: the settings that state and internal records depend on. They are fixed after the first run.
+
+The metadata of each committed offset contains the schema, and a stage with an incompatible schema refuses to start.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+import msgspec
+
+
+class StateSchema(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=3, forbid_unknown_fields=True):
+    """The state schema. Its JSON is an array that starts with its version.
+
+    With the built-in aggregates it has at most 200 characters. The version is the tag. Change it together with
+    the fields: a checkpoint with another version is rejected.
+    """
+
+    window_ms: int
+    tick_ms: int
+    columns: str
+    """Names of the partial columns, separated by commas. One that is not int64 has its type: `name:binary`."""
+    decimals: int
+    max_workers: int
+    """Partitions of worker-input: each has a watermark in partials."""
+    aggregator_partitions: int
+    """Partitions of partials. The hash of a key determines its partition."""
+    emit: Literal["updates", "final"]
+    lateness_ms: int
+
+
+VERSIONS_OF_0_1 = (1, 2)
+"""Versions of the state schemas of Skewless 0.1."""
+
+
+def incompatibilities(previous: StateSchema, current: StateSchema) -> Iterator[str]:
+    """Yield a line with both values for each setting that differs."""
+    settings = (
+        ("aggregator.window_s", previous.window_ms / 1000, current.window_ms / 1000),
+        ("aggregator.emit", previous.emit, current.emit),
+        ("observer.tick_s", previous.tick_ms / 1000, current.tick_ms / 1000),
+        ("splitter.value.decimals", previous.decimals, current.decimals),
+        ("event_time.allowed_lateness_s", previous.lateness_ms / 1000, current.lateness_ms / 1000),
+        ("worker_input.max_workers", previous.max_workers, current.max_workers),
+        ("topics.aggregator_partitions", previous.aggregator_partitions, current.aggregator_partitions),
+    )
+    for path, previous_value, current_value in settings:
+        if previous_value != current_value:
+            yield f"{path}: is {current_value}, was {previous_value}"
+    if previous.columns != current.columns:
+        yield f"aggregator.aggregates: needs the columns {current.columns}, needed {previous.columns}"

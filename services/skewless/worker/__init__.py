@@ -1,1 +1,0 @@
-"""Tuples in, deltas of panes by key out."""
