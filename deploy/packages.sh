@@ -1,6 +1,6 @@
 #!/bin/sh
-# In the build of an image: `packages.sh locked LOCK` puts the packages of a lock into /opt/skewless, `packages.sh own` our
-# own, and the list of all into /sbom.json.
+# Runs in image builds. `packages.sh locked LOCK` installs the packages of a lock file into /opt/skewless.
+# `packages.sh own` installs Skewless there and writes the SBOM of all packages to /sbom.json.
 set -eu
 install() { /build/bin/pip --python /opt/skewless install --no-index --no-deps "$@"; }
 

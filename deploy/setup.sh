@@ -1,5 +1,5 @@
 #!/bin/sh
-# Sets the clone up: .venv with the locked packages, Java, the jars. `make setup` calls it when one of these changed.
+# Creates .venv with the locked packages, and installs Java and the jars. `make setup` runs it when one of them changes.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -21,22 +21,22 @@ make_venv() {
         say "installing python3-venv with apt-get"
         { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq python3-venv; } >/dev/null 2>&1
     fi
-    "$python" -m venv --clear .venv || fail "$python cannot make a virtual environment: install its venv module"
+    "$python" -m venv --clear .venv || fail "$python cannot create a virtual environment: install its venv module"
 }
 
 install() { .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-input --no-build-isolation "$@"; }
 
 python=$(find_python)
-[ -n "$python" ] || fail "no Python 3.11 or newer was found: install one, or set PYTHON to it"
-PYTHONPATH=services "$python" -B -m skewless.local.java
+[ -n "$python" ] || fail "no Python 3.11 or newer was found: install it, or set PYTHON to its path"
+PYTHONPATH=services "$python" -B -m skewless.lab.local.java
 if ! .venv/bin/python -m pip --version >/dev/null 2>&1; then
-    say "making .venv"
+    say "creating .venv"
     make_venv
 fi
-say "installing the locked packages (1 to 3 minutes when they are fetched for the first time)"
+say "installing the locked packages (the first download takes 1 to 3 minutes)"
 for lock in requirements/build.txt requirements/lock.txt; do
     install --require-hashes -r "$lock" || fail "cannot install the packages of $lock: check the network or proxy"
 done
-install --no-deps --editable . || fail "cannot install the clone itself"
-.venv/bin/python -m skewless.local.prepare
-say "done: the command is .venv/bin/skewless"
+install --no-deps --editable . || fail "cannot install skewless from this folder"
+.venv/bin/python -m skewless.lab.local.prefetch
+say "done: run .venv/bin/skewless"

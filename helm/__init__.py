@@ -1,1 +1,1 @@
-"""The Helm chart, and what makes the parts of it that come from the code."""
+"""The Helm chart, and the generator of its files that are derived from the code."""

@@ -1,44 +1,46 @@
 #!/bin/sh
-# Builds Kubernetes and Helm from their Go modules, for machines that cannot fetch releases: once, in 20 to 30 minutes of
-# two cores. Programs that the cache has are left as they are, and Helm and kubectl are taken where they are installed.
+# Builds Kubernetes and Helm from their Go modules, for machines that cannot download releases. The first build takes 20
+# to 30 minutes on two cores. Programs in the cache are not built again. If Helm or kubectl is installed, it is used.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/folders.sh"
 
-# 1.34 is the last that runs on nodes with cgroups v1 without more ado.
-KUBERNETES=1.34.4
-HELM=3.22.0
+version() { sed -n "s/^$1 = \"\(.*\)\"/\1/p" "$here/../versions.toml"; }
+KUBERNETES=$(version kubernetes)
+GO=$(version kubernetes_go)
+HELM=$(version helm)
 PROGRAMS="kube-apiserver kube-controller-manager kube-scheduler kubelet kubectl"
 bin=$CACHE/$KUBERNETES/bin
 source=$CACHE/$KUBERNETES/source
 export CGO_ENABLED=0 GOFLAGS=-buildvcs=false
 
-# `go install` refuses modules that replace others: Kubernetes replaces each of its libraries by a folder of its own
-# source. The same libraries are published one by one, so a module of ours replaces them by those.
+# `go install` rejects modules with replace directives, and Kubernetes replaces each of its libraries by a folder in its
+# source. The libraries are also published as modules, so this module replaces them by the published versions.
 write_module() {
     cd "$source"
     [ -e go.sum ] && return
-    printf 'module localhost/kubernetes\n\ngo 1.24.0\n\nrequire k8s.io/kubernetes v%s\n\ntool (\n' "$KUBERNETES" >go.mod
+    printf 'module localhost/kubernetes\n\ngo %s\n\nrequire k8s.io/kubernetes v%s\n\ntool (\n' "$GO" "$KUBERNETES" >go.mod
     for name in $PROGRAMS; do echo "	k8s.io/kubernetes/cmd/$name" >>go.mod; done
     echo ')' >>go.mod
-    theirs=$(go mod download -json "k8s.io/kubernetes@v$KUBERNETES" | sed -n 's/.*"GoMod": "\(.*\)".*/\1/p')
-    sed -n 's#^[[:space:]]*\(k8s.io/[a-z-]*\) => ./staging/.*#\1#p' "$theirs" | while read -r library; do
+    kubernetes_mod=$(go mod download -json "k8s.io/kubernetes@v$KUBERNETES" | sed -n 's/.*"GoMod": "\(.*\)".*/\1/p')
+    sed -n 's#^[[:space:]]*\(k8s.io/[a-z-]*\) => ./staging/.*#\1#p' "$kubernetes_mod" | while read -r library; do
         go mod edit -replace "$library=$library@v0.${KUBERNETES#1.}"
     done
     go mod tidy
 }
 
 flags() {
+    minor=${KUBERNETES#1.}
     for package in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
-        printf -- '-X %s.gitVersion=v%s -X %s.gitMajor=1 -X %s.gitMinor=34 ' \
-            "$package" "$KUBERNETES" "$package" "$package"
+        printf -- '-X %s.gitVersion=v%s -X %s.gitMajor=1 -X %s.gitMinor=%s ' \
+            "$package" "$KUBERNETES" "$package" "$package" "${minor%%.*}"
     done
 }
 
-command -v go >/dev/null || fail "Go 1.24 or newer is needed to build Kubernetes $KUBERNETES"
+command -v go >/dev/null || fail "Go $GO or newer is needed to build Kubernetes $KUBERNETES"
 mkdir -p "$bin" "$source"
 for client in helm kubectl; do
-    [ -x "$bin/$client" ] || { found=$(command -v "$client") && ln -sf "$found" "$bin/$client"; } || true
+    [ -x "$bin/$client" ] || { installed=$(command -v "$client") && ln -sf "$installed" "$bin/$client"; } || true
 done
 if ! [ -x "$bin/helm" ]; then
     say "building helm $HELM"

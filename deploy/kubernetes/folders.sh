@@ -1,4 +1,4 @@
-# Where all that is built once lies; sourced by the other scripts.
+# The cache folder and functions of the other scripts, which source this file.
 CACHE=${SKEWLESS_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/skewless}/kubernetes
 mkdir -p "$CACHE"
 say() { printf '%s\n' "kubernetes: $*" >&2; }

@@ -1,20 +1,20 @@
 #!/bin/sh
-# Builds the images slim, spark and pause into the cache as archives, unless they are there for this very source.
-# PYTHON=name of a base image takes that one; else the base of the Containerfile when it can be pulled; else a stand-in
-# made of Debian's packages, which is good enough to check the chart with and nothing else: it holds this machine's
-# certificate authorities.
+# Builds the images slim, spark and pause as archives in the cache, unless they exist for the current source.
+# The base image is $PYTHON if it is set, otherwise that of the Containerfile if it can be pulled, otherwise a
+# substitute built from Debian's packages. The substitute is only for tests of the chart, because it contains the CA
+# certificates of this machine.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 root=$(cd "$here/../.." && pwd)
 . "$here/folders.sh"
 
-STAND_IN=localhost/skewless-base:bookworm
+SUBSTITUTE=localhost/skewless-base:bookworm
 DEBIAN=localhost/skewless-debian:bookworm
 SOURCES="deploy/Containerfile deploy/packages.sh requirements services pyproject.toml README.md"
 images=$CACHE/images
 mkdir -p "$images"
 export CONTAINERS_CONF=$CACHE/containers.conf
-# Without the right to raise limits, the defaults of podman and buildah cannot be had; crun needs pure cgroups v2.
+# podman's and buildah's default limits need the privilege to raise limits. crun needs pure cgroups v2.
 cat >"$CONTAINERS_CONF" <<'CONF'
 [containers]
 default_ulimits = ["nofile=20000:20000", "nproc=4096:4096"]
@@ -26,32 +26,32 @@ source_of() { (cd "$root" && { git ls-files -s $SOURCES; git diff HEAD -- $SOURC
 
 build() { buildah bud --layers --format docker --runtime runc --ulimit nofile=20000:20000 --network host "$@"; }
 
-# Debian's Python of the same version, under the names that the true base has.
-make_stand_in() {
-    podman image exists "$STAND_IN" && return
-    say "making a stand-in for the base image from Debian's packages"
+# Debian's Python of the same version, with the paths of the official base image.
+make_substitute() {
+    podman image exists "$SUBSTITUTE" && return
+    say "building a substitute for the base image from Debian's packages"
     if ! podman image exists "$DEBIAN"; then
         mmdebstrap --quiet --variant=minbase --include=python3,python3-venv,ca-certificates bookworm "$images/base.tar"
         podman import --quiet "$images/base.tar" "$DEBIAN" >/dev/null
         rm "$images/base.tar"
     fi
     context=$(mktemp -d)
-    mkdir "$context/authorities"
-    find /usr/local/share/ca-certificates -name '*.crt' -exec cp {} "$context/authorities" \; 2>/dev/null || true
-    printf '%s\n' "FROM $DEBIAN" 'COPY authorities /usr/local/share/ca-certificates' \
+    mkdir "$context/ca-certificates"
+    find /usr/local/share/ca-certificates -name '*.crt' -exec cp {} "$context/ca-certificates" \; 2>/dev/null || true
+    printf '%s\n' "FROM $DEBIAN" 'COPY ca-certificates /usr/local/share/ca-certificates' \
         'RUN update-ca-certificates && ln -s /usr/bin/python3 /usr/local/bin/python && ln -s /usr/bin/python3 /usr/local/bin/python3' \
         >"$context/Containerfile"
-    build --quiet --tag "$STAND_IN" "$context" >/dev/null
+    build --quiet --tag "$SUBSTITUTE" "$context" >/dev/null
     rm -r "$context"
 }
 
 choose_base() {
-    true_base=$(sed -n 's/^ARG PYTHON=//p' "$root/deploy/Containerfile")
-    if ! podman image exists "$STAND_IN" && timeout 120 podman pull --quiet "$true_base" >/dev/null 2>&1; then
-        echo "$true_base"
+    official_base=$(sed -n 's/^ARG PYTHON=//p' "$root/deploy/Containerfile")
+    if ! podman image exists "$SUBSTITUTE" && timeout 120 podman pull --quiet "$official_base" >/dev/null 2>&1; then
+        echo "$official_base"
     else
-        make_stand_in
-        echo "$STAND_IN"
+        make_substitute
+        echo "$SUBSTITUTE"
     fi
 }
 

@@ -1,4 +1,4 @@
-/* The process that holds a pod's namespaces: waits, and takes leave of processes that nobody else waits for. */
+/* Process that keeps a pod's namespaces alive. It waits, and reaps orphaned processes. */
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>

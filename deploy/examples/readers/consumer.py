@@ -1,6 +1,6 @@
-"""Do work behind the router, as one of a group: python consumer.py BOOTSTRAP PIPELINE (needs confluent-kafka).
+"""Process the router's output in a consumer group: python consumer.py BOOTSTRAP PIPELINE (needs confluent-kafka).
 
-Here the work is to print each tuple. Ctrl-C ends it; what was not committed by then comes again.
+This example prints each tuple. Ctrl-C ends it. Tuples that are not committed by then are delivered again.
 """
 
 import json
@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, KafkaException
 
 
 def main(bootstrap: str, pipeline: str) -> None:
-    """Read `worker-input`, which `worker_input.encoding: record` fills with a record per tuple."""
+    """Read `worker-input`, which has a record per tuple with `worker_input.encoding: record`."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,

@@ -6,7 +6,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 
 
 def main(bootstrap: str, pipeline: str) -> None:
-    """Read `aggregates` to its end and print a line of JSON per result: the last record of each key is valid."""
+    """Read `aggregates` to its end and print a line of JSON per result. The last record of each key is valid."""
     topic = f"{pipeline}.aggregates"
     consumer = Consumer(
         {
@@ -23,7 +23,7 @@ def main(bootstrap: str, pipeline: str) -> None:
     while partitions:
         message = consumer.poll(30)
         if message is None:
-            sys.exit(f"nothing came from {bootstrap} within 30 s")
+            sys.exit(f"no records from {bootstrap} within 30 s")
         if message.error() is None:
             latest[message.key()] = message.value()
         elif message.error().code() == KafkaError._PARTITION_EOF:

@@ -9,11 +9,11 @@ import sys
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, from_json, max_by, struct
 
-FACT = "key string, window_start long, window_end long, count long, sum double, revision long"
+RESULT = "key string, window_start long, window_end long, count long, sum double, revision long"
 
 
 def results(spark: SparkSession, bootstrap: str, pipeline: str) -> DataFrame:
-    """Read `aggregates`; of each key of a window the record with the highest revision is the valid one."""
+    """Read `aggregates`. For each key and window, the record with the highest revision is valid."""
     records = (
         spark.read.format("kafka")
         .option("kafka.bootstrap.servers", bootstrap)
@@ -21,9 +21,9 @@ def results(spark: SparkSession, bootstrap: str, pipeline: str) -> DataFrame:
         .option("subscribe", f"{pipeline}.aggregates")
         .load()
     )
-    facts = records.select(from_json(col("value").cast("string"), FACT).alias("fact"))
-    latest = max_by(col("fact"), col("fact.revision")).alias("fact")
-    return facts.groupBy(struct("fact.window_start", "fact.key").alias("of")).agg(latest).select("fact.*")
+    parsed = records.select(from_json(col("value").cast("string"), RESULT).alias("result"))
+    latest = max_by(col("result"), col("result.revision")).alias("result")
+    return parsed.groupBy(struct("result.window_start", "result.key").alias("group")).agg(latest).select("result.*")
 
 
 def main(bootstrap: str, pipeline: str) -> None:

@@ -1,15 +1,15 @@
-{{/* How it is reached, from other namespaces too. */}}
+{{/* Host name of the embedded Kafka, which also other namespaces can resolve. */}}
 {{- define "skewless.embeddedKafka.host" -}}
 {{- printf "%s-kafka.%s.svc" (include "skewless.fullname" .) .Release.Namespace }}
 {{- end }}
 
-{{/* Init containers that wait for the embedded Kafka, and make the topics there. Takes root and own. */}}
+{{/* Init containers that wait for the embedded Kafka and create its topics. Parameters: root, overrides. */}}
 {{- define "skewless.embeddedKafka.wait" -}}
 {{- $container := include "skewless.container" . -}}
 {{- $embedded := .root.Values.embeddedKafka -}}
 {{- $steps := list -}}
 {{- if $embedded.sourcePartitions }}
-{{- $steps = append $steps (list "source" (printf "[produce, zipf, --file, /etc/skewless/pipeline.yaml, --create-topic, %q, --records, \"0\"]" (toString $embedded.sourcePartitions))) -}}
+{{- $steps = append $steps (list "source" (printf "[produce, zipf, --file, /etc/skewless/pipeline.yaml, --partitions, %q, --records, \"0\"]" (toString $embedded.sourcePartitions))) -}}
 {{- end }}
 {{- if eq .root.Values.topics.create "job" }}
 {{- $steps = append $steps (list "topics" "[topics, apply, --file, /etc/skewless/pipeline.yaml]") -}}
@@ -20,7 +20,7 @@
   args: {{ last . }}
   env:
     {{- include "skewless.env" $ | nindent 4 }}
-    - name: SKEWLESS__KAFKA__TIMEOUT_S
+    - name: SKEWLESS__KAFKA__CONNECT_TIMEOUT_S
       value: "300"
   resources:
     {{- toYaml $.root.Values.topics.job.resources | nindent 4 }}
@@ -29,7 +29,7 @@
 {{- end }}
 {{- end }}
 
-{{/* Its pods are no part of the pipeline: the Service of the metrics must not take them for stages. */}}
+{{/* Labels of the embedded Kafka. They differ from those of stages: the metrics Service must not select its pod. */}}
 {{- define "skewless.embeddedKafka.labels" -}}
 {{- toYaml (dict "app.kubernetes.io/name" (printf "%s-kafka" (include "skewless.name" .)) "app.kubernetes.io/instance" .Release.Name) }}
 {{- end }}

@@ -5,8 +5,9 @@
 {{- end }}
 
 {{/*
-40 characters leave room for a stage behind it: a StatefulSet's name must fit a label, with a hash behind it. What is
-cut ends in a hash of the whole, or two long names that begin alike would be one. A Service's name has no dots.
+Prefix of all resource names. 40 characters leave room for the suffix of a stage: the name of a StatefulSet plus a hash
+must fit in a label. A truncated name ends with a hash of the full name, because two long names with the same beginning
+would otherwise be equal. Dots are replaced, because the name of a Service must not contain them.
 */}}
 {{- define "skewless.fullname" -}}
 {{- $name := include "skewless.name" . -}}
@@ -17,7 +18,7 @@ cut ends in a hash of the whole, or two long names that begin alike would be one
 {{- $full | trimSuffix "-" }}
 {{- end }}
 
-{{/* Prefix of topics, groups and transactional ids. */}}
+{{/* Name of the pipeline: prefix of topics, groups and transactional ids. */}}
 {{- define "skewless.pipeline" -}}
 {{- default (.Release.Name | replace "." "-") .Values.pipeline.name }}
 {{- end }}
@@ -26,37 +27,37 @@ cut ends in a hash of the whole, or two long names that begin alike would be one
 {{- toYaml (dict "app.kubernetes.io/name" (include "skewless.name" .) "app.kubernetes.io/instance" .Release.Name) }}
 {{- end }}
 
-{{/* By these the pods of one component are found. Takes (dict "root" $ "component" name). */}}
+{{/* Selector labels of the pods of one component. Parameters: (dict "root" $ "component" name). */}}
 {{- define "skewless.componentLabels" -}}
 {{ include "skewless.selectorLabels" .root }}
 app.kubernetes.io/component: {{ .component }}
 {{- end }}
 
-{{/* By these the pods of stages, and no others, are found by who scrapes them. */}}
+{{/* Selector labels of the pods of stages, for scraping. */}}
 {{- define "skewless.stageLabels" -}}
 {{ include "skewless.selectorLabels" . }}
 skewless/role: stage
 {{- end }}
 
 {{/*
-Labels of pods: nothing that changes with every version, for that would roll them. Those by which pods are found win
-over all others. Takes root, fixed: those as text, and optionally own: labels as values have them.
+Labels of pods. They contain nothing that changes with each version, because that would restart the pods. Selector
+labels override all others. Parameters: root, fixed (the selector labels as text), optionally labels (from values).
 */}}
 {{- define "skewless.podLabels" -}}
-{{- $own := tpl (toYaml (default (dict) .own)) .root | fromYaml -}}
-{{- toYaml (merge (fromYaml .fixed) $own (default (dict) .root.Values.commonLabels)) }}
+{{- $labels := tpl (toYaml (default (dict) .labels)) .root | fromYaml -}}
+{{- toYaml (merge (fromYaml .fixed) $labels (default (dict) .root.Values.commonLabels)) }}
 {{- end }}
 
-{{/* Labels of everything else; only version and part-of give way. Takes root, component, and optionally labels. */}}
+{{/* Labels of other resources. Values can override only version and part-of. Parameters: root, component, optionally labels. */}}
 {{- define "skewless.labels" -}}
 {{- $chart := printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" -}}
 {{- $fixed := dict "app.kubernetes.io/managed-by" .root.Release.Service "helm.sh/chart" $chart -}}
 {{- $fixed = merge (include "skewless.componentLabels" . | fromYaml) $fixed -}}
-{{- $given := merge (dict) (default (dict) .labels) (default (dict) .root.Values.commonLabels) -}}
-{{- toYaml (merge $fixed $given (dict "app.kubernetes.io/version" .root.Chart.AppVersion "app.kubernetes.io/part-of" "skewless")) }}
+{{- $values := merge (dict) (default (dict) .labels) (default (dict) .root.Values.commonLabels) -}}
+{{- toYaml (merge $fixed $values (dict "app.kubernetes.io/version" .root.Chart.AppVersion "app.kubernetes.io/part-of" "skewless")) }}
 {{- end }}
 
-{{/* Everything below `metadata:` but the name. Takes root, component, and optionally labels, annotations, namespace. */}}
+{{/* Metadata without the name. Parameters: root, component, optionally labels, annotations, namespace. */}}
 {{- define "skewless.metadata" -}}
 namespace: {{ default .root.Release.Namespace .namespace }}
 labels:
@@ -67,7 +68,7 @@ annotations:
 {{- end }}
 {{- end }}
 
-{{/* Address of an image. Takes (dict "root" $ "image" values "tag" default). */}}
+{{/* Reference of an image. Parameters: (dict "root" $ "image" values "tag" default). */}}
 {{- define "skewless.image" -}}
 {{- $registry := default .image.registry .root.Values.global.imageRegistry -}}
 {{- with $registry | trimSuffix "/" }}{{ . }}/{{ end }}{{ .image.repository }}
@@ -82,7 +83,7 @@ annotations:
 {{- end }}
 {{- end }}
 
-{{/* A number as it is written: Helm knows floats alone, and would write a million as 1e+06. */}}
+{{/* A number as text. Helm parses all numbers as floats and would write a million as 1e+06. */}}
 {{- define "skewless.scalar" -}}
 {{- if kindIs "float64" . }}
 {{- if eq (floor .) . }}{{ printf "%.0f" . }}{{ else }}{{ . }}{{ end }}

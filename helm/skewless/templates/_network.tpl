@@ -1,6 +1,6 @@
-{{/* Where pods may go. */}}
+{{/* Egress rules. */}}
 
-{{/* Ports of name servers: a policy sees the port of the pod that answers, which is not that of its Service everywhere. */}}
+{{/* Ports of DNS. A policy applies to the port of the DNS pod, which may differ from the port of its Service. */}}
 {{- define "skewless.dnsPorts" -}}
 {{- range .Values.networkPolicy.egress.dnsPorts }}
 - {port: {{ int . }}, protocol: UDP}
@@ -8,7 +8,7 @@
 {{- end }}
 {{- end }}
 
-{{/* Rules of all pods of the pipeline: to name servers, to Kafka, and where else it is said. */}}
+{{/* Egress rules of all pods of the pipeline: DNS, Kafka, and the additional rules. */}}
 {{- define "skewless.egress" -}}
 {{- $egress := .Values.networkPolicy.egress -}}
 {{- $ports := $egress.kafkaPorts -}}

@@ -1,40 +1,40 @@
-{{/* The pipeline: its stages, its file, and how it reaches Kafka. */}}
+{{/* The pipeline: stages, configuration file, and connection to Kafka. */}}
 
-{{/* What is made from the code: stages, topics, rights, defaults. */}}
+{{/* Stages, topics, ACLs and defaults, which are generated from the code. */}}
 {{- define "skewless.topology" -}}
 {{ .Files.Get "files/topology.yaml" }}
 {{- end }}
 
-{{/* The values of one stage: the defaults, and what differs. Takes (dict "root" $ "name" stage). */}}
+{{/* Values of one stage: stageDefaults with the overrides of the stage. Parameters: (dict "root" $ "name" stage). */}}
 {{- define "skewless.stage" -}}
-{{- $own := default (dict) (get .root.Values.stages .name) -}}
-{{- $stage := mergeOverwrite (deepCopy .root.Values.stageDefaults) (deepCopy $own) -}}
-{{- $_ := set $stage "kafka" (include "skewless.user" (dict "root" .root "role" .name "own" $stage.kafka) | fromYaml) -}}
+{{- $overrides := default (dict) (get .root.Values.stages .name) -}}
+{{- $stage := mergeOverwrite (deepCopy .root.Values.stageDefaults) (deepCopy $overrides) -}}
+{{- $_ := set $stage "kafka" (include "skewless.user" (dict "root" .root "role" .name "overrides" $stage.kafka) | fromYaml) -}}
 {{- toYaml $stage }}
 {{- end }}
 
-{{/* Of `kafka` what a role overrides: as said, else the KafkaUser that is made for it. Takes root, role and own. */}}
+{{/* Overrides of `kafka` for a role, by default its KafkaUser. Parameters: root, role, overrides. */}}
 {{- define "skewless.user" -}}
-{{- $own := deepCopy .own -}}
+{{- $overrides := deepCopy .overrides -}}
 {{- if eq .root.Values.users.create "strimzi" }}
 {{- $user := printf "%s-%s" (include "skewless.pipeline" .root) .role -}}
 {{- $kind := ternary "sasl" "tls" (eq (include "skewless.usersByPassword" .root) "true") -}}
-{{- $own = mergeOverwrite (dict $kind (dict "existingSecret" $user)) $own -}}
+{{- $overrides = mergeOverwrite (dict $kind (dict "existingSecret" $user)) $overrides -}}
 {{- end }}
-{{- toYaml $own }}
+{{- toYaml $overrides }}
 {{- end }}
 
-{{/* How many partitions a topic or a stage's input has; nothing where the chart does not know. Takes root and kind. */}}
+{{/* Number of partitions of a topic; empty if the chart does not know it. Parameters: root, kind. */}}
 {{- define "skewless.partitions" -}}
 {{- $defaults := (include "skewless.topology" .root | fromYaml).defaults -}}
 {{- $topics := default (dict) .root.Values.pipeline.topics -}}
 {{- $workerInput := default (dict) .root.Values.pipeline.worker_input -}}
 {{- if eq .kind "source" }}
-{{- $known := .root.Values.source.partitions -}}
-{{- if and (not $known) .root.Values.embeddedKafka.enabled }}
-{{- $known = .root.Values.embeddedKafka.sourcePartitions -}}
+{{- $partitions := .root.Values.source.partitions -}}
+{{- if and (not $partitions) .root.Values.embeddedKafka.enabled }}
+{{- $partitions = .root.Values.embeddedKafka.sourcePartitions -}}
 {{- end }}
-{{- with $known }}{{ int . }}{{ end }}
+{{- with $partitions }}{{ int . }}{{ end }}
 {{- else if eq .kind "max_workers" }}
 {{- int (default $defaults.max_workers $workerInput.max_workers) }}
 {{- else if eq .kind "aggregator" }}
@@ -46,17 +46,17 @@
 {{- end }}
 {{- end }}
 
-{{/* Parted by commas alone, also where values have a list, or blanks. */}}
+{{/* Brokers as a comma-separated string without spaces, also if the value is a list. */}}
 {{- define "skewless.bootstrapServers" -}}
-{{- $given := .Values.kafka.bootstrapServers -}}
-{{- if $given }}
-{{- regexReplaceAll "\\s+" (ternary $given (join "," $given) (kindIs "string" $given)) "" }}
+{{- $value := .Values.kafka.bootstrapServers -}}
+{{- if $value }}
+{{- regexReplaceAll "\\s+" (ternary $value (join "," $value) (kindIs "string" $value)) "" }}
 {{- else if .Values.embeddedKafka.enabled }}
 {{- printf "%s:%d" (include "skewless.embeddedKafka.host" .) (int .Values.embeddedKafka.port) }}
 {{- end }}
 {{- end }}
 
-{{/* As other namespaces find them: a name without a dot is a Service of the release's. */}}
+{{/* Brokers for clients in other namespaces. A name without a dot is a Service in the namespace of the release. */}}
 {{- define "skewless.bootstrapServersFromOutside" -}}
 {{- $servers := list -}}
 {{- range splitList "," (include "skewless.bootstrapServers" .) }}
@@ -65,38 +65,41 @@
 {{- join "," $servers }}
 {{- end }}
 
-{{/* `kafka` as one kind of pod sees it: with what it overrides. Takes (dict "root" $ "own" values). */}}
+{{/* Values of `kafka` with the overrides of a kind of pod. Parameters: (dict "root" $ "overrides" values). */}}
 {{- define "skewless.kafka" -}}
-{{- $own := default (dict) .own -}}
-{{- $kafka := mergeOverwrite (deepCopy (pick .root.Values.kafka "sasl" "tls")) (deepCopy $own) -}}
+{{- $overrides := default (dict) .overrides -}}
+{{- $kafka := mergeOverwrite (deepCopy (pick .root.Values.kafka "sasl" "tls")) (deepCopy $overrides) -}}
 {{- $secret := $kafka.sasl.existingSecret -}}
 {{- $username := $kafka.sasl.username -}}
-{{- if and $own.sasl $own.sasl.existingSecret (not $own.sasl.username) }}
-{{- $username = $own.sasl.existingSecret -}}
+{{- if and $overrides.sasl $overrides.sasl.existingSecret (not $overrides.sasl.username) }}
+{{- $username = $overrides.sasl.existingSecret -}}
 {{- end }}
 {{- $_ := set $kafka.sasl "username" (default $secret $username) -}}
 {{- toYaml $kafka }}
 {{- end }}
 
-{{/* As said, else what the secrets ask for; a password of one stage is enough, for there is one listener. */}}
+{{/*
+The value, by default derived from TLS and the secrets. A password of one stage enables SASL for all stages, because all
+of them use the same listener.
+*/}}
 {{- define "skewless.securityProtocol" -}}
 {{- $sasl := or .Values.kafka.sasl.existingSecret (eq (include "skewless.usersByPassword" .) "true") -}}
-{{- range $own := append (values .Values.stages) .Values.stageDefaults }}
-{{- $sasl = or $sasl (dig "kafka" "sasl" "existingSecret" "" (default (dict) $own)) -}}
+{{- range $stage := append (values .Values.stages) .Values.stageDefaults }}
+{{- $sasl = or $sasl (dig "kafka" "sasl" "existingSecret" "" (default (dict) $stage)) -}}
 {{- end }}
 {{- $tls := .Values.kafka.tls.enabled -}}
 {{- default (ternary (ternary "SASL_SSL" "SASL_PLAINTEXT" $tls) (ternary "SSL" "PLAINTEXT" $tls) (not (empty $sasl))) .Values.kafka.securityProtocol }}
 {{- end }}
 
-{{/* KafkaUsers have certificates where the security protocol is said to be SSL, else passwords. */}}
+{{/* Whether KafkaUsers have passwords. They have certificates if the security protocol is set to SSL. */}}
 {{- define "skewless.usersByPassword" -}}
 {{- and (eq .Values.users.create "strimzi") (ne .Values.kafka.securityProtocol "SSL") }}
 {{- end }}
 
-{{/* The pipeline's file. */}}
+{{/* Content of the pipeline's file. */}}
 {{- define "skewless.config" -}}
 {{- $protocol := include "skewless.securityProtocol" . -}}
-{{- $kafka := dict "bootstrap_servers" (include "skewless.bootstrapServers" .) "security_protocol" $protocol "timeout_s" .Values.kafka.timeoutSeconds -}}
+{{- $kafka := dict "bootstrap_servers" (include "skewless.bootstrapServers" .) "security_protocol" $protocol "connect_timeout_s" .Values.kafka.connectTimeoutSeconds -}}
 {{- if hasPrefix "SASL" $protocol }}
 {{- $_ := set $kafka "sasl" (dict "mechanism" .Values.kafka.sasl.mechanism) -}}
 {{- end }}
@@ -110,16 +113,16 @@
 {{- $_ := set $options $name (ternary (include "skewless.scalar" $value) $value (kindIs "float64" $value)) -}}
 {{- end }}
 {{- with $options }}{{ $_ := set $kafka "options" . }}{{ end }}
-{{- $given := deepCopy .Values.pipeline -}}
+{{- $config := deepCopy .Values.pipeline -}}
 {{- if .Values.embeddedKafka.enabled }}
-{{- /* A day, the default of the settings, would not fit on its volume. */}}
-{{- $given = merge $given (dict "topics" (dict "internal_retention_s" 3600)) -}}
+{{- /* The default of the settings, one day, would not fit on the volume of the embedded Kafka. */}}
+{{- $config = merge $config (dict "topics" (dict "internal_retention_s" 3600)) -}}
 {{- end }}
-{{- $given = merge (dict "name" (include "skewless.pipeline" .) "source" (dict "topic" .Values.source.topic) "kafka" $kafka) $given -}}
-{{- toYaml $given }}
+{{- $config = merge (dict "name" (include "skewless.pipeline" .) "source" (dict "topic" .Values.source.topic) "kafka" $kafka) $config -}}
+{{- toYaml $config }}
 {{- end }}
 
-{{/* Changes when pods have to start anew. W does not count: a running pipeline follows it. */}}
+{{/* Changes when pods must restart. The number of workers is not included, because a running pipeline adopts it. */}}
 {{- define "skewless.checksum" -}}
 {{- $config := include "skewless.config" . | fromYaml -}}
 {{- with $config.router }}{{ $_ := unset . "workers" }}{{ end }}

@@ -1,6 +1,6 @@
-{{/* What all pods of the pipeline share. */}}
+{{/* Parts of the pods of the pipeline. */}}
 
-{{/* Fields of a pod's spec. Takes root, and optionally serviceAccount. */}}
+{{/* Fields of a pod's spec. Parameters: root, optionally serviceAccount. */}}
 {{- define "skewless.pod" -}}
 serviceAccountName: {{ default (include "skewless.serviceAccount" .root) .serviceAccount }}
 automountServiceAccountToken: {{ .root.Values.serviceAccount.automountServiceAccountToken }}
@@ -15,26 +15,26 @@ imagePullSecrets:
 {{- end }}
 {{- end }}
 
-{{/* Where pods go. Takes (dict "own" values). */}}
+{{/* Scheduling of pods. Parameters: (dict "values" values). */}}
 {{- define "skewless.placement" -}}
-{{- with .own.nodeSelector }}
+{{- with .values.nodeSelector }}
 nodeSelector:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .own.affinity }}
+{{- with .values.affinity }}
 affinity:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .own.tolerations }}
+{{- with .values.tolerations }}
 tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .own.priorityClassName }}
+{{- with .values.priorityClassName }}
 priorityClassName: {{ . }}
 {{- end }}
 {{- end }}
 
-{{/* Image and rights of a container of ours. Takes root, and optionally image and tag. */}}
+{{/* Image and security context of a container. Parameters: root, optionally image and tag. */}}
 {{- define "skewless.container" -}}
 {{- $image := default .root.Values.image .image -}}
 image: {{ include "skewless.image" (dict "root" .root "image" $image "tag" (default .root.Chart.AppVersion .tag)) }}
@@ -43,14 +43,14 @@ securityContext:
   {{- toYaml .root.Values.securityContext | nindent 2 }}
 {{- end }}
 
-{{/* Environment by which pods become somebody to Kafka: secrets are never in the file. Takes root, own, and at: its path. */}}
+{{/* Environment with the credentials for Kafka, which are never in the file. Parameters: root, overrides, their valuePath. */}}
 {{- define "skewless.env" -}}
 {{- $protocol := include "skewless.securityProtocol" .root -}}
 {{- $kafka := include "skewless.kafka" . | fromYaml -}}
 - name: SKEWLESS__METRICS__PORT
   value: {{ .root.Values.metrics.port | quote }}
 {{- if hasPrefix "SASL" $protocol }}
-{{- $secret := required (printf "kafka.sasl.existingSecret, or %s.sasl.existingSecret: %s needs a secret with the password" (default "stages.*.kafka" .at) $protocol) $kafka.sasl.existingSecret }}
+{{- $secret := required (printf "kafka.sasl.existingSecret, or %s.sasl.existingSecret: %s needs a secret with the password" (default "stages.*.kafka" .valuePath) $protocol) $kafka.sasl.existingSecret }}
 - name: SKEWLESS__KAFKA__SASL__USERNAME
   {{- if $kafka.sasl.usernameKey }}
   valueFrom:
@@ -75,7 +75,7 @@ securityContext:
 {{- end }}
 {{- end }}
 
-{{/* Whether there are certificates to mount. Takes root and own. */}}
+{{/* Whether there are certificates to mount. Parameters: root, overrides. */}}
 {{- define "skewless.certificates" -}}
 {{- $kafka := include "skewless.kafka" . | fromYaml -}}
 {{- $tls := hasSuffix "SSL" (include "skewless.securityProtocol" .root) -}}
@@ -95,7 +95,7 @@ securityContext:
 {{- end }}
 {{- end }}
 
-{{/* Takes root, own, and optionally configMap and tmp (the size). */}}
+{{/* Volumes of a pod. Parameters: root, overrides, optionally configMap and tmp (the size of /tmp). */}}
 {{- define "skewless.volumes" -}}
 {{- $kafka := include "skewless.kafka" . | fromYaml -}}
 - name: pipeline
@@ -125,7 +125,7 @@ securityContext:
 {{- end }}
 {{- end }}
 
-{{/* A check that failed (1) and a mistake in the settings (2) would only fail again. */}}
+{{/* No retry after a failed check (exit code 1) or an invalid setting (exit code 2). */}}
 {{- define "skewless.noRetry" -}}
 podFailurePolicy:
   rules:

@@ -1,15 +1,15 @@
-"""Write all files: `python -m dashboards.build [ADDRESS_OF_RUNBOOKS]`, in the clone."""
+"""Writes all generated files: `python -m dashboards.generate [RUNBOOK_ADDRESS]`, in the root of the repository."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-from dashboards.build.files import files
+from dashboards.generate.files import files
 
 
 def main() -> None:
-    """Write what has changed."""
+    """Write the files that have changed, and print their names."""
     root = Path(__file__).parents[2]
     for name, content in files(*filter(None, sys.argv[1:2])).items():
         path = root / name

@@ -1,4 +1,4 @@
-"""All files of the chart that are made: path in the chart -> content."""
+"""Content of the chart's generated files."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from pathlib import Path
 
 import yaml
 
-from helm.build import schema, stages
+from helm.generate import schema, stages
 
 HEAD = "# Made by `make chart` from the code. Change the code, not this file.\n"
 DASHBOARDS = Path(__file__).parents[2] / "dashboards"
 
 
 def files() -> Mapping[str, str]:
-    """Make everything. Dashboards and rules are copied: a chart reads nothing that lies outside of it."""
+    """Return path in the chart -> content."""
+    # A chart cannot read files outside its folder, so dashboards and rules are copied into it.
     copied = sorted((*DASHBOARDS.glob("*.json"), *DASHBOARDS.glob("*.yaml")))
     return {
         "files/topology.yaml": HEAD + yaml.safe_dump(stages.document(), sort_keys=False, width=120),

@@ -1,4 +1,4 @@
-"""The kinds of panels that all dashboards use, in one style."""
+"""Builders of the panels that all dashboards use, in one style."""
 
 from __future__ import annotations
 
@@ -25,30 +25,32 @@ from grafana_foundation_sdk.models import text as text_models
 SOURCE = models.DataSourceRef(type_val="prometheus", uid="${datasource}")
 
 Panel = timeseries.Panel | stat.Panel | heatmap.Panel | bargauge.Panel | table.Panel | text.Panel
-_Shown = TypeVar("_Shown", timeseries.Panel, stat.Panel, heatmap.Panel, bargauge.Panel, table.Panel)
+_QueryPanel = TypeVar("_QueryPanel", timeseries.Panel, stat.Panel, heatmap.Panel, bargauge.Panel, table.Panel)
 
 
 class Query(NamedTuple):
-    """An expression, and how its series are named: a template such as `{{worker}}`."""
+    """An expression, and a template such as `{{worker}}` for the names of its series."""
 
     expr: str
     legend: str
 
 
-class About(NamedTuple):
-    """What every panel has: what it is called, what it tells, the unit of its values, and its size on the grid."""
+class PanelDescription(NamedTuple):
+    """Title, description and unit of a panel, and its size in grid cells."""
 
     title: str
-    tells: str
+    description: str
     unit: str
     width: int = 6
     height: int = 7
 
 
-def lines(about: About, *queries: Query, stacked: bool = False, lowest: float | None = 0) -> timeseries.Panel:
-    """Values over time; stacked when only their sum and its parts matter."""
+def line_panel(
+    spec: PanelDescription, *queries: Query, stacked: bool = False, lowest: float | None = 0
+) -> timeseries.Panel:
+    """Build a chart of values over time. `stacked` shows the series as parts of their sum."""
     legend = common.VizLegendOptions().display_mode(common_models.LegendDisplayMode.LIST)
-    panel = _dressed(timeseries.Panel(), about, queries)
+    panel = _with_defaults(timeseries.Panel(), spec, queries)
     panel.legend(legend.placement(common_models.LegendPlacement.BOTTOM).show_legend(show_legend=True))
     tooltip = common.VizTooltipOptions().mode(common_models.TooltipDisplayMode.MULTI)
     panel.tooltip(tooltip.sort(common_models.SortOrder.DESCENDING))
@@ -60,25 +62,25 @@ def lines(about: About, *queries: Query, stacked: bool = False, lowest: float | 
     return panel
 
 
-def number(about: About, *queries: Query, limits: Sequence[float] = (), name: bool = False) -> stat.Panel:
-    """Last values, large; yellow from the first limit on, red from the second. `name` shows the name of a series."""
-    panel = _dressed(stat.Panel(), about, queries)
+def stat_panel(spec: PanelDescription, *queries: Query, limits: Sequence[float] = (), name: bool = False) -> stat.Panel:
+    """Build a panel of last values: yellow from the first limit, red from the second. `name` shows the series' name."""
+    panel = _with_defaults(stat.Panel(), spec, queries)
     panel.reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
     panel.graph_mode(common_models.BigValueGraphMode.NONE if name else common_models.BigValueGraphMode.AREA)
     panel.thresholds(thresholds(limits))
-    several = (
+    value_mode = (
         common_models.BigValueTextMode.VALUE_AND_NAME if len(queries) > 1 else common_models.BigValueTextMode.VALUE
     )
-    return panel.text_mode(common_models.BigValueTextMode.NAME if name else several)
+    return panel.text_mode(common_models.BigValueTextMode.NAME if name else value_mode)
 
 
-def by_worker(about: About, query: Query, *, highest: float | None = None) -> heatmap.Panel:
-    """One row of colours per series over time: a hot worker is a bright line."""
-    panel = _dressed(heatmap.Panel(), about, [query])
+def heatmap_panel(spec: PanelDescription, query: Query, *, highest: float | None = None) -> heatmap.Panel:
+    """Build a heatmap with a row of colours per worker, in which a hot worker is a bright line."""
+    panel = _with_defaults(heatmap.Panel(), spec, [query])
     panel.calculate(calculate=False).show_legend().show_value(common_models.VisibilityMode.NEVER).cell_gap(0)
     panel.rows_frame(heatmap.RowsHeatmapOptions().layout(common_models.HeatmapCellLayout.AUTO))
     panel.y_axis(heatmap.YAxisConfig().unit("none").decimals(0).axis_label("worker"))
-    panel.cell_values(heatmap.CellValues().unit(about.unit))
+    panel.cell_values(heatmap.CellValues().unit(spec.unit))
     colors = heatmap.HeatmapColorOptions().mode(heatmap_models.HeatmapColorMode.SCHEME).scheme("Turbo").steps(64)
     colors.fill("dark-orange").reverse(reverse=False).min(0)
     if highest is not None:
@@ -86,36 +88,36 @@ def by_worker(about: About, query: Query, *, highest: float | None = None) -> he
     return panel.color(colors).mode(common_models.TooltipDisplayMode.SINGLE)
 
 
-def bars(about: About, query: Query, limits: Sequence[float] = ()) -> bargauge.Panel:
-    """Last values side by side."""
-    panel = _dressed(bargauge.Panel(), about, [query]).min(0)
+def bar_panel(spec: PanelDescription, query: Query, limits: Sequence[float] = ()) -> bargauge.Panel:
+    """Build a bar chart of last values."""
+    panel = _with_defaults(bargauge.Panel(), spec, [query]).min(0)
     panel.reduce_options(common.ReduceDataOptions().calcs(["lastNotNull"]))
     panel.display_mode(common_models.BarGaugeDisplayMode.BASIC).orientation(common_models.VizOrientation.HORIZONTAL)
     return panel.thresholds(thresholds(limits))
 
 
-def rows(about: About, columns: dict[str, str]) -> table.Panel:
-    """One row per series as of now; title of a column -> expression. They are joined by their labels."""
-    panel = _dressed(table.Panel(), about, [])
+def table_panel(spec: PanelDescription, columns: dict[str, str]) -> table.Panel:
+    """Build a table of last values with a row per label set. `columns` maps a column's title to its expression."""
+    panel = _with_defaults(table.Panel(), spec, [])
     names = {"Time": ""}
     for position, (title, expr) in enumerate(columns.items()):
         query = _query(Query(expr, ""), position).instant().format(prometheus_models.PromQueryFormat.TABLE)
         panel.with_target(query)
-        names[f"Value #{_letter(position)}"] = title
+        names[f"Value #{_query_letter(position)}"] = title
     panel.with_transformation(models.DataTransformerConfig(id_val="merge", options={}))
     organized = {"excludeByName": {"Time": True}, "renameByName": {old: new for old, new in names.items() if new}}
     return panel.with_transformation(models.DataTransformerConfig(id_val="organize", options=organized))
 
 
-def words(about: About, markdown: str) -> text.Panel:
-    """Text, for what no metric tells."""
-    panel = text.Panel().title(about.title).description(about.tells).transparent(transparent=True)
+def text_panel(spec: PanelDescription, markdown: str) -> text.Panel:
+    """Build a panel of Markdown text."""
+    panel = text.Panel().title(spec.title).description(spec.description).transparent(transparent=True)
     panel.mode(text_models.TextMode.MARKDOWN).content(markdown)
-    return panel.span(about.width).height(about.height)
+    return panel.span(spec.width).height(spec.height)
 
 
 def thresholds(limits: Sequence[float]) -> dashboard.ThresholdsConfig:
-    """Green, then yellow, then red."""
+    """Return thresholds: green below the first limit, then yellow, then red."""
     steps = [models.Threshold(value=None, color="green")]
     steps += [
         models.Threshold(value=limit, color=color) for limit, color in zip(limits, ("yellow", "red"), strict=False)
@@ -123,9 +125,9 @@ def thresholds(limits: Sequence[float]) -> dashboard.ThresholdsConfig:
     return dashboard.ThresholdsConfig().mode(models.ThresholdsMode.ABSOLUTE).steps(steps)
 
 
-def _dressed(panel: _Shown, about: About, queries: Sequence[Query]) -> _Shown:
-    panel.title(about.title).description(about.tells).unit(about.unit).datasource(SOURCE)
-    panel.span(about.width).height(about.height)
+def _with_defaults(panel: _QueryPanel, spec: PanelDescription, queries: Sequence[Query]) -> _QueryPanel:
+    panel.title(spec.title).description(spec.description).unit(spec.unit).datasource(SOURCE)
+    panel.span(spec.width).height(spec.height)
     for position, query in enumerate(queries):
         panel.with_target(_query(query, position).range())
     return panel
@@ -133,8 +135,8 @@ def _dressed(panel: _Shown, about: About, queries: Sequence[Query]) -> _Shown:
 
 def _query(query: Query, position: int) -> prometheus.Dataquery:
     built = prometheus.Dataquery().expr(query.expr).legend_format(query.legend or "__auto")
-    return built.ref_id(_letter(position)).datasource(SOURCE)
+    return built.ref_id(_query_letter(position)).datasource(SOURCE)
 
 
-def _letter(position: int) -> str:
+def _query_letter(position: int) -> str:
     return chr(ord("A") + position)

@@ -1,17 +1,17 @@
-"""Write what is made into the chart: `python -m helm.build`, in the clone."""
+"""Writes the generated files into the chart: `python -m helm.generate`, in the root of the repository."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
 
-from helm.build.files import files
+from helm.generate.files import files
 
 CHART = Path(__file__).parents[1] / "skewless"
 
 
 def main() -> None:
-    """Write what has changed."""
+    """Write the files that have changed, and print their names."""
     for name, content in files().items():
         path = CHART / name
         if not path.is_file() or path.read_text(encoding="utf-8") != content:

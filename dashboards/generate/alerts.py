@@ -1,29 +1,39 @@
-"""The alerts; what each means and what to do is in their runbooks."""
+"""Alerts. Their runbooks explain what each alert means and what to do."""
 
 from __future__ import annotations
 
 from typing import Literal, NamedTuple
 
-from dashboards.build.rules import AVERAGE, CATCH_UP, LAG, PIPELINE, SENT, STAGE, TUPLE_RATE, WATERMARK, WORKER
+from dashboards.generate.rules import (
+    CATCH_UP,
+    LAG,
+    MEAN_WORKER_RATE,
+    PIPELINE,
+    STAGE,
+    TUPLE_RATE,
+    WATERMARK,
+    WORKER,
+    WORKER_RATE,
+)
 
 OVERLOAD = 1.5
-MEANINGFUL = 100
-"""Tuples of the average worker in five minutes from which on a multiple of them is no chance: half more is five
-standard deviations of a Poisson distribution."""
+MIN_TUPLES_PER_WORKER = 100
+"""Minimum mean number of tuples per worker in five minutes for the overload alert. Above it, 1.5 times the mean is five
+standard deviations of a Poisson distribution, so it is not noise."""
 CATCH_UP_S = 300
 ABORTED = 0.05
 NEAR_LIMIT = 0.8
 PARTITION = f"{STAGE}, partition"
-LETTERS = 'skewless_output_records_total{topic="dead-letters"}'
+DEAD_LETTERS = 'skewless_produced_records_total{topic="dead-letters"}'
 
 
 class Alert(NamedTuple):
-    """One alert; `summary` and `description` are Prometheus' templates."""
+    """An alert. `summary` and `description` are Prometheus templates."""
 
     name: str
     expr: str
-    lasting: str
-    """How long the expression must hold."""
+    for_duration: str
+    """How long the expression must be true before the alert fires."""
     severity: Literal["warning", "critical"]
     summary: str
     description: str
@@ -32,11 +42,11 @@ class Alert(NamedTuple):
 ALERTS = (
     Alert(
         "SkewlessWorkerOverloaded",
-        f"{SENT}\n  > on ({PIPELINE}) group_left () {OVERLOAD} * {AVERAGE}\n"
-        f"  and on ({PIPELINE}) 300 * {AVERAGE} >= {MEANINGFUL}",
+        f"{WORKER_RATE}\n  > on ({PIPELINE}) group_left () {OVERLOAD} * {MEAN_WORKER_RATE}\n"
+        f"  and on ({PIPELINE}) 300 * {MEAN_WORKER_RATE} >= {MIN_TUPLES_PER_WORKER}",
         "10m",
         "warning",
-        "Worker {{ $labels.worker }} of pipeline {{ $labels.pipeline }} gets far more than the others",
+        "Worker {{ $labels.worker }} of pipeline {{ $labels.pipeline }} is overloaded",
         f"Routers send it {{{{ $value | humanize }}}} tuples per second, more than {OVERLOAD} times the average.",
     ),
     Alert(
@@ -45,16 +55,16 @@ ALERTS = (
         "10m",
         "warning",
         "Stage {{ $labels.stage }} of pipeline {{ $labels.pipeline }} falls behind",
-        "Its lag grows, and it would take {{ $value | humanizeDuration }} to catch up if nothing more came.",
+        "Its lag grows. Without new records it would need {{ $value | humanizeDuration }} to catch up.",
     ),
     Alert(
         "SkewlessPartitionStalled",
-        f"max by ({PARTITION}) (skewless_lag_records) > 0\n"
+        f"max by ({PARTITION}) (skewless_consumer_lag_records) > 0\n"
         f"  and max by ({PARTITION}) (changes(skewless_committed_offset[5m])) == 0",
         "5m",
         "critical",
-        "Stage {{ $labels.stage }} of pipeline {{ $labels.pipeline }}: partition {{ $labels.partition }} stands still",
-        "{{ $value | humanize }} records wait there, and nothing was committed in 5 minutes.",
+        "Partition {{ $labels.partition }} of stage {{ $labels.stage }} of pipeline {{ $labels.pipeline }} is stalled",
+        "It has a lag of {{ $value | humanize }} records, and its committed offset has not advanced in 5 minutes.",
     ),
     Alert(
         "SkewlessWatermarkStuck",
@@ -67,16 +77,19 @@ ALERTS = (
         f"and {TUPLE_RATE} > 0",
         "5m",
         "warning",
-        "Event time stands still at stage {{ $labels.stage }} of pipeline {{ $labels.pipeline }}",
-        "It takes tuples in, but its watermark has not moved in 10 minutes, or it never had one: no window closes.",
+        "The watermark of stage {{ $labels.stage }} of pipeline {{ $labels.pipeline }} does not advance",
+        "It processes tuples, but its watermark has not advanced in 10 minutes, or it has none. No window closes.",
     ),
     Alert(
         "SkewlessDeadLetters",
-        f"sum by ({STAGE}) (\n  {LETTERS} unless {LETTERS} offset 10m\n  or increase({LETTERS}[10m])\n) > 0",
+        f"sum by ({STAGE}) (\n"
+        f"  {DEAD_LETTERS} unless {DEAD_LETTERS} offset 10m\n"
+        f"  or increase({DEAD_LETTERS}[10m])\n"
+        ") > 0",
         "0m",
         "warning",
         "Stage {{ $labels.stage }} of pipeline {{ $labels.pipeline }} cannot read some records",
-        "{{ $value | humanize }} records went to the topic dead-letters in the last 10 minutes, or before"
+        "{{ $value | humanize }} records were written to the topic dead-letters in the last 10 minutes, or before"
         " the first scrape.",
     ),
     Alert(
@@ -85,38 +98,38 @@ ALERTS = (
         f"  / sum by ({STAGE}) (rate(skewless_transactions_total[5m])) > {ABORTED}",
         "5m",
         "warning",
-        "Stage {{ $labels.stage }} of pipeline {{ $labels.pipeline }} repeats much of its work",
-        "{{ $value | humanizePercentage }} of its transactions are aborted.",
+        "Stage {{ $labels.stage }} of pipeline {{ $labels.pipeline }} aborts many transactions",
+        "{{ $value | humanizePercentage }} of its transactions are aborted, and their records are processed again.",
     ),
     Alert(
         "SkewlessStateNearLimit",
         f"max by ({STAGE}, instance) (skewless_state_bytes / skewless_state_limit_bytes) > {NEAR_LIMIT}",
         "1m",
         "warning",
-        "Process {{ $labels.instance }} of stage {{ $labels.stage }} of pipeline {{ $labels.pipeline }} holds almost as"
-        " much state as it may",
-        "It holds {{ $value | humanizePercentage }} of its limit, and ends with exit code 3 beyond it.",
+        "The state of process {{ $labels.instance }} of stage {{ $labels.stage }} of pipeline {{ $labels.pipeline }} is"
+        " near its limit",
+        "It uses {{ $value | humanizePercentage }} of the limit. Above the limit the process exits with code 3.",
     ),
     Alert(
         "SkewlessWorkerMissing",
         f"count by ({PIPELINE}) (\n"
-        f"  {SENT} > 0\n"
+        f"  {WORKER_RATE} > 0\n"
         f"  unless on ({WORKER})\n"
-        f'  label_replace(skewless_lag_records{{stage="worker"}}, "worker", "$1", "partition", "(.*)")\n'
+        f'  label_replace(skewless_consumer_lag_records{{stage="worker"}}, "worker", "$1", "partition", "(.*)")\n'
         ")\n"
         f'and group by ({PIPELINE}) (max_over_time(skewless_build_info{{stage="worker"}}[1d]))',
         "2m",
         "critical",
-        "Pipeline {{ $labels.pipeline }} has workers that no process works for",
-        "Worker partitions that get tuples and that no running process owns: {{ $value }}.",
+        "Pipeline {{ $labels.pipeline }} has worker partitions without a process",
+        "Worker partitions that receive tuples and that no running process owns: {{ $value }}.",
     ),
     Alert(
         "SkewlessProcessHung",
-        "changes(skewless_commit_seconds_count[5m]) == 0\n  and skewless_ready == 1",
+        "changes(skewless_commit_duration_seconds_count[5m]) == 0\n  and skewless_ready == 1",
         "2m",
         "critical",
         "Process {{ $labels.instance }} of stage {{ $labels.stage }} of pipeline {{ $labels.pipeline }} hangs",
-        "It says that it is ready, but has not come to a commit in 5 minutes; one is due every minute at the latest.",
+        "It reports ready, but has not committed in 5 minutes. A commit is due at least every minute.",
     ),
     Alert(
         "SkewlessStageDown",
@@ -125,13 +138,13 @@ ALERTS = (
         "1m",
         "critical",
         "No process of stage {{ $labels.stage }} of pipeline {{ $labels.pipeline }} is ready",
-        "There was one within the last hour; now none answers to Prometheus, or none is ready.",
+        "A process ran within the last hour. Now Prometheus can scrape none, or none is ready.",
     ),
 )
 
 
 def document(docs: str) -> dict[str, object]:
-    """Build the file of alerts; `docs` is where the page of runbooks stands."""
+    """Return the content of the file of alerts. `docs` is the address of the page of runbooks."""
     return {"groups": [{"name": "skewless-alerts", "rules": [_rule(alert, docs) for alert in ALERTS]}]}
 
 
@@ -139,7 +152,7 @@ def _rule(alert: Alert, docs: str) -> dict[str, object]:
     return {
         "alert": alert.name,
         "expr": alert.expr,
-        "for": alert.lasting,
+        "for": alert.for_duration,
         "labels": {"severity": alert.severity},
         "annotations": {
             "summary": alert.summary,

@@ -1,1 +1,0 @@
-"""Makes dashboards, rules and runbooks from the topology and the list of metrics: `make dashboards`."""

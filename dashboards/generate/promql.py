@@ -1,0 +1,45 @@
+"""Builds PromQL expressions that are limited to the dashboard's variables."""
+
+from __future__ import annotations
+
+SELECTED = 'job=~"$job", pipeline=~"$pipeline", instance=~"$instance"'
+"""Matchers of the pipeline that is selected above the dashboard."""
+COMPARED = 'job=~"$job", pipeline=~"$compared", instance=~"$instance"'
+"""Matchers of the pipelines that are compared."""
+
+
+def select(name: str, matchers: str = SELECTED, **labels: str) -> str:
+    """Select the series of a metric. A label equals its value, or matches it if the value begins with `~`."""
+    label_matchers = [
+        f'{label}=~"{value[1:]}"' if value.startswith("~") else f'{label}="{value}"' for label, value in labels.items()
+    ]
+    return f"{name}{{{', '.join([matchers, *label_matchers])}}}"
+
+
+def rate(selector: str) -> str:
+    """Return the rate per second, over the shortest interval that has enough scrapes."""
+    return f"rate({selector}[$__rate_interval])"
+
+
+def total(expression: str, *by: str) -> str:
+    """Return the sum over all labels except these."""
+    return f"sum{_by(by)} ({expression})"
+
+
+def maximum(expression: str, *by: str) -> str:
+    """Return the maximum over all labels except these."""
+    return f"max{_by(by)} ({expression})"
+
+
+def minimum(expression: str, *by: str) -> str:
+    """Return the minimum over all labels except these."""
+    return f"min{_by(by)} ({expression})"
+
+
+def quantile(share: float, buckets: str, *by: str) -> str:
+    """Estimate a quantile of a histogram from the selector of its buckets."""
+    return f"histogram_quantile({share}, {total(rate(buckets), *by, 'le')})"
+
+
+def _by(labels: tuple[str, ...]) -> str:
+    return f" by ({', '.join(labels)})" if labels else ""

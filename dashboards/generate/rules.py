@@ -1,0 +1,44 @@
+"""Recording rules: expressions that several alerts use, evaluated once."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+# The label `namespace` exists only where Prometheus runs on Kubernetes.
+PIPELINE = "namespace, pipeline"
+STAGE = f"{PIPELINE}, stage"
+WORKER = f"{PIPELINE}, worker"
+
+
+class Recording(NamedTuple):
+    """A series that Prometheus computes at every evaluation."""
+
+    record: str
+    expr: str
+
+
+INPUT_RATE = "pipeline_stage:skewless_input_records:rate5m"
+TUPLE_RATE = "pipeline_stage:skewless_tuples:rate5m"
+LAG = "pipeline_stage:skewless_consumer_lag_records:sum"
+CATCH_UP = "pipeline_stage:skewless_catch_up_seconds:ratio"
+WATERMARK = "pipeline_stage:skewless_watermark_timestamp_seconds:min"
+WORKER_RATE = "pipeline_worker:skewless_router_tuples:rate5m"
+MEAN_WORKER_RATE = "pipeline:skewless_router_tuples_per_worker:rate5m"
+PEAK_TO_MEAN = "pipeline:skewless_router_max_over_avg:ratio"
+
+RECORDINGS = (
+    Recording(INPUT_RATE, f"sum by ({STAGE}) (rate(skewless_consumed_records_total[5m]))"),
+    Recording(TUPLE_RATE, f"sum by ({STAGE}) (rate(skewless_tuples_total[5m]))"),
+    Recording(LAG, f"sum by ({STAGE}) (skewless_consumer_lag_records)"),
+    Recording(CATCH_UP, f"{LAG} / {INPUT_RATE}"),
+    Recording(WATERMARK, f"min by ({STAGE}) (skewless_watermark_timestamp_seconds)"),
+    Recording(WORKER_RATE, f"sum by ({WORKER}) (rate(skewless_router_tuples_total[5m]))"),
+    Recording(MEAN_WORKER_RATE, f"sum by ({PIPELINE}) ({WORKER_RATE}) / max by ({PIPELINE}) (skewless_router_workers)"),
+    Recording(PEAK_TO_MEAN, f"max by ({PIPELINE}) ({WORKER_RATE}) / {MEAN_WORKER_RATE}"),
+)
+
+
+def document() -> dict[str, object]:
+    """Return the content of the file of recording rules."""
+    rules = [{"record": rule.record, "expr": rule.expr} for rule in RECORDINGS]
+    return {"groups": [{"name": "skewless-recordings", "rules": rules}]}

@@ -1,0 +1,136 @@
+"""The documentation page of alerts and recording rules, with a runbook for each alert."""
+
+from __future__ import annotations
+
+from dashboards.generate.alerts import ALERTS, Alert
+from dashboards.generate.rules import RECORDINGS
+
+HEAD = """<!-- Made by `make dashboards` from the code. Change the code, not this page. -->
+# Alerts
+
+`dashboards/alerts.yaml` contains these alerts, and `dashboards/rules.yaml` the recording rules that they need. Load
+both into Prometheus (`rule_files`). Each alert has a `severity`, a summary, a description and a `runbook_url`. The
+severity is *critical* if results are missing, and *warning* if results are late or some of them are missing.
+`runbook_url` is the address of the alert's section on this page. `make dashboards DOCS=https://example.com/alerts`
+generates the alerts with another address.
+
+| alert | severity | for |
+| --- | --- | --- |
+"""
+RULES_HEAD = """## Recording rules
+
+| series | expression |
+| --- | --- |
+"""
+RUNBOOKS = {
+    "SkewlessWorkerOverloaded": """
+For ten minutes one worker partition received more than 1.5 times the tuples of the average worker. If workers are the
+bottleneck, the whole pipeline is as slow as this worker. The alert does not fire if the average worker receives fewer
+than 100 tuples in five minutes, because the difference may then be chance.
+
+- Look at *Load balance*: is there one bright line (a hot key), or are there many? *Time at work of each worker* shows
+  how near the worker is to its limit.
+- With `key` a hot key has one worker, with `partial_key` two. Use `even`, or let `skewless plan` compute what each
+  grouping would do with this topic. A change of `router.grouping` takes effect when the routers are restarted.
+- With `dynamic_key` a hot key gets its workers one by one, a minute apart: see *Workers of the hottest keys*.
+""",
+    "SkewlessLagGrowing": """
+The lag of a stage grows, and the stage would need more than five minutes to process it at its current rate. The alert
+also fires if the stage processes nothing.
+
+- In *Pipeline* the first stage with lag is the bottleneck. Downstream stages wait for it.
+- Start more processes of that stage (`replicas`), up to the number of its partitions.
+- If it is the worker stage and one worker is always busy, see *SkewlessWorkerOverloaded*: more processes do not help
+  one hot worker.
+- If batches or commits have become slow, look at the broker.
+""",
+    "SkewlessPartitionStalled": """
+A partition has lag and is assigned to a process, but its committed offset has not advanced in five minutes.
+
+- Read the log of the process that shows the partition. Does it abort transactions repeatedly, or restore state?
+- An open transaction of another producer blocks read_committed consumers. Its records become readable when it ends, or
+  when the broker's `transaction.max.timeout.ms` has passed.
+- If only this process is affected, end it. Another process is assigned its partitions and continues at the committed
+  offsets.
+""",
+    "SkewlessWatermarkStuck": """
+The stage receives tuples, but its lowest watermark does not advance, or it has none yet. With `aggregator.emit: final`
+no results are written either.
+
+- *Watermark delay* of the first stage shows the partition with the lowest watermark, which holds back all others.
+- If that partition is silent and idle partitions are not excluded, set `event_time.idle_timeout_s`. A source partition
+  that never had a record also holds back all windows. It has no watermark, so *Watermark delay* does not show it, and
+  all partitions downstream of the router are unknown in *Partitions by state*.
+- If that partition has records, their event times may not advance: the producer's clock may have stopped, or the wrong
+  field may be configured as time.
+""",
+    "SkewlessDeadLetters": """
+Some records could not be parsed. They are in `dead-letters` with their offset and the reason. All other records are
+counted.
+
+- Read the topic: the headers contain topic, partition, offset and reason.
+- If a producer's format has changed, change `splitter` to parse it, and send the dead letters again.
+""",
+    "SkewlessTransactionsAborted": """
+More than one commit in twenty fails. Results stay exact, but the records of these transactions are processed again.
+
+- The log contains the reason: unreachable brokers, a timeout, or a rebalance.
+- Two processes with the same `--instance` fence each other. Give each process its own number.
+- If commits are slower than `transport.transaction_timeout_s`, use smaller batches or a faster broker.
+""",
+    "SkewlessStateNearLimit": """
+The open windows (or ticks) of a process use more than 80 % of `aggregator.max_state_bytes` (or
+`observer.max_state_bytes`). Above the limit the process exits with code 3, also after each restart, until its state
+fits. No data is lost: records that did not fit are not committed and stay in `partials`.
+
+- Start more aggregator processes, up to one per partition, so that each has fewer partitions. The observer is always
+  one process.
+- Or raise the limit and the memory of the process. A process needs up to twice the limit, plus 200 MB.
+- If windows stay open longer than they should, see *SkewlessWatermarkStuck*: one silent partition holds back all
+  windows.
+- The key may have more values than intended, such as an identifier of each request. Fewer keys, shorter windows
+  (`aggregator.window_s`) and more partitions (`topics.aggregator_partitions`) require a new pipeline.
+""",
+    "SkewlessWorkerMissing": """
+A worker process is gone and its partitions are not assigned to another process, or Prometheus cannot scrape the
+processes that own them.
+
+- Compare the number of running worker processes with the intended number, and start the missing ones.
+- After a crash the partitions are assigned to other processes within `transport.session_timeout_s`. This alert means
+  that no process was available.
+- No data is lost: the tuples stay in `worker-input`.
+- If you removed the workers on purpose, for consumers of your own, the alert resolves itself after a day. A pipeline
+  that never had workers does not have this alert.
+""",
+    "SkewlessProcessHung": """
+A process commits every `transport.commit_interval_s`, even without input. This process does not commit, so it does not
+process its partitions. Its other metrics, including lag, may be outdated and look healthy.
+
+- Do the brokers respond? A commit waits for them. If all processes hang at once, the brokers are the cause.
+- `/livez` reports which part does not make progress. On Kubernetes the process is replaced after
+  `metrics.liveness_timeout_s`. Elsewhere, end the process: other processes continue at the committed offsets, and no
+  data is lost.
+- Keep its log and report it: if the brokers were available, this is a bug in Skewless.
+""",
+    "SkewlessStageDown": """
+All processes of a stage are gone, or none of them is ready (`/readyz` reports the reason). All downstream stages wait.
+
+- Read the log of the last process that ran. Exit code 2 is an invalid setting, 3 an unreachable broker, 70 a bug with a
+  traceback in the log.
+- If you removed the pipeline on purpose, the alert resolves itself after an hour.
+""",
+}
+
+
+def page() -> str:
+    """Return the page."""
+    alert_rows = [
+        f"| [{alert.name}](#{alert.name.lower()}) | {alert.severity} | {alert.for_duration} |\n" for alert in ALERTS
+    ]
+    rule_rows = [f"| `{rule.record}` | `{rule.expr}` |\n" for rule in RECORDINGS]
+    return "".join([HEAD, *alert_rows, "\n", *map(_section, ALERTS), RULES_HEAD, *rule_rows])
+
+
+def _section(alert: Alert) -> str:
+    text = RUNBOOKS[alert.name].strip()
+    return f"## {alert.name}\n\n{text}\n\n```promql\n{alert.expr}\n```\n\n"
