@@ -10,7 +10,7 @@ import pytest
 from hypothesis import settings
 
 from skewless.errors import SkewlessError
-from skewless.local.broker import Broker
+from skewless.lab.local.broker import Broker
 
 # Laws run on examples that Hypothesis draws: new ones each time on a desk, the same ones each time in CI. How long one
 # takes says nothing where tests run side by side.

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from skewless.local import process
-from support_kafka import START_MS, WAIT_S, Feed, Pipeline, Source, differences, read, truth, until, zipf_records
+from helpers.kafka import START_MS, WAIT_S, Feed, Pipeline, Source, differences, read, truth, until, zipf_records
+from skewless.lab.local import child_process
 
 DAY_MS = 86_400_000
 HEADER = "__skewless.errors."
@@ -52,7 +52,7 @@ def bad_records() -> dict[bytes | None, str]:
     }
 
 
-def test_bad_records_are_told_once_with_their_coordinates_and_neighbours_count(broker: str, tmp_path: Path) -> None:
+def test_pipeline_invalid_records_among_valid_ones_writes_each_dead_letter_once(broker: str, tmp_path: Path) -> None:
     bad = bad_records()
     good = list(zipf_records(20_000, 2, seed=5))
     mixed = []
@@ -82,7 +82,7 @@ def test_bad_records_are_told_once_with_their_coordinates_and_neighbours_count(b
     assert differences(pipeline, expected) == []
 
 
-def test_two_processes_of_one_instance_number_leave_one_and_exact_results(broker: str, tmp_path: Path) -> None:
+def test_router_two_processes_with_one_instance_number_keeps_one_and_exact_results(broker: str, tmp_path: Path) -> None:
     source = Source(broker, 2)
     pipeline = Pipeline(broker, tmp_path, source, event_time={"allowed_lateness_s": 100}, replicas={"router": 0})
     command = [sys.executable, "-m", "skewless", "run", "router", "--file", str(pipeline.file)]
@@ -90,9 +90,9 @@ def test_two_processes_of_one_instance_number_leave_one_and_exact_results(broker
     routers: list[subprocess.Popen[bytes]] = []
     with Feed(source, zipf_records(500_000, 2, seed=6), rate=1_000) as feed, pipeline.running() as supervisor:
         try:
-            routers.append(process.start(command, log=logs[0]))
+            routers.append(child_process.start(command, log=logs[0]))
             until(lambda: pipeline.tuples("worker-input") > 0, each=lambda: supervisor.poll(time.monotonic()))
-            routers.append(process.start(command, log=logs[1]))
+            routers.append(child_process.start(command, log=logs[1]))
             until(
                 lambda: any(router.poll() is not None for router in routers),
                 each=lambda: supervisor.poll(time.monotonic()),
@@ -105,17 +105,17 @@ def test_two_processes_of_one_instance_number_leave_one_and_exact_results(broker
             feed.finish()
         finally:
             for router in routers:
-                process.stop(router)
+                child_process.stop(router)
     last = logs[ended].read_text().splitlines()[-1]
     assert last.startswith("error: ")
     assert "--instance" in last
     assert "Traceback" not in logs[ended].read_text()
-    router = process.start([*command, "--drain"], log=logs[0])
+    router = child_process.start([*command, "--drain"], log=logs[0])
     try:
         pipeline.drain()
         assert router.wait(WAIT_S) == 0
     finally:
-        process.stop(router)
+        child_process.stop(router)
     assert differences(pipeline, truth(read(broker, source.topic), lateness_ms=100_000)) == []
 
 
@@ -131,7 +131,7 @@ def pipeline_file(folder: Path, **parts: object) -> Path:
 
 
 @pytest.mark.parametrize("command", [("up",), ("run", "splitter"), ("run", "worker"), ("topics", "apply")])
-def test_wrong_settings_end_with_every_mistake(tmp_path: Path, command: tuple[str, ...]) -> None:
+def test_run_command_invalid_settings_ends_with_every_problem(tmp_path: Path, command: tuple[str, ...]) -> None:
     file = pipeline_file(
         tmp_path,
         router={"grouping": "psychic", "worker": 3},
@@ -148,10 +148,10 @@ def test_wrong_settings_end_with_every_mistake(tmp_path: Path, command: tuple[st
 
 
 @pytest.mark.parametrize("stage", ["splitter", "aggregator"])
-def test_an_unreachable_broker_ends_a_stage_in_time_with_the_address(tmp_path: Path, stage: str) -> None:
+def test_run_command_unreachable_broker_ends_in_time_with_its_address(tmp_path: Path, stage: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as unused:
         address = f"127.0.0.1:{unused.getsockname()[1]}"
-    file = pipeline_file(tmp_path, kafka={"bootstrap_servers": address, "timeout_s": 1})
+    file = pipeline_file(tmp_path, kafka={"bootstrap_servers": address, "connect_timeout_s": 1})
     done = skewless("run", stage, "-f", file)  # which fails after a time
     assert (done.returncode, done.stderr.count("\n")) == (3, 1)
     assert address in done.stderr
@@ -160,7 +160,7 @@ def test_an_unreachable_broker_ends_a_stage_in_time_with_the_address(tmp_path: P
 @pytest.mark.parametrize(
     ("stage", "topic"), [("splitter", "nowhere"), ("router", "p-without.tuples"), ("observer", "p-without.partials")]
 )
-def test_a_missing_topic_is_named(broker: str, tmp_path: Path, stage: str, topic: str) -> None:
+def test_run_command_missing_topic_ends_with_its_name(broker: str, tmp_path: Path, stage: str, topic: str) -> None:
     file = pipeline_file(tmp_path, name="p-without", kafka={"bootstrap_servers": broker})
     done = skewless("run", stage, "-f", file)
     assert (done.returncode, done.stderr.count("\n")) == (3, 1)

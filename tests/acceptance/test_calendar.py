@@ -23,9 +23,9 @@ import pytest
 from confluent_kafka import Consumer, IsolationLevel, Producer, TopicPartition
 
 import skewless
+from helpers.kafka import STAGES, Pipeline, Record, Source, ends, read, topics_partitions, truth, until, zipf_records
 from skewless import topology
-from skewless.local import process
-from support_kafka import STAGES, Pipeline, Record, Source, ends, read, topics_partitions, truth, until, zipf_records
+from skewless.lab.local import child_process
 
 LATENESS_S = 20
 PARTITIONS = 2
@@ -53,11 +53,11 @@ class Stages:
         """Start a process of a stage."""
         command = [sys.executable, "-m", "skewless", "run", stage, "--file", str(file or self.pipeline.file)]
         self._log(stage).unlink(missing_ok=True)
-        self.children[stage] = process.start(command, log=self._log(stage))
+        self.children[stage] = child_process.start(command, log=self._log(stage))
 
     def kill(self, stage: str) -> None:
         """End a process as a crash would."""
-        process.kill(self.children.pop(stage))
+        child_process.kill(self.children.pop(stage))
 
     def ended(self) -> dict[str, str]:
         """Exit code and last error of each process that has ended."""
@@ -77,7 +77,7 @@ class Stages:
         for child in self.children.values():
             child.terminate()
         for child in self.children.values():
-            process.stop(child)
+            child_process.stop(child)
         self.children.clear()
 
     def _log(self, stage: str) -> Path:
@@ -144,7 +144,7 @@ class Calendar:
 
 def reads(pipeline: Pipeline, stage: str) -> str:
     """Full name of the topic that a stage reads."""
-    return pipeline.settings.topic(topology.stage(stage).source)
+    return pipeline.settings.topic(topology.stage(stage).inputs[0])
 
 
 def log_ends(pipeline: Pipeline, topic: str) -> dict[int, int]:
@@ -252,7 +252,7 @@ def empty(pipeline: Pipeline) -> None:
         delete_records(pipeline, pipeline.settings.topic(topic))
 
 
-def test_silent_day_leaves_every_stage_able_to_restart(rested: Calendar) -> None:
+def test_stages_after_a_day_without_input_continue_exactly(rested: Calendar) -> None:
     with stages_of(rested.pipeline, *STAGES) as stages:
         rested.send()
         rested.process(stages)
@@ -272,14 +272,14 @@ CHANGES: dict[str, tuple[tuple[str, ...], dict[str, Mapping[str, Any]]]] = {
 
 
 @pytest.mark.parametrize("setting", CHANGES)
-def test_changed_partition_count_is_refused(rested: Calendar, setting: str) -> None:
+def test_stages_changed_partition_count_refuse_to_start(rested: Calendar, setting: str) -> None:
     names, sections = CHANGES[setting]
     file = changed(rested.pipeline, setting, **sections)
     with stages_of(rested.pipeline, *names, file=file) as stages:
         assert refusals(stages, setting) == {}
 
 
-def test_offset_without_checkpoint_is_refused(rested: Calendar) -> None:
+def test_splitter_offset_without_checkpoint_refuses_to_start(rested: Calendar) -> None:
     pipeline, topic = rested.pipeline, rested.pipeline.source.topic
     left(pipeline)
     before = rested.answers()
@@ -296,7 +296,7 @@ def test_offset_without_checkpoint_is_refused(rested: Calendar) -> None:
     assert rested.answers() == before
 
 
-def test_source_that_lost_unread_records_is_refused(rested: Calendar) -> None:
+def test_splitter_unread_source_records_deleted_refuses_to_start(rested: Calendar) -> None:
     source = rested.pipeline.source
     source.send(zipf_records(10, PARTITIONS, seed=32))
     delete_records(rested.pipeline, source.topic)
@@ -306,7 +306,7 @@ def test_source_that_lost_unread_records_is_refused(rested: Calendar) -> None:
     assert rested.answers() == before
 
 
-def test_silent_week_without_offsets_counts_nothing_again(rested: Calendar) -> None:
+def test_stages_without_offsets_after_a_week_refuse_to_count_again(rested: Calendar) -> None:
     before = rested.answers()
     forget(rested.pipeline)
     empty(rested.pipeline)
@@ -316,7 +316,7 @@ def test_silent_week_without_offsets_counts_nothing_again(rested: Calendar) -> N
     assert rested.answers() == before
 
 
-def test_internal_records_deleted_before_the_first_commit_are_missed(broker: str, tmp_path: Path) -> None:
+def test_stages_internal_records_deleted_before_the_first_commit_refuse_to_start(broker: str, tmp_path: Path) -> None:
     pipeline = pipeline_of(broker, tmp_path, Source(broker, PARTITIONS))
     producer = Producer({"bootstrap.servers": broker, "log_level": 2})
     for topic in INTERNAL:

@@ -11,8 +11,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from acceptance.chaos.run import Plan, run
-from support_kafka import START_MS, WAIT_S, Pipeline, Source, until, zipf_records
+from chaos.run import Plan, run
+from helpers.kafka import START_MS, WAIT_S, Pipeline, Source, until, zipf_records
 
 RECORDS = 30_000
 SECONDS = 15.0
@@ -42,7 +42,7 @@ LATENESS = {"allowed_lateness_s": 100, "idle_timeout_s": None}
 
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("of", FAULTS)
-def test_faults_change_no_result(tmp_path: Path, of: str) -> None:
+def test_pipeline_under_faults_of_every_kind_gives_exact_results(tmp_path: Path, of: str) -> None:
     plan = Plan(
         seed=SEEDS[of],
         faults=FAULTS[of],
@@ -61,7 +61,7 @@ def test_faults_change_no_result(tmp_path: Path, of: str) -> None:
     assert "not recovered" not in outcome.counts, journal
 
 
-def test_a_source_topic_that_grows_is_told_and_nothing_of_it_is_skipped(broker: str, tmp_path: Path) -> None:
+def test_splitter_source_topic_gains_partitions_ends_and_skips_no_record(broker: str, tmp_path: Path) -> None:
     source = Source(broker, 2)
     source.send(zipf_records(5_000, 2, seed=3, keys=500))
     pipeline = Pipeline(broker, tmp_path, source, event_time=LATENESS)

@@ -66,7 +66,7 @@ def _session(pid: int) -> int | None:
         return None
 
 
-def test_the_demo_is_exact_and_leaves_nothing_behind(tmp_path: Path, pages: Path) -> None:
+def test_demo_run_to_its_end_is_exact_and_leaves_nothing_behind(tmp_path: Path, pages: Path) -> None:
     args = ["--input", str(pages), "--grouping", "key", "--grouping", "shuffle", "--workers", "4", "--json"]
     args += ["--report", str(tmp_path / "report.html"), "--prometheus"]
     with demo(tmp_path / "tmp", *args) as child:
@@ -91,18 +91,18 @@ def test_the_demo_is_exact_and_leaves_nothing_behind(tmp_path: Path, pages: Path
     assert "Traceback" not in text
     assert "unreadable records: 1 (" in text
     assert "set event_time.allowed_lateness_s to 419.6 or more" in text
-    assert "watches every process" in text
+    assert "scrapes every process" in text
     assert facts["report"] == str(tmp_path / "report.html")
     assert "<h2>Load per worker over time</h2>" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_demo_that_is_stopped_leaves_nothing_behind(
+def test_demo_stopped_by_a_signal_leaves_nothing_behind(
     tmp_path: Path, pages: Path, number: signal.Signals, code: int
 ) -> None:
     with demo(tmp_path / "tmp", "--input", str(pages)) as child:
         assert child.stdout is not None
-        assert any(line.startswith("Counting it by pipeline key") for line in child.stdout)
+        assert any(line.startswith("Counting with pipeline key") for line in child.stdout)
         deadline = time.monotonic() + WAIT_S
         while len(of_session(child.pid)) < 7:  # the demo, the broker, and a process per stage
             assert time.monotonic() < deadline
@@ -114,7 +114,7 @@ def test_a_demo_that_is_stopped_leaves_nothing_behind(
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
-def test_a_file_that_is_not_there_is_told_before_anything_is_started(tmp_path: Path) -> None:
+def test_demo_missing_input_file_ends_before_anything_starts(tmp_path: Path) -> None:
     with demo(tmp_path / "tmp", "--input", "/nowhere.txt") as child:
         output, text = child.communicate(timeout=WAIT_S)
     assert (child.returncode, output) == (2, "")

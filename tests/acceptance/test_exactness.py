@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from support_kafka import Pipeline, Source, differences, read, truth, zipf_records
+from helpers.kafka import Pipeline, Source, differences, read, truth, zipf_records
 
 RECORDS = int(os.environ.get("SKEWLESS_RECORDS", "200000"))
 LATENESS_S = 20
 
 
 @pytest.mark.timeout(900)
-def test_every_record_counts_once_or_is_late(broker: str, tmp_path: Path) -> None:
+def test_pipeline_skewed_keys_and_late_records_counts_each_record_once(broker: str, tmp_path: Path) -> None:
     source = Source(broker, 4)
     source.send(zipf_records(RECORDS, 4, seed=1))
     pipeline = Pipeline(

@@ -14,9 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from skewless.local import process
-from skewless.local.supervisor import Supervisor
-from support_kafka import (
+from helpers.kafka import (
     STAGES,
     WRITES,
     Feed,
@@ -28,6 +26,8 @@ from support_kafka import (
     until,
     zipf_records,
 )
+from skewless.lab.local import child_process
+from skewless.lab.local.supervisor import Supervisor
 
 RECORDS = int(os.environ.get("SKEWLESS_RECORDS", "200000"))
 SEED = int(os.environ.get("SKEWLESS_SEED", "2"))
@@ -45,7 +45,7 @@ def pipeline(broker: str, folder: Path, source: Source, *, commit_interval_s: fl
         folder,
         source,
         event_time={"allowed_lateness_s": LATENESS_S, "idle_timeout_s": None},
-        transport={"commit_interval_s": commit_interval_s, "poll_records": 2_000, "session_timeout_s": 3},
+        transport={"commit_interval_s": commit_interval_s, "max_poll_records": 2_000, "session_timeout_s": 3},
         replicas={stage: 1 if stage == "observer" else replicas for stage in STAGES},
     )
 
@@ -68,7 +68,7 @@ def wrong(broker: str, tested: Pipeline) -> list[str]:
 
 
 @pytest.mark.timeout(900)
-def test_each_stage_killed_in_an_open_transaction_changes_nothing(broker: str, tmp_path: Path) -> None:
+def test_pipeline_each_stage_killed_in_an_open_transaction_gives_exact_results(broker: str, tmp_path: Path) -> None:
     source = Source(broker, 4)
     tested = pipeline(broker, tmp_path, source, commit_interval_s=1.0)
     chance = random.Random(SEED)
@@ -85,7 +85,7 @@ def test_each_stage_killed_in_an_open_transaction_changes_nothing(broker: str, t
 
 
 @pytest.mark.timeout(900)
-def test_replicas_killed_at_any_time_of_a_bounded_run_change_nothing(broker: str, tmp_path: Path) -> None:
+def test_pipeline_replicas_killed_during_a_bounded_run_gives_exact_results(broker: str, tmp_path: Path) -> None:
     source = Source(broker, 4)
     source.send(zipf_records(RECORDS, 4, SEED + 1))
     tested = pipeline(broker, tmp_path, source, commit_interval_s=0.5, replicas=2)
@@ -112,14 +112,14 @@ def second_processes(tested: Pipeline, stages: Sequence[str]) -> Iterator[list[s
     try:
         for stage in stages:
             command = [sys.executable, "-m", "skewless", "run", stage, "--instance", "1", "--file", str(tested.file)]
-            children.append(process.start(command, log=tested.folder / f"{stage}-1.log"))
+            children.append(child_process.start(command, log=tested.folder / f"{stage}-1.log"))
         yield children
     finally:
         for child in children:
-            process.stop(child, STOP_S)
+            child_process.stop(child, STOP_S)
 
 
-def test_processes_that_join_and_leave_in_mid_run_change_nothing(broker: str, tmp_path: Path) -> None:
+def test_pipeline_processes_join_and_leave_mid_run_gives_exact_results(broker: str, tmp_path: Path) -> None:
     source = Source(broker, 4)
     tested = pipeline(broker, tmp_path, source, commit_interval_s=0.5)
     stages = [stage for stage in STAGES if stage != "observer"]
@@ -140,7 +140,7 @@ def test_processes_that_join_and_leave_in_mid_run_change_nothing(broker: str, tm
     assert wrong(broker, tested) == []
 
 
-def test_a_clean_stop_in_mid_run_wastes_nothing_and_a_second_run_finishes(broker: str, tmp_path: Path) -> None:
+def test_pipeline_clean_stop_mid_run_aborts_nothing_and_a_second_run_finishes(broker: str, tmp_path: Path) -> None:
     source = Source(broker, 4)
     tested = pipeline(broker, tmp_path, source, commit_interval_s=1.0)
     with endless(source, SEED + 2) as feed, tested.running() as supervisor:

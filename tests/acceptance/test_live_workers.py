@@ -18,10 +18,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from skewless.local import process
-from skewless.local.supervisor import Supervisor
-from skewless.router.loads import Loads
-from support_kafka import Feed, Pipeline, Source, differences, read, truth, until, zipf_records
+from helpers.kafka import Feed, Pipeline, Source, differences, read, truth, until, zipf_records
+from skewless.lab.local import child_process
+from skewless.lab.local.supervisor import Supervisor
+from skewless.stages.router.state import RouterState
 
 MOST = 500_000
 """Upper bound of the records; the feed ends when the test has seen all that it waits for."""
@@ -34,7 +34,7 @@ LATENESS_S = 20
 LIMIT_S = 240.0
 """Deadline of each wait, for a machine that runs other tests at the same time."""
 STOP_S = 30.0
-RESTORED = re.compile(r"partition (\d+): goes on with the loads in topic control, of 12 workers")
+RESTORED = re.compile(r"partition (\d+): restored the loads of 12 workers from topic control")
 ROUTERS = ("router-0", "router-1")
 
 
@@ -67,9 +67,9 @@ def used_since(tested: Pipeline, since: int) -> set[int]:
 def saved_loads(tested: Pipeline) -> dict[int, list[tuple[int, dict[str, Any]]]]:
     """When loads were saved to each partition, and what they were."""
     found: dict[int, list[tuple[int, dict[str, Any]]]] = {}
-    for record in tested.read("control"):
+    for record in tested.read("router-state"):
         if record.value is not None:
-            state = msgspec.msgpack.decode(record.value, type=Loads).state
+            state = msgspec.msgpack.decode(record.value, type=RouterState).state
             found.setdefault(record.partition, []).append((record.timestamp, state))
     return found
 
@@ -104,8 +104,8 @@ def more_workers(tested: Pipeline, instances: Sequence[int]) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         children = []
         for number in instances:
-            child = process.start([*command, str(number)], log=tested.folder / f"worker-{number}.log")
-            stack.callback(process.stop, child, STOP_S)
+            child = child_process.start([*command, str(number)], log=tested.folder / f"worker-{number}.log")
+            stack.callback(child_process.stop, child, STOP_S)
             children.append(child)
         yield
         stack.close()
@@ -186,7 +186,7 @@ def shrink(run: Run) -> None:
 
 
 @pytest.mark.timeout(900)
-def test_w_and_the_worker_processes_change_in_mid_run_and_results_do_not(broker: str, tmp_path: Path) -> None:
+def test_pipeline_workers_and_processes_change_mid_run_gives_exact_results(broker: str, tmp_path: Path) -> None:
     source = Source(broker, 4)
     tested = Pipeline(
         broker,

@@ -28,14 +28,15 @@ from confluent_kafka import Producer
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from acceptance.chaos.proxy import Proxy
+from chaos.proxy import Proxy
+from helpers.batches import encode_tuples
+from helpers.kafka import STAGES, START_MS, Pipeline, Source, free_ports, until, zipf_records
 from skewless.algorithms.grouping import GROUPINGS
-from skewless.local import process, prometheus
-from skewless.metrics import METRICS
-from skewless.records import TUPLES, headers_of
-from skewless.runner import run_stage
-from support import encode_tuples
-from support_kafka import STAGES, START_MS, Pipeline, Source, free_ports, until, zipf_records
+from skewless.lab.local import child_process, prometheus
+from skewless.monitoring.metrics import METRICS
+from skewless.service import run_stage
+from skewless.wire.headers import internal_headers
+from skewless.wire.tuples import TUPLES
 
 WORKERS = 6
 BATCHES, BATCH = 20, 1_000
@@ -84,7 +85,7 @@ def route_some(pipeline: Pipeline, seed: int) -> None:
         times = np.arange(BATCH, dtype=np.int64) + START_MS + number * BATCH
         columns = encode_tuples(keys.dictionary_encode(), np.ones(BATCH, dtype=np.int64), times)
         partition = number % 2
-        headers = list(headers_of(TUPLES, {partition: int(times[-1])}))
+        headers = list(internal_headers(TUPLES, {partition: int(times[-1])}))
         producer.produce(pipeline.settings.topic("tuples"), columns, partition=partition, headers=headers)
     assert producer.flush(60) == 0
 
@@ -95,11 +96,11 @@ def stage(pipeline: Pipeline, name: str, **environment: str) -> Iterator[tuple[i
     (port,) = free_ports(1)
     command = [sys.executable, "-m", "skewless", "run", name, "--file", str(pipeline.file)]
     env = {**os.environ, "SKEWLESS__METRICS__PORT": str(port), **environment}
-    child = process.start(command, env, log=pipeline.folder / f"{name}.log")
+    child = child_process.start(command, env, log=pipeline.folder / f"{name}.log")
     try:
         yield port, child
     finally:
-        process.stop(child)
+        child_process.stop(child)
 
 
 def routed(pipeline: Pipeline) -> list[Sample]:
@@ -109,7 +110,9 @@ def routed(pipeline: Pipeline) -> list[Sample]:
     def done() -> bool:
         last[:] = scraped(port)
         sent = value(last, "skewless_tuples_total") == BATCHES * BATCH
-        flushed = any(sample.name == "skewless_router_load_ratio" for sample in last)  # it is looked at in a commit
+        flushed = any(
+            sample.name == "skewless_router_worker_load_share_ratio" for sample in last
+        )  # it is looked at in a commit
         return over.is_set() or (sent and flushed and not pipeline.is_open("worker-input"))
 
     def watch() -> None:
@@ -129,9 +132,7 @@ def routed(pipeline: Pipeline) -> list[Sample]:
 
 
 @pytest.mark.timeout(600)
-def test_the_load_of_each_worker_is_what_stands_in_its_partition_for_every_grouping(
-    broker: str, tmp_path: Path
-) -> None:
+def test_router_metrics_of_each_grouping_equal_the_worker_partitions(broker: str, tmp_path: Path) -> None:
     source = Source(broker, 2)
     started = time.monotonic()
     for seed, grouping in enumerate(sorted(GROUPINGS)):
@@ -149,7 +150,9 @@ def test_the_load_of_each_worker_is_what_stands_in_its_partition_for_every_group
         shown = by_worker(samples, "skewless_router_tuples_total")
         assert shown == in_topic(pipeline), grouping
         assert value(samples, "skewless_router_info", grouping=grouping, pipeline=pipeline.name) == 1
-        loads = [value(samples, "skewless_router_load_ratio", worker=str(worker)) for worker in range(WORKERS)]
+        loads = [
+            value(samples, "skewless_router_worker_load_share_ratio", worker=str(worker)) for worker in range(WORKERS)
+        ]
         assert sum(loads) == pytest.approx(1)
         print(f"{grouping}: {shown}, max/avg {value(samples, 'skewless_router_max_over_avg_ratio'):.3f}")
     print(f"{len(GROUPINGS)} groupings in {time.monotonic() - started:.0f} s")
@@ -194,7 +197,7 @@ def traced_record(source: Source, bootstrap: str) -> None:
 
 
 @pytest.mark.timeout(600)
-def test_a_pipeline_shows_all_of_the_list_and_what_it_shows_agrees(broker: str, tmp_path: Path) -> None:
+def test_metrics_of_a_running_pipeline_are_complete_and_agree_with_the_topics(broker: str, tmp_path: Path) -> None:
     source = Source(broker, 2)
     with Collector() as collector:
         endpoint = f"http://127.0.0.1:{collector.server_address[1]}/v1/traces"
@@ -218,9 +221,9 @@ def test_a_pipeline_shows_all_of_the_list_and_what_it_shows_agrees(broker: str, 
                 supervisor.poll(time.monotonic())
                 for name, replica in supervisor.processes.items():
                     seen[name.partition("-")[0]] = scraped(replica.metrics_port)
-                read = value(seen["splitter"], "skewless_input_records_total")
+                read = value(seen["splitter"], "skewless_consumed_records_total")
                 tuples = {value(samples, "skewless_tuples_total") for samples in seen.values()}
-                lag = sum(value(samples, "skewless_lag_records") for samples in seen.values())
+                lag = sum(value(samples, "skewless_consumer_lag_records") for samples in seen.values())
                 told = value(seen["observer"], "skewless_observer_ticks_total")
                 return read == RECORDS + 2 and len(tuples) == 1 and lag == 0 and told > 0
 
@@ -254,27 +257,27 @@ def agree(pipeline: Pipeline, seen: Mapping[str, list[Sample]]) -> None:
     assert by_worker(seen["router"], "skewless_router_tuples_total") == loads
     assert by_worker(seen["worker"], "skewless_worker_tuples_total") == loads
     for worker in loads:
-        assert value(seen["worker"], "skewless_worker_processing_seconds_total", worker=str(worker)) > 0
+        assert value(seen["worker"], "skewless_worker_busy_seconds_total", worker=str(worker)) > 0
     written = {topic: pipeline.count(topic) for topic in ("late", "dead-letters", "aggregates", "distribution")}
-    assert value(seen["splitter"], "skewless_output_records_total", topic="late") == written["late"] > 0
+    assert value(seen["splitter"], "skewless_produced_records_total", topic="late") == written["late"] > 0
     assert (
-        value(seen["splitter"], "skewless_output_records_total", topic="dead-letters") == written["dead-letters"] == 1
+        value(seen["splitter"], "skewless_produced_records_total", topic="dead-letters") == written["dead-letters"] == 1
     )
     assert value(seen["aggregator"], "skewless_aggregator_results_total") == written["aggregates"]
     assert value(seen["observer"], "skewless_observer_ticks_total") == written["distribution"]
     size = sum(len(record.value or b"") for record in pipeline.read("aggregates"))
-    assert value(seen["aggregator"], "skewless_output_bytes_total", topic="aggregates") == size
+    assert value(seen["aggregator"], "skewless_produced_bytes_total", topic="aggregates") == size
     assert value(seen["splitter"], "skewless_assigned_partitions") == 2
     offsets = value(seen["splitter"], "skewless_committed_offset")
     assert offsets == RECORDS + 2
     delay = [
         value(seen["splitter"], name, partition="0")
-        for name in ("skewless_event_time_seconds", "skewless_watermark_seconds")
+        for name in ("skewless_max_event_timestamp_seconds", "skewless_watermark_timestamp_seconds")
     ]
     assert delay[0] - delay[1] == pytest.approx(20)
     last = json.loads(list(pipeline.read("distribution"))[-1].value or b"")
     assert value(seen["observer"], "skewless_observer_imbalance_ratio") == pytest.approx(last["imbalance"])
-    assert value(seen["observer"], "skewless_observer_replication_ratio") == pytest.approx(last["dist_cost"])
+    assert value(seen["observer"], "skewless_observer_replication_factor") == pytest.approx(last["replication_factor"])
 
 
 def traces_go_through(pipeline: Pipeline) -> None:
@@ -305,12 +308,12 @@ def probed(port: int, path: str) -> tuple[int, dict[str, Any]]:
 
 
 @pytest.mark.timeout(600)
-def test_a_stage_is_ready_from_when_it_can_work_until_it_is_told_to_stop(broker: str, tmp_path: Path) -> None:
+def test_readyz_from_first_assignment_until_shutdown_reports_ready(broker: str, tmp_path: Path) -> None:
     pipeline = Pipeline(broker, tmp_path, Source(broker, 2))
     with Proxy() as between:
         through = {
             "SKEWLESS__KAFKA__BOOTSTRAP_SERVERS": f"127.0.0.1:{between.port}",
-            "SKEWLESS__KAFKA__TIMEOUT_S": "60",
+            "SKEWLESS__KAFKA__CONNECT_TIMEOUT_S": "60",
         }
         with stage(pipeline, "aggregator", **through) as (port, child):
             until(lambda: probed(port, "/readyz")[0] == 503)

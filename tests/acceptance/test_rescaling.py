@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from helpers.kafka import STAGES, WAIT_S, Feed, Pipeline, Source, differences, read, truth, until, zipf_records
 from skewless import topology
-from skewless.local import process
-from support_kafka import STAGES, WAIT_S, Feed, Pipeline, Source, differences, read, truth, until, zipf_records
+from skewless.lab.local import child_process
 
 MOST = 1_000_000
 """Records that there are if the change of scale takes for ever."""
@@ -34,7 +34,7 @@ class Offsets:
     """How far a stage has committed each partition of what it reads."""
 
     def __init__(self, tested: Pipeline, stage: str) -> None:
-        source = next(row.source for row in topology.STAGES if row.name == stage)
+        source = next(row.inputs[0] for row in topology.STAGES if row.name == stage)
         partitions = {"source": PARTITIONS, "tuples": PARTITIONS, "worker-input": 8, "partials": PARTITIONS}[source]
         self._places = [TopicPartition(tested.settings.topic(source), number) for number in range(partitions)]
         self._consumer = Consumer({"bootstrap.servers": tested.bootstrap, "group.id": f"{tested.name}-{stage}"})
@@ -53,8 +53,8 @@ def scaled_up(tested: Pipeline, stage: str) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         children = []
         for number in range(1, PROCESSES):
-            child = process.start([*command, str(number)], log=tested.folder / f"{stage}-{number}.log")
-            stack.callback(process.stop, child)
+            child = child_process.start([*command, str(number)], log=tested.folder / f"{stage}-{number}.log")
+            stack.callback(child_process.stop, child)
             children.append(child)
         yield
         for child in children:
@@ -86,7 +86,7 @@ def scale(tested: Pipeline, stage: str, look: Callable[[], None]) -> str:
 
 
 @pytest.mark.timeout(900)
-def test_each_stage_goes_to_four_processes_and_back_under_load(broker: str, tmp_path: Path) -> None:
+def test_pipeline_each_stage_scaled_to_four_processes_and_back_gives_exact_results(broker: str, tmp_path: Path) -> None:
     source = Source(broker, PARTITIONS)
     tested = Pipeline(
         broker,

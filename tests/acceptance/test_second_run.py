@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 
+from helpers.kafka import STAGES, Pipeline, Source, differences, read, truth, until, zipf_records
 from skewless.errors import ConfigurationError, UnreachableError
-from support_kafka import STAGES, Pipeline, Source, differences, read, truth, until, zipf_records
 
 LATENESS = {"allowed_lateness_s": 20}
 
@@ -29,7 +29,7 @@ def pipeline(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
     return made
 
 
-def test_second_bounded_run_takes_in_what_came_after_the_first(broker: str, pipeline: Pipeline) -> None:
+def test_bounded_run_records_after_the_first_run_are_counted_by_the_second(broker: str, pipeline: Pipeline) -> None:
     unlike = differences(pipeline, truth(read(broker, pipeline.source.topic), lateness_ms=20_000))
     # The tick in which the first run ended was told, and is not told again.
     assert [line for line in unlike if not line.startswith("sums of tuples: ")] == []
@@ -40,7 +40,7 @@ def change(file: Path, **sections: dict[str, object]) -> None:
     file.write_text(json.dumps(document | {name: document.get(name, {}) | more for name, more in sections.items()}))
 
 
-def test_settings_that_state_was_made_by_do_not_change_over_it(pipeline: Pipeline) -> None:
+def test_bounded_run_changed_state_settings_refuses_to_start(pipeline: Pipeline) -> None:
     before = pipeline.file.read_text()
     pipeline.source.send(zipf_records(100, 2, seed=8))
     change(pipeline.file, aggregator={"window_s": 120, "aggregates": ["count", "sum", "max"]})
@@ -57,7 +57,7 @@ def test_settings_that_state_was_made_by_do_not_change_over_it(pipeline: Pipelin
 @pytest.mark.parametrize(
     "stages", [("splitter",), tuple(stage for stage in STAGES if stage != "splitter")], ids=["splitter", "others"]
 )
-def test_positions_that_have_expired_do_not_make_it_count_again(pipeline: Pipeline, stages: tuple[str, ...]) -> None:
+def test_bounded_run_expired_offsets_refuses_to_count_again(pipeline: Pipeline, stages: tuple[str, ...]) -> None:
     """Kafka deletes them a week after the last process of a group has left (KIP-211)."""
     answers, _ = pipeline.results()
     admin, groups = AdminClient({"bootstrap.servers": pipeline.bootstrap}), [f"{pipeline.name}-{at}" for at in stages]

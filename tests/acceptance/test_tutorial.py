@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from docs_blocks import ROOT, Block, blocks
-from skewless.local.folders import cache_folder
+from helpers.docs_blocks import ROOT, Block, blocks
+from skewless.lab.local.folders import cache_folder
 
 WAIT_S = 240.0
 RECORDS = 100_000
@@ -67,7 +67,7 @@ def answers(tmp_path: Path, environment: dict[str, str]) -> Iterator[list[str]]:
 
 
 @pytest.mark.broker
-def test_the_tutorial_works_as_it_stands(answers: list[str]) -> None:
+def test_tutorial_commands_as_written_give_the_documented_answers(answers: list[str]) -> None:
     _broker, check, _produce, _topics, up, top, ticks, _stop, _ = answers
     assert check == "pipeline.yaml: pipeline clicks is valid"
     assert up.count("finished, exit code 0") == 5
@@ -78,4 +78,4 @@ def test_the_tutorial_works_as_it_stands(answers: list[str]) -> None:
     assert len(hottest) == 3
     assert hottest[-1] | {"revision": shown["revision"]} == shown
     last = json.loads(ticks.splitlines()[-1])
-    assert last["run"]["total_count"] == RECORDS
+    assert last["run"]["tuples"] == RECORDS

@@ -15,10 +15,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from skewless.commands import up
+from skewless.cli import up
+from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import ConfigurationError, UnreachableError
-from skewless.local.supervisor import Event, Supervisor
-from skewless.settings import PipelineSettings
+from skewless.lab.local.supervisor import Event, Supervisor
 
 WAIT_S = 120.0
 SLEEP = "import time; time.sleep(600)"
@@ -76,7 +76,7 @@ def eventually(holds: Callable[[], bool]) -> bool:
     return True
 
 
-def test_every_replica_is_a_process_with_a_metrics_port_of_its_own(tmp_path: Path) -> None:
+def test_supervisor_several_replicas_runs_each_as_a_process_with_its_own_metrics_port(tmp_path: Path) -> None:
     program = "import os, sys; print(sys.argv[1:], os.environ['SKEWLESS__METRICS__PORT'], flush=True); " + SLEEP
     with running(tmp_path, program, replicas={"worker": 2}) as supervisor:
         replicas = supervisor.processes
@@ -87,7 +87,7 @@ def test_every_replica_is_a_process_with_a_metrics_port_of_its_own(tmp_path: Pat
         assert eventually(lambda: worker.log.read_text() == f"['worker', '1'] {worker.metrics_port}\n")
 
 
-def test_a_metrics_port_that_was_taken_meanwhile_is_exchanged(tmp_path: Path) -> None:
+def test_supervisor_metrics_port_in_use_restarts_the_process_with_another_port(tmp_path: Path) -> None:
     program = (
         "import os, socket, sys, time\n"
         "try: socket.create_server(('', int(os.environ['SKEWLESS__METRICS__PORT'])))\n"
@@ -108,20 +108,20 @@ def test_a_metrics_port_that_was_taken_meanwhile_is_exchanged(tmp_path: Path) ->
             events = poll_until(supervisor, lambda: worker.metrics_port != lost)
             assert worker.pid
         assert [(event.kind, event.detail) for event in events] == [
-            ("ended", f"found its metrics port {lost} taken, starts again with another"),
+            ("ended", f"found its metrics port {lost} in use, restarts with another port"),
             ("started", f"metrics on port {worker.metrics_port}"),
         ]
     finally:
         supervisor.stop()
 
 
-def test_the_command_of_a_stage_is_skewless_run(tmp_path: Path) -> None:
+def test_supervisor_stage_command_is_skewless_run(tmp_path: Path) -> None:
     supervisor = Supervisor(Path("p.yaml"), settings(), drain=True, logs=tmp_path)
     expected = "-m skewless run worker --instance 0 --file p.yaml --drain"
     assert list(supervisor.processes["worker-0"].command) == [sys.executable, *expected.split()]
 
 
-def test_a_killed_process_comes_back_on_the_same_port(tmp_path: Path) -> None:
+def test_supervisor_killed_process_restarts_it_on_the_same_port(tmp_path: Path) -> None:
     with running(tmp_path, SLEEP) as supervisor:
         worker = supervisor.processes["worker-0"]
         before, port = worker.pid, worker.metrics_port
@@ -129,20 +129,20 @@ def test_a_killed_process_comes_back_on_the_same_port(tmp_path: Path) -> None:
         assert worker.pid is None
         events = poll_until(supervisor, lambda: worker.pid)
         assert [event.kind for event in events] == ["ended", "started"]
-        assert events[0].detail == "was killed by signal 9, starts again in 0.2 s"
+        assert events[0].detail == "was killed by signal 9, restarts in 0.2 s"
         assert worker.pid != before
         assert worker.metrics_port == port
 
 
-def test_a_crash_shows_the_end_of_its_log(tmp_path: Path) -> None:
+def test_supervisor_crashed_process_reports_the_end_of_its_log(tmp_path: Path) -> None:
     with running(tmp_path, "raise SystemExit('out of luck')") as supervisor:
         event = first_event(supervisor)
-        assert event.detail.startswith("ended with exit code 1, starts again in 0.2 s")
+        assert event.detail.startswith("ended with exit code 1, restarts in 0.2 s")
         assert event.detail.endswith("ends with\n  out of luck")
 
 
 @pytest.mark.parametrize(("code", "kind"), [(2, ConfigurationError), (3, UnreachableError)])
-def test_a_mistake_that_restarts_would_repeat_stops_everything(
+def test_supervisor_error_that_restarts_would_repeat_stops_every_process(
     tmp_path: Path, code: int, kind: type[Exception]
 ) -> None:
     program = f"import sys; print('error: wrong'); sys.exit({code}) if sys.argv[1] == 'router' else None; {SLEEP}"
@@ -153,7 +153,7 @@ def test_a_mistake_that_restarts_would_repeat_stops_everything(
         assert not any(psutil.pid_exists(pid) for pid in pids if pid)
 
 
-def test_draining_is_done_when_every_process_has_ended_in_good_order(tmp_path: Path) -> None:
+def test_supervisor_drain_ends_when_every_process_has_ended_cleanly(tmp_path: Path) -> None:
     crash_once = (
         f"import pathlib, sys; mark = pathlib.Path({str(tmp_path)!r}, '-'.join(sys.argv[1:]));"
         "first = not mark.exists(); mark.touch(); sys.exit(first)"
@@ -164,7 +164,7 @@ def test_draining_is_done_when_every_process_has_ended_in_good_order(tmp_path: P
         assert sorted(event.name for event in events if event.kind == "ended") == sorted(NAMES)
 
 
-def test_a_stage_that_ended_with_its_input_looks_again_where_an_earlier_run_may_have_ended_it(tmp_path: Path) -> None:
+def test_supervisor_drained_stage_of_a_rerun_rechecks_its_input(tmp_path: Path) -> None:
     assert looked_again(tmp_path, rerun=False) == set()
     assert looked_again(tmp_path, rerun=True) == {"router-0", "worker-0", "aggregator-0", "observer-0"}
 
@@ -179,16 +179,16 @@ def looked_again(logs: Path, *, rerun: bool) -> set[str]:
     assert eventually(lambda: all(each.pid is None for each in supervisor.processes.values()))
     events = supervisor.poll(time.monotonic())
     poll_until(supervisor, lambda: supervisor.done)
-    return {event.name for event in events if event.kind == "again"}
+    return {event.name for event in events if event.kind == "rechecking_input"}
 
 
-def test_without_draining_an_end_in_good_order_is_restarted(tmp_path: Path) -> None:
+def test_supervisor_clean_end_without_drain_restarts_the_process(tmp_path: Path) -> None:
     with running(tmp_path, "") as supervisor:
-        assert first_event(supervisor).detail == "ended with exit code 0, starts again in 0.2 s"
+        assert first_event(supervisor).detail == "ended with exit code 0, restarts in 0.2 s"
         assert not supervisor.done
 
 
-def test_a_process_that_ignores_sigterm_is_killed_after_the_grace(tmp_path: Path) -> None:
+def test_supervisor_process_that_ignores_sigterm_kills_it_after_the_grace_period(tmp_path: Path) -> None:
     program = "import signal; signal.signal(15, signal.SIG_IGN); print('deaf', flush=True); " + SLEEP
     with running(tmp_path, program) as supervisor:
         worker = supervisor.processes["worker-0"]
@@ -202,9 +202,9 @@ def test_a_process_that_ignores_sigterm_is_killed_after_the_grace(tmp_path: Path
 PROGRAM = f"""
 import sys
 from pathlib import Path
-from skewless.commands.up import supervise
-from skewless.local.supervisor import Supervisor
-from skewless.settings import PipelineSettings
+from skewless.cli.up import supervise
+from skewless.lab.local.supervisor import Supervisor
+from skewless.config.pipeline_settings import PipelineSettings
 
 settings = PipelineSettings.model_validate({{"name": "p", "source": {{"topic": "mine"}}}})
 command = lambda stage, instance: [sys.executable, "-c", {SLEEP!r}]
@@ -213,7 +213,7 @@ sys.exit(supervise(Supervisor(None, settings, drain=False, logs=Path(sys.argv[1]
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130), (signal.SIGKILL, -9)])
-def test_no_process_outlives_us_however_we_end(tmp_path: Path, number: signal.Signals, code: int) -> None:
+def test_supervisor_parent_ends_in_any_way_leaves_no_process(tmp_path: Path, number: signal.Signals, code: int) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", PROGRAM, str(tmp_path)], stdout=subprocess.PIPE, text=True, env=environment()
     ) as parent:
@@ -230,7 +230,7 @@ def environment(**more: str) -> dict[str, str]:
     return os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)} | more
 
 
-def test_verbose_follows_the_logs_line_by_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_up_command_verbose_follows_the_logs_line_by_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with running(tmp_path, SLEEP) as supervisor:
         follow = up._Follower(supervisor)
         log = supervisor.processes["worker-0"].log
@@ -246,19 +246,20 @@ def test_verbose_follows_the_logs_line_by_line(tmp_path: Path, capsys: pytest.Ca
 def skewless_up(tmp_path: Path, bootstrap: str, timeout_s: float) -> subprocess.CompletedProcess[str]:
     file = tmp_path / "p.yaml"
     file.write_text(
-        f"name: up\nsource: {{topic: nowhere}}\nkafka: {{bootstrap_servers: '{bootstrap}', timeout_s: {timeout_s}}}\n"
+        "name: up\nsource: {topic: nowhere}\n"
+        f"kafka: {{bootstrap_servers: '{bootstrap}', connect_timeout_s: {timeout_s}}}\n"
     )
     command = [sys.executable, "-m", "skewless", "up", "-f", str(file)]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=WAIT_S, env=environment())
 
 
-def test_a_missing_source_topic_ends_up_before_anything_starts(tmp_path: Path, broker: str) -> None:
+def test_up_command_missing_source_topic_ends_before_anything_starts(tmp_path: Path, broker: str) -> None:
     done = skewless_up(tmp_path, broker, 15)
     assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr.startswith(f"error: topic nowhere does not exist at {broker}")
 
 
-def test_an_unreachable_broker_ends_up_with_one_line(tmp_path: Path) -> None:
+def test_up_command_unreachable_broker_ends_with_one_line(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as unused:
         address = f"127.0.0.1:{unused.getsockname()[1]}"
     done = skewless_up(tmp_path, address, 0.6)

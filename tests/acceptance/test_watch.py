@@ -20,14 +20,14 @@ import pytest
 import yaml
 
 import skewless
-from dashboards.build.alerts import ALERTS
-from dashboards.build.balance import DECIDED, RESIZED
-from dashboards.live import Api, Asked, expressions, filled
-from docs_blocks import ROOT
-from skewless.local.prometheus import Prometheus, find
-from skewless.local.supervisor import Supervisor
+from dashboards.generate.alerts import ALERTS
+from dashboards.generate.balance import DECIDED, RESIZED
+from dashboards.prometheus_api import Api, PanelQuery, expressions, substitute_variables
+from helpers.docs_blocks import ROOT
+from helpers.kafka import START_MS, Feed, Pipeline, Sent, Source, until, zipf_records
+from skewless.lab.local.prometheus import Prometheus, find
+from skewless.lab.local.supervisor import Supervisor
 from skewless.topology import STAGES
-from support_kafka import START_MS, Feed, Pipeline, Sent, Source, until, zipf_records
 
 LIMIT_S = 240.0
 """So long anything may take where many tests run at once; all of it takes some 60 s on two quiet cores."""
@@ -47,8 +47,8 @@ VARIABLES = [
 ]
 SELECTOR = re.compile(r"\bskewless_\w+(?:\{[^}]*\})?")
 SPLIT = (
-    'sum by (stage) (skewless_input_records_total{stage="splitter"})'
-    ' and on () sum(skewless_lag_records{stage="splitter"}) == 0'
+    'sum by (stage) (skewless_consumed_records_total{stage="splitter"})'
+    ' and on () sum(skewless_consumer_lag_records{stage="splitter"}) == 0'
 )
 SETTINGS: dict[str, Mapping[str, Any]] = {
     "router": {"grouping": "even", "workers": 4},
@@ -88,7 +88,7 @@ class Watched:
         chosen = dict.fromkeys(("job", "instance", "compared"), ".+") | {"pipeline": self.pipeline.name}
         now = time.time()
         chosen |= {"__rate_interval": RATE_INTERVAL, "__range": f"{int(now - self.began)}s"}
-        return len(self.api.query_range(filled(expr, chosen), self.began, now, 1))
+        return len(self.api.query_range(substitute_variables(expr, chosen), self.began, now, 1))
 
 
 def shortened(folder: Path) -> list[Path]:
@@ -154,7 +154,7 @@ def make_decisions(seen: Watched, source: Source, supervisor: Supervisor) -> int
     Prometheus sees an increase only of a counter that it has scraped before.
     """
     wait = waiting(supervisor)
-    wait(lambda: bool(seen.api.query("skewless_router_scale_decisions_total")))
+    wait(lambda: bool(seen.api.query("skewless_router_key_worker_changes_total")))
     keys = itertools.count()
 
     def stir() -> None:
@@ -180,12 +180,12 @@ def look_at_rest(seen: Watched, source: Source, supervisor: Supervisor) -> None:
     def at_rest() -> bool:
         shown = seen.by("stage", total)
         processed = len(shown) == len(STAGES) and min(shown.values()) >= tuples
-        return processed and bool(seen.api.query("sum(skewless_lag_records) == 0"))
+        return processed and bool(seen.api.query("sum(skewless_consumer_lag_records) == 0"))
 
     wait(at_rest)
     wait(lambda: bool(seen.api.query("skewless_observer_tick_tuples > 0 and on () skewless_aggregator_keys > 0")))
     idle = "sum by (stage) (increase(skewless_tuples_total[4s])) == 0"
-    commits = "min by (stage) (changes(skewless_commit_seconds_count[4s])) > 0"
+    commits = "min by (stage) (changes(skewless_commit_duration_seconds_count[4s])) > 0"
     wait(lambda: len(seen.api.query(f"{idle} and on (stage) {commits}")) == len(STAGES))
     seen.tuples = seen.by("stage", total)
     seen.repeated = set(seen.by("stage", "sum by (stage) (skewless_recoveries_total) > 0"))
@@ -285,21 +285,21 @@ def disturb(seen: Watched, source: Source, supervisor: Supervisor) -> None:
 pytestmark = pytest.mark.timeout(900)
 
 
-def test_every_stage_shows_the_tuples_that_there_are(watched: Watched) -> None:
+def test_monitoring_stage_tuples_equal_the_tuples_in_the_topics(watched: Watched) -> None:
     there_are = sum(watched.held.values())
     assert watched.tuples.keys() == {stage.name for stage in STAGES}
     for stage, tuples in watched.tuples.items():
         assert tuples == there_are or (stage in watched.repeated and tuples > there_are)
 
 
-def test_load_of_every_worker_is_what_its_partition_holds(watched: Watched) -> None:
+def test_monitoring_worker_load_equals_the_tuples_in_its_partition(watched: Watched) -> None:
     for stage, shown in (("router", watched.sent), ("worker", watched.taken)):
         assert shown.keys() == watched.held.keys()
         twice = stage in watched.repeated
         assert all(shown[worker] == held or (twice and shown[worker] > held) for worker, held in watched.held.items())
 
 
-def test_metrics_are_clean(watched: Watched) -> None:
+def test_monitoring_metrics_pages_pass_promtool(watched: Watched) -> None:
     assert {name.partition("-")[0] for name in watched.pages} == {stage.name for stage in STAGES}
     for page in watched.pages.values():
         done = subprocess.run(
@@ -314,23 +314,23 @@ def test_metrics_are_clean(watched: Watched) -> None:
 
 
 @pytest.mark.parametrize("asked", TARGETS)
-def test_every_expression_of_a_dashboard_gives_data(watched: Watched, asked: Asked) -> None:
+def test_monitoring_dashboard_expression_returns_data(watched: Watched, asked: PanelQuery) -> None:
     assert watched.history(asked.expr) > 0
 
 
 @pytest.mark.parametrize("query", VARIABLES)
-def test_every_variable_has_something_to_choose(watched: Watched, query: str) -> None:
-    assert watched.api.label_values(filled(query, {"job": ".+", "pipeline": watched.pipeline.name}))
+def test_monitoring_dashboard_variable_has_values(watched: Watched, query: str) -> None:
+    assert watched.api.label_values(substitute_variables(query, {"job": ".+", "pipeline": watched.pipeline.name}))
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
-def test_every_alert_looks_at_series_that_there_are(watched: Watched, alert: Any) -> None:
+def test_monitoring_alert_expression_selects_existing_series(watched: Watched, alert: Any) -> None:
     recorded = re.findall(r"\w+:skewless_\w+:\w+", alert.expr)
     assert all(watched.history(name) for name in recorded)
     assert all(watched.history(found) for found in SELECTOR.findall(re.sub(r"\w+:skewless_\w+:\w+", "", alert.expr)))
 
 
-def test_all_rules_can_be_computed(watched: Watched) -> None:
+def test_monitoring_loaded_rules_are_healthy(watched: Watched) -> None:
     rules = [rule for group in watched.api.get("rules")["groups"] for rule in group["rules"]]
     written = [yaml.safe_load((ROOT / "dashboards" / name).read_text()) for name in ("rules.yaml", "alerts.yaml")]
     assert len(rules) == sum(len(group["rules"]) for each in written for group in each["groups"])
@@ -338,5 +338,5 @@ def test_all_rules_can_be_computed(watched: Watched) -> None:
 
 
 @pytest.mark.parametrize("done", EXPECTED)
-def test_the_alert_fires_that_should(watched: Watched, done: str) -> None:
+def test_monitoring_induced_condition_fires_its_alert(watched: Watched, done: str) -> None:
     assert EXPECTED[done].hold(watched.firing[done]), watched.firing[done]

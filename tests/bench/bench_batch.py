@@ -22,7 +22,7 @@ from typing import Any
 import yaml
 
 from bench.usage import measured, produced
-from skewless.local.broker import Broker
+from skewless.lab.local.broker import Broker
 
 WINDOW_S = 60
 SYSTEMS = ("skewless batch", "plain", "plain, same Java options")
@@ -33,8 +33,8 @@ def plain(bootstrap: str, topic: str, out: str, *, same: bool) -> None:
     from pyspark.sql import SparkSession
     from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
 
-    from skewless.local.jars import ensure
-    from skewless.spark.session import SparkOptions
+    from skewless.lab.local.jars import ensure
+    from skewless.spark.spark_session import SparkOptions
 
     options = SparkOptions("local[2]", jars=[str(jar) for jar in ensure("spark")], memory="1g").all()
     if not same:
@@ -68,7 +68,7 @@ def arguments_of(system: str, bootstrap: str, topic: str, folder: Path) -> list[
     if system == "skewless batch":
         file = folder / "pipeline.yaml"
         file.write_text(yaml.safe_dump(pipeline(bootstrap, topic)))
-        spark = ("--master", "local[2]", "--memory", "1g")
+        spark = ("--master", "local[2]", "--driver-memory", "1g")
         return ["-m", "skewless", "batch", "-f", str(file), "--out", out, *spark]
     return [__file__, "--plain", "same" if "same" in system else "own", bootstrap, topic, out]
 

@@ -22,26 +22,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench import datasets_page
-from skewless.commands.audit_positions import find
-from skewless.commands.produce_run import Summary
-from skewless.commands.produce_run import run as produce
-from skewless.commands.spark_options import started
-from skewless.datasets import DatasetOptions, find_dataset, take
-from skewless.demo.pipeline import drain
-from skewless.demo.plan import SOURCE_PARTITIONS, Plan, window_for
-from skewless.demo.results import read_counts, read_distribution
-from skewless.local.broker import Broker
-from skewless.settings import PipelineSettings
-from skewless.spark import audit
-from skewless.transport.positions import Positions
-from skewless.transport.sender import Sender, prepare_topic
-from skewless.transport.settings import KafkaSettings
+from skewless.cli.audit_scope import find
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.kafka.consumer.offsets import OffsetReader
+from skewless.kafka.producer.bulk import BulkProducer, prepare_topic
+from skewless.kafka.settings import KafkaSettings
+from skewless.lab.datasets import DatasetOptions, find_dataset, take
+from skewless.lab.datasets.produce_run import Summary
+from skewless.lab.datasets.produce_run import run as produce
+from skewless.lab.demo.demo_pipeline import drain
+from skewless.lab.demo.demo_plan import SOURCE_PARTITIONS, Plan, window_for
+from skewless.lab.demo.read_results import read_counts, read_distribution
+from skewless.lab.local.broker import Broker
+from skewless.spark import audit_job
+from skewless.spark.job_runner import spark_running
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 GROUPINGS = ("partial_key", "even")
-SPARK = {"master": "local[2]", "packages": (), "memory": "2g", "ui": False, "conf": ()}
+SPARK = {"master": "local[2]", "packages": (), "driver_memory": "2g", "ui": False, "conf": ()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,10 +113,10 @@ class Bench:
 
     def _produce(self, case: Case, options: DatasetOptions, topic: str) -> Summary:
         dataset = find_dataset(case.name)
-        sender = Sender(self.kafka, topic, prepare_topic(self.kafka, topic, SOURCE_PARTITIONS))
-        wanted = None if options.input else dataset.generated and min(dataset.generated, self.records)
+        sender = BulkProducer(self.kafka, topic, prepare_topic(self.kafka, topic, SOURCE_PARTITIONS))
+        wanted = None if options.input else dataset.generated_records and min(dataset.generated_records, self.records)
         options = DatasetOptions(input=options.input, records=wanted)
-        return produce(take(dataset.chunks(options), wanted), sender, wanted, None, None)
+        return produce(take(dataset.batches(options), wanted), sender, wanted, None, None)
 
     def _pipeline(
         self, name: str, options: DatasetOptions, topic: str, grouping: str, window_s: float
@@ -128,10 +128,10 @@ class Bench:
         return settings.model_copy(update={"name": named, "source": source})
 
     def _found(self, settings: PipelineSettings) -> dict[str, Any]:
-        positions = find(Positions(settings.kafka), settings)
-        written = audit.read(self.spark, settings, positions.spans, positions.closed_to)
-        with audit.compared(written, settings) as comparison:
-            facts = comparison.facts
+        scope = find(OffsetReader(settings.kafka), settings)
+        written = audit_job.read(self.spark, settings, scope.offset_ranges, scope.closed_until)
+        with audit_job.compared(written, settings) as comparison:
+            facts = comparison.report
         keys: Counter[str] = Counter()
         for (_, key), count in read_counts(settings).items():
             keys[key] += count
@@ -144,13 +144,13 @@ class Bench:
             "dead_letters": sum(facts["dead_letters_by_reason"].values()),
             "keys": len(keys),
             "p1": round(max(keys.values(), default=0) / max(keys.total(), 1), 4),
-            "settled": positions.settled,
+            "settled": scope.settled,
             "compared": facts["compared"],
             "windows": facts["compared_windows"],
             "left_out": facts["left_out"],
             "differences": facts["differences"],
             "max_over_avg": run.max_over_avg,
-            "replication": run.dist_cost,
+            "replication_factor": run.replication_factor,
         }
 
 
@@ -164,7 +164,7 @@ def main() -> None:
     if args.page and not data:
         sys.exit("error: SKEWLESS_DATA is not set: name the folder of real data, or leave --page away")
     found = []
-    with tempfile.TemporaryDirectory() as folder, started("audit", SPARK) as spark:
+    with tempfile.TemporaryDirectory() as folder, spark_running("audit", SPARK) as spark:
         broker = Broker(Path(folder) / "broker")
         try:
             broker.start()

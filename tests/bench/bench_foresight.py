@@ -21,11 +21,11 @@ from typing import Any
 import yaml
 
 from bench.usage import measured, produced
-from skewless.local.broker import Broker
+from skewless.lab.local.broker import Broker
 
 GROUPINGS = "key,shuffle,partial_key,dynamic_key,d_choices,even"
-MEASURES = ("imbalance", "max_over_avg", "replication")
-SPARK = ("--master", "local[2]", "--memory", "1g")
+MEASURES = ("imbalance", "max_over_avg", "replication_factor")
+SPARK = ("--master", "local[2]", "--driver-memory", "1g")
 
 
 def ran(bootstrap: str, topic: str, grouping: str, options: argparse.Namespace, folder: Path) -> Path:
@@ -41,7 +41,7 @@ def ran(bootstrap: str, topic: str, grouping: str, options: argparse.Namespace, 
         "replicas": {"router": options.routers},
     }
     file.write_text(yaml.safe_dump(document))
-    measured(["-m", "skewless", "up", "-f", str(file), "--drain", "--logs", str(folder / "logs")])
+    measured(["-m", "skewless", "up", "-f", str(file), "--drain", "--log-dir", str(folder / "logs")])
     return file
 
 

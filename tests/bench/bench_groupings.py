@@ -23,13 +23,13 @@ from numpy.typing import NDArray
 from bench import comparison_page, real_streams
 from bench.comparison_page import DRIFT_W, PUBLISHED_W, REAL_W, STRETCH, UNIFORM_W, ZIPF_W, ZIPF_Z, Facts, Results
 from skewless.algorithms.grouping import GROUPINGS, GroupingOptions
-from skewless.algorithms.measures import KeyCounts, Spread
-from skewless.datasets.base import START_MS
-from skewless.datasets.country import HOT, PUBLISHED_NAMES, SECOND, countries
-from skewless.datasets.zipf import cumulative, key_names
-from skewless.simulation.candidate import Setup
-from skewless.simulation.lines import Lines
-from skewless.simulation.replay import Simulation
+from skewless.algorithms.grouping_metrics import KeyCounts, Spread
+from skewless.lab.datasets.base import START_MS
+from skewless.lab.datasets.country import HOT, PUBLISHED_NAMES, SECOND, countries
+from skewless.lab.datasets.zipf import cumulative, key_names
+from skewless.lab.simulation.candidate import SimulationConfig
+from skewless.lab.simulation.replay import Simulation
+from skewless.lab.simulation.tsv_reader import ParsedLines
 
 OPTIONS = GroupingOptions.model_validate({"clock": "event"})
 RATE = 1000
@@ -47,10 +47,10 @@ class Stream:
     codes: NDArray[np.int64]
     times: NDArray[np.int64]
 
-    def lines(self, rows: int) -> Iterator[Lines]:
+    def lines(self, rows: int) -> Iterator[ParsedLines]:
         for first in range(0, len(self.codes), rows):
             part = slice(first, first + rows)
-            yield Lines(self.names.take(pa.array(self.codes[part])), self.times[part])
+            yield ParsedLines(self.names.take(pa.array(self.codes[part])), self.times[part])
 
 
 def stream(names: Sequence[str], codes: NDArray[np.int64]) -> Stream:
@@ -83,7 +83,7 @@ def drift(tuples: int) -> Stream:
 
 def measured(section: str, name: str, given: Stream, workers: Sequence[int], routers: int = 1) -> list[Facts]:
     """Measure every grouping on the stream."""
-    setup = Setup(OPTIONS, routers, WINDOW_MS)
+    setup = SimulationConfig(OPTIONS, routers, WINDOW_MS)
     simulation = Simulation([(grouping, w) for w in workers for grouping in GROUPINGS], setup)
     for lines in given.lines(simulation.rows):
         simulation.add(lines, int(lines.times[-1]))
@@ -112,7 +112,7 @@ def drifted(given: Stream, workers: Sequence[int]) -> list[Facts]:
     per_window = WINDOW_MS * RATE // 1000
     change = len(given.codes) // 2 // per_window
     wanted = {change - 1: "before", change: "first", change + 1: "second", len(given.codes) // per_window - 1: "last"}
-    simulation = Simulation([(grouping, w) for w in workers for grouping in GROUPINGS], Setup(OPTIONS))
+    simulation = Simulation([(grouping, w) for w in workers for grouping in GROUPINGS], SimulationConfig(OPTIONS))
     found: list[Facts] = [
         {"bench": "groupings", "section": "drift", "tuples": len(given.codes)}
         | {"grouping": run.grouping, "workers": run.workers}
@@ -125,7 +125,10 @@ def drifted(given: Stream, workers: Sequence[int]) -> list[Facts]:
         if window in wanted:
             for facts, spread in zip(found, spreads, strict=True):
                 measures = spread.measures()
-                facts[wanted[window]] = {"imbalance": measures.imbalance, "replication": measures.replication}
+                facts[wanted[window]] = {
+                    "imbalance": measures.imbalance,
+                    "replication_factor": measures.replication_factor,
+                }
     for facts in found:
         print(json.dumps(facts), flush=True)
     return found
@@ -145,7 +148,9 @@ DRIFTING_W = (10, 90)
 
 def by_stretch(name: str, given: Stream, workers: Sequence[int], routers: int, skip: int = 0) -> list[Facts]:
     """Measure every grouping in each stretch of consecutive tuples: the worst load, and mean replication by bound."""
-    simulation = Simulation([(grouping, w) for w in workers for grouping in GROUPINGS], Setup(OPTIONS, routers))
+    simulation = Simulation(
+        [(grouping, w) for w in workers for grouping in GROUPINGS], SimulationConfig(OPTIONS, routers)
+    )
     runs = simulation.runs
     worst, excess = [1.0] * len(runs), [0.0] * len(runs)
     stretches = max(1, len(given.codes) // STRETCH)
@@ -157,7 +162,7 @@ def by_stretch(name: str, given: Stream, workers: Sequence[int], routers: int, s
         keys = len(np.unique(part.codes))
         for at, (run, spread) in enumerate(zip(runs, spreads, strict=True)):
             measures = spread.measures()
-            excess[at] += measures.replication / (counts.replication_bound(run.workers) * counts.keys / keys)
+            excess[at] += measures.replication_factor / (counts.replication_bound(run.workers) * counts.keys / keys)
             if stretch >= skip:
                 worst[at] = max(worst[at], measures.max_over_avg)
     found: list[Facts] = [

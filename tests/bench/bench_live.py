@@ -34,11 +34,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from bench import live_page
 from bench.comparison_page import PUBLISHED_W
-from skewless.local.broker import Broker
-from skewless.local.supervisor import Supervisor
-from skewless.records import read_tuples
-from skewless.settings import PipelineSettings
-from skewless.transport import topics
+from skewless.config import topic_plan
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.lab.local.broker import Broker
+from skewless.lab.local.supervisor import Supervisor
+from skewless.wire.tuples import read_tuples
 
 Facts = dict[str, Any]
 
@@ -191,7 +191,7 @@ class Runs:
         for name, settings in self.settings.items():
             file = folder / f"{settings.name}.json"
             file.write_text(settings.model_dump_json(exclude_unset=True))
-            topics.apply(settings)
+            topic_plan.apply(settings)
             self.supervisors[name] = Supervisor(file, settings, drain=False, logs=folder / settings.name)
             self.results[name] = Results(settings, bootstrap)
 
@@ -245,7 +245,7 @@ def throughput(bootstrap: str, folder: Path, workers: int, options: argparse.Nam
             found[name] = {"tuples_per_s": counted / seconds, "queue_tuples": feed.sent - counted, "seconds": seconds}
         for name, settings in runs.settings.items():
             replication, peak = loads(settings, bootstrap)
-            found[name] |= {"replication": replication, "max_over_avg": peak}
+            found[name] |= {"replication_factor": replication, "max_over_avg": peak}
     return found
 
 

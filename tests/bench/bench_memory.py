@@ -26,10 +26,10 @@ import numpy as np
 import psutil
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
+from helpers.kafka import STAGES, START_MS, Pipeline, Sent, Source, until
 from skewless import topology
-from skewless.local.broker import Broker
-from skewless.local.supervisor import Supervisor
-from support_kafka import STAGES, START_MS, Pipeline, Sent, Source, until
+from skewless.lab.local.broker import Broker
+from skewless.lab.local.supervisor import Supervisor
 
 PARTITIONS = 4
 PORTION = 100_000
@@ -111,7 +111,7 @@ class Reached:
         self._readers = [
             (
                 Consumer({"bootstrap.servers": tested.bootstrap, "group.id": f"{tested.name}-{row.name}"}),
-                [TopicPartition(tested.settings.topic(row.source), at) for at in range(PARTITIONS)],
+                [TopicPartition(tested.settings.topic(row.inputs[0]), at) for at in range(PARTITIONS)],
             )
             for row in topology.STAGES
             if row.name in STAGES

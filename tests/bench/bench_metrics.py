@@ -19,22 +19,25 @@ import threading
 import time
 import urllib.request
 from collections.abc import Iterable, Iterator
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
 
-from skewless.datasets.base import START_MS
-from skewless.records import TUPLES, Output, OwnHeaders, headers_of
-from skewless.router import agent
-from skewless.router.shown import Shown
-from skewless.runner import Stage, wire
-from skewless.settings import PipelineSettings
-from skewless.transport.app import Wiring
-from skewless.transport.batch import MessageBatch
-from skewless.transport.counts import Counts
-from skewless.transport.session import Taken
-from skewless.watch.stage import Watched
-from support import encode_tuples
+from helpers.batches import encode_tuples
+from helpers.engine import assign, batch_of
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.engine.executor import RestoredPartition
+from skewless.engine.faust.app import StageRuntime
+from skewless.engine.statistics import EngineStatistics
+from skewless.lab.datasets.base import START_MS
+from skewless.monitoring.stage_monitor import StageMonitor
+from skewless.service import build, build_runtime
+from skewless.stages.context import BuiltStage
+from skewless.stages.router.metrics import RouterMetrics
+from skewless.wire.headers import internal_headers
+from skewless.wire.record import OutputRecord, OwnHeaders
+from skewless.wire.tuples import TUPLES
 
 BATCH = 16_000
 COMMIT_EVERY = 20
@@ -60,17 +63,17 @@ class Message:
         return self._headers
 
 
-class Uncounted(Counts):
+class Uncounted(EngineStatistics):
     """Counts nothing."""
 
     def batch(self, partition: int, records: int, size: int, seconds: float) -> None:
         pass
 
 
-class Unshown(Shown):
-    """Looks at nothing."""
+class Unshown(RouterMetrics):
+    """Samples nothing."""
 
-    def look(self, now: int) -> None:
+    def update(self, now: int) -> None:
         pass
 
 
@@ -81,7 +84,7 @@ def values(count: int) -> list[tuple[bytes, OwnHeaders]]:
         keys = pa.array([f"key-{key}" for key in np.minimum(rng.zipf(1.3, BATCH), 50_000)])
         times = START_MS + np.arange(BATCH) + number * BATCH
         record = encode_tuples(keys.dictionary_encode(), np.ones(BATCH, dtype=np.int64), times)
-        made.append((record, headers_of(TUPLES, {0: int(times[-1])})))
+        made.append((record, internal_headers(TUPLES, {0: int(times[-1])})))
     return made
 
 
@@ -103,19 +106,19 @@ class Arm:
     def __init__(self, name: str, workers: int) -> None:
         self.name = name
         self._settings = settings(workers)
-        self._step = agent.step(self._settings)
-        self._wiring: Wiring = wire("router", Stage(self._step, lambda _app: None), self._settings, 0, drain=False)
-        session = self._wiring.session
+        self._step: Any = build("router", self._settings, drain=False).step
+        self._wiring: StageRuntime = build_runtime("router", BuiltStage(self._step), self._settings, 0, drain=False)
+        session = self._wiring.executor
         if name == "uncounted":
             session.counts = Uncounted()
-            self._step._shown.__class__ = Unshown
+            cast("Any", self._step)._metrics.__class__ = Unshown
         session.send = self._send
-        session.assign({0: Taken(0, None)})
+        assign(session, {0: RestoredPartition(0, None)})
         self._offset = 0
 
-    def _send(self, outputs: Iterable[Output]) -> None:
+    def _send(self, outputs: Iterable[OutputRecord]) -> None:
         for output in outputs:
-            tally = self._wiring.outbox.sent[output.topic]
+            tally = self._wiring.output.sent[output.topic]
             tally.records += 1
             tally.bytes += len(output.value or b"")
 
@@ -127,17 +130,17 @@ class Arm:
             return time.process_time() - started
 
     async def _work(self, given: list[tuple[bytes, OwnHeaders]], batches: int) -> None:
-        session = self._wiring.session
+        session = self._wiring.executor
         for number in range(batches):
             value, headers = given[number % len(given)]
-            batch = MessageBatch(0, session.generation, [Message(self._offset, value, headers)])
+            batch = batch_of(session, [Message(self._offset, value, headers)])
             self._offset += 1
-            session.hand(batch)
+            session.deliver(batch)
             await session.process(batch)
             if session.failure is not None:
                 raise session.failure
             if number % COMMIT_EVERY == 0:
-                session.committed(session.prepare({}))
+                session.end_commit(session.begin_commit({}))
             await asyncio.sleep(0)
 
     @contextlib.contextmanager
@@ -147,7 +150,7 @@ class Arm:
                 yield loop
                 return
             shown = self._settings.metrics.model_copy(update={"port": free_port()})
-            watched = Watched("router", self._settings.model_copy(update={"metrics": shown}), 0)
+            watched = StageMonitor(shown, pipeline=self._settings.name, stage="router", instance=0)
             watched.follow(self._wiring)
             with watched.served() as listening, watched._reader.on(loop), scraping(listening):
                 yield loop

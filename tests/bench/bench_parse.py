@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from skewless.splitter.formats import create_format
-from skewless.splitter.settings import SplitterSettings
+from skewless.parsing.settings import ParsingSettings, open_format
 
 START = 1_478_568_050_000
 JSON_FIELDS = {"key": {"field": "key"}, "time": {"field": "time"}, "value": {"field": "value"}}
@@ -36,23 +35,23 @@ def runs(records: int) -> Iterator[tuple[str, dict[str, Any], list[bytes]]]:
     yield "tsv", {"format": "tsv", "key": page, "time": {"field": 0}}, pages
     counts = [b"en.m Page_%d %d 12345" % (i % 204, i % 100) for i in range(records)]
     language = {"field": 0, "pattern": "^[^.]+"}
-    yield "csv, blanks", {"format": "csv", "separator": " ", "key": language, "value": {"field": 2}}, counts
+    yield "csv, blanks", {"format": {"name": "csv", "delimiter": " "}, "key": language, "value": {"field": 2}}, counts
     iso = [b"2016-11-08 01:%02d:%02d,Page_%d" % (i // 60 % 60, i % 60, i % 204) for i in range(records)]
     yield "csv, iso8601", {"format": "csv", "key": {"field": 1}, "time": {"field": 0, "unit": "iso8601"}}, iso
     words = [b"the quick brown fox %d jumps over the lazy dog" % i for i in range(records)]
-    yield "text, words", {"format": "text", "key": {"pattern": r"\w+", "lower": True}}, words
+    yield "text, words", {"format": "text", "key": {"pattern": r"\w+", "lowercase": True}}, words
 
 
 def best_of(settings: dict[str, Any], values: list[bytes], repeat: int = 5) -> tuple[float, int, int]:
     """Return the shortest time in s, and the numbers of tuples and bad records."""
-    parser = create_format(SplitterSettings.model_validate(settings))
+    parser = open_format(ParsingSettings.model_validate(settings))
     timestamps = np.full(len(values), START, np.int64)
     times = []
     for _ in range(repeat):
         started = time.perf_counter()
         parsed = parser.parse(values, timestamps)
         times.append(time.perf_counter() - started)
-    return min(times), len(parsed.keys), len(parsed.bad)
+    return min(times), len(parsed.keys), len(parsed.invalid)
 
 
 def main() -> None:

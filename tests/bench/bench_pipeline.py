@@ -22,7 +22,7 @@ import yaml
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from skewless.local.broker import Broker
+from skewless.lab.local.broker import Broker
 
 HERE = Path(__file__).parent
 STAGES = ("splitter", "router", "worker", "aggregator", "observer")
@@ -58,7 +58,7 @@ def run(*args: str) -> str:
 def produce(bootstrap: str, topic: str, records: int) -> None:
     run(
         *("-m", "skewless", "produce", "zipf", "--topic", topic, "--bootstrap-servers", bootstrap),
-        *("--records", str(records), "--create-topic", "4"),
+        *("--records", str(records), "--partitions", "4"),
     )
 
 

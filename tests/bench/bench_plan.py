@@ -18,7 +18,7 @@ from pathlib import Path
 import yaml
 
 from bench.usage import measured, produced
-from skewless.local.broker import Broker
+from skewless.lab.local.broker import Broker
 
 GROUPINGS = "key,shuffle,partial_key,dynamic_key,d_choices,even"
 WORKERS = "5,20,80"
@@ -37,7 +37,7 @@ def planned(bootstrap: str, records: int) -> dict[str, object]:
         file = Path(folder) / "pipeline.yaml"
         file.write_text(yaml.safe_dump(pipeline))
         what = ("--sample", "all", "--grouping", GROUPINGS, "--workers", WORKERS)
-        out, spark = str(Path(folder) / "out"), ("--master", "local[2]", "--memory", "1g")
+        out, spark = str(Path(folder) / "out"), ("--master", "local[2]", "--driver-memory", "1g")
         usage = measured(["-m", "skewless", "plan", "-f", str(file), *what, "--out", out, *spark])
         facts = json.loads((Path(folder) / "out" / "plan.json").read_text())
     chosen = facts["recommendation"]

@@ -25,11 +25,11 @@ from typing import Any
 import numpy as np
 from confluent_kafka import TopicPartition
 
-from acceptance.chaos.progress import Progress
+from chaos.progress import Progress
+from helpers.kafka import STAGES, WRITES, Feed, Pipeline, Source, until, zipf_records
 from skewless import topology
-from skewless.local import process
-from skewless.local.broker import Broker
-from support_kafka import STAGES, WRITES, Feed, Pipeline, Source, until, zipf_records
+from skewless.lab.local import child_process
+from skewless.lab.local.broker import Broker
 
 PARTITIONS = 8
 RATE = 1500
@@ -57,7 +57,7 @@ class Stand:
         name = f"{stage}-{instance}"
         env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         log = self.pipeline.folder / f"{name}.log"
-        self.running[name] = process.start([*run, "--file", str(self.pipeline.file)], env, log=log)
+        self.running[name] = child_process.start([*run, "--file", str(self.pipeline.file)], env, log=log)
 
     def end(self, stage: str, number: signal.Signals, instance: int = 0) -> float:
         """Send a signal, and return after how many seconds the process has ended."""
@@ -184,7 +184,7 @@ def spread(seconds: Sequence[float]) -> dict[str, Any]:
 
 
 def groups(pipeline: Pipeline) -> dict[str, tuple[str, list[TopicPartition]]]:
-    reads = {row.name: pipeline.settings.topic(row.source) for row in topology.STAGES}
+    reads = {row.name: pipeline.settings.topic(row.inputs[0]) for row in topology.STAGES}
     sizes = dict.fromkeys(STAGES, PARTITIONS) | {"observer": 1}
     return {
         stage: (f"{pipeline.name}-{stage}", [TopicPartition(reads[stage], at) for at in range(sizes[stage])])
@@ -225,7 +225,7 @@ def main() -> None:
                         print(json.dumps({"bench": "recovery"} | line | {"load": load}), flush=True)
             finally:
                 for child in stand.running.values():
-                    process.kill(child)
+                    child_process.kill(child)
 
 
 if __name__ == "__main__":

@@ -17,13 +17,15 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from helpers.batches import encode_tuples
 from skewless.algorithms.grouping import GROUPINGS, GroupingOptions, KeyBatch, create
-from skewless.asyncapi.written import WrittenBatch
-from skewless.datasets.base import START_MS
-from skewless.datasets.zipf import cumulative, key_names
-from skewless.records import TUPLES, Output, headers_of, read_tuples
-from skewless.router.step import RouterStep
-from support import encode_tuples
+from skewless.asyncapi.in_memory_batch import InMemoryBatch
+from skewless.lab.datasets.base import START_MS
+from skewless.lab.datasets.zipf import cumulative, key_names
+from skewless.stages.router.step import RouterStep
+from skewless.wire.headers import internal_headers
+from skewless.wire.record import OutputRecord
+from skewless.wire.tuples import TUPLES, read_tuples
 
 Z, KEYS = 1.1, 50_000
 BATCH = 16_000
@@ -32,7 +34,7 @@ PER_MS = 10
 OPTIONS = GroupingOptions.model_validate({"clock": "event"})
 
 
-def batches(tuples: int) -> list[WrittenBatch]:
+def batches(tuples: int) -> list[InMemoryBatch]:
     random = np.random.default_rng(1)
     names = pa.array([name.decode() for name in key_names(random.permutation(KEYS))])
     steps = cumulative(KEYS, Z)
@@ -41,11 +43,13 @@ def batches(tuples: int) -> list[WrittenBatch]:
         keys = names.take(pa.array(np.searchsorted(steps, random.random(BATCH), side="right"))).dictionary_encode()
         times = START_MS + np.arange(first, first + BATCH) // PER_MS
         record = encode_tuples(keys, np.ones(BATCH, dtype=np.int64), times)
-        made.append(WrittenBatch(0, [Output("tuples", record, headers=headers_of(TUPLES, {0: int(times[-1])}))]))
+        made.append(
+            InMemoryBatch(0, [OutputRecord("tuples", record, headers=internal_headers(TUPLES, {0: int(times[-1])}))])
+        )
     return made
 
 
-def routed(name: str, workers: int, given: list[WrittenBatch]) -> float:
+def routed(name: str, workers: int, given: list[InMemoryBatch]) -> float:
     """Route everything; returns CPU seconds, those of the first batch left out."""
     grouping = create(name, workers, OPTIONS)
     step = RouterStep(grouping, max_workers=workers, encoding="batch", topic="tuples", snapshot_ms=1000)
@@ -69,7 +73,7 @@ def decided(name: str, workers: int, given: list[KeyBatch]) -> tuple[float, int]
     return time.process_time() - started, len(msgspec.msgpack.encode(grouping.snapshot()))
 
 
-def decoded(batch: WrittenBatch) -> KeyBatch:
+def decoded(batch: InMemoryBatch) -> KeyBatch:
     (columns,) = read_tuples(batch.values[0])
     keys = columns["key"]
     return KeyBatch(keys.dictionary.to_pylist(), keys.indices.to_numpy(), columns["time"].to_numpy())

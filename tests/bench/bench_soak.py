@@ -26,9 +26,9 @@ import numpy as np
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from prometheus_client.parser import text_string_to_metric_families
 
-from skewless.local.broker import Broker
-from skewless.local.supervisor import Supervisor
-from support_kafka import Pipeline, Sent, Source, until
+from helpers.kafka import Pipeline, Sent, Source, until
+from skewless.lab.local.broker import Broker
+from skewless.lab.local.supervisor import Supervisor
 
 PARTITIONS = 4
 KEYS = 50_000
@@ -187,7 +187,7 @@ def measure(bootstrap: str, folder: Path, args: argparse.Namespace) -> dict[str,
         router={"workers": PARTITIONS},
         transport={"commit_interval_s": args.commit_interval},
         worker={"pane_s": WINDOW_S / 2},
-        aggregator={"window_s": WINDOW_S, "keep_closed_s": WINDOW_S},
+        aggregator={"window_s": WINDOW_S, "closed_window_retention_s": WINDOW_S},
         observer={"tick_s": WINDOW_S},
     )
     with running(tested) as supervisor, Load(source, args.rate) as load:

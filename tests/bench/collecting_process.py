@@ -9,7 +9,7 @@ import gc
 import threading
 import time
 
-from skewless.cli import main
+from skewless.cli.main import main
 
 EVERY_S = 5.0
 

@@ -61,7 +61,7 @@ INTRO = """\
 # All groupings compared
 
 Every grouping alone, on the same streams, simulated: `make compare`, with the folder of real data in
-`SKEWLESS_DATA`, makes this page anew. Your own stream: [Compare groupings](../how-to/compare-groupings.md).
+`SKEWLESS_DATA`, makes this page again. Your own stream: [Compare groupings](../how-to/compare-groupings.md).
 
 A cell is **rate / replication**. The rate is the average worker's load by the fullest one's, so 1 is an even load, and
 where workers are the limit the throughput is this share of the best. Replication is the mean number of workers that
@@ -143,7 +143,7 @@ def short(number: float) -> str:
 
 
 def cell(run: Facts) -> str:
-    return f"{short(run['rate'])} / {run['replication']:.2f}"
+    return f"{short(run['rate'])} / {run['replication_factor']:.2f}"
 
 
 def _published(results: Results) -> Iterator[str]:
@@ -168,7 +168,10 @@ def _published(results: Results) -> Iterator[str]:
         (
             [str(w), f"{next(iter(run.values()))['replication_bound']:.2f}"]
             + [f"{PUBLISHED_REPLICATION[name][PUBLISHED_W.index(w)]:.2f}" for name in PUBLISHED_REPLICATION]
-            + [str(next(iter(run.values()))["routers"]), *(f"{run[name]['replication']:.2f}" for name in GROUPINGS)]
+            + [
+                str(next(iter(run.values()))["routers"]),
+                *(f"{run[name]['replication_factor']:.2f}" for name in GROUPINGS),
+            ]
             for pair in zip(by_workers(results.published), by_workers(results.published_routers), strict=True)
             for w, run in pair
         ),
@@ -218,9 +221,12 @@ def _summary(results: Results, routers: int) -> Iterator[str]:
             [
                 f"`{name}`",
                 short(min(run["rate"] for run in mine)),
-                f"{max(run['replication'] / run['replication_bound'] for run in mine):.2f}",
+                f"{max(run['replication_factor'] / run['replication_bound'] for run in mine):.2f}",
                 str(
-                    sum(run["rate"] >= least and run["replication"] <= most * run["replication_bound"] for run in mine)
+                    sum(
+                        run["rate"] >= least and run["replication_factor"] <= most * run["replication_bound"]
+                        for run in mine
+                    )
                 ),
             ]
             for name in GROUPINGS
@@ -249,7 +255,10 @@ def _drift(results: Results) -> Iterator[str]:
         ["W", "window", *groupings()],
         (
             [str(w), text]
-            + [f"{run[name][window]['imbalance']:.0e} / {run[name][window]['replication']:.2f}" for name in GROUPINGS]
+            + [
+                f"{run[name][window]['imbalance']:.0e} / {run[name][window]['replication_factor']:.2f}"
+                for name in GROUPINGS
+            ]
             for w, run in by_workers(results.drift)
             for window, text in windows.items()
         ),

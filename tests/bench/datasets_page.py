@@ -13,17 +13,17 @@ INTRO = """\
 
 Each data set went into a topic of four partitions, then through the pipeline twice, once per grouping, with a process
 per stage and W = 10. `skewless audit` then computed every result again from the source with Spark, and compared. `make
-datasets`, with the folder of real data in `SKEWLESS_DATA`, makes this page anew and fails on any difference.
+datasets`, with the folder of real data in `SKEWLESS_DATA`, generates this page and fails on any difference.
 
 - p1: share of the hottest key in the tuples.
 - late and unreadable: tuples in topic `late`, records in topic `dead-letters`; the audit expects the same ones.
 - results: windows and keys that were compared, and how many differed.
-- fullest worker: its tuples, as a multiple of the average worker's; and in how many workers a key was on average.
+- most loaded worker: its tuples, as a multiple of the mean; and the mean number of workers per key.
 """
 
 HEAD = (
     "| data set | records | tuples | late | unreadable | keys | p1 | window | results | differ "
-    "| partial_key: fullest, per key | even: fullest, per key |\n"
+    "| partial_key: peak / mean, per key | even: peak / mean, per key |\n"
     "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |"
 )
 
@@ -70,4 +70,4 @@ def _window(seconds: int) -> str:
 
 
 def _balance(facts: Facts) -> str:
-    return f"{facts['max_over_avg']:.3f}, {facts['replication']:.2f}"
+    return f"{facts['max_over_avg']:.3f}, {facts['replication_factor']:.2f}"

@@ -52,7 +52,7 @@ def _spread(found: Sequence[Facts]) -> Iterator[str]:
         found,
         PUBLISHED_REPLICATION,
         "max/avg",
-        lambda run: (f"{run['replication']:.2f}", f"{run['max_over_avg']:.2f}"),
+        lambda run: (f"{run['replication_factor']:.2f}", f"{run['max_over_avg']:.2f}"),
     )
 
 

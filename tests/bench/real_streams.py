@@ -11,11 +11,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from skewless.datasets.base import START_MS
-from skewless.datasets.files import blocks
-from skewless.datasets.recorded import HOUR_MS, hour_of
-from skewless.splitter.formats import create_format
-from skewless.splitter.settings import SplitterSettings
+from skewless.lab.datasets.base import START_MS
+from skewless.lab.datasets.data_files import blocks
+from skewless.lab.datasets.recorded_files import HOUR_MS, hour_of
+from skewless.parsing.settings import ParsingSettings, open_format
 
 RATE = 1000
 ELECTION = (
@@ -45,9 +44,10 @@ def delimited(key: int, time: int | None = None, **more: Any) -> dict[str, Any]:
 _PAGECOUNTS = "pagecounts-*.txt.zst"
 _TWO_HOURS = "pagecounts-*-1[01]0000.txt.zst"
 """Each view a tuple: two hours are enough. Between them another page becomes the hottest."""
-_BLANKS = {"format": "csv", "separator": " ", "value": {"field": 2}}
-_TAGS = {"field": "entities.hashtags[].text", "lower": True, "skip": ["?"]}
-_RETAIL = {"format": "csv", "separator": ";"}
+_BLANKS = {"format": {"name": "csv", "delimiter": " "}, "value": {"field": 2}}
+_SEMICOLONS = {"name": "csv", "delimiter": ";"}
+_TAGS = {"field": "entities.hashtags[].text", "lowercase": True, "drop_if_contains": ["?"]}
+_RETAIL = {"format": _SEMICOLONS}
 _LEAD_TIME = {"unit": "iso8601"}
 
 REAL = {
@@ -60,7 +60,7 @@ REAL = {
     ),
     "page views, page, by view": Real(_TWO_HOURS, {**_BLANKS, "key": {"field": 1}}, timed=False, expanded=True),
     "wiki edits, page": Real("wiki_edits_by_page_*.tsv.zst", delimited(1, 0, format="tsv")),
-    "wiki edits, channel": Real("wiki_edits_hour_category_*.csv.zst", delimited(1, 0, format="csv", separator=";")),
+    "wiki edits, channel": Real("wiki_edits_hour_category_*.csv.zst", delimited(1, 0, format=_SEMICOLONS)),
     "NASA requests, page": Real("http_nasa_by_page_*.tsv.zst", delimited(1, 0, format="tsv")),
     "clickstream, to, by line": Real("clickstream-*.tsv.zst", delimited(1, format="tsv"), timed=False),
     "clickstream, from, by line": Real("clickstream-*.tsv.zst", delimited(0, format="tsv"), timed=False),
@@ -73,7 +73,11 @@ REAL = {
     ),
     "election hashtags, merged": Real(
         "twitter_election_*.jsonl.zst",
-        {"format": "json", "key": _TAGS | {"merge": {"ElectionDay": ELECTION}}, "time": {"field": "timestamp_ms"}},
+        {
+            "format": "json",
+            "key": _TAGS | {"rename_if_contains": {"ElectionDay": ELECTION}},
+            "time": {"field": "timestamp_ms"},
+        },
     ),
     "retail, country": Real("country_retail_*.txt.zst", {"format": "text"}, timed=False),
     "hotel guests, country": Real("country_hotel_*.txt.zst", {"format": "text"}, timed=False),
@@ -106,7 +110,7 @@ def read(real: Real, files: list[Path]) -> tuple[pa.DictionaryArray, NDArray[np.
 
 
 def _file(real: Real, path: Path, random: np.random.Generator) -> tuple[pa.DictionaryArray, NDArray[np.int64]]:
-    parse: Callable[..., Any] = create_format(SplitterSettings.model_validate(real.splitter)).parse
+    parse: Callable[..., Any] = open_format(ParsingSettings.model_validate(real.splitter)).parse
     parsed = [parse(lines, np.zeros(len(lines), dtype=np.int64)) for lines in blocks(path)]
     keys = pa.chunked_array([pa.array(part.keys, pa.string()).dictionary_encode() for part in parsed])
     keys = keys.unify_dictionaries().combine_chunks()

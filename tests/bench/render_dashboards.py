@@ -12,18 +12,17 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from dashboards.drawn import Span
-from dashboards.live import Api
+from dashboards.panel_rendering import Span
+from dashboards.prometheus_api import Api
 from dashboards.render import draw
-from docs_blocks import ROOT
-from skewless import config
-from skewless.local.broker import Broker
-from skewless.local.prometheus import Prometheus
-from skewless.local.supervisor import Supervisor
-from skewless.settings import PipelineSettings
+from helpers.docs_blocks import ROOT
+from helpers.kafka import BASE, Feed, Source, until, zipf_records
+from skewless.config import loader, topic_plan
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.lab.local.broker import Broker
+from skewless.lab.local.prometheus import Prometheus
+from skewless.lab.local.supervisor import Supervisor
 from skewless.topology import STAGES
-from skewless.transport import topics
-from support_kafka import BASE, Feed, Source, until, zipf_records
 
 GROUPINGS = ("key", "partial-key", "even")
 PICTURES = {
@@ -72,9 +71,9 @@ def runs(
     for grouping in GROUPINGS:
         source = Source(bootstrap, 2)
         settings = pipeline(bootstrap, grouping, source.topic)
-        topics.apply(settings)
+        topic_plan.apply(settings)
         file = folder / f"{grouping}.yaml"
-        file.write_text(config.dump(settings))
+        file.write_text(loader.dump(settings))
         supervisor = Supervisor(file, settings, drain=False, logs=folder / grouping)
         sent = zipf_records(int(records), 2, seed=3, keys=5_000, z=1.2)
         try:

@@ -10,9 +10,9 @@ import sys
 import time
 from pathlib import Path
 
-from skewless.commands.run import COLLECTION
-from skewless.config import load
-from skewless.runner import run_stage
+from skewless.cli.run import COLLECTION
+from skewless.config.loader import load
+from skewless.service import run_stage
 
 
 def main() -> None:

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 import psutil
 
 from skewless.errors import SkewlessError
-from skewless.transport.positions import Positions
-from skewless.transport.settings import KafkaSettings
+from skewless.kafka.consumer.offsets import OffsetReader
+from skewless.kafka.settings import KafkaSettings
 
 LOOK_S = 0.2
 
@@ -60,7 +60,7 @@ def _tree(process: psutil.Process) -> Iterator[psutil.Process]:
 
 def _held(bootstrap: str, topic: str) -> int:
     try:
-        return sum(Positions(KafkaSettings(bootstrap_servers=bootstrap)).end(topic).values())
+        return sum(OffsetReader(KafkaSettings(bootstrap_servers=bootstrap)).end(topic).values())
     except SkewlessError:
         return 0
 
@@ -69,4 +69,4 @@ def produced(bootstrap: str, topic: str, records: int) -> None:
     """Make sure of a topic with so many JSON records, Zipf 1.1 over 50,000 keys, in 4 partitions."""
     if _held(bootstrap, topic) < records:
         produce = ("-m", "skewless", "produce", "zipf", "--topic", topic, "--bootstrap-servers", bootstrap)
-        measured([*produce, "--records", str(records), "--create-topic", "4", "--resume"])
+        measured([*produce, "--records", str(records), "--partitions", "4", "--resume"])

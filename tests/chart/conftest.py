@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 import yaml
 
-from docs_blocks import ROOT
-from support_tools import unavailable
+from helpers.docs_blocks import ROOT
+from helpers.tools import unavailable
+from helpers.versions import VERSIONS
 
 CHART = ROOT / "helm" / "skewless"
-VERSION = "1.34.0"
+VERSION = VERSIONS["kubernetes"]
 """A Helm that is built from source takes the cluster for a very old one unless it is told."""
 
 Objects = list[dict[str, Any]]

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from skewless import topology
-from skewless.local import jars, java
-from skewless.local.server import free_ports
+from skewless.lab.local import jars, java
+from skewless.lab.local.kafka_process import free_ports
 
 pytestmark = [pytest.mark.broker]
 
@@ -40,7 +40,7 @@ def kafka(folder: Path, properties: str) -> Iterator[None]:
         server.wait(WAIT_S)
 
 
-def test_stages_find_all_topics_in_the_embedded_kafka(render: Callable[..., Objects], tmp_path: Path) -> None:
+def test_embedded_kafka_after_topics_init_has_every_topic(render: Callable[..., Objects], tmp_path: Path) -> None:
     objects = render(CHART / "ci" / "embedded-kafka.yaml")
     maps = {found["metadata"]["name"]: found["data"] for found in objects if found["kind"] == "ConfigMap"}
     ports = free_ports()

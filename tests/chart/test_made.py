@@ -10,13 +10,13 @@ import jsonschema
 import pytest
 import yaml
 
-from dashboards.build.files import files as dashboards
-from docs_blocks import ROOT, Block, blocks
-from helm.build import files, stages
+from dashboards.generate.files import files as dashboards
+from helm.generate import files, stages
+from helpers.docs_blocks import ROOT, Block, blocks
 from skewless import __version__, topology
-from skewless.runner import STOP_S
-from skewless.settings import PipelineSettings
-from skewless.transport.settings import KafkaSettings
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.kafka.settings import KafkaSettings
+from skewless.service import STOP_S
 
 CHART = ROOT / "helm" / "skewless"
 VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
@@ -28,52 +28,53 @@ EXAMPLES = sorted((CHART / "ci").glob("*.yaml"))
 
 
 @pytest.mark.parametrize("name", files.files())
-def test_making_it_again_changes_nothing(name: str) -> None:
+def test_chart_files_generated_again_are_unchanged(name: str) -> None:
     assert (CHART / name).read_text() == files.files()[name], "run `make chart`"
 
 
-def test_there_is_no_file_that_nobody_makes() -> None:
+def test_chart_files_folder_holds_generated_files_only() -> None:
     there = {path.relative_to(CHART).as_posix() for path in (CHART / "files").rglob("*") if path.is_file()}
     assert there == {name for name in files.files() if name.startswith("files/")}
 
 
-def test_dashboards_and_rules_are_those_of_dashboards() -> None:
+def test_chart_dashboards_and_rules_equal_their_sources() -> None:
     for name, content in dashboards().items():
         if name.startswith("dashboards/"):
             assert (CHART / "files" / name).read_text() == content
 
 
-def test_versions_are_those_of_the_package() -> None:
+def test_chart_versions_equal_the_package_version() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert chart["version"] == chart["appVersion"] == __version__
 
 
-def test_every_stage_can_be_changed_by_its_name() -> None:
+def test_chart_values_have_a_section_for_each_stage() -> None:
     assert list(VALUES["stages"]) == [stage.name for stage in topology.STAGES]
 
 
-def test_a_pod_has_time_for_the_longest_clean_stop() -> None:
+def test_chart_termination_grace_period_exceeds_the_longest_clean_stop() -> None:
     assert VALUES["stageDefaults"]["terminationGracePeriodSeconds"] > STOP_S
 
 
-def test_no_stage_of_today_needs_a_secret_but_a_sink_would() -> None:
+def test_chart_secrets_are_empty_for_each_stage_and_detected_for_secret_settings() -> None:
     assert {stage.name: stages.credentials(stage.name) for stage in topology.STAGES} == {
         stage.name: [] for stage in topology.STAGES
     }
     assert list(stages.secrets(KafkaSettings)) == [("sasl", "password"), ("tls", "key_password")]
 
 
-def test_the_schema_takes_the_defaults_and_every_example() -> None:
+def test_values_schema_defaults_and_every_example_are_valid() -> None:
     validator = jsonschema.Draft7Validator(SCHEMA)
     validator.check_schema(SCHEMA)
     for document in (VALUES, *(yaml.safe_load(path.read_text()) for path in EXAMPLES)):
         assert [error.message for error in validator.iter_errors(document)] == []
 
 
-def test_the_schema_is_closed_but_for_what_is_shared_or_free() -> None:
+def test_values_schema_objects_are_closed_unless_shared_or_free() -> None:
     open_objects = set(_open("", SCHEMA))
     managed_fields = "/$defs/apis.meta.v1.FieldsV1"  # in the metadata of a claim: Kubernetes itself leaves it open
-    assert open_objects == {"/properties/extraObjects/items", "/properties/global", managed_fields}
+    added_format = "/$defs/AddedFormatSettings"  # only its package knows its settings
+    assert open_objects == {"/properties/extraObjects/items", "/properties/global", managed_fields, added_format}
 
 
 def _open(path: str, part: Any) -> list[str]:
@@ -87,20 +88,20 @@ def _open(path: str, part: Any) -> list[str]:
     return mine + [found for name, each in part.items() for found in _open(f"{path}/{name}", each)]
 
 
-def test_the_pipeline_in_the_schema_has_all_settings_but_those_of_the_chart() -> None:
+def test_values_schema_pipeline_has_all_settings_except_those_of_the_chart() -> None:
     named = set(SCHEMA["properties"]["pipeline"]["properties"])
     assert PipelineSettings.model_fields.keys() - named == {"source", "kafka", "replicas"}
     assert "port" not in SCHEMA["$defs"]["MetricsSettings"]["properties"]
 
 
-def test_every_value_is_explained() -> None:
+def test_chart_readme_every_value_has_a_description() -> None:
     rows = re.findall(r"^\| ([\w.-]+) \|.*\| (.*) \|$", (CHART / "README.md").read_text(), re.MULTILINE)
     assert [name for name, meaning in rows if not meaning.strip()] == []
     assert [name for name, meaning in rows if "Required" in meaning] == ["source.topic", "kafka.bootstrapServers"]
     assert len(rows) > 150
 
 
-def test_every_feature_of_the_table_names_tests_that_there_are() -> None:
+def test_chart_page_tests_of_every_feature_exist() -> None:
     page = (ROOT / "docs" / "explanation" / "chart.md").read_text()
     rows = [row.rpartition("|")[0].rpartition("|")[2] for row in page.splitlines() if row.startswith("| ")][1:]
     named = [re.findall(r"`([\w.]+): ([^`]+)`", row) for row in rows if not row.startswith(" ---")]
@@ -112,6 +113,6 @@ def test_every_feature_of_the_table_names_tests_that_there_are() -> None:
 
 
 @pytest.mark.parametrize("block", IN_DOCS, ids=str)
-def test_values_in_the_documentation_are_valid(block: Block) -> None:
+def test_chart_documentation_values_are_valid(block: Block) -> None:
     document = yaml.safe_load(block.text)
     assert [error.message for error in jsonschema.Draft7Validator(SCHEMA).iter_errors(document)] == []

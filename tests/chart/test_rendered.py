@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -15,16 +16,22 @@ import pytest
 import yaml
 from pydantic import BaseModel, SecretStr, create_model
 
-from helm.build import files, kubernetes, stages
-from skewless import acl_formats, acls, config, topology
-from skewless.cli import main
-from skewless.settings import PipelineSettings
-from skewless.transport.topics import desired_topics
+from helm.generate import files, kubernetes, stages
+from helpers.versions import VERSIONS
+from skewless import topology
+from skewless.cli.main import main
+from skewless.config import acl_formats, acls, loader
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.config.topic_plan import desired_topics
 
 CHART = Path(__file__).parents[2] / "helm" / "skewless"
 EXAMPLES = sorted((CHART / "ci").glob("*.yaml"))
 MINIMAL = CHART / "ci" / "minimal.yaml"
-SUPPORTED = [f"v1.{minor}.0" for minor in range(28, 38)]
+OLDEST, BUILT, NEWEST = (
+    int(VERSIONS[name].split(".")[1]) for name in ("kubernetes_oldest", "kubernetes", "kubernetes_newest")
+)
+"""Minor versions of Kubernetes."""
+SUPPORTED = [f"v1.{minor}.0" for minor in range(OLDEST, NEWEST + 1)]
 CRDS = Path(__file__).parent / "crds"
 TASTE = ("container-image-pull-policy", "container-cpu-limit")
 """Not held against the chart: pulling images each time makes a start depend on a registry, and a limit of CPU slows a
@@ -57,7 +64,7 @@ def environment(container: dict[str, Any]) -> dict[str, str]:
         secret = variable.get("valueFrom", {}).get("secretKeyRef")
         if secret or "value" in variable:
             found[variable["name"]] = f"{secret['name']}/{secret['key']}" if secret else variable["value"]
-    return {name: value for name, value in found.items() if name.startswith(config.PREFIX)}
+    return {name: value for name, value in found.items() if name.startswith(loader.PREFIX)}
 
 
 def load(objects: Objects, stage: str, folder: Path) -> PipelineSettings:
@@ -70,15 +77,15 @@ def load(objects: Objects, stage: str, folder: Path) -> PipelineSettings:
     file = folder / "pipeline.yaml"
     file.write_text(mounted["data"]["pipeline.yaml"])
     (container,) = next(spec["containers"] for name, spec in pods(objects) if name.endswith(f"-{stage}"))
-    return config.load(file, environment(container))
+    return loader.load(file, environment(container))
 
 
 @pytest.mark.parametrize("values", EXAMPLES, ids=lambda path: path.stem)
-def test_lint_has_nothing_to_say(helm: Callable[..., str], values: Path) -> None:
-    helm("lint", "--strict", CHART, "--kube-version", "1.34.0", "--values", values)
+def test_helm_lint_with_each_example_passes(helm: Callable[..., str], values: Path) -> None:
+    helm("lint", "--strict", CHART, "--kube-version", VERSIONS["kubernetes"], "--values", values)
 
 
-def test_the_units_tests_pass(tools: Path) -> None:
+def test_helm_unittest_suite_passes(tools: Path) -> None:
     ran = subprocess.run(
         [tools / "helm-unittest", CHART], capture_output=True, text=True, check=False, timeout=240, cwd=CHART
     )
@@ -87,7 +94,7 @@ def test_the_units_tests_pass(tools: Path) -> None:
     assert "errored" not in ran.stdout
 
 
-def test_the_page_of_values_is_what_helm_docs_makes(tools: Path, tmp_path: Path) -> None:
+def test_chart_readme_equals_the_output_of_helm_docs(tools: Path, tmp_path: Path) -> None:
     copied = tmp_path / "skewless"
     shutil.copytree(CHART, copied)
     (copied / "README.md").unlink()
@@ -110,12 +117,22 @@ def manifests(rendered: dict[str, Objects], tmp_path_factory: pytest.TempPathFac
     return sorted(folder.iterdir())
 
 
+def write_schemas(folder: Path, kinds: set[tuple[str, str]], version: str) -> None:
+    """Write a self-contained schema for each (apiVersion, kind), with the file name that kubeconform expects."""
+    for api, kind in kinds:
+        group, _, name = api.rpartition("/")
+        definition = f"{group.partition('.')[0] or 'core'}.{name}.{kind}"
+        suffix = "-".join(filter(None, (group.partition(".")[0], name)))
+        schema = {**kubernetes.reference(definition), "$defs": kubernetes.definitions({definition}, version)}
+        (folder / f"{kind.lower()}-{suffix}.json").write_text(json.dumps(schema), encoding="utf-8")
+
+
 @pytest.mark.parametrize("version", SUPPORTED)
-def test_every_object_is_valid_for(
+def test_rendered_object_of_each_supported_kubernetes_version_is_valid(
     tools: Path, rendered: dict[str, Objects], manifests: list[Path], version: str, tmp_path: Path
 ) -> None:
     used = {(found["apiVersion"], found["kind"]) for objects in rendered.values() for found in objects}
-    kubernetes.write_schemas(tmp_path, {each for each in used if not is_custom(each[0])}, version)
+    write_schemas(tmp_path, {each for each in used if not is_custom(each[0])}, version)
     name = "{{.ResourceKind}}{{.KindSuffix}}.json"
     locations = [part for folder in (tmp_path, CRDS) for part in ("-schema-location", f"{folder}/{name}")]
     ran = subprocess.run(
@@ -134,8 +151,8 @@ def is_custom(version: str) -> bool:
     return any(group in version for group in ("strimzi", "coreos", "keda"))
 
 
-def test_kube_score_finds_nothing_critical(tools: Path, manifests: list[Path]) -> None:
-    command = [str(tools / "kube-score"), "score", "--kubernetes-version", "v1.34", "--output-format", "ci"]
+def test_rendered_manifests_have_no_critical_kube_score_finding(tools: Path, manifests: list[Path]) -> None:
+    command = [str(tools / "kube-score"), "score", "--kubernetes-version", f"v1.{BUILT}", "--output-format", "ci"]
     ignored = [part for test in TASTE for part in ("--ignore-test", test)]
     ran = subprocess.run(
         [*command, "--ignore-container-cpu-limit", *ignored, *map(str, manifests)],
@@ -150,7 +167,7 @@ def test_kube_score_finds_nothing_critical(tools: Path, manifests: list[Path]) -
 
 
 @pytest.mark.parametrize("values", EXAMPLES, ids=lambda path: path.stem)
-def test_stages_understand_their_file_and_their_environment(
+def test_rendered_pipeline_file_and_environment_load_in_every_stage(
     rendered: dict[str, Objects], values: Path, tmp_path: Path
 ) -> None:
     for stage in topology.STAGES:
@@ -160,7 +177,7 @@ def test_stages_understand_their_file_and_their_environment(
 
 
 @pytest.mark.parametrize("values", EXAMPLES, ids=lambda path: path.stem)
-def test_commands_of_containers_exist_and_have_their_options(rendered: dict[str, Objects], values: Path) -> None:
+def test_rendered_container_commands_exist_with_their_options(rendered: dict[str, Objects], values: Path) -> None:
     for _, spec in pods(rendered[values.stem]):
         for container in [*spec.get("initContainers", []), *spec["containers"]]:
             if "command" in container or not container.get("args"):
@@ -174,7 +191,7 @@ def test_commands_of_containers_exist_and_have_their_options(rendered: dict[str,
             command.make_context("skewless", arguments, resilient_parsing=False)
 
 
-def test_a_password_is_never_in_a_file_or_an_argument(rendered: dict[str, Objects], tmp_path: Path) -> None:
+def test_rendered_files_and_arguments_with_sasl_hold_no_password(rendered: dict[str, Objects], tmp_path: Path) -> None:
     objects = rendered["sasl-job-topics"]
     for found in kind(objects, "ConfigMap"):
         assert "password" not in found.get("data", {}).get("pipeline.yaml", "")
@@ -187,9 +204,7 @@ def test_a_password_is_never_in_a_file_or_an_argument(rendered: dict[str, Object
 
 
 @pytest.mark.parametrize("name", ["strimzi-tls", "strimzi-scram"])
-def test_topics_of_strimzi_are_those_that_the_product_would_make(
-    rendered: dict[str, Objects], name: str, tmp_path: Path
-) -> None:
+def test_strimzi_topics_equal_the_topic_plan(rendered: dict[str, Objects], name: str, tmp_path: Path) -> None:
     settings = load(rendered[name], "splitter", tmp_path)
     partitions = yaml.safe_load((CHART / "ci" / f"{name}.yaml").read_text())["source"]["partitions"]
     wanted = {
@@ -204,34 +219,32 @@ def test_topics_of_strimzi_are_those_that_the_product_would_make(
 
 
 @pytest.mark.parametrize("name", ["strimzi-tls", "strimzi-scram"])
-def test_users_of_strimzi_have_the_rights_that_the_product_tells(
-    rendered: dict[str, Objects], name: str, tmp_path: Path
-) -> None:
+def test_strimzi_users_have_the_acls_of_the_product(rendered: dict[str, Objects], name: str, tmp_path: Path) -> None:
     settings = load(rendered[name], "splitter", tmp_path)
     if name == "strimzi-scram":
         assert settings.kafka.security_protocol == "SASL_SSL"
     principals = {role: f"clicks-{role}" for role in acls.ROLES}
-    told = yaml.safe_load_all(acl_formats.strimzi(acls.by_principal(settings, principals), settings))
+    told = yaml.safe_load_all(acl_formats.strimzi(acls.acls_by_principal(settings, principals), settings))
     wanted = {user["metadata"]["name"]: user["spec"] for user in told}
     made = {found["metadata"]["name"]: found["spec"] for found in kind(rendered[name], "KafkaUser")}
     made.pop("clicks-test", None)
     assert made == {f"clicks-{stage.name}": wanted[f"clicks-{stage.name}"] for stage in topology.STAGES}
 
 
-def test_a_misspelled_value_is_refused_with_its_path(helm: Callable[..., str]) -> None:
-    command = ["template", "clicks", CHART, "--kube-version", "1.34.0", "--values", MINIMAL, "--set"]
+def test_values_schema_misspelled_value_is_refused_with_its_path(helm: Callable[..., str]) -> None:
+    command = ["template", "clicks", CHART, "--kube-version", VERSIONS["kubernetes"], "--values", MINIMAL, "--set"]
     said = helm(*command, "pipeline.router.wokers=3", fails=True)
     assert "at '/pipeline/router': additional properties 'wokers' not allowed" in said
     said = helm(*command, "stages.worker.livenessProbe.periodSecs=3", fails=True)
     assert "at '/stages/worker/livenessProbe': additional properties 'periodSecs' not allowed" in said
 
 
-def test_a_cluster_that_does_not_number_pods_is_refused(helm: Callable[..., str]) -> None:
-    said = helm("template", "x", CHART, "--kube-version", "1.27.9", "--values", MINIMAL, fails=True)
-    assert "chart requires kubeVersion: >=1.28.0-0" in said
+def test_chart_kubernetes_without_pod_index_label_is_refused(helm: Callable[..., str]) -> None:
+    said = helm("template", "x", CHART, "--kube-version", f"1.{OLDEST - 1}.9", "--values", MINIMAL, fails=True)
+    assert f"chart requires kubeVersion: >={VERSIONS['kubernetes_oldest']}-0" in said
 
 
-def test_no_label_is_there_twice(render: Render) -> None:
+def test_rendered_labels_overridden_by_the_user_occur_once(render: Render) -> None:
     keys = ("managed-by", "part-of", "version", "name", "component")
     own = [f"{where}.app\\.kubernetes\\.io/{key}=mine" for where in LABELED for key in keys]
     objects = render(CHART / "ci" / "monitoring-keda.yaml", *own)  # its loader refuses them
@@ -239,7 +252,7 @@ def test_no_label_is_there_twice(render: Render) -> None:
     assert found == {"skewless"}
 
 
-def test_a_job_that_runs_once_has_another_name_after_each_change(render: Render) -> None:
+def test_spark_job_name_changes_with_each_change_of_its_specification(render: Render) -> None:
     def name(*settings: str) -> str:
         (job,) = [
             each["metadata"]["name"]
@@ -259,10 +272,11 @@ class Store(BaseModel):
 NO_STORE = Store(password=SecretStr(""))
 
 
-def test_a_stage_that_is_added_to_the_topology_needs_no_new_template(
+def test_chart_stage_added_to_the_topology_needs_no_new_template(
     render: Render, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    sink = replace(topology.stage("observer"), name="sink", source="aggregates", sinks=("dead-letters",), single=False)
+    observer = topology.stage("observer")
+    sink = replace(observer, name="sink", inputs=("aggregates",), outputs=("dead-letters",), singleton=False)
     monkeypatch.setattr(topology, "STAGES", (*topology.STAGES, replace(sink, changelog=None)))
     monkeypatch.setattr(
         stages, "PipelineSettings", create_model("S", __base__=PipelineSettings, sink=(Store, NO_STORE))
@@ -280,7 +294,7 @@ def test_a_stage_that_is_added_to_the_topology_needs_no_new_template(
     assert "clicks-skewless-sink" in {found["metadata"]["name"] for found in kind(objects, "PodDisruptionBudget")}
 
 
-def test_rules_reach_prometheus_as_they_are_tested(rendered: dict[str, Objects]) -> None:
+def test_prometheus_rule_expressions_equal_the_tested_ones(rendered: dict[str, Objects]) -> None:
     (rule,) = kind(rendered["monitoring-keda"], "PrometheusRule")
     source = [
         group
@@ -294,11 +308,11 @@ def test_rules_reach_prometheus_as_they_are_tested(rendered: dict[str, Objects])
     assert {each["expr"] for group in rule["spec"]["groups"] for each in group["rules"]} == expressions
 
 
-def test_the_package_has_what_is_needed_and_no_more(helm: Callable[..., str], tmp_path: Path) -> None:
+def test_chart_package_holds_required_files_only(helm: Callable[..., str], tmp_path: Path) -> None:
     helm("package", CHART, "--destination", tmp_path)
     (archive,) = tmp_path.glob("*.tgz")
     listed = subprocess.run(["tar", "tzf", archive], capture_output=True, text=True, check=True, timeout=60)
     names = {name.removeprefix("skewless/") for name in listed.stdout.split()}
-    assert "templates/tests/flow.yaml" in names
+    assert "templates/tests/smoke-test.yaml" in names
     assert not any(name.startswith(("ci/", "tests/")) for name in names)
     assert archive.stat().st_size < 500_000, f"{os.fspath(archive)}: a release is kept in a Secret, which is limited"

@@ -23,9 +23,10 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from skewless import cli
-from skewless.acls import Operation, Right
-from skewless.local.broker import Broker
+from skewless.cli import main
+from skewless.config import acls
+from skewless.config.acls import Operation
+from skewless.lab.local.broker import Broker
 
 ADMIN = "admin"
 ADMIN_PASSWORD = "of-the-tests"  # noqa: S105 - of a broker that lives as long as a test
@@ -98,7 +99,7 @@ class Secured:
         for future in admin.alter_user_scram_credentials(wanted).values():
             future.result(WAIT_S)
 
-    def allow(self, rights: Mapping[str, Iterable[Right]]) -> None:
+    def allow(self, rights: Mapping[str, Iterable[acls.AclBinding]]) -> None:
         """Give users these rights, by their name."""
         wanted = [
             AclBinding(*_entry(user, right, operation))
@@ -110,7 +111,7 @@ class Secured:
         for future in admin.create_acls(wanted).values():
             future.result(WAIT_S)
 
-    def withdraw(self, user: str, right: Right) -> None:
+    def withdraw(self, user: str, right: acls.AclBinding) -> None:
         """Take a right away from a user."""
         admin = AdminClient(self.admin_options())  # must outlive its futures
         filters = [AclBindingFilter(*_entry(user, right, operation)) for operation in right.operations]
@@ -118,7 +119,7 @@ class Secured:
             assert future.result(WAIT_S)
 
 
-def _entry(user: str, right: Right, operation: Operation) -> tuple[Any, ...]:
+def _entry(user: str, right: acls.AclBinding, operation: Operation) -> tuple[Any, ...]:
     pattern = ResourcePatternType.PREFIXED if right.prefixed else ResourcePatternType.LITERAL
     resource = (_RESOURCES[right.resource], right.name, pattern)
     return (*resource, f"User:{user}", "*", _OPERATIONS[operation], AclPermissionType.ALLOW)
@@ -198,4 +199,4 @@ def run_command(arguments: list[str], log: Path) -> None:
     with log.open("wb") as output:
         os.dup2(output.fileno(), 1)
         os.dup2(output.fileno(), 2)
-    cli.main(arguments, prog_name="skewless")
+    main.main(arguments, prog_name="skewless")

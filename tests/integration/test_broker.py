@@ -18,10 +18,10 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
-from skewless.errors import UnreachableError
-from skewless.local import server
-from skewless.local.broker import Broker
-from skewless.transport.probe import wait_until_reachable
+from skewless.errors import BrokerError, UnreachableError
+from skewless.kafka.reachability import wait_until_reachable
+from skewless.lab.local import kafka_process
+from skewless.lab.local.broker import Broker
 
 pytestmark = pytest.mark.broker
 WAIT_S = 90.0
@@ -78,7 +78,7 @@ def eventually(holds: Callable[[], bool]) -> bool:
     return True
 
 
-def test_committed_transactions_are_read_and_aborted_ones_are_not(broker: str) -> None:
+def test_embedded_broker_read_committed_skips_aborted_transactions(broker: str) -> None:
     topic = create_topic(broker)
     producer = Producer({"bootstrap.servers": broker, "transactional.id": topic})
     producer.init_transactions(WAIT_S)
@@ -91,7 +91,7 @@ def test_committed_transactions_are_read_and_aborted_ones_are_not(broker: str) -
     assert read(broker, topic, "read_uncommitted") == [("k", "kept"), ("k", "dropped")]
 
 
-def test_compaction_keeps_the_last_value_of_each_key(broker: str) -> None:
+def test_embedded_broker_compaction_keeps_the_last_value_of_each_key(broker: str) -> None:
     topic = create_topic(
         broker,
         **{
@@ -110,7 +110,7 @@ def test_compaction_keeps_the_last_value_of_each_key(broker: str) -> None:
     assert eventually(compacted)
 
 
-def test_a_killed_broker_comes_back_with_its_port_and_data(own_broker: Broker) -> None:
+def test_embedded_broker_restarted_after_a_kill_keeps_its_port_and_data(own_broker: Broker) -> None:
     before = own_broker.bootstrap
     topic = create_topic(before)
     produce(before, topic, ("k", "survives"))
@@ -120,14 +120,14 @@ def test_a_killed_broker_comes_back_with_its_port_and_data(own_broker: Broker) -
     assert read(before, topic) == [("k", "survives")]
 
 
-def test_connections_to_the_former_self_of_a_server_are_neither_refused_nor_answered_while_it_starts(
+def test_kafka_process_start_holds_connections_to_the_previous_port_unanswered(
     tmp_path: Path,
 ) -> None:
-    with server.former_self_silent(tmp_path):
+    with kafka_process.hold_previous_port(tmp_path):
         pass
-    ports = server.free_ports()
-    server.write_properties(tmp_path, ports, {})
-    with server.former_self_silent(tmp_path), socket.create_connection(("127.0.0.1", ports.internal)) as client:
+    ports = kafka_process.free_ports()
+    kafka_process.write_properties(tmp_path, ports, {})
+    with kafka_process.hold_previous_port(tmp_path), socket.create_connection(("127.0.0.1", ports.internal)) as client:
         client.settimeout(0.1)
         with pytest.raises(TimeoutError):
             client.recv(1)
@@ -135,7 +135,7 @@ def test_connections_to_the_former_self_of_a_server_are_neither_refused_nor_answ
         socket.create_connection(("127.0.0.1", ports.internal))
 
 
-def test_a_named_folder_is_kept_and_can_be_served_again(tmp_path: Path) -> None:
+def test_embedded_broker_named_folder_is_kept_and_reused(tmp_path: Path) -> None:
     with Broker(tmp_path) as first:
         topic = create_topic(first.bootstrap)
         produce(first.bootstrap, topic, ("k", "kept"))
@@ -143,7 +143,7 @@ def test_a_named_folder_is_kept_and_can_be_served_again(tmp_path: Path) -> None:
         assert read(second.bootstrap, topic) == [("k", "kept")]
 
 
-def test_stopping_leaves_neither_process_nor_folder() -> None:
+def test_embedded_broker_stopped_leaves_neither_process_nor_folder() -> None:
     with Broker() as own:
         pid, folder = own.pid, own.folder
     assert pid is not None
@@ -152,9 +152,10 @@ def test_stopping_leaves_neither_process_nor_folder() -> None:
     assert not folder.exists()
 
 
-def test_killing_the_parent_leaves_neither_process_nor_folder() -> None:
+def test_embedded_broker_parent_killed_leaves_neither_process_nor_folder() -> None:
     program = (
-        "from skewless.local.broker import Broker; b = Broker().start(); print(b.pid, b.folder, flush=True); b.wait()"
+        "from skewless.lab.local.broker import Broker; broker = Broker().start(); "
+        "print(broker.pid, broker.folder, flush=True); broker.wait()"
     )
     with subprocess.Popen(
         [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, env=environment()
@@ -171,7 +172,7 @@ def environment() -> dict[str, str]:
     return os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 
 
-def test_old_records_are_not_deleted_by_age(own_broker: Broker) -> None:
+def test_embedded_broker_old_records_are_not_deleted_by_age(own_broker: Broker) -> None:
     admin = AdminClient({"bootstrap.servers": own_broker.bootstrap})
     topic = create_topic(own_broker.bootstrap)
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
@@ -179,19 +180,19 @@ def test_old_records_are_not_deleted_by_age(own_broker: Broker) -> None:
     assert config["retention.ms"].value == "-1"
 
 
-def test_a_taken_port_is_named_in_the_error() -> None:
+def test_embedded_broker_port_in_use_is_named_in_the_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(UnreachableError, match=f"{port}"):
             Broker(port=port).start()
 
 
-def test_a_broken_setting_is_reported_with_the_logs_end() -> None:
+def test_embedded_broker_invalid_property_is_reported_with_the_end_of_the_log() -> None:
     with pytest.raises(UnreachableError, match=r"num\.io\.threads"):
         Broker(properties={"num.io.threads": "0"}).start()
 
 
-def test_properties_can_secure_the_clients_listener() -> None:
+def test_embedded_broker_security_properties_protect_the_client_listener() -> None:
     login = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_ann="secret";'
     properties = {
         "listener.security.protocol.map": "CLIENT:SASL_PLAINTEXT,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
@@ -201,12 +202,12 @@ def test_properties_can_secure_the_clients_listener() -> None:
     ann = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN", "sasl.username": "ann"}
     with (
         Broker(properties=properties, client=ann | {"sasl.password": "secret"}) as own,
-        pytest.raises(UnreachableError),
+        pytest.raises(BrokerError, match="Authentication failed"),
     ):
         wait_until_reachable(ann | {"sasl.password": "wrong", "bootstrap.servers": own.bootstrap}, 1.0)
 
 
-def test_the_probe_prints_nothing_and_names_the_address(capfd: pytest.CaptureFixture[str]) -> None:
+def test_reachability_unreachable_broker_raises_with_its_address_silently(capfd: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as unused:
         address = f"127.0.0.1:{unused.getsockname()[1]}"
     with pytest.raises(UnreachableError, match=address):

@@ -14,11 +14,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from skewless.local.folders import cache_folder
+from skewless.lab.local.folders import cache_folder
 
 pytestmark = pytest.mark.broker
 WAIT_S = 90.0
-PROGRAM = "from skewless.commands.broker import broker; broker()"
+PROGRAM = "from skewless.cli.broker_command import broker; broker()"
 Answer = subprocess.CompletedProcess[str]
 Run = Callable[..., Answer]
 
@@ -56,11 +56,11 @@ def status(run: Run) -> dict[str, object]:
 
 
 def tree(facts: dict[str, object]) -> list[psutil.Process]:
-    """Return the keeper's children: the server and the janitor."""
+    """Return the children of the daemon: the server and the cleanup process."""
     return psutil.Process(int(str(facts["pid"]))).children(recursive=True)
 
 
-def test_start_status_and_stop(run: Run) -> None:
+def test_broker_command_start_status_and_stop_report_and_end_one_broker(run: Run) -> None:
     assert status(run) == {"running": False}
     address = run("start").stdout.strip()
     facts = status(run)
@@ -71,7 +71,7 @@ def test_start_status_and_stop(run: Run) -> None:
 
     again = run("start")
     assert (again.returncode, again.stdout.strip()) == (0, address)
-    assert "running already" in again.stderr
+    assert "already running" in again.stderr
 
     assert run("stop").returncode == 0
     assert status(run) == {"running": False}
@@ -80,13 +80,13 @@ def test_start_status_and_stop(run: Run) -> None:
     assert run("stop").returncode == 0
 
 
-def test_named_data_are_kept(run: Run, tmp_path: Path) -> None:
+def test_broker_command_named_data_folder_is_kept(run: Run, tmp_path: Path) -> None:
     assert run("start", "--data", str(tmp_path / "data")).returncode == 0
     run("stop")
     assert (tmp_path / "data" / "data" / "meta.properties").exists()
 
 
-def test_killing_the_keeper_leaves_nothing(run: Run) -> None:
+def test_broker_daemon_killed_leaves_nothing_behind(run: Run) -> None:
     run("start")
     facts = status(run)
     children = tree(facts)
@@ -97,7 +97,7 @@ def test_killing_the_keeper_leaves_nothing(run: Run) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_ending_the_foreground_command_leaves_nothing(
+def test_broker_command_foreground_ended_leaves_nothing_behind(
     number: signal.Signals, environment: dict[str, str], run: Run
 ) -> None:
     command = [sys.executable, "-c", PROGRAM, "start", "--foreground"]

@@ -14,13 +14,13 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 import skewless
-from skewless.algorithms.sized import RECORD_BYTES
-from support_kafka import START_MS, WAIT_S, Pipeline, Source, differences, read, truth
+from helpers.kafka import START_MS, WAIT_S, Pipeline, Source, differences, read, truth
+from skewless.algorithms.record_size import RECORD_BYTES
 
 KEYS, KEY_BYTES = 60_000, 350
 """21 MB of keys in one window: more than any record may have."""
 LARGE = 10_000_000
-CUT = ("tuples", "worker-input", "partials", "windows", "ticks")
+CUT = ("tuples", "worker-input", "partials", "aggregator-changelog", "observer-changelog")
 HEADER = "__skewless.errors."
 
 
@@ -62,7 +62,7 @@ def keys(count: int) -> Iterator[str]:
     return (f"{number:0{KEY_BYTES}d}" for number in range(count))
 
 
-def test_a_record_of_10_mb_is_told_and_60_000_long_keys_of_one_window_are_counted(broker: str, tmp_path: Path) -> None:
+def test_pipeline_10_mb_record_and_60_000_long_keys_are_all_accounted_for(broker: str, tmp_path: Path) -> None:
     source = Source(broker, 1)
     limit(broker, source.topic, 2 * LARGE)
     source.send((0, fact(key)) for key in keys(KEYS))
@@ -76,7 +76,7 @@ def test_a_record_of_10_mb_is_told_and_60_000_long_keys_of_one_window_are_counte
         worker_input={"max_workers": 1},
         topics={"aggregator_partitions": 1},
         # One commit has it all: with smaller ones records would be small by chance.
-        transport={"commit_interval_s": 4.0, "poll_records": 100_000, "transaction_timeout_s": 60.0},
+        transport={"commit_interval_s": 4.0, "max_poll_records": 100_000, "transaction_timeout_s": 60.0},
     )
     # As a topic that was made before it had a limit of its own.
     limit(broker, pipeline.settings.topic("dead-letters"), 1_048_588)
@@ -96,7 +96,7 @@ def test_a_record_of_10_mb_is_told_and_60_000_long_keys_of_one_window_are_counte
     assert sum(size > RECORD_BYTES / 3 for size in largest.values()) == len(CUT), largest
 
 
-def test_a_topic_that_takes_too_little_ends_the_stage_and_is_named(broker: str, tmp_path: Path) -> None:
+def test_splitter_topic_with_too_small_record_limit_ends_with_its_name(broker: str, tmp_path: Path) -> None:
     source = Source(broker, 1)
     source.send((0, fact(key)) for key in keys(5_000))
     pipeline = Pipeline(broker, tmp_path, source, topics={"aggregator_partitions": 1})

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 import skewless
-from support_kafka import START_MS, Pipeline, Source, differences, read, truth, until, zipf_records
+from helpers.kafka import START_MS, Pipeline, Source, differences, read, truth, until, zipf_records
 
 RECORDS = 20_000
 LATENESS_S = 20
@@ -44,13 +44,13 @@ MODES: dict[str, dict[str, Mapping[str, Any]]] = {
         "worker_input": {"encoding": "record", "max_workers": 8},
         "router": {"grouping": "partial_key", "workers": 3},
     },
-    "small batches": {"transport": {"poll_records": 100, "in_flight_batches": 1, "commit_interval_s": 0.1}},
+    "small batches": {"transport": {"max_poll_records": 100, "max_in_flight_batches": 1, "commit_interval_s": 0.1}},
 }
 """The other values of these settings, `updates`, `exactly_once` and `batch`, are what acceptance tests run with."""
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_every_mode_gives_the_plain_count(broker: str, tmp_path: Path, source: Source, mode: str) -> None:
+def test_pipeline_in_any_mode_gives_the_reference_count(broker: str, tmp_path: Path, source: Source, mode: str) -> None:
     pipeline = Pipeline(broker, tmp_path, source, event_time={"allowed_lateness_s": LATENESS_S}, **MODES[mode])
     pipeline.drain()
     expected = truth(read(broker, source.topic), lateness_ms=LATENESS_S * 1000)
@@ -73,9 +73,7 @@ def closed(pipeline: Pipeline) -> dict[tuple[float, str], list[tuple[int, int]]]
     return dict(found)
 
 
-def test_a_silent_partition_is_passed_over_and_corrects_closed_windows_when_it_wakes(
-    broker: str, tmp_path: Path
-) -> None:
+def test_pipeline_partition_idle_then_active_corrects_closed_windows(broker: str, tmp_path: Path) -> None:
     source = Source(broker, 2)
     pipeline = Pipeline(
         broker,
@@ -124,7 +122,7 @@ def deltas(pipeline: Pipeline) -> Iterator[tuple[int, int, int]]:
                 yield worker, record.timestamp, tuples
 
 
-def test_a_simulated_cost_is_paid_by_all_workers_side_by_side(broker: str, tmp_path: Path) -> None:
+def test_worker_simulated_cost_is_paid_by_all_workers_in_parallel(broker: str, tmp_path: Path) -> None:
     source = Source(broker, 1)
     source.send(zipf_records(4_000, 1, seed=9, keys=100))
     pipeline = Pipeline(
@@ -136,7 +134,7 @@ def test_a_simulated_cost_is_paid_by_all_workers_side_by_side(broker: str, tmp_p
         worker={"cost": {"cycle": 1, "process_duration_ms": 10}},
         # What a rewind repeats comes at once, its cost is paid: a busy machine must not cause one.
         transport={
-            "poll_records": 80,
+            "max_poll_records": 80,
             "commit_interval_s": 0.1,
             "session_timeout_s": 60,
             "transaction_timeout_s": 120,

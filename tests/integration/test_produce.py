@@ -18,7 +18,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource
 
-from skewless.local.broker import Broker
+from skewless.lab.local.broker import Broker
 
 pytestmark = pytest.mark.broker
 WAIT_S = 120.0
@@ -71,8 +71,8 @@ def read(servers: str, topic: str, partitions: int) -> list[list[tuple[int, byte
     return logs
 
 
-def test_records_arrive_in_turns_with_event_times_as_timestamps(broker: str, topic: str) -> None:
-    facts = summary(produce("zipf", "--topic", topic, "--create-topic", 3, "--records", 650, "--json", servers=broker))
+def test_produce_command_several_partitions_sends_round_robin_with_event_timestamps(broker: str, topic: str) -> None:
+    facts = summary(produce("zipf", "--topic", topic, "--partitions", 3, "--records", 650, "--json", servers=broker))
     logs = read(broker, topic, 3)
     assert [len(log) for log in logs] == [250, 200, 200]
     records = [record for log in logs for record in log]
@@ -87,20 +87,20 @@ def test_records_arrive_in_turns_with_event_times_as_timestamps(broker: str, top
     assert facts["interrupted"] is False
 
 
-def test_two_runs_of_one_seed_write_the_same_logs(broker: str, topic: str) -> None:
+def test_produce_command_same_seed_twice_writes_the_same_logs(broker: str, topic: str) -> None:
     logs = []
     for name in (f"{topic}-a", f"{topic}-b"):
         summary(
-            produce("country-skew", "--topic", name, "--create-topic", 2, "--records", 5000, "--json", servers=broker)
+            produce("country-skew", "--topic", name, "--partitions", 2, "--records", 5000, "--json", servers=broker)
         )
         logs.append(read(broker, name, 2))
     assert logs[0] == logs[1]
 
 
-def test_a_created_topic_keeps_records_of_years_ago(broker: str, topic: str, tmp_path: Path) -> None:
+def test_produce_command_created_topic_keeps_records_of_past_years(broker: str, topic: str, tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     path.write_text('{"ticker": "A", "timestamp": 1388531408665}\n')
-    facts = summary(produce("auto", "--topic", topic, "--create-topic", 1, "--input", path, "--json", servers=broker))
+    facts = summary(produce("auto", "--topic", topic, "--partitions", 1, "--input", path, "--json", servers=broker))
     assert (facts["dataset"], facts["records"]) == ("ticker", 1)
     assert [time for time, _ in read(broker, topic, 1)[0]] == [1388531408665]
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
@@ -109,54 +109,54 @@ def test_a_created_topic_keeps_records_of_years_ago(broker: str, topic: str, tmp
     assert config["retention.ms"].value == "-1"
 
 
-def test_a_missing_topic_is_named_with_the_next_step(broker: str, topic: str) -> None:
+def test_produce_command_missing_topic_ends_with_its_name_and_a_remedy(broker: str, topic: str) -> None:
     result = produce("zipf", "--topic", topic, servers=broker)
     assert result.returncode == 3
     assert topic in result.stderr
-    assert "--create-topic" in result.stderr
+    assert "--partitions" in result.stderr
     assert "Traceback" not in result.stderr
     assert topic not in AdminClient({"bootstrap.servers": broker}).list_topics(timeout=WAIT_S).topics
 
 
-def test_an_existing_topic_of_another_size_is_refused(broker: str, topic: str) -> None:
-    summary(produce("zipf", "--topic", topic, "--create-topic", 2, "--records", 0, "--json", servers=broker))
-    result = produce("zipf", "--topic", topic, "--create-topic", 3, servers=broker)
+def test_produce_command_existing_topic_with_other_partition_count_is_refused(broker: str, topic: str) -> None:
+    summary(produce("zipf", "--topic", topic, "--partitions", 2, "--records", 0, "--json", servers=broker))
+    result = produce("zipf", "--topic", topic, "--partitions", 3, servers=broker)
     assert result.returncode == 2
     assert "2 partitions" in result.stderr
 
 
-def test_a_record_that_the_broker_refuses_is_reported_with_topic_and_cause(
+def test_produce_command_record_refused_by_the_broker_is_reported_with_topic_and_cause(
     broker: str, topic: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "long.txt"
     path.write_bytes(os.urandom(600_000).hex()[:999_990].encode() + b"\n")
     pipeline = pipeline_file(tmp_path, topic, options={"message.max.bytes": 100_000})
-    result = produce("lines", "-f", pipeline, "--create-topic", 1, "--input", path, servers=broker)
+    result = produce("lines", "-f", pipeline, "--partitions", 1, "--input", path, servers=broker)
     assert result.returncode == 3
     assert f"cannot send to topic {topic}" in result.stderr
     assert "too large" in result.stderr
     assert "Traceback" not in result.stderr
 
 
-def test_a_full_queue_loses_nothing_and_keeps_the_order(broker: str, topic: str, tmp_path: Path) -> None:
+def test_produce_command_full_queue_loses_nothing_and_keeps_the_order(broker: str, topic: str, tmp_path: Path) -> None:
     pipeline = pipeline_file(tmp_path, topic, options={"queue.buffering.max.messages": 150})
-    facts = summary(produce("zipf", "-f", pipeline, "--create-topic", 1, "--records", 1000, "--json", servers=broker))
+    facts = summary(produce("zipf", "-f", pipeline, "--partitions", 1, "--records", 1000, "--json", servers=broker))
     (log,) = read(broker, topic, 1)
     assert [time - facts["first_ms"] for time, _ in log] == list(range(1000))
 
 
-def test_the_pipeline_file_names_topic_and_broker(broker: str, topic: str, tmp_path: Path) -> None:
+def test_produce_command_pipeline_file_gives_topic_and_broker(broker: str, topic: str, tmp_path: Path) -> None:
     pipeline = pipeline_file(tmp_path, topic)
-    facts = summary(produce("zipf", "-f", pipeline, "--create-topic", 1, "--records", 10, "--json", servers=broker))
+    facts = summary(produce("zipf", "-f", pipeline, "--partitions", 1, "--records", 10, "--json", servers=broker))
     assert facts["topic"] == topic
     assert len(read(broker, topic, 1)[0]) == 10
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupt_delivers_what_was_taken_and_says_how_much(
+def test_produce_command_interrupted_delivers_queued_records_and_reports_their_number(
     broker: str, topic: str, number: signal.Signals
 ) -> None:
-    arguments = ("zipf", "--topic", topic, "--create-topic", 1, "--rate", 2000, "--json")
+    arguments = ("zipf", "--topic", topic, "--partitions", 1, "--rate", 2000, "--json")
     with running(*arguments, servers=broker) as process:
         wait_for_records(broker, topic)
         process.send_signal(number)
@@ -175,13 +175,13 @@ RESUMED = ("COUNTRY_SKEW_R50", "--seed", 3, "--event-rate", 1000, "--records", 3
 def whole(broker: str) -> list[list[tuple[int, bytes]]]:
     """Give the logs of a run that nothing interrupted."""
     topic = f"produce-{uuid.uuid4().hex[:8]}"
-    summary(produce(*RESUMED, "--topic", topic, "--create-topic", 3, "--json", servers=broker))
+    summary(produce(*RESUMED, "--topic", topic, "--partitions", 3, "--json", servers=broker))
     return read(broker, topic, 3)
 
 
 def write(servers: str, topic: str, logs: list[list[tuple[int, bytes]]]) -> None:
     """Write logs into a new topic, as a run that ended somehow would have left them."""
-    summary(produce("zipf", "--topic", topic, "--create-topic", len(logs), "--records", 0, "--json", servers=servers))
+    summary(produce("zipf", "--topic", topic, "--partitions", len(logs), "--records", 0, "--json", servers=servers))
     producer = Producer({"bootstrap.servers": servers})
     for partition, log in enumerate(logs):
         for time, value in log:
@@ -194,10 +194,10 @@ def resume(servers: str, topic: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
-def test_a_run_that_ended_early_goes_on_where_it_stopped(
+def test_produce_command_resumed_after_an_early_end_completes_the_topic(
     broker: str, topic: str, whole: list[list[tuple[int, bytes]]], number: signal.Signals
 ) -> None:
-    arguments = (*RESUMED, "--topic", topic, "--create-topic", 3, "--rate", 2_000)
+    arguments = (*RESUMED, "--topic", topic, "--partitions", 3, "--rate", 2_000)
     with running(*arguments, servers=broker) as process:
         wait_for_records(broker, topic)
         process.send_signal(number)
@@ -211,7 +211,7 @@ def test_a_run_that_ended_early_goes_on_where_it_stopped(
     assert (again["already"], again["records"]) == (30_000, 0)
 
 
-def test_partitions_that_came_differently_far_are_all_completed(
+def test_produce_command_resumed_with_unequal_partitions_completes_each(
     broker: str, topic: str, whole: list[list[tuple[int, bytes]]]
 ) -> None:
     write(broker, topic, [whole[0][:9_999], [], whole[2][:350]])
@@ -222,13 +222,13 @@ def test_partitions_that_came_differently_far_are_all_completed(
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        (lambda logs: [logs[0][:5], [(1, b"other")], []], "the last record of partition 1 is not the run's"),
-        (lambda logs: [logs[0][:4] + logs[0][5:6], [], []], "the last record of partition 0 is not the run's"),
-        (lambda logs: [[*logs[0], logs[0][-1]], [], []], "partition 0 holds more records than the run has"),
+        (lambda logs: [logs[0][:5], [(1, b"other")], []], "partition 1, offset 0"),
+        (lambda logs: [logs[0][:4] + logs[0][5:6], [], []], "partition 0, offset 4"),
+        (lambda logs: [[*logs[0], logs[0][-1]], [], []], "partition 0, offset 10000"),
     ],
     ids=["another's", "a gap", "too many"],
 )
-def test_a_topic_with_other_records_is_not_resumed_and_stays_as_it_is(
+def test_produce_command_resumed_on_foreign_records_is_refused_and_changes_nothing(
     broker: str,
     topic: str,
     whole: list[list[tuple[int, bytes]]],
@@ -239,32 +239,30 @@ def test_a_topic_with_other_records_is_not_resumed_and_stays_as_it_is(
     write(broker, topic, left)
     result = resume(broker, topic)
     assert result.returncode == 2
-    assert f"topic {topic} holds other records than this run's ({reason})" in result.stderr
+    assert f"topic {topic} has records of another run ({reason})" in result.stderr
     assert read(broker, topic, 3) == left
 
 
-def test_synthetic_records_are_called_so(broker: str, topic: str) -> None:
-    result = produce(
-        "TWITTER_ELECTION", "--topic", topic, "--create-topic", 1, "--records", 5, "--json", servers=broker
-    )
+def test_produce_command_generated_records_are_reported_as_synthetic(broker: str, topic: str) -> None:
+    result = produce("TWITTER_ELECTION", "--topic", topic, "--partitions", 1, "--records", 5, "--json", servers=broker)
     facts = summary(result)
     assert (facts["dataset"], facts["synthetic"]) == ("election", True)
-    assert "election: no --input, so the records are synthetic, of seed 1" in result.stderr
+    assert "election: no --input, so the records are generated with seed 1" in result.stderr
 
 
-def test_files_are_sent_in_the_form_that_is_asked_for(broker: str, topic: str, tmp_path: Path) -> None:
+def test_produce_command_chosen_encoding_is_used_for_files(broker: str, topic: str, tmp_path: Path) -> None:
     path = tmp_path / "p.tsv"
     path.write_text("1442018952\tA\n")
-    arguments = ("pages", "--topic", topic, "--create-topic", 1, "--input", path, "--as", "json", "--json")
+    arguments = ("pages", "--topic", topic, "--partitions", 1, "--input", path, "--record-format", "json", "--json")
     assert summary(produce(*arguments, servers=broker))["synthetic"] is False
     assert read(broker, topic, 1) == [[(1442018952000, b'{"timestamp":1442018952000,"page":"A"}')]]
 
 
-def test_a_broker_that_goes_away_ends_the_run_with_its_address(topic: str, tmp_path: Path) -> None:
+def test_produce_command_broker_lost_during_the_run_ends_with_its_address(topic: str, tmp_path: Path) -> None:
     pipeline = pipeline_file(tmp_path, topic, options={"message.timeout.ms": 1500})
     with Broker() as own:
         address = own.bootstrap
-        arguments = ("zipf", "-f", pipeline, "--create-topic", 1, "--rate", 2000)
+        arguments = ("zipf", "-f", pipeline, "--partitions", 1, "--rate", 2000)
         with running(*arguments, servers=address) as process:
             wait_for_records(address, topic)
             own.kill()
@@ -274,8 +272,8 @@ def test_a_broker_that_goes_away_ends_the_run_with_its_address(topic: str, tmp_p
     assert "Traceback" not in err
 
 
-def test_an_unreachable_broker_is_named(tmp_path: Path) -> None:
-    pipeline = pipeline_file(tmp_path, "any", timeout_s=0.5)
+def test_produce_command_unreachable_broker_ends_with_its_address(tmp_path: Path) -> None:
+    pipeline = pipeline_file(tmp_path, "any", connect_timeout_s=0.5)
     result = produce("zipf", "-f", pipeline, servers="127.0.0.1:1")
     assert result.returncode == 3
     assert "127.0.0.1:1" in result.stderr
@@ -291,12 +289,12 @@ def test_an_unreachable_broker_is_named(tmp_path: Path) -> None:
         (("zipf", "--topic", "t", "--rate", "-1"), "--rate"),
         (("lines", "--topic", "t"), "--input: missing"),
         (("zipf", "--topic", "t", "--input", "x"), "--input: this dataset reads no files"),
-        (("zipf", "--topic", "t", "--as", "raw"), "--as raw: this dataset has json alone"),
-        (("COUNTRY_SKEW_R30", "--topic", "t", "--skew", "40"), "--skew: the dataset's name says 30"),
+        (("zipf", "--topic", "t", "--record-format", "raw"), "--record-format raw: this dataset has only json"),
+        (("COUNTRY_SKEW_R30", "--topic", "t", "--skew", "40"), "--skew: the dataset's name already sets it to 30"),
         (("lines", "--topic", "t", "--input", "/none"), "/none: no such file"),
     ],
 )
-def test_wrong_use_is_said_before_a_broker_is_asked(arguments: tuple[str, ...], message: str) -> None:
+def test_produce_command_invalid_arguments_end_before_a_connection(arguments: tuple[str, ...], message: str) -> None:
     result = produce(*arguments, servers="127.0.0.1:1")
     assert result.returncode == 2
     assert message in result.stderr

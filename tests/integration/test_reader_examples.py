@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from docs_blocks import ROOT, blocks
-from support_kafka import WAIT_S, Pipeline, Source, Truth, read, truth, zipf_records
-from support_tools import kcat
+from helpers.docs_blocks import ROOT, blocks
+from helpers.kafka import WAIT_S, Pipeline, Source, Truth, read, truth, zipf_records
+from helpers.tools import kcat
 
 READERS = ROOT / "deploy" / "examples" / "readers"
 PAGE = ROOT / "docs" / "how-to" / "own-consumers.md"
@@ -89,12 +89,12 @@ def with_kcat() -> None:
     kcat()
 
 
-def test_kcat_reads_the_results(ran: Ran, with_kcat: None) -> None:
+def test_kcat_example_reads_the_results(ran: Ran, with_kcat: None) -> None:
     facts = [json.loads(record["payload"]) for record in topic(ran, "aggregates")]
     assert answers(sorted(facts, key=lambda fact: int(fact["revision"]))) == expected_answers(ran)
 
 
-def test_kcat_reads_late_tuples_and_dead_letters_with_their_headers(ran: Ran, with_kcat: None) -> None:
+def test_kcat_example_reads_late_tuples_and_dead_letters_with_their_headers(ran: Ran, with_kcat: None) -> None:
     late = [json.loads(record["payload"]) for record in topic(ran, "late")]
     assert {(fact["partition"], fact["offset"]) for fact in late} == ran.truth.late.keys()
     (letter,) = topic(ran, "dead-letters")
@@ -104,13 +104,13 @@ def test_kcat_reads_late_tuples_and_dead_letters_with_their_headers(ran: Ran, wi
     assert headers["__skewless.errors.reason"] == "malformed JSON"
 
 
-def test_plain_confluent_kafka_reads_the_results(ran: Ran) -> None:
+def test_confluent_kafka_example_reads_the_results(ran: Ran) -> None:
     facts = run(sys.executable, str(READERS / "results.py"), ran.broker, ran.pipeline.name)
     assert answers(facts) == expected_answers(ran)
     assert len(facts) == len(ran.truth.counts)
 
 
-def test_a_consumer_behind_the_router_gets_each_tuple_once(ran: Ran) -> None:
+def test_consumer_example_of_worker_input_gets_each_tuple_once(ran: Ran) -> None:
     command = [sys.executable, str(READERS / "consumer.py"), ran.broker, ran.pipeline.name]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as consumer:
         try:
@@ -130,6 +130,6 @@ def test_a_consumer_behind_the_router_gets_each_tuple_once(ran: Ran) -> None:
 
 
 @pytest.mark.parametrize("file", sorted(path.name for path in READERS.iterdir() if path.is_file()))
-def test_the_page_shows_the_examples_as_they_are(file: str) -> None:
+def test_readers_page_examples_equal_their_files(file: str) -> None:
     shown = {block.name: block.text for block in blocks(PAGE)}
     assert shown[file] == Path(READERS / file).read_text()

@@ -19,11 +19,12 @@ from click.testing import CliRunner
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from helpers.kafka import Pipeline, Source, until
 from integration.secured import Secured, secured_broker
-from skewless import acls, cli, config, topology
-from skewless.settings import PipelineSettings
-from skewless.transport import topics
-from support_kafka import Pipeline, Source, until
+from skewless import topology
+from skewless.cli import main
+from skewless.config import acls, loader, topic_plan
+from skewless.config.pipeline_settings import PipelineSettings
 
 pytestmark = pytest.mark.broker
 
@@ -43,7 +44,7 @@ BASE: dict[str, Any] = {
     "source": {"topic": "raw"},
     "kafka": {
         "bootstrap_servers": "127.0.0.1:9",
-        "timeout_s": 0.5,
+        "connect_timeout_s": 0.5,
         "security_protocol": "SASL_SSL",
         "sasl": {"username": "ann", "password": CANARY},
         "tls": {"certificate": "c", "key": "k", "key_password": CANARY},
@@ -98,13 +99,13 @@ COMMANDS = {
 
 @pytest.mark.parametrize("command", COMMANDS)
 @pytest.mark.parametrize("name", FILES)
-def test_no_command_shows_a_secret_of_its_file(
+def test_command_secret_in_its_file_is_never_printed(
     name: str, command: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     file = tmp_path / "pipeline.yaml"
     file.write_text(FILES[name])
     caplog.set_level("DEBUG")
-    result = CliRunner().invoke(cli.main, [*COMMANDS[command], "-f", str(file)])
+    result = CliRunner().invoke(main.main, [*COMMANDS[command], "-f", str(file)])
     out, err = capfd.readouterr()
     assert result.exit_code in {0, 2, 3}
     assert result.output + out + err + caplog.text  # there is something to search
@@ -125,21 +126,21 @@ def test_no_command_shows_a_secret_of_its_file(
     ],
 )
 @pytest.mark.parametrize("command", ["check", "dump"])
-def test_no_command_shows_a_secret_of_the_environment(
+def test_command_secret_in_the_environment_is_never_printed(
     variable: str, value: str, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "pipeline.yaml"
     file.write_text(json.dumps({"name": "p", "source": {"topic": "raw"}}))
     monkeypatch.setenv(variable, value)
-    result = CliRunner().invoke(cli.main, [*COMMANDS[command], "-f", str(file)])
+    result = CliRunner().invoke(main.main, [*COMMANDS[command], "-f", str(file)])
     assert result.output
     assert CANARY not in result.output
 
 
-def test_a_dump_shows_that_secrets_are_set(tmp_path: Path) -> None:
+def test_config_dump_secrets_that_are_set_are_masked(tmp_path: Path) -> None:
     file = tmp_path / "pipeline.yaml"
     file.write_text(json.dumps(BASE))
-    result = CliRunner().invoke(cli.main, ["config", "dump", "-f", str(file)])
+    result = CliRunner().invoke(main.main, ["config", "dump", "-f", str(file)])
     assert result.output.count("********") == 2 + len(SECRET_OPTIONS)
 
 
@@ -149,7 +150,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     with secured_broker(tmp_path_factory.mktemp("keys")) as running:
         running.add_users({"ann": CANARY})
         pipeline = PipelineSettings.model_validate({"name": "p", "source": {"topic": "raw"}})
-        running.allow(acls.by_principal(pipeline, dict.fromkeys(acls.ROLES, "ann")))
+        running.allow(acls.acls_by_principal(pipeline, dict.fromkeys(acls.ROLES, "ann")))
         admin = AdminClient(running.admin_options())
         for future in admin.create_topics([NewTopic("raw", 1, 1)]).values():
             future.result()
@@ -158,18 +159,16 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 
 def write_file(folder: Path, secured: Secured, password: str, **options: str) -> Path:
     file = folder / "pipeline.yaml"
-    kafka = secured.kafka("ann", password) | {"timeout_s": 10, "options": options}
+    kafka = secured.kafka("ann", password) | {"connect_timeout_s": 10, "options": options}
     small = {"worker_input": {"max_workers": 2}, "router": {"workers": 2}, "topics": {"aggregator_partitions": 1}}
     file.write_text(json.dumps({"name": "p", "source": {"topic": "raw"}, "kafka": kafka, **small}))
     return file
 
 
-def test_a_running_pipeline_shows_its_password_neither_in_logs_nor_in_arguments(
-    secured: Secured, tmp_path: Path
-) -> None:
+def test_pipeline_password_appears_neither_in_logs_nor_in_arguments(secured: Secured, tmp_path: Path) -> None:
     file = write_file(tmp_path, secured, CANARY)
     logs = tmp_path / "logs"
-    command = [sys.executable, "-m", "skewless", "up", "--verbose", "--file", str(file), "--logs", str(logs)]
+    command = [sys.executable, "-m", "skewless", "up", "--verbose", "--file", str(file), "--log-dir", str(logs)]
     console = tmp_path / "console"
     arguments: set[str] = set()
     with console.open("wb") as output:
@@ -182,7 +181,7 @@ def test_a_running_pipeline_shows_its_password_neither_in_logs_nor_in_arguments(
 
     def works() -> bool:
         assert up.poll() is None, console.read_text()
-        return console.read_text().count("INFO skewless.runner") >= len(topology.STAGES)
+        return console.read_text().count("INFO skewless.service") >= len(topology.STAGES)
 
     try:
         until(works, each=note)
@@ -195,14 +194,14 @@ def test_a_running_pipeline_shows_its_password_neither_in_logs_nor_in_arguments(
     assert CANARY not in shown
 
 
-def test_a_stage_that_logs_everything_does_not_log_a_password(secured: Secured, tmp_path: Path) -> None:
+def test_stage_with_librdkafka_debug_logs_no_password(secured: Secured, tmp_path: Path) -> None:
     """With librdkafka's logs wide open, by the right password and by a wrong one."""
-    topics.apply(config.load(write_file(tmp_path, secured, CANARY), {}))
+    topic_plan.apply(loader.load(write_file(tmp_path, secured, CANARY), {}))
     for password, code in ((CANARY, 0), (f"{CANARY}-wrong", 3)):
         file = write_file(tmp_path, secured, password, debug="all")
         program = (
             "import logging, sys; logging.basicConfig(level=1); logging.getLogger('skewless.librdkafka').setLevel(1); "
-            "from skewless.cli import main; main()"
+            "from skewless.cli.main import main; main()"
         )
         command = [sys.executable, "-c", program, "run", "splitter", "--file", str(file), "--drain"]
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
@@ -212,7 +211,7 @@ def test_a_stage_that_logs_everything_does_not_log_a_password(secured: Secured, 
         assert CANARY.encode() not in ended.stdout + ended.stderr
 
 
-def test_a_stage_listens_on_its_metrics_port_alone(broker: str, tmp_path: Path) -> None:
+def test_stage_with_metrics_listens_on_its_metrics_port_only(broker: str, tmp_path: Path) -> None:
     pipeline = Pipeline(broker, tmp_path, Source(broker, 1))
     with pipeline.running() as supervisor:
         until(lambda: all(works(pipeline, stage.name) for stage in topology.STAGES))
@@ -220,7 +219,7 @@ def test_a_stage_listens_on_its_metrics_port_alone(broker: str, tmp_path: Path) 
             assert listening(replica.pid) == {replica.metrics_port}
 
 
-def test_a_stage_without_metrics_listens_nowhere(broker: str, tmp_path: Path) -> None:
+def test_stage_without_metrics_listens_on_no_port(broker: str, tmp_path: Path) -> None:
     pipeline = Pipeline(broker, tmp_path, Source(broker, 1))
     command = [sys.executable, "-m", "skewless", "run", "splitter", "--file", str(pipeline.file)]
     child = subprocess.Popen(command, stderr=subprocess.DEVNULL)

@@ -19,14 +19,15 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from helpers.kafka import START_MS, until
 from integration.secured import ADMIN, ADMIN_PASSWORD, Secured, run_command, secured_broker
-from skewless import acls, topology
-from skewless.acls import Operation, Right
+from skewless import topology
+from skewless.config import acls, topic_plan
+from skewless.config.acls import AclBinding, Operation
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.config.state_layout import state_schema_of
 from skewless.errors import BrokerError, UnreachableError
-from skewless.settings import PipelineSettings
-from skewless.shape import shape_of, write_saved
-from skewless.transport import topics
-from support_kafka import START_MS, until
+from skewless.wire.offset_metadata import encode_offset_metadata
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(400)]
 
@@ -63,15 +64,15 @@ class Case:
     """A role without one of its rights."""
 
     role: str
-    right: Right
+    right: AclBinding
     operation: Operation
 
     def __str__(self) -> str:
         return f"{self.role}-without-{self.operation}-on-{self.right.resource}-{self.right.name}".replace(" ", "-")
 
     @property
-    def left(self) -> list[Right]:
-        rights = acls.rights(settings_of(None, ""))[self.role]
+    def left(self) -> list[AclBinding]:
+        rights = acls.acls_for(settings_of(None, ""))[self.role]
         rest = tuple(operation for operation in self.right.operations if operation != self.operation)
         kept = [right for right in rights if right != self.right]
         return [*kept, replace(self.right, operations=rest)] if rest else kept
@@ -79,7 +80,7 @@ class Case:
 
 CASES = [
     Case(role, right, operation)
-    for role, allowed in acls.rights(settings_of(None, "")).items()
+    for role, allowed in acls.acls_for(settings_of(None, "")).items()
     for right in allowed
     for operation in right.operations
 ]
@@ -113,9 +114,9 @@ def write_file(folder: Path, user: str, content: dict[str, Any]) -> Path:
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     """Run a broker with a user per role and per case, each with its rights."""
     with secured_broker(tmp_path_factory.mktemp("keys")) as running:
-        rights = {**acls.rights(settings_of(None, "")), **{str(case): case.left for case in CASES}}
+        rights = {**acls.acls_for(settings_of(None, "")), **{str(case): case.left for case in CASES}}
         lesser = settings_of(None, "", guarantee="at_least_once")
-        rights["at-least-once"] = acls.rights(lesser)["splitter"]
+        rights["at-least-once"] = acls.acls_for(lesser)["splitter"]
         running.add_users(dict.fromkeys(rights, PASSWORD))
         running.allow(rights)
         admin = AdminClient(running.admin_options())
@@ -140,7 +141,7 @@ def fill(secured: Secured) -> None:
 def settled(secured: Secured, tmp_path_factory: pytest.TempPathFactory) -> Settled:
     """Run the pipeline to its end by one process per stage, each as its own user."""
     folder = tmp_path_factory.mktemp("pipeline")
-    topics.apply(settings_of(secured, acls.TOPICS))
+    topic_plan.apply(settings_of(secured, acls.TOPICS))
     fill(secured)
 
     def run(stage: str) -> Outcome:
@@ -161,7 +162,7 @@ def outcomes(settled: Settled, tmp_path_factory: pytest.TempPathFactory) -> dict
     """Run each stage without each of its rights; the stages side by side, the cases of one in turn."""
     folder = tmp_path_factory.mktemp("cases")
     started = multiprocessing.get_context("forkserver")
-    started.set_forkserver_preload(["skewless.runner", *(f"skewless.{stage}.agent" for stage in STAGES)])
+    started.set_forkserver_preload(["skewless.service", *(f"skewless.stages.{stage}.agent" for stage in STAGES)])
 
     def run(stage: str, user: str, **transport: str) -> Outcome:
         file = write_file(folder, user, document(settled.secured, user, **transport))
@@ -187,7 +188,7 @@ def outcomes(settled: Settled, tmp_path_factory: pytest.TempPathFactory) -> dict
 
     move_back(settled.secured, "")
     first = run_lanes(NEEDED_FIRST)
-    move_back(settled.secured, write_saved("", shape_of(settings_of(None, ""))))
+    move_back(settled.secured, encode_offset_metadata("", state_schema_of(settings_of(None, ""))))
     return first | run_lanes([case for case in OF_STAGES if case not in NEEDED_FIRST])
 
 
@@ -200,7 +201,7 @@ def move_back(secured: Secured, metadata: str) -> None:
     known = admin.list_topics(timeout=DEADLINE_S).topics
     waiting = {}
     for stage in STAGES:
-        topic = settings_of(secured, stage).topic(topology.stage(stage).source)
+        topic = settings_of(secured, stage).topic(topology.stage(stage).inputs[0])
         begin = [TopicPartition(topic, partition, 0, metadata) for partition in known[topic].partitions]
         waiting[f"p-{stage}"] = ConsumerGroupTopicPartitions(f"p-{stage}", begin)
 
@@ -221,11 +222,11 @@ def told(case: Case, text: str) -> bool:
     return case.right.name in reason and str(case.operation) in remedy.partition(" on ")[0]
 
 
-def test_the_pipeline_works_with_exactly_the_printed_rights(settled: Settled) -> None:
+def test_acls_as_printed_let_every_stage_finish(settled: Settled) -> None:
     assert {stage: end.code for stage, end in settled.ends.items()} == dict.fromkeys(STAGES, 0), settled.ends
 
 
-def test_a_reader_gets_the_results_with_the_printed_rights(settled: Settled) -> None:
+def test_acls_as_printed_let_a_reader_read_the_results(settled: Settled) -> None:
     found = read(settled.secured, "p.aggregates")
     counts = {fact["key"]: fact["count"] for fact in found}
     assert counts == {f"k{number}": RECORDS // KEYS for number in range(KEYS)}
@@ -249,7 +250,7 @@ def read(secured: Secured, topic: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("case", OF_STAGES, ids=str)
-def test_a_stage_without_one_right_ends_and_tells_which(case: Case, outcomes: dict[str, Outcome]) -> None:
+def test_acls_one_missing_at_the_start_ends_the_stage_with_its_name(case: Case, outcomes: dict[str, Outcome]) -> None:
     outcome = outcomes[str(case)]
     assert outcome.code == BrokerError.exit_code, outcome.output
     last = outcome.output.strip().splitlines()[-1]
@@ -257,12 +258,12 @@ def test_a_stage_without_one_right_ends_and_tells_which(case: Case, outcomes: di
     assert told(case, last), last
 
 
-def test_at_least_once_needs_no_right_on_transactional_ids(outcomes: dict[str, Outcome]) -> None:
+def test_acls_at_least_once_needs_none_on_transactional_ids(outcomes: dict[str, Outcome]) -> None:
     assert outcomes["at-least-once"].code == 0, outcomes["at-least-once"].output
 
 
 @pytest.mark.parametrize("case", OF_TOPICS, ids=str)
-def test_making_topics_without_one_right_fails_and_tells_which(case: Case, settled: Settled) -> None:
+def test_acls_one_missing_fails_topics_apply_with_its_name(case: Case, settled: Settled) -> None:
     """The topics are there but for one, so that there is something to see, to verify and to create."""
     admin = AdminClient(settled.secured.admin_options())
     for future in admin.delete_topics(["p.late"]).values():
@@ -270,14 +271,14 @@ def test_making_topics_without_one_right_fails_and_tells_which(case: Case, settl
             future.result()
     until(lambda: "p.late" not in admin.list_topics(timeout=DEADLINE_S).topics)
     with pytest.raises(BrokerError) as raised:
-        topics.apply(settings_of(settled.secured, str(case)))
+        topic_plan.apply(settings_of(settled.secured, str(case)))
     assert told(case, str(raised.value)), raised.value
 
 
 @pytest.mark.parametrize("name", ["p.tuples", "p-splitter-"])
-def test_a_running_stage_that_loses_a_right_ends_and_tells_which(name: str, settled: Settled, tmp_path: Path) -> None:
+def test_acls_one_removed_in_the_run_ends_the_stage_with_its_name(name: str, settled: Settled, tmp_path: Path) -> None:
     secured, user = settled.secured, "splitter"
-    (right,) = (right for right in acls.rights(settings_of(None, ""))[user] if right.name == name)
+    (right,) = (right for right in acls.acls_for(settings_of(None, ""))[user] if right.name == name)
     file = write_file(tmp_path, user, document(secured, user))
     producer = Producer(secured.admin_options())
     admin = AdminClient(secured.admin_options())
@@ -306,36 +307,36 @@ def test_a_running_stage_that_loses_a_right_ends_and_tells_which(name: str, sett
     assert told(Case(user, right, "Write"), last), last
 
 
-def test_a_wrong_password_is_told_as_what_it_is(secured: Secured) -> None:
+def test_client_wrong_password_is_reported_as_invalid_credentials(secured: Secured) -> None:
     wrong = document(secured, acls.TOPICS)
     wrong["kafka"]["sasl"]["password"] = "wrong"  # noqa: S105 - which it is
-    wrong["kafka"]["timeout_s"] = 2
+    wrong["kafka"]["connect_timeout_s"] = 2
     with pytest.raises(BrokerError, match=r"refuses this client: .*invalid credentials.*correct kafka") as raised:
-        topics.check(PipelineSettings.model_validate(wrong))
+        topic_plan.check(PipelineSettings.model_validate(wrong))
     assert raised.value.exit_code == 3
 
 
-def test_an_authority_that_is_not_trusted_is_told_as_what_it_is(secured: Secured) -> None:
+def test_client_untrusted_certificate_authority_is_reported_with_its_cause(secured: Secured) -> None:
     stranger = document(secured, acls.TOPICS)
     del stranger["kafka"]["tls"]
-    stranger["kafka"]["timeout_s"] = 2
+    stranger["kafka"]["connect_timeout_s"] = 2
     with pytest.raises(BrokerError, match=r"refuses this client: .*certificate.*correct kafka"):
-        topics.check(PipelineSettings.model_validate(stranger))
+        topic_plan.check(PipelineSettings.model_validate(stranger))
 
 
-def test_a_broker_that_wants_certificates_knows_clients_that_have_one_and_refuses_others(tmp_path: Path) -> None:
+def test_broker_with_mutual_tls_accepts_client_certificates_and_refuses_others(tmp_path: Path) -> None:
     with secured_broker(tmp_path, mutual=True) as mutual:
         admin = AdminClient(mutual.admin_options())
         admin.create_topics([NewTopic("raw", 1, 1)])["raw"].result(DEADLINE_S)
         known = document(mutual, ADMIN)
         known["kafka"]["sasl"] = {"mechanism": "PLAIN", "username": ADMIN, "password": ADMIN_PASSWORD}
         settings = PipelineSettings.model_validate(known)
-        topics.apply(settings)
-        assert topics.check(settings).created == ()
+        topic_plan.apply(settings)
+        assert topic_plan.check(settings).created == ()
 
-        known["kafka"]["timeout_s"] = 5
+        known["kafka"]["connect_timeout_s"] = 5
         known["kafka"]["tls"] = {"ca": str(mutual.ca)}
         # The broker ends the connection when TLS is set up already: whether librdkafka hears why is a matter of luck.
         with pytest.raises((BrokerError, UnreachableError), match="security") as raised:
-            topics.check(PipelineSettings.model_validate(known))
+            topic_plan.check(PipelineSettings.model_validate(known))
         assert raised.value.exit_code == 3

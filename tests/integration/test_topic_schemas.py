@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from helpers.asyncapi import Records
+from helpers.kafka import Pipeline, Record, Source, zipf_records
 from skewless import topology
 from skewless.asyncapi.document import document
 from skewless.asyncapi.messages import find
-from skewless.transport.admin import Admin
-from support_asyncapi import Records
-from support_kafka import Pipeline, Record, Source, zipf_records
+from skewless.kafka.admin.client import Admin
 
 PARTITIONS = 2
 GOOD = 3_000
@@ -65,14 +65,14 @@ def mine(records: list[Record]) -> Iterator[Record]:
 
 
 @pytest.mark.parametrize("topic", [row.name for row in topology.TOPICS])
-def test_every_record_has_key_headers_and_value_as_described(ran: Ran, topic: str) -> None:
+def test_topic_records_of_a_real_run_match_the_asyncapi_document(ran: Ran, topic: str) -> None:
     held = Records(ran.document)
     records = ran.records[topic] if topic == "dead-letters" else list(mine(ran.records[topic]))
     assert records
     assert [problem for record in records for problem in held.problems(topic, record)] == []
 
 
-def test_the_run_had_records_of_every_kind_but_single_tuples(ran: Ran) -> None:
+def test_pipeline_run_of_the_schema_tests_has_records_of_every_message_but_tuple(ran: Ran) -> None:
     found = {
         kind.name
         for topic, records in ran.records.items()
@@ -82,7 +82,7 @@ def test_the_run_had_records_of_every_kind_but_single_tuples(ran: Ran) -> None:
     assert found == ran.document["components"]["messages"].keys() - {"source-record", "tuple"}
 
 
-def test_what_was_sent_is_on_the_public_topics_once(ran: Ran) -> None:
+def test_public_topics_of_a_run_hold_each_sent_tuple_once(ran: Ran) -> None:
     results, wrong = ran.pipeline.results()
     counted = sum(fact["count"] for fact in results.values())
     late, letters = len(ran.records["late"]), len(ran.records["dead-letters"])
@@ -94,7 +94,7 @@ def test_what_was_sent_is_on_the_public_topics_once(ran: Ran) -> None:
     assert sum(tick["tuples"] for tick in told) == counted
 
 
-def test_the_topics_are_as_described(ran: Ran) -> None:
+def test_topics_of_a_run_match_the_asyncapi_channels(ran: Ran) -> None:
     channels = {name: row for name, row in ran.document["channels"].items() if name != "source"}
     found = Admin(ran.pipeline.settings.kafka).describe([row["address"] for row in channels.values()])
     for row in channels.values():

@@ -11,9 +11,10 @@ import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
 from skewless import topology
+from skewless.config import topic_plan
+from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import BrokerError, CheckFailedError, ConfigurationError, UnreachableError
-from skewless.settings import PipelineSettings
-from skewless.transport import topics
+from skewless.kafka.admin import topics
 
 
 @pytest.fixture
@@ -42,13 +43,13 @@ def names(settings: PipelineSettings) -> tuple[str, ...]:
     return tuple(settings.topic(topic.name) for topic in topology.TOPICS)
 
 
-def test_apply_creates_every_topic_of_the_topology_as_declared(settings: PipelineSettings) -> None:
-    assert topics.apply(settings).created == names(settings)
-    assert topics.partition_count(settings, settings.topic("tuples")) == 3
-    assert topics.partition_count(settings, settings.topic("worker-input")) == 5
-    assert topics.partition_count(settings, settings.topic("partials")) == 2
-    assert topics.partition_count(settings, settings.topic("distribution")) == 1
-    resource = ConfigResource(ConfigResource.Type.TOPIC, settings.topic("windows"))
+def test_topics_apply_without_topics_creates_each_as_declared(settings: PipelineSettings) -> None:
+    assert topic_plan.apply(settings).created == names(settings)
+    assert topic_plan.partition_count(settings, settings.topic("tuples")) == 3
+    assert topic_plan.partition_count(settings, settings.topic("worker-input")) == 5
+    assert topic_plan.partition_count(settings, settings.topic("partials")) == 2
+    assert topic_plan.partition_count(settings, settings.topic("distribution")) == 1
+    resource = ConfigResource(ConfigResource.Type.TOPIC, settings.topic("aggregator-changelog"))
     client = AdminClient({"bootstrap.servers": settings.kafka.bootstrap_servers})
     options = {name: entry.value for name, entry in client.describe_configs([resource])[resource].result().items()}
     assert options["cleanup.policy"] == "compact"
@@ -56,105 +57,105 @@ def test_apply_creates_every_topic_of_the_topology_as_declared(settings: Pipelin
     assert options["message.timestamp.after.max.ms"] == topics.ANY_TIME_MS
 
 
-def test_apply_again_creates_nothing_and_check_is_content(settings: PipelineSettings) -> None:
-    topics.apply(settings)
-    assert topics.apply(settings) == topics.Report((), names(settings))
-    assert topics.check(settings) == topics.Report((), names(settings))
+def test_topics_apply_again_creates_nothing_and_check_passes(settings: PipelineSettings) -> None:
+    topic_plan.apply(settings)
+    assert topic_plan.apply(settings) == topics.Report((), names(settings))
+    assert topic_plan.check(settings) == topics.Report((), names(settings))
 
 
-def test_two_applies_at_once_both_succeed(settings: PipelineSettings) -> None:
+def test_topics_apply_twice_at_once_succeeds_both_times(settings: PipelineSettings) -> None:
     with ThreadPoolExecutor(2) as pool:
-        first, second = pool.map(topics.apply, [settings, settings])
+        first, second = pool.map(topic_plan.apply, [settings, settings])
     assert sorted({*first.created, *second.created}) == sorted(names(settings))
     assert not set(first.created) & set(second.created)
 
 
-def test_check_lists_every_missing_topic_and_creates_none(settings: PipelineSettings) -> None:
+def test_topics_check_without_topics_lists_each_and_creates_none(settings: PipelineSettings) -> None:
     for _ in range(2):
         with pytest.raises(CheckFailedError) as raised:
-            topics.check(settings)
+            topic_plan.check(settings)
         assert [name for name in names(settings) if f"{name}: is missing" not in str(raised.value)] == []
 
 
-def test_a_changed_number_of_workers_is_refused_and_nothing_is_created(settings: PipelineSettings) -> None:
+def test_topics_apply_changed_number_of_workers_is_refused_and_creates_nothing(settings: PipelineSettings) -> None:
     bootstrap = settings.kafka.bootstrap_servers
     create(bootstrap, NewTopic(settings.topic("worker-input"), 6, 1))
     with pytest.raises(CheckFailedError, match=r"worker-input: has 6 partitions, the configuration wants 5"):
-        topics.apply(settings)
+        topic_plan.apply(settings)
     with pytest.raises(BrokerError):
-        topics.partition_count(settings, settings.topic("tuples"))
+        topic_plan.partition_count(settings, settings.topic("tuples"))
 
 
 @pytest.mark.parametrize("stage", [stage.name for stage in topology.STAGES])
-def test_a_stage_compares_all_partition_counts_with_its_settings(settings: PipelineSettings, stage: str) -> None:
+def test_run_command_partition_count_other_than_configured_is_refused(settings: PipelineSettings, stage: str) -> None:
     """Without `skewless topics check`: what `skewless run` does."""
-    topics.apply(settings)
+    topic_plan.apply(settings)
     row = topology.stage(stage)
     counts = {"source": 3, "tuples": 3, "worker-input": 5, "partials": 2}
-    assert topics.stage_partitions(settings, row) == counts[row.source]
+    assert topic_plan.stage_partitions(settings, row) == {settings.topic(name): counts[name] for name in row.inputs}
     for parts, path, wants, has in (
         ({"topics": {"aggregator_partitions": 3}}, "topics.aggregator_partitions", 3, "partials has 2"),
         ({"worker_input": {"max_workers": 6}}, "worker_input.max_workers", 6, "worker-input has 5"),
     ):
         other = pipeline(settings.kafka.bootstrap_servers, settings.name, **parts)
         with pytest.raises(ConfigurationError) as caught:
-            topics.stage_partitions(other, row)
+            topic_plan.stage_partitions(other, row)
         (problem,) = caught.value.problems
         assert problem.startswith(f"{path}: is {wants}, but topic {settings.topic(has)}")
         assert "set it back, or give the pipeline another name" in problem
 
 
-def test_a_topic_that_brokers_trim_by_bytes_is_named(settings: PipelineSettings) -> None:
-    topics.apply(settings)
+def test_topics_check_topic_with_retention_by_bytes_is_named(settings: PipelineSettings) -> None:
+    topic_plan.apply(settings)
     client = AdminClient({"bootstrap.servers": settings.kafka.bootstrap_servers})
     name = settings.topic("worker-input")
     limit = ConfigEntry("retention.bytes", "1048576", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ConfigResource.Type.TOPIC, name, incremental_configs=[limit])
     client.incremental_alter_configs([resource])[resource].result()
     expected = f"{name}: retention.bytes is 1048576, should be -1; `kafka-configs.sh --alter"
-    for verify in (topics.check, topics.apply):
+    for verify in (topic_plan.check, topic_plan.apply):
         with pytest.raises(CheckFailedError, match=expected):
             verify(settings)
 
 
-def test_a_topic_made_by_hand_with_wrong_options_is_named_with_each(settings: PipelineSettings) -> None:
+def test_topics_apply_existing_topic_with_wrong_options_is_named_with_each(settings: PipelineSettings) -> None:
     wrong = NewTopic(settings.topic("aggregates"), 2, 1, config={"message.timestamp.type": "LogAppendTime"})
     create(settings.kafka.bootstrap_servers, wrong)
     with pytest.raises(CheckFailedError) as raised:
-        topics.apply(settings)
+        topic_plan.apply(settings)
     assert "aggregates: cleanup.policy is delete, should be compact" in str(raised.value)
     assert "aggregates: message.timestamp.type is LogAppendTime, should be CreateTime" in str(raised.value)
 
 
-def test_options_of_the_user_win_and_are_verified(settings: PipelineSettings) -> None:
-    topics.apply(settings)
+def test_topics_options_of_the_user_override_and_are_verified(settings: PipelineSettings) -> None:
+    topic_plan.apply(settings)
     options = {"late": {"retention.ms": "60000"}}
     changed = pipeline(
         settings.kafka.bootstrap_servers, settings.name, topics={"aggregator_partitions": 2, "options": options}
     )
     with pytest.raises(CheckFailedError, match=r"late: retention.ms is -1, should be 60000"):
-        topics.check(changed)
+        topic_plan.check(changed)
 
 
-def test_a_missing_source_topic_is_named_with_what_to_do(broker: str) -> None:
+def test_topics_apply_missing_source_topic_is_named_with_a_remedy(broker: str) -> None:
     with pytest.raises(BrokerError, match=r"topic nowhere-source does not exist at .*--create --topic nowhere-source"):
-        topics.apply(pipeline(broker, "nowhere"))
+        topic_plan.apply(pipeline(broker, "nowhere"))
 
 
-def test_more_copies_than_brokers_is_the_brokers_word(broker: str, settings: PipelineSettings) -> None:
+def test_topics_apply_more_replicas_than_brokers_raises_broker_error(broker: str, settings: PipelineSettings) -> None:
     greedy = pipeline(broker, settings.name, topics={"replication_factor": 9})
     with pytest.raises(BrokerError, match="INVALID_REPLICATION_FACTOR"):
-        topics.apply(greedy)
+        topic_plan.apply(greedy)
 
 
-def test_an_unknown_librdkafka_option_is_a_mistake_of_configuration(broker: str) -> None:
+def test_topics_check_unknown_librdkafka_option_is_a_configuration_error(broker: str) -> None:
     with pytest.raises(ConfigurationError, match=r"no\.such\.option"):
-        topics.check(pipeline(broker, "any", kafka={"options": {"no.such.option": 1}}))
+        topic_plan.check(pipeline(broker, "any", kafka={"options": {"no.such.option": 1}}))
 
 
-def test_an_unreachable_broker_is_named_in_silence(capfd: pytest.CaptureFixture[str]) -> None:
+def test_topics_apply_unreachable_broker_raises_with_its_address_silently(capfd: pytest.CaptureFixture[str]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as unused:
         address = f"127.0.0.1:{unused.getsockname()[1]}"
     with pytest.raises(UnreachableError, match=address):
-        topics.apply(pipeline(address, "any", kafka={"timeout_s": 0.6}))
+        topic_plan.apply(pipeline(address, "any", kafka={"connect_timeout_s": 0.6}))
     assert capfd.readouterr() == ("", "")

@@ -25,6 +25,9 @@ class Clock:
     def monotonic(self) -> float:
         return self.now
 
+    def sleep(self, seconds: float) -> None:
+        self.advance(seconds)
+
     def advance(self, seconds: float) -> None:
         self.now += seconds
         self.moved()

@@ -21,7 +21,7 @@ from confluent_kafka import (
 )
 
 from laws.model_broker import Broker, Membership, RefusedError
-from skewless.transport.failures import BrokerAwayError
+from skewless.kafka.errors import BrokerUnavailableError
 
 Result = TypeVar("Result")
 
@@ -37,13 +37,17 @@ class StuckError(Exception):
     """The call never returns."""
 
 
-def returns_in_time(call: Callable[[], None], _limit_s: float) -> bool:
-    """Stand in for the product's own: without a thread, and in no time."""
-    try:
-        call()
-    except StuckError:
-        return False
-    return True
+class TimedCalls:
+    """Stands in for the product's own: without a thread, and in no time."""
+
+    def call(self, call: Callable[[], None], _limit_s: float) -> bool:
+        try:
+            call()
+        except StuckError:
+            return False
+        return True
+
+    def close(self) -> None: ...
 
 
 def while_serving(call: Callable[[], Result], serve: Callable[[], None]) -> Result:
@@ -62,7 +66,7 @@ class ModelMembership:
         kind = self._link.enter("describe_group")
         if kind == "time out before":
             self._link.broker.clock.advance(2.0)
-            raise BrokerAwayError("no answer")
+            raise BrokerUnavailableError("no answer")
         member = self._link.broker.group.members.get(self._link.instance)
         self._link.leave(kind)
         return None if member is None else str(member)
@@ -291,9 +295,13 @@ class ModelProducer:
         self._queue.clear()
 
     def list_topics(self, *, timeout: float) -> SimpleNamespace:
-        self._link.check()
-        found = SimpleNamespace(error=None, partitions=dict(enumerate(self._broker.inputs)))
-        return SimpleNamespace(topics={"in": found})
+        return _topics(self._link)
+
+
+def _topics(link: Link) -> SimpleNamespace:
+    link.check()
+    found = SimpleNamespace(error=None, partitions=dict(enumerate(link.broker.inputs)))
+    return SimpleNamespace(topics={"in": found})
 
 
 class ModelConsumer:
@@ -472,6 +480,9 @@ class ModelConsumer:
         ends = {at.partition: len(self._broker.inputs[at.partition]) for at in partitions}
         found = {OFFSET_BEGINNING: dict(enumerate(self._broker.begins)), OFFSET_END: ends}
         return [TopicPartition(self._topic, at.partition, found[at.offset][at.partition]) for at in partitions]
+
+    def list_topics(self, *, timeout: float) -> SimpleNamespace:
+        return _topics(self._link)
 
     # Offsets
 

@@ -9,22 +9,24 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, cast
 
+from helpers.engine import TOPIC, EagerLoop, at
 from laws.model_broker import STATE_TOPIC, Broker, Clock, Membership
 from laws.model_clients import Fault, KilledError, Link, ModelConsumer, ModelMembership
-from skewless.records import Batch, Output
-from skewless.shape import Shape
-from skewless.step import Step
-from skewless.transport.batch import MessageBatch
-from skewless.transport.consumer import ConsumerThread
-from skewless.transport.consumer_options import consumer_options
-from skewless.transport.flushing_outbox import FlushingOutbox
-from skewless.transport.outbox import Outbox
-from skewless.transport.resumption import Input
-from skewless.transport.session import Session, State
-from skewless.transport.settings import KafkaSettings, TransportSettings
-from skewless.transport.transactional_outbox import TransactionalOutbox
+from skewless.engine.consumer_loop import ConsumerThread
+from skewless.engine.executor import State, StepExecutor
+from skewless.engine.message_batch import MessageBatch
+from skewless.engine.output import Output
+from skewless.engine.start_checks import Input
+from skewless.engine.step import Step
+from skewless.kafka.consumer.options import consumer_options
+from skewless.kafka.producer.at_least_once import AtLeastOnceProducer
+from skewless.kafka.producer.transactional import TransactionalProducer
+from skewless.kafka.settings import KafkaSettings, TransportSettings
+from skewless.wire.record import Batch, OutputRecord
+from skewless.wire.state_schema import StateSchema
+from skewless.wire.topic_partition import TopicPartition
 
-SHAPE = Shape(
+SHAPE = StateSchema(
     window_ms=60_000,
     tick_ms=60_000,
     columns="count",
@@ -49,7 +51,7 @@ class Share:
 
 
 class Ledger(Step):
-    """Writes every record once, the odd ones not before the flush. Changelog and position hold a count each.
+    """Writes every record once, the odd ones not before the flush. Changelog and checkpoint hold a count each.
 
     Position also moves without records: by marks, as time passes, and at the end.
     """
@@ -59,14 +61,14 @@ class Ledger(Step):
         self._shares: dict[int, Share] = {}
         self._held: dict[int, list[bytes]] = {}
         self._restored: dict[int, int] = {}
-        """Count of the changelog minus that of the position; not 0 in the hands of one who may not commit."""
+        """Count of the changelog minus that of the checkpoint; not 0 in the hands of one who may not commit."""
         self._written: dict[int, int] = {}
         self._marked_at: dict[int, int] = {}
         self._told_end: set[int] = set()
         self._beats: dict[int, int] = {}
 
-    def assign(self, partition: int, position: str | None, state: Sequence[tuple[bytes, bytes]]) -> None:
-        share = self._shares[partition] = Share(**json.loads(position)) if position else Share()
+    def assign(self, partition: int, checkpoint: str | None, state: Sequence[tuple[bytes, bytes]]) -> None:
+        share = self._shares[partition] = Share(**json.loads(checkpoint)) if checkpoint else Share()
         self._restored[partition] = int(dict(state).get(b"count", b"0")) - share.count
         self._held[partition] = []
         self._written[partition] = share.count
@@ -78,7 +80,7 @@ class Ledger(Step):
             of_partition.pop(partition, None)
         self._told_end.discard(partition)
 
-    def process(self, batch: Batch, now: int) -> Iterator[Output]:
+    def process(self, batch: Batch, now: int) -> Iterator[OutputRecord]:
         share = self._shares[batch.partition]
         assert not share.ended, "a record after the end"
         for value in batch.values:
@@ -87,33 +89,33 @@ class Ledger(Step):
             if share.count % 2:
                 self._held[batch.partition].append(value)
             else:
-                yield Output("out", value, partition=batch.partition)
+                yield OutputRecord("out", value, partition=batch.partition)
 
-    def flush(self, now: int) -> Iterator[Output]:
+    def flush(self, now: int) -> Iterator[OutputRecord]:
         for partition, share in self._shares.items():
             for value in self._held[partition]:
-                yield Output("out", value, partition=partition)
+                yield OutputRecord("out", value, partition=partition)
             self._held[partition].clear()
             if share.count and now >= self._marked_at.get(partition, 0) + MARK_MS:
                 self._marked_at[partition] = now
                 share.marks += 1
-                yield Output("marks", b"%d" % share.marks, partition=partition)
+                yield OutputRecord("marks", b"%d" % share.marks, partition=partition)
             yield from self._beat(partition, now)
             if share.ended and partition not in self._told_end:
                 self._told_end.add(partition)
-                yield Output("end", b"end", partition=partition)
+                yield OutputRecord("end", b"end", partition=partition)
             if share.count != self._written[partition]:
                 self._written[partition] = share.count
                 total = self._restored[partition] + share.count
-                yield Output(STATE_TOPIC, b"%d" % total, key=b"count", partition=partition)
+                yield OutputRecord(STATE_TOPIC, b"%d" % total, key=b"count", partition=partition)
 
-    def _beat(self, partition: int, now: int) -> Iterator[Output]:
+    def _beat(self, partition: int, now: int) -> Iterator[OutputRecord]:
         """Write a record that no checkpoint knows of, as a splitter does for a partition that becomes idle."""
         if now // BEAT_MS != self._beats.get(partition, 0):
             self._beats[partition] = now // BEAT_MS
-            yield Output("beats", b"beat", partition=partition)
+            yield OutputRecord("beats", b"beat", partition=partition)
 
-    def position(self, partition: int) -> str:
+    def checkpoint(self, partition: int) -> str:
         return json.dumps(asdict(self._shares[partition]))
 
     def watermark(self, partition: int) -> int | None:
@@ -134,17 +136,10 @@ class Results:
         self._broker = broker
 
     def of_group(self) -> str | None:
-        return next(filter(None, map(self.of_partition, range(len(self._broker.inputs)))), None)
+        return next(filter(None, map(self.of_partition, map(at, range(len(self._broker.inputs))))), None)
 
-    def of_partition(self, partition: int) -> str | None:
-        return "topic out" if self._broker.visible("out", partition) else None
-
-
-class EagerLoop:
-    """Stands where the thread expects the loop: what it posts is run at once."""
-
-    def call_soon_threadsafe(self, call: Callable[..., None], *args: Any) -> None:
-        call(*args)
+    def of_partition(self, partition: TopicPartition) -> str | None:
+        return "topic out" if self._broker.visible("out", partition.partition) else None
 
 
 class VirtualEvent:
@@ -180,8 +175,9 @@ class Process:
         instance: str,
         number: int,
         transport: TransportSettings,
-        patience_s: float,
+        pause_after_s: float,
         drain: bool,
+        output: Callable[[Link], Output] | None = None,
     ) -> None:
         self.instance = instance
         self.over = False
@@ -200,28 +196,32 @@ class Process:
         kafka = KafkaSettings(bootstrap_servers=address)
         exact = transport.guarantee == "exactly_once"
         step = Ledger(drain=drain)
-        self.session = Session(step, drain=drain, clock=lambda: int(broker.clock.now * 1000))
-        self.session.space = cast("Any", VirtualEvent(broker.clock))
-        self.outbox: Outbox = (
-            TransactionalOutbox(kafka, transport, str, instance) if exact else FlushingOutbox(kafka, transport, str)
-        )
+        self.session = StepExecutor(step, drain=drain, clock=lambda: int(broker.clock.now * 1000))
+        self.session.room_available = cast("Any", VirtualEvent(broker.clock))
+        self.outbox: Output
+        if output is not None:
+            self.outbox = output(self.link)
+        elif exact:
+            self.outbox = TransactionalProducer(kafka, transport, str, instance)
+        else:
+            self.outbox = AtLeastOnceProducer(kafka, transport, str)
         self.thread = ConsumerThread(
             loop=cast("Any", EagerLoop()),
-            session=self.session,
-            outbox=self.outbox,
-            source=Input("group", "in", internal=True, shape=SHAPE),
+            executor=self.session,
+            output=self.outbox,
+            inputs=[Input("group", TOPIC, internal=True, shape=SHAPE)],
             options=consumer_options(kafka, transport, "group", instance, end_of_partition=True),
             transport=transport,
-            connect_timeout_s=kafka.timeout_s,
+            connect_timeout_s=kafka.connect_timeout_s,
             deliver=self._deliver,
             assigned=lambda _partitions: None,
             stopped=lambda _failure: None,
             restore=self._restore,
             membership=cast("Any", ModelMembership(self.link)),
             written=Results(broker) if exact else None,
-            patience_s=patience_s,
+            pause_after_s=pause_after_s,
         )
-        self._run(self.thread._begin)
+        self._run(self.thread._open)
 
     # The consumer's thread
 
@@ -229,7 +229,7 @@ class Process:
         """Go once through the thread's loop."""
 
         def turn() -> None:
-            self.thread._turn()
+            self.thread._run_once()
             if self.session.failure is not None and not self.link.alive:
                 raise KilledError
 
@@ -283,7 +283,7 @@ class Process:
     # The loop
 
     def _deliver(self, batch: MessageBatch) -> None:
-        if self.session.hand(batch):
+        if self.session.deliver(batch):
             self._parts[batch.partition].extend([batch])
 
     def work(self, partition: int, records: int) -> None:
@@ -334,12 +334,12 @@ class Process:
     @property
     def batches(self) -> int:
         """Batches that were read and are neither processed nor dropped."""
-        return self.thread._flow._batches - self.session.acks.retired_batches
+        return self.thread._back_pressure.in_flight_batches
 
     @property
     def membership(self) -> Membership | None:
         """What its consumer knows of the group."""
-        return cast("ModelConsumer", self.thread._consumer).membership
+        return cast("ModelConsumer", self.thread._session._consumer).membership
 
 
 async def _pause() -> None:

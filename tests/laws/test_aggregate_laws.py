@@ -1,36 +1,43 @@
-"""What holds for every aggregate in the registry: partials merge in any order and equal the plain definition."""
+"""What holds for every aggregate: partials merge in any order and equal the plain definition.
+
+Besides the registry it is tested with aggregates of a package, whose partials are bytes.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
-from skewless.algorithms.aggregates import AGGREGATES, Aggregate, columns_of, create
+from helpers.aggregates import ADDED, digits_of, last_of
+from skewless.algorithms.aggregates import AGGREGATES, Aggregate, columns_of
+from skewless.algorithms.keyed_table import KeyedTable
 from skewless.algorithms.partials import merge_partials, to_partials
 
 Tuple: TypeAlias = tuple[str, int, int]
 """Key, time, value."""
 
-PLAIN: dict[str, Callable[[list[int]], float]] = {
-    "count": len,
-    "sum": sum,
-    "mean": lambda values: sum(values) / len(values),
-    "min": min,
-    "max": max,
+PLAIN: dict[str, Callable[[list[int], list[int]], Any]] = {
+    "count": lambda _times, values: len(values),
+    "sum": lambda _times, values: sum(values),
+    "mean": lambda _times, values: sum(values) / len(values),
+    "min": lambda _times, values: min(values),
+    "max": lambda _times, values: max(values),
+    "digits": lambda _times, values: digits_of(values),
+    "last": lambda times, values: last_of(zip(times, values, strict=True)),
 }
-"""Each aggregate once more, as a function of the list of all values."""
+"""Each aggregate once more, as a function of the times and the values of all tuples."""
 
+TESTED = {aggregate.name: aggregate for aggregate in (*AGGREGATES.values(), *ADDED)}
 PANE_MS = 100
 BY = ["pane", "key"]
-every_aggregate = pytest.mark.parametrize("aggregate", AGGREGATES.values(), ids=AGGREGATES)
+every_aggregate = pytest.mark.parametrize("aggregate", TESTED.values(), ids=TESTED)
 tuples = st.tuples(
     st.sampled_from(["", "a", "b", "日本"]) | st.text(max_size=5),
     st.integers(-500, 500) | st.integers(-(2**47), 2**47),
@@ -55,27 +62,31 @@ def rows(table: pa.Table) -> list[dict[str, object]]:
     return listed
 
 
-def test_every_aggregate_has_a_plain_definition() -> None:
-    assert PLAIN.keys() == AGGREGATES.keys()
+def test_aggregate_registry_each_entry_has_a_reference_definition() -> None:
+    assert PLAIN.keys() == TESTED.keys()
 
 
 @every_aggregate
 @given(stream=streams)
-def test_results_equal_the_plain_definition(aggregate: Aggregate, stream: list[Tuple]) -> None:
-    groups: defaultdict[tuple[int, str], list[int]] = defaultdict(list)
+def test_aggregate_over_any_stream_equals_its_reference_definition(aggregate: Aggregate, stream: list[Tuple]) -> None:
+    groups: defaultdict[tuple[int, str], tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
     for key, time, value in stream:
-        groups[time // PANE_MS * PANE_MS, key].append(value)
+        times, values = groups[time // PANE_MS * PANE_MS, key]
+        times.append(time)
+        values.append(value)
     table = partials(aggregate, stream)
-    columns: dict[str, NDArray[np.int64]] = {column.name: table[column.name].to_numpy() for column in aggregate.columns}
-    results = aggregate.result(columns).tolist()
+    results = list(aggregate.present({column.name: table[column.name].to_numpy() for column in aggregate.columns}, 0))
     by_group = dict(zip(zip(table["pane"].to_pylist(), table["key"].to_pylist(), strict=True), results, strict=True))
     assert len(table) == len(by_group)
-    assert by_group == {group: PLAIN[aggregate.name](values) for group, values in groups.items()}
+    assert by_group == {group: PLAIN[aggregate.name](*columns) for group, columns in groups.items()}
+    assert pa.array(results, aggregate.result_type(0)).to_pylist() == results
 
 
 @every_aggregate
 @given(stream=streams, data=st.data())
-def test_the_cut_into_batches_changes_nothing(aggregate: Aggregate, stream: list[Tuple], data: st.DataObject) -> None:
+def test_aggregate_stream_split_into_batches_gives_the_same_result(
+    aggregate: Aggregate, stream: list[Tuple], data: st.DataObject
+) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=5)))
     pieces = [stream[start:end] for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
     whole = rows(partials(aggregate, stream))
@@ -86,7 +97,7 @@ def test_the_cut_into_batches_changes_nothing(aggregate: Aggregate, stream: list
 
 @every_aggregate
 @given(stream=streams)
-def test_a_batch_equals_its_tuples_merged_one_by_one(aggregate: Aggregate, stream: list[Tuple]) -> None:
+def test_aggregate_batch_equals_its_tuples_merged_one_by_one(aggregate: Aggregate, stream: list[Tuple]) -> None:
     folded = partials(aggregate)
     for one in stream:
         folded = merge_partials([folded, partials(aggregate, [one])], BY, aggregate.columns)
@@ -95,7 +106,7 @@ def test_a_batch_equals_its_tuples_merged_one_by_one(aggregate: Aggregate, strea
 
 @every_aggregate
 @given(left=streams, right=streams)
-def test_merging_is_commutative(aggregate: Aggregate, left: list[Tuple], right: list[Tuple]) -> None:
+def test_aggregate_merge_is_commutative(aggregate: Aggregate, left: list[Tuple], right: list[Tuple]) -> None:
     one, other = partials(aggregate, left), partials(aggregate, right)
     forth = merge_partials([one, other], BY, aggregate.columns)
     assert rows(forth) == rows(merge_partials([other, one], BY, aggregate.columns))
@@ -103,7 +114,7 @@ def test_merging_is_commutative(aggregate: Aggregate, left: list[Tuple], right: 
 
 @every_aggregate
 @given(left=streams, middle=streams, right=streams)
-def test_merging_is_associative(
+def test_aggregate_merge_is_associative(
     aggregate: Aggregate, left: list[Tuple], middle: list[Tuple], right: list[Tuple]
 ) -> None:
     first, second, third = (partials(aggregate, stream) for stream in (left, middle, right))
@@ -114,10 +125,26 @@ def test_merging_is_associative(
     assert rows(merge(merge(first, second), third)) == rows(merge(first, merge(second, third)))
 
 
+@every_aggregate
+@given(stream=streams, data=st.data())
+def test_table_that_merges_batches_has_the_partials_of_the_whole(
+    aggregate: Aggregate, stream: list[Tuple], data: st.DataObject
+) -> None:
+    pieces = [stream[start::3] for start in data.draw(st.permutations(range(3)))]
+    table = KeyedTable(aggregate.columns)
+    for piece in pieces:
+        merged = merge_partials([partials(aggregate, piece)], ["key"], aggregate.columns)
+        table.merge(table.rows_of(merged["key"]), {name: merged[name].to_numpy() for name in merged.column_names[1:]})
+    whole = merge_partials([partials(aggregate, stream)], ["key"], aggregate.columns).sort_by("key").to_pydict()
+    columns = {name: values.tolist() for name, values in table.data(slice(len(table))).items()}
+    rows = sorted(zip(table.keys(np.arange(len(table))).to_pylist(), *columns.values(), strict=True))
+    assert rows == list(zip(*whole.values(), strict=True))
+
+
 @given(stream=streams)
-def test_aggregates_side_by_side_give_what_each_gives_alone(stream: list[Tuple]) -> None:
-    together = to_partials([batch(stream)], PANE_MS, columns_of(list(AGGREGATES.values())))
-    for aggregate in (create(name) for name in AGGREGATES):
+def test_aggregates_computed_together_equal_each_computed_alone(stream: list[Tuple]) -> None:
+    together = to_partials([batch(stream)], PANE_MS, columns_of(TESTED.values()))
+    for aggregate in TESTED.values():
         assert rows(together.select([*BY, *(column.name for column in aggregate.columns)])) == rows(
             partials(aggregate, stream)
         )

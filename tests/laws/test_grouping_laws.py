@@ -27,7 +27,7 @@ def assign(grouping: Grouping, keys: list[str], start: int = 0) -> list[int]:
 
 @every_grouping
 @given(keys=key_lists, workers=worker_counts)
-def test_every_tuple_gets_a_worker_that_exists(name: str, keys: list[str], workers: int) -> None:
+def test_grouping_any_tuple_is_assigned_an_existing_worker(name: str, keys: list[str], workers: int) -> None:
     chosen = assign(create(name, workers), keys)
     assert len(chosen) == len(keys)
     assert all(0 <= worker < workers for worker in chosen)
@@ -35,7 +35,9 @@ def test_every_tuple_gets_a_worker_that_exists(name: str, keys: list[str], worke
 
 @every_grouping
 @given(keys=key_lists, workers=worker_counts, data=st.data())
-def test_the_cut_into_batches_changes_nothing(name: str, keys: list[str], workers: int, data: st.DataObject) -> None:
+def test_grouping_stream_split_into_batches_is_assigned_equally(
+    name: str, keys: list[str], workers: int, data: st.DataObject
+) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(keys)), max_size=5)))
     grouping = create(name, workers)
     pieces = [
@@ -46,7 +48,7 @@ def test_the_cut_into_batches_changes_nothing(name: str, keys: list[str], worker
 
 @every_grouping
 @given(before=key_lists, after=key_lists, workers=worker_counts, other=worker_counts)
-def test_a_restored_grouping_continues_identically(
+def test_grouping_restored_from_a_snapshot_continues_identically(
     name: str, before: list[str], after: list[str], workers: int, other: int
 ) -> None:
     grouping, restored = create(name, workers), create(name, other)
@@ -60,7 +62,7 @@ def test_a_restored_grouping_continues_identically(
 
 @every_grouping
 @given(keys=key_lists, workers=worker_counts)
-def test_a_snapshot_does_not_change_with_its_grouping(name: str, keys: list[str], workers: int) -> None:
+def test_grouping_snapshot_is_unchanged_by_later_tuples(name: str, keys: list[str], workers: int) -> None:
     grouping = create(name, workers)
     snapshot = grouping.snapshot()
     as_taken = msgspec.msgpack.encode(snapshot)
@@ -70,7 +72,7 @@ def test_a_snapshot_does_not_change_with_its_grouping(name: str, keys: list[str]
 
 @every_grouping
 @given(keys=key_lists, sizes=st.lists(worker_counts, min_size=1, max_size=4))
-def test_after_a_resize_only_the_new_workers_are_chosen(name: str, keys: list[str], sizes: list[int]) -> None:
+def test_grouping_after_a_resize_assigns_to_present_workers_only(name: str, keys: list[str], sizes: list[int]) -> None:
     grouping = create(name, 10)
     for step, workers in enumerate(sizes):
         grouping.resize(workers)
@@ -80,18 +82,18 @@ def test_after_a_resize_only_the_new_workers_are_chosen(name: str, keys: list[st
 
 
 @given(keys=key_lists, workers=worker_counts)
-def test_key_grouping_keeps_each_key_on_one_worker(keys: list[str], workers: int) -> None:
+def test_key_grouping_any_stream_keeps_each_key_on_one_worker(keys: list[str], workers: int) -> None:
     pairs = set(zip(keys, assign(create("key", workers), keys), strict=True))
     assert len(pairs) == len(set(keys))
 
 
 @given(keys=key_lists, workers=worker_counts)
-def test_partial_key_grouping_keeps_each_key_on_at_most_two_workers(keys: list[str], workers: int) -> None:
+def test_partial_key_grouping_any_stream_keeps_each_key_on_at_most_two_workers(keys: list[str], workers: int) -> None:
     pairs = set(zip(keys, assign(create("partial_key", workers), keys), strict=True))
     assert all(sum(key == one for one, _ in pairs) <= 2 for key in set(keys))
 
 
 @given(keys=key_lists, workers=worker_counts)
-def test_shuffle_loads_differ_by_one_at_most(keys: list[str], workers: int) -> None:
+def test_shuffle_grouping_any_stream_keeps_loads_within_one_tuple(keys: list[str], workers: int) -> None:
     loads = np.bincount(np.array(assign(create("shuffle", workers), keys), dtype=np.int64), minlength=workers)
     assert loads.max() - loads.min() <= 1

@@ -13,23 +13,27 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from skewless.aggregator.step import AggregatorRules, AggregatorStep
-from skewless.algorithms import aggregates, grouping, sized, windowed
+from helpers.aggregates import ADDED, digits_of, last_of
+from helpers.batches import facts_in, reasons_in, repeated
+from helpers.in_memory_pipeline import WALL_CLOCK, Stage, Topic
+from skewless.aggregate_registry import find_aggregates
+from skewless.algorithms import grouping, record_size
 from skewless.algorithms.aggregates import columns_of
-from skewless.observer.step import ObserverRules, ObserverStep
-from skewless.records import Output, idle_of, watermarks_of
-from skewless.router.step import RouterStep
-from skewless.splitter.formats import create_format
-from skewless.splitter.settings import SplitterSettings
-from skewless.splitter.step import SplitterRules, SplitterStep
-from skewless.step import Step
-from skewless.worker import step as worker_step
-from skewless.worker.step import WorkerStep
-from support import facts_in, reasons_in, repeated
-from support_pipeline import WALL_CLOCK, Stage, Topic
+from skewless.algorithms.windowing import window_store
+from skewless.engine.step import Step
+from skewless.parsing.settings import ParsingSettings, open_format
+from skewless.stages.aggregator.step import AggregatorRules, AggregatorStep
+from skewless.stages.observer.step import ObserverRules, ObserverStep
+from skewless.stages.router.step import RouterStep
+from skewless.stages.splitter.step import SplitterRules, SplitterStep
+from skewless.stages.worker import step as worker_step
+from skewless.stages.worker.step import WorkerStep
+from skewless.wire.headers import idle_of, watermarks_of
+from skewless.wire.record import OutputRecord
 
-NAMES = ("count", "sum", "mean", "min", "max")
-FORMAT = SplitterSettings.model_validate(
+AGGREGATES = (*find_aggregates(["count", "sum", "mean", "min", "max"]), *ADDED)
+"""Those of the package, and two of another one, whose partials are bytes."""
+FORMAT = ParsingSettings.model_validate(
     {"format": "json", "key": {"field": "k[]"}, "value": {"field": "v"}, "time": {"field": "t"}}
 )
 STAGES = ("splitter", "router", "worker", "aggregator", "observer")
@@ -160,12 +164,12 @@ class Pipeline:
             "source": shape.sources,
             "tuples": shape.sources,
             "late": shape.sources,
-            "control": shape.sources,
+            "router-state": shape.sources,
             "dead-letters": shape.sources,
             "worker-input": shape.max_workers,
             "distribution": 1,
         }
-        rest = dict.fromkeys(("partials", "windows", "aggregates", "ticks"), shape.partitions)
+        rest = dict.fromkeys(("partials", "aggregator-changelog", "aggregates", "observer-changelog"), shape.partitions)
         self.topics = {name: Topic(partitions) for name, partitions in (counts | rest).items()}
         sources = ("source", "tuples", "worker-input", "partials", "partials")
         builders = (self.splitter, self.router, self.worker, self.aggregator, self.observer)
@@ -177,9 +181,9 @@ class Pipeline:
     def splitter(self) -> Step:
         shape = self.shape
         rules = SplitterRules(
-            lateness_ms=shape.lateness_ms, idle_timeout_ms=shape.idle_timeout_ms, max_future_ms=0, drain=self.drain
+            lateness_ms=shape.lateness_ms, idle_timeout_ms=shape.idle_timeout_ms, max_ahead_ms=0, drain=self.drain
         )
-        return SplitterStep(create_format(FORMAT), rules, "source")
+        return SplitterStep(open_format(FORMAT), rules, "source")
 
     def router(self) -> Step:
         shape = self.shape
@@ -193,24 +197,25 @@ class Pipeline:
 
     def worker(self) -> Step:
         return WorkerStep(
-            columns_of([aggregates.create(name) for name in NAMES]),
+            columns_of(AGGREGATES),
             pane_ms=self.shape.pane_ms,
-            origins=self.shape.sources,
-            partitions=self.shape.partitions,
+            source_partitions=self.shape.sources,
+            aggregator_partitions=self.shape.partitions,
             topic="worker-input",
         )
 
     def aggregator(self) -> Step:
-        wanted = [aggregates.create(name) for name in NAMES]
         rules = AggregatorRules(
-            wanted, columns_of(wanted), self.shape.window_ms, 10**6, updates=self.shape.updates, decimals=0
+            AGGREGATES, columns_of(AGGREGATES), self.shape.window_ms, 10**6, updates=self.shape.updates, decimals=0
         )
-        return AggregatorStep(rules, origins=self.shape.max_workers, topic="partials")
+        return AggregatorStep(rules, worker_partitions=self.shape.max_workers, topic="partials")
 
     def observer(self) -> Step:
-        rules = ObserverRules(self.shape.window_ms, self.workers, hottest=3, grouping=self.shape.grouping)
+        rules = ObserverRules(self.shape.window_ms, self.workers, top_keys=3, grouping=self.shape.grouping)
         shape = self.shape
-        return ObserverStep(rules, origins=shape.max_workers, partitions=shape.partitions, topic="partials")
+        return ObserverStep(
+            rules, worker_partitions=shape.max_workers, aggregator_partitions=shape.partitions, topic="partials"
+        )
 
     def make(self, move: Move) -> None:
         stage = self.stages[move.stage]
@@ -239,7 +244,7 @@ class Pipeline:
         self.workers = 1 + move.amount % self.shape.max_workers
         for name in ("router", "observer"):
             processes = self.stages[name].processes
-            processes[move.process % len(processes)].step.resize(self.workers)
+            processes[move.process % len(processes)].step.set_workers(self.workers)
 
     def turn(self, move: Move) -> None:
         """Feed and take a few records through all stages, but for the commit of one of them."""
@@ -254,7 +259,9 @@ class Pipeline:
     def feed_some(self, amount: int) -> None:
         some, self.feed = self.feed[:amount], self.feed[amount:]
         for fact in some:
-            self.topics["source"].append(Output("source", fact.encode(), partition=fact.partition % self.shape.sources))
+            self.topics["source"].append(
+                OutputRecord("source", fact.encode(), partition=fact.partition % self.shape.sources)
+            )
 
     def live_through(self, period: Period) -> None:
         """Feed, wait and run once through the stages, but for the processes that are away."""
@@ -296,7 +303,8 @@ class Pipeline:
 class Answer:
     """What a plain loop over the source says."""
 
-    groups: dict[str, list[int]]
+    groups: dict[str, list[tuple[int, int]]]
+    """Time and value of each tuple, by window and key."""
     late: list[tuple[int, int, str]]
     bad: list[tuple[int, int]]
 
@@ -316,15 +324,16 @@ def naive(shape: Shape, feed: Sequence[Fact]) -> Answer:
             answer.late += [(partition, offset, key) for key in fact.keys]
         else:
             for key in fact.keys:
-                answer.groups[f"{fact.time // shape.window_ms * shape.window_ms}/{key}"].append(fact.value)
+                answer.groups[f"{fact.time // shape.window_ms * shape.window_ms}/{key}"].append((fact.time, fact.value))
         newest[partition] = max(fact.time, newest.get(partition, fact.time))
     return answer
 
 
-def expected(shape: Shape, groups: dict[str, list[int]]) -> dict[str, dict[str, Any]]:
+def expected(shape: Shape, groups: dict[str, list[tuple[int, int]]]) -> dict[str, dict[str, Any]]:
     records = {}
-    for name, values in groups.items():
+    for name, tuples in groups.items():
         start, _, key = name.partition("/")
+        values = [value for _, value in tuples]
         records[name] = {
             "key": key,
             "window_start": int(start),
@@ -334,6 +343,8 @@ def expected(shape: Shape, groups: dict[str, list[int]]) -> dict[str, dict[str, 
             "mean": sum(values) / len(values),
             "min": min(values),
             "max": max(values),
+            "digits": digits_of(values),
+            "last": last_of(tuples),
         }
     return records
 
@@ -368,7 +379,7 @@ def check_ticks(pipeline: Pipeline, answer: Answer) -> None:
         assert sum(tick["tuples"] for tick in ticks) == everything
         assert [tick["tick_start"] for tick in ticks] == sorted(tick["tick_start"] for tick in ticks)
     if ticks and pipeline.shape.idle_timeout_ms is None:
-        assert ticks[-1]["run"]["total_count"] == everything
+        assert ticks[-1]["run"]["tuples"] == everything
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -376,18 +387,18 @@ def small_bounds() -> Iterator[None]:
     """Bounds that a test's few tuples reach: early reductions, chunks written anew, in half of all runs cut records."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(worker_step, "BUFFER_TUPLES", 4)
-        patch.setattr(windowed, "MOST_CHUNKS", 3)
+        patch.setattr(window_store, "COMPACTION_THRESHOLD", 3)
         yield
 
 
 # Without shrinking: it takes longer than a test may, and a failing story can be read as it is.
 @settings(max_examples=150, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(shape=shapes, feed=st.lists(facts, min_size=10, max_size=80), story=st.lists(moves, min_size=10, max_size=60))
-def test_whatever_happens_the_answer_is_the_naive_one(shape: Shape, feed: list[Fact], story: list[Move]) -> None:
+def test_pipeline_any_sequence_of_events_gives_exact_results(shape: Shape, feed: list[Fact], story: list[Move]) -> None:
     # Partitions that are ahead of others: when one of those was idle and wakes, its windows are closed.
     feed = [replace(fact, time=fact.time + 5 * at + 150 * fact.partition) for at, fact in enumerate(feed)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sized, "RECORD_BYTES", shape.record_bytes)
+        patch.setattr(record_size, "RECORD_BYTES", shape.record_bytes)
         pipeline = Pipeline(shape, feed)
         for move in story:
             pipeline.make(move)
@@ -397,7 +408,7 @@ def test_whatever_happens_the_answer_is_the_naive_one(shape: Shape, feed: list[F
 
 @pytest.mark.parametrize("updates", [True, False])
 @pytest.mark.parametrize("kill", [True, False])
-def test_a_partition_that_was_idle_wakes_with_tuples_for_closed_windows(*, updates: bool, kill: bool) -> None:
+def test_pipeline_idle_partition_becomes_active_corrects_closed_windows(*, updates: bool, kill: bool) -> None:
     shape = Shape(2, 2, 3, 2, 50, 1, 0, 1000, updates, "batch", "shuffle", 4 * 2**20)
     times = [(0, 10), (1, 500), (1, 505), (0, 20), (1, 510)]
     feed = [Fact(partition, ("a", "b"), 1, time, bad=False) for partition, time in times]
@@ -486,12 +497,12 @@ live_shapes = st.builds(
     feed=st.lists(facts, min_size=30, max_size=60),
     story=st.lists(periods, min_size=5, max_size=15),
 )
-def test_a_run_that_does_not_end_is_complete_up_to_the_watermark_of_the_source(
+def test_pipeline_endless_run_is_complete_up_to_the_watermark_of_the_source(
     shape: Shape, processes: dict[str, int], feed: list[Fact], story: list[Period]
 ) -> None:
     feed = [replace(fact, time=fact.time + 25 * at + 150 * fact.partition) for at, fact in enumerate(feed)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sized, "RECORD_BYTES", shape.record_bytes)
+        patch.setattr(record_size, "RECORD_BYTES", shape.record_bytes)
         pipeline = Pipeline(shape, feed)
         for name, number in processes.items():
             pipeline.stages[name].rebalance(number, commit=False, now=pipeline.now)
@@ -516,7 +527,7 @@ IDLE_SHAPE = Shape(2, 2, 3, 2, 50, 1, 0, 1000, False, "batch", "shuffle", 4 * 2*
 
 @pytest.mark.parametrize("away", STAGES[1:])
 @pytest.mark.parametrize("lower", [0, 1])
-def test_a_stage_that_reads_watermark_and_idle_at_once_closes_what_the_watermark_closes(away: str, lower: int) -> None:
+def test_pipeline_watermark_and_idle_in_one_batch_close_the_windows_of_the_watermark(away: str, lower: int) -> None:
     times = [(lower, 10), (1 - lower, 20), (1 - lower, 210), (lower, 60)]
     feed = [Fact(partition, ("a", "b"), 1, time, bad=False) for partition, time in times]
     pipeline = Pipeline(IDLE_SHAPE, feed)
@@ -529,7 +540,7 @@ def test_a_stage_that_reads_watermark_and_idle_at_once_closes_what_the_watermark
     assert set(pipeline.topics["aggregates"].latest()) == {b"0/a", b"0/b", b"50/a", b"50/b"}
 
 
-def test_a_worker_partition_that_is_still_idle_holds_windows_until_it_has_read_its_input() -> None:
+def test_pipeline_idle_worker_partition_with_unread_input_holds_windows_open() -> None:
     shape = replace(IDLE_SHAPE, sources=1, workers=3)
     feed = [Fact(0, (f"{number}",), 1, time, bad=False) for time in (10, 20, 260) for number in range(9)]
     pipeline = Pipeline(shape, feed)
@@ -547,7 +558,7 @@ def test_a_worker_partition_that_is_still_idle_holds_windows_until_it_has_read_i
     assert revisions == [0] * 9
 
 
-def test_a_partition_that_was_idle_and_then_ends_does_not_close_the_windows_of_another_before() -> None:
+def test_pipeline_idle_partition_that_ends_keeps_windows_of_other_partitions_open() -> None:
     shape = replace(IDLE_SHAPE, workers=1)
     feed = [Fact(partition, ("a",), 1, time, bad=False) for partition, time in [(0, 10), (1, 20), (1, 30)]]
     pipeline = Pipeline(shape, feed)

@@ -32,7 +32,7 @@ def entries(sketch: SpaceSaving) -> dict[int, tuple[int, int]]:
 
 
 @given(keys=streams, capacity=capacities)
-def test_true_counts_lie_between_estimate_less_error_and_estimate(keys: list[int], capacity: int) -> None:
+def test_sketch_true_counts_lie_between_estimate_minus_error_and_estimate(keys: list[int], capacity: int) -> None:
     sketch, true = SpaceSaving(capacity), Counter(keys)
     count(sketch, keys)
     for key, (estimate, error) in entries(sketch).items():
@@ -41,14 +41,14 @@ def test_true_counts_lie_between_estimate_less_error_and_estimate(keys: list[int
 
 
 @given(keys=streams, capacity=capacities)
-def test_every_key_above_its_fair_share_of_the_counters_is_monitored(keys: list[int], capacity: int) -> None:
+def test_sketch_key_above_the_fair_share_of_a_counter_is_monitored(keys: list[int], capacity: int) -> None:
     sketch = SpaceSaving(capacity)
     count(sketch, keys)
     assert {key for key, number in Counter(keys).items() if number > len(keys) / capacity} <= set(entries(sketch))
 
 
 @given(keys=streams, capacity=capacities)
-def test_counters_sum_up_to_the_tuples_and_stand_in_order(keys: list[int], capacity: int) -> None:
+def test_sketch_counters_sum_up_to_the_tuples_and_are_sorted(keys: list[int], capacity: int) -> None:
     sketch = SpaceSaving(capacity)
     count(sketch, keys)
     estimates = sketch.entries()[1]
@@ -58,7 +58,7 @@ def test_counters_sum_up_to_the_tuples_and_stand_in_order(keys: list[int], capac
 
 
 @given(keys=streams)
-def test_counts_are_exact_while_every_key_has_a_counter(keys: list[int]) -> None:
+def test_sketch_with_a_counter_for_each_key_is_exact(keys: list[int]) -> None:
     sketch = SpaceSaving(max(1, len(set(keys))))
     so_far: Counter[int] = Counter()
     for key, estimate in zip(keys, count(sketch, keys).tolist(), strict=True):
@@ -68,7 +68,7 @@ def test_counts_are_exact_while_every_key_has_a_counter(keys: list[int]) -> None
 
 
 @given(keys=streams, capacity=capacities, bound=st.integers(-1, 20))
-def test_those_above_a_count_are_told_from_the_highest_on(keys: list[int], capacity: int, bound: int) -> None:
+def test_sketch_counts_above_a_bound_are_in_descending_order(keys: list[int], capacity: int, bound: int) -> None:
     sketch = SpaceSaving(capacity)
     count(sketch, keys)
     expected = sorted((estimate for estimate, _ in entries(sketch).values() if estimate > max(bound, 0)), reverse=True)
@@ -76,7 +76,7 @@ def test_those_above_a_count_are_told_from_the_highest_on(keys: list[int], capac
 
 
 @given(before=streams, after=streams, capacity=capacities, cut=st.integers(0, 300))
-def test_neither_a_cut_nor_a_restore_changes_what_follows(
+def test_sketch_split_batches_and_a_restore_change_no_later_result(
     before: list[int], after: list[int], capacity: int, cut: int
 ) -> None:
     sketch, restored = SpaceSaving(capacity), SpaceSaving(capacity)

@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from skewless.algorithms.watermark import END_OF_TIME, OriginMarks, SourceClock, WatermarkState
-from skewless.algorithms.windows import starts
+from skewless.algorithms.watermark import MAX_WATERMARK, WatermarkGenerator, WatermarkState, WatermarkTracker
+from skewless.algorithms.windowing.assigner import starts
 
-times = st.integers(-END_OF_TIME, END_OF_TIME - 1) | st.integers(-50, 50)
+times = st.integers(-MAX_WATERMARK, MAX_WATERMARK - 1) | st.integers(-50, 50)
 logs = st.lists(times, max_size=50)
 reports = st.tuples(
-    st.dictionaries(st.integers(0, 3), times | st.just(END_OF_TIME), max_size=4), st.frozensets(st.integers(0, 3))
+    st.dictionaries(st.integers(0, 3), times | st.just(MAX_WATERMARK), max_size=4), st.frozensets(st.integers(0, 3))
 )
 
 
@@ -22,63 +22,65 @@ def array(values: list[int]) -> NDArray[np.int64]:
 
 
 @given(log=logs, size=st.integers(1, 10**9))
-def test_every_time_is_in_exactly_one_aligned_pane(log: list[int], size: int) -> None:
+def test_pane_assigner_any_time_is_in_one_aligned_pane(log: list[int], size: int) -> None:
     found = starts(array(log), size).tolist()
     assert all(start <= time < start + size and start % size == 0 for start, time in zip(found, log, strict=True))
 
 
 @given(log=logs, pane=st.integers(1, 10**6), panes=st.integers(1, 100))
-def test_a_pane_lies_in_the_window_of_its_tuples(log: list[int], pane: int, panes: int) -> None:
+def test_pane_assigner_pane_lies_in_the_window_of_its_tuples(log: list[int], pane: int, panes: int) -> None:
     window = pane * panes
     assert starts(starts(array(log), pane), window).tolist() == starts(array(log), window).tolist()
 
 
 @given(log=logs, lateness=st.integers(0, 100))
-def test_lateness_is_the_plain_definition(log: list[int], lateness: int) -> None:
-    clock = SourceClock(lateness)
+def test_watermark_generator_lateness_equals_its_reference_definition(log: list[int], lateness: int) -> None:
+    clock = WatermarkGenerator(lateness)
     late = clock.observe(array(log)).tolist()
     assert late == [at > 0 and time < max(log[:at]) - lateness for at, time in enumerate(log)]
     assert clock.max_time == max(log, default=None)
 
 
 @given(log=logs, lateness=st.integers(0, 100), data=st.data())
-def test_lateness_does_not_depend_on_cuts_and_restarts(log: list[int], lateness: int, data: st.DataObject) -> None:
+def test_watermark_generator_lateness_is_independent_of_batches_and_restarts(
+    log: list[int], lateness: int, data: st.DataObject
+) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(log)), max_size=5)))
     late: list[bool] = []
     max_time: int | None = None
     for start, end in zip([0, *cuts], [*cuts, len(log)], strict=True):
-        clock = SourceClock(lateness, max_time)
+        clock = WatermarkGenerator(lateness, max_time)
         late += clock.observe(array(log[start:end])).tolist()
         max_time = clock.max_time
-    whole = SourceClock(lateness)
+    whole = WatermarkGenerator(lateness)
     assert late == whole.observe(array(log)).tolist()
     assert max_time == whole.max_time
 
 
 @given(log=logs, lateness=st.integers(0, 100))
-def test_late_is_exactly_what_the_mark_told_before(log: list[int], lateness: int) -> None:
+def test_watermark_generator_late_tuples_are_those_below_the_previous_watermark(log: list[int], lateness: int) -> None:
     """What a stage may close at a mark can receive no tuple after it."""
-    clock = SourceClock(lateness)
+    clock = WatermarkGenerator(lateness)
     for time in log:
-        mark = clock.mark()
+        mark = clock.watermark()
         assert clock.observe(array([time])).tolist() == [mark is not None and time < mark]
 
 
 @given(said=st.lists(reports, max_size=8))
-def test_watermark_is_the_minimum_of_the_active_or_the_maximum_of_the_idle(
+def test_watermark_tracker_watermark_is_the_minimum_of_active_or_maximum_of_idle_partitions(
     said: list[tuple[dict[int, int], frozenset[int]]],
 ) -> None:
-    origins = OriginMarks(4)
+    origins = WatermarkTracker(4)
     last = dict.fromkeys(range(4), WatermarkState())
     for marks, idle in said:
-        origins.tell(marks, idle)
+        origins.update(marks, idle)
         last |= {at: WatermarkState(mark) for at, mark in marks.items()}
         last |= {at: WatermarkState(last[at].watermark, idle=True) for at in idle}
-    running = [state for state in last.values() if state.watermark != END_OF_TIME]
+    running = [state for state in last.values() if state.watermark != MAX_WATERMARK]
     active = [state.watermark for state in running if not state.idle]
     known = [state.watermark for state in running if state.watermark is not None]
     if not running:
-        assert origins.state() == WatermarkState(END_OF_TIME)
+        assert origins.state() == WatermarkState(MAX_WATERMARK)
     elif active:
         assert origins.state() == WatermarkState(None if None in active else min(filter_none(active)))
     else:
@@ -94,7 +96,7 @@ histories = st.lists(st.tuples(st.lists(times, max_size=4).map(sorted), st.boole
 
 
 @given(histories=histories, data=st.data())
-def test_what_is_closed_does_not_depend_on_how_the_reports_of_origins_are_mixed_and_cut(
+def test_watermark_tracker_reports_in_any_order_never_close_beyond_the_final_watermark(
     histories: list[tuple[list[int], bool]], data: st.DataObject
 ) -> None:
     """In any order of reading, with a commit after any report, the last watermark is the highest one.
@@ -103,11 +105,11 @@ def test_what_is_closed_does_not_depend_on_how_the_reports_of_origins_are_mixed_
     """
     left = {at: [*marks, None] if idle else list(marks) for at, (marks, idle) in enumerate(histories)}
     order = data.draw(st.permutations([at for at, own in left.items() for _ in own]))
-    origins = OriginMarks(len(histories))
+    origins = WatermarkTracker(len(histories))
     closed_to: int | None = None
     for at in order:
         mark = left[at].pop(0)
-        origins.tell({} if mark is None else {at: mark}, [at] if mark is None else [])
+        origins.update({} if mark is None else {at: mark}, [at] if mark is None else [])
         watermark = origins.watermark()
         if watermark is not None and data.draw(st.booleans()):
             closed_to = watermark if closed_to is None else max(closed_to, watermark)
@@ -116,18 +118,18 @@ def test_what_is_closed_does_not_depend_on_how_the_reports_of_origins_are_mixed_
 
 
 @given(before=reports, said=st.lists(reports, max_size=4), exclude_idle=st.booleans())
-def test_restored_marks_continue_identically(
+def test_watermark_tracker_restored_continues_identically(
     before: tuple[dict[int, int], frozenset[int]],
     said: list[tuple[dict[int, int], frozenset[int]]],
     *,
     exclude_idle: bool,
 ) -> None:
-    origins, restored = (OriginMarks(4, exclude_idle=exclude_idle) for _ in range(2))
-    origins.tell(*before)
-    restored.tell({}, range(4))
+    origins, restored = (WatermarkTracker(4, exclude_idle=exclude_idle) for _ in range(2))
+    origins.update(*before)
+    restored.update({}, range(4))
     restored.decode(origins.encode())
     assert restored.state() == origins.state()
     for some in said:
-        origins.tell(*some)
-        restored.tell(*some)
+        origins.update(*some)
+        restored.update(*some)
         assert restored.state() == origins.state()

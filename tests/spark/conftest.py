@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from skewless.local.jars import ensure
-from skewless.spark.session import SparkOptions, session
-from support_kafka import Pipeline
-from support_recorded import recorded
+from helpers.kafka import Pipeline
+from helpers.recorded_runs import recorded
+from skewless.lab.local.jars import ensure
+from skewless.spark.spark_session import SparkOptions, session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,15 +14,15 @@ from click.testing import CliRunner, Result
 from confluent_kafka import IsolationLevel, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from skewless.aggregator.step import FORGOTTEN
+from helpers.kafka import START_MS, WAIT_S, Pipeline, Source, until, zipf_records
+from helpers.recorded_runs import BAD, PARTITIONS, TUPLES, WINDOW_MS
 from skewless.algorithms.hashing import partition_of_keys
-from skewless.cli import main
-from skewless.records import write_table
-from skewless.spark import audit as job
-from skewless.spark import kafka, source
-from skewless.splitter.judgement import TOO_FAR_AHEAD
-from support_kafka import START_MS, WAIT_S, Pipeline, Source, until, zipf_records
-from support_recorded import BAD, PARTITIONS, TUPLES, WINDOW_MS
+from skewless.cli.main import main
+from skewless.parsing.validation import TOO_FAR_AHEAD
+from skewless.spark import audit_job as job
+from skewless.spark import kafka_options, kafka_source
+from skewless.wire.columns import write_table
+from skewless.wire.dead_letters import WINDOW_EXPIRED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,7 +55,7 @@ def tell(pipeline: Pipeline, fact: dict[str, Any] | None, at: str) -> None:
     assert producer.flush(WAIT_S) == 0
 
 
-def test_a_right_run_has_no_difference_and_planted_ones_are_found(
+def test_audit_of_an_exact_run_has_no_difference_and_finds_planted_ones(
     drained: Pipeline, spark: SparkSession, tmp_path: Path
 ) -> None:
     right = audit(drained, "--json")
@@ -89,17 +89,17 @@ def test_a_right_run_has_no_difference_and_planted_ones_are_found(
         moved["at"]: "missing",
         gone["at"]: "missing",
         list(plants)[4]: "unexpected",
-        twice["at"]: "told twice",
+        twice["at"]: "duplicate",
     }
     assert json.loads(found[lost["at"]]["expected"])["count"] == lost["count"]
     assert json.loads(found[lost["at"]]["found"])["count"] == lost["count"] - 1
-    assert "differs in 7 places" in wrong.stderr
+    assert "differ in 7 places" in wrong.stderr
     assert json.loads((tmp_path / "out" / "audit.json").read_text())["differences"] == 7
     parts = [part.read_text() for part in (tmp_path / "out" / "differences").glob("*.json")]
     assert sum(len(part.splitlines()) for part in parts) == 7
 
 
-def test_of_a_running_pipeline_closed_windows_are_compared(broker: str, spark: SparkSession, tmp_path: Path) -> None:
+def test_audit_of_a_running_pipeline_compares_closed_windows(broker: str, spark: SparkSession, tmp_path: Path) -> None:
     records = Source(broker, 1)
     rows = list(zipf_records(4_000, 1, seed=4, keys=50))
     records.send(rows)
@@ -113,7 +113,7 @@ def test_of_a_running_pipeline_closed_windows_are_compared(broker: str, spark: S
     assert report["left_out"]["windows that are not closed yet"] > 0
 
 
-def test_windows_before_a_time_can_be_left_out(drained: Pipeline, spark: SparkSession) -> None:
+def test_audit_with_since_leaves_out_earlier_windows(drained: Pipeline, spark: SparkSession) -> None:
     done = audit(drained, "--json", "--since", "2100-01-01")
     assert done.exit_code == 1, "nothing is left to compare"
     report = json.loads(done.stdout)
@@ -121,19 +121,19 @@ def test_windows_before_a_time_can_be_left_out(drained: Pipeline, spark: SparkSe
     assert set(report["left_out"]) == {"windows before --since"}
 
 
-def test_a_pipeline_that_never_ran_cannot_be_audited(broker: str, tmp_path: Path) -> None:
+def test_audit_of_a_pipeline_that_never_ran_asks_to_run_it(broker: str, tmp_path: Path) -> None:
     pipeline = Pipeline(broker, tmp_path, Source(broker, 1))
     done = audit(pipeline)
     assert (done.exit_code, "run the pipeline first" in done.stderr) == (2, True), done.output
 
 
-def test_the_streams_word_on_records_too_far_ahead_counts(drained: Pipeline, spark: SparkSession) -> None:
+def test_audit_of_records_too_far_ahead_follows_the_dead_letters(drained: Pipeline, spark: SparkSession) -> None:
     topic = drained.settings.topic("dead-letters")
     spans = {at: (0, end) for at, end in ends_of(drained)}
-    letters = source.dead_letters(
-        kafka.read(spark, kafka.client_options(drained.settings), topic, spans), TOO_FAR_AHEAD
+    letters = kafka_source.dead_letters(
+        kafka_options.read(spark, kafka_options.client_options(drained.settings), topic, spans), TOO_FAR_AHEAD
     )
-    assert [(row.topic, row.origin, row.offset) for row in letters.collect()] == [
+    assert [(row.topic, row.source_partition, row.offset) for row in letters.collect()] == [
         (drained.source.topic, 2, TUPLES // PARTITIONS)
     ]
 
@@ -145,14 +145,14 @@ def ends_of(pipeline: Pipeline) -> Iterator[tuple[int, int]]:
 def forget(pipeline: Pipeline, fact: dict[str, Any]) -> None:
     """Refuse a part of a window, as the aggregator does when it has forgotten it."""
     part = pa.table({"pane": [fact["window_start"]], "key": [fact["key"]], "count": [1]})
-    where = {"reason": FORGOTTEN, "topic": pipeline.settings.topic("partials"), "partition": "0", "offset": "0"}
-    headers = [(f"{source.ERRORS}{name}", value.encode()) for name, value in where.items()]
+    where = {"reason": WINDOW_EXPIRED, "topic": pipeline.settings.topic("partials"), "partition": "0", "offset": "0"}
+    headers = [(f"{kafka_source.ERRORS}{name}", value.encode()) for name, value in where.items()]
     producer = Producer({"bootstrap.servers": pipeline.bootstrap, "log_level": 2})
     producer.produce(pipeline.settings.topic("dead-letters"), write_table(part), headers=headers, partition=0)
     assert producer.flush(WAIT_S) == 0
 
 
-def test_what_was_forgotten_or_deleted_is_said_and_is_no_difference(
+def test_audit_of_expired_or_deleted_results_reports_them_without_a_difference(
     pipelines: list[Pipeline], spark: SparkSession
 ) -> None:
     pipeline = pipelines[1]
@@ -173,7 +173,7 @@ def test_what_was_forgotten_or_deleted_is_said_and_is_no_difference(
     gone.result(WAIT_S)
     done = audit(pipeline, "--json")
     assert (done.exit_code, done.stdout) == (2, "")
-    assert f"partition 0 of {topic} begins at offset {deleted}: what was before cannot be counted again" in done.stderr
+    assert f"partition 0 of {topic} begins at offset {deleted}: earlier records cannot be counted again" in done.stderr
     since = datetime.fromtimestamp((START_MS + 2 * WINDOW_MS) / 1000, UTC).isoformat()
     done = audit(pipeline, "--json", "--since", since)
     assert done.exit_code == 0, done.output

@@ -14,7 +14,7 @@ import pytest
 @pytest.fixture
 def lines(tmp_path: Path) -> Path:
     """Write a pipeline's file, and a file for it to read; no broker is needed."""
-    splitter = {"format": "csv", "columns": ["k", "t"], "key": {"field": "k"}, "time": {"field": "t"}}
+    splitter = {"format": {"name": "csv", "columns": ["k", "t"]}, "key": {"field": "k"}, "time": {"field": "t"}}
     (tmp_path / "pipeline.yaml").write_text(
         json.dumps({"name": "p", "source": {"topic": "nobody"}, "splitter": splitter})
     )
@@ -33,29 +33,29 @@ def batch(folder: Path, *arguments: str, **environment: str) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
-def test_without_java_nothing_starts(lines: Path) -> None:
+def test_batch_command_without_java_ends_with_2_and_a_remedy(lines: Path) -> None:
     code, said = batch(lines, PATH="", JAVA_HOME="")
     assert (code, len(said.splitlines())) == (2, 1)
     assert said.startswith("error: no Java 17 or newer was found in JAVA_HOME or PATH: install one")
 
 
 @pytest.mark.parametrize("master", ["spark://127.0.0.1:1", "k8s://https://127.0.0.1:1"])
-def test_a_master_that_does_not_answer_is_told_at_once(lines: Path, master: str) -> None:
+def test_batch_command_spark_master_without_answer_ends_with_3_and_its_address(lines: Path, master: str) -> None:
     code, said = batch(lines, "--master", master)
     assert (code, len(said.splitlines())) == (3, 1)
     assert said.startswith(f"error: the Spark master {master} does not answer: 127.0.0.1:1: ")
 
 
 @pytest.mark.spark
-def test_a_job_that_spark_cannot_end_is_no_finding_about_the_data(lines: Path) -> None:
+def test_batch_command_spark_job_fails_ends_with_3_and_its_cause(lines: Path) -> None:
     code, said = batch(lines, PYSPARK_PYTHON="/nowhere/python")
     assert (code, len(said.splitlines())) == (3, 1)
-    assert said.startswith("error: Spark could not do this: ")
+    assert said.startswith("error: the Spark job failed: ")
     assert "/nowhere/python" in said
 
 
 @pytest.mark.spark
-def test_a_master_that_spark_does_not_know_is_told_in_its_words(lines: Path) -> None:
+def test_batch_command_unknown_spark_master_ends_with_2_and_the_message_of_spark(lines: Path) -> None:
     code, said = batch(lines, "--master", "nonsense")
     assert (code, len(said.splitlines())) == (2, 1)
     assert said.startswith("error: Spark does not start with --master nonsense: Master must ")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,20 +12,20 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
-from skewless.aggregator import agent as aggregator
-from skewless.asyncapi.written import WrittenBatch
-from skewless.cli import main
-from skewless.records import Output
-from skewless.settings import PipelineSettings
-from skewless.spark import kafka, pipeline, source
-from skewless.splitter import agent as splitter
-from skewless.transport.positions import Positions
-from skewless.worker import agent as worker
-from support import facts_in, written
-from support_kafka import START_MS, Record, Sent, Source, read
+from helpers import aggregates as aggregate_helpers
+from helpers.batches import facts_in, written
+from helpers.kafka import START_MS, Record, Sent, Source, read
+from skewless.algorithms.watermark import MAX_WATERMARK
+from skewless.asyncapi.in_memory_batch import InMemoryBatch
+from skewless.cli.main import main
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.kafka.consumer.offsets import OffsetReader
+from skewless.service import build
+from skewless.spark import audit_job, batch_pipeline, kafka_options, kafka_source
+from skewless.wire.record import OutputRecord
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 ONE_WORKER: dict[str, Any] = {
     "worker_input": {"max_workers": 1},
@@ -78,13 +79,14 @@ FORMATS: dict[str, tuple[dict[str, Any], Any]] = {
         as_json,
     ),
     "csv": (
-        {"format": "csv", "columns": ["k", "v", "t"], "key": {"field": "k"}, "value": {"field": "v", "decimals": 1},
+        {"format": {"name": "csv", "columns": ["k", "v", "t"]}, "key": {"field": "k"},
+         "value": {"field": "v", "decimals": 1},
          "time": {"field": "t", "unit": "s"}},
         lambda _, key, value, time: f"{key},{value},{time / 1000:.3f}".encode(),
     ),
     "tsv": (
-        {"format": "tsv", "key": {"field": 1, "skip": ["k13"], "merge": {"tens": ["k10", "k11"]}},
-         "time": {"field": 0}},
+        {"format": "tsv", "time": {"field": 0},
+         "key": {"field": 1, "drop_if_contains": ["k13"], "rename_if_contains": {"tens": ["k10", "k11"]}}},
         lambda _, key, __, time: f"{time}\t{key}".encode(),
     ),
     "text": ({"format": "text", "key": {"pattern": r"level=(\w+)"}}, as_text),
@@ -93,25 +95,27 @@ FORMATS: dict[str, tuple[dict[str, Any], Any]] = {
 
 def stream(settings: PipelineSettings, records: Iterable[Record], partitions: int) -> tuple[Answer, int, int]:
     """Let the stream's own steps answer: (last result of each window and key, late tuples, dead letters)."""
-    steps = splitter.step(settings, drain=True), worker.step(settings, partitions), aggregator.step(settings)
-    split, work, merge = steps
-    outputs: list[Output] = []
+    split, work, merge = (
+        build(stage, settings, drain=True, source_partitions=partitions).step
+        for stage in ("splitter", "worker", "aggregator")
+    )
+    outputs: list[OutputRecord] = []
     by_partition: dict[int, list[Record]] = {partition: [] for partition in range(partitions)}
     for record in records:
         by_partition[record.partition].append(record)
     for partition, mine in by_partition.items():
         split.assign(partition, None, ())
-        sent = [Output("source", record.value, record.key, timestamp=record.timestamp) for record in mine]
-        outputs += split.process(WrittenBatch(partition, sent), NOW)
+        sent = [OutputRecord("source", record.value, record.key, timestamp=record.timestamp) for record in mine]
+        outputs += split.process(InMemoryBatch(partition, sent), NOW)
         split.end_of_partition(partition, NOW)
     outputs += split.flush(NOW)
     work.assign(0, None, ())
-    list(work.process(WrittenBatch(0, written(outputs, "tuples")), NOW))
+    list(work.process(InMemoryBatch(0, written(outputs, "tuples")), NOW))
     partials = list(work.flush(NOW))
     for partition in range(settings.topics.aggregator_partitions):
         merge.assign(partition, None, ())
         mine_of = [output for output in partials if output.partition == partition]
-        assert not written(merge.process(WrittenBatch(partition, mine_of), NOW), "dead-letters")
+        assert not written(merge.process(InMemoryBatch(partition, mine_of), NOW), "dead-letters")
     results = facts_in(written(merge.flush(NOW), "aggregates"))
     last = {(fact["window_start"], fact["key"]): fact for fact in results}
     return last, len(written(outputs, "late")), len(written(outputs, "dead-letters"))
@@ -138,26 +142,90 @@ def small_batches(spark: SparkSession) -> Iterator[SparkSession]:
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-def test_batch_gives_the_streams_answer(kind: str, small_batches: SparkSession, broker: str) -> None:
+def test_batch_of_each_record_format_gives_the_results_of_the_stream(
+    kind: str, small_batches: SparkSession, broker: str
+) -> None:
     topic = Source(broker, 2)
     topic.send(sent(kind))
     settings = settings_of(broker, topic.topic, FORMATS[kind][0])
     expected, late, bad = stream(settings, read(broker, topic.topic), 2)
-    ends = Positions(settings.kafka).end(topic.topic)
+    ends = OffsetReader(settings.kafka).end(topic.topic)
     spans = {partition: (0, end) for partition, end in ends.items()}
-    client = kafka.client_options(settings)
-    records = source.of_topic(kafka.read(small_batches, client, topic.topic, spans, records_per_task=1_700))
-    found = pipeline.answer(records, pipeline.reading(settings, NOW))
-    rows = [row.asDict() for row in pipeline.results(found, settings).collect()]
+    client = kafka_options.client_options(settings)
+    records = kafka_source.of_topic(
+        kafka_options.read(small_batches, client, topic.topic, spans, records_per_task=1_700)
+    )
+    found = batch_pipeline.answer(records, batch_pipeline.read_plan(settings, NOW))
+    rows = [row.asDict() for row in batch_pipeline.results(found, settings).collect()]
     found.close()
     for row in rows:
         row.pop("partition")
         row["revision"] = 0
     assert {(row["window_start"], row["key"]): row for row in rows} == expected
-    assert (found.records, found.late, sum(found.bad.values())) == (2 * RECORDS, late, bad)
+    assert (found.records, found.late, sum(found.invalid.values())) == (2 * RECORDS, late, bad)
     if kind != "text":
         assert late > 1_000, "the data must have late tuples"
-        assert len(found.held) == 2, "a chunk must have been read again"
+        assert len(found.cached) == 2, "a chunk must have been read again"
+
+
+@pytest.fixture
+def added_aggregates(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Register the aggregates with binary partials, and send their code to Spark's tasks: no package has it."""
+    from pyspark import cloudpickle
+
+    aggregate_helpers.install(monkeypatch)
+    cloudpickle.register_pickle_by_value(aggregate_helpers)
+    yield
+    cloudpickle.unregister_pickle_by_value(aggregate_helpers)
+
+
+def whole_topic(spark: SparkSession, settings: PipelineSettings, topic: str, **options: Any) -> DataFrame:
+    ends = OffsetReader(settings.kafka).end(topic)
+    ranges = {partition: (0, end) for partition, end in ends.items()}
+    return kafka_options.read(spark, kafka_options.client_options(settings), topic, ranges, **options)
+
+
+@pytest.mark.usefixtures("added_aggregates")
+def test_batch_and_audit_with_binary_partials_give_the_answer_of_the_stream(
+    spark: SparkSession, broker: str, tmp_path: Path
+) -> None:
+    from pyspark.sql import functions
+
+    splitting, write = FORMATS["csv"]
+    source, letters = Source(broker, 2), Source(broker, 1)
+    # Without the record that is ahead of the clock: the audit would need its dead letter.
+    source.send((partition, write(number, *rest)) for partition, number, *rest in facts() if number != 1_234)
+    letters.send([(0, b"no dead letter")])
+    settings = settings_of(broker, source.topic, splitting)
+    aggregator = settings.aggregator.model_copy(update={"aggregates": ("count", "digits", "sum", "last")})
+    settings = settings.model_copy(update={"aggregator": aggregator})
+    partitions = settings.topics.aggregator_partitions
+    target = Source(broker, partitions)
+    expected, _, _ = stream(settings, read(broker, source.topic), 2)
+    assert max(len(row["digits"]) for row in expected.values()) > 50
+
+    done = invoke(settings, tmp_path, "--output-topic", target.topic)
+    assert done.exit_code == 0, done.output
+    results = {record.key: json.loads(record.value or b"") for record in read(broker, target.topic)}
+    assert results == {f"{window}/{key}".encode(): row for (window, key), row in expected.items()}
+
+    output = audit_job.PipelineOutput(
+        whole_topic(spark, settings, source.topic),
+        whole_topic(spark, settings, target.topic),
+        whole_topic(spark, settings, letters.topic, headers=True),
+        dict.fromkeys(range(partitions), MAX_WATERMARK),
+    )
+    with audit_job.compared(output, settings) as comparison:
+        report = comparison.report
+    assert (report["compared"], report["differences"]) == (len(expected), 0)
+    key, row = next((key, row) for key, row in results.items() if key and len(row["digits"]) > 1)
+    changed = json.dumps(row | {"digits": row["digits"][1:]}).encode()
+    value = functions.when(output.aggregates["key"] == key, functions.lit(changed)).otherwise(functions.col("value"))
+    with audit_job.compared(
+        replace(output, aggregates=output.aggregates.withColumn("value", value)), settings
+    ) as comparison:
+        report = comparison.report
+    assert report["differences_by_kind"] == {"different": 1}
 
 
 @pytest.fixture
@@ -178,7 +246,7 @@ def invoke(settings: PipelineSettings, folder: Path, *arguments: str) -> Result:
     return CliRunner().invoke(main, ["batch", "-f", str(file), *arguments])
 
 
-def test_files_give_the_answer_of_a_topic_and_go_into_a_folder_or_a_topic(
+def test_batch_of_files_gives_the_results_of_a_topic_in_a_folder_or_a_topic(
     spark: SparkSession, broker: str, tmp_path: Path, lines: Path
 ) -> None:
     settings = settings_of(broker, Source(broker, 1).topic, FORMATS["csv"][0])
@@ -197,7 +265,7 @@ def test_files_give_the_answer_of_a_topic_and_go_into_a_folder_or_a_topic(
     assert again.exit_code == 2
     assert "--overwrite" in again.output
 
-    done = invoke(settings, tmp_path, "--input", str(lines), "--to-topic", target)
+    done = invoke(settings, tmp_path, "--input", str(lines), "--output-topic", target)
     assert done.exit_code == 0, done.output
     told = {record.key: json.loads(record.value or b"") for record in read(broker, target)}
     assert told == {f"{window}/{key}".encode(): fact for (window, key), fact in expected.items()}
@@ -206,16 +274,16 @@ def test_files_give_the_answer_of_a_topic_and_go_into_a_folder_or_a_topic(
 @pytest.mark.parametrize(
     "case",
     [
-        ([], 2, "--out DIR or --to-topic TOPIC"),
-        (["--out", "x", "--from", '{"0": 99}'], 2, "partition 0 has no offset 99, it has 0 to 0"),
-        (["--out", "x", "--until", "never"], 2, "--until: 'never' is none of"),
-        (["--out", "x", "--until", "committed"], 2, "has committed nothing"),
-        (["--out", "x"], 1, "has no records there"),
+        ([], 2, "--out DIR or --output-topic TOPIC"),
+        (["--out", "x", "--starting-offsets", '{"0": 99}'], 2, "partition 0 has no offset 99, it has 0 to 0"),
+        (["--out", "x", "--ending-offsets", "never"], 2, "--ending-offsets: 'never' must be earliest"),
+        (["--out", "x", "--ending-offsets", "committed"], 2, "has no committed offsets"),
+        (["--out", "x"], 1, "has no records in this range"),
         (["--out", "x", "--input", "/nowhere"], 2, "--input:"),
         (["--out", "x", "--input", "/nowhere", "--conf", "wrong"], 2, "--conf: 'wrong' is not NAME=VALUE"),
     ],
 )
-def test_what_cannot_be_done_is_said(
+def test_batch_command_unsupported_arguments_end_with_their_message(
     case: tuple[list[str], int, str], spark: SparkSession, broker: str, tmp_path: Path
 ) -> None:
     arguments, code, said = case
@@ -223,7 +291,7 @@ def test_what_cannot_be_done_is_said(
     assert (done.exit_code, said in done.output) == (code, True), done.output
 
 
-def test_a_topic_without_the_pipelines_records_is_told(spark: SparkSession, broker: str, tmp_path: Path) -> None:
+def test_batch_of_unreadable_records_ends_with_a_remedy(spark: SparkSession, broker: str, tmp_path: Path) -> None:
     topic = Source(broker, 1)
     topic.send([(0, b"who knows"), (0, b"what this is")])
     done = invoke(settings_of(broker, topic.topic, FORMATS["csv"][0]), tmp_path, "--out", str(tmp_path / "out"))
@@ -231,8 +299,8 @@ def test_a_topic_without_the_pipelines_records_is_told(spark: SparkSession, brok
     assert not (tmp_path / "out").exists()
 
 
-def test_a_broker_that_does_not_answer_ends_with_3(tmp_path: Path) -> None:
+def test_batch_command_broker_without_answer_ends_with_3(tmp_path: Path) -> None:
     settings = settings_of("localhost:1", "any", FORMATS["csv"][0])
-    kafka_settings = settings.kafka.model_copy(update={"timeout_s": 0.5})
+    kafka_settings = settings.kafka.model_copy(update={"connect_timeout_s": 0.5})
     done = invoke(settings.model_copy(update={"kafka": kafka_settings}), tmp_path, "--out", "x")
     assert done.exit_code == 3, done.output

@@ -19,24 +19,23 @@ import pytest
 from click.testing import CliRunner
 from confluent_kafka import Producer
 
-from skewless import cli
+from helpers.batches import encode_tuples
+from helpers.kafka import WAIT_S, Pipeline, Record, Source
+from helpers.recorded_runs import PARTITIONS, TICK_MS, TUPLES, WINDOW_MS, WORKERS
 from skewless.algorithms.grouping import GroupingOptions
-from skewless.algorithms.watermark import END_OF_TIME
-from skewless.commands.evaluate import offsets_of, recorded
-from skewless.records import headers_of
-from skewless.settings import PipelineSettings
-from skewless.simulation.candidate import Setup
-from skewless.spark import kafka
-from skewless.spark.blocks import Reading
-from skewless.spark.evaluate import evaluate
-from skewless.spark.lanes import Candidates
-from skewless.spark.plan import plan
+from skewless.algorithms.watermark import MAX_WATERMARK
+from skewless.cli import main
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.lab.simulation.candidate import SimulationConfig
+from skewless.spark import kafka_options
+from skewless.spark.candidate_shards import Candidates
+from skewless.spark.evaluate_job import evaluate
+from skewless.spark.evaluate_run import offsets_of, recorded
+from skewless.spark.plan_job import plan
 from skewless.spark.recommend import Demand
-from skewless.spark.report.evaluation import report
-from skewless.splitter.judgement import TimeRules
-from support import encode_tuples
-from support_kafka import WAIT_S, Pipeline, Record, Source
-from support_recorded import PARTITIONS, TICK_MS, TUPLES, WINDOW_MS, WORKERS
+from skewless.spark.report.evaluation_report import report
+from skewless.spark.tuple_blocks import ReadPlan
+from skewless.wire.headers import internal_headers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,7 +49,9 @@ EVEN = 1e-3
 def facts(spark: SparkSession, pipelines: list[Pipeline], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     for pipeline in pipelines:
         give_up(pipeline)
-        tell_nonsense(pipeline, "distribution", "windows")  # what no stage has yet to read: others audit this run
+        tell_nonsense(
+            pipeline, "distribution", "aggregator-changelog"
+        )  # what no stage has yet to read: others audit this run
     runs = [recorded(spark, each.settings, offsets_of(each.settings)) for each in pipelines]
     return evaluate(spark, runs, tmp_path_factory.mktemp("evaluation"))
 
@@ -62,7 +63,7 @@ def give_up(pipeline: Pipeline) -> None:
     producer.begin_transaction()
     keys = pa.array(["never"] * 100).dictionary_encode()
     value = encode_tuples(keys, *([pa.array([1] * 100).to_numpy()] * 2))
-    headers = list(headers_of("skewless.tuples.v1", {}))
+    headers = list(internal_headers("skewless.tuples.v1", {}))
     producer.produce(pipeline.settings.topic("worker-input"), value, partition=0, headers=headers)
     producer.flush()
     producer.abort_transaction()
@@ -122,7 +123,7 @@ def spread(tuples: Sequence[Routed]) -> dict[str, Any]:
     total, average = sum(loads), sum(loads) / WORKERS
     widths = [len(workers) for workers in pairs.values()]
     took = max(each.at for each in tuples) - min(each.at for each in tuples)
-    std_dev = statistics.pstdev(100 * load / total for load in loads)
+    load_stddev_percent = statistics.pstdev(100 * load / total for load in loads)
     return {
         "tuples": total,
         "tuples_by_worker": loads,
@@ -130,14 +131,14 @@ def spread(tuples: Sequence[Routed]) -> dict[str, Any]:
         "imbalance": (max(loads) - average) / total,
         "max_over_avg": max(loads) / average,
         "rate": average / max(loads),
-        "std_dev": std_dev,
+        "load_stddev_percent": load_stddev_percent,
         "keys": len(pairs),
         "pairs": sum(widths),
-        "replication": sum(widths) / len(pairs),
+        "replication_factor": sum(widths) / len(pairs),
         "replication_max": max(widths),
-        "hottest_keys": hottest(tuples, pairs),
+        "top_keys": hottest(tuples, pairs),
         "reference": {
-            "STD_DEV": std_dev,
+            "STD_DEV": load_stddev_percent,
             "DIST_COST": sum(widths) / len(pairs),
             "THROUGHPUT_RATIO": total * 1000 / took if took else 0.0,
             "TOTAL_COUNT": total,
@@ -177,7 +178,7 @@ def ticks_of(tuples: Sequence[Routed]) -> list[dict[str, Any]]:
 
 
 def reactions_of(ticks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    tops = [tick["hottest_keys"][0]["key"] for tick in ticks]
+    tops = [tick["top_keys"][0]["key"] for tick in ticks]
     changes = [at for at in range(1, len(ticks)) if tops[at] != tops[at - 1]]
     found = []
     for at, end in itertools.pairwise([*changes, len(ticks)]):
@@ -204,7 +205,7 @@ def near(expected: Any) -> Any:
     return pytest.approx(expected, rel=1e-12, abs=1e-15) if isinstance(expected, float) else expected
 
 
-def test_measures_are_those_of_a_plain_count(run: tuple[Pipeline, dict[str, Any]]) -> None:
+def test_evaluate_of_a_run_gives_the_measures_of_a_reference_count(run: tuple[Pipeline, dict[str, Any]]) -> None:
     pipeline, found = run
     tuples = routed(pipeline)
     total, by_key = len(tuples), Counter(each.key for each in tuples)
@@ -215,7 +216,7 @@ def test_measures_are_those_of_a_plain_count(run: tuple[Pipeline, dict[str, Any]
         "replication_bound": sum(math.ceil(count * WORKERS / total) for count in by_key.values()) / len(by_key),
         "windows": len(windows),
         "window_replication": sum(each["pairs"] for each in windows) / sum(each["keys"] for each in windows),
-        "window_replication_max": max(each["replication"] for each in windows),
+        "window_replication_max": max(each["replication_factor"] for each in windows),
         "aggregation_cost": sum(each["pairs"] for each in windows) / len(windows),
         "window_max_over_avg": sum(max(each["tuples_by_worker"]) for each in windows) * WORKERS / total,
         "worst_window_max_over_avg": max(
@@ -231,16 +232,16 @@ def test_measures_are_those_of_a_plain_count(run: tuple[Pipeline, dict[str, Any]
     assert found["ticks"] == near(ticks)
 
 
-def test_what_reached_the_aggregator_is_counted(run: tuple[Pipeline, dict[str, Any]]) -> None:
+def test_evaluate_of_a_run_counts_the_partials_of_the_aggregator(run: tuple[Pipeline, dict[str, Any]]) -> None:
     pipeline, found = run
     values = [record.value for record in pipeline.read("partials") if "schema" in record.headers and record.value]
     tables = [pa.ipc.open_stream(value) for value in values]
     assert found["partials_per_window"] == sum(table.read_all().num_rows for table in tables) / found["windows"]
-    saved = [len(record.value) for record in pipeline.read("control") if record.value]
+    saved = [len(record.value) for record in pipeline.read("router-state") if record.value]
     assert found["state_bytes"] == saved[-1]
 
 
-def test_latency_is_from_the_last_tuple_sent_to_the_record_that_completes_the_count(
+def test_evaluate_latency_spans_the_last_tuple_sent_to_the_record_that_completes_the_count(
     run: tuple[Pipeline, dict[str, Any]],
 ) -> None:
     pipeline, found = run
@@ -250,7 +251,7 @@ def test_latency_is_from_the_last_tuple_sent_to_the_record_that_completes_the_co
             at = time // WINDOW_MS * WINDOW_MS, key
             sent[at] = max(sent.get(at, 0), record.timestamp)
     done: dict[tuple[int, str], int] = {}
-    for record in pipeline.read("windows"):
+    for record in pipeline.read("aggregator-changelog"):
         if record.value and record.value != b"{}":
             for key in pa.ipc.open_stream(record.value).read_all()["key"].to_pylist():
                 done[int((record.key or b"").split(b"/")[0]), key] = record.timestamp
@@ -275,28 +276,30 @@ def quantile(ordered: list[int], share: float) -> float:
     return ordered[low] + (at - low) * (ordered[min(low + 1, len(ordered) - 1)] - ordered[low])
 
 
-def test_a_plan_foresees_what_runs_measure(
+def test_plan_of_the_source_predicts_the_measures_of_its_runs(
     spark: SparkSession, facts: dict[str, Any], pipelines: list[Pipeline]
 ) -> None:
     settings = pipelines[0].settings
     good = dict.fromkeys(range(PARTITIONS), (0, TUPLES // PARTITIONS))
-    reading = Reading(settings.splitter, TimeRules.of(settings), good, now=END_OF_TIME)
-    records = kafka.read(spark, kafka.client_options(settings), settings.source.topic, reading.spans)
-    candidates = Candidates(["key", "even"], [WORKERS], Setup(GroupingOptions(clock="event"), 1, WINDOW_MS))
+    reading = ReadPlan(settings.splitter, settings.event_time_rules(), good, now=MAX_WATERMARK)
+    records = kafka_options.read(
+        spark, kafka_options.client_options(settings), settings.source.topic, reading.offset_ranges
+    )
+    candidates = Candidates(["key", "even"], [WORKERS], SimulationConfig(GroupingOptions(clock="event"), 1, WINDOW_MS))
     planned = plan(spark, records, reading, candidates, Demand(1.0, None, 1.5))["candidates"]
     for foreseen, measured in zip(planned, facts["runs"], strict=True):
-        wanted = {name: pytest.approx(measured[name], rel=0.02) for name in ("max_over_avg", "replication")}
+        wanted = {name: pytest.approx(measured[name], rel=0.02) for name in ("max_over_avg", "replication_factor")}
         assert {name: foreseen[name] for name in wanted} == wanted
         assert (foreseen["keys"], foreseen["tuples"]) == (measured["keys"], measured["tuples"])
 
 
-def test_the_report_opens_without_errors_or_a_network(facts: dict[str, Any], tmp_path: Path) -> None:
+def test_evaluation_report_in_a_browser_opens_without_errors_or_network(facts: dict[str, Any], tmp_path: Path) -> None:
     browser = shutil.which("chromium")
     if browser is None:
         pytest.skip("chromium is not installed: apt-get install chromium")
     facts = {"names": facts["names"], "runs": [dict(facts["runs"][0]), facts["runs"][1]]}
     hostile = '</script><img src="http://127.0.0.1:9/x">&<b>'
-    facts["runs"][0] |= {"pipeline": hostile, "hottest_keys": [{"key": hostile, "tuples": 1, "workers": 1}]}
+    facts["runs"][0] |= {"pipeline": hostile, "top_keys": [{"key": hostile, "tuples": 1, "workers": 1}]}
     file = tmp_path / "report.html"
     file.write_text(report(facts), encoding="utf-8")
     options = [
@@ -338,32 +341,32 @@ class Links(HTMLParser):
 def invoke(folder: Path, settings: PipelineSettings) -> tuple[int, str]:
     file = folder / "pipeline.yaml"
     file.write_text(json.dumps(settings.model_dump(mode="json", include={"name", "source", "kafka", "router"})))
-    done = CliRunner().invoke(cli.main, ["evaluate", "-f", str(file), "--out", str(folder / "out")])
+    done = CliRunner().invoke(main.main, ["evaluate", "-f", str(file), "--out", str(folder / "out")])
     return done.exit_code, done.stderr
 
 
-def test_a_pipeline_that_has_never_run_is_told(broker: str, tmp_path: Path) -> None:
+def test_evaluate_of_a_pipeline_that_never_ran_asks_to_run_it(broker: str, tmp_path: Path) -> None:
     pipeline = Pipeline(broker, tmp_path, Source(broker, 1))
     code, text = invoke(tmp_path, pipeline.settings)
     assert code == 1
     assert text == f"error: topic {pipeline.name}.worker-input has no tuples: run the pipeline first, then evaluate\n"
 
 
-def test_topics_that_hold_something_else_are_told(broker: str, spark: SparkSession, tmp_path: Path) -> None:
+def test_evaluate_of_topics_with_invalid_records_ends_with_1(broker: str, spark: SparkSession, tmp_path: Path) -> None:
     pipeline = Pipeline(broker, tmp_path, Source(broker, 1))
-    tell_nonsense(pipeline, "distribution", "worker-input", "tuples", "partials", "windows")
+    tell_nonsense(pipeline, "distribution", "worker-input", "tuples", "partials", "aggregator-changelog")
     assert invoke(tmp_path, pipeline.settings)[0] == 1
 
 
-def test_a_pipeline_without_topics_is_told(broker: str, tmp_path: Path) -> None:
+def test_evaluate_of_a_pipeline_without_topics_ends_with_the_missing_topic(broker: str, tmp_path: Path) -> None:
     pipeline = Pipeline(broker, tmp_path, Source(broker, 1))
     code, text = invoke(tmp_path, pipeline.settings.model_copy(update={"name": "nobody"}))
     assert (code, text.startswith("error: topic nobody.worker-input does not exist")) == (3, True)
 
 
-def test_a_broker_that_does_not_answer_is_told(tmp_path: Path) -> None:
+def test_evaluate_broker_without_answer_ends_with_its_address(tmp_path: Path) -> None:
     settings = PipelineSettings.model_validate(
-        {"name": "x", "source": {"topic": "y"}, "kafka": {"bootstrap_servers": "127.0.0.1:1", "timeout_s": 1}}
+        {"name": "x", "source": {"topic": "y"}, "kafka": {"bootstrap_servers": "127.0.0.1:1", "connect_timeout_s": 1}}
     )
     code, text = invoke(tmp_path, settings)
     assert (code, "127.0.0.1:1" in text) == (3, True)

@@ -35,7 +35,7 @@ class Java:
         self.ended = True
 
 
-def test_thread_that_frees_javas_objects_ends_before_java(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gateway_thread_that_frees_java_objects_ends_before_java(monkeypatch: pytest.MonkeyPatch) -> None:
     java = Java()
     monkeypatch.setattr(SparkContext, "_gateway", java)
     monkeypatch.setattr(SparkContext, "_jvm", SimpleNamespace())
@@ -51,7 +51,7 @@ def test_thread_that_frees_javas_objects_ends_before_java(monkeypatch: pytest.Mo
     assert (SparkContext._gateway, SparkContext._jvm) == (None, None)
 
 
-def test_py4js_tracebacks_of_errors_that_it_raises_too_are_not_shown(
+def test_gateway_tracebacks_of_raised_errors_are_not_logged(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A session of this process that other tests share has the same filter.
@@ -65,14 +65,14 @@ def test_py4js_tracebacks_of_errors_that_it_raises_too_are_not_shown(
     assert len(caplog.records) == 2
 
 
-def test_ctrl_c_is_given_back_to_its_former_handler() -> None:
+def test_gateway_after_the_session_restores_the_interrupt_handler() -> None:
     before = signal.getsignal(signal.SIGINT)
     with gateway.quiet():
         signal.signal(signal.SIGINT, lambda *_: None)  # as SparkContext does
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_without_java_there_is_nothing_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gateway_without_java_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SparkContext, "_gateway", None)
     monkeypatch.setattr(SparkContext, "_jvm", None)
     threads = threading.active_count()

@@ -6,28 +6,28 @@ import pyarrow as pa
 
 from skewless.spark.latency import completed
 
-COLUMNS = ("window", "number", "key", "tuples", "at", "offset")
+COLUMNS = ("window", "compacted", "key", "tuples", "timestamp_ms", "offset")
 
 
-def test_a_result_is_complete_with_the_first_chunk_after_which_nothing_is_missing() -> None:
+def test_latency_result_is_complete_with_the_first_record_after_which_nothing_is_missing() -> None:
     rows = [
         (0, 0, "a", 2, 10, 0),
-        (0, 1, "a", 3, 20, 1),
-        (0, 1, "b", 1, 20, 1),
-        (0, 2, "b", 1, 30, 2),
+        (0, 0, "a", 3, 20, 1),
+        (0, 0, "b", 1, 20, 1),
+        (0, 0, "b", 1, 30, 2),
     ]  # fmt: skip
     assert done(rows) == {("a", 0): 20, ("b", 0): 30}
 
 
-def test_chunks_of_a_window_that_was_written_anew_count_from_there_whatever_their_number() -> None:
+def test_completed_with_compacted_records_restarts_the_count_of_their_keys() -> None:
     rows = [
         (0, 0, "a", 2, 10, 0),
-        (0, 1, "b", 1, 20, 1),
-        (0, -2, "a", 2, 30, 2),
-        (0, -3, "b", 1, 30, 3),
-        (0, 4, "b", 5, 40, 6),
-        (0, -5, "a", 3, 50, 7),
-        (0, -6, "b", 6, 50, 8),
+        (0, 0, "b", 1, 20, 1),
+        (0, 1, "a", 2, 30, 2),
+        (0, 1, "b", 1, 30, 3),
+        (0, 0, "b", 5, 40, 6),
+        (0, 1, "a", 3, 50, 7),
+        (0, 1, "b", 6, 50, 8),
     ]  # fmt: skip
     assert done(rows) == {("a", 0): 50, ("b", 0): 40}
 

@@ -7,29 +7,29 @@ from typing import Any
 import numpy as np
 import pytest
 
-from skewless.settings import PipelineSettings
-from skewless.spark.facts import facts_of
-from skewless.spark.measures import reactions, running
-from skewless.spark.sums import Sums
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.spark.distribution_sums import Sums
+from skewless.spark.evaluation_json import measures_of_run
+from skewless.spark.load_measures import reactions, running
 
 
 def tick(start_s: int, hottest: str, imbalance: float) -> dict[str, Any]:
     times = {"tick_start": start_s * 1000, "tick_end": (start_s + 10) * 1000}
-    return times | {"tuples": 100, "imbalance": imbalance, "hottest_keys": [{"key": hottest}]}
+    return times | {"tuples": 100, "imbalance": imbalance, "top_keys": [{"key": hottest}]}
 
 
-def test_a_change_of_the_hottest_key_is_over_with_the_first_even_tick() -> None:
+def test_reactions_hot_key_change_ends_with_the_first_balanced_tick() -> None:
     ticks = [tick(0, "a", 0.5), tick(10, "b", 0.2), tick(20, "b", 0.1), tick(30, "b", 0.0005), tick(40, "b", 0.3)]
     (change,) = reactions(ticks)
     assert change == {"tick_start": 10_000, "from": "a", "to": "b", "seconds": 20.0, "tuples": 200}
 
 
-def test_a_change_that_stays_uneven_until_the_next_one_has_no_reaction_time() -> None:
+def test_reactions_hot_key_change_unbalanced_until_the_next_one_has_no_duration() -> None:
     found = reactions([tick(0, "a", 0), tick(10, "b", 0.2), tick(20, "c", 0)])
     assert [(each["to"], each["seconds"]) for each in found] == [("b", None), ("c", 0.0)]
 
 
-def test_the_running_imbalance_is_that_of_all_ticks_so_far_even_when_workers_are_added() -> None:
+def test_running_imbalance_workers_are_added_covers_all_ticks_so_far() -> None:
     assert running([np.array([4, 0]), np.array([0, 4]), np.array([0, 0, 4])]) == [0.5, 0.0, 0.0]
 
 
@@ -39,10 +39,10 @@ def sums() -> Sums:
         row(at, workers, worker=worker, tuples=tuples, first_at=1000 + at, last_at=1500 + at)
         for at, workers, worker, tuples in ((0, 1, 0, 10), (10_000, 2, 0, 5), (10_000, 2, 1, 5))
     ]
-    replicas = [row(0, 1, keys=2, pairs=2, most=1), row(10_000, 2, keys=1, pairs=2, most=2)]
+    replicas = [row(0, 1, keys=2, pairs=2, max_workers=1), row(10_000, 2, keys=1, pairs=2, max_workers=2)]
     hottest = [
-        row(0, 1, place=1, key="a", tuples=6, held_by=1),
-        row(10_000, 2, place=1, key="a", tuples=10, held_by=2),
+        row(0, 1, rank=1, key="a", tuples=6, held_by=1),
+        row(10_000, 2, rank=1, key="a", tuples=10, held_by=2),
     ]
     totals = [{**each, "hottest": hot, "needed": 2} for each, hot in zip(replicas, (6, 10), strict=True)]
     return Sums(
@@ -50,8 +50,8 @@ def sums() -> Sums:
         replicas={"tick": replicas, "window": replicas, "run": totals},
         hottest={"tick": hottest, "run": hottest},
         latencies=[
-            {"run": "p", "window": None, "results": 3, "quantiles": [1.0, 2.0, 3.0], "most": 4},
-            {"run": "p", "window": 0, "results": 2, "quantiles": [1.0, 1.0, 1.0], "most": 1},
+            {"run": "p", "window": None, "results": 3, "quantiles": [1.0, 2.0, 3.0], "max_ms": 4},
+            {"run": "p", "window": 0, "results": 2, "quantiles": [1.0, 1.0, 1.0], "max_ms": 1},
         ],
         partials=[{"run": "p", "window": 0, "rows": 4}, {"run": "other", "window": 0, "rows": 99}],
         state=[],
@@ -62,11 +62,11 @@ def row(at: int, workers: int, **facts: object) -> dict[str, Any]:
     return {"run": "p", "grouping": "even", "workers": workers, "tick": at, "window": at, **facts}
 
 
-def test_a_run_in_which_w_changed_is_told_in_two_parts() -> None:
+def test_measures_of_run_number_of_workers_changed_has_one_part_for_each_number() -> None:
     document = {"name": "p", "source": {"topic": "t"}, "aggregator": {"window_s": 15}, "observer": {"tick_s": 15}}
-    first, second = facts_of(PipelineSettings.model_validate(document), {"tuples": {0: (0, 5)}}, (), sums())
-    assert (first["workers"], first["tuples_by_worker"], first["replication"]) == (1, [10], 1.0)
-    assert (second["workers"], second["tuples_by_worker"], second["replication"]) == (2, [5, 5], 2.0)
+    first, second = measures_of_run(PipelineSettings.model_validate(document), {"tuples": {0: (0, 5)}}, (), sums())
+    assert (first["workers"], first["tuples_by_worker"], first["replication_factor"]) == (1, [10], 1.0)
+    assert (second["workers"], second["tuples_by_worker"], second["replication_factor"]) == (2, [5, 5], 2.0)
     assert (first["partials_per_window"], second["partials_per_window"]) == (4, 0)
     assert first["latency_ms"] == {"results": 3, "p50": 1.0, "p95": 2.0, "p99": 3.0, "max": 4}
     assert [each["window_start"] for each in first["latency_ms_by_window"]] == [0]

@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from docs_blocks import ROOT, blocks
-from support_kafka import WAIT_S
+from helpers.docs_blocks import ROOT, blocks
+from helpers.kafka import WAIT_S
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,7 +32,7 @@ def orders(broker: str) -> Iterator[list[str]]:
     admin.delete_topics(["orders"])["orders"].result(WAIT_S)
 
 
-def test_the_blocks_of_the_page_do_what_they_say(
+def test_notebook_page_blocks_run_in_order_give_the_documented_results(
     spark: SparkSession, broker: str, orders: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (document,) = (block.text for block in blocks(PAGE) if block.language == "yaml")
@@ -47,5 +47,5 @@ def test_the_blocks_of_the_page_do_what_they_say(
             exec(block.text, notebook)  # noqa: S102 - the project's own page
     assert notebook["spark"] is spark
     assert dict(notebook["total"].to_numpy().tolist()) == {"ada": 13.5, "bob": 3.99}
-    assert notebook["found"].tuples == len(orders)
-    assert notebook["facts"]["stream"]["keys"] == 2
+    assert notebook["answer"].tuples == len(orders)
+    assert notebook["report"]["stream"]["keys"] == 2

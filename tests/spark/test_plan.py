@@ -15,29 +15,29 @@ from click.testing import CliRunner
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from skewless import cli
+from helpers.kafka import START_MS
 from skewless.algorithms.grouping import GROUPINGS, GroupingOptions
-from skewless.algorithms.watermark import END_OF_TIME
-from skewless.simulation import replay
-from skewless.simulation.candidate import Candidate, Setup
-from skewless.simulation.lines import Lines
-from skewless.spark import kafka
-from skewless.spark.blocks import Reading, blocks
-from skewless.spark.lanes import Candidates
-from skewless.spark.plan import plan
+from skewless.algorithms.watermark import MAX_WATERMARK
+from skewless.cli import main
+from skewless.lab.simulation import replay
+from skewless.lab.simulation.candidate import Candidate, SimulationConfig
+from skewless.lab.simulation.tsv_reader import ParsedLines
+from skewless.parsing.settings import ParsingSettings
+from skewless.parsing.validation import EventTimeRules
+from skewless.spark import kafka_options
+from skewless.spark.candidate_shards import Candidates
+from skewless.spark.plan_job import plan
 from skewless.spark.recommend import Demand, recommend
-from skewless.spark.report.planning import report
-from skewless.splitter.judgement import TimeRules
-from skewless.splitter.settings import SplitterSettings
-from support_kafka import START_MS
+from skewless.spark.report.planning_report import report
+from skewless.spark.tuple_blocks import ReadPlan, blocks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PER_PARTITION = 30_000
 OPTIONS = GroupingOptions(clock="event")
-JSON = SplitterSettings.model_validate({"format": "json", "key": {"field": "key"}})
-NEVER_LATE = TimeRules(lateness_ms=END_OF_TIME, max_future_ms=END_OF_TIME)
+JSON = ParsingSettings.model_validate({"format": "json", "key": {"field": "key"}})
+NEVER_LATE = EventTimeRules(lateness_ms=MAX_WATERMARK, max_ahead_ms=MAX_WATERMARK)
 WORKERS = (4, 9)
 
 
@@ -71,9 +71,9 @@ def topic(broker: str) -> str:
 
 def planned(spark: SparkSession, broker: str, topic: str, partitions: int, routers: int) -> list[dict[str, Any]]:
     spans = {0: (0, PER_PARTITION), 1: (0, PER_PARTITION if partitions == 2 else 0)}
-    records = kafka.read(spark, {"bootstrap.servers": broker}, topic, spans)
-    candidates = Candidates(list(GROUPINGS), WORKERS, Setup(OPTIONS, routers, 60_000))
-    facts = plan(spark, records, Reading(None, NEVER_LATE, spans, now=0), candidates, Demand(1.0, None, 1.5))
+    records = kafka_options.read(spark, {"bootstrap.servers": broker}, topic, spans)
+    candidates = Candidates(list(GROUPINGS), WORKERS, SimulationConfig(OPTIONS, routers, 60_000))
+    facts = plan(spark, records, ReadPlan(None, NEVER_LATE, spans, now=0), candidates, Demand(1.0, None, 1.5))
     assert facts["stream"]["tuples"] == partitions * PER_PARTITION
     assert facts["stream"]["tuples_per_s"] == pytest.approx(partitions * 100, rel=1e-3)
     found: list[dict[str, Any]] = facts["candidates"]
@@ -84,15 +84,15 @@ def comparable(facts: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in facts.items() if name not in {"router_ns_per_tuple", "max_rate", "window_s"}}
 
 
-def test_measures_on_one_partition_are_those_of_a_simulation(spark: SparkSession, broker: str, topic: str) -> None:
-    setup = Setup(OPTIONS, 1, 60_000)
+def test_plan_of_one_partition_gives_the_measures_of_a_simulation(spark: SparkSession, broker: str, topic: str) -> None:
+    setup = SimulationConfig(OPTIONS, 1, 60_000)
     simulation = replay.Simulation([(name, workers) for name in GROUPINGS for workers in WORKERS], setup)
-    simulation.add(Lines(pa.array(keys(0)), np.array(times(), dtype=np.int64)), 0)
+    simulation.add(ParsedLines(pa.array(keys(0)), np.array(times(), dtype=np.int64)), 0)
     found = planned(spark, broker, topic, 1, 1)
     assert [comparable(each) for each in found] == [comparable(each) for each in simulation.facts()]
 
 
-def test_routers_have_local_loads_and_partitions_of_their_own(spark: SparkSession, broker: str, topic: str) -> None:
+def test_plan_with_two_routers_separates_loads_and_partitions(spark: SparkSession, broker: str, topic: str) -> None:
     found = {(each["grouping"], each["workers"]): each for each in planned(spark, broker, topic, 2, 2)}
     alone = [planned_alone("even", 4, partition) for partition in range(2)]
     loads = np.sum([each["tuples_by_worker"] for each in alone], axis=0)
@@ -101,15 +101,15 @@ def test_routers_have_local_loads_and_partitions_of_their_own(spark: SparkSessio
 
 
 def planned_alone(grouping: str, workers: int, partition: int) -> dict[str, Any]:
-    simulation = replay.Simulation([(grouping, workers)], Setup(OPTIONS, 1, 60_000))
-    simulation.add(Lines(pa.array(keys(partition)), np.array(times(), dtype=np.int64)), 0)
+    simulation = replay.Simulation([(grouping, workers)], SimulationConfig(OPTIONS, 1, 60_000))
+    simulation.add(ParsedLines(pa.array(keys(partition)), np.array(times(), dtype=np.int64)), 0)
     return simulation.facts()[0]
 
 
-def test_candidates_are_dealt_to_as_many_lanes_as_there_are_tasks() -> None:
-    candidates = Candidates(["key", "even"], [5, 10], Setup(OPTIONS, 1, 60_000))
-    assert candidates.lanes(3) == [[("key", 5), ("even", 10)], [("key", 10)], [("even", 5)]]
-    assert len(candidates.lanes(100)) == 4
+def test_candidates_several_tasks_are_split_into_as_many_shards() -> None:
+    candidates = Candidates(["key", "even"], [5, 10], SimulationConfig(OPTIONS, 1, 60_000))
+    assert candidates.shards(3) == [[("key", 5), ("even", 10)], [("key", 10)], [("even", 5)]]
+    assert len(candidates.shards(100)) == 4
 
 
 def rows(keys: list[bytes | None], at: list[int]) -> pa.RecordBatch:
@@ -119,18 +119,18 @@ def rows(keys: list[bytes | None], at: list[int]) -> pa.RecordBatch:
         "value": pa.array([b"{}"] * size),
         "partition": pa.array([0] * size, pa.int32()),
         "offset": pa.array(range(10, 10 + size), pa.int64()),
-        "at": pa.array(at, pa.int64()),
+        "timestamp_ms": pa.array(at, pa.int64()),
     }
     return pa.record_batch(columns)
 
 
-def read(batch: pa.RecordBatch, rules: TimeRules, splitter: SplitterSettings | None = None, now: int = 0) -> Any:
-    reading = Reading(splitter, rules, {0: (0, 100)}, now)
+def read(batch: pa.RecordBatch, rules: EventTimeRules, splitter: ParsingSettings | None = None, now: int = 0) -> Any:
+    reading = ReadPlan(splitter, rules, {0: (0, 100)}, now)
     (block,) = (made.to_pylist()[0] for made in blocks(iter([batch]), reading))
     return {name: block[name] for name in ("tuples", "late", "bad", "first_ms", "last_ms", "progress")}
 
 
-def test_late_tuples_and_records_without_a_readable_key_are_counted_and_left_out() -> None:
+def test_plan_late_and_unreadable_records_are_counted_and_left_out() -> None:
     batch = rows([b"a", None, b"\xff", b"late", b"b"], [5000, 6000, 7000, 3000, 8000])
     counted = read(batch, replace(NEVER_LATE, lateness_ms=1000))
     assert counted == {"tuples": 2, "late": 1, "bad": 2, "first_ms": 5000, "last_ms": 8000, "progress": 0.1}
@@ -138,21 +138,21 @@ def test_late_tuples_and_records_without_a_readable_key_are_counted_and_left_out
 
 @pytest.mark.parametrize(
     "splitter",
-    [None, SplitterSettings.model_validate({"format": "json", "key": {"field": "key"}})],
+    [None, ParsingSettings.model_validate({"format": "json", "key": {"field": "key"}})],
     ids=["key and timestamp", "splitter"],
 )
-def test_a_time_that_the_stream_would_refuse_makes_nothing_else_late(splitter: SplitterSettings | None) -> None:
+def test_plan_invalid_event_time_makes_no_other_record_late(splitter: ParsingSettings | None) -> None:
     batch = rows([b"a", b"b", b"c", b"d"], [5000, 99_000_000, -1, 5001])
     values = pa.array([b'{"key": "a"}'] * 4)
     batch = batch.set_column(1, "value", values)
-    counted = read(batch, TimeRules(lateness_ms=0, max_future_ms=1000), splitter, now=6000)
+    counted = read(batch, EventTimeRules(lateness_ms=0, max_ahead_ms=1000), splitter, now=6000)
     assert counted == {"tuples": 2, "late": 0, "bad": 2, "first_ms": 5000, "last_ms": 5001, "progress": 0.1}
 
 
-def candidate(grouping: str, workers: int, uneven: float, replication: float) -> dict[str, Any]:
-    facts = Candidate(grouping, workers, Setup(OPTIONS, 1, 60_000))
+def candidate(grouping: str, workers: int, uneven: float, replication_factor: float) -> dict[str, Any]:
+    facts = Candidate(grouping, workers, SimulationConfig(OPTIONS, 1, 60_000))
     rest = {"router_ns_per_tuple": 50, "replication_max": 3, "replication_bound": 1.0, "aggregation_cost": 10}
-    measures = {"max_over_avg": uneven, "replication": replication, "state_bytes": 1000}
+    measures = {"max_over_avg": uneven, "replication_factor": replication_factor, "state_bytes": 1000}
     return {"grouping": facts.grouping, "workers": workers, **measures, **rest}
 
 
@@ -169,7 +169,7 @@ CANDIDATES = [
     ("rate", "grouping", "workers", "sufficient"),
     [(2000.0, "key", 5, True), (4900.0, "shuffle", 5, True), (9000.0, "even", 10, True), (20_000.0, "even", 10, False)],
 )
-def test_the_fewest_workers_that_do_are_recommended_and_of_groupings_that_do_the_cheapest(
+def test_recommendation_of_sufficient_candidates_has_fewest_workers_then_lowest_cost(
     rate: float, grouping: str, workers: int, *, sufficient: bool
 ) -> None:
     found = recommend(CANDIDATES, Demand(1.0, rate, 1.0))["recommendation"]
@@ -179,11 +179,11 @@ def test_the_fewest_workers_that_do_are_recommended_and_of_groupings_that_do_the
 
 
 def invoke(*args: str) -> tuple[int, str]:
-    done = CliRunner().invoke(cli.main, ["plan", *args])
+    done = CliRunner().invoke(main.main, ["plan", *args])
     return done.exit_code, done.stderr
 
 
-def test_wrong_use_is_told_before_anything_starts() -> None:
+def test_plan_command_invalid_arguments_end_before_anything_starts() -> None:
     assert invoke() == (2, "error: --topic: missing; name the topic to plan for, or give a pipeline with -f\n")
     assert invoke("--topic", "t", "--sample", "some") == (
         2,
@@ -193,26 +193,26 @@ def test_wrong_use_is_told_before_anything_starts() -> None:
     assert (code, text.count("error: ")) == (2, 3)
 
 
-def test_an_empty_topic_is_told(broker: str) -> None:
+def test_plan_of_an_empty_topic_ends_with_its_name(broker: str) -> None:
     name = created(broker, 1)
     code, text = invoke("--topic", name, "--bootstrap-servers", broker)
-    assert (code, text) == (1, f"error: topic {name} is empty: there is nothing to plan by\n")
+    assert (code, text) == (1, f"error: topic {name} is empty: it has no records to plan with\n")
 
 
-def test_a_topic_that_is_not_there_is_told(broker: str) -> None:
+def test_plan_of_a_missing_topic_ends_with_its_name(broker: str) -> None:
     code, text = invoke("--topic", "nowhere", "--bootstrap-servers", broker)
     assert (code, text.startswith("error: topic nowhere does not exist")) == (3, True)
 
 
-def test_the_report_names_the_recommendation_and_escapes_what_is_not_ours(tmp_path: Path) -> None:
+def test_planning_report_names_the_recommendation_and_escapes_foreign_text(tmp_path: Path) -> None:
     facts: dict[str, Any] = {
         "topic": "<i>",
         "offsets": {"0": [0, 10]},
         "stream": {"tuples": 10, "keys": 2, "p1": 0.5, "late": 0, "bad": 0},
-        **Demand(1.0, 100.0, 1.5).facts(),
+        **Demand(1.0, 100.0, 1.5).to_json(),
     }
     extra = {"routers": 1, "imbalance": 0.0, "window_replication": 1.0, "pairs": 3, "worst_window_max_over_avg": None}
     page = report(facts | recommend([each | extra for each in CANDIDATES], Demand(1.0, 100.0, 1.5)))
     assert "&lt;i&gt;" in page
-    assert json.loads(page.split('id="figures">')[1].split("</script>")[0])[0]["data"][-1]["name"] == "wanted"
+    assert json.loads(page.split('id="figures">')[1].split("</script>")[0])[0]["data"][-1]["name"] == "required"
     assert "key on 5 workers" in page

@@ -12,9 +12,10 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from docs_blocks import ROOT
-from skewless.public_records import aggregate_type
-from support_kafka import START_MS, WAIT_S
+from helpers.docs_blocks import ROOT
+from helpers.kafka import START_MS, WAIT_S
+from skewless.aggregate_registry import find_aggregates
+from skewless.wire.aggregates import aggregate_type
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,7 +32,7 @@ def pipeline(broker: str) -> str:
         future.result()
     producer = Producer({"bootstrap.servers": broker, "transactional.id": name, "log_level": 2})
     producer.init_transactions(WAIT_S)
-    fact = aggregate_type(["count", "sum"])
+    fact = aggregate_type(find_aggregates(["count", "sum"]))
     for revision, end in (
         (0, producer.commit_transaction),
         (1, producer.commit_transaction),
@@ -47,7 +48,7 @@ def pipeline(broker: str) -> str:
     return name
 
 
-def test_spark_reads_the_results(
+def test_spark_example_reads_the_results(
     spark: SparkSession, broker: str, pipeline: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     spec = importlib.util.spec_from_file_location("results_spark", EXAMPLE)

@@ -13,15 +13,16 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from skewless import cli, topology
+from helpers.asyncapi import Records, official_schema, problems
+from helpers.kafka import Record
+from skewless import topology
 from skewless.asyncapi.document import as_yaml, document
-from skewless.asyncapi.messages import BY_RECORD, Message, find, messages_of
-from skewless.asyncapi.samples import samples
-from skewless.records import Output
-from skewless.settings import PipelineSettings
-from skewless.watch.tracing import PARENT
-from support_asyncapi import Records, official_schema, problems
-from support_kafka import Record
+from skewless.asyncapi.example_run import samples
+from skewless.asyncapi.messages import MESSAGES_BY_SCHEMA, Message, find, messages_of
+from skewless.cli import main
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.monitoring.tracing import PARENT
+from skewless.wire.record import OutputRecord
 
 OWN = PipelineSettings.model_validate(
     {
@@ -63,12 +64,12 @@ def official() -> dict[str, Any]:
 
 
 @BOTH
-def test_the_document_is_valid_by_the_official_schema(made: dict[str, Any], official: dict[str, Any]) -> None:
+def test_asyncapi_document_is_valid_by_the_official_schema(made: dict[str, Any], official: dict[str, Any]) -> None:
     assert problems(made, official) == []
 
 
 @pytest.mark.parametrize("wrong", ["action", "address", "binding", "key", "message"])
-def test_the_official_schema_finds_what_is_wrong(wrong: str, official: dict[str, Any]) -> None:
+def test_asyncapi_schema_check_of_an_invalid_document_finds_problems(wrong: str, official: dict[str, Any]) -> None:
     made = copy.deepcopy(ANY_DOCUMENT)
     channel, message = made["channels"]["late"], made["components"]["messages"]["late"]
     match wrong:
@@ -86,33 +87,33 @@ def test_the_official_schema_finds_what_is_wrong(wrong: str, official: dict[str,
 
 
 @BOTH
-def test_every_reference_leads_somewhere(made: dict[str, Any]) -> None:
+def test_asyncapi_references_resolve_to_objects(made: dict[str, Any]) -> None:
     references = [part["$ref"] for part in parts(made) if "$ref" in part]
     assert len(references) > 50
     assert all(isinstance(follow(made, reference), dict) for reference in references)
 
 
 @BOTH
-def test_operations_use_messages_of_their_channels(made: dict[str, Any]) -> None:
+def test_asyncapi_operations_use_messages_of_their_channels(made: dict[str, Any]) -> None:
     for row in made["operations"].values():
         channel = row["channel"]["$ref"]
         assert row["messages"]
         assert all(each["$ref"].startswith(f"{channel}/messages/") for each in row["messages"])
 
 
-def test_every_topic_and_every_way_of_the_topology_is_described() -> None:
+def test_asyncapi_document_has_every_topic_input_and_output_of_the_topology() -> None:
     assert list(ANY_DOCUMENT["channels"]) == ["source", *(row.name for row in topology.TOPICS)]
     for stage in topology.STAGES:
-        ways = {f"{stage.name}-reads-{stage.source}", *(f"{stage.name}-writes-{sink}" for sink in stage.sinks)}
+        ways = {f"{stage.name}-reads-{stage.inputs[0]}", *(f"{stage.name}-writes-{sink}" for sink in stage.outputs)}
         assert ways <= ANY_DOCUMENT["operations"].keys()
 
 
-def test_no_kind_of_record_is_described_that_no_topic_has() -> None:
-    assert BY_RECORD.keys() == {row.record for row in topology.TOPICS}
+def test_asyncapi_messages_equal_the_record_types_of_the_topics() -> None:
+    assert MESSAGES_BY_SCHEMA.keys() == {row.record for row in topology.TOPICS}
 
 
 @BOTH
-def test_all_schemas_are_draft_07_and_every_field_has_a_meaning(made: dict[str, Any]) -> None:
+def test_asyncapi_schemas_are_draft_07_and_describe_every_field(made: dict[str, Any]) -> None:
     for schema in made["components"]["schemas"].values():
         jsonschema.Draft7Validator.check_schema(schema)
         assert all("description" in field for field in schema["properties"].values())
@@ -121,13 +122,13 @@ def test_all_schemas_are_draft_07_and_every_field_has_a_meaning(made: dict[str, 
         jsonschema.Draft7Validator.check_schema(message["bindings"]["kafka"]["key"])
 
 
-def test_every_public_kind_of_record_has_an_example() -> None:
+def test_asyncapi_messages_of_public_topics_have_an_example() -> None:
     for row in topology.TOPICS:
         for kind in messages_of(row.name):
             assert "examples" in ANY_DOCUMENT["components"]["messages"][kind.name] or not row.public
 
 
-def test_what_the_steps_write_is_what_the_document_says() -> None:
+def test_asyncapi_document_describes_the_records_that_the_steps_write() -> None:
     held = Records(OWN_DOCUMENT)
     written = [(topic, record_of(output)) for topic, outputs in samples(OWN).items() for output in outputs]
     assert [problem for topic, record in written for problem in held.problems(topic, record)] == []
@@ -135,7 +136,7 @@ def test_what_the_steps_write_is_what_the_document_says() -> None:
     assert kinds >= {kind.name for row in topology.TOPICS for kind in messages_of(row.name)} - {"tombstone"}
 
 
-def record_of(output: Output) -> Record:
+def record_of(output: OutputRecord) -> Record:
     at = (output.partition or 0, 0, output.timestamp or 0)
     return Record(*at, output.key, output.value, dict(output.headers))
 
@@ -144,7 +145,7 @@ def kind_of(topic: str, record: Record) -> Message | None:
     return find(topic, record.key, record.value, record.headers)
 
 
-def test_a_record_that_is_not_as_described_is_found() -> None:
+def test_asyncapi_check_of_an_undescribed_record_finds_a_problem() -> None:
     held = Records(ANY_DOCUMENT)
     late = ANY_DOCUMENT["components"]["messages"]["late"]["examples"][0]["payload"]
     good = Record(0, 0, 0, b"fr", json.dumps(late).encode(), {})
@@ -156,7 +157,7 @@ def test_a_record_that_is_not_as_described_is_found() -> None:
     assert [bool(list(held.problems("late", record))) for record in wrong] == [True] * 3
 
 
-def test_a_record_may_carry_its_trace() -> None:
+def test_asyncapi_check_of_a_record_with_trace_context_passes() -> None:
     held = Records(ANY_DOCUMENT)
     letter = {f"__skewless.errors.{name}": b"0" for name in ("topic", "partition", "offset", "reason")}
     carried = [f"00-{1:032x}-{2:016x}-01".encode(), b"00-1-2-01"]
@@ -164,7 +165,7 @@ def test_a_record_may_carry_its_trace() -> None:
     assert [bool(problems) for problems in found] == [False, True]
 
 
-def test_a_document_of_one_pipeline_has_its_names_and_numbers() -> None:
+def test_asyncapi_document_of_one_pipeline_has_its_names_and_numbers() -> None:
     channels, servers = OWN_DOCUMENT["channels"], OWN_DOCUMENT["servers"]
     assert [channels[name]["address"] for name in ("source", "late")] == ["events", "words.late"]
     partitions = {name: channels[name]["bindings"]["kafka"]["partitions"] for name in channels}
@@ -177,7 +178,7 @@ def test_a_document_of_one_pipeline_has_its_names_and_numbers() -> None:
     assert "secret" not in as_yaml(OWN_DOCUMENT)
 
 
-def test_aggregates_have_the_fields_that_the_pipeline_computes_and_no_others() -> None:
+def test_asyncapi_aggregate_schema_has_the_computed_fields_only() -> None:
     own, any_ = (made["components"]["schemas"]["Aggregate"] for made in (OWN_DOCUMENT, ANY_DOCUMENT))
     wanted = ["key", "window_start", "window_end", "count", "mean", "revision"]
     assert list(own["properties"]) == own["required"] == wanted
@@ -185,26 +186,26 @@ def test_aggregates_have_the_fields_that_the_pipeline_computes_and_no_others() -
     assert {"sum", "min", "max"} <= any_["properties"].keys()
 
 
-def test_a_pipeline_that_may_repeat_itself_promises_no_more() -> None:
+def test_asyncapi_document_at_least_once_promises_no_exactly_once() -> None:
     repeating = OWN.model_copy(update={"transport": OWN.transport.model_copy(update={"guarantee": "at_least_once"})})
     told = [row["x-guarantee"] for row in document(repeating)["components"]["messages"].values()]
     assert not [text for text in told if "exactly" in text]
     assert "Each tick at least once." in told
 
 
-def test_partitions_of_an_unknown_source_are_not_made_up() -> None:
+def test_asyncapi_document_unknown_source_has_no_partition_counts() -> None:
     for name in ("source", "late", "tuples"):
         assert "partitions" not in ANY_DOCUMENT["channels"][name]["bindings"]["kafka"]
 
 
-def test_the_document_is_the_same_each_time_and_survives_yaml() -> None:
+def test_asyncapi_document_is_deterministic_and_survives_yaml() -> None:
     assert document() == ANY_DOCUMENT
     assert yaml.safe_load(as_yaml(ANY_DOCUMENT)) == ANY_DOCUMENT
 
 
-def test_the_command_prints_the_document_of_a_pipeline(tmp_path: Path) -> None:
+def test_asyncapi_command_prints_the_document_of_a_pipeline(tmp_path: Path) -> None:
     file = tmp_path / "pipeline.yaml"
     file.write_text("name: words\nsource: {topic: events}\nsplitter: {format: text}\n")
-    ran = CliRunner().invoke(cli.main, ["topics", "asyncapi", "-f", str(file), "--source-partitions", "4"])
+    ran = CliRunner().invoke(main.main, ["topics", "asyncapi", "-f", str(file), "--source-partitions", "4"])
     assert ran.exit_code == 0, ran.output
     assert yaml.safe_load(ran.output)["channels"]["tuples"]["bindings"]["kafka"]["partitions"] == 4

@@ -13,11 +13,16 @@ import msgspec
 import numpy as np
 import pytest
 
-from docs_blocks import PAGES, ROOT, Block, blocks
-from skewless import cli, config, public_records, reference
+from helpers.docs_blocks import PAGES, ROOT, Block, blocks
 from skewless.algorithms.aggregates import AGGREGATES
-from skewless.settings import PipelineSettings
-from skewless.splitter.formats import create_format
+from skewless.apidocs import reference_pages
+from skewless.cli import main
+from skewless.config import loader
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.parsing.settings import open_format
+from skewless.wire.aggregates import aggregate_type
+from skewless.wire.distribution import TickDistribution
+from skewless.wire.tuples import LateTuple, TupleRecord
 
 BLOCKS = [block for page in PAGES for block in blocks(page)]
 PIPELINES = [block for block in BLOCKS if block.language == "yaml"]
@@ -39,7 +44,7 @@ def commands() -> Iterator[tuple[str, str, str]]:
 
 def find(words: list[str]) -> tuple[click.Command, list[str]]:
     """Find a command, and what is left of the words behind its name."""
-    command: click.Command = cli.main
+    command: click.Command = main.main
     while isinstance(command, click.Group) and words:
         found = command.get_command(click.Context(command), words[0])
         assert found is not None, f"there is no command {' '.join(words)}"
@@ -54,22 +59,22 @@ def targets() -> set[str]:
 def load(block: Block, folder: Path) -> PipelineSettings:
     file = folder / "pipeline.yaml"
     file.write_text(block.text)
-    return config.load(file, {})
+    return loader.load(file, {})
 
 
-@pytest.mark.parametrize("name", reference.pages())
-def test_reference_pages_are_what_the_code_says(name: str) -> None:
-    made, there = reference.pages()[name], (ROOT / "docs" / "reference" / name).read_text()
+@pytest.mark.parametrize("name", reference_pages.pages())
+def test_reference_pages_equal_the_generated_text(name: str) -> None:
+    made, there = reference_pages.pages()[name], (ROOT / "docs" / "reference" / name).read_text()
     assert there == made, "run `make docs`"
 
 
-def test_there_is_no_reference_page_that_nobody_makes() -> None:
-    measured = {"comparison.md", "datasets.md", "alerts.md"}
-    assert {page.name for page in (ROOT / "docs" / "reference").iterdir()} <= reference.pages().keys() | measured
+def test_reference_folder_holds_generated_or_listed_pages_only() -> None:
+    written = {"comparison.md", "datasets.md", "alerts.md", "glossary.md"}
+    assert {page.name for page in (ROOT / "docs" / "reference").iterdir()} <= reference_pages.pages().keys() | written
 
 
 @pytest.mark.parametrize(("where", "program", "arguments"), list(commands()))
-def test_commands_in_blocks_exist_with_their_options(where: str, program: str, arguments: str) -> None:
+def test_docs_commands_in_blocks_exist_with_their_options(where: str, program: str, arguments: str) -> None:
     words = shlex.split(arguments)
     if program == "make":
         assert words[0] in targets()
@@ -79,7 +84,7 @@ def test_commands_in_blocks_exist_with_their_options(where: str, program: str, a
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_commands_in_sentences_exist_with_their_options(page: Path) -> None:
+def test_docs_commands_in_sentences_exist_with_their_options(page: Path) -> None:
     for program, arguments in INLINE.findall(page.read_text()):
         words = arguments.split()
         if program == "make":
@@ -91,23 +96,23 @@ def test_commands_in_sentences_exist_with_their_options(page: Path) -> None:
 
 
 @pytest.mark.parametrize("block", PIPELINES, ids=str)
-def test_pipelines_are_valid(block: Block, tmp_path: Path) -> None:
+def test_docs_pipelines_are_valid(block: Block, tmp_path: Path) -> None:
     load(block, tmp_path)
 
 
 def type_of(name: str, fact: dict[str, Any]) -> type[msgspec.Struct]:
     if name == "aggregates":
-        return public_records.aggregate_type([aggregate for aggregate in AGGREGATES if aggregate in fact])
+        return aggregate_type([aggregate for name, aggregate in AGGREGATES.items() if name in fact])
     types: dict[str, type[msgspec.Struct]] = {
-        "late": public_records.LateTuple,
-        "distribution": public_records.TickDistribution,
-        "tuple": public_records.PlainTuple,
+        "late": LateTuple,
+        "distribution": TickDistribution,
+        "tuple": TupleRecord,
     }
     return types[name]
 
 
 @pytest.mark.parametrize("block", [block for block in FACTS if block.name != "source"], ids=str)
-def test_records_have_their_types(block: Block) -> None:
+def test_docs_records_match_their_types(block: Block) -> None:
     for line in block.text.splitlines():
         kind = type_of(block.name, msgspec.json.decode(line))
         msgspec.json.decode(line, type=kind)
@@ -115,19 +120,19 @@ def test_records_have_their_types(block: Block) -> None:
 
 
 @pytest.mark.parametrize("block", [block for block in FACTS if block.name == "source"], ids=str)
-def test_records_of_sources_can_be_read_by_a_pipeline_of_their_page(block: Block, tmp_path: Path) -> None:
+def test_docs_source_records_can_be_parsed_by_a_pipeline_of_their_page(block: Block, tmp_path: Path) -> None:
     formats = [
-        create_format(load(each, tmp_path).splitter)
+        open_format(load(each, tmp_path).splitter)
         for each in PIPELINES
         if each.page == block.page and "format: json" in each.text
     ]
     values = [line.encode() for line in block.text.splitlines()]
     parsed = [each.parse(values, np.zeros(len(values), dtype=np.int64)) for each in formats]
-    assert any(len(each.keys) >= len(values) and not each.bad for each in parsed)
+    assert any(len(each.keys) >= len(values) and not each.invalid for each in parsed)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_links_lead_somewhere(page: Path) -> None:
+def test_docs_links_resolve_to_existing_targets(page: Path) -> None:
     for found in LINK.finditer(CODE.sub("", page.read_text())):
         target = page.parent / found["target"] if found["target"] else page
         assert target.exists(), found[0]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from acceptance.chaos.table import FAULTS
+from chaos.table import FAULTS
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "explanation" / "faults.md").read_text()
@@ -27,7 +27,7 @@ def rows(header: str) -> Iterator[list[str]]:
 FAULT_ROWS = list(rows("fault"))
 TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 CHAOS = re.compile(r"`chaos:([\w-]+)`")
-MACHINE = ROOT / "tests" / "laws" / "test_transport_machine.py"
+MACHINE = ROOT / "tests" / "laws" / "test_engine_machine.py"
 
 
 def names(path: Path) -> set[str]:
@@ -41,22 +41,22 @@ def names(path: Path) -> set[str]:
     return found
 
 
-def test_every_fault_of_the_harness_stands_in_the_table_and_no_other() -> None:
+def test_fault_table_lists_exactly_the_faults_of_the_harness() -> None:
     assert set(CHAOS.findall(PAGE)) == set(FAULTS)
 
 
 @pytest.mark.parametrize(("file", "name"), sorted(set(TEST.findall(PAGE))))
-def test_every_test_that_is_named_exists(file: str, name: str) -> None:
+def test_fault_table_named_tests_exist(file: str, name: str) -> None:
     assert name in names(ROOT / file)
 
 
 @pytest.mark.parametrize("row", FAULT_ROWS, ids=lambda row: row[0][:50])
-def test_every_fault_is_shown_by_a_test_or_says_why_not(row: list[str]) -> None:
+def test_fault_table_rows_name_a_test_or_a_reason_for_none(row: list[str]) -> None:
     _, _, _, shown, _ = row
     assert TEST.search(shown) or CHAOS.search(shown) or re.search(r"not covered[^:]*: .{20}", shown)
 
 
-def test_every_mistake_names_the_part_of_the_machine_that_finds_it() -> None:
+def test_mutant_table_rows_name_the_check_of_the_machine_that_finds_them() -> None:
     mistakes = list(rows("mistake"))
     assert len(mistakes) > 9
     assert {row[1].strip("`") for row in mistakes} <= names(MACHINE)

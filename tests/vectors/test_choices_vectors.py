@@ -135,7 +135,7 @@ def decide(name: str, keys: list[str], workers: int, size: int = 10_000) -> list
     return chosen
 
 
-def test_the_plain_generator_gives_the_published_numbers() -> None:
+def test_splitmix64_generator_gives_the_published_numbers() -> None:
     published = [6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431]
     assert [splitmix64(1234567, turn) for turn in range(1, 5)] == published
 
@@ -143,7 +143,7 @@ def test_the_plain_generator_gives_the_published_numbers() -> None:
 @pytest.mark.parametrize("workers", [1, 2, 3, 50, 100])
 @pytest.mark.parametrize("exponent", [0.0, 1.0, 2.0])
 @pytest.mark.parametrize("name", ["d_choices", "w_choices"])
-def test_choices_decide_as_with_exact_counters(name: str, exponent: float, workers: int) -> None:
+def test_choices_groupings_with_exact_counts_decide_as_the_reference(name: str, exponent: float, workers: int) -> None:
     keys = zipf(exponent, 3_000)
     assert decide(name, keys, workers) == by_choices(name, keys, workers, ExactCounts(0))
 
@@ -151,13 +151,13 @@ def test_choices_decide_as_with_exact_counters(name: str, exponent: float, worke
 @pytest.mark.parametrize(("workers", "size"), [(1, 6), (2, 11), (3, 20), (20, 120)])
 @pytest.mark.parametrize("exponent", [0.0, 1.0, 2.0])
 @pytest.mark.parametrize("name", ["d_choices", "w_choices"])
-def test_choices_decide_as_with_a_plain_sketch(name: str, exponent: float, workers: int, size: int) -> None:
+def test_choices_groupings_with_sketch_decide_as_reference(name: str, exponent: float, workers: int, size: int) -> None:
     keys = zipf(exponent, 3_000)
     assert decide(name, keys, workers, size) == by_choices(name, keys, workers, PlainSpaceSaving(size))
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 20])
 @pytest.mark.parametrize("exponent", [0.0, 1.0, 2.0])
-def test_consistent_decides_as_the_plain_ring(exponent: float, workers: int) -> None:
+def test_consistent_grouping_over_zipf_streams_decides_as_the_reference_ring(exponent: float, workers: int) -> None:
     keys = zipf(exponent, 1_000)
     assert decide("consistent", keys, workers) == by_ring(keys, workers)

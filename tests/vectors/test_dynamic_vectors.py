@@ -18,6 +18,7 @@ import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
 
+from helpers.batches import hottest_keys
 from skewless.algorithms.grouping import GroupingOptions, KeyBatch, create
 from skewless.algorithms.grouping.dynamic import DynamicKeyGrouping
 from vectors.test_grouping_vectors import candidate
@@ -284,30 +285,30 @@ def compare(stream: Stream, workers: int, rules: Rules) -> PlainDynamicKey:
     expected = [plain.choose(key, time) for key, time in stream]
     assert assign(grouping, stream) == expected
     hottest = [(item.key, item.count, len(item.workers)) for item in ranked(plain.spaces["old"])]
-    assert [(hot.key, hot.count, hot.workers) for hot in grouping.hottest_keys()] == hottest
+    assert hottest_keys(grouping._space) == hottest
     return plain
 
 
 @every_rules
 @pytest.mark.parametrize("workers", [1, 2, 3, 10, 100])
 @pytest.mark.parametrize("name", MADE)
-def test_decides_as_the_plain_one_on_made_streams(name: str, workers: int, rules: Rules) -> None:
+def test_dynamic_key_on_synthetic_streams_decides_as_the_reference(name: str, workers: int, rules: Rules) -> None:
     compare(MADE[name](), workers, rules)
 
 
 @every_rules
 @pytest.mark.parametrize("workers", [5, 40])
 @pytest.mark.parametrize("name", REAL)
-def test_decides_as_the_plain_one_on_real_streams(name: str, workers: int, rules: Rules) -> None:
+def test_dynamic_key_on_recorded_streams_decides_as_the_reference(name: str, workers: int, rules: Rules) -> None:
     compare(REAL[name](), workers, rules)
 
 
 @every_rules
-def test_the_streams_make_pools_grow_and_shrink_and_keys_come_and_go(rules: Rules) -> None:
+def test_dynamic_key_streams_of_the_vectors_cover_growth_shrinking_and_eviction(rules: Rules) -> None:
     events = compare(takeover(), 8, rules).events + compare(gaps(), 10, rules).events
     expected = {"grown", "shrunk", "swapped"} | ({"evicted", "forgotten"} if rules == "published" else set())
     assert set(events) == expected
 
 
-def test_the_two_rules_differ() -> None:
+def test_dynamic_key_published_and_reference_rules_decide_differently() -> None:
     assert assign(product(10, "published"), drift()) != assign(product(10, "reference"), drift())

@@ -118,28 +118,28 @@ def test_reference_hash_has_the_published_verification_value() -> None:
 
 
 @pytest.mark.parametrize("seed", [0, 13, 17, 29])
-def test_hash64_is_the_first_word_of_the_reference(seed: int) -> None:
+def test_hash64_equals_the_first_word_of_the_reference_hash(seed: int) -> None:
     for key in KEYS:
         assert hash64(key, seed) % 2**64 == murmur3_x64_128(key.encode(), seed)[0]
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 50, 100])
 @pytest.mark.parametrize("name", REFERENCE)
-def test_grouping_decides_as_the_reference(name: str, workers: int) -> None:
+def test_grouping_over_any_keys_decides_as_the_reference(name: str, workers: int) -> None:
     distinct = sorted(set(KEYS))
     codes = np.array([distinct.index(key) for key in KEYS], dtype=np.int32)
     batch = KeyBatch(distinct, codes, np.zeros(len(KEYS), dtype=np.int64))
     assert create(name, workers).assign(batch, 0).tolist() == REFERENCE[name](KEYS, workers)
 
 
-def test_on_a_tie_partial_key_takes_the_first_candidate() -> None:
+def test_partial_key_grouping_tie_chooses_the_first_candidate() -> None:
     batch = KeyBatch(["Germany"], np.zeros(4, dtype=np.int32), np.zeros(4, dtype=np.int64))
     first, second = candidate("Germany", 13, 100), candidate("Germany", 17, 100)
     assert first != second
     assert create("partial_key", 100).assign(batch, 0).tolist() == [first, second, first, second]
 
 
-def test_partitions_of_keys_never_change() -> None:
+def test_partition_of_keys_equals_the_recorded_partitions() -> None:
     """Written down once: stored partial results rely on these figures."""
     keys = ["", "a", "Germany", "日本"]
     assert [candidate(key, 29, 64) for key in keys] == [30, 39, 19, 24]

@@ -20,39 +20,39 @@ from skewless.algorithms.murmur import hashes_of_column
 SMALLEST_LONG = -(2**63)
 
 
-def test_hash_is_a_signed_long() -> None:
+def test_hash64_of_a_key_is_a_signed_long() -> None:
     assert hash64("hello", 0) == 0xCBD8A7B341BD9B02 - 2**64
     assert hash64("", 0) == 0
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 7, 100])
-def test_smallest_long_has_a_valid_worker(workers: int) -> None:
+def test_worker_of_the_smallest_long_is_valid(workers: int) -> None:
     assert worker_of(SMALLEST_LONG, workers) == 2**63 % workers
 
 
-def test_sign_of_a_hash_plays_no_part() -> None:
+def test_worker_of_hashes_with_opposite_signs_is_the_same() -> None:
     assert worker_of(-7, 5) == worker_of(7, 5) == 2
 
 
-def test_bulk_agrees_with_one_by_one() -> None:
+def test_workers_of_keys_equal_those_of_each_key() -> None:
     keys = ["", "a", "Germany", "Côte d'Ivoire", "日本", "🎈" * 40]
     for workers in (1, 3, 100):
         expected = [worker_of(hash64(key, 13), workers) for key in keys]
         assert workers_of_keys(keys, 13, workers).tolist() == expected
 
 
-def test_bulk_gives_the_smallest_long_a_valid_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_of_keys_smallest_long_gets_a_valid_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     """No short key is known to hash to it, so its digest is put in."""
     digest = (2**63).to_bytes(8, "little") + bytes(8)
     monkeypatch.setattr("mmh3.hash_bytes", lambda *_: digest)
     assert workers_of_keys(["any"], 13, 100).tolist() == [2**63 % 100]
 
 
-def test_no_keys_give_no_workers() -> None:
+def test_workers_of_keys_without_keys_are_empty() -> None:
     assert workers_of_keys([], 13, 4).tolist() == []
 
 
-def test_partitions_are_independent_of_workers() -> None:
+def test_partition_of_keys_is_independent_of_the_workers() -> None:
     keys = [f"key {number}" for number in range(2_000)]
     home = workers_of_keys(keys, 13, 8)
     partitions = partition_of_keys(pa.array(keys), 8)
@@ -60,25 +60,25 @@ def test_partitions_are_independent_of_workers() -> None:
 
 
 @given(st.lists(st.text(max_size=70)), st.sampled_from([pa.string(), pa.large_string()]), st.integers(0, 3))
-def test_hashes_of_column_any_keys_are_those_of_each_key(keys: list[str], kind: pa.DataType, skipped: int) -> None:
+def test_hashes_of_column_of_any_keys_equal_those_of_each_key(keys: list[str], kind: pa.DataType, skipped: int) -> None:
     column = pa.array(keys, kind).slice(skipped)
     assert hashes_of_column(column, 29).tolist() == [hash64(key, 29) for key in keys[skipped:]]
 
 
 @pytest.mark.parametrize("size", [*range(50), 65_536])
-def test_hashes_of_column_every_length_agrees_whatever_its_neighbours(size: int) -> None:
+def test_hashes_of_column_of_keys_of_every_length_equal_those_of_each_key(size: int) -> None:
     keys = ["x", "y" * size, "", "ä" * 20, "z" * size]
     assert hashes_of_column(pa.array(keys), 29).tolist() == hashes_of_keys(keys, 29).tolist()
 
 
-def test_hashes_of_column_chunks_and_cuts_keep_the_order(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hashes_of_column_chunked_or_split_keeps_the_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(murmur, "CHUNK_ROWS", 7)
     keys = [f"key {number}" for number in range(50)]
     column = pa.chunked_array([keys[:10], [], keys[10:11], keys[11:]], pa.string())
     assert hashes_of_column(column, 29).tolist() == hashes_of_keys(keys, 29).tolist()
 
 
-def test_partition_of_keys_column_has_the_partitions_of_its_strings() -> None:
+def test_partition_of_keys_of_a_column_equals_that_of_its_strings() -> None:
     keys = [f"key {number}" for number in range(2_000)]
     expected = workers_of_keys(keys, PARTITION_SEED, 7)
     np.testing.assert_array_equal(partition_of_keys(pa.array(keys), 7), expected)

@@ -13,17 +13,18 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from dashboards.build.alerts import ALERTS
-from dashboards.build.files import files
-from dashboards.build.frame import panels
-from dashboards.build.runbooks import RUNBOOKS
-from docs_blocks import ROOT
-from skewless import cli, topology
+from dashboards.generate.alerts import ALERTS
+from dashboards.generate.dashboard import panels
+from dashboards.generate.files import files
+from dashboards.generate.runbooks import RUNBOOKS
+from helpers.docs_blocks import ROOT
+from skewless import topology
 from skewless.algorithms.grouping import GROUPINGS
-from skewless.local.prometheus import find
-from skewless.metrics import METRICS
-from skewless.settings import PipelineSettings
-from skewless.transport.settings import TransportSettings
+from skewless.cli import main
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.kafka.settings import TransportSettings
+from skewless.lab.local.prometheus import find
+from skewless.monitoring.metrics import METRICS
 
 CASES = Path(__file__).with_name("alerts.yaml")
 RULES = [ROOT / "dashboards" / name for name in ("rules.yaml", "alerts.yaml")]
@@ -51,15 +52,15 @@ def rules() -> list[dict[str, Any]]:
     return [rule for group in yaml.safe_load(RULES[1].read_text())["groups"] for rule in group["rules"]]
 
 
-def test_rules_are_clean() -> None:
+def test_alert_rules_pass_the_lint_of_promtool() -> None:
     assert promtool("check", "rules", "--lint=all", "--lint-fatal", *RULES) == ""
 
 
-def test_alerts_fire_when_they_should_and_only_then() -> None:
+def test_alert_cases_fire_or_stay_silent_as_expected() -> None:
     assert promtool("test", "rules", CASES) == ""
 
 
-def test_a_changed_threshold_is_noticed(tmp_path: Path) -> None:
+def test_alert_with_a_changed_threshold_fails_its_case(tmp_path: Path) -> None:
     for path in RULES:
         (tmp_path / path.name).write_text(path.read_text().replace("1.5 *", "3 *"))
     (tmp_path / "cases.yaml").write_text(CASES.read_text().replace("../../../dashboards/", ""))
@@ -67,12 +68,12 @@ def test_a_changed_threshold_is_noticed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", [alert.name for alert in ALERTS])
-def test_every_alert_is_tested_firing_and_not_firing(name: str) -> None:
+def test_alert_has_a_firing_and_a_silent_case(name: str) -> None:
     assert {fires for alert, fires in expectations() if alert == name} == {True, False}
 
 
 @pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule["alert"])
-def test_every_alert_says_how_bad_it_is_and_what_to_do(rule: dict[str, Any]) -> None:
+def test_alert_has_severity_summary_description_and_runbook(rule: dict[str, Any]) -> None:
     assert rule["labels"]["severity"] in {"warning", "critical"}
     assert "{{ $labels.pipeline }}" in rule["annotations"]["summary"]
     assert rule["annotations"]["description"]
@@ -81,7 +82,7 @@ def test_every_alert_says_how_bad_it_is_and_what_to_do(rule: dict[str, Any]) -> 
     assert anchor in {heading.lower() for heading in headings}
 
 
-def test_a_process_that_commits_as_seldom_as_it_may_is_not_taken_for_one_that_hangs() -> None:
+def test_hung_process_alert_at_the_longest_commit_interval_stays_silent() -> None:
     (slowest,) = [
         rule.le for rule in TransportSettings.model_fields["commit_interval_s"].metadata if hasattr(rule, "le")
     ]
@@ -91,7 +92,7 @@ def test_a_process_that_commits_as_seldom_as_it_may_is_not_taken_for_one_that_ha
     assert int(minutes) * 60 >= 3 * slowest
 
 
-def test_there_is_no_runbook_without_an_alert() -> None:
+def test_runbooks_exist_for_alerts_only() -> None:
     assert list(RUNBOOKS) == [alert.name for alert in ALERTS]
 
 
@@ -115,7 +116,7 @@ def values(path: str) -> set[str]:
     return set(map(str, get_args(model.model_fields[last].annotation)))
 
 
-def commands(command: click.Command = cli.main, words: tuple[str, ...] = ("skewless",)) -> set[str]:
+def commands(command: click.Command = main.main, words: tuple[str, ...] = ("skewless",)) -> set[str]:
     """Every command, and every option of one."""
     options = {option for each in command.params if isinstance(each, click.Option) for option in each.opts}
     found = {" ".join(words)} | {option for option in options if option.startswith("--")}
@@ -136,7 +137,7 @@ def titles() -> set[str]:
 
 
 @pytest.mark.parametrize("name", RUNBOOKS)
-def test_what_a_runbook_names_exists(name: str) -> None:
+def test_runbook_names_resolve_to_existing_things(name: str) -> None:
     known = {*GROUPINGS, *settings(), *commands(), *PAGES, *OF_OTHERS}
     known |= {metric.name for metric in METRICS} | {topic.name for topic in topology.TOPICS}
     for quoted in QUOTED.findall(RUNBOOKS[name]):
@@ -146,6 +147,6 @@ def test_what_a_runbook_names_exists(name: str) -> None:
     assert set(ITALIC.findall(" ".join(RUNBOOKS[name].split()))) <= titles()
 
 
-def test_runbooks_may_stand_elsewhere() -> None:
+def test_alert_files_with_another_base_url_link_to_it() -> None:
     made = files("https://example.com/alerts")["dashboards/alerts.yaml"]
     assert "runbook_url: https://example.com/alerts#skewlessstagedown" in made

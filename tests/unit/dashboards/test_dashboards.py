@@ -11,12 +11,13 @@ from typing import Any
 import pytest
 import yaml
 
-from dashboards.build.files import files
-from dashboards.build.frame import document, panels
-from dashboards.build.pipeline import pipeline
-from dashboards.live import Asked, expressions, filled
-from docs_blocks import ROOT
-from skewless.metrics import METRICS, Metric
+from dashboards.generate.dashboard import document, panels
+from dashboards.generate.files import files
+from dashboards.generate.pipeline import pipeline
+from dashboards.prometheus_api import PanelQuery, expressions, substitute_variables
+from helpers.docs_blocks import ROOT
+from skewless.metric_definition import CONSTANT_LABELS
+from skewless.monitoring.metrics import METRICS, Metric
 from skewless.topology import STAGES, Stage
 from unit.dashboards.test_alerts import promtool
 
@@ -42,11 +43,11 @@ def metric(name: str) -> Metric | None:
 
 
 @pytest.mark.parametrize("name", MADE)
-def test_making_them_again_changes_nothing(name: str) -> None:
+def test_dashboard_files_generated_again_are_unchanged(name: str) -> None:
     assert (ROOT / name).read_text(encoding="utf-8") == MADE[name], "run `make dashboards`"
 
 
-def test_every_stage_has_its_row_in_the_order_of_the_data_with_the_same_panels() -> None:
+def test_pipeline_dashboard_has_a_row_per_stage_in_data_order_with_the_same_panels() -> None:
     stages = {stage.name: titles for stage, titles in zip(STAGES, rows(document(pipeline())), strict=True)}
     assert list(stages) == [stage.name for stage in STAGES]
     assert len({tuple(titles) for titles in stages.values()}) == 1
@@ -63,12 +64,20 @@ def rows(found: dict[str, Any]) -> list[list[str]]:
     return [each for each in titles[1:] if each]
 
 
-def test_a_stage_that_is_added_to_the_topology_gets_its_row_without_new_code() -> None:
-    sink = Stage("sink", "aggregates", (), "writes results into tables")
+def test_pipeline_dashboard_stage_added_to_the_topology_gets_its_row() -> None:
+    sink = Stage(
+        name="sink",
+        description="writes results into tables",
+        inputs=("aggregates",),
+        outputs=(),
+        builder="sink:build",
+        metrics="sink",
+        section="sink",
+    )
     rows_written = replace(BY_NAME["skewless_worker_partials_total"], name="skewless_sink_rows_total", stages=("sink",))
     found = document(pipeline((*STAGES, sink), (*METRICS, rows_written)))
     titles = [panel["title"] for panel in found["panels"] if panel["type"] == "row"]
-    assert titles[-2:] == ["sink: writes results into tables", "sink: what it alone tells"]
+    assert titles[-2:] == ["sink: writes results into tables", "sink: its own metrics"]
     assert len(rows(found)) == len(STAGES) + 1
     assert rows(found)[-1] == rows(found)[0]
     asked = [asked.expr for asked in expressions(found)]
@@ -76,7 +85,7 @@ def test_a_stage_that_is_added_to_the_topology_gets_its_row_without_new_code() -
     assert any("skewless_sink_rows_total" in expr for expr in asked)
 
 
-def test_every_metric_is_shown_or_watched() -> None:
+def test_dashboards_and_alerts_use_every_metric() -> None:
     text = "".join(MADE[name] for name in MADE if name.startswith("dashboards/"))
     unseen = {metric.name for metric in METRICS if metric.name not in text}
     assert unseen == set()
@@ -84,7 +93,7 @@ def test_every_metric_is_shown_or_watched() -> None:
 
 
 @pytest.mark.parametrize("found", DASHBOARDS.values(), ids=lambda found: found["uid"])
-def test_dashboards_have_variables_that_chain(found: dict[str, Any]) -> None:
+def test_dashboard_variables_are_chained(found: dict[str, Any]) -> None:
     variables = {each["name"]: each for each in found["templating"]["list"]}
     assert list(variables)[:4] == ["datasource", "job", "pipeline", "instance"]
     assert (variables["datasource"]["type"], variables["datasource"]["query"]) == ("datasource", "prometheus")
@@ -98,7 +107,7 @@ def test_dashboards_have_variables_that_chain(found: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("found", DASHBOARDS.values(), ids=lambda found: found["uid"])
-def test_dashboards_can_be_imported_anywhere(found: dict[str, Any]) -> None:
+def test_dashboard_document_can_be_imported_anywhere(found: dict[str, Any]) -> None:
     assert found["uid"]
     assert found["editable"] is False
     assert found["schemaVersion"] >= 39
@@ -109,7 +118,7 @@ def test_dashboards_can_be_imported_anywhere(found: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("panel", PANELS)
-def test_panels_say_what_they_show(panel: dict[str, Any]) -> None:
+def test_dashboard_panels_have_title_description_and_source(panel: dict[str, Any]) -> None:
     assert panel["title"]
     assert panel["description"].endswith(".")
     if panel["type"] == "text":
@@ -123,7 +132,7 @@ def test_panels_say_what_they_show(panel: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("found", DASHBOARDS.values(), ids=lambda found: found["uid"])
-def test_panels_fill_the_grid_without_overlap(found: dict[str, Any]) -> None:
+def test_dashboard_panels_fill_the_grid_without_overlap(found: dict[str, Any]) -> None:
     taken: set[tuple[int, int]] = set()
     for panel in found["panels"]:
         at = panel["gridPos"]
@@ -134,7 +143,7 @@ def test_panels_fill_the_grid_without_overlap(found: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("expr", TARGETS)
-def test_selectors_name_real_metrics_and_labels_and_what_is_chosen(expr: str) -> None:
+def test_dashboard_selectors_use_existing_metrics_labels_and_variables(expr: str) -> None:
     for found in SELECTOR.finditer(expr):
         matchers = found["matchers"] or ""
         assert 'job=~"$job"' in matchers
@@ -144,11 +153,11 @@ def test_selectors_name_real_metrics_and_labels_and_what_is_chosen(expr: str) ->
         known = metric(found["name"])
         assert known is not None, found["name"]
         assert "pipeline=~" in matchers
-        assert set(re.findall(r"(\w+)(?:=~|=)", matchers)) <= {*known.all_labels, "job", "instance", "le"}
+        assert set(re.findall(r"(\w+)(?:=~|=)", matchers)) <= {*CONSTANT_LABELS, *known.labels, "job", "instance", "le"}
 
 
 @pytest.mark.parametrize("expr", TARGETS)
-def test_counters_are_asked_for_their_rate(expr: str) -> None:
+def test_dashboard_counters_are_queried_by_rate(expr: str) -> None:
     for found in SELECTOR.finditer(expr):
         before = expr[: found.start()]
         if found["name"].endswith(("_total", "_bucket", "_count")):
@@ -158,13 +167,13 @@ def test_counters_are_asked_for_their_rate(expr: str) -> None:
             assert not before.endswith(("rate(", "increase("))
 
 
-def test_watermark_delay_shows_the_partition_that_is_hours_behind(tmp_path: Path) -> None:
+def test_watermark_delay_panel_of_a_delayed_partition_shows_its_delay(tmp_path: Path) -> None:
     """Splitter and router know of each partition its own times alone; both are 20 s ahead of its watermark."""
     newest = {"0": 20_000, "1": 20_000 - 3 * 3600}
     series = [
         {"series": f'skewless_{name}{{{HERE}, partition="{partition}"}}', "values": str(time - behind)}
         for partition, time in newest.items()
-        for name, behind in (("event_time_seconds", 0), ("watermark_seconds", 20))
+        for name, behind in (("max_event_timestamp_seconds", 0), ("watermark_timestamp_seconds", 20))
     ]
     by_partition = [
         {"labels": '{partition="1"}', "value": 3 * 3600 + 20},
@@ -175,7 +184,7 @@ def test_watermark_delay_shows_the_partition_that_is_hours_behind(tmp_path: Path
         "Watermark delay by stage": [{"labels": '{stage="splitter"}', "value": 3 * 3600 + 20}],
     }
     asked = {
-        panel["title"]: filled(panel["targets"][0]["expr"], CHOSEN)
+        panel["title"]: substitute_variables(panel["targets"][0]["expr"], CHOSEN)
         for panel in reversed(panels(document(pipeline())))  # so that the splitter's is kept of those of a name
         if panel["title"] in wanted
     }
@@ -185,14 +194,16 @@ def test_watermark_delay_shows_the_partition_that_is_hours_behind(tmp_path: Path
     assert promtool("test", "rules", file) == ""
 
 
-def test_all_expressions_are_promql(tmp_path: Path) -> None:
+def test_dashboard_expressions_are_valid_promql(tmp_path: Path) -> None:
     asked = [asked for found in DASHBOARDS.values() for asked in (*expressions(found), *of_variables(found))]
-    records = [{"record": f"expr:{number}", "expr": filled(one.expr, CHOSEN)} for number, one in enumerate(asked)]
+    records = [
+        {"record": f"expr:{number}", "expr": substitute_variables(one.expr, CHOSEN)} for number, one in enumerate(asked)
+    ]
     file = tmp_path / "rules.yaml"
     file.write_text(yaml.safe_dump({"groups": [{"name": "all", "rules": records}]}))
     assert promtool("check", "rules", file) == ""
 
 
-def of_variables(found: dict[str, Any]) -> list[Asked]:
+def of_variables(found: dict[str, Any]) -> list[PanelQuery]:
     queries = [each["query"]["query"] for each in found["templating"]["list"] if each["type"] == "query"]
-    return [Asked(query, query.removeprefix("label_values(").rpartition(",")[0]) for query in queries]
+    return [PanelQuery(query, query.removeprefix("label_values(").rpartition(",")[0]) for query in queries]

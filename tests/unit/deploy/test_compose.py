@@ -10,9 +10,9 @@ import click
 import pytest
 import yaml
 
-from docs_blocks import ROOT
-from skewless import config
-from skewless.cli import main
+from helpers.docs_blocks import ROOT
+from skewless.cli.main import main
+from skewless.config import loader
 from skewless.topology import STAGES
 
 DEPLOY = ROOT / "deploy"
@@ -37,13 +37,13 @@ def seen(name: str, path: str) -> Path:
     raise AssertionError(f"{name} sees nothing at {path}")
 
 
-def test_every_stage_is_a_service_that_runs_it() -> None:
+def test_compose_services_run_every_stage() -> None:
     running = {name: SERVICES[name]["command"][1] for name in OURS if SERVICES[name]["command"][0] == "run"}
     assert running == {stage.name: stage.name for stage in STAGES}
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_commands_and_their_options_exist(name: str) -> None:
+def test_compose_commands_exist_with_their_options(name: str) -> None:
     arguments = list(SERVICES[name]["command"])
     at = arguments.index("--file") + 1
     arguments[at] = str(seen(name, arguments[at]))
@@ -55,14 +55,14 @@ def test_commands_and_their_options_exist(name: str) -> None:
     command.make_context(name, arguments)
 
 
-def test_the_pipeline_is_valid_and_reaches_kafka_where_it_listens() -> None:
-    settings = config.load(seen("splitter", "/etc/skewless/pipeline.yaml"), {})
+def test_compose_pipeline_file_is_valid_and_uses_the_advertised_listener() -> None:
+    settings = loader.load(seen("splitter", "/etc/skewless/pipeline.yaml"), {})
     assert settings.kafka.bootstrap_servers == "kafka:9092"
     assert SERVICES["kafka"]["environment"]["KAFKA_ADVERTISED_LISTENERS"] == "CLIENT://kafka:9092"
 
 
 @pytest.mark.parametrize("name", SERVICES)
-def test_mounts_and_dependencies_exist(name: str) -> None:
+def test_compose_mounts_and_dependencies_exist(name: str) -> None:
     assert all(here.exists() for here in mounts(name).values()) if "volumes" in SERVICES[name] else True
     assert set(SERVICES[name].get("depends_on", ())) <= SERVICES.keys()
     named = {volume.split(":")[0] for volume in SERVICES[name].get("volumes", ()) if not volume.startswith(".")}
@@ -71,7 +71,7 @@ def test_mounts_and_dependencies_exist(name: str) -> None:
     assert image == "skewless:local" or image.rpartition(":")[2][-1].isdigit(), "a tag that stays the same"
 
 
-def test_prometheus_scrapes_every_stage_where_it_is_watched() -> None:
+def test_compose_prometheus_scrapes_the_metrics_port_of_every_stage() -> None:
     (job,) = PROMETHEUS["scrape_configs"]
     assert job["static_configs"] == [{"targets": [f"{stage.name}:{PORT}" for stage in STAGES]}]
     container = (DEPLOY / "Containerfile").read_text()
@@ -79,14 +79,14 @@ def test_prometheus_scrapes_every_stage_where_it_is_watched() -> None:
     assert all(f":{PORT}/readyz" in SERVICES[stage.name]["healthcheck"]["test"][-1] for stage in STAGES)
 
 
-def test_prometheus_loads_the_rules_and_alerts() -> None:
+def test_compose_prometheus_loads_the_rules_and_alerts() -> None:
     (pattern,) = PROMETHEUS["rule_files"]
     folder = Path(pattern).parent
     names = {inside.name for inside in mounts("prometheus") if inside.parent == folder}
     assert names == {"rules.yaml", "alerts.yaml"}
 
 
-def test_grafana_finds_its_data_source_and_all_dashboards() -> None:
+def test_compose_grafana_has_its_data_source_and_all_dashboards() -> None:
     provisioning = seen("grafana", "/etc/grafana/provisioning")
     (source,) = yaml.safe_load((provisioning / "datasources" / "prometheus.yaml").read_text())["datasources"]
     assert (source["type"], source["url"]) == ("prometheus", "http://prometheus:9090")
@@ -97,7 +97,7 @@ def test_grafana_finds_its_data_source_and_all_dashboards() -> None:
     assert seen("grafana", SERVICES["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]) in found
 
 
-def test_nothing_listens_beyond_this_machine_and_nothing_of_ours_has_privileges() -> None:
+def test_compose_services_listen_on_localhost_only_and_have_no_privileges() -> None:
     assert all(port.startswith("127.0.0.1:") for service in SERVICES.values() for port in service.get("ports", ()))
     assert all(SERVICES[name]["cap_drop"] == ["ALL"] and SERVICES[name]["read_only"] for name in OURS)
     assert "USER 10001:10001" in (DEPLOY / "Containerfile").read_text()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from docs_blocks import ROOT
+from helpers.docs_blocks import ROOT
 
 DEPLOY = ROOT / "deploy"
 CONTAINERFILE = (DEPLOY / "Containerfile").read_text()
@@ -41,7 +41,7 @@ def pins(path: Path) -> dict[str, set[str]]:
     return found
 
 
-def test_the_base_is_one_image_by_digest_and_no_tag_can_move() -> None:
+def test_containerfile_base_image_is_pinned_by_digest() -> None:
     (base,) = re.findall(r"^ARG PYTHON=(.+)$", CONTAINERFILE, re.MULTILINE)
     assert re.fullmatch(r"docker\.io/library/python:3\.11\S*@sha256:[0-9a-f]{64}", base)
     assert ":latest" not in CONTAINERFILE
@@ -49,12 +49,12 @@ def test_the_base_is_one_image_by_digest_and_no_tag_can_move() -> None:
     assert bases <= {"${PYTHON}", *stages()}
 
 
-def test_slim_is_what_one_gets_without_naming_a_target() -> None:
+def test_containerfile_default_target_is_slim() -> None:
     assert list(stages())[-1] == "slim"
 
 
 @pytest.mark.parametrize("name", FINAL)
-def test_an_image_runs_the_command_as_a_user_of_its_own(name: str) -> None:
+def test_image_of_each_target_runs_the_command_as_an_unprivileged_user(name: str) -> None:
     text = inherited(name)
     users = re.findall(r"^USER (\d+):(\d+)$", text, re.MULTILINE)
     assert users
@@ -64,14 +64,14 @@ def test_an_image_runs_the_command_as_a_user_of_its_own(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FINAL)
-def test_an_image_tells_what_it_is(name: str) -> None:
+def test_image_of_each_target_has_labels_and_an_sbom(name: str) -> None:
     told = set(re.findall(r"org\.opencontainers\.image\.([\w.]+)=", inherited(name)))
     assert told >= {"title", "description", "licenses", "version", "revision", "base.name"}
     assert "/usr/share/doc/skewless/sbom.cdx.json" in stages()[name][1]
 
 
 @pytest.mark.parametrize("name", FINAL)
-def test_an_image_gets_its_packages_from_its_lock_alone_and_nothing_builds_in_it(name: str) -> None:
+def test_image_of_each_target_installs_packages_from_its_lock_only(name: str) -> None:
     assert f"COPY --from={name}-packages /opt/skewless /opt/skewless" in stages()[name][1]
     assert not re.search(r"^RUN.*\bpip\b(?!\*)", inherited(name), re.MULTILINE)
     lock = "run.txt" if name == "slim" else "spark.txt"
@@ -80,7 +80,7 @@ def test_an_image_gets_its_packages_from_its_lock_alone_and_nothing_builds_in_it
     assert "--no-index" in PACKAGES
 
 
-def test_java_and_spark_are_in_one_image_alone() -> None:
+def test_image_spark_is_the_only_one_with_java_and_pyspark() -> None:
     assert "openjdk-17" in inherited("spark")
     assert "openjdk" not in inherited("slim")
     assert {name for name in pins(LOCKS / "spark.txt") if name.startswith("pyspark==")}
@@ -88,17 +88,17 @@ def test_java_and_spark_are_in_one_image_alone() -> None:
 
 
 @pytest.mark.parametrize("name", ["run.txt", "spark.txt"])
-def test_an_image_has_what_the_lock_has_been_tested_with(name: str) -> None:
+def test_image_locks_equal_the_tested_lock(name: str) -> None:
     tested, packed = pins(LOCKS / "lock.txt"), pins(LOCKS / name)
     assert packed
     assert {pin: sums for pin, sums in packed.items() if tested.get(pin) != sums} == {}
 
 
-def test_every_package_of_a_lock_has_a_checksum() -> None:
+def test_image_locks_have_a_checksum_for_every_package() -> None:
     assert [name for lock in LOCKS.glob("*.txt") for name, sums in pins(lock).items() if not sums] == []
 
 
-def test_what_a_build_copies_is_let_through_and_secrets_are_not() -> None:
+def test_dockerignore_admits_the_copied_paths_only() -> None:
     ignore = (DEPLOY / "Containerfile.dockerignore").read_text().splitlines()
     assert ignore[0] == "*"
     copied = {
@@ -112,7 +112,7 @@ def test_what_a_build_copies_is_let_through_and_secrets_are_not() -> None:
     sorted([*DEPLOY.glob("*.sh"), *DEPLOY.glob("kubernetes/*.sh")]),
     ids=lambda path: str(path.relative_to(DEPLOY)),
 )
-def test_scripts_are_in_good_form(path: Path) -> None:
+def test_deploy_scripts_are_valid_shell_and_stop_at_errors(path: Path) -> None:
     assert subprocess.run(["sh", "-n", str(path)], check=False).returncode == 0
     sourced = not path.stat().st_mode & 0o100
     assert sourced or "set -eu" in path.read_text().splitlines()[:8]

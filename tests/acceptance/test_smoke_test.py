@@ -1,0 +1,52 @@
+"""What `helm test` runs: its records are counted by a pipeline that runs, no other is hurt, and mistakes are named."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from helpers.kafka import WAIT_S, Pipeline, Record, Source, read, truth, until, zipf_records
+
+RECORDS = 2_000
+SENT = 500
+
+
+def check(tested: Pipeline, timeout_s: float) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "skewless", "smoke-test", "--file", str(tested.file), "--records", str(SENT)]
+    return subprocess.run(
+        [*command, "--timeout", str(timeout_s)], capture_output=True, text=True, timeout=WAIT_S + 60, check=False
+    )
+
+
+def of_others(records: Iterable[Record]) -> Iterator[Record]:
+    return (record for record in records if not json.loads(record.value or b"")["key"].startswith("flowcheck"))
+
+
+def counts(tested: Pipeline) -> dict[tuple[int, str], int]:
+    results, wrong = tested.results()
+    assert wrong == []
+    return {at: fact["count"] for at, fact in results.items()}
+
+
+def test_smoke_test_while_stages_run_passes_and_changes_no_other_result(broker: str, tmp_path: Path) -> None:
+    source = Source(broker, 3)
+    tested = Pipeline(broker, tmp_path, source, worker_input={"max_workers": 4}, router={"workers": 4})
+    unanswered = check(tested, 2)
+    assert unanswered.returncode == 1
+    assert "key flowcheck" in unanswered.stderr
+    assert ": 0 instead of 250" in unanswered.stderr
+    source.send(zipf_records(RECORDS, 3, seed=5))
+    with tested.running():
+        passed = check(tested, WAIT_S)
+        assert passed.returncode == 0, passed.stderr
+        assert passed.stdout.startswith(f"sent {SENT} records to partition ")
+        assert "the counts of 10 keys are correct" in passed.stdout
+        lateness_ms = tested.settings.event_time.lateness_ms
+        expected = truth(read(broker, source.topic), lateness_ms=lateness_ms)
+        until(lambda: counts(tested) == expected.counts)
+    alone = truth(of_others(read(broker, source.topic)), lateness_ms=lateness_ms)
+    assert expected.tuples == alone.tuples + 2 * SENT
+    assert len(expected.late) == len(alone.late) > 0

@@ -1,0 +1,262 @@
+"""Time from a record's writing to the first result that counts it, at a steady rate, and where that time goes.
+
+A pipeline on a broker of this machine, a process per stage. Among its Zipf records is a probe every 10 ms, each with a
+key of its own, so that its result is known by its key. With `--emit final` the time is that from the end of a window,
+on the wall clock, to its results. One JSON line per run, in seconds; `hops` goes from one stage's writing of the probe
+to that of the next, medians. With `--against` each run is made with both versions of the code, the
+one first in even repeats and the other in odd ones.
+
+    PYTHONPATH=services:tests python tests/bench/bench_latency.py [--rates 5000,50000] [--against OTHER/services]
+        [--seconds 30] [--repeats 1] [--busy 0] [--emit updates]
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import itertools
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pyarrow as pa
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from bench.bench_soak import scraped
+from helpers.kafka import Pipeline, Source, read, until
+from skewless.algorithms.hashing import partition_of_keys
+from skewless.lab.local import kafka_process
+from skewless.lab.local.broker import Broker
+from skewless.lab.local.supervisor import Supervisor
+
+PARTITIONS = 4
+WORKERS = 8
+KEYS = 50_000
+PORTION_S = 0.01
+WARM_UP_S = 10.0
+READY_S = 120.0
+LATE_S = 10.0
+"""How long the reader waits for the results of the last probes."""
+WINDOW_S = {"updates": 60, "final": 1}
+PROBE = re.compile(rb"probe-\d+")
+HOPS = ("tuples", "worker-input", "partials")
+BUSY = "while True: pass"
+QUICK_START = {"-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"}
+"""Options of the embedded broker that start it sooner and make it slower afterwards: a broker in use has none."""
+
+
+def feed(bootstrap: str, topic: str, rate: float, seconds: float) -> None:
+    """Write records at this rate, and print when each probe was written."""
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "queue.buffering.max.messages": 1_000_000})
+    keys = np.minimum(np.random.default_rng(7).zipf(1.2, 1_000_000), KEYS).tolist()
+    names = [f"probe-{number}" for number in range(round(8 * seconds / PORTION_S))]
+    # All of one partition of the results, so that a reader of this partition alone finds them.
+    probes = iter(np.array(names)[partition_of_keys(pa.array(names), PARTITIONS) == 0].tolist())
+    began, sent = time.monotonic(), 0
+    while (elapsed := time.monotonic() - began) < seconds:
+        now, probe = time.time(), next(probes)
+        stamp = int(now * 1000)
+        due = int(elapsed * rate) - sent
+        for at in range(sent, sent + due):
+            value = b'{"key":"key-%06d","value":1,"time":%d}' % (keys[at % len(keys)], stamp)
+            producer.produce(topic, value, partition=at % PARTITIONS)
+        partition = int(elapsed / PORTION_S) % PARTITIONS
+        producer.produce(topic, json.dumps({"key": probe, "value": 1, "time": stamp}), partition=partition)
+        sent += due
+        producer.poll(0)
+        print(probe, now)
+        time.sleep(max(0.0, PORTION_S - (time.monotonic() - began - elapsed)))
+    producer.flush()
+
+
+@contextlib.contextmanager
+def running(tested: Pipeline, code: Path) -> Iterator[Supervisor]:
+    """Run all stages with this version of the code."""
+
+    def command(stage: str, instance: int) -> list[str]:
+        run = [sys.executable, "-m", "skewless", "run", stage, "--instance", str(instance), "--file", str(tested.file)]
+        return ["env", f"PYTHONPATH={code}", *run]
+
+    supervisor = Supervisor(tested.file, tested.settings, drain=False, logs=tested.folder, command=command)
+    try:
+        supervisor.start()
+        yield supervisor
+    finally:
+        supervisor.stop()
+
+
+class Usage:
+    """CPU time and commits of all processes since this object was made."""
+
+    def __init__(self, supervisor: Supervisor, broker: int) -> None:
+        self._processes = {"broker": psutil.Process(broker)}
+        self._ports = {}
+        for name, replica in supervisor.processes.items():
+            self._processes[replica.stage] = psutil.Process(replica.pid)
+            self._ports[name] = replica.metrics_port
+        self._began = time.monotonic()
+        self._cpu, self._commits = self._now()
+
+    def _now(self) -> tuple[dict[str, float], dict[str, int]]:
+        cpu = {name: sum(process.cpu_times()[:2]) for name, process in self._processes.items()}
+        return cpu, {
+            name: scraped(port)["skewless_commit_duration_seconds_count"] for name, port in self._ports.items()
+        }
+
+    def per_second(self) -> tuple[dict[str, float], dict[str, float]]:
+        """Return CPU seconds and commits by process, per second."""
+        seconds, (cpu, commits) = time.monotonic() - self._began, self._now()
+        return (
+            {name: round((cpu[name] - before) / seconds, 3) for name, before in self._cpu.items()},
+            {name: round((commits[name] - before) / seconds, 1) for name, before in self._commits.items()},
+        )
+
+
+def arrivals(tested: Pipeline, feeding: subprocess.Popen[str], supervisor: Supervisor, broker: int) -> dict[str, Any]:
+    """Read results while records are written: the time of the first of each probe, and what the run uses."""
+    consumer = Consumer({"bootstrap.servers": tested.bootstrap, "group.id": "reader", "fetch.wait.max.ms": 20})
+    consumer.assign([TopicPartition(tested.settings.topic("aggregates"), 0, 0)])
+    seen: dict[str, float] = {}
+    usage, began, ends = None, time.monotonic(), None
+    while ends is None or time.monotonic() < ends:
+        for message in consumer.consume(10_000, 0.005):
+            if message.error() is None and (found := PROBE.search(message.key() or b"")):
+                seen.setdefault(found.group().decode(), time.time())
+        for event in supervisor.poll(time.monotonic()):
+            raise SystemExit(f"{event.name} {event.kind}: {event.detail}")
+        if usage is None and time.monotonic() - began > WARM_UP_S:
+            usage = Usage(supervisor, broker)
+        if ends is None and feeding.poll() is not None:
+            ends = time.monotonic() + LATE_S
+            cpu, commits = usage.per_second() if usage else ({}, {})
+    consumer.close()
+    return {"seen": seen, "cpu_per_s": cpu, "commits_per_s": commits}
+
+
+def hops(tested: Pipeline, sent: Mapping[str, float], seen: Mapping[str, float]) -> dict[str, float]:
+    """Return the median time from one topic to the next, by the timestamps of the records that have the probes."""
+    at: list[Mapping[str, float]] = [sent]
+    for topic in HOPS:
+        times: dict[str, float] = {}
+        for record in read(tested.bootstrap, tested.settings.topic(topic)):
+            if record.value and (found := PROBE.findall(_keys(record.value))):
+                for probe in found:
+                    times.setdefault(probe.decode(), record.timestamp / 1000)
+        at.append(times)
+    at.append(seen)
+    names = ["splitter", "router", "worker", "aggregator"]
+    return {
+        name: round(float(np.median([after[probe] - before[probe] for probe in sent if probe in after])), 3)
+        for name, before, after in zip(names, at, at[1:], strict=False)
+    }
+
+
+def _keys(value: bytes) -> bytes:
+    keys = pa.ipc.open_stream(value).read_all()["key"].unique().to_pylist()
+    return " ".join(keys).encode()
+
+
+def measure(broker: Broker, folder: Path, code: Path, rate: float, args: argparse.Namespace) -> dict[str, Any]:
+    """Run a pipeline at one rate with one version of the code."""
+    window_s = WINDOW_S[args.emit]
+    tested = Pipeline(
+        broker.bootstrap,
+        folder,
+        Source(broker.bootstrap, PARTITIONS),
+        topics={"aggregator_partitions": PARTITIONS},
+        worker_input={"max_workers": WORKERS},
+        router={"workers": WORKERS},
+        transport={"commit_interval_s": args.commit_interval},
+        worker={"pane_s": window_s},
+        aggregator={"window_s": window_s, "emit": args.emit},
+        replicas={"observer": args.observers},
+    )
+    with running(tested, code) as supervisor, tempfile.TemporaryFile("w+") as written:
+        until(lambda: _ready(supervisor), limit_s=READY_S)
+        options = [tested.bootstrap, tested.source.topic, str(rate), str(WARM_UP_S + args.seconds)]
+        feeding = subprocess.Popen([sys.executable, __file__, "--feed", *options], stdout=written, text=True)
+        found = arrivals(tested, feeding, supervisor, broker.pid or 0)
+        written.seek(0)
+        sent = {probe: float(at) for probe, at in map(str.split, written)}
+    first = min(sent.values()) + WARM_UP_S
+    measured = {probe: at for probe, at in sent.items() if at >= first}
+    seen = found.pop("seen")
+    if args.emit == "final":
+        ended = {probe: (at // window_s + 1) * window_s for probe, at in measured.items()}
+        seconds = [seen[probe] - at for probe, at in ended.items() if probe in seen]
+    else:
+        seconds = [seen[probe] - at for probe, at in measured.items() if probe in seen]
+        found["hops"] = hops(tested, measured, seen)
+    p50, p95, p99, most = (round(float(each), 3) for each in np.quantile(seconds, [0.5, 0.95, 0.99, 1.0]))
+    return {
+        "bench": "latency",
+        "emit": args.emit,
+        "rate": rate,
+        "busy": args.busy,
+        "probes": len(seconds),
+        "unseen": sum(probe not in seen for probe in measured),
+        "p50_s": p50,
+        "p95_s": p95,
+        "p99_s": p99,
+        "max_s": most,
+        **found,
+    }
+
+
+def _ready(supervisor: Supervisor) -> bool:
+    return all(scraped(replica.metrics_port).get("skewless_ready") for replica in supervisor.processes.values())
+
+
+@contextlib.contextmanager
+def busy(loops: int) -> Iterator[None]:
+    """Let other work run beside."""
+    children = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(loops)]
+    try:
+        yield
+    finally:
+        for child in children:
+            child.kill()
+            child.wait()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rates", default="5000,50000", help="records per second")
+    parser.add_argument("--seconds", type=float, default=30.0, help="measured time, after a warm-up")
+    parser.add_argument("--warm-up", type=float, default=180.0, help="seconds in which the broker compiles its code")
+    parser.add_argument("--repeats", type=int, default=1)
+    parser.add_argument("--commit-interval", type=float, default=0.1)
+    parser.add_argument("--emit", choices=sorted(WINDOW_S), default="updates")
+    parser.add_argument("--observers", type=int, default=0)
+    parser.add_argument("--busy", type=int, default=0, help="loops that take the CPU beside it")
+    parser.add_argument("--against", type=Path, help="folder of another version of the code")
+    args = parser.parse_args()
+    kafka_process.JVM = tuple(option for option in kafka_process.JVM if option not in QUICK_START)
+    versions = {"this": Path(__file__).resolve().parents[2] / "services"}
+    if args.against:
+        versions = {"against": args.against.resolve(), **versions}
+    rates = [float(rate) for rate in args.rates.split(",")]
+    with Broker() as broker, tempfile.TemporaryDirectory() as folder, busy(args.busy):
+        # The first run is not shown: the broker compiles its code in it, which makes it several times faster.
+        first = argparse.Namespace(**{**vars(args), "seconds": args.warm_up})
+        measure(broker, Path(folder), versions["this"], max(rates), first)
+        for repeat, rate in itertools.product(range(args.repeats), rates):
+            # In turn: what runs later finds the broker faster.
+            for name, code in sorted(versions.items(), reverse=repeat % 2 == 1):
+                found = measure(broker, Path(folder), code, rate, args)
+                print(json.dumps({"code": name, "repeat": repeat} | found), flush=True)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--feed"]:
+        feed(sys.argv[2], sys.argv[3], float(sys.argv[4]), float(sys.argv[5]))
+    else:
+        main()

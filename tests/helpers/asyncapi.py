@@ -1,0 +1,126 @@
+"""AsyncAPI documents held against the official schema, and records against the schemas of a document."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import shutil
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+
+from helpers.kafka import Record
+from helpers.tools import unavailable
+from skewless.asyncapi.document import VERSION, Document
+from skewless.asyncapi.messages import ARROW, JSON, find
+from skewless.lab.local.folders import cache_folder, file_lock
+from skewless.wire.columns import read_table
+
+SPECS = "@asyncapi/specs@6.11.1"
+INTEGRITY = "sha512-A3WBLqAKGoJ2+6FWFtpjBlCQ1oFCcs4GxF7zsIGvNqp/klGUHjlA3aAcZ9XMMpLGE8zPeYDz2x9FmO6DSuKraQ=="
+"""Of the package's tarball, as its registry and npm's own lock files write it."""
+FETCH_S = 60
+
+
+def official_schema() -> dict[str, Any]:
+    """Return AsyncAPI's own JSON Schema, from a package that npm fetches once and whose checksum is locked here."""
+    folder = cache_folder() / "asyncapi"
+    with file_lock(folder / ".lock"):
+        tarball = folder / "specs.tgz"
+        if not tarball.is_file() or _integrity(tarball) != INTEGRITY:
+            _fetch(tarball)
+        with tarfile.open(tarball) as package:
+            file = package.extractfile(f"package/schemas/{VERSION}-without-$id.json")
+            assert file is not None
+            schema: dict[str, Any] = json.load(file)
+    return schema
+
+
+def _fetch(tarball: Path) -> None:
+    npm = shutil.which("npm")
+    if npm is None:
+        unavailable(f"AsyncAPI's schema is fetched with npm, which is not installed: {SPECS}")
+    with tempfile.TemporaryDirectory(dir=tarball.parent) as folder:
+        command = [npm, "pack", "--silent", "--pack-destination", folder, SPECS]
+        try:
+            subprocess.run(command, check=True, capture_output=True, text=True, timeout=FETCH_S)
+        except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
+            unavailable(f"npm cannot fetch {SPECS}: {error}\n{error.stderr!r}")
+        (fetched,) = Path(folder).glob("*.tgz")
+        assert _integrity(fetched) == INTEGRITY, f"what npm fetched is not the locked {SPECS}"
+        fetched.replace(tarball)
+
+
+def _integrity(tarball: Path) -> str:
+    return f"sha512-{base64.b64encode(hashlib.sha512(tarball.read_bytes()).digest()).decode()}"
+
+
+def problems(document: Any, schema: dict[str, Any]) -> list[str]:
+    """Say where a document breaks a schema."""
+    return [_told(error) for error in jsonschema.Draft7Validator(schema).iter_errors(document)]
+
+
+def _told(error: jsonschema.ValidationError) -> str:
+    return f"{'/'.join(map(str, error.absolute_path))}: {error.message[:300]}"
+
+
+class Records:
+    """Holds records against the schemas of a document, which here allow no field that they do not name."""
+
+    def __init__(self, document: Document) -> None:
+        messages = document["components"]["messages"]
+        schemas = {name: _closed(schema) for name, schema in document["components"]["schemas"].items()}
+        (trait,) = document["components"]["messageTraits"].values()
+        anywhere = trait["headers"]["properties"]
+        self._parts = {name: _parts(message, schemas, anywhere) for name, message in messages.items()}
+        self._columns = {name: message["payload"].get("x-arrow-columns", {}) for name, message in messages.items()}
+
+    def problems(self, topic: str, record: Record) -> Iterator[str]:
+        """Say in what a record of a topic (by its name in the topology) is not as described."""
+        found = find(topic, record.key, record.value, record.headers)
+        if found is None:
+            yield f"{topic}: {record} is of no kind that is described"
+            return
+        is_json = found.content_type == JSON and record.value is not None
+        instances = {
+            "key": _text(record.key),
+            "headers": {name: fact.decode() for name, fact in record.headers.items()},
+            "value": json.loads(record.value or b"") if is_json else _text(record.value),
+        }
+        for part, instance in instances.items():
+            told = (_told(error) for error in self._parts[found.name][part].iter_errors(instance))
+            yield from (f"{topic}: {part} of {record}: {problem}" for problem in told)
+        if found.content_type == ARROW:
+            described = {name: facts["type"] for name, facts in self._columns[found.name].items()}
+            has = {column.name: str(column.type) for column in read_table(record.value).schema}
+            if not has.items() <= described.items():
+                yield f"{topic}: columns {has} are not those that are described: {described}"
+
+
+def _parts(
+    message: dict[str, Any], schemas: dict[str, Any], anywhere: dict[str, Any]
+) -> dict[str, jsonschema.Draft7Validator]:
+    headers = message.get("headers", {"properties": {}})
+    if "$ref" in headers:
+        headers = schemas[headers["$ref"].rpartition("/")[2]]
+    parts = {
+        "key": message["bindings"]["kafka"]["key"],
+        "headers": _closed(headers | {"properties": headers["properties"] | anywhere}),
+        "value": message["payload"],
+    }
+    known = {"components": {"schemas": schemas}}
+    return {name: jsonschema.Draft7Validator({"allOf": [schema], **known}) for name, schema in parts.items()}
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode("utf-8", "replace")
+
+
+def _closed(schema: dict[str, Any]) -> dict[str, Any]:
+    return schema | {"additionalProperties": False} if "properties" in schema else schema

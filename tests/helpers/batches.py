@@ -1,0 +1,92 @@
+"""What tests of steps share: batches made of lists, and outputs made readable."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from skewless.algorithms.grouping.hot_key_tracker import KeySpace
+from skewless.algorithms.grouping.key_load_table import OLD
+from skewless.asyncapi.in_memory_batch import InMemoryBatch
+from skewless.wire.columns import read_table, write_table
+from skewless.wire.headers import idle_of, watermarks_of
+from skewless.wire.record import OutputRecord
+from skewless.wire.tuples import tuples_of
+
+
+class HotKey(NamedTuple):
+    """A key of the old generation, its tuples since it entered the key space, and the number of their workers."""
+
+    key: str
+    tuples: int
+    workers: int
+
+
+def hottest_keys(space: KeySpace) -> list[HotKey]:
+    """Read the keys of the old generation, the key with most tuples first."""
+    names, columns = space._table.names, space._table.columns
+    workers = np.bitwise_count(columns.used).sum(axis=1, dtype=np.int64)
+    return [HotKey(names[slot], int(columns.tuples[slot]), int(workers[slot])) for slot in space._ranked(OLD)]
+
+
+def batch_of(partition: int, values: Sequence[bytes | None], *, first: int = 0, time: int = 0) -> InMemoryBatch:
+    """Make a batch of records with values alone."""
+    offsets = range(first, first + len(values))
+    return InMemoryBatch(partition, [OutputRecord("any", value, timestamp=time) for value in values], offsets)
+
+
+def encode_tuples(keys: pa.DictionaryArray, values: NDArray[np.int64], times: NDArray[np.int64]) -> bytes:
+    """Write columns of tuples."""
+    return write_table(tuples_of(keys, values, times))
+
+
+def written(outputs: Iterable[OutputRecord], topic: str) -> list[OutputRecord]:
+    """Pick what goes to one topic."""
+    return [output for output in outputs if output.topic == topic]
+
+
+def tuples_in(outputs: Iterable[OutputRecord]) -> list[tuple[str, int, int]]:
+    """Decode columns of tuples: (key, value, time), in order."""
+    rows: list[tuple[str, int, int]] = []
+    for output in outputs:
+        if output.value is not None:
+            table = read_table(output.value)
+            rows += zip(*(table[name].to_pylist() for name in ("key", "value", "time")), strict=True)
+    return rows
+
+
+def rows_in(outputs: Iterable[OutputRecord]) -> list[dict[str, Any]]:
+    """Decode columns into one dictionary per row."""
+    return [row for output in outputs if output.value is not None for row in read_table(output.value).to_pylist()]
+
+
+def facts_in(outputs: Iterable[OutputRecord]) -> list[dict[str, Any]]:
+    """Decode JSON records."""
+    return [msgspec.json.decode(output.value or b"") for output in outputs]
+
+
+def marks_in(outputs: Iterable[OutputRecord]) -> list[dict[int, int]]:
+    """Read the marks of every record."""
+    return [watermarks_of(output.headers) for output in outputs]
+
+
+def idle_in(outputs: Iterable[OutputRecord]) -> list[set[int]]:
+    """Read the idle origins of every record."""
+    return [set(idle_of(output.headers)) for output in outputs]
+
+
+def reasons_in(outputs: Iterable[OutputRecord]) -> list[tuple[int, str]]:
+    """Read the offset and the reason of dead letters."""
+    facts = [{name.rpartition(".")[2]: fact.decode() for name, fact in output.headers} for output in outputs]
+    return [(int(fact["offset"]), fact["reason"]) for fact in facts]
+
+
+def repeated(items: Iterable[Any]) -> list[Any]:
+    """Name what is there more than once."""
+    return [item for item, times in Counter(items).items() if times > 1]

@@ -1,0 +1,58 @@
+"""The engine under a test: partitions of one topic by their numbers, and a consumer thread without a thread."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, cast
+
+from skewless.engine.assignment import AssignedPartition
+from skewless.engine.consumer_loop import ConsumerThread
+from skewless.engine.executor import RestoredPartition, StepExecutor
+from skewless.engine.message_batch import MessageBatch
+from skewless.wire.topic_partition import TopicPartition
+
+TOPIC = "in"
+
+
+def at(partition: int) -> TopicPartition:
+    return TopicPartition(TOPIC, partition)
+
+
+def assign(executor: StepExecutor, restored: Mapping[int, RestoredPartition]) -> None:
+    """Assign partitions and restore them, as the consumer thread does between two polls."""
+    by_partition = {at(partition): start for partition, start in restored.items()}
+    executor.assignment.begin(by_partition)
+    executor.assign(by_partition)
+
+
+def revoke(executor: StepExecutor, partitions: Collection[int]) -> None:
+    executor.revoke([at(partition) for partition in partitions])
+
+
+def batch_of(executor: StepExecutor, messages: Sequence[Any], partition: int = 0) -> MessageBatch:
+    """Make a batch of the current assignment."""
+    return MessageBatch(at(partition), executor.assignment.generation, messages)
+
+
+def waiting(executor: StepExecutor, partition: int) -> int:
+    """Return the number of batches of a partition that are in flight."""
+    record = record_of(executor, partition)
+    return len(record.in_flight) if record else 0
+
+
+def record_of(executor: StepExecutor, partition: int) -> AssignedPartition | None:
+    return executor.assignment._records.get(at(partition))
+
+
+def adopt(thread: ConsumerThread, consumer: object) -> None:
+    """Make the calling thread the one that owns the consumer."""
+    thread._session._thread = threading.get_ident()
+    thread._session._consumer = cast("Any", consumer)
+
+
+class EagerLoop:
+    """Stands where the thread expects the loop: what it posts is run at once."""
+
+    def call_soon_threadsafe(self, call: Callable[..., None], *args: Any) -> None:
+        call(*args)

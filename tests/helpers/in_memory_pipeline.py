@@ -1,0 +1,182 @@
+"""The whole pipeline in memory: topics, consumer positions and transactions as Kafka has them, the real steps between.
+
+Nothing here chooses anything: what is read, committed, lost or rebalanced is told from outside.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import mmh3
+
+from skewless.asyncapi.in_memory_batch import InMemoryBatch
+from skewless.engine.step import Step
+from skewless.stages.aggregator.step import AggregatorStep
+from skewless.wire.changelog import decode_checkpoint, window_of
+from skewless.wire.record import Batch, OutputRecord
+
+WALL_CLOCK = 1_000_000_000_000
+
+
+@dataclass
+class Topic:
+    """Records by partition, with the gaps in the offsets that commits make."""
+
+    partitions: int
+    logs: dict[int, list[tuple[int, OutputRecord]]] = field(default_factory=lambda: defaultdict(list))
+    ends: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+
+    def append(self, output: OutputRecord) -> None:
+        partition = output.partition
+        if partition is None:
+            partition = mmh3.hash(output.key or b"", signed=False) % self.partitions
+        assert 0 <= partition < self.partitions
+        self.logs[partition].append((self.ends[partition], output))
+        self.ends[partition] += 1
+
+    def mark(self, partitions: Iterable[int]) -> None:
+        for partition in partitions:
+            self.ends[partition] += 1
+
+    def read(self, partition: int, offset: int, most: int) -> tuple[Batch, int] | None:
+        """Read a batch, and tell the offset behind it."""
+        found = [(at, record) for at, record in self.logs[partition] if at >= offset][:most]
+        if not found:
+            return None
+        batch = InMemoryBatch(partition, [record for _, record in found], [at for at, _ in found])
+        return batch, found[-1][0] + 1
+
+    def all(self) -> list[OutputRecord]:
+        return [record for partition in sorted(self.logs) for _, record in self.logs[partition]]
+
+    def latest(self, partition: int | None = None) -> dict[bytes, bytes]:
+        """Tell what compaction leaves of one partition, or of all."""
+        latest: dict[bytes, bytes] = {}
+        for at in sorted(self.logs) if partition is None else [partition]:
+            for _, record in self.logs[at]:
+                assert record.key is not None
+                latest.pop(record.key, None)
+                if record.value is not None:
+                    latest[record.key] = record.value
+        return latest
+
+
+@dataclass
+class Process:
+    """One process of a stage: its step, how far it has read, and the transaction that is open."""
+
+    step: Step
+    offsets: dict[int, int] = field(default_factory=dict)
+    pending: list[OutputRecord] = field(default_factory=list)
+
+
+class Stage:
+    """A consumer group with its committed offsets and metadata."""
+
+    def __init__(self, name: str, topics: dict[str, Topic], source: str, build: Callable[[], Step]) -> None:
+        self.name = name
+        self.build = build
+        self.topics = topics
+        self.source = topics[source]
+        self.committed: dict[int, tuple[int, str]] = {}
+        self.saved: dict[int, str | None] = {}
+        self.processes: list[Process] = []
+        self.rebalance(1, commit=False, now=WALL_CLOCK)
+
+    def rebalance(self, processes: int, *, commit: bool, now: int) -> None:
+        """Give all partitions to this many new processes; those before commit what they have, or are killed."""
+        if commit:
+            for process in self.processes:
+                self.commit(process, now)
+        self.processes = [Process(self.build()) for _ in range(processes)]
+        for partition in range(self.source.partitions):
+            self._assign(self.processes[partition % processes], partition)
+
+    def rewind(self, process: Process) -> None:
+        """Abort the transaction: its outputs vanish, and its partitions are read again from what was committed."""
+        process.pending.clear()
+        owned = list(process.offsets)
+        process.offsets.clear()
+        for partition in owned:
+            process.step.revoke(partition)
+        for partition in owned:
+            self._assign(process, partition)
+
+    def _assign(self, process: Process, partition: int) -> None:
+        offset, checkpoint = self.committed.get(partition, (0, None))
+        process.step.assign(partition, checkpoint, self._state(partition, checkpoint))
+        process.offsets[partition] = offset
+        self.saved[partition] = checkpoint
+
+    def _state(self, partition: int, checkpoint: str | None) -> list[tuple[bytes, bytes]]:
+        if self.name in {"router", "observer"}:
+            changelog = "router-state" if self.name == "router" else "observer-changelog"
+            return list(self.topics[changelog].latest(partition).items())
+        if self.name != "aggregator":
+            return []
+        closed_until, size = decode_checkpoint(checkpoint).closed_until, _window_ms(self.build())
+        return [
+            (key, value if closed_until is None or window_of(key) + size > closed_until else b"")
+            for key, value in self.topics["aggregator-changelog"].latest(partition).items()
+        ]
+
+    def read(self, process: Process, partition: int, most: int, now: int) -> bool:
+        """Process the next records of a partition; False when there are none."""
+        found = self.source.read(partition, process.offsets[partition], most)
+        if found is None:
+            return False
+        batch, next_offset = found
+        if isinstance(process.step, AggregatorStep):
+            self._reopen(process.step, batch)
+        process.pending += process.step.process(batch, now)
+        process.offsets[partition] = next_offset
+        return True
+
+    def _reopen(self, step: AggregatorStep, batch: Batch) -> None:
+        missing = step.windows_to_reopen(batch)
+        latest = self.topics["aggregator-changelog"].latest(batch.partition)
+        step.reopen(batch.partition, [(key, value) for key, value in latest.items() if window_of(key) in missing])
+        assert not step.windows_to_reopen(batch)
+
+    def commit(self, process: Process, now: int) -> bool:
+        """Make outputs, offsets and positions visible at once; False when there was nothing to commit."""
+        for partition, offset in process.offsets.items():
+            if self.source.read(partition, offset, 1) is None:
+                process.step.end_of_partition(partition, now)
+        process.pending += process.step.flush(now)
+        moved = False
+        for partition, offset in process.offsets.items():
+            checkpoint = process.step.checkpoint(partition)
+            assert len(checkpoint) <= 3_850
+            before, _ = self.committed.get(partition, (0, ""))
+            if offset and (offset != before or checkpoint != self.saved[partition]):
+                self.committed[partition] = (offset, checkpoint)
+                self.saved[partition] = checkpoint
+                moved = True
+        moved = moved or bool(process.pending)
+        touched: dict[str, set[int]] = defaultdict(set)
+        for output in process.pending:
+            self.topics[output.topic].append(output)
+            if output.partition is not None:
+                touched[output.topic].add(output.partition)
+        for name, partitions in touched.items():
+            self.topics[name].mark(partitions)
+        process.pending.clear()
+        return moved
+
+    def run_out(self, now: int) -> bool:
+        """Read and commit until nothing is left; False when there was nothing."""
+        moved = False
+        for process in self.processes:
+            for partition in process.offsets:
+                while self.read(process, partition, 100, now):
+                    moved = True
+            moved = self.commit(process, now) or moved
+        return moved
+
+
+def _window_ms(step: Step) -> int:
+    assert isinstance(step, AggregatorStep)
+    return step._rules.window_ms

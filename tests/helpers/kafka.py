@@ -1,0 +1,501 @@
+"""Pipelines on a real broker: run them, disturb them, read back what they wrote, and compare with a plain count."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import random
+import socket
+import sys
+import threading
+import time
+import uuid
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    Consumer,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+
+from skewless.config import topic_plan
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.kafka.consumer.offsets import OffsetReader
+from skewless.lab.local.supervisor import Event, Supervisor
+
+WAIT_S = 180.0
+"""Deadline of each wait, for a machine whose cores are all busy; nothing waits longer than it has to."""
+FAULTS = Path(__file__).parents[1] / "chaos" / "faults"
+"""On a process's PYTHONPATH it lets tests hit the process at named points."""
+START_MS = 1_767_225_600_000
+"""2026-01-01T00:00:00Z, a multiple of every window used here."""
+STAGES = ("splitter", "router", "worker", "aggregator", "observer")
+WRITES = {
+    "splitter": "tuples",
+    "router": "worker-input",
+    "worker": "partials",
+    "aggregator": "aggregator-changelog",
+    "observer": "observer-changelog",
+}
+"""A topic that each stage alone writes."""
+PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+UNSETTLED = (
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+)
+"""Errors of a group whose first member is about to join."""
+BASE: dict[str, Any] = {
+    "splitter": {
+        "format": "json",
+        "key": {"field": "key"},
+        "value": {"field": "value"},
+        "time": {"field": "time"},
+    },
+    "worker_input": {"max_workers": 8},
+    "router": {"workers": 8},
+    "topics": {"aggregator_partitions": 2},
+    "event_time": {"idle_timeout_s": None},
+    "transport": {"commit_interval_s": 0.3},
+}
+
+Sent = tuple[int, bytes | None]
+"""Partition and value of a record of the source."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record as a consumer sees it."""
+
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Mapping[str, bytes]
+
+
+def until(holds: Callable[[], bool], *, each: Callable[[], object] = lambda: None, limit_s: float = WAIT_S) -> None:
+    """Poll until something holds; fails when it does not in time."""
+    deadline = time.monotonic() + limit_s
+    while not holds():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"did not come about within {limit_s:g} s")
+        each()
+        time.sleep(0.02)
+
+
+def free_ports(count: int) -> list[int]:
+    """Choose free loopback ports for servers that start later.
+
+    They are below the range of outgoing connections. So no client takes one of them before its server starts, or while
+    the server is away, and no client that waits for the server can connect to itself.
+    """
+    first = int(PORT_RANGE.read_text().split()[0]) if PORT_RANGE.exists() else 32_768
+    ports: list[int] = []
+    with contextlib.ExitStack() as stack:
+        while len(ports) < count:
+            port, probe = random.SystemRandom().randrange(10_000, first), stack.enter_context(socket.socket())
+            with contextlib.suppress(OSError):
+                probe.bind(("127.0.0.1", port))
+                ports.append(port)
+    return ports
+
+
+class Source:
+    """The user's own topic, and who writes to it."""
+
+    def __init__(self, bootstrap: str, partitions: int) -> None:
+        self.topic = f"source-{uuid.uuid4().hex[:8]}"
+        self.partitions = partitions
+        admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
+        for future in admin.create_topics([NewTopic(self.topic, partitions, 1)]).values():
+            future.result()
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "enable.idempotence": True,
+                "linger.ms": 5,
+                "queue.buffering.max.messages": 5_000_000,
+                "log_level": 2,
+            }
+        )
+
+    def send(self, records: Iterable[Sent]) -> None:
+        """Write records and wait until they have arrived."""
+        for partition, value in records:
+            self._producer.produce(self.topic, value, partition=partition)
+        if self._producer.flush(WAIT_S):
+            raise AssertionError("the source's records did not arrive")
+
+
+class Pipeline:
+    """One pipeline with topics of its own; `parts` are laid over `BASE`, section by section."""
+
+    def __init__(self, bootstrap: str, folder: Path, source: Source, **parts: Mapping[str, Any]) -> None:
+        self.bootstrap = bootstrap
+        self.source = source
+        self.name = f"p-{uuid.uuid4().hex[:8]}"
+        document: dict[str, Any] = {
+            "name": self.name,
+            "source": {"topic": source.topic},
+            "kafka": {"bootstrap_servers": bootstrap},
+        }
+        for section in BASE.keys() | parts.keys():
+            document[section] = {**BASE.get(section, {}), **parts.get(section, {})}
+        self.settings = PipelineSettings.model_validate(document)
+        self.folder = folder / self.name
+        self.folder.mkdir()
+        self.file = self.folder / "pipeline.yaml"
+        self.file.write_text(json.dumps(document))
+        self.admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
+        topic_plan.apply(self.settings)
+
+    def replicas(self, stage: str) -> int:
+        """Count the processes of a stage."""
+        return int(self.settings.replicas.model_dump()[stage])
+
+    def processes(self) -> list[str]:
+        """Name all processes."""
+        return [f"{stage}-{number}" for stage in STAGES for number in range(self.replicas(stage))]
+
+    # Running
+
+    @contextlib.contextmanager
+    def running(self, *, drain: bool = False, armed: bool = False) -> Iterator[Supervisor]:
+        """Run all stages; they are stopped at the end of the block. Only when `armed` they have fault points."""
+
+        def command(stage: str, instance: int) -> list[str]:
+            return self.armed_command(stage, instance) + (["--drain"] if drain else [])
+
+        supervisor = Supervisor(
+            self.file,
+            self.settings,
+            drain=drain,
+            logs=self.folder,
+            command=command if armed else None,
+            rerun=drain and self._has_run(),
+        )
+        try:
+            supervisor.start()
+            yield supervisor
+        finally:
+            supervisor.stop()
+
+    def _has_run(self) -> bool:
+        group, topic = self.settings.group("splitter"), self.settings.source.topic
+        return OffsetReader(self.settings.kafka).has_committed(group, topic)
+
+    def armed_command(self, stage: str, instance: int) -> list[str]:
+        """Command line of a process with fault points."""
+        paths = os.pathsep.join(filter(None, (str(FAULTS), os.environ.get("PYTHONPATH"))))
+        prefix = self.folder / f"{stage}-{instance}"
+        run = [sys.executable, "-m", "skewless", "run", stage, "--instance", str(instance), "--file", str(self.file)]
+        return ["env", f"PYTHONPATH={paths}", f"SKEWLESS_TEST_FAULTS={prefix}", *run]
+
+    def arm(self, name: str, point: str, do: str, **more: object) -> Path:
+        """Arm a fault point of a process, once; the file returned is gone as soon as the process has been hit."""
+        token = self.folder / f"{name}.{point}"
+        draft = token.with_suffix(".draft")
+        draft.write_text(json.dumps({"do": do, **more}))
+        return draft.replace(token)
+
+    def drain(self, limit_s: float = WAIT_S) -> list[Event]:
+        """Run to the end of the source; returns what happened to the processes."""
+        with self.running(drain=True) as supervisor:
+            return self.finish(supervisor, limit_s)
+
+    def finish(self, supervisor: Supervisor, limit_s: float = WAIT_S) -> list[Event]:
+        """Wait until a bounded run is over."""
+        events: list[Event] = []
+        until(
+            lambda: supervisor.done,
+            each=lambda: events.extend(supervisor.poll(time.monotonic())),
+            limit_s=limit_s,
+        )
+        return events
+
+    def kill_in_transaction(self, supervisor: Supervisor, name: str, topic: str | None = None) -> None:
+        """Kill an armed process with an open transaction whose records are on the broker, some of them in `topic`."""
+        topic = self.settings.topic(topic or WRITES[name.partition("-")[0]])
+        self.arm(name, "written", "kill", topic=topic)
+        events: list[Event] = []
+        until(
+            lambda: any(event.name == name and event.detail.startswith("was killed") for event in events),
+            each=lambda: events.extend(supervisor.poll(time.monotonic())),
+        )
+
+    def shares(self, stage: str) -> int:
+        """Count the processes of a stage that own partitions; none while the group has no coordinator yet."""
+        group = f"{self.name}-{stage}"
+        try:
+            members = self.admin.describe_consumer_groups([group])[group].result(WAIT_S).members
+        except KafkaException as error:
+            if error.args[0].code() not in UNSETTLED:
+                raise
+            return 0
+        return sum(1 for member in members if member.assignment and member.assignment.topic_partitions)
+
+    # What is in the topics
+
+    def is_open(self, topic: str) -> bool:
+        """Whether a transaction on one of the pipeline's topics is neither committed nor aborted."""
+        written = self.ends(topic, IsolationLevel.READ_UNCOMMITTED)
+        stable = self.ends(topic, IsolationLevel.READ_COMMITTED)
+        return any(stable[partition] < end for partition, end in written.items())
+
+    def ends(self, topic: str, isolation: IsolationLevel) -> dict[int, int]:
+        """Next offset of every partition, as a reader of this isolation level sees it."""
+        name = self.settings.topic(topic)
+        return ends(self.admin, name, topics_partitions(self.admin, name), isolation)
+
+    def read(self, topic: str, *, committed: bool = True) -> Iterator[Record]:
+        """Read a topic by its name in the topology, to its end."""
+        return read(self.bootstrap, self.settings.topic(topic), committed=committed)
+
+    def count(self, topic: str, *, committed: bool = True) -> int:
+        """Count the records of a topic."""
+        return sum(1 for _ in self.read(topic, committed=committed))
+
+    def written(self, topic: str) -> int:
+        """Tell how far a topic has come: its offsets, which grow with each commit and cost no reading."""
+        return sum(self.ends(topic, IsolationLevel.READ_COMMITTED).values())
+
+    def aborted(self, topic: str) -> int:
+        """Count the records of a topic that were written but never committed."""
+        return self.count(topic, committed=False) - self.count(topic)
+
+    def tuples(self, topic: str) -> int:
+        """Count the tuples in a topic of columns."""
+        return sum(pa.ipc.open_stream(record.value).read_all().num_rows for record in self.read(topic) if record.value)
+
+    def results(self) -> tuple[dict[tuple[int, str], dict[str, Any]], list[str]]:
+        """Last record of every (window, key) in `aggregates`, and what is wrong with the way there.
+
+        The key and the timestamp must be those of the value, and each revision must come once, in order.
+        """
+        last: dict[tuple[int, str], dict[str, Any]] = {}
+        wrong = []
+        for record in self.read("aggregates"):
+            fact = msgspec.json.decode(record.value or b"")
+            at = (fact["window_start"], fact["key"])
+            if record.key != f"{at[0]}/{at[1]}".encode() or record.timestamp != at[0]:
+                wrong.append(f"aggregates: {record} is not keyed or timed as its value")
+            if at in last and fact["revision"] <= last[at]["revision"]:
+                wrong.append(
+                    f"aggregates: partition {record.partition} offset {record.offset}: {fact} after {last[at]}"
+                )
+            last[at] = fact
+        return last, wrong
+
+
+def topics_partitions(admin: AdminClient, topic: str) -> int:
+    """Count a topic's partitions."""
+    return len(admin.list_topics(topic, timeout=WAIT_S).topics[topic].partitions)
+
+
+def ends(admin: AdminClient, topic: str, partitions: int, isolation: IsolationLevel) -> dict[int, int]:
+    """Next offset of every partition."""
+    request = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in range(partitions)}
+    futures = admin.list_offsets(request, isolation_level=isolation, request_timeout=30)
+    return {at.partition: future.result(WAIT_S).offset for at, future in futures.items()}
+
+
+def read(bootstrap: str, topic: str, *, committed: bool = True) -> Iterator[Record]:
+    """Read everything that was written before the call; fails when an open transaction holds some of it back."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
+    wanted = ends(admin, topic, topics_partitions(admin, topic), IsolationLevel.READ_UNCOMMITTED)
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "unused",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed" if committed else "read_uncommitted",
+            "auto.offset.reset": "error",
+            "fetch.wait.max.ms": 20,
+        }
+    )
+    deadline = time.monotonic() + WAIT_S
+    with contextlib.closing(consumer):
+        waiting = [TopicPartition(topic, partition, OFFSET_BEGINNING) for partition, end in wanted.items() if end]
+        consumer.assign(waiting)
+        while waiting:
+            for message in consumer.consume(10_000, 0.1):
+                error = message.error()
+                if error is not None and error.code() != KafkaError._ALL_BROKERS_DOWN:
+                    raise AssertionError(f"reading {topic}: {error.str()}")
+                yield Record(
+                    message.partition(),
+                    message.offset(),
+                    message.timestamp()[1],
+                    message.key(),
+                    message.value(),
+                    dict(message.headers() or ()),
+                )
+            waiting = [at for at in consumer.position(waiting) if at.offset < wanted[at.partition]]
+            if time.monotonic() > deadline:
+                raise AssertionError(f"an open transaction holds back {waiting}")
+
+
+@dataclass
+class Truth:
+    """The answer as a plain loop over the source's records finds it."""
+
+    counts: Counter[tuple[int, str]] = field(default_factory=Counter)
+    sums: Counter[tuple[int, str]] = field(default_factory=Counter)
+    late: dict[tuple[int, int], dict[str, Any]] = field(default_factory=dict)
+    """By partition and offset of the source."""
+
+    @property
+    def tuples(self) -> int:
+        """Tuples that are not late."""
+        return self.counts.total()
+
+
+def truth(records: Iterable[Record], *, lateness_ms: int, window_ms: int = 60_000) -> Truth:
+    """Count good records; late is what is older than its partition's newest before it by more than the lateness."""
+    found = Truth()
+    newest: defaultdict[int, int | None] = defaultdict(lambda: None)
+    for record in records:
+        fact = json.loads(record.value or b"")
+        before = newest[record.partition]
+        newest[record.partition] = fact["time"] if before is None else max(before, fact["time"])
+        if before is not None and fact["time"] < before - lateness_ms:
+            where = {"watermark": before - lateness_ms, "partition": record.partition, "offset": record.offset}
+            found.late[record.partition, record.offset] = fact | where
+        else:
+            at = (fact["time"] // window_ms * window_ms, fact["key"])
+            found.counts[at] += 1
+            found.sums[at] += fact["value"]
+    return found
+
+
+def differences(pipeline: Pipeline, expected: Truth, *, ticks: bool = True, closed_to: int | None = None) -> list[str]:
+    """Say in what a pipeline's topics differ from the plain count, the first few of each; empty if they are exact.
+
+    Of a pipeline that runs only windows that end at or before `closed_to` are compared. `ticks` is off where idle
+    partitions bring tuples for ticks that were written before.
+    """
+    window_ms = pipeline.settings.aggregator.window_ms
+
+    def compared(at: tuple[int, str]) -> bool:
+        return closed_to is None or at[0] + window_ms <= closed_to
+
+    results, wrong = pipeline.results()
+    answers = {at: (fact["count"], fact["sum"]) for at, fact in results.items() if compared(at)}
+    wanted = {at: (count, expected.sums[at]) for at, count in expected.counts.items() if compared(at)}
+    late: dict[tuple[int, int], dict[str, Any]] = {}
+    twice = []
+    for record in pipeline.read("late"):
+        fact = json.loads(record.value or b"")
+        at = (fact["partition"], fact["offset"])
+        twice += [f"late: {at} is duplicate"] if at in late else []
+        late[at] = fact
+    shown = [json.loads(record.value or b"") for record in pipeline.read("distribution")]
+    starts = Counter(tick["tick_start"] for tick in shown)
+    return [
+        *wrong[:5],
+        *_unlike("aggregates", answers, wanted),
+        *_unlike("late", late, expected.late),
+        *twice[:5],
+        *_unlike("ticks", starts, dict.fromkeys(starts, 1)),
+        *(_wrong_sums(answers, shown, expected.tuples) if ticks else ()),
+    ]
+
+
+def _wrong_sums(
+    answers: Mapping[tuple[int, str], tuple[int, int]], ticks: list[dict[str, Any]], tuples: int
+) -> list[str]:
+    sums = {
+        "aggregates": sum(count for count, _ in answers.values()),
+        "ticks": sum(tick["tuples"] for tick in ticks),
+        "ticks by worker": sum(sum(tick["tuples_by_worker"]) for tick in ticks),
+        "run": max((tick["run"]["tuples"] for tick in ticks), default=0),
+    }
+    return _unlike("sums of tuples", sums, dict.fromkeys(sums, tuples))
+
+
+def _unlike(what: str, found: Mapping[Any, Any], wanted: Mapping[Any, Any]) -> list[str]:
+    unlike = [at for at in found.keys() | wanted.keys() if found.get(at) != wanted.get(at)]
+    return [
+        f"{what}: {at} is {found.get(at)}, should be {wanted.get(at)} (one of {len(unlike)})"
+        for at in sorted(unlike, key=repr)[:5]
+    ]
+
+
+def zipf_records(  # noqa: PLR0913 - by name
+    count: int, partitions: int, seed: int, *, keys: int = 50_000, z: float = 1.1, span_s: int = 600
+) -> Iterator[Sent]:
+    """Make records over `span_s` of event time, out of order by up to 5 s, and 3 % of them by up to 90 s.
+
+    Each partition's time begins at another moment and goes at another pace.
+    """
+    random = np.random.default_rng(seed)
+    weights = np.arange(1, keys + 1, dtype=np.float64) ** -z
+    steps = np.cumsum(weights) / weights.sum()
+    steps[-1] = np.inf
+    names = random.permutation(keys)
+    size = count // partitions
+    columns = []
+    for partition in range(partitions):
+        times = np.arange(size) * (span_s * 1000 * (1 + partition / 10) / size)
+        delay = np.where(random.random(size) < 0.03, 90_000, 5_000) * random.random(size)
+        order = np.argsort(times + delay, kind="stable")
+        ranks = np.searchsorted(steps, random.random(size), side="right")
+        shifted = START_MS + 37_000 * partition + times[order].astype(np.int64)
+        columns.append(
+            zip(names[ranks].tolist(), random.integers(-50, 100, size).tolist(), shifted.tolist(), strict=True)
+        )
+    for row in zip(*columns, strict=True):
+        for partition, fact in enumerate(row):
+            yield partition, b'{"key":"k%05d","value":%d,"time":%d}' % fact
+
+
+class Feed(threading.Thread):
+    """Writes records to a source at a pace, until `finish` or the end of the block, which sends the others at once."""
+
+    def __init__(self, source: Source, records: Iterable[Sent], rate: float) -> None:
+        super().__init__(name="feed")
+        self._source = source
+        self._records = iter(records)
+        self._portion = max(1, round(rate / 20))
+        self._hurry = threading.Event()
+        self._over = threading.Event()
+        self.sent = 0
+        """Records that have arrived."""
+
+    def run(self) -> None:
+        """Write a portion every 50 ms."""
+        while not self._over.is_set() and (portion := list(itertools.islice(self._records, self._portion))):
+            self._source.send(portion)
+            self.sent += len(portion)
+            self._hurry.wait(0.05)
+
+    def finish(self) -> None:
+        """Send no more records. It fails where none were left, because the test then waited for what could not come."""
+        assert self.is_alive(), f"the feed ran out after {self.sent} records"
+        self._over.set()
+        self.join()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._portion *= 100
+        self._hurry.set()
+        self.join()

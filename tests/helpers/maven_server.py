@@ -1,0 +1,108 @@
+"""A Maven repository on this machine whose answers a test chooses."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from skewless.lab.local.jar_download import Jar
+
+Answer = Callable[[BaseHTTPRequestHandler], None]
+
+
+def jar_of(name: str, content: bytes) -> Jar:
+    """Return the lock entry of a jar with this content."""
+    return Jar(f"org.example:{name}:1.0", hashlib.sha256(content).hexdigest(), len(content))
+
+
+def write_lock(path: Path, *jars: Jar) -> Path:
+    """Write a lock file with one bundle, `kafka`."""
+    path.write_text(json.dumps({"kafka": [jar._asdict() for jar in jars]}))
+    return path
+
+
+def send(content: bytes, announced: int | None = None) -> Answer:
+    """Answer with a file. With `announced` the answer promises more bytes than it has."""
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Length", str(announced or len(content)))
+        handler.end_headers()
+        handler.wfile.write(content)
+
+    return answer
+
+
+def refuse(code: int) -> Answer:
+    """Answer with an error."""
+    return lambda handler: handler.send_error(code)
+
+
+def redirect(url: str) -> Answer:
+    """Answer with a redirect."""
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(302)
+        handler.send_header("Location", url)
+        handler.send_header("Content-Length", "0")
+        handler.end_headers()
+
+    return answer
+
+
+class MavenServer(ThreadingHTTPServer):
+    """Serves the answers of each path in order. The last one repeats."""
+
+    daemon_threads = False
+    block_on_close = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.answers: dict[str, list[Answer]] = {}
+        self.requests: list[str] = []
+        """Requested paths, in order."""
+        self.authorizations: list[str | None] = []
+        self.mutex = threading.Lock()
+
+    @property
+    def address(self) -> str:
+        """Base address of the repository."""
+        return f"http://127.0.0.1:{self.server_port}/maven2"
+
+    def serve(self, jar: Jar, *answers: Answer) -> None:
+        """Set the answers for a jar."""
+        self.answers[f"/maven2/{jar.path}"] = list(answers)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: MavenServer
+
+    def do_GET(self) -> None:
+        with self.server.mutex:
+            self.server.requests.append(self.path)
+            self.server.authorizations.append(self.headers["Authorization"])
+            answers = self.server.answers.get(self.path, [refuse(404)])
+            answer = answers.pop(0) if len(answers) > 1 else answers[0]
+        # A test may kill the client.
+        with contextlib.suppress(ConnectionError):
+            answer(self)
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - http.server's name
+        pass
+
+
+@contextlib.contextmanager
+def run_server() -> Iterator[MavenServer]:
+    """Run a server until the block ends."""
+    with MavenServer() as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()

@@ -1,0 +1,212 @@
+"""A stage small enough to see through: it copies records, and a test drives its app inside the test's own process."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from skewless.engine.executor import StepExecutor
+from skewless.engine.faust.agent import declare_agent
+from skewless.engine.faust.app import App, StageRuntime
+from skewless.engine.faust.driver import Consumer as DriverConsumer
+from skewless.engine.output import Output
+from skewless.engine.start_checks import Input
+from skewless.engine.step import InputStep, Step
+from skewless.kafka.producer.at_least_once import AtLeastOnceProducer
+from skewless.kafka.producer.transactional import TransactionalProducer
+from skewless.kafka.settings import KafkaSettings, TransportSettings
+from skewless.wire.record import Batch, OutputRecord
+
+DEADLINE_S = 120.0
+
+
+class Copy(Step):
+    """Copies every record to topic `out`; its checkpoint is the number of records that it copied of a partition."""
+
+    def __init__(self, before: Callable[[Batch], None] = lambda _batch: None) -> None:
+        self.copied: dict[int, int] = {}
+        self.before = before
+        self.threads: set[int] = set()
+        self.assigned: list[tuple[int, str | None]] = []
+
+    def assign(self, partition: int, checkpoint: str | None, state: Sequence[tuple[bytes, bytes]]) -> None:
+        self.assigned.append((partition, checkpoint))
+        self.copied[partition] = int(checkpoint or 0)
+
+    def revoke(self, partition: int) -> None:
+        del self.copied[partition]
+
+    def process(self, batch: Batch, now: int) -> Iterator[OutputRecord]:
+        self.threads.add(threading.get_ident())
+        for value in batch.values:
+            yield OutputRecord("out", value, partition=batch.partition)
+        self.before(batch)
+        self.copied[batch.partition] += len(batch.values)
+
+    def flush(self, now: int) -> Iterable[OutputRecord]:
+        return ()
+
+    def checkpoint(self, partition: int) -> str:
+        return str(self.copied[partition])
+
+    def finished(self, partition: int) -> bool:
+        return False
+
+    def watermark(self, partition: int) -> int | None:
+        return None
+
+
+@dataclass
+class Stand:
+    """Two topics of a test's own, and what a stage between them needs."""
+
+    bootstrap: str
+    partitions: int = 4
+    prefix: str = field(default_factory=lambda: f"t{uuid.uuid4().hex[:10]}")
+    kafka: KafkaSettings = field(init=False)
+    transport: TransportSettings = field(
+        default_factory=lambda: TransportSettings(commit_interval_s=0.1, session_timeout_s=6, transaction_timeout_s=10)
+    )
+
+    def __post_init__(self) -> None:
+        self.kafka = KafkaSettings(bootstrap_servers=self.bootstrap)
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        topics = [NewTopic(self.topic(name), self.partitions, 1) for name in ("in", "out")]
+        for made in admin.create_topics(topics).values():
+            made.result(timeout=20)
+
+    def topic(self, name: str) -> str:
+        return f"{self.prefix}.{name}"
+
+    def fill(self, records: int, start: int = 0) -> None:
+        producer = Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 5, "enable.idempotence": True})
+        for number in range(start, start + records):
+            producer.produce(self.topic("in"), str(number).encode(), partition=number % self.partitions)
+            producer.poll(0)
+        assert producer.flush(20) == 0
+
+    def delete_records(self, name: str, before: int, partition: int = 0) -> None:
+        """Delete records as retention does: the log then starts at a later offset."""
+        admin, place = AdminClient({"bootstrap.servers": self.bootstrap}), self.topic(name)
+        (future,) = admin.delete_records([TopicPartition(place, partition, before)]).values()
+        assert future.result(20).low_watermark == before
+
+    def read(self, name: str = "out", isolation: str = "read_committed") -> dict[int, list[bytes]]:
+        """All values of a topic by partition, up to what is stable now."""
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "group.id": "reader",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "isolation.level": isolation,
+            }
+        )
+        consumer.assign([TopicPartition(self.topic(name), p, OFFSET_BEGINNING) for p in range(self.partitions)])
+        values: dict[int, list[bytes]] = {partition: [] for partition in range(self.partitions)}
+        ended: set[int] = set()
+        deadline = time.monotonic() + DEADLINE_S
+        while len(ended) < self.partitions:
+            assert time.monotonic() < deadline, f"{self.topic(name)} cannot be read to its end"
+            for message in consumer.consume(1000, 0.2):
+                if message.error() is None:
+                    values[message.partition()].append(message.value() or b"")
+                else:
+                    ended.add(message.partition())
+        consumer.close()
+        return values
+
+    def count(self) -> int:
+        return sum(map(len, self.read().values()))
+
+    def expected(self, records: int) -> dict[int, list[bytes]]:
+        return {p: [str(n).encode() for n in range(p, records, self.partitions)] for p in range(self.partitions)}
+
+    def committed(self) -> dict[int, tuple[int, str]]:
+        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": f"{self.prefix}-copy"})
+        found = consumer.committed([TopicPartition(self.topic("in"), p) for p in range(self.partitions)], timeout=10)
+        consumer.close()
+        return {at.partition: (at.offset, at.metadata) for at in found}
+
+    def members(self) -> list[str]:
+        """Group instance ids."""
+        group = f"{self.prefix}-copy"
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        found = admin.describe_consumer_groups([group])[group].result(20).members
+        return sorted(member.group_instance_id for member in found)
+
+    def wiring(self, step: InputStep[Any], member: int = 0, **changes: Any) -> StageRuntime:
+        """Build a stage; `changes` are fields of `StageRuntime`, or of its input."""
+        name = f"{self.prefix}-copy-{member}"
+        outbox: Output
+        if self.transport.guarantee == "exactly_once":
+            outbox = TransactionalProducer(self.kafka, self.transport, self.topic, name)
+        else:
+            outbox = AtLeastOnceProducer(self.kafka, self.transport, self.topic)
+        source = Input(f"{self.prefix}-copy", self.topic("in"), internal=False, shape=None)
+        of_input = {name: changes.pop(name) for name in [field.name for field in fields(Input)] if name in changes}
+        wiring = StageRuntime(
+            kafka=self.kafka,
+            transport=self.transport,
+            executor=StepExecutor(step),
+            output=outbox,
+            inputs=(replace(source, **of_input),),
+            group_instance_id=name,
+        )
+        return replace(wiring, **changes)
+
+
+def build(wiring: StageRuntime, **options: Any) -> App:
+    app = App(wiring, **options)
+    declare_agent(app)
+    return app
+
+
+def consumer_of(app: App) -> DriverConsumer:
+    assert isinstance(app.consumer, DriverConsumer)
+    return app.consumer
+
+
+@asynccontextmanager
+async def started(wiring: StageRuntime) -> AsyncIterator[App]:
+    """Run an app that may fail; it is stopped whatever happens."""
+    app = build(wiring)
+    async with app.running():
+        try:
+            yield app
+        finally:
+            await asyncio.wait_for(consumer_of(app).stop_thread(), DEADLINE_S)
+
+
+@asynccontextmanager
+async def running(wiring: StageRuntime) -> AsyncIterator[App]:
+    """Run an app that must not fail."""
+    async with started(wiring) as app:
+        yield app
+    assert await consumer_of(app).stop_thread() is None
+
+
+async def failure_of(app: App) -> BaseException | None:
+    """Wait until the consumer's thread has ended by itself, and return what it failed of."""
+    deadline = time.monotonic() + DEADLINE_S
+    while (thread := consumer_of(app).stopped_thread) is None or not thread.done():
+        assert time.monotonic() < deadline, "the consumer's thread did not end"
+        await asyncio.sleep(0.05)
+    return thread.result()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for a condition that is looked at off the loop."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not await asyncio.to_thread(condition):
+        assert time.monotonic() < deadline, "the condition did not come true"
+        await asyncio.sleep(0.05)

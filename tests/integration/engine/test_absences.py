@@ -1,0 +1,116 @@
+"""A stage's process whose broker is away, and a process that was suspended: both longer than the group session."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from helpers.kafka import START_MS, Pipeline, Source, until
+from skewless.lab.local import child_process
+from skewless.lab.local.broker import Broker
+
+SESSION_S = 6.0
+TRANSPORT = {"commit_interval_s": 0.2, "session_timeout_s": SESSION_S, "transaction_timeout_s": 8.0}
+BEYOND_S = 3.0
+"""Time that an absence is longer than the session."""
+
+
+class Splitter:
+    """One process of the splitter, with fault points."""
+
+    def __init__(self, pipeline: Pipeline, label: str) -> None:
+        self.log = pipeline.folder / f"{label}.log"
+        self.child = child_process.start(pipeline.armed_command("splitter", 0), log=self.log)
+
+    @property
+    def lines(self) -> list[str]:
+        return self.log.read_text(errors="replace").splitlines()
+
+    def is_assigned(self) -> bool:
+        return any("assigned" in line for line in self.lines)
+
+    def wait_until_suspended(self) -> None:
+        until(lambda: Path(f"/proc/{self.child.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T")
+
+
+@contextmanager
+def running(pipeline: Pipeline, label: str) -> Iterator[Splitter]:
+    splitter = Splitter(pipeline, label)
+    try:
+        until(splitter.is_assigned)
+        yield splitter
+    finally:
+        child_process.kill(splitter.child)
+
+
+def feed(source: Source, first: int, count: int) -> None:
+    facts = ({"key": f"k{at}", "value": 1, "time": START_MS + at} for at in range(first, first + count))
+    source.send((at % source.partitions, json.dumps(fact).encode()) for at, fact in enumerate(facts))
+
+
+def ended(child: subprocess.Popen[bytes], limit_s: float = 30.0) -> int:
+    until(lambda: child.poll() is not None, limit_s=limit_s)
+    code = child.returncode
+    assert code is not None
+    return code
+
+
+@pytest.mark.parametrize("point", [None, "before-commit"])
+def test_executor_suspended_and_replaced_process_ends_and_its_successor_continues(
+    broker: str, tmp_path: Path, point: str | None
+) -> None:
+    pipeline = Pipeline(broker, tmp_path, Source(broker, 2), transport=TRANSPORT)
+    with running(pipeline, "suspended") as suspended:
+        feed(pipeline.source, 0, 100)
+        until(lambda: pipeline.tuples("tuples") == 100)
+        if point is None:
+            suspended.child.send_signal(signal.SIGSTOP)
+        else:
+            pipeline.arm("splitter-0", point, "stop")
+            feed(pipeline.source, 100, 100)
+        suspended.wait_until_suspended()
+        since = time.monotonic()
+        with running(pipeline, "successor") as successor:
+            feed(pipeline.source, 200, 100)
+            wanted = 200 if point is None else 300
+            until(lambda: pipeline.tuples("tuples") == wanted)
+            # The session of the suspended process is over in the broker's view and, once it continues, in its own.
+            until(lambda: time.monotonic() > since + SESSION_S + BEYOND_S)
+            suspended.child.send_signal(signal.SIGCONT)
+            assert ended(suspended.child) == 3, suspended.lines[-5:]
+            feed(pipeline.source, 300, 100)
+            until(lambda: pipeline.tuples("tuples") == wanted + 100)
+            assert successor.child.poll() is None, successor.lines[-5:]
+            assert not [line for line in successor.lines if "reset to the committed" in line]
+    assert "another process" in suspended.lines[-1]
+
+
+@pytest.mark.parametrize("end", ["kill", "stop"])
+def test_executor_broker_outage_longer_than_the_session_waits_and_continues(tmp_path: Path, end: str) -> None:
+    server = Broker(tmp_path / "broker").start()
+    try:
+        pipeline = Pipeline(server.bootstrap, tmp_path, Source(server.bootstrap, 2), transport=TRANSPORT)
+        with running(pipeline, "splitter") as splitter:
+            feed(pipeline.source, 0, 100)
+            until(lambda: pipeline.tuples("tuples") == 100)
+            getattr(server, end)()
+            since = time.monotonic()
+            until(lambda: time.monotonic() > since + SESSION_S + BEYOND_S)
+            assert splitter.child.poll() is None, splitter.lines[-5:]
+            server = Broker(tmp_path / "broker", port=server.port).start()
+            feed(pipeline.source, 100, 100)
+            until(lambda: pipeline.tuples("tuples") == 200, limit_s=60.0)
+            assert splitter.child.poll() is None, splitter.lines[-5:]
+            splitter.child.send_signal(signal.SIGTERM)
+            assert ended(splitter.child) == 0, splitter.lines[-5:]
+    finally:
+        server.stop()
+    assert any("brokers answer again" in line for line in splitter.lines)
+    assert sum('"warning"' in line.lower() or "warning" in line.lower() for line in splitter.lines) <= 12

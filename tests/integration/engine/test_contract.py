@@ -1,0 +1,297 @@
+"""The transport against a real broker: what a Faust driver must get right, one test for each trap."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import Any
+
+import confluent_kafka
+import faust
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewPartitions
+
+from integration.engine.harness import Copy, Stand, build, consumer_of, failure_of, running, started, until
+from skewless.engine import group_session
+from skewless.engine.faust.driver import Producer as DriverProducer
+from skewless.engine.faust.driver import Transport
+from skewless.errors import BrokerError, ConfigurationError, FencedError, SkewlessError
+from skewless.kafka.errors import TransactionAbortedError
+from skewless.kafka.settings import KafkaSettings, TransportSettings
+from skewless.wire.record import Batch
+
+RECORDS = 4000
+
+
+@pytest.fixture
+def stand(broker: str) -> Stand:
+    return Stand(broker)
+
+
+async def copied(stand: Stand, records: int = RECORDS) -> None:
+    await until(lambda: stand.count() >= records)
+    assert stand.read() == stand.expected(records)
+
+
+def test_faust_transport_scheme_resolves_for_consumer_and_producer(stand: Stand) -> None:
+    app = build(stand.wiring(Copy()))
+    assert isinstance(app.transport, Transport)
+    assert isinstance(app.producer_transport, Transport)
+    assert isinstance(app.producer, DriverProducer)
+
+
+def test_faust_transport_in_a_plain_faust_app_raises_with_the_class_to_use() -> None:
+    with pytest.raises(ConfigurationError, match=r"engine\.faust\.app\.App"):
+        faust.App("plain", broker="skewless://localhost:9092").transport  # noqa: B018 - the property builds it
+
+
+@pytest.mark.parametrize(
+    "option", [{"web_enabled": True}, {"processing_guarantee": "exactly_once"}, {"topic_allow_declare": True}]
+)
+def test_faust_app_unsupported_options_are_refused(stand: Stand, option: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match=next(iter(option))):
+        build(stand.wiring(Copy()), **option)
+
+
+@pytest.mark.parametrize("table", ["Table", "GlobalTable", "SetTable", "SetGlobalTable"])
+def test_faust_app_tables_are_refused(stand: Stand, table: str) -> None:
+    with pytest.raises(ConfigurationError, match="tables"):
+        getattr(build(stand.wiring(Copy())), table)("counts")
+
+
+async def test_faust_app_send_outside_the_transaction_is_refused(stand: Stand) -> None:
+    app = build(stand.wiring(Copy()))
+    with pytest.raises(ConfigurationError, match=r"app\.executor"):
+        await app.send(stand.topic("out"), value=b"x")
+
+
+async def test_faust_app_records_are_copied_once_with_checkpoints_in_the_offset_metadata(stand: Stand) -> None:
+    stand.fill(RECORDS)
+    async with running(stand.wiring(Copy())):
+        await copied(stand)
+    assert stand.committed() == {p: (RECORDS // 4, str(RECORDS // 4)) for p in range(4)}
+
+
+async def test_faust_agent_receives_batches_of_records(stand: Stand) -> None:
+    sizes: list[int] = []
+    stand.fill(RECORDS)
+    async with running(stand.wiring(Copy(lambda batch: sizes.append(len(batch.values))))):
+        await copied(stand)
+    assert sum(sizes) == RECORDS
+    assert len(sizes) < RECORDS / 20
+
+
+async def test_consumer_loop_one_thread_calls_the_consumer_and_the_event_loop_runs_the_step(
+    stand: Stand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    callers: set[int] = set()
+
+    class Watched(confluent_kafka.Consumer):  # type: ignore[misc]
+        def __getattribute__(self, name: str) -> Any:
+            callers.add(threading.get_ident())
+            return super().__getattribute__(name)
+
+    monkeypatch.setattr(group_session, "Consumer", Watched)
+    step = Copy()
+    stand.fill(RECORDS)
+    async with running(stand.wiring(step)):
+        await copied(stand)
+    assert len(callers) == 1
+    assert step.threads == {threading.get_ident()}
+    assert not callers & step.threads
+
+
+async def test_executor_without_committed_offset_reads_from_the_beginning_and_restart_continues(stand: Stand) -> None:
+    stand.fill(1000)
+    async with running(stand.wiring(Copy())):
+        await copied(stand, 1000)
+    stand.fill(1000, start=1000)
+    again = Copy()
+    async with running(stand.wiring(again)):
+        await copied(stand, 2000)
+    assert sorted(again.assigned[:4]) == [(p, "250") for p in range(4)]
+
+
+async def test_faust_app_running_neither_commits_nor_creates_topics(stand: Stand) -> None:
+    stand.fill(100)
+    async with running(stand.wiring(Copy())) as app:
+        assert await app.commit({stand.topic("in")}) is False
+        await copied(stand, 100)
+    topics = AdminClient({"bootstrap.servers": stand.bootstrap}).list_topics(timeout=10).topics
+    assert [name for name in topics if name.startswith(stand.prefix)] != []
+    assert [name for name in topics if "assignor" in name] == []
+
+
+async def test_executor_rebalances_neither_lose_nor_repeat_records(stand: Stand) -> None:
+    first, second = Copy(), Copy()
+    stand.fill(RECORDS)
+    async with running(stand.wiring(first)):
+        await until(lambda: stand.count() > 0)
+        async with running(stand.wiring(second, member=1)):
+            stand.fill(RECORDS, start=RECORDS)
+            # The members take their partitions over one after the other, so the test waits for both.
+            await until(lambda: len(first.copied) == len(second.copied) == 2)
+            await copied(stand, 2 * RECORDS)
+        stand.fill(RECORDS, start=2 * RECORDS)
+        # The second one is a static member: its partitions stay its own until its session ends.
+        await copied(stand, 3 * RECORDS)
+
+
+async def test_consumer_loop_member_asked_to_leave_revokes_at_once_and_the_last_one_stays_a_member(
+    stand: Stand,
+) -> None:
+    stand.transport = TransportSettings.model_validate({**stand.transport.model_dump(), "session_timeout_s": 60})
+    first, second = Copy(), Copy()
+    stand.fill(RECORDS)
+    async with running(stand.wiring(first)) as app:
+        async with running(stand.wiring(second, member=1)) as other:
+            await until(lambda: len(second.copied) == 2)
+            await consumer_of(other).stop_thread(leave=True)
+        stand.fill(RECORDS, start=RECORDS)
+        await until(lambda: len(first.copied) == 4)
+        await copied(stand, 2 * RECORDS)
+        await consumer_of(app).stop_thread(leave=True)
+    # Nobody is there to take over, so what comes back finds the group as it was.
+    assert stand.members() == [f"{stand.prefix}-copy-0"]
+
+
+async def test_consumer_loop_input_topic_gains_partitions_ends_the_process(stand: Stand) -> None:
+    stand.kafka = KafkaSettings(bootstrap_servers=stand.bootstrap, options={"topic.metadata.refresh.interval.ms": 300})
+    stand.fill(100)
+    failures = []
+    async with started(stand.wiring(Copy(), partitions=4)) as app:
+        await copied(stand, 100)
+        admin = AdminClient({"bootstrap.servers": stand.bootstrap})
+        admin.create_partitions([NewPartitions(stand.topic("in"), 6)])[stand.topic("in")].result()
+        failures.append(await failure_of(app))
+    async with started(stand.wiring(Copy(), partitions=4)) as app:
+        failures.append(await failure_of(app))
+    for failure in failures:
+        assert isinstance(failure, BrokerError), failure
+        assert f"{stand.topic('in')} has 6 partitions" in str(failure)
+        assert "skewless topics apply" in str(failure)
+
+
+async def test_executor_step_raises_ends_the_process_and_commits_nothing_of_the_batch(stand: Stand) -> None:
+    def crash(batch: Batch) -> None:
+        if b"2000" in batch.values:
+            raise ZeroDivisionError
+
+    stand.fill(RECORDS)
+    async with started(stand.wiring(Copy(crash))) as app:
+        assert isinstance(await failure_of(app), ZeroDivisionError)
+    assert b"2000" not in stand.read()[0]
+    async with running(stand.wiring(Copy())):
+        await copied(stand)
+
+
+async def test_executor_aborted_transactions_are_processed_again_from_the_committed_checkpoint(stand: Stand) -> None:
+    failures = iter([3, 5, 8])
+    batches = processed = 0
+    wanted = next(failures)
+
+    def fail_sometimes(batch: Batch) -> None:
+        nonlocal batches, processed, wanted
+        batches += 1
+        processed += len(batch.values)
+        if batches == wanted:
+            wanted = next(failures, 0)
+            raise TransactionAbortedError("a test wants it")
+
+    stand.transport = TransportSettings.model_validate({**stand.transport.model_dump(), "max_poll_records": 300})
+    stand.fill(RECORDS)
+    async with running(stand.wiring(Copy(fail_sometimes))):
+        await copied(stand)
+    assert wanted == 0
+    assert stand.committed() == {p: (RECORDS // 4, str(RECORDS // 4)) for p in range(4)}
+    assert processed > RECORDS
+
+
+async def test_transactional_producer_unknown_commit_outcome_is_replaced(stand: Stand) -> None:
+    seen: list[int] = []
+
+    def fail_once(_batch: Batch) -> None:
+        seen.append(1)
+        if len(seen) == 2:
+            raise TransactionAbortedError("a commit timed out", replace_producer=True)
+
+    stand.fill(RECORDS)
+    async with running(stand.wiring(Copy(fail_once))):
+        await copied(stand)
+    assert len(seen) > 2
+
+
+async def test_executor_fenced_by_a_duplicate_instance_ends_with_a_remedy(stand: Stand) -> None:
+    async with started(stand.wiring(Copy())) as app:
+        stand.fill(100)
+        await until(lambda: stand.count() == 100)
+        twin = Producer({"bootstrap.servers": stand.bootstrap, "transactional.id": f"{stand.prefix}-copy-0"})
+        await asyncio.to_thread(twin.init_transactions, 20)
+        stand.fill(100, start=100)
+        failure = await failure_of(app)
+    assert isinstance(failure, FencedError), failure
+    assert "--instance" in str(failure)
+    async with running(stand.wiring(Copy(), member=1)):
+        await copied(stand, 200)
+
+
+async def test_back_pressure_slow_step_bounds_the_batches_in_flight(stand: Stand) -> None:
+    stand.transport = TransportSettings.model_validate(
+        {**stand.transport.model_dump(), "max_poll_records": 100, "max_in_flight_batches": 2}
+    )
+    stand.fill(20_000)
+    wiring = stand.wiring(Copy())
+    held = asyncio.Event()
+    process = wiring.executor.process
+
+    async def slow(batch: Any, before_step: Any = lambda _batch: None) -> None:
+        await held.wait()
+        await process(batch, before_step)
+
+    def waiting() -> int:
+        return wiring.executor.assignment.in_flight_batches()
+
+    wiring.executor.process = slow  # type: ignore[method-assign] # the agent's way to the step is held up
+    async with running(wiring):
+        await until(lambda: waiting() > 0)
+        await asyncio.sleep(3)  # three times the patience with slow partitions: more would have come by now
+        most = waiting()
+        held.set()
+        await copied(stand, 20_000)
+    assert most <= 4 * 3
+
+
+async def test_executor_at_least_once_copies_every_record(stand: Stand) -> None:
+    stand.transport = TransportSettings.model_validate({**stand.transport.model_dump(), "guarantee": "at_least_once"})
+    stand.fill(RECORDS)
+    async with running(stand.wiring(Copy())):
+        await copied(stand)
+    assert stand.committed() == {p: (RECORDS // 4, str(RECORDS // 4)) for p in range(4)}
+
+
+async def test_executor_stale_batch_of_a_lost_partition_is_ignored(stand: Stand) -> None:
+    stand.fill(100)
+    wiring = stand.wiring(Copy())
+    caught: list[Any] = []
+    process = wiring.executor.process
+
+    async def catch(batch: Any, before_step: Any = lambda _batch: None) -> None:
+        caught.append(batch)
+        await process(batch, before_step)
+
+    wiring.executor.process = catch  # type: ignore[method-assign] # keeps what the agent was handed
+    async with running(wiring):
+        await copied(stand, 100)
+        wiring.executor.assignment.generation += 1
+        await process(caught[0])
+        wiring.executor.assignment.generation -= 1
+    assert stand.read() == stand.expected(100)
+
+
+async def test_executor_missing_topic_raises_with_its_name(stand: Stand) -> None:
+    wiring = stand.wiring(Copy(), topic=f"{stand.prefix}.nowhere")
+    async with started(wiring) as app:
+        failure = await failure_of(app)
+    assert isinstance(failure, SkewlessError), failure
+    assert "nowhere" in str(failure)

@@ -1,0 +1,340 @@
+"""A group that starts: with its checkpoints, without them, with offsets set by hand, or after records were deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import pytest
+from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from helpers.kafka import until as wait_until
+from integration.engine.harness import DEADLINE_S, Copy, Stand, failure_of, running, started, until
+from skewless import topology
+from skewless.config import topic_plan
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.engine.start_checks import Evidence, Written
+from skewless.errors import BrokerError, ConfigurationError
+from skewless.kafka.consumer.options import consumer_options
+from skewless.kafka.consumer.unreadable_records import is_unreadable
+from skewless.kafka.settings import TransportSettings
+from skewless.service import build_runtime
+from skewless.stages.context import BuiltStage
+from skewless.wire.headers import WATERMARK, internal_headers
+from skewless.wire.offset_metadata import encode_offset_metadata
+from skewless.wire.partials import PARTIALS
+from skewless.wire.record import Batch, OutputRecord
+from skewless.wire.state_schema import StateSchema
+from skewless.wire.topic_partition import TopicPartition as InputPartition
+
+RECORDS = 40
+SHAPE = StateSchema(
+    window_ms=60_000,
+    tick_ms=60_000,
+    columns="count",
+    decimals=0,
+    max_workers=4,
+    aggregator_partitions=4,
+    emit="updates",
+    lateness_ms=0,
+)
+
+
+class Schematic(Copy):
+    """Copies with the headers of a stage."""
+
+    def process(self, batch: Batch, now: int) -> Iterator[OutputRecord]:
+        for output in super().process(batch, now):
+            yield msgspec.structs.replace(output, headers=internal_headers(PARTIALS, {}))
+
+
+@pytest.fixture
+def stand(broker: str) -> Stand:
+    return Stand(broker)
+
+
+@pytest.fixture
+def copied(stand: Stand) -> Stand:
+    """Leave what a stage leaves that has copied its input: results, and checkpoints."""
+    stand.fill(RECORDS)
+    put_results(stand, RECORDS)
+    for partition in range(stand.partitions):
+        put(stand, RECORDS // 4, encode_offset_metadata(str(RECORDS // 4), SHAPE), partition)
+    return stand
+
+
+def put_results(stand: Stand, records: int) -> None:
+    producer = Producer({"bootstrap.servers": stand.bootstrap})
+    for number in range(records):
+        value, headers = str(number).encode(), list(internal_headers(PARTIALS, {}))
+        producer.produce(stand.topic("out"), value, partition=number % 4, headers=headers)
+    assert producer.flush(20) == 0
+
+
+def stage(stand: Stand, **changes: Any) -> Any:
+    return running(wiring(stand, **changes))
+
+
+def wiring(stand: Stand, **changes: Any) -> Any:
+    exactly_once = stand.transport.guarantee == "exactly_once"
+    traces = Evidence(stand.kafka, stand.topic("out"), aligned=True, public=False, exactly_once=exactly_once)
+    return stand.wiring(Schematic(), **{"shape": SHAPE, "internal": True, "written": traces, **changes})
+
+
+async def refusal(stand: Stand, **changes: Any) -> str:
+    """Start the stage, and return what it ends with; it has written nothing more."""
+    before = stand.count()
+    async with started(wiring(stand, **changes)) as app:
+        failure = await failure_of(app)
+    assert isinstance(failure, BrokerError | ConfigurationError), failure
+    assert stand.count() == before
+    return str(failure)
+
+
+def admin(stand: Stand) -> AdminClient:
+    """Return a client; it must outlive its futures."""
+    return AdminClient({"bootstrap.servers": stand.bootstrap})
+
+
+def forget(stand: Stand) -> None:
+    """Delete the group's offsets, as the broker does when they have expired."""
+    client, group = admin(stand), f"{stand.prefix}-copy"
+    client.delete_consumer_groups([group])[group].result(20)
+
+
+def put(stand: Stand, offset: int, metadata: str = "", partition: int = 0) -> None:
+    """Set an offset by hand."""
+    place = TopicPartition(stand.topic("in"), partition, offset, metadata)
+    client, request = admin(stand), ConsumerGroupTopicPartitions(f"{stand.prefix}-copy", [place])
+
+    def is_set() -> bool:
+        (future,) = client.alter_consumer_group_offsets([request]).values()
+        return all(at.error is None for at in future.result(20).topic_partitions)
+
+    wait_until(is_set)  # a broker that has just started loads its group coordinator first
+
+
+def abort(stand: Stand, topic: str) -> None:
+    """Write a result in a transaction that is aborted, as a process does that is killed in its first one."""
+    producer = Producer({"bootstrap.servers": stand.bootstrap, "transactional.id": f"{stand.prefix}-killed"})
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    producer.produce(stand.topic(topic), b"aborted", partition=0, headers=list(internal_headers(PARTIALS, {})))
+    assert producer.flush(20) == 0
+    producer.abort_transaction(20)
+
+
+# Lost offsets
+
+
+async def test_start_checks_output_without_offsets_is_refused(copied: Stand) -> None:
+    forget(copied)
+    message = await refusal(copied)
+    assert f"has no offset in any partition of topic {copied.topic('in')}, but has written to topic" in message
+    assert "another name" in message
+
+
+async def test_start_checks_output_emptied_by_retention_without_offsets_is_refused(copied: Stand) -> None:
+    forget(copied)
+    for partition in range(copied.partitions):
+        copied.delete_records("out", RECORDS // 4, partition)
+    assert copied.count() == 0
+    assert "has no offset in any partition" in await refusal(copied)
+
+
+async def test_start_checks_state_without_offsets_is_refused(stand: Stand) -> None:
+    stand.fill(RECORDS)
+    message = await refusal(stand, restore=lambda positions: {min(positions): [(b"0/0", b"chunk")]})
+    assert "but has written to its changelog" in message
+
+
+async def test_start_checks_one_partition_reset_to_offset_zero_is_refused(copied: Stand) -> None:
+    topic, group = copied.topic("in"), f"{copied.prefix}-copy"
+    put(copied, 0, "", 2)
+    assert f"group {group} has no offset in partition 2 of topic {topic}, but has written" in await refusal(copied)
+
+
+async def test_start_checks_first_start_killed_in_its_first_transaction_starts_again(stand: Stand) -> None:
+    stand.fill(RECORDS)
+    abort(stand, "out")
+    async with stage(stand):
+        await until(lambda: stand.count() == RECORDS)
+
+
+@pytest.mark.parametrize("expired", [False, True], ids=["present", "expired"])
+async def test_start_checks_at_least_once_refuses_expired_results_only(broker: str, expired: bool) -> None:  # noqa: FBT001 - a case
+    """Results without offsets are what a process leaves that was killed before its first commit."""
+    stand = Stand(broker, transport=TransportSettings(guarantee="at_least_once", commit_interval_s=0.1))
+    stand.fill(RECORDS)
+    put_results(stand, 1)
+    if expired:
+        stand.delete_records("out", 1)
+        assert "has no offset in any partition" in await refusal(stand)
+        return
+    async with stage(stand):
+        await until(lambda: stand.count() == RECORDS + 1)
+
+
+async def test_executor_after_the_first_commit_has_a_checkpoint_in_every_partition(stand: Stand) -> None:
+    producer = Producer({"bootstrap.servers": stand.bootstrap})
+    producer.produce(stand.topic("in"), b"only", partition=0)
+    assert producer.flush(20) == 0
+    async with stage(stand):
+        await until(lambda: all(metadata for _, metadata in stand.committed().values()))
+        await until(lambda: stand.count() == 1)
+    assert {partition: offset for partition, (offset, _) in stand.committed().items()} == {0: 1, 1: 0, 2: 0, 3: 0}
+
+
+async def test_executor_second_process_is_assigned_partitions_without_records(stand: Stand) -> None:
+    stand.fill(1)
+    async with running(wiring(stand)) as one:
+        await until(lambda: stand.count() == 1)
+        async with running(replace(wiring(stand), group_instance_id=f"{stand.prefix}-copy-1")) as other:
+            both = (one.executor.assignment, other.executor.assignment)
+            await until(lambda: [len(assignment.partitions) for assignment in both] == [2, 2])
+    assert stand.count() == 1
+
+
+# Offsets set by hand, other settings, other versions
+
+
+@pytest.mark.parametrize("internal", [True, False], ids=["internal", "source"])
+async def test_start_checks_offset_set_by_hand_is_refused(copied: Stand, internal: bool) -> None:  # noqa: FBT001 - a case
+    put(copied, 3)
+    message = await refusal(copied, internal=internal)
+    assert f"offsets of topic {copied.topic('in')} that Skewless did not commit, in partition 0 offset 3" in message
+
+
+async def test_start_checks_settings_changed_since_the_checkpoint_are_named(copied: Stand) -> None:
+    message = await refusal(copied, shape=msgspec.structs.replace(SHAPE, aggregator_partitions=8))
+    assert "topics.aggregator_partitions: is 8, was 4" in message
+
+
+async def test_start_checks_checkpoint_of_another_version_is_refused(copied: Stand) -> None:
+    put(copied, 3, '10\n[60000,60000,"count",0]')
+    assert "was last committed by another version of Skewless" in await refusal(copied)
+
+
+async def test_executor_restarted_continues_from_its_committed_checkpoints(copied: Stand) -> None:
+    copied.fill(RECORDS, start=RECORDS)
+    step = Schematic()
+    async with running(replace(wiring(copied), executor=copied.wiring(step).executor)):
+        await until(lambda: copied.count() == 2 * RECORDS)
+    assert step.assigned == [(partition, str(RECORDS // 4)) for partition in range(4)]
+    assert copied.read() == copied.expected(2 * RECORDS)
+
+
+# Deleted records
+
+
+@pytest.mark.parametrize("internal", [True, False], ids=["internal", "source"])
+async def test_start_checks_records_deleted_after_the_checkpoint_are_refused(copied: Stand, internal: bool) -> None:  # noqa: FBT001
+    copied.fill(RECORDS, start=RECORDS)
+    committed, _ = copied.committed()[0]
+    copied.delete_records("in", committed + 1)
+    message = await refusal(copied, internal=internal)
+    expected = f"partition 0 (committed offset {committed}, log start offset {committed + 1})"
+    assert f"records of topic {copied.topic('in')} were deleted before group" in message
+    assert expected in message
+    assert ("internal_retention_s" in message) == internal
+
+
+async def test_executor_skip_to_after_deleted_records_continues_with_the_checkpoint(copied: Stand) -> None:
+    copied.fill(RECORDS, start=RECORDS)
+    copied.delete_records("in", RECORDS // 4 + 3, partition=3)
+    async with stage(copied, internal=False, skip_to={3: RECORDS // 4 + 3}):
+        await until(lambda: copied.count() == 2 * RECORDS - 3)
+    _, metadata = copied.committed()[3]
+    assert metadata == encode_offset_metadata(str(RECORDS // 2 - 3), SHAPE)
+
+
+async def test_start_checks_records_deleted_before_the_first_commit_are_refused_if_internal(
+    stand: Stand,
+) -> None:
+    stand.fill(RECORDS)
+    stand.delete_records("in", 4)
+    assert "in partition 0 (no committed offset, log start offset 4)" in await refusal(stand)
+    async with stage(stand, internal=False):
+        await until(lambda: stand.count() == RECORDS - 4)
+
+
+def test_consumer_records_deleted_during_the_run_reports_an_error(stand: Stand) -> None:
+    """An offset below the log start must never be reset, wherever the check at the assignment was too early."""
+    stand.fill(RECORDS)
+    stand.delete_records("in", 4)
+    options = consumer_options(stand.kafka, stand.transport, stand.prefix, "member", end_of_partition=False)
+    consumer = Consumer(options)
+    consumer.assign([TopicPartition(stand.topic("in"), 0, 2)])
+    message = consumer.poll(DEADLINE_S)
+    consumer.close()
+    assert message is not None
+    assert message.error() is not None, f"offset {message.offset()} was read as if nothing was missing"
+    assert is_unreadable(message.error())
+
+
+# Evidence of the stages
+
+
+@pytest.fixture(scope="module")
+def pipeline(broker: str) -> PipelineSettings:
+    """Return a pipeline whose topics exist, and have no records."""
+    stand = Stand(broker, partitions=2)
+    settings = PipelineSettings.model_validate(
+        {
+            "name": stand.prefix,
+            "source": {"topic": stand.topic("in")},
+            "kafka": {"bootstrap_servers": broker},
+            "worker_input": {"max_workers": 2},
+            "router": {"workers": 2},
+            "topics": {"aggregator_partitions": 2},
+        }
+    )
+    topic_plan.apply(settings)
+    return settings
+
+
+def traces_of(name: str, settings: PipelineSettings) -> Written:
+    """Return what a stage looks for as it is started."""
+    wired = build_runtime(name, BuiltStage(Copy()), settings, 0, drain=False)
+    assert [source.internal for source in wired.inputs] == [name != "splitter"]
+    assert wired.written is not None
+    return wired.written
+
+
+@pytest.mark.parametrize("name", [stage.name for stage in topology.STAGES])
+def test_evidence_of_each_stage_finds_its_results(pipeline: PipelineSettings, name: str) -> None:
+    row = topology.stage(name)
+    traces = traces_of(name, pipeline)
+    sink = topology.topic(row.outputs[0])
+    partition = 0 if sink.partitions == "one" else 1
+    producer = Producer({"bootstrap.servers": pipeline.kafka.bootstrap_servers})
+    foreign = [] if sink.public else [[], internal_headers(WATERMARK, {0: 5})]
+    for headers in foreign:
+        producer.produce(pipeline.topic(sink.name), b"", partition=partition, headers=list(headers))
+        assert producer.flush(20) == 0
+    assert traces.of_group() is None
+    result = [] if sink.public else internal_headers(PARTIALS, {})
+    producer.produce(pipeline.topic(sink.name), b"x", b"key", partition=partition, headers=list(result))
+    assert producer.flush(20) == 0
+    assert traces.of_group() == f"topic {pipeline.topic(sink.name)}"
+
+
+@pytest.mark.parametrize(("name", "aligned"), [("splitter", True), ("aggregator", True), ("router", False)])
+def test_evidence_of_one_partition_ignores_results_of_others(
+    pipeline: PipelineSettings,
+    name: str,
+    aligned: bool,  # noqa: FBT001 - a case
+) -> None:
+    fresh = pipeline.model_copy(update={"name": f"{pipeline.name}-{name}"})
+    topic_plan.apply(fresh)
+    row = topology.stage(name)
+    traces = traces_of(name, fresh)
+    producer = Producer({"bootstrap.servers": fresh.kafka.bootstrap_servers})
+    headers = list(internal_headers(PARTIALS, {1: 5}))
+    producer.produce(fresh.topic(row.outputs[0]), b"", b"key", partition=1 if aligned else 0, headers=headers)
+    assert producer.flush(20) == 0
+    found = f"topic {fresh.topic(row.outputs[0])}"
+    assert [traces.of_partition(InputPartition("any", partition)) for partition in (0, 1)] == [None, found]

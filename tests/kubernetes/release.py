@@ -1,0 +1,182 @@
+"""A release of the chart in a namespace that enforces restricted Pod Security."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import urllib.request
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from helpers.versions import VERSIONS
+from kubernetes.cluster import Cluster
+from kubernetes.tools import run, seconds_until, write_json
+
+CHART = Path(__file__).parents[2] / "helm" / "skewless"
+NAMESPACE = "check"
+NAME = "check"
+READY_S = 240.0
+METRICS_PORT = 9464
+W = "skewless_router_workers"
+MINE = {"configmaps": "kube-root-ca.crt", "serviceaccounts": "default"}
+"""What Kubernetes itself puts into every namespace."""
+KINDS = (
+    "pods,services,statefulsets,jobs,cronjobs,configmaps,secrets,serviceaccounts,networkpolicies,poddisruptionbudgets"
+)
+
+
+class Release:
+    """What Helm installs from the chart with some values, and its pods."""
+
+    def __init__(self, cluster: Cluster, helm: Path, folder: Path, values: Mapping[str, Any]) -> None:
+        self._cluster = cluster
+        self._helm = helm
+        self.values = write_json(folder / "values.json", values)
+        labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+        namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE, "labels": labels}}
+        cluster.kubectl("apply", "-f", "-", stdin=json.dumps(namespace))
+
+    def validate(self) -> int:
+        """Have the API server look at every object for unknown fields, and return how many there are."""
+        # Without the pod of `helm test`, whose service account has to be there in earnest.
+        chart = (NAME, str(CHART), "-f", str(self.values), "--kube-version", VERSIONS["kubernetes"], "--skip-tests")
+        rendered = self.helm("template", *chart)
+        strict = ("--dry-run=server", "--validate=strict", "-f", "-")
+        told = self._cluster.kubectl("-n", NAMESPACE, "apply", *strict, stdin=rendered)
+        return len(told.splitlines())
+
+    def install(self) -> None:
+        """Install it; hooks are waited for, pods are not."""
+        self.helm("install", NAME, str(CHART), "-f", str(self.values))
+
+    def upgrade(self, *settings: str) -> None:
+        """Change values, each as PATH=VALUE, and wait until all pods are as they say."""
+        changes = [part for setting in settings for part in ("--set-json", setting)]
+        self.helm("upgrade", NAME, str(CHART), "--reuse-values", *changes)
+        self.settled()
+
+    def helm(self, command: str, *arguments: str, limit_s: float = 400.0) -> str:
+        """Run helm."""
+        where = ("--kubeconfig", self._cluster.admin, "--namespace", NAMESPACE)
+        return run(self._helm, command, *where, *arguments, limit_s=limit_s)
+
+    def settled(self) -> float:
+        """Wait until every StatefulSet has all its pods, ready and of the newest revision; returns the seconds."""
+        return seconds_until(self._all_ready, "pods that are all ready", READY_S)
+
+    def replicas(self) -> dict[str, int]:
+        """Stage -> pods that are ready."""
+        sets = self._cluster.objects("statefulsets", "-n", NAMESPACE)
+        return {_stage(each): each["status"].get("readyReplicas", 0) for each in sets}
+
+    def pods(self) -> dict[str, dict[str, Any]]:
+        """Name -> pod, of the stages."""
+        found = self._cluster.objects("pods", "-n", NAMESPACE)
+        owned = (pod for pod in found if pod["metadata"].get("ownerReferences", [{}])[0].get("kind") == "StatefulSet")
+        return {pod["metadata"]["name"]: pod for pod in owned}
+
+    def running(self) -> dict[str, str]:
+        """Pod -> id of what runs in it, another after each start."""
+        return {name: _identity(pod) for name, pod in self.pods().items()}
+
+    def workers_of_routers(self) -> set[int]:
+        """W at each router, as its metrics say."""
+        return {int(_metric(pod, W)) for name, pod in self.pods().items() if "-router-" in name}
+
+    def kill(self, pod: str) -> None:
+        """SIGKILL to all processes of a pod's containers."""
+        for container in _containers(self.pods()[pod]):
+            for pid in self._cluster.node.processes(container):
+                os.kill(pid, signal.SIGKILL)
+
+    def delete(self, pod: str) -> None:
+        """Delete a pod without grace, as when its node is gone."""
+        self._cluster.kubectl("-n", NAMESPACE, "delete", "pod", pod, "--grace-period=0", "--force", "--wait=false")
+
+    def disturb(self, seed: int) -> Iterator[tuple[str, str, float]]:
+        """Kill or delete each pod, in an order by seed; yields pod, deed, and seconds until all are ready."""
+        chance = random.Random(seed)  # noqa: S311 - not a secret
+        deeds = {"kill -9": self.kill, "delete --force": self.delete}
+        names = sorted(self.pods())
+        for name in chance.sample(names, len(names)):
+            deed = chance.choice(sorted(deeds))
+            before = self.running()[name]
+            deeds[deed](name)
+            seconds = seconds_until(lambda: self._replaced(name, before), f"another {name}", READY_S)  # noqa: B023 - called at once
+            yield name, deed, seconds + self.settled()
+
+    def finished_job(self, part: str) -> str:
+        """Wait for the end of a job with this in its name and return its log; a job that failed is an error."""
+        (name,) = [job["metadata"]["name"] for job in self._jobs() if part in job["metadata"]["name"]]
+        seconds_until(lambda: bool(self._ended(name)), f"an end of job {name}", READY_S)
+        told = self._cluster.kubectl("-n", NAMESPACE, "logs", f"job/{name}", "--tail=50")
+        if self._ended(name) != "Complete":
+            raise AssertionError(f"job {name} failed: {told}")
+        return told
+
+    def _jobs(self) -> list[dict[str, Any]]:
+        return self._cluster.objects("jobs", "-n", NAMESPACE)
+
+    def _ended(self, job: str) -> str:
+        (found,) = [each for each in self._jobs() if each["metadata"]["name"] == job]
+        conditions = found["status"].get("conditions", [])
+        return next((each["type"] for each in conditions if each["type"] in {"Complete", "Failed"}), "")
+
+    def memory(self) -> dict[str, int]:
+        """Pod -> resident bytes of its processes."""
+        node = self._cluster.node
+        return {
+            name: sum(
+                psutil.Process(pid).memory_info().rss for each in _containers(pod) for pid in node.processes(each)
+            )
+            for name, pod in self.pods().items()
+        }
+
+    def left(self) -> list[str]:
+        """Name what is in the namespace that Kubernetes did not put there itself."""
+        found = self._cluster.objects(KINDS, "-n", NAMESPACE)
+        named = ((each["kind"], each["metadata"]["name"]) for each in found)
+        return [f"{kind}/{name}" for kind, name in named if MINE.get(f"{kind.lower()}s") != name]
+
+    def _replaced(self, name: str, before: str) -> bool:
+        pod = self.pods().get(name)
+        return pod is not None and _identity(pod) not in {before, ""}
+
+    def _all_ready(self) -> bool:
+        sets = self._cluster.objects("statefulsets", "-n", NAMESPACE)
+        return bool(sets) and all(_complete(each) for each in sets)
+
+
+def _complete(stateful: Mapping[str, Any]) -> bool:
+    status, wanted = stateful["status"], stateful["spec"]["replicas"]
+    return bool(
+        status.get("observedGeneration") == stateful["metadata"]["generation"]
+        and status.get("replicas") == status.get("readyReplicas", 0) == wanted
+        and status.get("updateRevision") == status.get("currentRevision")
+    )
+
+
+def _stage(stateful: Mapping[str, Any]) -> str:
+    return str(stateful["metadata"]["name"]).rpartition("-")[2]
+
+
+def _containers(pod: Mapping[str, Any]) -> list[str]:
+    statuses = pod["status"].get("containerStatuses", [])
+    return [each["containerID"].removeprefix("containerd://") for each in statuses if each["state"].get("running")]
+
+
+def _identity(pod: Mapping[str, Any]) -> str:
+    return ",".join(_containers(pod))
+
+
+def _metric(pod: Mapping[str, Any], name: str) -> float:
+    address = f"http://{pod['status']['podIP']}:{METRICS_PORT}/metrics"
+    with urllib.request.urlopen(address, timeout=5) as answer:
+        lines = answer.read().decode().splitlines()
+    (value,) = [line.rpartition(" ")[2] for line in lines if line.startswith(name)]
+    return float(value)

@@ -1,0 +1,546 @@
+"""Whatever happens to processes, broker and network: offsets and outputs are one, and nothing is lost or done twice.
+
+The transport's own code runs against a model of the broker in virtual time, without threads (deterministic simulation).
+More than CI runs: SKEWLESS_MACHINE_EXAMPLES=5000 SKEWLESS_MACHINE_STEPS=80.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from itertools import count
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from helpers.engine import at, waiting
+from laws.model_broker import STATE_TOPIC, Broker, Clock, Membership
+from laws.model_clients import Fault, Link, ModelConsumer, ModelProducer, TimedCalls, while_serving
+from laws.model_process import SHAPE, Process
+from laws.model_store import Store, StoreOutput
+from skewless.engine import consumer_loop, group_session, rebalance, restore
+from skewless.engine import executor as session_module
+from skewless.engine.assignment import WAITING_BATCHES
+from skewless.engine.commit_policy import LATEST
+from skewless.engine.output import Output
+from skewless.errors import FencedError, RecoverableError, SkewlessError
+from skewless.kafka import outage_log as outage_module
+from skewless.kafka.consumer import leave_group as leaving_module
+from skewless.kafka.producer import base as outbox_module
+from skewless.kafka.producer import transactional as transactional_module
+from skewless.kafka.settings import TransportSettings
+from skewless.wire.offset_metadata import decode_offset_metadata
+from skewless.wire.topic_partition import CommittedOffset
+
+TIMEOUTS = ["time out before", "time out after"]
+STUCK = ["stuck before", "stuck after"]
+DEATHS = ["die before", "die after"]
+MEANWHILE = ["meanwhile agent", "meanwhile lost", "meanwhile lost for long", "meanwhile others"]
+FAULTS = {
+    "init_transactions": [*TIMEOUTS, *DEATHS, "fatal"],
+    "send_offsets": [*TIMEOUTS, *STUCK, *DEATHS, *MEANWHILE, "abortable", "fatal"],
+    "commit_transaction": [*TIMEOUTS, *STUCK, *DEATHS, *MEANWHILE, "abortable", "fatal", "delay"],
+    "abort_transaction": [*TIMEOUTS, *STUCK, *DEATHS, *MEANWHILE],
+    "produce": [*DEATHS, "full", "unknown", "undelivered"],
+    "committed": ["time out before", *DEATHS, *MEANWHILE],
+    "offsets_for_times": ["time out before", *DEATHS, *MEANWHILE],
+    "describe_group": ["time out before", *DEATHS, *MEANWHILE],
+    "restore": [*DEATHS, *MEANWHILE],
+    "poll": [*DEATHS, "meanwhile agent", "meanwhile lost"],
+}
+PLAIN = {"flush": ["time out before", *DEATHS, *MEANWHILE], "commit": [*TIMEOUTS, *DEATHS, *MEANWHILE]}
+calls = st.sampled_from(sorted(FAULTS))
+some_fault = st.integers(0, 20)
+some_times = st.sampled_from([1, 1, 2, 5])
+some_process = st.integers(0, 3)
+some_partition = st.integers(0, 3)
+
+
+class TransportMachine(RuleBasedStateMachine):
+    """A stage of up to three processes; exactly once."""
+
+    guarantee = "exactly_once"
+    of_transactions: Mapping[str, str] = {}
+    """Calls of transactions, and what is called in their place where there are none."""
+    output: Callable[[Link], Output] | None = None
+    """Creates the output of a process; None for a producer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = Clock()
+        self.links: dict[str, Link] = {}
+        self.loop = asyncio.new_event_loop()
+        self.processes: list[Process] = []
+        self.numbers = count()
+        self.sound = True
+        self.nested = False
+        self.patch = pytest.MonkeyPatch()
+        for module in (rebalance, group_session, transactional_module, session_module):
+            self.patch.setattr(module.log, "disabled", True)
+        engine_modules = (consumer_loop, group_session, restore)
+        for module in (*engine_modules, outbox_module, outage_module, transactional_module, leaving_module):
+            self.patch.setattr(module, "time", self.clock)
+        self.patch.setattr(transactional_module, "TimedCalls", TimedCalls)
+        self.patch.setattr(restore, "while_serving", while_serving)
+        self.patch.setattr(group_session, "Consumer", lambda options: ModelConsumer(self.link(options), options))
+        self.patch.setattr(outbox_module, "Producer", lambda options: ModelProducer(self.link(options), options))
+
+    def link(self, options: Mapping[str, object]) -> Link:
+        return self.links[str(options["bootstrap.servers"])]
+
+    @initialize(
+        partitions=st.integers(1, 4),
+        instances=st.integers(1, 3),
+        batches=st.integers(1, 8),
+        pause_after_s=st.sampled_from([0.0, 1.0]),
+    )
+    def begin(self, partitions: int, instances: int, batches: int, pause_after_s: float) -> None:
+        self.partitions = partitions
+        self.broker = Broker(self.clock, partitions)
+        self.pause_after_s = pause_after_s
+        self.transport = TransportSettings.model_validate(
+            {"guarantee": self.guarantee, "max_in_flight_batches": batches, "max_poll_records": 8}
+        )
+        self.drain = False
+        for instance in range(instances):
+            self.start(instance)
+
+    def start(self, instance: int) -> None:
+        name = f"stage-{instance}"
+        process = Process(
+            self.broker,
+            self.loop,
+            self.links,
+            instance=name,
+            number=next(self.numbers),
+            transport=self.transport,
+            pause_after_s=self.pause_after_s,
+            drain=self.drain,
+            output=self.output,
+        )
+        process.link.interlude = partial(self.meanwhile, process)
+        self.processes.append(process)
+        self.settle()
+
+    def process(self, number: int) -> Process | None:
+        return self.processes[number % len(self.processes)] if self.processes else None
+
+    def settle(self) -> None:
+        """Judge those that ended, and forget them."""
+        ended = [process for process in self.processes if process.over]
+        self.processes = [process for process in self.processes if not process.over]
+        for process in ended:
+            if process.failure is not None:
+                self.judge(process)
+
+    def judge(self, process: Process) -> None:
+        """Tell a failure that has a reason from one that has none."""
+        failure = process.failure
+        assert failure is not None
+        final = isinstance(failure, SkewlessError) and not isinstance(failure, RecoverableError)
+        if not final or not process.disturbed:
+            self.sound = False
+            raise failure
+
+    # What the world does
+
+    @rule(partition=some_partition, records=st.integers(1, 6), marker=st.booleans())
+    def write(self, partition: int, records: int, marker: bool) -> None:  # noqa: FBT001 - drawn by name
+        log = self.broker.inputs[partition % self.partitions]
+        log += [b"%d/%d" % (partition % self.partitions, len(log) + at) for at in range(records)]
+        log += [None] * marker
+
+    @rule(seconds=st.sampled_from([1.0, 4.0, 12.5, 16.0]))
+    def let_time_pass(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+
+    @rule()
+    def deliver_late_requests(self) -> None:
+        self.broker.deliver_delayed()
+
+    @rule()
+    def rebalance(self) -> None:
+        self.broker.group.rebalance()
+
+    # What processes do
+
+    @rule(number=some_process, commit=st.booleans(), fetch=st.integers(0, 8))
+    def turn(self, number: int, commit: bool, fetch: int) -> None:  # noqa: FBT001 - drawn by name
+        if process := self.process(number):
+            self.take_turn(process, commit=commit, fetch=fetch)
+
+    @rule(rounds=st.integers(1, 4))
+    def all_take_turns(self, rounds: int) -> None:
+        for _ in range(rounds):
+            for process in list(self.processes):
+                self.take_turn(process, commit=True, fetch=8)
+                process.work_off()
+        self.settle()
+
+    def take_turn(self, process: Process, *, commit: bool, fetch: int) -> None:
+        process.link.fetch = fetch
+        if commit:
+            self.clock.advance(self.transport.commit_interval_s * LATEST)
+        process.turn()
+        self.settle()
+
+    @rule(number=some_process, partition=some_partition, records=st.integers(1, 6))
+    def work(self, number: int, partition: int, records: int) -> None:
+        if process := self.process(number):
+            process.work(partition % self.partitions, records)
+
+    @rule(number=some_process, on=st.booleans())
+    def hold(self, number: int, on: bool) -> None:  # noqa: FBT001 - drawn by name
+        if process := self.process(number):
+            process.hold(on=on)
+
+    # What goes wrong
+
+    @rule(number=some_process, call=calls, fault=some_fault, times=some_times)
+    def plan_fault(self, number: int, call: str, fault: int, times: int) -> None:
+        if process := self.process(number):
+            self.plan(process, call, fault, times)
+
+    def plan(self, process: Process, call: str, fault: int, times: int) -> None:
+        name = self.of_transactions.get(call, call)
+        kinds = (FAULTS | PLAIN)[name]
+        process.plan(name, Fault(kinds[fault % len(kinds)], times))
+
+    @rule(number=some_process, call=calls, fault=some_fault, times=some_times, wait_s=st.sampled_from([0.0, 0.0, 13.0]))
+    def fail_while_busy(self, number: int, call: str, fault: int, times: int, wait_s: float) -> None:
+        """Let a fault come where something is at stake: a transaction is open, and there are more records."""
+        self.all_take_turns(2)
+        if process := self.process(number):
+            self.write_to_all(4)
+            self.take_turn(process, commit=False, fetch=8)
+            for partition in range(self.partitions):
+                process.work(partition, 2)
+            self.clock.advance(wait_s)
+            self.plan(process, call, fault, times)
+            self.take_turn(process, commit=True, fetch=8)
+
+    @rule(number=some_process, rounds=st.integers(2, 4))
+    def fall_behind(self, number: int, rounds: int) -> None:
+        """Read and process nothing."""
+        if process := self.process(number):
+            self.write_to_all(6)
+            for _ in range(rounds):
+                self.take_turn(process, commit=False, fetch=2)
+
+    def write_to_all(self, records: int) -> None:
+        for partition in range(self.partitions):
+            self.write(partition, records, marker=False)
+
+    @rule(number=some_process)
+    def kill(self, number: int) -> None:
+        if process := self.process(number):
+            process.kill()
+
+    @rule(number=some_process, leave=st.booleans())
+    def stop(self, number: int, leave: bool) -> None:  # noqa: FBT001 - drawn by name
+        if process := self.process(number):
+            process.disturbed = True  # its last commit may be refused, and there is no other
+            self.stop_cleanly(process, leave=leave)
+
+    def stop_cleanly(self, process: Process, *, leave: bool) -> None:
+        """Stop, while the agent goes on to the last moment."""
+        process.link.faults["close"] = Fault("meanwhile agent")
+        # A producer that could not abort is lost; the next one ends its transaction, or the broker after the timeout.
+        had_producer = process.outbox.ready
+        process.stop(leave=leave)
+        if process.failure is None and had_producer and not (process.killed or process.twinned):
+            assert process.instance not in self.broker.open, "a clean stop leaves an open transaction behind"
+
+    @rule(number=some_process)
+    def end_session(self, number: int) -> None:
+        if process := self.process(number):
+            self.broker.group.leave(process.instance)
+
+    @rule(instance=st.integers(0, 2))
+    def start_again(self, instance: int) -> None:
+        """Start a process, be its place empty or not: of two of one name, one has to give way."""
+        twins = [process for process in self.processes if process.instance == f"stage-{instance}"]
+        for process in twins:
+            process.disturbed = process.twinned = True
+        self.start(instance)
+        if twins:
+            self.processes[-1].disturbed = self.processes[-1].twinned = True
+
+    @rule(instance=st.integers(0, 2))
+    def give_up_a_place(self, instance: int) -> None:
+        """End the session of a process that will not come back."""
+        if all(process.instance != f"stage-{instance}" for process in self.processes):
+            self.broker.group.leave(f"stage-{instance}")
+
+    def meanwhile(self, process: Process, kind: str) -> None:
+        """Let things happen while a call of the process is on its way."""
+        if self.nested:
+            return
+        self.nested = True
+        if kind == "meanwhile agent":
+            process.work_off()
+        if kind.startswith("meanwhile lost"):
+            self.broker.group.leave(process.instance)
+        if kind == "meanwhile lost for long":
+            self.clock.advance(16.0)
+        if kind != "meanwhile agent":
+            self.others_take_turns(process)
+        self.nested = False
+
+    def others_take_turns(self, process: Process) -> None:
+        for _ in range(4):
+            for other in self.processes:
+                if other is not process:
+                    other.link.fetch = 8
+                    self.clock.advance(self.transport.commit_interval_s * LATEST)
+                    other.turn()
+                    other.work_off()
+
+    # What must hold
+
+    @invariant()
+    def all_holds(self) -> None:
+        with self.judging():
+            self.settle()
+            for partition, log in enumerate(self.broker.inputs):
+                offset, metadata = self.committed(partition)
+                saved = decode_offset_metadata(metadata)
+                assert saved.shape == (SHAPE if metadata else None)
+                done = [value for value in log[:offset] if value is not None]
+                self.check_partition(partition, done, saved.checkpoint or "{}")
+            for process in self.processes:
+                self.check_memory(process)
+
+    def committed(self, partition: int) -> tuple[int, str]:
+        """Return the committed offset of a partition, and its metadata."""
+        return self.broker.committed.get(partition, (0, ""))
+
+    def check_partition(self, partition: int, done: list[bytes], checkpoint: str) -> None:
+        """Compare what is visible with the records before the committed offset."""
+        known = json.loads(checkpoint)
+        assert known.get("count", 0) == len(done)
+        assert sorted(self.broker.visible("out", partition)) == sorted(done)
+        assert self.broker.visible("marks", partition) == [b"%d" % at for at in range(1, 1 + known.get("marks", 0))]
+        assert self.broker.visible(STATE_TOPIC, partition)[-1:] == ([b"%d" % len(done)] if done else [])
+
+    def check_memory(self, process: Process) -> None:
+        """Check that what is read and not processed is counted right, and bounded."""
+        batches = [waiting(process.session, partition) for partition in range(self.partitions)]
+        assert process.batches == sum(batches)
+        assert max(batches) <= WAITING_BATCHES
+
+    @contextmanager
+    def judging(self) -> Iterator[None]:
+        sound, self.sound = self.sound, False
+        yield
+        self.sound = sound
+
+    # The end
+
+    def teardown(self) -> None:
+        try:
+            if self.sound and hasattr(self, "broker"):
+                self.come_to_rest()
+                self.come_to_the_end()
+        finally:
+            for process in self.processes:
+                process.kill()
+            self.loop.run_until_complete(asyncio.sleep(0))
+            self.loop.close()
+            self.patch.undo()
+
+    def come_to_rest(self) -> None:
+        """Let everything heal: all there is must be processed in a bounded number of turns."""
+        self.heal()
+        self.run_until(lambda: self.all_is_committed() and self.group_is_calm())
+        self.all_holds()
+        self.outlive_retention()
+
+    def outlive_retention(self) -> None:
+        """Delete all that is processed, markers too, and start every process again: nothing is out of range."""
+        self.run_until(self.ends_are_committed)
+        self.broker.begins = [len(log) for log in self.broker.inputs]
+        for process in list(self.processes):
+            process.disturbed = False
+            process.kill()
+        self.settle()
+        self.run_until(self.group_is_calm)
+        assert all(process.failure is None for process in self.processes)
+
+    def ends_are_committed(self) -> bool:
+        """Whether the committed offsets are behind all records and markers."""
+        ends = dict(enumerate(map(len, self.broker.inputs)))
+        return all(self.committed(partition)[0] == end for partition, end in ends.items())
+
+    def come_to_the_end(self) -> None:
+        """Drain, as a bounded run does, from a clean stop: nothing is open after it, and nothing repeated."""
+        for process in list(self.processes):
+            process.disturbed = False
+            self.stop_cleanly(process, leave=len(self.processes) > 1)
+        self.settle()
+        self.write_to_all(5)
+        self.drain = True
+        self.heal()
+        self.run_until(lambda: all(process.session.finished for process in self.processes))
+        self.all_holds()
+        for partition, log in enumerate(self.broker.inputs):
+            ends = self.broker.visible("end", partition)
+            assert ends == [b"end"] or (ends and not any(log)), f"partition {partition}: {len(ends)} ends"
+
+    def heal(self) -> None:
+        self.broker.deliver_delayed()
+        for process in self.processes:
+            process.link.faults.clear()
+            process.hold(on=False)
+
+    def run_until(self, condition: Callable[[], bool]) -> None:
+        for _ in range(80):
+            for instance in range(3):
+                if all(process.instance != f"stage-{instance}" for process in self.processes):
+                    self.start(instance)
+            if condition():
+                return
+            self.all_take_turns(1)
+            self.clock.advance(0.5)
+        raise AssertionError("not at rest after 80 turns of every process without a fault")
+
+    def group_is_calm(self) -> bool:
+        """Whether every process is a member, and knows it."""
+        group = self.broker.group
+        known = {process.instance: process.membership for process in self.processes}
+        current = {name: Membership(name, member, group.generation) for name, member in group.members.items()}
+        return not group.rebalancing and len(known) == len(self.processes) and known == current
+
+    def all_is_committed(self) -> bool:
+        ends = {partition: len(_stripped(log)) for partition, log in enumerate(self.broker.inputs)}
+        return all(self.committed(partition)[0] >= end for partition, end in ends.items())
+
+
+class PlainMachine(TransportMachine):
+    """At least once: everything before the committed offset was written, some of it perhaps again."""
+
+    guarantee = "at_least_once"
+    of_transactions: Mapping[str, str] = {
+        "init_transactions": "poll",
+        "send_offsets": "flush",
+        "commit_transaction": "commit",
+        "abort_transaction": "produce",
+    }
+
+    def check_partition(self, partition: int, done: list[bytes], checkpoint: str) -> None:
+        known = json.loads(checkpoint)
+        assert known.get("count", 0) == len(done)
+        assert set(self.broker.visible("out", partition)) >= set(done)
+        marks = {b"%d" % at for at in range(1, 1 + known.get("marks", 0))}
+        assert set(self.broker.visible("marks", partition)) >= marks
+
+
+class StoreMachine(TransportMachine):
+    """Exactly once into a database that has the offsets, too. The group of Kafka has none."""
+
+    of_transactions: Mapping[str, str] = {
+        "init_transactions": "commit",
+        "send_offsets": "commit",
+        "commit_transaction": "commit",
+        "abort_transaction": "commit",
+        "produce": "commit",
+    }
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.store = Store()
+        self.output = partial(StoreOutput, self.store)
+
+    def committed(self, partition: int) -> tuple[int, str]:
+        assert not self.broker.committed
+        offset, metadata, _ = self.store.offsets.get(at(partition), CommittedOffset(0))
+        return offset, metadata
+
+
+def _stripped(log: list[bytes | None]) -> list[bytes | None]:
+    """Leave out markers at the end: no record tells of them."""
+    end = len(log)
+    while end and log[end - 1] is None:
+        end -= 1
+    return log[:end]
+
+
+RUNS = settings(
+    max_examples=int(os.environ.get("SKEWLESS_MACHINE_EXAMPLES", "120")),
+    stateful_step_count=int(os.environ.get("SKEWLESS_MACHINE_STEPS", "50")),
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
+TestExactlyOnce = TransportMachine.TestCase
+TestExactlyOnce.settings = RUNS
+TestAtLeastOnce = PlainMachine.TestCase
+TestAtLeastOnce.settings = RUNS
+TestExactlyOnceIntoStore = StoreMachine.TestCase
+TestExactlyOnceIntoStore.settings = RUNS
+
+
+@pytest.mark.parametrize("moment", ["idle", "in a transaction"])
+@pytest.mark.parametrize("away_s", [4.0, 12.5, 16.0])
+@pytest.mark.parametrize("unnoticed_polls", [0, 4])
+def test_executor_suspended_and_replaced_process_ends_and_spares_its_successor(
+    away_s: float, moment: str, unnoticed_polls: int
+) -> None:
+    machine = TransportMachine()
+    try:
+        machine.begin(partitions=2, instances=1, batches=4, pause_after_s=1.0)
+        machine.write_to_all(4)
+        machine.all_take_turns(4)
+        (suspended,) = machine.processes
+        if moment == "in a transaction":
+            machine.write_to_all(4)
+            machine.take_turn(suspended, commit=False, fetch=8)
+            suspended.work_off()
+        suspended.link.suspended = suspended.disturbed = suspended.twinned = True
+        machine.clock.advance(away_s)
+        machine.start(0)
+        successor = machine.processes[-1]
+        for _ in range(3):
+            machine.write_to_all(2)
+            machine.take_turn(successor, commit=True, fetch=8)
+            successor.work_off()
+        suspended.link.unnoticed_polls = unnoticed_polls
+        machine.all_take_turns(8)
+        assert isinstance(suspended.failure, FencedError)
+        assert successor.failure is None
+        assert not successor.over
+        assert successor.session.counts.resets == 0
+        machine.all_holds()
+    except BaseException:
+        machine.sound = False
+        raise
+    finally:
+        machine.teardown()
+
+
+@pytest.mark.parametrize("wait_s", [0.0, 13.0])
+@pytest.mark.parametrize("times", [1, 2, 5])
+@pytest.mark.parametrize("call", sorted(FAULTS))
+@pytest.mark.parametrize("kind", [TransportMachine, PlainMachine, StoreMachine])
+def test_executor_each_fault_at_a_busy_moment_recovers_exactly(
+    kind: type[TransportMachine], call: str, times: int, wait_s: float
+) -> None:
+    name = kind.of_transactions.get(call, call)
+    for fault in range(len((FAULTS | PLAIN)[name])):
+        machine = kind()
+        try:
+            machine.begin(partitions=2, instances=2, batches=4, pause_after_s=1.0)
+            machine.all_take_turns(4)
+            machine.fail_while_busy(number=0, call=call, fault=fault, times=times, wait_s=wait_s)
+            machine.all_holds()
+            machine.all_take_turns(2)
+            machine.all_holds()
+        except BaseException:
+            machine.sound = False
+            raise
+        finally:
+            machine.teardown()

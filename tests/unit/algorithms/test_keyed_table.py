@@ -1,0 +1,81 @@
+"""Tables by key against a dictionary, with and without keys of the same hash."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from skewless.algorithms import keyed_table
+from skewless.algorithms.aggregates.base import COUNT
+from skewless.algorithms.keyed_table import Changes, KeyedTable
+from skewless.errors import LimitError
+
+
+def strings(keys: Sequence[str]) -> pa.ChunkedArray:
+    return pa.chunked_array([pa.array(keys, pa.string())])
+
+
+def add(table: KeyedTable, keys: Sequence[str], count: int = 1) -> list[int]:
+    rows = table.rows_of(strings(keys))
+    table.merge(rows, {"count": np.full(len(keys), count)})
+    return [int(row) for row in rows]
+
+
+def counts(table: KeyedTable) -> dict[str, int]:
+    keys = table.keys(np.arange(len(table))).to_pylist()
+    return dict(zip(keys, table.data(slice(len(keys)))["count"].tolist(), strict=True))
+
+
+@pytest.mark.parametrize("bits", [0, 3, 64])
+def test_keyed_table_with_colliding_hashes_equals_a_dictionary(monkeypatch: pytest.MonkeyPatch, bits: int) -> None:
+    hashes_of = keyed_table.hashes_of
+    monkeypatch.setattr(keyed_table, "hashes_of", lambda keys: hashes_of(keys) & (2**bits - 1 if bits < 64 else -1))
+    table, expected = KeyedTable([COUNT]), dict[str, int]()
+    chance = np.random.default_rng(1)
+    for round_ in range(60):
+        keys = [f"key {number}" for number in chance.permutation(400)[: round_ * 5].tolist()] + ["", "é", "日本"]
+        for key in keys:
+            expected[key] = expected.get(key, 0) + round_
+        rows = add(table, keys, round_)
+        assert [list(expected).index(key) for key in keys] == rows
+        assert table.keys(np.array(rows)).to_pylist() == keys
+    assert counts(table) == expected
+    assert len(table) == len(expected)
+
+
+def test_keyed_table_of_a_million_keys_uses_less_than_80_bytes_per_key() -> None:
+    table = KeyedTable([COUNT, COUNT, COUNT])
+    for first in range(0, 1_000_000, 50_000):
+        table.rows_of(strings([f"key-{number:011d}" for number in range(first, first + 50_000)]))
+    assert table.nbytes < 80 * len(table)
+
+
+def test_keyed_table_exported_contains_its_own_keys_only() -> None:
+    table = KeyedTable([COUNT])
+    add(table, ["a" * 1000, "b"])
+    keys = table.keys(np.arange(2))
+    assert keys.buffers()[2].size == 1001
+
+
+def test_keyed_table_keys_beyond_the_arrow_offsets_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keyed_table, "TEXT_BYTES", 10)
+    table = KeyedTable([COUNT])
+    add(table, ["12345", "67890"])
+    with pytest.raises(LimitError, match=r"more than 10 bytes.*aggregator_partitions"):
+        add(table, ["x"])
+
+
+def test_keyed_changes_merged_by_row_are_returned_once() -> None:
+    changes = Changes([COUNT])
+    changes.merge(np.array([5, 2]), {"count": np.array([1, 1])}, 6)
+    changes.merge(np.array([2, 100]), {"count": np.array([1, 1])}, 101)
+    assert changes.unchanged(np.array([0, 2, 5, 100]), 101).tolist() == [True, False, False, False]
+    rows, data = changes.take()
+    assert (rows.tolist(), data["count"].tolist()) == ([5, 2, 100], [1, 2, 1])
+    assert len(changes) == 0
+    changes.merge(np.array([2]), {"count": np.array([7])}, 101)
+    rows, data = changes.take()
+    assert (rows.tolist(), data["count"].tolist()) == ([2], [7])

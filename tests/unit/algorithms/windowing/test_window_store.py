@@ -1,0 +1,241 @@
+"""Chunks of windows are of bounded size, whatever the windows hold, and a crash between two of them loses nothing."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from helpers.aggregates import ADDED, DIGITS, digits_of, last_of
+from skewless.algorithms import record_size
+from skewless.algorithms.aggregates import columns_of
+from skewless.algorithms.aggregates.base import COUNT
+from skewless.algorithms.partials import to_partials
+from skewless.algorithms.windowing import window_store
+from skewless.algorithms.windowing.window_store import COMPACTION_THRESHOLD, Chunk, ChunkId, Emission, WindowStore
+from skewless.wire.columns import read_table, write_table
+
+Log = dict[ChunkId, pa.Table]
+"""Chunks of the only window, as the changelog has them."""
+
+
+def windows(log: Mapping[ChunkId, pa.Table] | None = None) -> WindowStore:
+    made = WindowStore([COUNT], size_ms=1000, retention_ms=1000, updates=True)
+    if log:
+        made.restore(0, log)
+    return made
+
+
+def flush(made: WindowStore, keys: Iterable[str]) -> list[Chunk]:
+    names = pa.array(keys, pa.string())
+    ones = np.ones(len(names), dtype=np.int64)
+    made.merge(pa.table({"pane": 0 * ones, "key": names, "count": ones}))
+    return chunks_of(made.flush(None))
+
+
+def chunks_of(parts: Iterable[Chunk | Emission]) -> list[Chunk]:
+    return [part for part in parts if isinstance(part, Chunk)]
+
+
+def write(log: Log, chunks: Iterable[Chunk]) -> None:
+    for chunk in chunks:
+        if chunk.table is None:
+            del log[chunk.id]
+        else:
+            assert chunk.id not in log
+            log[chunk.id] = read_table(write_table(chunk.table))
+
+
+def counts(log: Log) -> dict[str, int]:
+    found: Counter[str] = Counter()
+    for table in log.values():
+        found.update(dict(zip(table["key"].to_pylist(), table["count"].to_pylist(), strict=True)))
+    return dict(found)
+
+
+def test_window_store_400_000_keys_are_written_and_compacted_in_bounded_records() -> None:
+    keys = [f"key-{number:011d}" for number in range(400_000)]
+    made, log = windows(), Log()
+    for number in range(COMPACTION_THRESHOLD + 1):
+        chunks = flush(made, keys if number == 0 else keys[:1])
+        assert all(
+            chunk.table is None or len(write_table(chunk.table)) < 2 * record_size.RECORD_BYTES for chunk in chunks
+        )
+        write(log, chunks)
+    assert sum(chunk.compacted for chunk in log) > 1
+    assert counts(log) == dict.fromkeys(keys, 1) | {keys[0]: COMPACTION_THRESHOLD + 1}
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a chunk have two keys at most, and let two chunks be many."""
+    monkeypatch.setattr(record_size, "RECORD_BYTES", 60)
+    monkeypatch.setattr(window_store, "COMPACTION_THRESHOLD", 2)
+
+
+@pytest.mark.usefixtures("small")
+def test_window_store_crash_between_two_changelog_records_loses_nothing() -> None:
+    """Without transactions what was written before a crash stays: it may count twice, as everything then."""
+    made, log = windows(), Log()
+    wanted: Counter[str] = Counter()
+    anew = 0
+    for number in range(20):
+        keys = [f"{key:03d}" for key in range(number % 7)] or ["last"]
+        before = dict(wanted)
+        wanted.update(keys)
+        chunks = flush(made, keys)
+        anew += any(chunk.table is None for chunk in chunks)
+        for crash in range(len(chunks)):
+            torn = dict(log)
+            write(torn, chunks[:crash])
+            found = counts(torn)
+            assert {key: count for key, count in before.items() if found[key] < count} == {}
+        write(log, chunks)
+        assert counts(log) == dict(wanted)
+    assert anew > 2
+
+
+@pytest.mark.usefixtures("small")
+def test_window_store_restored_window_continues_with_unused_record_numbers() -> None:
+    whole, log = windows(), Log()
+    for number in range(20):
+        keys = [f"{key:03d}" for key in range(number % 7)] or ["last"]
+        restored = windows(dict(reversed(log.items())))
+        again = flush(restored, keys)
+        chunks = flush(whole, keys)
+        assert [(chunk.id, chunk.table) for chunk in again] == [(chunk.id, chunk.table) for chunk in chunks]
+        write(log, chunks)
+
+
+@pytest.mark.usefixtures("small")
+def test_window_store_window_of_many_changelog_records_is_not_compacted_at_every_flush() -> None:
+    made, written = windows(), 0
+    keys = [f"{key:03d}" for key in range(100)]
+    flush(made, keys)
+    flush(made, ["000"])
+    for _ in range(100):
+        written += sum(chunk.table is not None for chunk in flush(made, ["000"]))
+    assert written < 400
+
+
+@pytest.mark.usefixtures("small")
+def test_window_store_expired_window_tombstones_all_its_changelog_records() -> None:
+    made, log = windows(), Log()
+    for _ in range(4):
+        write(log, flush(made, [f"{key:03d}" for key in range(9)]))
+    write(log, chunks_of(made.flush(1000)))
+    assert log != {}
+    write(log, chunks_of(made.flush(2000)))
+    assert log == {}
+
+
+BINARY = columns_of(ADDED)
+
+
+class BinaryRun:
+    """Tuples of random keys that a store with binary columns merges, and the partials that all of them have."""
+
+    def __init__(self, store: WindowStore) -> None:
+        self.store = store
+        self.log = Log()
+        self.results: dict[str, dict[str, Any]] = {}
+        self._tuples: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
+        self._chance = np.random.default_rng(3)
+        self.compactions = 0
+
+    def merge(self) -> None:
+        """Merge the partials of some tuples of the window from 0 to 1000."""
+        keys = self._chance.choice(["a", "b", "c", "d"], 5).tolist()
+        times, values = self._chance.integers(0, 1000, 5), self._chance.integers(-500, 500, 5)
+        for key, time, value in zip(keys, times.tolist(), values.tolist(), strict=True):
+            self._tuples[key].append((time, value))
+        columns = {"key": pa.array(keys).dictionary_encode(), "value": pa.array(values), "time": pa.array(times)}
+        self.store.merge(to_partials([pa.record_batch(columns)], 100, BINARY))
+
+    def flush(self, watermark: int | None = None) -> None:
+        """Flush, keep chunks and results, and check that the changed results are those of all tuples."""
+        for part in self.store.flush(watermark):
+            if isinstance(part, Chunk):
+                self.compactions += part.table is None
+                write(self.log, [part])
+            else:
+                results = [aggregate.present(part.data, 0) for aggregate in ADDED]
+                for key, *row in zip(part.keys.to_pylist(), *map(list, results), strict=True):
+                    self.results[key] = dict(zip(["digits", "last"], row, strict=True))
+        assert self.results == {
+            key: {"digits": digits_of(value for _, value in tuples), "last": last_of(tuples)}
+            for key, tuples in self._tuples.items()
+        }
+
+
+def binary_store() -> WindowStore:
+    return WindowStore(BINARY, size_ms=1000, retention_ms=1000, updates=True)
+
+
+@pytest.mark.usefixtures("small")
+def test_binary_columns_survive_compaction_restore_closing_and_reopening() -> None:
+    run = BinaryRun(binary_store())
+    for number in range(30):
+        run.merge()
+        run.flush()
+        if number % 7 == 6:
+            run.store = binary_store()
+            run.store.restore(0, run.log)
+    assert run.compactions > 0
+    run.flush(1000)
+    assert run.store.windows_to_reopen(np.array([0])) == {0}
+    restored = binary_store()
+    restored.closed_until = 1000
+    restored.restore(0, dict.fromkeys(run.log))
+    assert restored.reopen(0, run.log)
+    run.store = restored
+    run.merge()
+    run.flush()
+    run.flush(2000)
+    assert run.log == {}
+
+
+def one_set_per_key(members: int, pane: int = 0) -> pa.Table:
+    """Return partials of 100 keys, each with a set of so many members, one byte each."""
+    keys, sets = pa.array([f"{key}" for key in range(100)]), pa.array([bytes(range(members))] * 100)
+    return pa.table({"pane": pa.array([pane] * 100), "key": keys, "digit_set": sets})
+
+
+def test_size_of_a_store_includes_its_binary_partials() -> None:
+    small, large = (WindowStore(DIGITS.columns, size_ms=1000, retention_ms=0, updates=True) for _ in range(2))
+    for store, members in ((small, 1), (large, 201)):
+        store.merge(one_set_per_key(members))
+    assert large.nbytes - small.nbytes == 100 * 200
+    for store in (small, large):
+        store.absorb()
+    assert large.nbytes - small.nbytes == 2 * 100 * 200  # rows and changes
+    for store in (small, large):
+        list(store.flush(None))
+    assert large.nbytes - small.nbytes == 100 * 200
+    large.merge(one_set_per_key(251))
+    list(large.flush(None))
+    assert large.nbytes - small.nbytes == 100 * 250
+    list(large.flush(1000))
+    assert large.nbytes == 0
+
+
+def test_pending_partials_of_many_bytes_are_merged_before_the_flush(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(window_store, "PENDING_BYTES", 30_000)
+    store = WindowStore(DIGITS.columns, size_ms=1000, retention_ms=0, updates=True)
+    store.merge(one_set_per_key(200))
+    assert len(store) == 0
+    store.merge(one_set_per_key(200))
+    assert len(store) == 100
+
+
+def test_portions_of_large_partials_have_few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(window_store, "PORTION_BYTES", 2_000)
+    store = WindowStore(DIGITS.columns, size_ms=1000, retention_ms=0, updates=True)
+    store.merge(one_set_per_key(200))
+    parts = list(store.flush(None))
+    assert max(len(part.keys) for part in parts if isinstance(part, Emission)) < 10
+    assert max(part.table.num_rows for part in parts if isinstance(part, Chunk) and part.table is not None) < 10

@@ -1,0 +1,71 @@
+"""`config check` finds what only librdkafka knows."""
+
+from __future__ import annotations
+
+import errno
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from skewless.cli.main import main
+
+PIPELINE = "name: p\nsource: {topic: t}\nkafka: {bootstrap_servers: 'nowhere:1', options: {%s}}\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "told"),
+    [
+        ("linger.ms: 20", 0, "pipeline p is valid"),
+        ("message.timeout.ms: 60000", 2, "pipeline.yaml: kafka.options: librdkafka refuses them: "),
+        ("lingr.ms: 5", 2, "pipeline.yaml: kafka.options: librdkafka refuses them: "),
+    ],
+)
+def test_config_check_librdkafka_options_are_tried_offline(tmp_path: Path, options: str, code: int, told: str) -> None:
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(PIPELINE % options)
+    found = CliRunner().invoke(main, ["config", "check", "-f", str(file)])
+    assert (found.exit_code, told in found.output) == (code, True), found.output
+
+
+OPEN = Path.open
+
+
+def refusing(path: Path, *args: Any, **options: Any) -> Any:
+    if path.name == "bad.pem":
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+    return OPEN(path, *args, **options)
+
+
+@pytest.mark.parametrize("command", [["config", "check"], ["run", "router"]])
+@pytest.mark.parametrize(
+    ("setting", "made"),
+    [
+        *((setting, made) for setting in ("ca", "certificate", "key") for made in ("missing", "unreadable")),
+        *((setting, "folder") for setting in ("certificate", "key")),  # a folder of authorities is a valid `ca`
+        *((setting, "junk") for setting in ("ca", "certificate")),  # librdkafka reads the key last
+    ],
+)
+def test_config_check_unusable_certificate_file_is_named_with_its_setting(
+    tmp_path: Path, setting: str, made: str, command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad = tmp_path / "bad.pem"
+    if made == "folder":
+        bad.mkdir()
+    elif made != "missing":
+        bad.write_text("this is not PEM")
+    if made == "unreadable":  # by a patch, because root may read every file
+        monkeypatch.setattr(Path, "open", refusing)
+    tls = {setting: str(bad)} | ({} if setting == "ca" else {"certificate": str(bad), "key": str(bad)})
+    document = {
+        "name": "p",
+        "source": {"topic": "t"},
+        "kafka": {"bootstrap_servers": "127.0.0.1:1", "connect_timeout_s": 1, "security_protocol": "SSL", "tls": tls},
+    }
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(json.dumps(document))
+    found = CliRunner().invoke(main, [*command, "-f", str(file)])
+    assert found.exit_code == 2, found.output
+    assert f"error: {file}: kafka.tls.{setting}: {bad}: cannot be " in found.stderr

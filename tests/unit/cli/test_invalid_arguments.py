@@ -1,0 +1,90 @@
+"""Mistakes on the command line are told before a broker is asked: here nobody listens where they point."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from click.testing import CliRunner
+
+from skewless.cli.main import main
+
+NOBODY = "127.0.0.1:1"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (
+            ["batch", "--out", "o", "--starting-offsets", "yesterday"],
+            "--starting-offsets: 'yesterday' must be earliest, latest",
+        ),
+        (
+            ["batch", "--out", "o", "--ending-offsets", "2026-13-01"],
+            "--ending-offsets: '2026-13-01' must be earliest, latest",
+        ),
+        (["batch", "--output-topic", "t", "--overwrite"], "--overwrite: applies only to --out"),
+        (["batch"], "give the target of the results: either --out DIR or --output-topic TOPIC"),
+        (["plan", "--topic", "a b"], "--topic: should match pattern"),
+        (["plan", "--workers", "5,many"], "--workers: 'many' must be an integer from 1 to 1024"),
+        (["plan", "--grouping", "nope"], "--grouping: unknown grouping nope (known: all, consistent"),
+        (["plan", "--sample", "some"], "--sample: 'some' is neither a number of records nor all"),
+        (["plan", "--cost-per-tuple-ms", "nan"], "Invalid value for '--cost-per-tuple-ms'"),
+        (["plan", "--headroom", "inf"], "Invalid value for '--headroom'"),
+        (["audit", "--since", "soon"], "--since: 'soon' must be a time in ISO 8601"),
+        (["plan", "--grouping", "evem"], "--grouping: unknown grouping evem, did you mean even?"),
+        (["plan", "--topic", ".."], "--topic: must not be . or .., because Kafka rejects these topic names"),
+        (["produce", "zipf", "--topic", "."], "--topic: must not be . or .., because Kafka rejects these topic names"),
+        (
+            ["batch", "--output-topic", ".."],
+            "--output-topic: must not be . or .., because Kafka rejects these topic names",
+        ),
+    ],
+)
+def test_command_invalid_arguments_with_a_pipeline_end_with_2_before_a_connection(
+    arguments: list[str], problem: str, tmp_path: Path
+) -> None:
+    pipeline = tmp_path / "pipeline.yaml"
+    pipeline.write_text(f"{{name: p, source: {{topic: t}}, kafka: {{bootstrap_servers: '{NOBODY}'}}}}")
+    command, *rest = arguments
+    said = CliRunner().invoke(main, [command, "-f", str(pipeline), *rest])
+    assert (said.exit_code, said.stdout) == (2, "")
+    assert problem in said.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (["produce", "auto", "--topic", "t"], "--input: missing; auto detects the data set"),
+        (["produce", "zipf", "--topic", "t", "--speed", "nan"], "Invalid value for '--speed'"),
+        (["produce", "zipf"], "--topic: missing; name the topic to write to"),
+        (["plan"], "--topic: missing; name the topic to plan for"),
+        (["plan", "--topic", ""], "--topic: should have at least 1 character"),
+    ],
+)
+def test_command_invalid_arguments_without_a_pipeline_end_with_2(arguments: list[str], problem: str) -> None:
+    said = CliRunner().invoke(main, [*arguments, "--bootstrap-servers", NOBODY])
+    assert (said.exit_code, said.stdout) == (2, "")
+    assert problem in said.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [(["up", "-f"], "--log-dir"), (["audit", "-f"], "--out"), (["broker", "start"], "--data")],
+)
+def test_command_folder_that_cannot_be_written_to_is_named_with_its_option(
+    command: list[str], option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline = tmp_path / "pipeline.yaml"
+    pipeline.write_text(
+        f"{{name: p, source: {{topic: t}}, kafka: {{bootstrap_servers: '{NOBODY}', connect_timeout_s: 0.1}}}}"
+    )
+    arguments = [*command, *([str(pipeline)] if "-f" in command else [])]
+    if option == "--out":
+        monkeypatch.setattr("skewless.cli.audit._check_not_empty", lambda *_: None)
+        monkeypatch.setattr("skewless.cli.audit_scope.find", lambda *_: SimpleNamespace(truncated={}))
+        monkeypatch.setattr("skewless.kafka.consumer.offsets.OffsetReader", lambda _: None)
+    said = CliRunner().invoke(main, [*arguments, option, "/proc/nowhere/deep"])
+    assert (said.exit_code, said.stdout) == (2, "")
+    assert said.stderr.startswith(f"error: {option}: /proc/nowhere/deep: cannot be created or written to: ")

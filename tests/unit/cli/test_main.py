@@ -1,0 +1,217 @@
+"""The command line: help, exit codes, errors without tracebacks."""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from skewless import __version__, topology
+from skewless.cli import config_command as config_commands
+from skewless.cli import main
+from skewless.errors import (
+    BadRecordError,
+    BrokerError,
+    CheckFailedError,
+    ConfigurationError,
+    CrashedError,
+    JobFailedError,
+    SkewlessError,
+    UnreachableError,
+)
+
+HEAVY = ("pydantic", "numpy", "confluent_kafka", "faust", "pyarrow", "yaml", "rich")
+
+
+def invoke(*args: str) -> Result:
+    return CliRunner().invoke(main.main, args, prog_name="skewless")
+
+
+def raising(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> Result:
+    def fail(_: Path | None) -> None:
+        raise error
+
+    monkeypatch.setattr(config_commands, "load_settings", fail)
+    return invoke("config", "check")
+
+
+def test_main_help_lists_every_command_and_shell_completion() -> None:
+    output = invoke("--help").output
+    assert all(f"\n  {name} " in output for name in main.COMMANDS)
+    assert "_SKEWLESS_COMPLETE" in output
+
+
+def test_main_help_imports_no_expensive_module() -> None:
+    program = (
+        "import sys; from skewless.cli.main import main; main(['--help'], standalone_mode=False); "
+        f"sys.exit(' '.join(name for name in {HEAVY} if name in sys.modules))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PYTHONPATH": ":".join(sys.path)},
+    )
+    assert done.stderr.strip() == ""
+
+
+def test_main_version_equals_the_package_version() -> None:
+    assert invoke("--version").output == f"skewless {__version__}\n"
+
+
+@pytest.mark.parametrize("name", main.COMMANDS)
+def test_command_of_each_name_exists_and_has_help_with_an_example(name: str) -> None:
+    module, attribute = main.COMMANDS[name].target.split(":")
+    command = getattr(importlib.import_module(module), attribute)
+    assert invoke(name, "--help").exit_code == 0
+    parts = command.commands.values() if isinstance(command, click.Group) else [command]
+    assert any("Example" in f"{part.help} {part.epilog}" for part in parts)
+
+
+@pytest.mark.parametrize(
+    "args", [["nope"], ["run", "nope"], ["run"], ["run", "router", "--instance", "-1"], ["config", "check", "--nope"]]
+)
+def test_main_invalid_arguments_end_with_2(args: list[str]) -> None:
+    assert invoke(*args).exit_code == 2
+
+
+def test_run_command_help_lists_the_stages_of_the_topology() -> None:
+    output = invoke("run", "--help").output
+    assert all(stage.name in output for stage in topology.STAGES)
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (CheckFailedError("differs"), 1),
+        (UnreachableError("no answer"), 3),
+        (BrokerError("not allowed"), 3),
+        (JobFailedError("no disk"), 3),
+        (CrashedError("again and again"), 70),
+        (SkewlessError("of no kind"), 70),
+    ],
+)
+def test_main_raised_error_prints_one_line_and_ends_with_its_exit_code(
+    monkeypatch: pytest.MonkeyPatch, error: SkewlessError, code: int
+) -> None:
+    result = raising(monkeypatch, error)
+    assert (result.exit_code, result.stdout, result.stderr) == (code, "", f"error: {error}\n")
+
+
+def test_main_configuration_error_prints_a_line_for_each_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = raising(monkeypatch, ConfigurationError("a: is wrong", "b: is wrong"))
+    assert (result.exit_code, result.stderr) == (2, "error: a: is wrong\nerror: b: is wrong\n")
+
+
+def test_main_interrupt_ends_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert raising(monkeypatch, KeyboardInterrupt()).exit_code == 130
+
+
+def test_main_uncaught_exception_ends_with_70_and_its_name_in_the_last_line(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    result = raising(monkeypatch, ZeroDivisionError("no\nway"))
+    assert result.exit_code == 70
+    assert "test_main.py" in caplog.text
+    assert "ZeroDivisionError: no" in caplog.text
+    last = result.stderr.splitlines()[-1]
+    assert last.startswith(f"error: this is a bug in skewless {__version__}: ZeroDivisionError: no way; report it")
+
+
+def test_recoverable_error_that_ends_a_command_is_a_bug(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = raising(monkeypatch, BadRecordError("not JSON"))
+    assert (result.exit_code, "this is a bug in skewless" in result.stderr) == (70, True)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EMFILE])
+def test_main_full_disk_ends_with_3_and_is_not_reported_as_a_bug(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    result = raising(monkeypatch, OSError(number, os.strerror(number), "/data/file"))
+    assert (result.exit_code, result.stderr.startswith("error: this machine is out of a resource: ")) == (3, True)
+    assert "/data/file" in result.stderr
+
+
+def test_main_abort_at_a_prompt_ends_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert raising(monkeypatch, click.Abort()).exit_code == 130
+
+
+def test_error_classes_with_exit_code_1_are_failed_checks_only() -> None:
+    def tree(root: type[SkewlessError]) -> list[type[SkewlessError]]:
+        return [root, *(each for child in root.__subclasses__() for each in tree(child))]
+
+    assert {kind.__name__ for kind in tree(SkewlessError) if kind.exit_code == 1} == {"CheckFailedError"}
+
+
+def test_error_base_class_is_never_raised() -> None:
+    services = Path(main.__file__).parent
+    bare = re.compile(r"(?<!class )\bSkewlessError\(")
+    found = [str(file) for file in services.rglob("*.py") if bare.search(file.read_text())]
+    assert found == []
+
+
+def test_main_closed_pipe_does_not_end_as_a_failed_check() -> None:
+    command = f"{sys.executable} -m skewless --help | true; echo ${{PIPESTATUS[0]}}"
+    # `true` may end before or after the write: only the former fails it, and neither may end with 1.
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() in {"0", "141"}
+
+
+def test_main_closed_stdout_ends_with_141_and_prints_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = raising(monkeypatch, BrokenPipeError(errno.EPIPE, "Broken pipe"))
+    assert (result.exit_code, result.stderr) == (141, "")
+
+
+ABANDONED = """
+import sys, time
+import skewless.service
+from skewless.errors import UnreachableError
+from skewless.stages.observer.run_statistics import RunStatistics
+from skewless.kafka.call_with_timeout import TimedCalls
+
+def run_stage(*_args, **_options):
+    run = RunStatistics()
+    def hang():
+        time.sleep(600)
+        run.save()
+    assert not TimedCalls().call(hang, 0.05)
+    raise UnreachableError("no answer from Kafka")
+
+skewless.service.run_stage = run_stage
+from skewless.cli.main import main
+main(prog_name="skewless")
+"""
+
+
+def test_run_command_librdkafka_call_never_returns_ends_with_the_error_as_last_line() -> None:
+    environment = {"PYTHONPATH": ":".join(sys.path), "SKEWLESS__NAME": "p", "SKEWLESS__SOURCE__TOPIC": "t"}
+    done = subprocess.run(
+        [sys.executable, "-c", ABANDONED, "run", "observer"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (3, "error: no answer from Kafka\n")
+
+
+def test_config_check_and_dump_read_file_and_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "pipeline.yaml"
+    file.write_text("name: words\nsource: {topic: text}\n")
+    monkeypatch.setenv("SKEWLESS__ROUTER__WORKERS", "5")
+    assert invoke("config", "check", "-f", str(file)).output == f"{file}: pipeline words is valid\n"
+    assert "\n  workers: 5\n" in invoke("config", "dump", "--file", str(file)).output
+
+
+def test_config_check_missing_file_ends_with_2() -> None:
+    result = invoke("config", "check", "-f", "/nowhere.yaml")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("error: /nowhere.yaml: cannot be read")

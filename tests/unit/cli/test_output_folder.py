@@ -1,0 +1,46 @@
+"""Where results go: folders that cannot be made are told before anything is computed, only own ones are replaced."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from skewless.cli.main import main
+from skewless.cli.options import prepare_output_folder
+from skewless.errors import ConfigurationError
+
+PARTS = ("cells", "keys")
+
+
+@pytest.mark.parametrize("command", ["audit", "evaluate", "plan"])
+def test_output_folder_that_cannot_be_created_is_refused_before_any_work(command: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigurationError, match=r"--out: .*/file/out: cannot be created or written to: Not a dir"):
+        prepare_output_folder(tmp_path / "file" / "out")
+    pipeline = tmp_path / "pipeline.yaml"
+    pipeline.write_text("{name: p, source: {topic: t}}")
+    said = CliRunner().invoke(main, [command, "-f", str(pipeline), "--out", str(tmp_path / "file")])
+    assert (said.exit_code, "is a file" in said.stderr) == (2, True)
+
+
+def test_output_folder_with_foreign_parts_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "keys").mkdir()
+    (tmp_path / "keys" / "server.pem").write_text("secret")
+    with pytest.raises(ConfigurationError, match=r"--out: .*/keys is not the output of an earlier run"):
+        prepare_output_folder(tmp_path, "evaluation.json", PARTS)
+
+
+@pytest.mark.parametrize("left", ["evaluation.json", "keys/_SUCCESS", "keys/_temporary"])
+def test_output_folder_of_an_earlier_run_is_replaced(left: str, tmp_path: Path) -> None:
+    (tmp_path / "keys").mkdir()
+    (tmp_path / left).write_text("")
+    prepare_output_folder(tmp_path, "evaluation.json", PARTS)
+
+
+def test_output_folder_with_other_files_is_accepted(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("")
+    prepare_output_folder(tmp_path / "a" / "b", "evaluation.json", PARTS)
+    prepare_output_folder(tmp_path, "evaluation.json", PARTS)
+    assert (tmp_path / "a" / "b").is_dir()

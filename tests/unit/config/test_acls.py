@@ -1,0 +1,131 @@
+"""The rights of the stages follow from the topology, and every format says the same."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from helpers.docs_blocks import ROOT, blocks
+from skewless import topology
+from skewless.cli import main
+from skewless.config import acls
+from skewless.config.pipeline_settings import PipelineSettings
+
+PAGE = ROOT / "docs" / "how-to" / "secured-cluster.md"
+
+
+def settings(**parts: Any) -> PipelineSettings:
+    return PipelineSettings.model_validate({"name": "p", "source": {"topic": "raw"}, **parts})
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "pipeline.yaml"
+    path.write_text("name: p\nsource: {topic: raw}\nkafka: {bootstrap_servers: 'k:9092'}\n")
+    return path
+
+
+def invoke(file: Path, *options: str) -> Result:
+    return CliRunner().invoke(main.main, ["topics", "acls", "-f", str(file), *options], prog_name="skewless")
+
+
+def printed(file: Path, *options: str) -> str:
+    result = invoke(file, *options)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def allowed(role: str, operation: str) -> set[str]:
+    return {
+        right.name
+        for right in acls.acls_for(settings())[role]
+        if right.resource == "topic" and operation in right.operations
+    }
+
+
+@pytest.mark.parametrize("stage", topology.STAGES, ids=lambda stage: stage.name)
+def test_acls_of_a_stage_allow_reading_inputs_and_state_and_writing_outputs(stage: topology.Stage) -> None:
+    of = settings().topic
+    state = {of(stage.changelog)} if stage.changelog else set()
+    assert allowed(stage.name, "Read") == {of(stage.inputs[0]), of(stage.outputs[0])} | state
+    assert allowed(stage.name, "Write") == set(map(of, stage.outputs))
+
+
+@pytest.mark.parametrize("stage", topology.STAGES, ids=lambda stage: stage.name)
+def test_acls_of_a_stage_allow_no_topic_creation_and_its_own_identity_only(stage: topology.Stage) -> None:
+    mine = acls.acls_for(settings())[stage.name]
+    assert all(set(right.operations) <= {"Read", "Write", "Describe"} for right in mine)
+    identities = {right.resource: right.name for right in mine if right.resource != "topic"}
+    assert identities == {"group": f"p-{stage.name}", "transactional id": f"p-{stage.name}-"}
+
+
+def test_acls_of_readers_allow_reading_public_topics_only() -> None:
+    public = {settings().topic(topic.name) for topic in topology.TOPICS if topic.public}
+    assert allowed(acls.READERS, "Read") == public
+    assert allowed(acls.READERS, "Write") == set()
+
+
+def test_acls_at_least_once_contain_no_transactional_id() -> None:
+    lesser = acls.acls_for(settings(transport={"guarantee": "at_least_once"}))
+    assert all(right.resource != "transactional id" for allowed in lesser.values() for right in allowed)
+
+
+def test_acls_one_principal_for_all_roles_contain_each_resource_once() -> None:
+    merged = acls.acls_by_principal(settings(), dict.fromkeys(acls.ROLES, "one"))["one"]
+    where = [(right.resource, right.name, right.prefixed) for right in merged]
+    assert len(where) == len(set(where))
+    (tuples,) = (right for right in merged if right.name == "p.tuples")
+    assert tuples.operations == ("Read", "Write")
+
+
+def test_acls_principals_are_named_by_prefix_or_one_by_one(file: Path) -> None:
+    users = {line.split()[0] for line in printed(file).splitlines()[1:]}
+    assert users == {f"p-{role}" for role in acls.ROLES}
+    users = {line.split()[0] for line in printed(file, "--principal-prefix", "").splitlines()[1:]}
+    assert users == set(acls.ROLES)
+    mixed = printed(file, "--principal", "router=CN=r", "--principal", "CN=one")
+    assert {line.split()[0] for line in mixed.splitlines()[1:]} == {"CN=one", "CN=r"}
+
+
+def test_acls_command_role_without_a_name_is_refused(file: Path) -> None:
+    result = invoke(file, "--principal", "router=")
+    assert (result.exit_code, result.stderr) == (2, "error: --principal router=: has no name, write router=NAME\n")
+
+
+def test_acls_command_format_kafka_acls_prints_a_command_for_every_acl(file: Path) -> None:
+    commands = [shlex.split(line) for line in printed(file, "--format", "kafka-acls").splitlines()]
+    rights = acls.acls_for(settings())
+    assert len(commands) == sum(map(len, rights.values()))
+    assert all(command[:3] == ["kafka-acls.sh", "--bootstrap-server", "k:9092"] for command in commands)
+    prefixed = [command for command in commands if command[-1] == "prefixed"]
+    assert len(prefixed) == sum(right.prefixed for allowed in rights.values() for right in allowed)
+
+
+def test_acls_command_format_strimzi_prints_a_user_for_every_role(file: Path) -> None:
+    users = list(yaml.safe_load_all(printed(file, "--format", "strimzi")))
+    assert [user["metadata"]["name"] for user in users] == [f"p-{role}" for role in acls.ROLES]
+    for user, rights in zip(users, acls.acls_for(settings()).values(), strict=True):
+        found = [
+            (each["resource"]["name"], tuple(each["operations"])) for each in user["spec"]["authorization"]["acls"]
+        ]
+        assert found == [(right.name, right.operations) for right in rights]
+        assert user["spec"]["authentication"] == {"type": "scram-sha-512"}
+
+
+def test_acls_command_name_invalid_in_kubernetes_is_refused(file: Path) -> None:
+    result = invoke(file, "--format", "strimzi", "--principal", "CN=one")
+    assert result.exit_code == 2
+    assert "CN=one cannot be the name of a KafkaUser" in result.stderr
+
+
+def test_acls_page_pipeline_shows_the_output_of_the_command(tmp_path: Path) -> None:
+    found = list(blocks(PAGE))
+    pipeline = tmp_path / "pipeline.yaml"
+    pipeline.write_text(next(block.text for block in found if block.language == "yaml"))
+    (shown,) = (block.text for block in found if block.name == "rights")
+    assert shown == printed(pipeline)

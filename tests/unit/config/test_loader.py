@@ -1,0 +1,327 @@
+"""The configuration: three sources, every mistake at once, no secret shown."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from skewless.config import loader
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.config.problems import RENAMED
+from skewless.errors import ConfigurationError
+
+EXAMPLES = Path(__file__).parents[3] / "deploy" / "examples"
+MINIMAL = "name: words\nsource: {topic: text}\n"
+SECURE = MINIMAL + "kafka: {security_protocol: SASL_SSL, sasl: {username: ann}}\n"
+PASSWORD = "SKEWLESS__KAFKA__SASL__PASSWORD"  # noqa: S105 - the name of a variable
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "pipeline.yaml"
+
+
+def load(file: Path, text: str, **environ: str) -> PipelineSettings:
+    file.write_text(text)
+    return loader.load(file, environ)
+
+
+def problems(file: Path, text: str, **environ: str) -> list[str]:
+    with pytest.raises(ConfigurationError) as raised:
+        load(file, text, **environ)
+    assert str(raised.value) == "\n".join(raised.value.problems)
+    return [problem.replace(str(file), "FILE") for problem in raised.value.problems]
+
+
+def test_loader_environment_overrides_the_file_and_the_file_overrides_defaults(file: Path) -> None:
+    settings = load(
+        file,
+        MINIMAL + "router: {workers: 4, grouping: key}\n",
+        SKEWLESS__ROUTER__WORKERS="6",
+        HOME="/",
+        SKEWLESS_CACHE="/",
+    )
+    assert (settings.router.workers, settings.router.grouping, settings.worker.pane_s) == (6, "key", 15.0)
+
+
+def test_loader_without_a_file_reads_the_environment_alone() -> None:
+    settings = loader.load(None, {"SKEWLESS__NAME": "words", "SKEWLESS__SOURCE__TOPIC": "text"})
+    assert (settings.name, settings.source.topic) == ("words", "text")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "path", "expected"),
+    [
+        ("KAFKA__BOOTSTRAP_SERVERS", "a:1,b:2", "kafka.bootstrap_servers", "a:1,b:2"),
+        ("kafka__bootstrap_servers", "a:1", "kafka.bootstrap_servers", "a:1"),
+        ("EVENT_TIME__IDLE_TIMEOUT_S", "null", "event_time.idle_timeout_s", None),
+        ("AGGREGATOR__AGGREGATES", "[max, min]", "aggregator.aggregates", ["max", "min"]),
+        ("KAFKA__OPTIONS__SOCKET_TIMEOUT_MS", "9", "kafka.options", {"socket.timeout.ms": 9}),
+        (
+            "TOPICS__OPTIONS__WORKER_INPUT__RETENTION_MS",
+            "60000",
+            "topics.options",
+            {"worker-input": {"retention.ms": "60000"}},
+        ),
+        ("SOURCE__TOPIC", "2016", "source.topic", "2016"),
+        ("SOURCE__TOPIC", "on", "source.topic", "on"),
+    ],
+)
+def test_loader_environment_values_are_parsed_as_yaml_unless_the_setting_is_text(
+    file: Path, name: str, value: str, path: str, expected: object
+) -> None:
+    value_found = yaml.safe_load(loader.dump(load(file, MINIMAL, **{f"SKEWLESS__{name}": value})))
+    for part in path.split("."):
+        value_found = value_found[part]
+    assert value_found == expected
+
+
+@pytest.mark.parametrize("password", ["0123", "true", "*x", "", "a: b: c", "1e5", "2020-01-01"])
+def test_loader_any_password_can_come_from_the_environment(file: Path, password: str) -> None:
+    settings = load(file, SECURE, **{PASSWORD: password})
+    assert settings.kafka.sasl is not None
+    assert settings.kafka.sasl.password.get_secret_value() == password
+
+
+def test_loader_several_problems_are_reported_at_once_with_their_places(file: Path) -> None:
+    text = """
+        name: words
+        source: {topc: text}
+        router: {workers: 0}
+        splitter: {format: text, key: {field: [1]}}
+        worker: 5
+        aggregator: {aggregates: [mode]}
+    """
+    assert problems(file, text, SKEWLESS__OBSERVER__TOP_KEYS="many", SKEWLESS__OBSERVER__TICKS="1") == [
+        "FILE: source.topic: is required",
+        "FILE: source.topc: unknown setting; did you mean topic?",
+        "FILE: splitter.key.field: should be a valid string, or should be a valid integer",
+        "FILE: router.workers: should be greater than or equal to 1",
+        "FILE: worker: must be a mapping of settings; add settings, or remove it",
+        "FILE: aggregator.aggregates: unknown aggregate mode (known: count, max, mean, min, sum)",
+        "SKEWLESS__OBSERVER__TOP_KEYS: should be a valid integer, unable to parse string as an integer",
+        "SKEWLESS__OBSERVER__TICKS: unknown setting; did you mean tick_s?",
+    ]
+
+
+@pytest.mark.parametrize("grouping", ["d_choices", "w_choices"])
+def test_loader_workers_beyond_the_sketch_of_the_grouping_are_refused(file: Path, grouping: str) -> None:
+    router = f"router: {{workers: 20, grouping: {grouping}, choices: {{sketch_size: 100}}}}\n"
+    (problem,) = problems(file, MINIMAL + router)
+    assert problem == (
+        f"FILE: router.workers: {grouping} with 20 workers needs choices.sketch_size above W / head_share = 100, "
+        "not 100, or keys that are new in the sketch look hot: raise it"
+    )
+
+
+def test_loader_inconsistent_settings_are_named(file: Path) -> None:
+    (problem,) = problems(file, MINIMAL + "router: {workers: 65}\n")
+    assert problem == "FILE: router.workers (65) is more than worker_input.max_workers (64)"
+
+
+def test_loader_problems_of_splitter_parts_have_their_paths(file: Path) -> None:
+    splitter = "splitter: {format: json, value: {field: n, constant: 2}, time: {unit: s}}\n"
+    assert problems(file, MINIMAL + splitter) == [
+        "FILE: splitter.value.constant: only for tuples without value.field, remove one of the two",
+        "FILE: splitter.time.unit: set time.field too, without it the time is the timestamp of the Kafka record",
+        "FILE: splitter.key.field: missing, set the path of the key, such as user.id or hashtags[].text",
+    ]
+
+
+def test_two_problems_of_one_setting_are_one_line(file: Path) -> None:
+    splitter = "splitter: {key: {field: k}, value: {field: n, constant: 10000000, decimals: 9}}\n"
+    (problem,) = problems(file, MINIMAL + splitter)
+    assert problem == (
+        "FILE: splitter.value.constant: only for tuples without value.field, remove one of the two; "
+        "with 9 decimals it is larger than 2**53"
+    )
+
+
+def test_problem_that_contains_a_separator_is_not_split(file: Path) -> None:
+    """The name of the unknown column looks like a second problem."""
+    splitter = "splitter: {format: {name: csv, columns: [a]}, key: {field: 'b; key.field: c'}}\n"
+    assert problems(file, MINIMAL + splitter) == [
+        "FILE: splitter.key.field: no column is named 'b; key.field: c', use one of format.columns (a)"
+    ]
+
+
+def test_loader_date_value_becomes_an_instant(file: Path) -> None:
+    splitter = "splitter: {format: text, time: {earliest: 2016-11-08}}\n"
+    assert load(file, MINIMAL + splitter).splitter.time.earliest == 1_478_563_200_000
+
+
+def test_loader_unknown_name_without_a_close_match_lists_the_known_names(file: Path) -> None:
+    assert problems(file, MINIMAL, SKEWLESS__REPLICAS__X="1") == [
+        "SKEWLESS__REPLICAS__X: unknown setting; known settings: splitter, router, worker, aggregator, observer"
+    ]
+
+
+def test_loader_variable_below_an_invalid_section_reports_the_problem_of_the_file(file: Path) -> None:
+    assert problems(file, MINIMAL + "router: 5\n", SKEWLESS__ROUTER__WORKERS="4") == [
+        "FILE: router: must be a mapping of settings; add settings, or remove it"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("name: [a\nb: c", "FILE:2:2: not valid YAML: expected ',' or ']', but got ':'"),
+        ("name: a\n  b: c", "FILE:2:4: not valid YAML: mapping values are not allowed here"),
+        ("name: a\nname: b", "FILE:2:1: not valid YAML: the name name is used twice"),
+        ("name: !s3cret a", "FILE:1:7: not valid YAML: a value that begins with `*`, `&` or `!` needs quotes"),
+        ("name: *s3cret", "FILE:1:7: not valid YAML: a value that begins with `*`, `&` or `!` needs quotes"),
+        ("- a", "FILE: must be a YAML mapping such as `name: words`"),
+        ("", "FILE: must be a YAML mapping such as `name: words`"),
+        ("name: \x01", "FILE: is not YAML text: it has a character that YAML does not allow"),
+    ],
+)
+def test_loader_file_without_a_yaml_mapping_is_refused_with_its_place(file: Path, text: str, problem: str) -> None:
+    assert problems(file, text) == [problem]
+
+
+@pytest.mark.parametrize(("begin", "end"), [("[", "]"), ("{a: ", "}")])
+@pytest.mark.parametrize("depth", [101, 900, 5000])
+def test_loader_file_nested_too_deep_is_refused_with_its_place(file: Path, begin: str, end: str, depth: int) -> None:
+    (problem,) = problems(file, MINIMAL + "router: " + begin * depth + end * depth)
+    assert re.fullmatch(r"FILE:3:\d+: not valid YAML: nested deeper than 100 levels", problem)
+
+
+@pytest.mark.parametrize("depth", [101, 900, 5000])
+def test_loader_variable_nested_too_deep_is_refused_as_an_invalid_value(file: Path, depth: int) -> None:
+    (problem,) = problems(file, MINIMAL, SKEWLESS__ROUTER__WORKERS="[" * depth + "]" * depth)
+    assert problem.startswith("SKEWLESS__ROUTER__WORKERS: should be a valid integer")
+
+
+def test_loader_variable_with_900_path_names_is_refused_as_an_unknown_setting(file: Path) -> None:
+    (problem,) = problems(file, MINIMAL, **{"SKEWLESS__ROUTER__" + "__".join(["x"] * 900): "1"})
+    assert problem.startswith("FILE: router.x: unknown setting")
+
+
+@pytest.mark.parametrize("value", ["&here [*here]", "&here {x: *here}"])
+def test_loader_value_that_contains_itself_is_refused(file: Path, value: str) -> None:
+    (problem,) = problems(file, f"{MINIMAL}router: {value}\n")
+    assert problem.startswith("FILE: router")
+
+
+def test_loader_byte_order_mark_before_the_settings_is_skipped(file: Path) -> None:
+    file.write_bytes(b"\xef\xbb\xbf" + MINIMAL.encode())
+    assert loader.load(file, {}).name == "words"
+
+
+@pytest.mark.parametrize(
+    ("section", "setting"),
+    [
+        ("router: {workers: true}", "router.workers"),
+        ("router: {workers: no}", "router.workers"),
+        ("worker: {pane_s: yes}", "worker.pane_s"),
+        ("event_time: {idle_timeout_s: false}", "event_time.idle_timeout_s"),
+        ("replicas: {splitter: true}", "replicas.splitter"),
+        ("metrics: {port: true}", "metrics.port"),
+        ("splitter: {value: {field: n, decimals: true}}", "splitter.value.decimals"),
+    ],
+)
+def test_loader_boolean_for_a_number_is_refused(file: Path, section: str, setting: str) -> None:
+    found = problems(file, f"{MINIMAL}{section}\n")
+    assert f"FILE: {setting}: should be a number, not true or false" in found
+
+
+@pytest.mark.parametrize("text", ["'8'", "8.0", "8"])
+def test_loader_number_in_another_notation_keeps_its_value(file: Path, text: str) -> None:
+    # Helm writes large whole numbers with an exponent, and --set-string writes text: both are unambiguous.
+    assert load(file, f"{MINIMAL}router: {{workers: {text}}}\n").router.workers == 8
+
+
+@pytest.mark.parametrize("number", [".nan", "-.inf", "nan"])
+def test_loader_number_that_is_not_finite_is_refused(file: Path, number: str) -> None:
+    assert len(problems(file, f"{MINIMAL}worker: {{pane_s: {number}}}\n")) == 1
+    assert len(problems(file, f"{MINIMAL}router: {{workers: {number}}}\n")) == 1
+
+
+@pytest.mark.parametrize("topic", [".", ".."])
+def test_loader_topic_name_that_kafka_rejects_is_refused(file: Path, topic: str) -> None:
+    assert problems(file, f"name: words\nsource: {{topic: '{topic}'}}\n") == [
+        "FILE: source.topic: must not be . or .., because Kafka rejects these topic names"
+    ]
+
+
+def test_loader_unknown_grouping_is_refused_with_its_path_and_the_closest_name(file: Path) -> None:
+    (problem,) = problems(file, MINIMAL + "router: {grouping: evn}\n")
+    assert problem.startswith("FILE: router.grouping: unknown grouping evn, did you mean even? (known: consistent, ")
+
+
+@pytest.mark.parametrize("value", ["count", "{count: 1}", "5"])
+def test_loader_scalar_for_a_list_is_refused(file: Path, value: str) -> None:
+    (problem,) = problems(file, f"{MINIMAL}aggregator: {{aggregates: {value}}}\n")
+    assert problem == "FILE: aggregator.aggregates: should be a list"
+
+
+@pytest.mark.parametrize(
+    ("problem", "where"),
+    [
+        ("kafka.options: librdkafka refuses them: 'foo.bar'", "SKEWLESS__KAFKA__OPTIONS__FOO_BAR: "),
+        ("kafka.options: librdkafka refuses them: 'linger.ms'", "p.yaml: "),
+        ("transport.session_timeout_s: is not within bounds", "SKEWLESS__TRANSPORT__SESSION_TIMEOUT_S: "),
+        ("router.workers: is too many", "p.yaml: "),
+        ("elsewhere.yaml: cannot be read", ""),
+        ("--option: is wrong", ""),
+    ],
+)
+def test_loader_problem_found_after_loading_names_the_source_of_the_setting(problem: str, where: str) -> None:
+    environ = {"SKEWLESS__KAFKA__OPTIONS__FOO_BAR": "1", "SKEWLESS__TRANSPORT__SESSION_TIMEOUT_S": "1"}
+    assert loader.placed(problem, Path("p.yaml"), environ) == where + problem
+
+
+def test_loader_missing_file_is_refused(file: Path) -> None:
+    with pytest.raises(ConfigurationError, match="cannot be read: No such file or directory"):
+        loader.load(file, {})
+
+
+def test_loader_file_that_is_not_utf8_is_refused(file: Path) -> None:
+    file.write_bytes(b"name: \xff")
+    with pytest.raises(ConfigurationError, match="is not UTF-8 text"):
+        loader.load(file, {})
+
+
+def test_loader_problem_of_a_secret_setting_contains_no_secret(file: Path) -> None:
+    text = MINIMAL + "kafka: {security_protocol: PLAINTEXT, sasl: {username: ann, password: [s3cret]}}\n"
+    assert not any("s3cret" in problem for problem in problems(file, text))
+    assert not any("s3cret" in problem for problem in problems(file, SECURE + "worker: 5\n", **{PASSWORD: "s3cret"}))
+
+
+def test_dump_secrets_also_among_librdkafka_options_are_masked(file: Path) -> None:
+    options = {
+        "SKEWLESS__KAFKA__OPTIONS__SSL_KEY_PEM": "s3cret",
+        "SKEWLESS__KAFKA__OPTIONS__SASL_OAUTHBEARER_CLIENT_SECRET": "s3cret",
+    }
+    dumped = loader.dump(load(file, SECURE, **{PASSWORD: "s3cret"}, **options))
+    assert "s3cret" not in dumped
+    assert dumped.count("********") == 3
+
+
+@pytest.mark.parametrize("example", sorted(EXAMPLES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_loader_each_example_is_valid_and_its_dump_loads_as_the_same_settings(example: Path, file: Path) -> None:
+    environ = {PASSWORD: loader.HIDDEN} if "sasl:" in example.read_text() else {}
+    settings = loader.load(example, environ)
+    file.write_text(loader.dump(settings))
+    assert loader.load(file, {}) == settings
+    assert loader.dump(loader.load(file, {})) == loader.dump(settings)
+
+
+def test_dump_settings_have_the_order_of_their_declaration(file: Path) -> None:
+    assert list(yaml.safe_load(loader.dump(load(file, MINIMAL)))) == list(PipelineSettings.model_fields)
+
+
+@pytest.mark.parametrize(("old", "new"), RENAMED.items())
+def test_loader_setting_of_an_earlier_version_is_refused_with_its_successor(old: str, new: str, tmp_path: Path) -> None:
+    file = tmp_path / "pipeline.yaml"
+    *groups, name = old.split(".")
+    mapping: dict[str, object] = {name: "x"}
+    for group in reversed(groups):
+        mapping = {group: mapping}
+    file.write_text(json.dumps({"name": "p", "source": {"topic": "t"}} | mapping))
+    with pytest.raises(ConfigurationError, match=rf"{old}: unknown setting; did you mean {new}\?"):
+        loader.load(file, {})

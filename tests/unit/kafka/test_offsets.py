@@ -1,0 +1,57 @@
+"""Requests for offsets that a broker answers with an error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from skewless.errors import BrokerError, UnreachableError
+from skewless.kafka.consumer import offsets
+from skewless.kafka.consumer.offsets import OffsetReader
+from skewless.kafka.settings import KafkaSettings
+
+NOT_COORDINATOR = KafkaException(KafkaError(KafkaError.NOT_COORDINATOR))
+REFUSED = KafkaException(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED))
+
+
+@pytest.fixture
+def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Return the pauses. Each pause advances the clock."""
+    pauses: list[float] = []
+    monkeypatch.setattr(offsets, "connect_admin", lambda _kafka: None)
+    monkeypatch.setattr("time.sleep", pauses.append)
+    monkeypatch.setattr("time.monotonic", lambda: sum(pauses))
+    return pauses
+
+
+def answering(*answers: object) -> Iterator[object]:
+    """Yield the answers. An exception is raised instead."""
+    for answer in answers:
+        if isinstance(answer, Exception):
+            raise answer
+        yield answer
+
+
+def ask(*answers: object, connect_timeout_s: float = 1.0) -> object:
+    reader = OffsetReader(KafkaSettings(connect_timeout_s=connect_timeout_s))
+    remaining = list(answers)
+    return reader._repeat(lambda: next(answering(remaining.pop(0))), "reading the offsets of group g")
+
+
+def test_offset_reader_transient_error_repeats_the_request(slept: list[float]) -> None:
+    assert ask(NOT_COORDINATOR, NOT_COORDINATOR, 7) == 7
+    assert slept == [offsets.RETRY_S] * 2
+
+
+def test_offset_reader_transient_error_beyond_the_timeout_raises_unreachable_error(slept: list[float]) -> None:
+    with pytest.raises(UnreachableError, match="reading the offsets of group g at localhost:9092: "):
+        ask(*[NOT_COORDINATOR] * 10)
+    assert sum(slept) == pytest.approx(1.2)
+
+
+def test_offset_reader_permanent_error_raises_broker_error_at_once(slept: list[float]) -> None:
+    with pytest.raises(BrokerError, match="reading the offsets of group g"):
+        ask(REFUSED, 7)
+    assert slept == []

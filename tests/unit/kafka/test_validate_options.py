@@ -1,0 +1,77 @@
+"""Options that librdkafka takes for an admin client, and refuses for those that a stage makes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaError
+
+from skewless.errors import ConfigurationError
+from skewless.kafka.clients import create_client
+from skewless.kafka.consumer.options import consumer_options
+from skewless.kafka.errors import classify_consumer_error
+from skewless.kafka.producer.transactional import TransactionalProducer
+from skewless.kafka.settings import KafkaSettings, TransportSettings
+from skewless.kafka.validate_options import validate_client_options
+
+EXACT = TransportSettings()
+PLAIN = TransportSettings(guarantee="at_least_once")
+
+
+def kafka(**options: Any) -> KafkaSettings:
+    return KafkaSettings(options={name.replace("_", "."): value for name, value in options.items()})
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"message_timeout_ms": 60_000}, "message.timeout.ms"),
+        ({"retries": 0}, "retries"),
+        ({"max_poll_interval_ms": 5_000}, "max.poll.interval.ms"),
+        ({"fetch_max_bytes": 1_000}, "fetch.max.bytes"),
+        ({"nonsense": 1}, "nonsense"),
+    ],
+)
+def test_client_options_refused_by_librdkafka_are_named(options: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigurationError, match=told) as caught:
+        validate_client_options(kafka(**options), EXACT)
+    assert [problem for problem in caught.value.problems if not problem.startswith("kafka.options: ")] == []
+
+
+def test_client_options_refused_by_several_clients_are_reported_once_each(capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        validate_client_options(kafka(max_poll_interval_ms=5_000, retries=0), EXACT)
+    assert len(caught.value.problems) == 2
+    assert capfd.readouterr() == ("", "")
+
+
+def test_client_options_that_are_valid_pass_and_print_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    for transport in (EXACT, PLAIN):
+        validate_client_options(KafkaSettings(), transport)
+        validate_client_options(kafka(linger_ms=20, fetch_wait_max_ms=10), transport)
+    validate_client_options(kafka(message_timeout_ms=60_000), PLAIN)
+    assert capfd.readouterr() == ("", "")
+
+
+def test_client_options_files_of_another_machine_are_not_read() -> None:
+    secure = KafkaSettings.model_validate(
+        {"security_protocol": "SSL", "tls": {"ca": "/nowhere/ca.pem"}, "options": {"ssl.crl.location": "/nowhere"}}
+    )
+    validate_client_options(secure, EXACT)
+
+
+def test_create_client_refused_option_raises_with_its_setting() -> None:
+    refused = kafka(max_poll_interval_ms=5_000)
+    with pytest.raises(ConfigurationError, match=r"kafka\.options: .*max\.poll\.interval\.ms"):
+        create_client(Consumer, consumer_options(refused, EXACT, "g", "m", end_of_partition=False))
+    outbox = TransactionalProducer(kafka(retries=0), EXACT, str, "m")
+    with pytest.raises(ConfigurationError, match=r"kafka\.options: .*retries"):
+        outbox.open(0.1)
+
+
+def test_consumer_error_session_timeout_refused_by_the_broker_names_the_setting() -> None:
+    failure = classify_consumer_error(KafkaError(KafkaError.INVALID_SESSION_TIMEOUT), "reading topic t as group g")
+    assert isinstance(failure, ConfigurationError)
+    assert str(failure).startswith("transport.session_timeout_s: ")
+    assert "group.min.session.timeout.ms" in str(failure)

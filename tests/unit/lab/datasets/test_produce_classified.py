@@ -1,0 +1,75 @@
+"""What `produce` and the demo say about records that a pipeline would leave out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from skewless.kafka.producer.bulk import RUN
+from skewless.lab.datasets import splitter_settings
+from skewless.lab.datasets.lateness import LatenessTracker
+from skewless.lab.datasets.produce_classified import ClassificationCounts, InputClassifier, input_warnings
+from skewless.parsing.settings import ParsingSettings
+
+TIMES = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 10**15)), max_size=40)
+
+
+def judged(splitter: ParsingSettings, *values: bytes, lateness_ms: int = 0, **options: Any) -> ClassificationCounts:
+    classifier = InputClassifier(splitter, lateness_ms, options.get("partitions", 1))
+    classifier.add(0, values, np.array(options.get("times", range(len(values))), dtype=np.int64))
+    return classifier.result
+
+
+@given(TIMES, st.integers(0, 40))
+def test_lateness_tracker_batches_split_anywhere_give_equal_lateness(records: list[tuple[int, int]], cut: int) -> None:
+    def behind(*parts: list[tuple[int, int]]) -> list[int]:
+        lateness = LatenessTracker(3)
+        columns = [np.array(part, dtype=np.int64).reshape(-1, 2).T for part in parts]
+        return [ms for partitions, times in columns for ms in lateness.add(partitions, times).tolist()]
+
+    newest: dict[int, int] = {}
+    expected = []
+    for partition, time in records:
+        newest[partition] = max(newest.get(partition, time), time)
+        expected.append(newest[partition] - time)
+    assert behind(records) == behind(records[:cut], records[cut:]) == expected
+
+
+def test_input_classifier_unreadable_records_are_counted_by_reason_and_ignored_in_time() -> None:
+    found = judged(splitter_settings("pages"), b"9000\ta", b"no time", b"8999\tb", b"x\ty")
+    assert (found.unreadable.total(), found.late, found.max_lateness_ms) == (2, 1, 1)
+
+
+def test_input_classifier_text_that_is_not_utf8_is_unreadable() -> None:
+    assert judged(splitter_settings("lines"), b"a", b"\xff").unreadable == {"not UTF-8": 1}
+
+
+@pytest.mark.parametrize(("lateness_ms", "late"), [(0, 2), (99, 1), (100, 0)])
+def test_input_classifier_records_within_the_allowed_lateness_are_not_late(lateness_ms: int, late: int) -> None:
+    times = [500, 400, 500, 450]
+    found = judged(splitter_settings("lines"), *[b"a"] * 4, times=times, lateness_ms=lateness_ms)
+    assert (found.late, found.max_lateness_ms) == (late, 100)
+
+
+def test_input_classifier_records_of_other_partitions_make_no_record_late() -> None:
+    times = [5000] * RUN + [1000]
+    assert judged(splitter_settings("lines"), *[b"a"] * (RUN + 1), times=times, partitions=2).late == 0
+    assert judged(splitter_settings("lines"), *[b"a"] * (RUN + 1), times=times, partitions=1).late == 1
+
+
+def test_input_warnings_without_late_or_unreadable_records_are_empty() -> None:
+    assert list(input_warnings(Counter(), 0, "records", 0, "")) == []
+
+
+def test_input_warnings_name_numbers_reasons_and_remedies() -> None:
+    unreadable, late = input_warnings(Counter({"no time": 3, "not JSON": 1}), 7, "records", 12_345, "correct them")
+    assert unreadable == "unreadable records: 4 (3 of them: no time), they go to dead-letters: correct them"
+    assert late == (
+        "late records: 7, up to 12.345 s older than the newest earlier record of their partition: "
+        "to count them, set event_time.allowed_lateness_s to 12.345 or more"
+    )

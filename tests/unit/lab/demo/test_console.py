@@ -1,0 +1,157 @@
+"""What the demo shows of a run, and how results are put side by side."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from typing import TYPE_CHECKING, cast
+
+import pytest
+from prometheus_client.samples import Sample
+from rich.console import Console
+
+from skewless.lab.demo import prometheus_scraper
+from skewless.lab.demo.console import LINE_INTERVAL_S, DemoConsole, RunProgress
+from skewless.lab.demo.demo_report import RunResult, comparison, top_keys
+from skewless.lab.demo.prometheus_scraper import Snapshot, aggregate
+from skewless.wire.distribution import RunDistribution
+
+if TYPE_CHECKING:
+    from skewless.lab.local.supervisor import Replica
+
+RUN = RunDistribution(
+    tuples=10,
+    duration_ms=2000,
+    tuples_per_s=5.0,
+    tuples_by_worker=[9, 1],
+    load_stddev_percent=40.0,
+    imbalance=0.4,
+    max_over_avg=1.8,
+    replication_factor=1.25,
+)
+HALF = Snapshot(tuples=50, load=(40, 20), lag=7, watermark_ms=2000, memory_bytes=3_000_000)
+
+
+def screen(*, terminal: bool) -> tuple[DemoConsole, io.StringIO]:
+    output = io.StringIO()
+    return DemoConsole(Console(file=output, force_terminal=terminal, width=100)), output
+
+
+def run() -> RunProgress:
+    return RunProgress("key (1 of 3)", 100, [1000, 2000, 3000], started=0.0)
+
+
+def outcome(*wrong: str) -> RunResult:
+    return RunResult("key", counted=10, wrong=wrong, seconds=3.0, counting_s=2.0, memory_bytes=1, distribution=RUN)
+
+
+def test_snapshot_of_several_processes_aggregates_their_samples() -> None:
+    samples = [
+        Sample("skewless_tuples_total", {"stage": "aggregator"}, 30),
+        Sample("skewless_tuples_total", {"stage": "aggregator"}, 12),
+        Sample("skewless_tuples_total", {"stage": "router"}, 99),
+        Sample("skewless_router_tuples_total", {"worker": "10"}, 3),
+        Sample("skewless_router_tuples_total", {"worker": "2"}, 1),
+        Sample("skewless_router_tuples_total", {"worker": "2"}, 1),
+        Sample("skewless_consumer_lag_records", {"stage": "splitter", "partition": "0"}, 5),
+        Sample("skewless_consumer_lag_records", {"stage": "worker", "partition": "0"}, 500),
+        Sample("skewless_watermark_timestamp_seconds", {"stage": "aggregator", "partition": "0"}, 3),
+        Sample("skewless_watermark_timestamp_seconds", {"stage": "aggregator", "partition": "1"}, 2),
+        Sample("process_resident_memory_bytes", {}, 1000),
+    ]
+    assert aggregate(samples) == Snapshot(tuples=42, load=(2, 3), lag=5, watermark_ms=2000, memory_bytes=1000)
+
+
+class Process:
+    """Stands for a replica of the supervisor."""
+
+    name = "aggregator-0"
+    metrics_port = 1
+    pid: int | None = 1
+
+
+def test_prometheus_scraper_restarted_process_keeps_the_tuples_counted_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[Sample] = []
+    monkeypatch.setattr(prometheus_scraper, "_scrape", lambda _port: list(shown))
+    process = Process()
+    scraper = prometheus_scraper.Scraper([cast("Replica", process)])
+    found = []
+    for pid, tuples in ((1, 30), (1, 40), (None, 0), (2, None), (2, 0), (2, 5), (3, 1)):
+        process.pid = pid
+        shown[:] = [] if tuples is None else [Sample("skewless_tuples_total", {"stage": "aggregator"}, tuples)]
+        found.append(scraper.snapshot().tuples)
+    assert found == [30, 40, 40, 40, 40, 45, 46]
+
+
+def test_demo_console_closed_windows_stay_closed() -> None:
+    shown = run()
+    for mark in (2000, None, 1000):
+        shown.update(1.0, Snapshot(tuples=50, load=(50,), watermark_ms=mark))
+        assert shown.closed == 2
+
+
+def test_run_result_rate_covers_the_time_in_which_tuples_were_counted() -> None:
+    assert outcome().rate == 5.0
+    assert "10 tuples counted, 5 tuples/s" in str(outcome())
+    assert outcome().to_json()["tuples_per_s"] == 5.0
+
+
+def test_demo_console_without_a_terminal_prints_plain_lines_at_intervals() -> None:
+    shown, output = screen(terminal=False)
+    with shown.live(run()) as show:
+        show(1.0, Snapshot())
+        show(LINE_INTERVAL_S, HALF)
+        show(LINE_INTERVAL_S + 1, HALF)
+    assert output.getvalue() == (
+        "  key (1 of 3)    5 s  counting  50% of 100 tuples  12/s  lag 7 records  2 of 3 windows closed  "
+        "most loaded worker 66.7%\n"
+    )
+
+
+def test_demo_console_on_a_terminal_shows_a_bar_for_each_worker() -> None:
+    shown, output = screen(terminal=True)
+    with shown.live(run()) as show:
+        show(1.0, HALF)
+    text = output.getvalue()
+    assert all(part in text for part in ("50%", "2 of 3 windows closed", "worker  0", "66.7%", "worker  1", "33.3%"))
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "state"),
+    [
+        (Snapshot(), "starting the processes"),
+        (HALF, "counting"),
+        (Snapshot(tuples=100, load=(100,)), "closing the last windows"),
+    ],
+)
+def test_demo_console_run_in_each_phase_shows_its_state(snapshot: Snapshot, state: str) -> None:
+    shown = run()
+    shown.update(1.0, snapshot)
+    assert shown.state == state
+
+
+def test_run_result_without_differences_is_exact() -> None:
+    assert outcome().exact
+    assert "exact: 10 tuples counted" in str(outcome())
+    assert not outcome("window 0").exact
+    assert str(outcome("window 0")) == "NOT EXACT: window 0"
+
+
+def test_demo_console_comparison_has_a_column_per_grouping() -> None:
+    shown, output = screen(terminal=False)
+    shown.print_table(comparison([outcome(), outcome("window 0")]))
+    text = output.getvalue()
+    assert all(part in text for part in ("40.00", "0.4000", "1.80", "1.25", "yes", "NO"))
+
+
+def test_demo_console_after_a_run_lists_the_most_frequent_keys_of_the_last_windows() -> None:
+    cells = Counter(
+        {(0, "ancient"): 9, (60_000, "a\x1b"): 2, (60_000, "[bold]"): 3, (120_000, "x" * 99): 1, (180_000, "z"): 1}
+    )
+    shown, output = screen(terminal=False)
+    shown.print_table(top_keys(cells, [0, 60_000, 120_000, 180_000]))
+    text = output.getvalue()
+    assert "1970-01-01 00:01:00" in text
+    assert "[bold] 3  'a\\x1b' 2" in text
+    assert f"{'x' * 29}… 1" in text
+    assert "ancient" not in text

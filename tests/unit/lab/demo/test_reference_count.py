@@ -1,0 +1,59 @@
+"""The demo's own count: which tuples are counted, and how differences are told."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+
+from skewless.kafka.producer.bulk import RUN
+from skewless.lab.datasets import RecordBatch, splitter_settings
+from skewless.lab.demo.reference_count import ReferenceCounter, ReferenceResult, differences
+from skewless.parsing.settings import open_format
+
+
+def count(name: str, partitions: int, *batches: list[tuple[int, str]]) -> ReferenceResult:
+    counter = ReferenceCounter(open_format(splitter_settings(name)), 1000, partitions)
+    for batch in batches:
+        counter.add(RecordBatch([value.encode() for _, value in batch], np.array([time for time, _ in batch])))
+    return counter.result
+
+
+def test_reference_count_tuples_are_counted_by_window_and_key() -> None:
+    result = count("lines", 1, [(0, "a b a"), (999, "a")], [(1000, "a")])
+    assert result.counts == {(0, "a"): 3, (0, "b"): 1, (1000, "a"): 1}
+    assert (result.tuples, result.windows) == (5, [0, 1000])
+
+
+def test_reference_count_record_older_than_its_predecessor_in_the_partition_is_late() -> None:
+    result = count("lines", 1, [(500, "a"), (400, "b c"), (500, "d")], [(499, "e")])
+    assert (set(result.counts), result.late, result.max_lateness_ms) == ({(0, "a"), (0, "d")}, 3, 100)
+
+
+def test_reference_count_records_of_other_partitions_make_no_record_late() -> None:
+    ahead = [(5000, "a")] * RUN
+    result = count("lines", 2, ahead, [(1000, "b")])
+    assert (result.counts[1000, "b"], result.late) == (1, 0)
+    assert count("lines", 1, ahead, [(1000, "b")]).late == 1
+
+
+def test_reference_count_unreadable_records_are_counted_separately_and_ignored_in_time() -> None:
+    result = count("pages", 1, [(9000, "no time"), (1000, "1000\ta")])
+    assert (result.counts, result.unreadable.total(), result.late) == ({(1000, "a"): 1}, 1, 0)
+
+
+def test_count_differences_of_equal_counts_are_empty() -> None:
+    assert list(differences(Counter({(0, "a"): 1}), Counter({(0, "a"): 1}))) == []
+
+
+def test_count_differences_name_missing_excess_and_unexpected_keys() -> None:
+    found = list(differences(Counter({(0, "a"): 2, (0, "b"): 1}), Counter({(0, "a"): 3, (0, "c"): 1})))
+    assert found == [
+        "window 0, key 'a': 3 instead of 2",
+        "window 0, key 'b': 0 instead of 1",
+        "window 0, key 'c': 1 instead of 0",
+    ]
+
+
+def test_count_differences_beyond_the_limit_are_summarised() -> None:
+    assert list(differences(Counter({(0, str(key)): 1 for key in range(9)}), Counter()))[-1] == "and 4 more"

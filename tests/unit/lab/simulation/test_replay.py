@@ -1,0 +1,67 @@
+"""The run: what routers get, what is merged, what is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from numpy.typing import NDArray
+
+from skewless.algorithms.grouping import GROUPINGS, GroupingOptions, KeyBatch, create
+from skewless.lab.simulation.candidate import SimulationConfig
+from skewless.lab.simulation.replay import Simulation, simulate
+from skewless.lab.simulation.tsv_reader import ParsedLines
+
+OPTIONS = GroupingOptions.model_validate({"clock": "event"})
+KEYS = [f"k{number * number % 17}" for number in range(400)]
+
+
+def lines_of(rows: int) -> Iterator[ParsedLines]:
+    for first in range(0, len(KEYS), rows):
+        keys = KEYS[first : first + rows]
+        yield ParsedLines(pa.array(keys), np.arange(first, first + len(keys)) * 1000)
+
+
+def chosen_by(name: str, routers: int, workers: int = 7) -> NDArray[np.int32]:
+    """Choose with a grouping per router, when each router has its part of the whole stream at once."""
+    chosen = np.empty(len(KEYS), dtype=np.int32)
+    for router in range(routers):
+        keys = KEYS[router::routers]
+        distinct = list(dict.fromkeys(keys))
+        codes = np.array([distinct.index(key) for key in keys], dtype=np.int32)
+        times = np.arange(len(KEYS))[router::routers] * 1000
+        chosen[router::routers] = create(name, workers, OPTIONS).assign(KeyBatch(distinct, codes, times), 0)
+    return chosen
+
+
+@pytest.mark.parametrize("name", ["shuffle", "key", "partial_key"])
+@pytest.mark.parametrize("routers", [1, 3])
+def test_replay_several_routers_get_tuples_round_robin_and_are_merged_in_order(name: str, routers: int) -> None:
+    found: list[NDArray[np.int32]] = []
+    simulate(
+        Simulation([(name, 7)], SimulationConfig(OPTIONS, routers)),
+        lines_of(60),
+        lambda chosen: found.append(chosen[0]),
+    )
+    assert np.concatenate(found).tolist() == chosen_by(name, routers).tolist()
+
+
+def test_replay_every_grouping_is_run_and_measured_with_each_number_of_workers() -> None:
+    runs = [(name, workers) for name in GROUPINGS for workers in (1, 7)]
+    facts = simulate(Simulation(runs, SimulationConfig(OPTIONS, window_ms=60_000)), lines_of(100))
+    assert [(line["grouping"], line["workers"]) for line in facts] == runs
+    for line in facts:
+        assert (line["tuples"], line["keys"], line["window_s"]) == (400, len(set(KEYS)), 60)
+        assert sum(line["tuples_by_worker"]) == 400
+        assert len(line["tuples_by_worker"]) == line["workers"]
+        assert line["windows"] == 7
+        assert 1 <= line["replication_factor"] <= line["replication_max"] <= line["workers"]
+        assert line["state_bytes"] > 0
+        assert line["router_ns_per_tuple"] > 0
+
+
+def test_replay_empty_stream_is_measured() -> None:
+    (facts,) = simulate(Simulation([("key", 3)], SimulationConfig(OPTIONS)), ())
+    assert (facts["tuples"], facts["router_ns_per_tuple"], facts["replication_bound"]) == (0, 0.0, 0.0)

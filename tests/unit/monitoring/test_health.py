@@ -1,0 +1,316 @@
+"""The watching port: what it serves, what it refuses, and what probes are told."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http.client
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from helpers.engine import assign, revoke
+from skewless import __version__
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.engine.executor import RestoredPartition
+from skewless.engine.faust.app import StageRuntime
+from skewless.engine.step import Sample
+from skewless.errors import ConfigurationError
+from skewless.monitoring import server
+from skewless.monitoring.collector import MetricsCollector
+from skewless.monitoring.health import Health
+from skewless.monitoring.server import application, serve_http
+from skewless.monitoring.stage_monitor import StageMonitor
+from skewless.service import build, build_runtime
+
+Answer = tuple[int, dict[str, str], bytes]
+
+
+def free_port(address: str = "127.0.0.1") -> int:
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as probe:
+        probe.bind((address, 0))
+        return int(probe.getsockname()[1])
+
+
+def settings(port: int = 0, address: str = "127.0.0.1") -> PipelineSettings:
+    shown = {"port": port, "address": address}
+    return PipelineSettings.model_validate({"name": "p", "source": {"topic": "s"}, "metrics": shown})
+
+
+def wiring() -> StageRuntime:
+    return build_runtime("router", build("router", settings(), drain=False), settings(), 0, drain=False)
+
+
+def monitor(pipeline: PipelineSettings, instance: int) -> StageMonitor:
+    return StageMonitor(pipeline.metrics, pipeline=pipeline.name, stage="router", instance=instance)
+
+
+@contextlib.contextmanager
+def listening(address: str = "127.0.0.1") -> Iterator[int]:
+    collector = MetricsCollector(lambda: [Sample("skewless_tuples_total", (), 5)], {"pipeline": "p", "stage": "router"})
+    with serve_http(application(collector, {}), address=address, port=free_port(address)) as port:
+        yield port
+
+
+def ask(port: int, path: str, method: str = "GET", address: str = "127.0.0.1") -> Answer:
+    connection = http.client.HTTPConnection(address, port, timeout=5)
+    try:
+        connection.request(method, path)
+        answer = connection.getresponse()
+        return answer.status, dict(answer.getheaders()), answer.read()
+    finally:
+        connection.close()
+
+
+def told(port: int, path: str) -> tuple[int, dict[str, Any]]:
+    status, _, body = ask(port, path)
+    return status, json.loads(body)
+
+
+def raw(port: int, request: bytes) -> bytes:
+    """Send bytes and tell what comes back; nothing when the connection is cut."""
+    with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
+        answer = b""
+        with contextlib.suppress(ConnectionError):
+            connection.sendall(request)
+            while part := connection.recv(65536):
+                answer += part
+        return answer
+
+
+def test_metrics_server_one_port_serves_metrics_probes_and_version() -> None:
+    watched = monitor(settings(free_port()), 3)
+    with watched.served() as port:
+        assert b'skewless_ready{pipeline="p",stage="router"} 0.0' in ask(port, "/metrics")[2]
+        assert b"process_resident_memory_bytes" in ask(port, "/metrics")[2]
+        assert told(port, "/livez")[0] == 200
+        status, body = told(port, "/readyz")
+        assert (status, body["ready"], body["reasons"]) == (503, False, ["starting: Kafka has not answered yet"])
+        status, body = told(port, "/version")
+        assert (status, body["version"], body["stage"], body["instance"]) == (200, __version__, "router", 3)
+
+
+@pytest.mark.parametrize("path", ["/", "/metrics/", "/healthz", "/../etc/passwd", "/livez/x"])
+def test_metrics_server_unknown_path_answers_404(path: str) -> None:
+    with listening() as port:
+        assert ask(port, path)[0] == 404
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH"])
+def test_metrics_server_writing_method_answers_405(method: str) -> None:
+    with listening() as port:
+        status, headers, _ = ask(port, "/metrics", method)
+        assert (status, headers["Allow"]) == (405, "GET, HEAD")
+
+
+@pytest.mark.parametrize(("path", "status"), [("/metrics", 200), ("/nothing", 404)])
+def test_metrics_server_head_request_answers_as_get_without_the_body(path: str, status: int) -> None:
+    with listening() as port:
+        got, headers, body = ask(port, path, "HEAD")
+        assert (got, body) == (status, b"")
+        assert headers["Content-Type"].split(";")[0] in {"text/plain", "application/json"}
+
+
+def test_metrics_server_query_string_is_ignored() -> None:
+    with listening() as port:
+        assert ask(port, "/metrics?name[]=skewless_tuples_total")[0] == 200
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        b"GET /" + b"x" * 20_000 + b" HTTP/1.1\r\n\r\n",
+        b"GET /metrics HTTP/1.1\r\n" + b"".join(b"h%d: %s\r\n" % (number, b"x" * 900) for number in range(20)),
+        b"GET /metrics HTTP/1.1\r\n" + b"h: x\r\n" * 200 + b"\r\n",
+        b"\x16\x03\x01 no http at all\r\n\r\n",
+    ],
+    ids=["long path", "many bytes of headers", "many headers", "no http"],
+)
+def test_metrics_server_oversized_or_malformed_request_is_refused(request_: bytes) -> None:
+    with listening() as port:
+        assert b"200 OK" not in raw(port, request_)
+        assert ask(port, "/metrics")[0] == 200
+
+
+def connect(port: int) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", port), timeout=5)
+
+
+def seconds_until_closed(connection: socket.socket) -> float:
+    began = time.monotonic()
+    with contextlib.suppress(ConnectionError):
+        while connection.recv(65536):
+            pass
+    return time.monotonic() - began
+
+
+@pytest.mark.parametrize("connections", [server.MAX_SCRAPES + 16, 2 * server.MAX_CONNECTIONS])
+def test_probes_slow_connections_are_open_answer_within_a_second(connections: int) -> None:
+    """Twice the bound means that the oldest ones make room."""
+    watched = monitor(settings(free_port()), 0)
+    with watched.served() as port, contextlib.ExitStack() as slow:
+        for _ in range(connections):
+            slow.enter_context(connect(port)).sendall(b"GET /met")
+        began = time.monotonic()
+        assert told(port, "/livez")[0] == 200
+        assert told(port, "/readyz")[0] == 503  # it has no partitions, and says so
+        assert time.monotonic() - began < 1.0
+
+
+def test_probes_scrapes_hang_answer_within_a_second() -> None:
+    release, hanging = threading.Event(), threading.Semaphore(0)
+
+    def hang() -> list[Sample]:
+        hanging.release()
+        release.wait(10)
+        return []
+
+    app = application(MetricsCollector(hang, {}), {"/livez": lambda: (200, {})})
+    with serve_http(app, address="127.0.0.1", port=free_port()) as port, contextlib.ExitStack() as scrapes:
+        for _ in range(server.MAX_SCRAPES):
+            scrapes.enter_context(connect(port)).sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+        for _ in range(server.MAX_SCRAPES):
+            assert hanging.acquire(timeout=5)
+        began = time.monotonic()
+        assert ask(port, "/metrics")[0] == 503
+        assert told(port, "/livez")[0] == 200
+        assert time.monotonic() - began < 1.0
+        release.set()
+
+
+def test_connection_that_sends_nothing_is_closed_at_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "REQUEST_S", 0.3)
+    with listening() as port, contextlib.ExitStack() as silent:
+        connections = [silent.enter_context(connect(port)) for _ in range(server.MAX_CONNECTIONS)]
+        assert max(map(seconds_until_closed, connections)) < 2.0
+        assert ask(port, "/metrics")[0] == 200
+
+
+def test_connection_that_sends_a_byte_now_and_then_is_closed_at_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "REQUEST_S", 0.5)
+    with listening() as port, connect(port) as dripping:
+        began = time.monotonic()
+        with contextlib.suppress(ConnectionError):
+            while time.monotonic() < began + 5:
+                dripping.sendall(b"G")
+                time.sleep(0.05)
+        assert time.monotonic() - began < 2.0
+
+
+def test_connection_that_does_not_read_its_answer_is_closed_at_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "REQUEST_S", 0.5)
+    large = application(MetricsCollector(list, {}), {"/large": lambda: (200, {"text": "x" * 2**24})})
+    with serve_http(large, address="127.0.0.1", port=free_port()) as port, connect(port) as unread:
+        unread.sendall(b"GET /large HTTP/1.1\r\n\r\n")
+        (thread,) = wait_for_request_threads()
+        thread.join(2.0)
+        assert not thread.is_alive()
+
+
+def wait_for_request_threads() -> list[threading.Thread]:
+    deadline = time.monotonic() + 5
+    while time.monotonic() < deadline:
+        # threading.enumerate() also returns threads that are being started; only a started one can be joined.
+        named = [each for each in threading.enumerate() if "process_request_thread" in each.name]
+        if found := [each for each in named if each.ident is not None]:
+            return found
+        time.sleep(0.01)
+    raise AssertionError("no request is being answered")
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "::1", "localhost"])
+def test_metrics_server_ipv4_or_ipv6_address_is_served(address: str) -> None:
+    with listening(address) as port:
+        assert ask(port, "/metrics", address=address)[0] == 200
+
+
+def test_metrics_server_ipv6_wildcard_address_serves_ipv4_too() -> None:
+    with listening("::") as port:
+        assert ask(port, "/metrics", address="127.0.0.1")[0] == 200
+        assert ask(port, "/metrics", address="::1")[0] == 200
+
+
+def test_metrics_server_after_its_block_refuses_connections() -> None:
+    with listening() as port:
+        assert ask(port, "/metrics")[0] == 200
+    with pytest.raises(ConnectionRefusedError):
+        ask(port, "/metrics")
+
+
+def test_metrics_server_port_0_serves_nothing() -> None:
+    with monitor(settings(0), 0).served() as port:
+        assert port == 0
+
+
+def test_metrics_server_restarted_after_a_scrape_binds_the_same_port() -> None:
+    port = free_port()
+    for _ in range(2):
+        with monitor(settings(port), 0).served():
+            assert ask(port, "/metrics")[0] == 200
+
+
+def test_metrics_server_port_in_use_is_a_configuration_error() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        watched = monitor(settings(port), 0)
+        with pytest.raises(ConfigurationError, match=rf"cannot listen on 127.0.0.1:{port}"), watched.served():
+            pass
+
+
+def test_metrics_server_unknown_address_is_a_configuration_error() -> None:
+    watched = monitor(settings(free_port(), "no.such.host.invalid"), 0)
+    with pytest.raises(ConfigurationError, match=r"cannot listen on no\.such\.host\.invalid"), watched.served():
+        pass
+
+
+def test_readiness_without_producer_partitions_or_state_reports_each_reason() -> None:
+    health = Health(60.0)
+    wired = health.runtime = wiring()
+    session = wired.executor
+    assert [reason.split(":")[0] for reason in health.readiness_failures()] == [
+        "no producer",
+        "no partitions assigned by the group",
+    ]
+    wired.output.ready = True
+    with session.counts.restoring_partitions():
+        assert health.readiness_failures() == ["restoring state"]
+    assign(session, {0: RestoredPartition(0, None)})
+    assert health.ready
+    revoke(session, [0])
+    assert health.readiness_failures() == ["no partitions assigned by the group"]
+    assign(session, {})
+    assert health.ready  # more processes than partitions: this one is ready to take over
+    health.stopping = True
+    assert health.readiness_failures() == ["stopping"]
+
+
+def test_liveness_event_loop_or_consumer_without_progress_reports_the_reason() -> None:
+    now = 100.0
+    health = Health(60.0, clock=lambda: now)
+    assert health.liveness_failures() == []
+
+    async def begin() -> None:
+        with health.heartbeat():
+            await asyncio.sleep(0)
+
+    asyncio.run(begin())
+    wired = health.runtime = wiring()
+    wired.executor.counts.last_poll_at = 130.0
+    now = 159.0
+    assert health.liveness_failures() == []
+    now = 161.0
+    assert health.liveness_failures() == ["the event loop has made no progress for 61 s"]
+    now = 191.0
+    assert health.liveness_failures() == [
+        "the event loop has made no progress for 91 s",
+        "the consumer thread has made no progress for 61 s",
+    ]
+    with wired.executor.counts.restoring_partitions():
+        assert health.liveness_failures() == ["the event loop has made no progress for 91 s"]

@@ -1,0 +1,322 @@
+"""The list of metrics, how it is put into Prometheus' form, and what running stages show of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from helpers.batches import encode_tuples
+from helpers.engine import at
+from skewless import topology
+from skewless.algorithms.duration_histogram import Histogram
+from skewless.algorithms.grouping import KeyBatch, create
+from skewless.algorithms.grouping.base import Widths
+from skewless.algorithms.watermark import MAX_WATERMARK
+from skewless.asyncapi.in_memory_batch import InMemoryBatch
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.engine.faust.app import StageRuntime
+from skewless.engine.step import Sample
+from skewless.monitoring.collector import HistogramSample, MetricsCollector
+from skewless.monitoring.health import Health
+from skewless.monitoring.metrics import CONSTANT_LABELS, METRICS, Metric
+from skewless.monitoring.metrics_reader import MetricsReader
+from skewless.service import build, build_runtime
+from skewless.stages.router.metrics import RouterMetrics, decisions
+from skewless.wire.headers import internal_headers
+from skewless.wire.record import OutputRecord
+from skewless.wire.tuples import TUPLES
+
+HERE = {"pipeline": "p", "stage": "router"}
+DOCUMENTED = re.compile(r"^\| (router|worker) \| (\d+) \|", re.MULTILINE)
+
+
+def shown(*values: Sample | HistogramSample) -> str:
+    return text_of(lambda: values)
+
+
+def text_of(values: Callable[[], Iterable[Sample | HistogramSample]]) -> str:
+    registry = CollectorRegistry()
+    registry.register(MetricsCollector(values, HERE))
+    return generate_latest(registry).decode()
+
+
+def wired(stage: str, grouping: str = "key", workers: int = 2, max_workers: int = 3) -> StageRuntime:
+    settings = PipelineSettings.model_validate(
+        {
+            "name": "p",
+            "source": {"topic": "s"},
+            "router": {"grouping": grouping, "workers": workers},
+            "worker_input": {"max_workers": max_workers},
+        }
+    )
+    built = build(stage, settings, drain=False, source_partitions=4)
+    return build_runtime(stage, built, settings, 0, drain=False)
+
+
+def reader_of(stage: str, wiring: StageRuntime) -> MetricsReader:
+    reader = MetricsReader(stage, Health(60.0))
+    reader.runtime = wiring
+    return reader
+
+
+def read(stage: str, wiring: StageRuntime) -> dict[tuple[str, tuple[str, ...]], float]:
+    values = reader_of(stage, wiring).read()
+    return {(value.name, value.labels): value.value for value in values if isinstance(value, Sample)}
+
+
+def work(wiring: StageRuntime, partition: int, keys: Sequence[str]) -> None:
+    """Let a stage take in a batch of tuples, and commit."""
+    step, size = wiring.executor.step, len(keys)
+    encoded = encode_tuples(
+        pa.array(keys, pa.string()).dictionary_encode(), np.ones(size, np.int64), np.arange(size, dtype=np.int64)
+    )
+    step.assign(partition, None, ())
+    list(
+        step.process(
+            InMemoryBatch(partition, [OutputRecord("any", encoded, headers=internal_headers(TUPLES, {0: 5}))]), 0
+        )
+    )
+    list(step.flush(0))
+    wiring.executor.event_times = {at(partition): step.max_event_time(partition) or 0}
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+def test_metric_names_follow_prometheus_conventions(metric: Metric) -> None:
+    """What `promtool check metrics` says of names, and what prometheus.io/docs/practices/naming asks for."""
+    words = metric.name.split("_")
+    assert re.fullmatch(r"skewless(_[a-z]+)+", metric.name)
+    assert (words[-1] == "total") == (metric.kind == "counter")
+    assert not {"count", "sum", "bucket", "total"} & set(words[:-1] if metric.kind == "counter" else words)
+    assert not {"counter", "gauge", "histogram", "summary"} & set(words)
+    assert not {"s", "ms", "us", "ns", "sec", "milliseconds", "minutes", "b", "kb", "mb", "percent"} & set(words)
+    assert metric.meaning.endswith(".")
+    unit = words[-2] if metric.kind == "counter" else words[-1]
+    assert unit == metric.unit or metric.unit not in {"seconds", "bytes", "ratio", "info"}
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+def test_metric_labels_are_few_and_bounded(metric: Metric) -> None:
+    bounded = {
+        "version",
+        "type",
+        "kind",
+        "grouping",
+        "event",
+        "topic",
+        "outcome",
+        "state",
+        "partition",
+        "worker",
+        "direction",
+        "rank",
+    }
+    assert set(metric.labels) <= bounded
+    assert len(metric.labels) <= 1
+    assert not set(metric.labels) & set(CONSTANT_LABELS)
+    assert set(metric.stages) <= {stage.name for stage in topology.STAGES}
+    assert bool(metric.buckets) == (metric.kind == "histogram")
+    assert list(metric.buckets) == sorted(set(metric.buckets))
+
+
+def test_metric_names_are_unique() -> None:
+    assert len({metric.name for metric in METRICS}) == len(METRICS)
+
+
+def test_metric_samples_have_pipeline_and_stage_labels() -> None:
+    assert shown(Sample("skewless_router_workers", (), 4)).splitlines()[-1] == (
+        'skewless_router_workers{pipeline="p",stage="router"} 4.0'
+    )
+
+
+def test_histogram_observations_are_counted_by_upper_bound() -> None:
+    histogram = Histogram((0.1, 1.0))
+    for seconds in (0.05, 0.1, 0.5, 7.0):
+        histogram.observe(seconds)
+    lines = shown(HistogramSample("skewless_batch_duration_seconds", (), histogram)).splitlines()[2:]
+    assert [
+        line.removeprefix("skewless_batch_duration_seconds_").replace('pipeline="p",stage="router"', "")
+        for line in lines
+    ] == [
+        'bucket{le="0.1",} 2.0',
+        'bucket{le="1.0",} 3.0',
+        'bucket{le="+Inf",} 4.0',
+        "count{} 4.0",
+        "sum{} 7.65",
+    ]
+
+
+def test_collector_samples_are_exposed_with_type_and_help() -> None:
+    text = shown(
+        Sample("skewless_transactions_total", ("committed",), 3),
+        Sample("skewless_transactions_total", ("aborted",), 1),
+        Sample("skewless_consumer_lag_records", ("0",), 7),
+    )
+    (transactions, lag) = text_string_to_metric_families(text)
+    assert (transactions.type, lag.type) == ("counter", "gauge")
+    assert [(sample.labels["outcome"], sample.value) for sample in transactions.samples] == [
+        ("committed", 3),
+        ("aborted", 1),
+    ]
+    assert lag.documentation == next(
+        metric.meaning for metric in METRICS if metric.name == "skewless_consumer_lag_records"
+    )
+
+
+def test_collector_unknown_metric_is_refused() -> None:
+    with pytest.raises(KeyError):
+        shown(Sample("skewless_more_total", (), 1))
+
+
+def test_collector_sample_with_wrong_labels_is_refused() -> None:
+    with pytest.raises(ValueError, match="zip"):
+        shown(Sample("skewless_tuples_total", ("more",), 1))
+
+
+def test_router_metrics_after_a_batch_have_its_values() -> None:
+    wiring = wired("router", "even")
+    work(wiring, 0, ["hot"] * 70 + [f"key {number}" for number in range(30)])
+    values = read("router", wiring)
+    assert values["skewless_router_info", ("even",)] == 1
+    assert values["skewless_router_workers", ()] == 2
+    assert values["skewless_tuples_total", ()] == 100
+    sent = [values["skewless_router_tuples_total", (str(worker),)] for worker in range(2)]
+    assert sum(sent) == 100
+    assert ("skewless_router_tuples_total", ("2",)) not in values
+    assert values["skewless_router_worker_load_share_ratio", ("0",)] == sent[0] / 100
+    assert values["skewless_router_max_over_avg_ratio", ()] == max(sent) / 50
+    assert values["skewless_router_imbalance_ratio", ()] == (max(sent) - 50) / 100
+    assert values["skewless_router_split_keys", ()] == 1
+    assert values["skewless_router_max_workers_per_key", ()] == 2
+    assert values["skewless_router_key_worker_changes_total", ("grow",)] == 1
+    assert values["skewless_router_key_worker_changes_total", ("shrink",)] == 0
+    assert values["skewless_router_top_key_share_ratio", ("1",)] == pytest.approx(0.7, abs=0.02)
+    assert values["skewless_max_event_timestamp_seconds", ("0",)] == 0.099
+
+
+@pytest.mark.parametrize("grouping", ["shuffle", "key", "partial_key", "consistent"])
+def test_router_metrics_grouping_without_hot_keys_has_no_decisions(grouping: str) -> None:
+    names = {name for name, _ in read("router", wired("router", grouping))}
+    assert not names & {"skewless_router_split_keys", "skewless_router_key_worker_changes_total"}
+
+
+@pytest.mark.parametrize("name", ["dynamic_key", "d_choices", "w_choices", "even"])
+def test_router_metrics_collected_often_change_no_decision_of_the_grouping(name: str) -> None:
+    watched, alone = create(name, 7), create(name, 7)
+    looking = RouterMetrics(watched, 7)
+    rng = np.random.default_rng(5)
+    keys = [f"key {number}" for number in range(300)]
+    for step in range(20):
+        codes = np.minimum(rng.zipf(1.4, 500), 300).astype(np.int32) - 1
+        batch = KeyBatch(keys, codes, np.zeros(500, dtype=np.int64))
+        assert watched.assign(batch, step * 20_000).tolist() == alone.assign(batch, step * 20_000).tolist()
+        looking.update(step * 20_000)
+        assert (
+            sum(
+                sample.value
+                for sample in looking.collect_metrics()
+                if sample.name == "skewless_router_top_key_share_ratio"
+            )
+            <= 1
+        )
+    grown = {sample.labels: sample.value for sample in looking.collect_metrics() if "changes" in sample.name}
+    assert grown["grow",] > 0
+
+
+@pytest.mark.parametrize("name", ["dynamic_key", "d_choices", "w_choices", "even"])
+def test_router_metrics_changed_number_of_workers_counts_no_decision(name: str) -> None:
+    wiring = wired("router", name, workers=3)
+    work(wiring, 0, ["hot"] * 50)
+    before = read("router", wiring)
+    wiring.executor.step.set_workers(1)
+    list(wiring.executor.step.flush(5_000))
+    values = read("router", wiring)
+    for direction in ("grow", "shrink"):
+        sample = ("skewless_router_key_worker_changes_total", (direction,))
+        assert values[sample] == before[sample]
+
+
+def test_router_metrics_decisions_between_two_collections_are_counted_net() -> None:
+    def widths(usual: int, *of_keys: int) -> Widths:
+        return Widths(usual, np.array(of_keys, dtype=np.int16))
+
+    assert decisions(widths(1, 1, 1, 3), widths(1, 1, 4, 2)) == (3, 1)
+    assert decisions(widths(1, 1, 1), widths(1, 1, 1, 5)) == (4, 0)
+    assert decisions(widths(2, 2, 3, 3), widths(2, 2)) == (0, 2)
+
+
+def test_worker_metrics_several_partitions_have_the_load_of_each() -> None:
+    wiring = wired("worker")
+    for worker in (0, 2):
+        work(wiring, worker, ["a", "a", "b"][: worker + 1])
+        wiring.executor.counts.add_busy_time(worker, 0.25)
+    values = {name: value for name, value in read("worker", wiring).items() if name[0].startswith("skewless_worker")}
+    assert values == {
+        ("skewless_worker_tuples_total", ("0",)): 1,
+        ("skewless_worker_tuples_total", ("2",)): 3,
+        ("skewless_worker_partials_total", ("0",)): 1,
+        ("skewless_worker_partials_total", ("2",)): 2,
+        ("skewless_worker_keys", ("0",)): 1,
+        ("skewless_worker_keys", ("2",)): 2,
+        ("skewless_worker_busy_seconds_total", ("0",)): 0.25,
+        ("skewless_worker_busy_seconds_total", ("2",)): 0.25,
+    }
+
+
+def test_assigned_partitions_metric_counts_them_by_watermark_state() -> None:
+    wiring = wired("router")
+    wiring.executor.watermarks = {at(0): 1500, at(1): 900, at(2): MAX_WATERMARK, at(3): None, at(4): None}
+    wiring.executor.idle = frozenset({at(1), at(4)})
+    values = read("router", wiring)
+    states = {labels[0]: value for (name, labels), value in values.items() if name == "skewless_assigned_partitions"}
+    assert states == {"active": 1, "idle": 2, "ended": 1, "unknown": 1}
+    marks = {
+        labels: value for (name, labels), value in values.items() if name == "skewless_watermark_timestamp_seconds"
+    }
+    assert marks == {("0",): 1.5}
+
+
+def test_metrics_reader_event_that_never_happened_is_zero() -> None:
+    """Or the first dead letter would be no increase."""
+    values = read("router", wired("router"))
+    assert values["skewless_produced_records_total", ("dead-letters",)] == 0
+    assert values["skewless_transactions_total", ("aborted",)] == 0
+    assert values["skewless_recoveries_total", ("producer_replacement",)] == 0
+    assert values["skewless_rebalances_total", ("lost",)] == 0
+
+
+def test_metrics_reader_before_kafka_answers_has_process_metrics_only() -> None:
+    names = {value.name for value in MetricsReader("router", Health(60.0)).read()}
+    assert names == {
+        "skewless_build_info",
+        "skewless_allocated_blocks",
+        "skewless_ready",
+    }
+
+
+def test_metric_series_of_router_and_worker_have_the_documented_number() -> None:
+    """What docs/how-to/watch.md states for W = 100 and four partitions of the source."""
+    counted = {}
+    for stage, partitions in (("router", range(4)), ("worker", range(100))):
+        wiring = wired(stage, "even", workers=100, max_workers=100)
+        for partition in partitions:
+            work(wiring, partition, [f"key {number}" for number in range(1_000)])
+            wiring.executor.counts.add_busy_time(partition, 0.1)
+        session, assigned = wiring.executor, [at(partition) for partition in partitions]
+        session.assignment.begin(assigned)
+        for partition_of_topic in assigned:
+            session.assignment[partition_of_topic].start(1, None, "committed")
+        session.assignment.started()
+        ones = dict.fromkeys(assigned, 1)
+        session.lag = session.event_times = ones
+        session.watermarks = dict(ones)
+        text = text_of(reader_of(stage, wiring).read)
+        counted[stage] = sum(not line.startswith("#") for line in text.splitlines())
+    documented = (Path(__file__).parents[3] / "docs" / "how-to" / "watch.md").read_text()
+    assert counted == {stage: int(number) for stage, number in DOCUMENTED.findall(documented)}

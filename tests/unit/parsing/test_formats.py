@@ -1,0 +1,310 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+
+from skewless.parsing.formats import ParsedBatch
+from skewless.parsing.settings import ParsingSettings, open_format
+
+KAFKA_TIME = 1_000
+
+
+def parse(settings: dict[str, Any], *values: bytes | None) -> ParsedBatch:
+    timestamps = np.full(len(values), KAFKA_TIME, np.int64)
+    return open_format(ParsingSettings.model_validate(settings)).parse(values, timestamps)
+
+
+@dataclass(frozen=True)
+class Good:
+    """A record and the (key, value) tuples and time that it must give."""
+
+    settings: dict[str, Any]
+    record: bytes
+    tuples: list[tuple[str, int]]
+    time: int = KAFKA_TIME
+
+
+@dataclass(frozen=True)
+class Bad:
+    """A record that must be refused, for this reason."""
+
+    settings: dict[str, Any]
+    record: bytes | None
+    reason: str
+
+
+KEY: dict[str, Any] = {"key": {"field": "k"}}
+KEY_VALUE = {**KEY, "value": {"field": "v"}}
+KEY_CENTS = {**KEY, "value": {"field": "v", "decimals": 2}}
+KEY_TIME = {**KEY, "time": {"field": "t"}}
+TAGS = {"key": {"field": "entities.hashtags[].text"}, "value": {"field": "n"}}
+TSV = {"format": "tsv", "key": {"field": 1}, "time": {"field": 0}}
+CSV: dict[str, Any] = {
+    "format": {"name": "csv", "columns": ["at", "name", "n"]},
+    "key": {"field": "name"},
+    "value": {"field": "n"},
+}
+QUOTED = {**CSV, "format": {**CSV["format"], "quoting": True}}
+BLANKS = {"format": {"name": "csv", "delimiter": " "}, "key": {"field": 0, "pattern": r"^[^.]+"}, "value": {"field": 2}}
+TEXT: dict[str, Any] = {"format": "text"}
+VOTES: dict[str, Any] = {
+    "key": {"field": "h[]", "drop_if_contains": ["?"], "rename_if_contains": {"ElectionDay": ["vote", "usa"]}},
+    "value": {"field": "n"},
+}
+WORDS = {"format": "text", "key": {"pattern": r"\w+", "lowercase": True}}
+
+
+def timed(unit: str) -> dict[str, Any]:
+    return {**KEY, "time": {"field": "t", "unit": unit}}
+
+
+GOOD = {
+    "json: counts without a value field": Good(KEY, b'{"k":"a"}', [("a", 1)]),
+    "json: default scaled": Good({**KEY, "value": {"constant": 3, "decimals": 2}}, b'{"k":"a"}', [("a", 300)]),
+    "json: empty key": Good(KEY, b'{"k":""}', [("", 1)]),
+    "json: integer key": Good(KEY, b'{"k":5}', [("5", 1)]),
+    "json: thirty digits are a key": Good(KEY, b'{"k":123456789012345678901234567890}', [("1234567890" * 3, 1)]),
+    "json: float key": Good(KEY, b'{"k":1.50}', [("1.5", 1)]),
+    "json: true key": Good(KEY, b'{"k":true}', [("true", 1)]),
+    "json: false key": Good(KEY, b'{"k":false}', [("false", 1)]),
+    "json: of a doubled name the last wins": Good(KEY, b'{"k":"a","k":"b"}', [("b", 1)]),
+    "json: escapes": Good(KEY, rb'{"k":"\u00e9\n\ud83d\ude00"}', [("é\n😀", 1)]),
+    "json: UTF-8": Good(KEY, '{"k":"é😀"}'.encode(), [("é😀", 1)]),
+    "json: blanks around": Good(KEY, b' {"k" : "a" }\n', [("a", 1)]),
+    "json: other fields of any kind": Good(KEY, b'{"x":[{"k":"no"},null,1e5],"k":"a","y":{}}', [("a", 1)]),
+    "json: brackets in strings are not depth": Good(KEY, b'{"k":"a","x":"' + b"[" * 99 + b'"}', [("a", 1)]),
+    "json: many shallow lists are not depth": Good(KEY, b'{"k":"a","x":[' + b"[]," * 99 + b"[]]}", [("a", 1)]),
+    "json: as deep as allowed": Good(KEY, b'{"k":"a","x":' + b"[" * 31 + b"]" * 31 + b"}", [("a", 1)]),
+    "json: nested key": Good({"key": {"field": "a.b.c"}}, b'{"a":{"b":{"c":"x"}}}', [("x", 1)]),
+    "json: list of strings": Good({"key": {"field": "h[]"}}, b'{"h":["a","b","a"]}', [("a", 1), ("b", 1), ("a", 1)]),
+    "json: list at the root": Good({"key": {"field": "[].k"}}, b'[{"k":"a"},{"k":2}]', [("a", 1), ("2", 1)]),
+    "json: list of lists": Good({"key": {"field": "h[][]"}}, b'{"h":[["a"],[],["b"]]}', [("a", 1), ("b", 1)]),
+    "json: list of objects, one value": Good(
+        TAGS, b'{"n":3,"entities":{"hashtags":[{"text":"A"},{"text":"B"}]}}', [("A", 3), ("B", 3)]
+    ),
+    "json: no element, no tuple": Good(TAGS, b'{"n":3,"entities":{"hashtags":[]}}', []),
+    "json: value inside the key's lists": Good(
+        {"key": {"field": "o[].i[].s"}, "value": {"field": "o[].v"}},
+        b'{"o":[{"v":3,"i":[{"s":"x"},{"s":"y"}]},{"v":9,"i":[]},{"v":4,"i":[{"s":"z"}]}]}',
+        [("x", 3), ("y", 3), ("z", 4)],
+    ),
+    "json: value beside the key in the list": Good(
+        {"key": {"field": "i[].s"}, "value": {"field": "i[].n"}},
+        b'{"i":[{"s":"x","n":1},{"s":"y","n":2}]}',
+        [("x", 1), ("y", 2)],
+    ),
+    "json: key and time from one field": Good(
+        {"key": {"field": "t"}, "time": {"field": "t"}}, b'{"t":5}', [("5", 1)], time=5
+    ),
+    "json: integer value": Good(KEY_VALUE, b'{"k":"a","v":-7}', [("a", -7)]),
+    "json: number in a string": Good(KEY_VALUE, b'{"k":"a","v":" 7 "}', [("a", 7)]),
+    "json: exponent": Good(KEY_VALUE, b'{"k":"a","v":1e2}', [("a", 100)]),
+    "json: rounds half to even, up": Good(KEY_VALUE, b'{"k":"a","v":1.5}', [("a", 2)]),
+    "json: rounds half to even, down": Good(KEY_VALUE, b'{"k":"a","v":2.5}', [("a", 2)]),
+    "json: rounds the decimal, not the product": Good(KEY_CENTS, b'{"k":"a","v":0.285}', [("a", 28)]),
+    "json: rounds 1.005 as written": Good(KEY_CENTS, b'{"k":"a","v":1.005}', [("a", 100)]),
+    "json: rounds 1.015 as written": Good(KEY_CENTS, b'{"k":"a","v":1.015}', [("a", 102)]),
+    "json: largest value": Good(KEY_VALUE, b'{"k":"a","v":9007199254740992}', [("a", 2**53)]),
+    "json: time in ms": Good(KEY_TIME, b'{"k":"a","t":1478568050123}', [("a", 1)], 1478568050123),
+    "json: time in a string": Good(KEY_TIME, b'{"k":"a","t":"1478568050123"}', [("a", 1)], 1478568050123),
+    "json: time before 1970": Good(KEY_TIME, b'{"k":"a","t":-1}', [("a", 1)], -1),
+    "json: fraction of a ms is cut off": Good(KEY_TIME, b'{"k":"a","t":-1.25}', [("a", 1)], -2),
+    "json: s": Good(timed("s"), b'{"k":"a","t":1478568050}', [("a", 1)], 1478568050000),
+    "json: s with ms": Good(timed("s"), b'{"k":"a","t":1478568050.123}', [("a", 1)], 1478568050123),
+    "json: s with us": Good(timed("s"), b'{"k":"a","t":1478568050.123999}', [("a", 1)], 1478568050123),
+    "json: us": Good(timed("us"), b'{"k":"a","t":1478568050123999}', [("a", 1)], 1478568050123),
+    "json: us before 1970": Good(timed("us"), b'{"k":"a","t":-1}', [("a", 1)], -1),
+    "json: last us": Good(timed("us"), b'{"k":"a","t":253402300799999999}', [("a", 1)], 253402300799999),
+    "json: ISO 8601 in UTC": Good(
+        timed("iso8601"), b'{"k":"a","t":"2016-11-08T01:20:50.123Z"}', [("a", 1)], 1478568050123
+    ),
+    "json: ISO 8601 zone": Good(
+        timed("iso8601"), b'{"k":"a","t":"2016-11-08T03:20:50+02:00"}', [("a", 1)], 1478568050000
+    ),
+    "json: ISO 8601 without zone": Good(
+        timed("iso8601"), b'{"k":"a","t":"2016-11-08T01:20:50"}', [("a", 1)], 1478568050000
+    ),
+    "json: ISO 8601 with a blank": Good(
+        timed("iso8601"), b'{"k":"a","t":"2016-11-08 01:20:50"}', [("a", 1)], 1478568050000
+    ),
+    "tsv": Good(TSV, b"5\tpage one", [("page one", 1)], 5),
+    "tsv: more columns": Good(TSV, b"5\tp\tx\ty", [("p", 1)], 5),
+    "tsv: empty key": Good(TSV, b"5\t", [("", 1)], 5),
+    "tsv: line end of a file": Good(TSV, b"5\tp\r\n", [("p", 1)], 5),
+    "tsv: NUL is a character": Good(TSV, b"5\ta\0b", [("a\0b", 1)], 5),
+    "tsv: quotes are characters": Good(TSV, b'5\t"p"', [('"p"', 1)], 5),
+    "tsv: prefix off": Good(
+        {"format": "tsv", "key": {"field": 0, "strip_prefix": "http://w/"}}, b"http://w/Page", [("Page", 1)]
+    ),
+    "csv: named columns": Good(CSV, b"x,ann,7", [("ann", 7)]),
+    "csv: padded number": Good(CSV, b"x,ann, 7", [("ann", 7)]),
+    "csv: delimiter of several characters": Good(
+        {"format": {"name": "csv", "delimiter": "::"}, "key": {"field": 2}}, b"1::2::x::y", [("x", 1)]
+    ),
+    "csv: quoted": Good(QUOTED, b'"a,b","say ""hi""",7', [('say "hi"', 7)]),
+    "csv: line end in quotes": Good(QUOTED, b'x,"a\nb",7', [("a\nb", 7)]),
+    "csv: blanks, language up to the dot": Good(BLANKS, b"en.m A%20 5 100", [("en", 5)]),
+    "csv: key by a group": Good({"format": "csv", "key": {"field": 0, "pattern": r"^(\w+)\."}}, b"en.m,x", [("en", 1)]),
+    "csv: several keys in a column": Good(
+        {"format": {"name": "csv", "delimiter": ";"}, "key": {"field": 1, "pattern": "[^,]+"}, "value": {"field": 0}},
+        b"3;a,b",
+        [("a", 3), ("b", 3)],
+    ),
+    "json: keys skipped and merged": Good(
+        VOTES,
+        b'{"n":3,"h":["iVOTEd","why?","News","vote?","usa"]}',
+        [("ElectionDay", 3), ("News", 3), ("ElectionDay", 3)],
+    ),
+    "json: every key skipped, no tuple": Good(VOTES, b'{"n":3,"h":["?"]}', []),
+    "csv: several keys in a column, one skipped": Good(
+        {
+            "format": {"name": "csv", "delimiter": ";"},
+            "key": {"field": 1, "pattern": "[^,]+", "lowercase": True, "drop_if_contains": ["B"]},
+            "value": {"field": 0},
+        },
+        b"3;A,b,C",
+        [("a", 3), ("c", 3)],
+    ),
+    "text: a key that is merged may be longer than keys": Good(
+        {"format": "text", "key": {"rename_if_contains": {"long": ["aaaa"]}}}, b"a" * 2000, [("long", 1)]
+    ),
+    "text: the line": Good(TEXT, b"United Kingdom\n", [("United Kingdom", 1)]),
+    "text: empty line": Good(TEXT, b"", [("", 1)]),
+    "text: words": Good(WORDS, b"To be, or not to", [("to", 1), ("be", 1), ("or", 1), ("not", 1), ("to", 1)]),
+    "text: no word": Good(WORDS, b"...", []),
+    "text: empty matches are no keys": Good({"format": "text", "key": {"pattern": "a*"}}, b"baab", [("aa", 1)]),
+}
+
+BAD = {
+    "json: tombstone": Bad(KEY, None, "empty record"),
+    "json: nothing": Bad(KEY, b"", "malformed JSON"),
+    "json: cut": Bad(KEY, b'{"k":"a"', "malformed JSON"),
+    "json: trailing": Bad(KEY, b'{"k":"a"}{"k":"b"}', "malformed JSON"),
+    "json: NUL": Bad(KEY, b'{"k":"a\0"}', "malformed JSON"),
+    "json: byte order mark": Bad(KEY, b'\xef\xbb\xbf{"k":"a"}', "malformed JSON"),
+    "json: half a surrogate pair": Bad(KEY, rb'{"k":"\ud800"}', "malformed JSON"),
+    "json: not UTF-8 in the key": Bad(KEY, b'{"k":"\xff"}', "not UTF-8"),
+    "json: not UTF-8 elsewhere": Bad(KEY, b'{"k":"a","x":"\xc3"}', "not UTF-8"),
+    "json: key missing": Bad(KEY, b'{"x":1}', "key field missing"),
+    "json: key null": Bad(KEY, b'{"k":null}', "key has the wrong type or is out of range"),
+    "json: key object": Bad(KEY, b'{"k":{}}', "key has the wrong type or is out of range"),
+    "json: root is no object": Bad(KEY, b"[1]", "key field missing"),
+    "json: list missing": Bad(TAGS, b'{"n":1,"entities":{}}', "key field missing"),
+    "json: object null": Bad(TAGS, b'{"n":1,"entities":null}', "key field missing"),
+    "json: element without key": Bad(TAGS, b'{"n":1,"entities":{"hashtags":[{"text":"a"},{}]}}', "key field missing"),
+    "json: element null": Bad(
+        TAGS, b'{"n":1,"entities":{"hashtags":[{"text":null}]}}', "key has the wrong type or is out of range"
+    ),
+    "json: value missing": Bad(KEY_VALUE, b'{"k":"a"}', "value field missing"),
+    "json: value boolean": Bad(KEY_VALUE, b'{"k":"a","v":true}', "value has the wrong type or is out of range"),
+    "json: value NaN": Bad(KEY_VALUE, b'{"k":"a","v":NaN}', "malformed JSON"),
+    "json: value text": Bad(KEY_VALUE, b'{"k":"a","v":"NaN"}', "value is not a number within bounds"),
+    "json: value with underscore": Bad(KEY_VALUE, b'{"k":"a","v":"1_0"}', "value is not a number within bounds"),
+    "json: value too large": Bad(KEY_VALUE, b'{"k":"a","v":9007199254740993}', "value is not a number within bounds"),
+    "json: value too large with decimals": Bad(
+        KEY_CENTS, b'{"k":"a","v":90071992547409.93}', "value is not a number within bounds"
+    ),
+    "json: value of thirty digits": Bad(
+        KEY_VALUE, b'{"k":"a","v":' + b"9" * 30 + b"}", "value is not a number within bounds"
+    ),
+    "json: value beyond doubles": Bad(KEY_VALUE, b'{"k":"a","v":1e400}', "value has the wrong type or is out of range"),
+    "json: time missing": Bad(KEY_TIME, b'{"k":"a"}', "time field missing"),
+    "json: time after 9999": Bad(KEY_TIME, b'{"k":"a","t":253402300800000}', "time is not a number within bounds"),
+    "json: time before year 1": Bad(KEY_TIME, b'{"k":"a","t":-62135596800001}', "time is not a number within bounds"),
+    "json: ISO 8601 number": Bad(timed("iso8601"), b'{"k":"a","t":5}', "time is not ISO 8601"),
+    "json: ISO 8601 wrong day": Bad(timed("iso8601"), b'{"k":"a","t":"2016-02-30"}', "time is not ISO 8601"),
+    "json: ISO 8601 before year 1": Bad(
+        timed("iso8601"), b'{"k":"a","t":"0001-01-01T00:00:00+01:00"}', "time is not within the years 1 to 9999"
+    ),
+    "json: too deep": Bad(KEY, b'{"k":"a","x":' + b"[" * 32 + b"]" * 32 + b"}", "nested deeper than 32"),
+    "json: depth bomb": Bad(KEY, b"[" * 100_000, "nested deeper than 32"),
+    "json: balanced depth bomb": Bad(
+        KEY, b'{"k":"a","x":' + b"[" * 99_999 + b"]" * 99_999 + b"}", "nested deeper than 32"
+    ),
+    "json: depth bomb of objects": Bad(KEY, b'{"k":' * 40_000, "nested deeper than 32"),
+    "json: depth bomb with NULs": Bad(KEY, b"[\0" * 50, "nested deeper than 32"),
+    "json: too large": Bad(KEY, b'{"k":"' + b"a" * 262_144 + b'"}', "longer than 262144 bytes"),
+    "json: key too long": Bad(KEY, b'{"k":"' + b"a" * 1025 + b'"}', "key longer than 1024 bytes"),
+    "json: key too long in UTF-8": Bad(KEY, b'{"k":"%s"}' % ("é" * 513).encode(), "key longer than 1024 bytes"),
+    "json: key of too many digits": Bad(KEY, b'{"k":' + b"9" * 4000 + b"}", "key longer than 1024 bytes"),
+    "json: too many tuples": Bad(
+        {"key": {"field": "h[]"}}, b'{"h":[0' + b",0" * 10_000 + b"]}", "more than 10000 tuples"
+    ),
+    "tsv: tombstone": Bad(TSV, None, "empty record"),
+    "tsv: nothing": Bad(TSV, b"", "key field missing"),
+    "tsv: too few columns": Bad(TSV, b"5", "key field missing"),
+    "tsv: not UTF-8": Bad(TSV, b"5\t\xff", "not UTF-8"),
+    "tsv: time is no number": Bad(TSV, b"x\tp", "time is not a number within bounds"),
+    "tsv: time is empty": Bad(TSV, b"\tp", "time is not a number within bounds"),
+    "tsv: too large": Bad(TSV, b"5\t" + b"p" * 262_144, "longer than 262144 bytes"),
+    "csv: value column missing": Bad(CSV, b"x,ann", "value field missing"),
+    "csv: value is inf": Bad(CSV, b"x,ann,inf", "value is not a number within bounds"),
+    "csv: digits of another script": Bad(CSV, "x,ann,٣".encode(), "value is not a number within bounds"),
+    "csv: quote left open": Bad(QUOTED, b'x,"ann,7', "malformed quoting"),
+    "csv: text behind a quote": Bad(QUOTED, b'x,"ann"y,7', "malformed quoting"),
+    "json: a skipped key hides no bad value": Bad(VOTES, b'{"n":"x","h":["?"]}', "value is not a number within bounds"),
+    "text: tombstone": Bad(TEXT, None, "empty record"),
+    "text: too long a key": Bad(TEXT, b"a" * 1025, "key longer than 1024 bytes"),
+    "text: too many words": Bad(WORDS, b"a " * 10_001, "more than 10000 tuples"),
+}
+
+
+@pytest.mark.parametrize("case", GOOD.values(), ids=GOOD.keys())
+def test_format_parser_valid_record_gives_its_tuples(case: Good) -> None:
+    parsed = parse(case.settings, case.record)
+    assert parsed.invalid == []
+    assert list(zip(parsed.keys, parsed.values.tolist(), strict=True)) == case.tuples
+    assert parsed.records.tolist() == [0] * len(case.tuples)
+    assert parsed.times.tolist() == [case.time]
+
+
+@pytest.mark.parametrize("case", BAD.values(), ids=BAD.keys())
+def test_format_parser_invalid_record_gives_a_reason_and_no_tuples(case: Bad) -> None:
+    parsed = parse(case.settings, case.record)
+    assert parsed.invalid == [(0, case.reason)]
+    assert parsed.keys == []
+    assert len(parsed.values) == len(parsed.records) == 0
+    assert len(parsed.times) == 1
+
+
+@pytest.mark.parametrize("case", BAD.values(), ids=BAD.keys())
+def test_format_parser_records_around_an_invalid_one_are_read(case: Bad) -> None:
+    good = next(good for good in GOOD.values() if good.settings == case.settings and good.tuples)
+    parsed = parse(case.settings, good.record, case.record, good.record)
+    assert parsed.invalid == [(1, case.reason)]
+    assert list(zip(parsed.keys, parsed.values.tolist(), strict=True)) == good.tuples * 2
+    assert parsed.records.tolist() == [0] * len(good.tuples) + [2] * len(good.tuples)
+    assert [parsed.times[0], parsed.times[2]] == [good.time] * 2
+
+
+@pytest.mark.parametrize("settings", [KEY, TAGS, TSV, QUOTED, WORDS])
+def test_format_parser_empty_batch_gives_no_tuples(settings: dict[str, Any]) -> None:
+    parsed = parse(settings)
+    assert (parsed.keys, parsed.invalid) == ([], [])
+    assert len(parsed.values) == len(parsed.records) == len(parsed.times) == 0
+
+
+def test_format_parser_two_malformed_records_are_not_joined_into_a_valid_one() -> None:
+    assert [i for i, _ in parse(KEY, b'{"k":"', b'"}').invalid] == [0, 1]
+    assert [i for i, _ in parse(QUOTED, b'x,"a', b'b",7').invalid] == [0, 1]
+
+
+def test_text_parser_character_split_over_two_records_is_refused_in_both() -> None:
+    assert parse(TEXT, b"a\xc3", b"\xa9b").invalid == [(0, "not UTF-8"), (1, "not UTF-8")]
+
+
+def test_json_parser_invalid_value_in_a_list_refuses_the_whole_record() -> None:
+    settings = {"key": {"field": "i[].s"}, "value": {"field": "i[].n"}}
+    parsed = parse(settings, b'{"i":[{"s":"x","n":1},{"s":"y","n":"?"}]}', b'{"i":[{"s":"z","n":3}]}')
+    assert parsed.invalid == [(0, "value is not a number within bounds")]
+    assert parsed.keys == ["z"]
+    assert parsed.records.tolist() == [1]
+
+
+def test_format_parser_without_a_time_field_uses_the_kafka_timestamps() -> None:
+    timestamps = np.array([7, -1], np.int64)
+    parsed = open_format(ParsingSettings.model_validate(TEXT)).parse([b"a", b"b"], timestamps)
+    assert parsed.times.tolist() == [7, -1]

@@ -1,0 +1,139 @@
+"""What a record can cost: bytes, depth, digits and tuples are bounded, and a bomb harms none but itself."""
+
+from __future__ import annotations
+
+import time
+import tracemalloc
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from skewless.parsing.field_settings import LimitSettings
+from skewless.parsing.formats import ParsedBatch
+from skewless.parsing.settings import ParsingSettings, open_format
+
+LIMIT = LimitSettings().record_bytes
+CPU_S = 3.0
+MEMORY = 96 * LIMIT
+"""Most that a record at the limit may take while it is parsed; a Python object per two bytes is 24 to 60 times."""
+
+JSON: dict[str, Any] = {"key": {"field": "k"}, "value": {"field": "v"}, "time": {"field": "t"}}
+TAGS: dict[str, Any] = {"key": {"field": "h[]"}}
+CSV: dict[str, Any] = {
+    "format": {"name": "csv", "quoting": True},
+    "key": {"field": 0},
+    "value": {"field": 1},
+    "time": {"field": 2},
+}
+TSV: dict[str, Any] = {"format": "tsv", "key": {"field": 0}, "value": {"field": 1}}
+TEXT: dict[str, Any] = {"format": "text"}
+WORDS: dict[str, Any] = {"format": "text", "key": {"pattern": r"\w+"}}
+
+
+def filled(head: bytes, middle: bytes, tail: bytes) -> bytes:
+    """Repeat `middle` until the record is as long as is allowed."""
+    return head + middle * ((LIMIT - len(head) - len(tail)) // len(middle)) + tail
+
+
+GOOD: Mapping[str, tuple[dict[str, Any], bytes]] = {
+    "json": (JSON, b'{"k":"a","v":1,"t":1}'),
+    "tags": (TAGS, b'{"h":["a"]}'),
+    "csv": (CSV, b"a,1,1"),
+    "tsv": (TSV, b"a\t1"),
+    "text": (TEXT, b"a"),
+    "words": (WORDS, b"a"),
+}
+
+BOMBS: Mapping[str, tuple[str, bytes]] = {
+    "lists in lists": ("json", filled(b'{"k":"a","v":1,"t":1,"x":', b"[", b"")),
+    "lists in lists that are closed": ("json", b'{"k":"a","v":1,"t":1,"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}"),
+    "objects in objects": ("json", filled(b"", b'{"k":', b"")),
+    "lists where the key should be": ("json", b'{"k":' + b"[" * 100_000 + b"]" * 100_000 + b',"v":1,"t":1}'),
+    "strings that nobody closes": ("json", filled(b'{"k":"', b'\\"[', b"")),
+    "a string that is opened for ever": ("json", filled(b"[" * 40, b'"', b"")),
+    "backslashes": ("json", filled(b"[" * 40 + b'"', b"\\", b"")),
+    "a long key": ("json", filled(b'{"k":"', b"a", b'","v":1,"t":1}')),
+    "a long name": ("json", filled(b'{"', b"a", b'":1}')),
+    "digits in the key": ("json", filled(b'{"k":', b"9", b',"v":1,"t":1}')),
+    "digits in the value": ("json", filled(b'{"k":"a","v":', b"9", b',"t":1}')),
+    "digits in the value's text": ("json", filled(b'{"k":"a","v":"', b"9", b'","t":1}')),
+    "digits behind the point": ("json", filled(b'{"k":"a","v":"a","t":1.', b"9", b"}")),
+    "digits in the exponent": ("json", filled(b'{"k":"a","t":1,"v":1e', b"9", b"}")),
+    "digits in the exponent's text": ("json", filled(b'{"k":"a","t":1,"v":"1e-', b"9", b'x"}')),
+    "4,301 digits in the key": ("json", b'{"k":' + b"9" * 4301 + b',"v":1,"t":1}'),
+    "4,301 digits in the time": ("json", b'{"k":"a","v":1,"t":' + b"9" * 4301 + b"}"),
+    "the same name again and again": ("json", filled(b'{"k":"a","v":1,"t":1', b',"v":null', b"}")),
+    "not a number": ("json", b'{"k":"a","v":NaN,"t":1}'),
+    "infinity": ("json", b'{"k":"a","v":1e999,"t":1}'),
+    "surrogates": ("json", rb'{"k":"\ud800","v":1,"t":1}'),
+    "half a character": ("json", b'{"k":"\xe4\xb8","v":1,"t":1}'),
+    "nothing but NUL": ("json", b"\0" * LIMIT),
+    "more than the limit": ("json", b" " * (LIMIT + 1)),
+    "many elements": ("tags", filled(b'{"h":["a"', b',"a"', b"]}")),
+    "many lists": ("tags", filled(b'{"h":[', b"[],", b"[]]}")),
+    "csv: quotes": ("csv", filled(b"", b'"', b"")),
+    "csv: an open quote": ("csv", filled(b'"', b",", b"")),
+    "csv: quoted quotes": ("csv", filled(b'"', b'""', b'",1,1')),
+    "csv: separators": ("csv", filled(b"", b",", b"")),
+    "csv: quoted columns": ("csv", filled(b"a", b',""', b"")),
+    "csv: digits": ("csv", filled(b"a,", b"9", b",1")),
+    "csv: blanks around a number": ("csv", filled(b"a,", b" ", b"x,1")),
+    "csv: a long time": ("csv", filled(b"a,1,", b"1", b"")),
+    "tsv: other digits": ("tsv", b"a\t" + "٣".encode() * 100_000),
+    "tsv: signs": ("tsv", filled(b"a\t", b"-", b"")),
+    "text: one key": ("text", filled(b"", b"a", b"")),
+    "words: many": ("words", filled(b"", b"a ", b"")),
+    "words: one": ("words", filled(b"", b"a", b"")),
+}
+
+
+def parse(settings: dict[str, Any], *values: bytes | None) -> ParsedBatch:
+    form = open_format(ParsingSettings.model_validate(settings))
+    return form.parse(values, np.ones(len(values), np.int64))
+
+
+@pytest.mark.parametrize(("form", "bomb"), BOMBS.values(), ids=BOMBS)
+def test_format_parser_oversized_record_is_refused_alone_in_bounded_time_and_memory(form: str, bomb: bytes) -> None:
+    settings, good = GOOD[form]
+    parse(settings, good)  # what is made once is no cost of a record
+    began = time.process_time()
+    tracemalloc.start()
+    try:
+        parsed = parse(settings, good, bomb, good)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert time.process_time() - began < CPU_S
+    assert peak < MEMORY
+    assert [index for index, _ in parsed.invalid] == [1]
+    assert parsed.keys == ["a", "a"]
+    assert parsed.records.tolist() == [0, 2]
+
+
+@pytest.mark.parametrize(("form", "bomb"), BOMBS.values(), ids=BOMBS)
+def test_format_parser_oversized_record_has_a_short_reason_without_its_content(form: str, bomb: bytes) -> None:
+    ((_, reason),) = parse(GOOD[form][0], bomb).invalid
+    assert len(reason) < 60
+
+
+@pytest.mark.parametrize("form", GOOD)
+def test_format_parser_oversized_record_of_another_format_raises_nothing(form: str) -> None:
+    settings, good = GOOD[form]
+    parsed = parse(settings, *[bomb for _, bomb in BOMBS.values()], good)
+    assert len(BOMBS) not in dict(parsed.invalid)
+
+
+@pytest.mark.parametrize("depth", [1, 32, 128])
+def test_json_parser_depth_limit_refuses_deeper_records_only(depth: int) -> None:
+    settings = {**JSON, "limits": {"max_depth": depth}}
+    nested = [b'{"k":"a","v":1,"t":1,"x":' + b"[" * more + b"1" + b"]" * more + b"}" for more in (depth - 1, depth)]
+    assert parse(settings, *nested).invalid == [(1, f"nested deeper than {depth}")]
+
+
+def test_json_parser_record_of_the_allowed_length_is_read() -> None:
+    record = filled(b'{"k":"a","v":1,"t":1,"x":"', b"x", b'"}')
+    assert len(record) == LIMIT
+    assert parse(JSON, record).keys == ["a"]
+    assert parse(JSON, record + b" ").invalid == [(0, f"longer than {LIMIT} bytes")]

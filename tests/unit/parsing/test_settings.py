@@ -1,0 +1,148 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib.metadata import EntryPoint, EntryPoints
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from skewless.parsing import formats
+from skewless.parsing.field_settings import FieldSettings, TimeSettings
+from skewless.parsing.formats.base import FormatSettings
+from skewless.parsing.formats.text import Text
+from skewless.parsing.settings import ParsingSettings, open_format
+
+KEY: dict[str, Any] = {"field": "k"}
+PROBLEMS: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "unknown format": ({"format": "xml"}, ["unknown format 'xml'", "json, csv, tsv, text"]),
+    "json without key": ({}, ["key.field: missing"]),
+    "csv without key": ({"format": "csv"}, ["key.field: missing"]),
+    "json by number": ({"key": {"field": 3}}, ["key.field: 3 is not a path"]),
+    "no path": ({"key": {"field": "a..b"}}, ["key.field: 'a..b' is not a path"]),
+    "field is an object too": ({"key": KEY, "value": {"field": "k.v"}}, ["value.field: conflicts with key.field"]),
+    "object is a list too": (
+        {"key": {"field": "a.k"}, "value": {"field": "a[].v"}},
+        ["value.field: conflicts with key.field"],
+    ),
+    "time in a list": ({"key": KEY, "time": {"field": "h[].t"}}, ["time.field: must not contain a list"]),
+    "value in another list": ({"key": KEY, "value": {"field": "h[].v"}}, ["value.field: must contain only lists"]),
+    "columns of json": (
+        {"key": KEY, "format": {"name": "json", "columns": ["a"]}},
+        ["Extra inputs are not permitted"],
+    ),
+    "fields of text": ({"format": "text", "key": KEY}, ["key.field: text has no fields"]),
+    "no such column": (
+        {"format": {"name": "csv", "columns": ["a", "b"]}, "key": {"field": "c"}},
+        ["no column is named 'c', use one of format.columns (a, b)"],
+    ),
+    "no columns": ({"format": "csv", "key": {"field": "c"}}, ["no column is named 'c', use a column number"]),
+    "negative column": ({"format": "csv", "key": {"field": -1}}, ["greater than or equal to 0"]),
+    "double column": (
+        {"format": {"name": "csv", "columns": ["a", "a"]}, "key": {"field": 0}},
+        ["format.columns: a name is listed twice"],
+    ),
+    "quoting of tsv": (
+        {"format": {"name": "tsv", "quoting": True}, "key": {"field": 0}},
+        ["Extra inputs are not permitted"],
+    ),
+    "quoting with a long delimiter": (
+        {"format": {"name": "csv", "quoting": True, "delimiter": "::"}, "key": {"field": 0}},
+        ["format.quoting: needs a delimiter of one character"],
+    ),
+    "empty delimiter": ({"format": {"name": "csv", "delimiter": ""}, "key": {"field": 0}}, ["at least 1 character"]),
+    "pattern does not compile": (
+        {"key": {"field": "k", "pattern": "("}},
+        ["not a regular expression of RE2", "missing ): ("],
+    ),
+    "pattern that looks ahead": ({"key": {"field": "k", "pattern": "a(?=b)"}}, ["no lookaround", "(?="]),
+    "pattern that looks back": ({"key": {"field": "k", "pattern": "(?<!a)b"}}, ["no lookaround", "(?<"]),
+    "pattern that refers back": ({"key": {"field": "k", "pattern": r"(a)\1"}}, ["no backreferences", r"\1"]),
+    "pattern that keeps what it has": ({"key": {"field": "k", "pattern": "a++"}}, ["bad repetition operator: ++"]),
+    "pattern that is too large": (
+        {"key": {"field": "k", "pattern": r"((\pL{100}){100}){10}"}},
+        ["not a regular expression of RE2"],
+    ),
+    "pattern of bytes": ({"key": {"field": "k", "pattern": r"a\\\C"}}, [r"\C may match a part of a character"]),
+    "pattern with two groups": ({"key": {"field": "k", "pattern": "(a)(b)"}}, ["has more than one group"]),
+    "empty text to skip": (
+        {"key": {"field": "k", "drop_if_contains": [""]}},
+        ["key.drop_if_contains.0", "at least 1 character"],
+    ),
+    "empty text to merge": (
+        {"key": {"field": "k", "rename_if_contains": {"a": [""]}}},
+        ["key.rename_if_contains.a.0", "at least 1 character"],
+    ),
+    "merged into nothing": (
+        {"key": {"field": "k", "rename_if_contains": {"": ["a"]}}},
+        ["key.rename_if_contains", "at least 1 character"],
+    ),
+    "default beside a field": (
+        {"key": KEY, "value": {"field": "v", "constant": 2}},
+        ["value.constant: only for tuples"],
+    ),
+    "default too large": ({"key": KEY, "value": {"decimals": 9, "constant": 2**53}}, ["larger than 2**53"]),
+    "unit without a field": ({"key": KEY, "time": {"unit": "s"}}, ["time.unit: set time.field too"]),
+    "unknown unit": ({"key": KEY, "time": {"field": "t", "unit": "ns"}}, ["'ms', 's', 'us' or 'iso8601'"]),
+    "bounds the wrong way round": ({"key": KEY, "time": {"earliest": 5, "latest": 4}}, ["time.earliest: is after"]),
+    "several at once": (
+        {"format": {"name": "csv", "quoting": True, "delimiter": "::"}, "time": {"unit": "s"}},
+        ["key.field: missing", "format.quoting: needs", "time.unit: set"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("settings", "expected"), PROBLEMS.values(), ids=PROBLEMS.keys())
+def test_parsing_settings_with_problems_report_each_of_them(settings: dict[str, Any], expected: list[str]) -> None:
+    with pytest.raises(ValidationError) as caught:
+        ParsingSettings.model_validate(settings)
+    message = str(caught.value)
+    assert [part for part in expected if part not in message] == []
+
+
+def test_time_settings_bounds_are_numbers_or_iso_8601() -> None:
+    settings = TimeSettings.model_validate({"earliest": "2016-11-08T01:20:50Z", "latest": "1478568050001"})
+    assert (settings.earliest, settings.latest) == (1478568050000, 1478568050001)
+
+
+def test_time_settings_bound_that_is_not_a_time_is_refused() -> None:
+    with pytest.raises(ValidationError, match="earliest"):
+        TimeSettings.model_validate({"earliest": "yesterday"})
+
+
+class ShoutSettings(FormatSettings):
+    suffix: str = "!"
+
+
+class Shout(Text):
+    settings = ShoutSettings
+
+    def __init__(self, settings: ShoutSettings, fields: FieldSettings) -> None:
+        super().__init__(fields)
+        self.suffix = settings.suffix
+
+    @classmethod
+    def open(cls, settings: Any, fields: FieldSettings) -> Shout:
+        return cls(settings, fields)
+
+    @staticmethod
+    def validate(settings: Any, fields: FieldSettings) -> Iterator[str]:
+        assert isinstance(settings, ShoutSettings)
+        if fields.key.lowercase:
+            yield "key.lowercase: shouting is upper case"
+
+
+def test_format_registry_package_adds_a_format_by_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Its real counterpart needs an installed distribution; what is looked up is the same.
+    added = EntryPoints([EntryPoint("shout", f"{__name__}:Shout", "skewless.formats")])
+    monkeypatch.setattr(EntryPoint, "load", lambda _: Shout)
+    monkeypatch.setattr(formats, "entry_points", lambda group: added.select(group=group))
+    opened = open_format(ParsingSettings.model_validate({"format": {"name": "shout", "suffix": "?"}}))
+    assert isinstance(opened, Shout)
+    assert opened.suffix == "?"
+    with pytest.raises(ValidationError, match=r"format\.sufix: Extra inputs"):
+        ParsingSettings.model_validate({"format": {"name": "shout", "sufix": "?"}})
+    with pytest.raises(ValidationError, match="shouting is upper case"):
+        ParsingSettings.model_validate({"format": "shout", "key": {"lowercase": True}})
+    with pytest.raises(ValidationError, match="json, csv, tsv, text, shout"):
+        ParsingSettings.model_validate({"format": "whisper"})

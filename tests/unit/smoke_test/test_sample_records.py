@@ -1,0 +1,62 @@
+"""Records that are made up for a check give the splitter exactly the keys that were wanted."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+
+from skewless.errors import ConfigurationError
+from skewless.parsing.formats.base import FormatSettings
+from skewless.parsing.settings import ParsingSettings, open_format
+from skewless.smoke_test import check, sample_records
+
+AT = 1_700_000_000_123
+SPLITTERS: list[dict[str, Any]] = [
+    {"format": "text"},
+    {"format": "text", "key": {"pattern": r"[\pL\pN_]+", "lowercase": True}},
+    {"format": "json", "key": {"field": "key"}},
+    {"format": "json", "key": {"field": "user.id"}, "value": {"field": "n", "decimals": 2}, "time": {"field": "at"}},
+    {"format": "json", "key": {"field": "entities.hashtags[].text"}, "value": {"field": "entities.hashtags[].n"}},
+    {"format": "json", "key": {"field": "tags[]"}, "time": {"field": "created", "unit": "s"}},
+    {"format": "csv", "key": {"field": 2}},
+    {"format": {"name": "csv", "delimiter": ";", "columns": ["at", "page", "views"]}, "key": {"field": "page"}},
+    {"format": "tsv", "key": {"field": 1}, "value": {"field": 2}, "time": {"field": 0, "unit": "iso8601"}},
+    {"format": "tsv", "key": {"field": 1}, "time": {"field": 0, "unit": "us"}},
+]
+
+
+@pytest.mark.parametrize("document", SPLITTERS, ids=str)
+def test_sample_records_of_each_format_give_the_required_keys_and_time(document: dict[str, Any]) -> None:
+    settings = ParsingSettings.model_validate(document)
+    wanted = sample_records.keys(100, "check")
+    values, time_ms = sample_records.make(settings, wanted, AT)
+    parsed = open_format(settings).parse(values, np.full(100, time_ms, dtype=np.int64))
+    assert parsed.invalid == []
+    assert parsed.keys == wanted
+    assert set(parsed.times.tolist()) == {time_ms}
+    assert 0 <= time_ms - AT < 1000, "never late, and hardly ahead"
+
+
+def test_sample_records_have_one_key_in_half_of_them() -> None:
+    counts = Counter(sample_records.keys(1_000, "check"))
+    assert len(counts) == sample_records.KEYS
+    assert counts["check0"] == 500
+
+
+def test_sample_records_for_a_format_of_a_package_are_refused() -> None:
+    settings = ParsingSettings.model_construct(
+        **{**dict(ParsingSettings.model_validate({"format": "text"})), "format": FormatSettings(name="avro")}
+    )
+    with pytest.raises(ConfigurationError, match="the format avro"):
+        sample_records.make(settings, ["a"], AT)
+
+
+def test_smoke_test_settings_that_change_the_keys_are_refused() -> None:
+    settings = ParsingSettings.model_validate({"format": "text", "key": {"rename_if_contains": {"all": ["check"]}}})
+    values, time_ms = sample_records.make(settings, ["check0"], AT)
+    expected = check._expected_counts(open_format(settings), values, time_ms, 60_000)
+    with pytest.raises(ConfigurationError, match="does not keep the key"):
+        check._require_unchanged_keys(expected, values, "check")

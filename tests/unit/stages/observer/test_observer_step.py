@@ -1,0 +1,246 @@
+from __future__ import annotations
+
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from helpers.batches import facts_in, reasons_in, repeated, written
+from skewless.algorithms.watermark import MAX_WATERMARK
+from skewless.asyncapi.in_memory_batch import InMemoryBatch
+from skewless.stages.observer.run_statistics import RunStatistics
+from skewless.stages.observer.step import ObserverRules, ObserverStep
+from skewless.wire.columns import write_table
+from skewless.wire.headers import WATERMARK, internal_headers
+from skewless.wire.partials import PARTIALS
+from skewless.wire.record import OutputRecord
+
+Row = tuple[int, str, int, int]
+"""pane, key, worker, count"""
+ROWS = [
+    (0, "a", 0, 50), (0, "a", 1, 30), (15, "a", 0, 5), (0, "b", 1, 10), (30, "c/1", 2, 4), (45, "d", 2, 10),
+]  # fmt: skip
+
+
+def deltas(*rows: Row) -> OutputRecord:
+    panes, keys, workers, counts = zip(*rows, strict=True)
+    table = pa.table({
+        "pane": pa.array(panes, pa.int64()), "key": pa.array(keys, pa.string()), "count": pa.array(counts, pa.int64()),
+        "worker": pa.array(workers, pa.int32()),
+    })  # fmt: skip
+    return OutputRecord("partials", write_table(table), headers=internal_headers(PARTIALS, {}))
+
+
+def progress(mark: int) -> OutputRecord:
+    return OutputRecord("partials", None, headers=internal_headers(WATERMARK, {0: mark}))
+
+
+State = dict[int, list[tuple[bytes, bytes]]]
+
+
+def observer(positions: Sequence[str | None] = (None, None), state: State | None = None) -> ObserverStep:
+    rules = ObserverRules(tick_ms=60, workers=4, top_keys=2, grouping="key")
+    step = ObserverStep(rules, worker_partitions=1, aggregator_partitions=len(positions), topic="p.partials")
+    for partition, position in enumerate(positions):
+        step.assign(partition, position, (state or {}).get(partition, ()))
+    return step
+
+
+def observe(step: ObserverStep, partition: int, *records: OutputRecord, now: int = 1_000) -> list[OutputRecord]:
+    return list(step.process(InMemoryBatch(partition, records), now))
+
+
+def ticks(outputs: Iterable[OutputRecord]) -> list[dict[str, Any]]:
+    return facts_in(written(outputs, "distribution"))
+
+
+def state_of(outputs: Iterable[OutputRecord]) -> State:
+    latest: defaultdict[int, dict[bytes, bytes]] = defaultdict(dict)
+    for output in written(outputs, "observer-changelog"):
+        assert output.key is not None
+        assert output.partition is not None
+        latest[output.partition].pop(output.key, None)
+        if output.value is not None:
+            latest[output.partition][output.key] = output.value
+    return {partition: list(records.items()) for partition, records in latest.items()}
+
+
+def test_observer_tick_over_all_partitions_reports_the_reference_measures() -> None:
+    step = observer()
+    observe(step, 0, deltas(*ROWS[:3]), progress(60))
+    observe(step, 1, deltas(*ROWS[3:]), progress(60))
+    (output,) = written(step.flush(3_000), "distribution")
+    (tick,) = facts_in([output])
+    loads = [55, 40, 14, 0]
+    shares = [load * 100 / 109 for load in loads]
+    assert (output.key, output.timestamp, output.partition) == (b"0", 0, 0)
+    assert (tick["tick_start"], tick["tick_end"], tick["grouping"], tick["workers"]) == (0, 60, "key", 4)
+    assert (tick["tuples"], tick["tuples_by_worker"], tick["keys"]) == (109, loads, 4)
+    assert tick["load_stddev_percent"] == pytest.approx(statistics.pstdev(shares))
+    assert tick["imbalance"] == pytest.approx((55 - 109 / 4) / 109)
+    assert tick["max_over_avg"] == pytest.approx(55 / (109 / 4))
+    assert tick["replication_factor"] == pytest.approx(5 / 4)
+
+
+def test_observer_hottest_keys_are_sorted_by_tuples_then_name_and_count_their_workers() -> None:
+    step = observer([None])
+    observe(step, 0, deltas(*ROWS), progress(60))
+    assert ticks(step.flush(0))[0]["top_keys"] == [
+        {"key": "a", "tuples": 85, "workers": 2},
+        {"key": "b", "tuples": 10, "workers": 1},
+    ]
+
+
+def test_observer_with_enough_tuples_reports_the_worst_tick() -> None:
+    step = observer([None])
+    observe(step, 0, deltas((0, "a", 0, 300), (0, "b", 1, 100)), progress(60))
+    observe(step, 0, deltas((60, "a", 0, 250), (60, "b", 1, 150)), progress(120))
+    observe(step, 0, deltas((120, "a", 0, 99)), progress(180))
+    outputs = list(step.flush(0))
+    assert [tick["run"]["worst_tick_max_over_avg"] for tick in ticks(outputs)] == [3.0, 3.0, 3.0]
+    restored = observer([step.checkpoint(0)], state_of(outputs))
+    observe(restored, 0, deltas((180, "a", 0, 1)), progress(240))
+    assert [tick["run"]["worst_tick_max_over_avg"] for tick in ticks(restored.flush(0))] == [3.0]
+
+
+def test_observer_run_statistics_accumulate_over_ticks() -> None:
+    step = observer([None])
+    observe(step, 0, deltas(*ROWS), now=1_000)
+    observe(step, 0, deltas((60, "a", 3, 11)), progress(120), now=2_000)
+    first, second = ticks(step.flush(5_000))
+    assert first["run"] == second["run"]
+    run = second["run"]
+    assert (run["tuples"], run["duration_ms"], run["tuples_per_s"]) == (120, 4_000, 30)
+    assert run["tuples_by_worker"] == [55, 40, 14, 11]
+    assert run["replication_factor"] == pytest.approx(6 / 4)
+
+
+def test_observer_tick_waits_for_all_partitions() -> None:
+    step = observer()
+    observe(step, 0, deltas(*ROWS), progress(60))
+    assert ticks(step.flush(0)) == []
+    observe(step, 1, progress(59))
+    assert ticks(step.flush(0)) == []
+    observe(step, 1, progress(60))
+    assert len(ticks(step.flush(0))) == 1
+
+
+def test_observer_partition_not_assigned_emits_nothing() -> None:
+    step = observer()
+    step.revoke(1)
+    observe(step, 0, deltas(*ROWS), progress(60))
+    assert ticks(step.flush(0)) == []
+
+
+def test_observer_late_partials_after_a_tick_count_for_the_run_only() -> None:
+    step = observer([None])
+    observe(step, 0, deltas(*ROWS), progress(60))
+    outputs = list(step.flush(0))
+    observe(step, 0, deltas((45, "a", 0, 1), (60, "a", 0, 1)), progress(120))
+    outputs += step.flush(0)
+    assert repeated(tick["tick_start"] for tick in ticks(outputs)) == []
+    assert [(tick["tick_start"], tick["tuples"]) for tick in ticks(outputs)] == [(0, 109), (60, 1)]
+    assert ticks(outputs)[-1]["run"]["tuples"] == 111
+
+
+def test_observer_restarted_at_any_flush_gives_the_same_ticks() -> None:
+    whole, restored = observer(), observer()
+    written_so_far: list[OutputRecord] = []
+    told: list[dict[str, Any]] = []
+    positions = ["", ""]
+    for moment in range(12):
+        outputs = []
+        for step in (whole, restored):
+            for partition in (0, 1):
+                rows = [(moment * 15, f"k{partition}{moment % 3}", worker, moment + 1) for worker in range(3)]
+                observe(step, partition, deltas(*rows), progress(moment * 15), now=moment + 1)
+            outputs.append(list(step.flush(moment + 10)))
+        assert ticks(outputs[0]) == ticks(outputs[1])
+        written_so_far += outputs[1]
+        told += ticks(outputs[1])
+        positions = [restored.checkpoint(partition) for partition in (0, 1)]
+        restored = observer(positions, state_of(written_so_far))
+    assert [tick["tick_start"] for tick in told] == [0, 60]
+    assert told[-1]["run"]["tuples"] == 6 * sum(range(1, 10))
+
+
+def test_observer_max_watermark_emits_the_last_tick_and_newer_ticks_follow() -> None:
+    step = observer()
+    observe(step, 0, deltas(*ROWS), progress(MAX_WATERMARK))
+    observe(step, 1, deltas((60, "z", 0, 1)), progress(MAX_WATERMARK))
+    outputs = list(step.flush(0))
+    assert [tick["tick_start"] for tick in ticks(outputs)] == [0, 60]
+    assert step.finished(0)
+    assert step.finished(1)
+    again = observer([step.checkpoint(0), step.checkpoint(1)], state_of(outputs))
+    observe(again, 0, deltas((60, "a", 0, 1), (120, "a", 0, 7)), progress(180))
+    observe(again, 1, progress(180))
+    assert [(tick["tick_start"], tick["tuples"]) for tick in ticks(again.flush(0))] == [(120, 7)]
+
+
+def test_observer_emitted_ticks_are_tombstoned() -> None:
+    step = observer([None])
+    outputs: list[OutputRecord] = []
+    for tick in range(5):
+        observe(step, 0, deltas((tick * 60, "a", 0, 1)), progress(tick * 60))
+        outputs += step.flush(0)
+    assert {key for key, _ in state_of(outputs)[0]} == {b"run", b"240/0/changes"}
+
+
+BAD = {
+    "no Arrow IPC stream": OutputRecord("partials", b"junk", headers=internal_headers(PARTIALS, {})),
+    "columns missing": OutputRecord(
+        "partials", write_table(pa.table({"pane": [1]})), headers=internal_headers(PARTIALS, {})
+    ),
+    "no schema": OutputRecord("partials", b"junk"),
+    "an unknown origin": OutputRecord("partials", deltas(*ROWS).value, headers=internal_headers(PARTIALS, {3: 1})),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_observer_invalid_records_become_dead_letters_and_are_not_counted(name: str) -> None:
+    step = observer([None])
+    outputs = observe(step, 0, deltas(*ROWS[:1]), BAD[name], deltas(*ROWS[1:]), progress(60))
+    assert [offset for offset, _ in reasons_in(written(outputs, "dead-letters"))] == [1]
+    (tick,) = ticks(step.flush(0))
+    assert (tick["tuples"], tick["run"]["tuples"]) == (109, 109)
+
+
+def test_run_statistics_sketches_are_exact_for_few_keys_and_close_for_many() -> None:
+    for keys, error in ((100, 1e-3), (20_000, 0.04)):
+        run = RunStatistics()
+        for worker in (0, 1, 2):
+            run.add([f"k{number}" for number in range(keys)], np.full(keys, worker), np.zeros(3, np.int64), 0)
+        assert run.replication_factor() == pytest.approx(3, rel=error)
+
+
+def test_run_statistics_saved_and_loaded_are_equal_and_of_bounded_size() -> None:
+    run = RunStatistics()
+    counts: Counter[int] = Counter()
+    for number in range(20_000):
+        counts[number % 3] += 1
+    run.add([f"k{number}" for number in range(20_000)], np.zeros(20_000, np.int64), np.array([counts[0], 5, 6]), 77)
+    saved = run.save()
+    restored = RunStatistics.load(saved)
+    assert len(saved) < 40_000
+    assert (restored.tuples.tolist(), restored.first_ms) == ([6667, 5, 6], 77)
+    assert restored.replication_factor() == run.replication_factor()
+    assert RunStatistics.load(RunStatistics().save()).first_ms is None
+
+
+def test_observer_changed_number_of_workers_compares_present_and_used_workers() -> None:
+    step = observer([None])
+    step.set_workers(6)
+    observe(step, 0, deltas(*ROWS), progress(60))
+    (grown,) = ticks(step.flush(0))
+    assert (grown["workers"], grown["tuples_by_worker"]) == (6, [55, 40, 14, 0, 0, 0])
+    step.set_workers(2)
+    observe(step, 0, deltas((60, "a", 2, 5)), progress(120))
+    observe(step, 0, deltas((120, "a", 1, 5)), progress(180))
+    spanning, shrunk = ticks(step.flush(0))
+    assert (spanning["workers"], spanning["tuples_by_worker"]) == (3, [0, 0, 5])
+    assert (shrunk["workers"], shrunk["tuples_by_worker"]) == (2, [0, 5])

@@ -1,0 +1,225 @@
+"""A router's loads outlive its process, and another number of workers is no reason to begin anew."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pytest
+from numpy.typing import NDArray
+
+from helpers.batches import encode_tuples, tuples_in, written
+from skewless.algorithms import grouping
+from skewless.algorithms.grouping import Grouping
+from skewless.algorithms.grouping.shuffle import ShuffleGrouping
+from skewless.asyncapi.in_memory_batch import InMemoryBatch
+from skewless.stages.router import state as router_state
+from skewless.stages.router.step import RouterStep
+from skewless.wire.headers import internal_headers
+from skewless.wire.record import OutputRecord
+from skewless.wire.tuples import TUPLES
+
+KEYS = np.random.default_rng(3).zipf(1.4, 3_000) % 50
+INTERVAL_MS = 1_000
+Records = list[tuple[bytes, bytes]]
+Routed = tuple[int | None, list[tuple[str, int, int]]]
+
+
+def build(name: str = "partial_key", workers: int = 3) -> RouterStep:
+    choice = grouping.create(name, workers)
+    return RouterStep(choice, max_workers=5, encoding="batch", topic="p.tuples", snapshot_ms=INTERVAL_MS)
+
+
+def router(name: str = "partial_key", workers: int = 3, state: Records | None = None) -> RouterStep:
+    step = build(name, workers)
+    step.assign(2, None, state or [])
+    return step
+
+
+def route(
+    step: RouterStep, keys: NDArray[np.int64], now: int = 0
+) -> list[tuple[int | None, list[tuple[str, int, int]]]]:
+    """Tuples by worker."""
+    column = pa.array([f"k{key}" for key in keys]).dictionary_encode()
+    ones = np.ones(len(keys), dtype=np.int64)
+    record = OutputRecord(
+        "tuples", encode_tuples(column, ones, np.arange(len(keys))), headers=internal_headers(TUPLES, {2: 5})
+    )
+    return [(output.partition, tuples_in([output])) for output in step.process(InMemoryBatch(2, [record]), 0)]
+
+
+def saved(step: RouterStep, now: int = 0) -> list[OutputRecord]:
+    return written(step.flush(now), "router-state")
+
+
+def state_of(step: RouterStep, now: int = 0) -> Records:
+    return [(output.key or b"", output.value or b"") for output in saved(step, now)]
+
+
+@pytest.mark.parametrize("name", sorted(grouping.GROUPINGS))
+def test_router_restarted_with_its_saved_loads_chooses_identically(name: str) -> None:
+    whole = router(name)
+    route(whole, KEYS[:1_000])
+    restarted = router(name, state=state_of(whole))
+    assert route(restarted, KEYS[1_000:]) == route(whole, KEYS[1_000:])
+
+
+def test_router_restarted_without_saved_loads_chooses_differently() -> None:
+    whole = router()
+    route(whole, KEYS[:1_000])
+    assert route(router(), KEYS[1_000:]) != route(whole, KEYS[1_000:])
+
+
+def test_router_loads_are_saved_with_the_first_tuples_and_once_per_interval() -> None:
+    step = router()
+    assert saved(step, 0) == []
+    times = []
+    for now in range(100, 5_000, 100):
+        route(step, KEYS[:10])
+        times += [now] * len(saved(step, now))
+    assert times == [100, 1_100, 2_100, 3_100, 4_100]
+
+
+def test_router_unchanged_loads_are_not_saved_again() -> None:
+    step = router()
+    route(step, KEYS[:10])
+    assert [len(saved(step, now)) for now in (0, 1_000, 2_000)] == [1, 0, 0]
+
+
+def test_router_clock_set_back_keeps_saving_loads() -> None:
+    step = router()
+    route(step, KEYS[:10])
+    assert saved(step, 10**9)
+    route(step, KEYS[:10])
+    assert saved(step, 5)
+
+
+def test_router_loads_are_saved_to_the_lowest_assigned_partition_by_grouping_name() -> None:
+    step = router()
+    step.assign(4, None, ())
+    step.assign(1, None, ())
+    route(step, KEYS[:10])
+    (first,) = saved(step, 0)
+    step.revoke(1)
+    route(step, KEYS[:10])
+    (second,) = saved(step, INTERVAL_MS)
+    assert [(each.key, each.partition) for each in (first, second)] == [
+        (b"loads/partial_key", 1),
+        (b"loads/partial_key", 2),
+    ]
+
+
+def test_router_without_partitions_saves_no_loads() -> None:
+    step = router()
+    route(step, KEYS[:10])
+    step.revoke(2)
+    assert saved(step) == []
+
+
+def test_router_with_loads_ignores_saved_ones_of_a_new_partition() -> None:
+    other = router()
+    route(other, KEYS[:10])
+    step, same = router(), router()
+    for each in (step, same):
+        route(each, KEYS[:1_000])
+    assert not step.is_cold
+    step.revoke(2)
+    assert step.assign(2, None, state_of(other)) is None
+    assert route(step, KEYS[1_000:]) == route(same, KEYS[1_000:])
+
+
+def test_router_saved_loads_in_several_partitions_uses_the_first() -> None:
+    first, second = router(), router()
+    route(first, KEYS[:1_000])
+    route(second, KEYS[1_000:])
+    step = router(state=state_of(first))
+    assert not step.is_cold
+    assert step.assign(3, None, state_of(second)) is None
+    assert route(step, KEYS[:500]) == route(first, KEYS[:500])
+
+
+def encoded(**state: object) -> bytes:
+    return msgspec.msgpack.encode(router_state.RouterState(router_state.SCHEMA, dict(state)))
+
+
+BROKEN = {
+    "no bytes": b"",
+    "no MessagePack": b"\xc1\xff",
+    "another thing": msgspec.msgpack.encode([1, 2]),
+    "a later version": msgspec.msgpack.encode(
+        router_state.RouterState("skewless.loads.v2", {"workers": 3, "sent": bytes(24)})
+    ),
+    "no number of workers": encoded(sent=bytes(24)),
+    "no worker": encoded(workers=0, sent=b""),
+    "more workers than there are": encoded(workers=10**9, sent=bytes(24)),
+    "loads of other workers than it says": encoded(workers=4, sent=bytes(24)),
+    "no loads": encoded(workers=4),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_router_unreadable_saved_loads_are_reported_and_ignored(name: str) -> None:
+    step = build()
+    told = step.assign(2, None, [(b"loads/partial_key", BROKEN[name])])
+    assert told is not None
+    assert told.startswith("ignored the loads in topic control, they start at zero: ")
+    assert route(step, KEYS) == route(router(), KEYS)
+
+
+def test_router_state_restore_that_fails_leaves_the_grouping_unchanged() -> None:
+    class Fails(ShuffleGrouping):
+        def restore(self, snapshot: object) -> None:
+            self._next = 1
+            if snapshot != {"workers": 3, "next": 0}:
+                raise ZeroDivisionError
+            self._next = 0
+
+    choice: Grouping = Fails(3, grouping.DEFAULTS)
+    told = router_state.restore(choice, [(b"loads/shuffle", encoded(workers=3, next=2))], 5)
+    assert told is not None
+    assert choice.snapshot() == {"workers": 3, "next": 0}
+
+
+def test_router_saved_loads_of_another_grouping_are_ignored() -> None:
+    shuffle = router("shuffle")
+    route(shuffle, KEYS[:10])
+    step = build()
+    assert step.assign(2, None, state_of(shuffle)) is None
+    assert step.is_cold
+
+
+@pytest.mark.parametrize(("before", "after"), [(2, 5), (5, 2)])
+def test_router_saved_loads_of_another_number_of_workers_are_restored_and_resized(before: int, after: int) -> None:
+    live = router(workers=before)
+    route(live, KEYS[:1_000])
+    step = build(workers=after)
+    assert step.assign(2, None, state_of(live)) == f"restored the loads of {before} workers from topic control"
+    live.set_workers(after)
+    assert route(step, KEYS[1_000:]) == route(live, KEYS[1_000:])
+
+
+@pytest.mark.parametrize("name", sorted(grouping.GROUPINGS))
+@pytest.mark.parametrize(("before", "after"), [(1, 5), (5, 1), (2, 3)])
+def test_router_changed_number_of_workers_sends_all_tuples_to_the_new_ones(name: str, before: int, after: int) -> None:
+    step = router(name, workers=before)
+    route(step, KEYS)
+    step.set_workers(after)
+    found = route(step, KEYS)
+    assert {worker for worker, _ in found} == set(range(after))
+    assert sum(len(rows) for _, rows in found) == len(KEYS)
+    assert step.workers == after
+
+
+def test_router_unchanged_number_of_workers_keeps_its_loads() -> None:
+    step, same = router(), router()
+    for each in (step, same):
+        route(each, KEYS[:1_000])
+    step.set_workers(3)
+    assert route(step, KEYS[1_000:]) == route(same, KEYS[1_000:])
+
+
+def test_router_loads_too_large_for_a_record_are_not_saved(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(router_state, "RECORD_BYTES", 20)
+    step = router()
+    route(step, KEYS[:10])
+    assert saved(step) == []

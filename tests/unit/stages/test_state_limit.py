@@ -1,0 +1,141 @@
+"""Open windows are bounded: beyond the limit a stage ends before it writes anything of what it cannot hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from helpers.aggregates import install
+from skewless.algorithms.windowing import window_store
+from skewless.asyncapi.in_memory_batch import InMemoryBatch
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.errors import LimitError
+from skewless.service import build
+from skewless.stages import windowed_step
+from skewless.stages.aggregator.step import AggregatorStep
+from skewless.stages.windowed_step import WindowedStep
+from skewless.wire.columns import write_table
+from skewless.wire.headers import internal_headers
+from skewless.wire.partials import PARTIALS
+from skewless.wire.record import OutputRecord
+
+MEGABYTE = 2**20
+LIMITS = {
+    "aggregator": "aggregator.max_state_bytes (1,048,576): start more aggregator processes",
+    "observer": "observer.max_state_bytes (1,048,576): raise the limit",
+}
+
+
+def built(stage: str, **section: Any) -> WindowedStep:
+    settings = PipelineSettings.model_validate(
+        {
+            "name": "p",
+            "source": {"topic": "s"},
+            "worker_input": {"max_workers": 1},
+            "router": {"workers": 1},
+            "topics": {"aggregator_partitions": 2},
+            stage: {"max_state_bytes": MEGABYTE, **section},
+        }
+    )
+    step = build(stage, settings, drain=False).step
+    assert isinstance(step, WindowedStep)
+    for partition in range(2):
+        step.assign(partition, None, ())
+    return step
+
+
+def deltas(first: int, size: int, pane: int = 0, mark: int = 0) -> OutputRecord:
+    numbers = np.ones(size, np.int64)
+    columns = {
+        "pane": numbers * pane, "key": [f"{key:08d}" for key in range(first, first + size)], "count": numbers,
+        "sum": numbers, "worker": np.zeros(size, np.int32),
+    }  # fmt: skip
+    return OutputRecord("partials", write_table(pa.table(columns)), headers=internal_headers(PARTIALS, {0: mark}))
+
+
+def merge(step: WindowedStep, partition: int, output: OutputRecord) -> None:
+    assert list(step.process(InMemoryBatch(partition, [output]), 0)) == []
+
+
+def samples(step: WindowedStep) -> dict[str, float]:
+    return {sample.name: sample.value for sample in step.collect_metrics()}
+
+
+@pytest.mark.parametrize("stage", LIMITS)
+def test_state_limit_exceeded_at_a_commit_ends_the_stage_before_any_write(stage: str) -> None:
+    step = built(stage)
+    for partition in range(2):
+        merge(step, partition, deltas(0, 4_000))
+    assert len(list(step.flush(0))) > 0
+    held = samples(step)
+    assert 0.3 < held["skewless_state_bytes"] / held["skewless_state_limit_bytes"] < 1
+    for partition in range(2):
+        merge(step, partition, deltas(4_000, 8_000))
+    with pytest.raises(LimitError) as raised:
+        next(iter(step.flush(0)))
+    assert LIMITS[stage] in str(raised.value)
+    assert "(24,000 keys in 2 open windows)" in str(raised.value)
+    assert raised.value.exit_code == 3
+
+
+@pytest.mark.parametrize("stage", LIMITS)
+def test_state_limit_exceeded_between_two_commits_ends_the_stage(stage: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(windowed_step, "CHECKED_ROWS", 4_000)
+    monkeypatch.setattr(window_store, "PENDING_ROWS", 1_000)
+    step = built(stage)
+    batch = InMemoryBatch(0, [deltas(first, 1_000) for first in range(0, 100_000, 1_000)])
+    with pytest.raises(LimitError):
+        list(step.process(batch, 0))
+    assert samples(step)["skewless_state_bytes"] < 2 * MEGABYTE
+
+
+@pytest.mark.parametrize("stage", LIMITS)
+def test_state_limit_keys_of_closed_windows_are_released_for_others(stage: str) -> None:
+    step = built(stage)
+    for window in range(10):
+        pane = 60_000 * window
+        for partition in range(2):
+            merge(step, partition, deltas(0, 2_500, pane, mark=pane))
+        list(step.flush(0))
+
+
+def reopened(partition: int, step: WindowedStep, chunks: Iterable[OutputRecord]) -> None:
+    assert isinstance(step, AggregatorStep)
+    step.reopen(partition, [(chunk.key, chunk.value) for chunk in chunks if chunk.key and chunk.value])
+
+
+def test_state_limit_reopened_windows_are_released_for_open_ones() -> None:
+    step = built("aggregator")
+    merge(step, 0, deltas(0, 5_000, mark=60_000))
+    chunks = [output for output in step.flush(0) if output.topic == "aggregator-changelog"]
+    before = samples(step)["skewless_state_bytes"]
+    reopened(0, step, chunks)
+    list(step.flush(0))
+    assert samples(step)["skewless_state_bytes"] > before + 200_000
+    merge(step, 1, deltas(0, 6_000, pane=60_000))
+    list(step.flush(0))
+    assert len(step._inputs[0].windows) == 0
+
+
+def digit_sets(first: int) -> OutputRecord:
+    """Return the partials of 100 keys, each with a set of 90 bytes."""
+    ones = np.ones(100, np.int64)
+    columns = {
+        "pane": 0 * ones, "key": [f"{key}" for key in range(first, first + 100)], "count": ones,
+        "digit_set": [bytes(range(90))] * 100,
+    }  # fmt: skip
+    return OutputRecord("partials", write_table(pa.table(columns)), headers=internal_headers(PARTIALS, {0: 0}))
+
+
+def test_binary_partials_beyond_the_limit_between_two_commits_end_the_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    install(monkeypatch)
+    monkeypatch.setattr(windowed_step, "CHECKED_BYTES", 100_000)
+    monkeypatch.setattr(window_store, "PENDING_BYTES", 100_000)
+    step = built("aggregator", aggregates=["digits"])
+    with pytest.raises(LimitError):
+        list(step.process(InMemoryBatch(0, [digit_sets(first) for first in range(0, 20_000, 100)]), 0))
+    assert samples(step)["skewless_state_bytes"] < 2 * MEGABYTE

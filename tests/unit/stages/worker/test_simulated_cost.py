@@ -1,0 +1,94 @@
+"""A simulated cost changes when tuples are processed, and nothing of what follows from a failure."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from helpers.engine import at
+from skewless.engine.message_batch import MessageBatch
+from skewless.stages.worker.settings import CostSettings
+from skewless.stages.worker.simulated_cost import SimulatedCost
+from skewless.wire.headers import internal_headers
+from skewless.wire.tuples import TUPLE
+
+
+class Message:
+    """As much of a confluent_kafka.Message as is asked for: that class cannot be made by hand."""
+
+    def __init__(self, offset: int, headers: Any) -> None:
+        self._offset, self._headers = offset, headers
+
+    def offset(self) -> int:
+        return self._offset
+
+    def leader_epoch(self) -> None:
+        return None
+
+    def value(self) -> bytes:
+        return b"{}"
+
+    def headers(self) -> Any:
+        return self._headers
+
+
+def batch(offset: int, headers: Any = None) -> MessageBatch:
+    messages: Any = [Message(offset, headers or list(internal_headers(TUPLE, {})))]
+    return MessageBatch(at(0), 1, messages)
+
+
+async def until(holds: Callable[[], object]) -> None:
+    async with asyncio.timeout(5):
+        while not holds():  # noqa: ASYNC110 - of several things, some of which nobody tells
+            await asyncio.sleep(0.001)
+
+
+@pytest.mark.parametrize("where", ["spent", "processed"])
+def test_simulated_cost_failed_batch_is_reported_and_later_batches_are_processed(where: str) -> None:
+    done: list[int] = []
+    failures: list[Exception] = []
+
+    def fail_at(place: str, offset: int) -> None:
+        if place == where and offset == 1:
+            raise ZeroDivisionError
+
+    async def process(part: MessageBatch) -> None:
+        fail_at("processed", part.offsets[0])
+        done.append(part.offsets[0])
+
+    async def story() -> None:
+        seen = iter(range(10))
+        cost = SimulatedCost(
+            CostSettings(cycle=1, process_duration_ms=0.01),
+            process,
+            failures.append,
+            lambda _, __: fail_at("spent", next(seen)),
+        )
+        cost.submit(batch(0))
+        await until(lambda: done == [0])
+        cost.submit(batch(1))
+        await until(lambda: failures)
+        cost.submit(batch(2))
+        await until(lambda: done == [0, 2])
+
+    asyncio.run(story())
+    assert [type(error) for error in failures] == [ZeroDivisionError]
+
+
+def test_simulated_cost_header_without_a_value_costs_nothing_and_is_passed_on() -> None:
+    done: list[int] = []
+
+    async def process(part: MessageBatch) -> None:
+        done.append(part.offsets[0])
+
+    async def story() -> None:
+        cost = SimulatedCost(
+            CostSettings(cycle=1, process_duration_ms=0.01), process, lambda _: None, lambda _, __: None
+        )
+        cost.submit(batch(0, [("schema", None)]))
+        await until(lambda: done == [0])
+
+    asyncio.run(story())

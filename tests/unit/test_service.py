@@ -1,0 +1,79 @@
+"""The watch of the pipeline's file outlives whatever a step says about a new W."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from skewless import service
+from skewless.config import loader
+from skewless.config.watcher import ConfigWatcher
+from skewless.engine.step import Step
+from skewless.errors import ConfigurationError
+from skewless.stages.router.step import RouterStep
+
+DEADLINE_S = 30.0
+
+
+class Values:
+    """Stands for `ConfigWatcher`: one value per poll."""
+
+    def __init__(self, *values: int | None) -> None:
+        self._values: Iterator[int | None] = iter(values)
+
+    def poll(self) -> int | None:
+        return next(self._values, None)
+
+
+@pytest.mark.parametrize("error", [ConfigurationError("too many: raise it"), ZeroDivisionError("bug")])
+def test_config_following_step_raises_logs_the_error_and_applies_the_next_value(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(service, "FILE_POLL_S", 0.001)
+    followed = asyncio.Event()
+    seen: list[int] = []
+
+    class Failing:
+        def set_workers(self, workers: int) -> None:
+            if workers == 20:
+                raise error
+            seen.append(workers)
+            followed.set()
+
+    async def run() -> None:
+        with service._watch_config(cast("Step", Failing()), cast("ConfigWatcher", Values(20, None, 7))):
+            await asyncio.wait_for(followed.wait(), DEADLINE_S)
+
+    with caplog.at_level(logging.WARNING, "skewless.service"):
+        asyncio.run(run())
+    assert seen == [7]
+    assert len(caplog.messages) == 1
+    assert "the number of workers does not change, correct router.workers in the file" in caplog.messages[0]
+
+
+def test_config_following_workers_beyond_the_running_sketch_are_refused_until_a_valid_value(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = (
+        "name: p\nsource: {topic: t}\n"
+        "router: {workers: %d, grouping: w_choices, choices: {sketch_size: %d, head_share: 0.2}}\n"
+    )
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(text % (8, 50))
+    settings = loader.load(file, {})
+    live = ConfigWatcher(file, {}, settings)
+    step = cast("RouterStep", service.build("router", settings, drain=False).step)
+    # The file as a whole is right, but this process still has the small sketch.
+    for workers, size, expected in ((12, 5_000, None), (9, 50, 9)):
+        file.write_text(text % (workers, size))
+        found = [value for value in (live.poll() for _ in range(4)) if value is not None]
+        assert found == ([] if expected is None else [expected])
+        for value in found:
+            step.set_workers(value)
+    assert step.workers == 9
+    assert "w_choices with 12 workers needs choices.sketch_size above W / head_share = 60, not 50" in caplog.text

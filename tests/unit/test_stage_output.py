@@ -1,0 +1,70 @@
+"""A stage that writes to no topic: its builder brings the output, and nothing assumes that there is a topic."""
+
+from __future__ import annotations
+
+import pytest
+
+from laws.model_broker import Broker, Clock
+from laws.model_clients import Link
+from laws.model_process import Ledger
+from laws.model_store import Store, StoreOutput
+from skewless import topology
+from skewless.config import acls, topic_plan
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.monitoring.metrics_reader import partition_label
+from skewless.service import build_runtime
+from skewless.stages.context import BuiltStage
+from skewless.wire.topic_partition import TopicPartition
+
+SINK = topology.Stage(
+    name="sink",
+    description="writes results to a database",
+    inputs=("aggregates", "late"),
+    outputs=(),
+    builder="none:none",
+    metrics="none",
+    section="aggregator",
+)
+
+
+@pytest.fixture
+def settings(monkeypatch: pytest.MonkeyPatch) -> PipelineSettings:
+    monkeypatch.setattr(topology, "STAGES", (*topology.STAGES, SINK))
+    return PipelineSettings.model_validate({"name": "p", "source": {"topic": "mine"}})
+
+
+def test_build_runtime_of_a_stage_with_an_output_of_its_own_has_it_and_no_evidence(settings: PipelineSettings) -> None:
+    members = []
+
+    def output(member: str) -> StoreOutput:
+        members.append(member)
+        return StoreOutput(Store(), Link(Broker(Clock(), 1), member))
+
+    built = BuiltStage(Ledger(drain=False), output=output)
+    runtime = build_runtime("sink", built, settings, 3, drain=False, partitions={"p.aggregates": 4, "p.late": 8})
+    assert isinstance(runtime.output, StoreOutput)
+    assert members == ["p-sink-3"]
+    assert runtime.written is None
+    assert [(source.topic, source.partitions) for source in runtime.inputs] == [("p.aggregates", 4), ("p.late", 8)]
+
+
+def test_acls_of_a_stage_without_outputs_read_all_inputs(settings: PipelineSettings) -> None:
+    bindings = list(acls._of_stage(SINK, settings))
+    assert {binding.name: binding.operations for binding in bindings if binding.resource == "topic"} == {
+        "p.aggregates": ("Read",),
+        "p.late": ("Read",),
+    }
+
+
+def test_stage_partitions_of_a_stage_with_two_inputs_has_both(
+    settings: PipelineSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = {"p.aggregates": 4, "p.late": 8}
+    monkeypatch.setattr(topic_plan, "_partition_counts", lambda *_: counts)
+    assert topic_plan.stage_partitions(settings, SINK) == counts
+
+
+def test_partition_label_of_several_topics_names_the_topic() -> None:
+    partition = TopicPartition("p.late", 7)
+    assert partition_label(["p.late"])(partition) == "7"
+    assert partition_label(["p.late", "p.aggregates"])(partition) == "p.late/7"

@@ -1,0 +1,144 @@
+"""State schema in the metadata of committed offsets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.config.state_layout import state_schema_of
+from skewless.config.watcher import ConfigWatcher
+from skewless.wire.offset_metadata import OffsetMetadata, decode_offset_metadata, encode_offset_metadata
+from skewless.wire.state_schema import StateSchema, incompatibilities
+
+BASE: dict[str, Any] = {"name": "p", "source": {"topic": "t"}}
+KAFKA_LIMIT = 4_096
+"""Kafka's default limit of an offset's metadata (offset.metadata.max.bytes)."""
+STEP_LIMIT = 3_850
+"""Longest checkpoint of a step."""
+LARGEST = StateSchema(
+    window_ms=31_536_000_000,
+    tick_ms=86_400_000,
+    columns="count,max,min,sum",
+    decimals=9,
+    max_workers=1024,
+    aggregator_partitions=1024,
+    emit="updates",
+    lateness_ms=315_360_000_000_000,
+)
+
+
+def shape(**parts: Any) -> StateSchema:
+    return state_schema_of(PipelineSettings.model_validate(BASE | parts))
+
+
+def test_offset_metadata_with_a_schema_is_decoded_as_it_was_encoded() -> None:
+    assert decode_offset_metadata(encode_offset_metadata('{"watermarks":"!#$"}', LARGEST)) == OffsetMetadata(
+        '{"watermarks":"!#$"}', LARGEST
+    )
+    assert decode_offset_metadata(encode_offset_metadata("", LARGEST)) == OffsetMetadata(None, LARGEST)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "",
+        '[60000,60000,"count",0]',
+        "[3,60000]",
+        '[3,60000,60000,"count",0,64,4,"updates",0,1]',
+        '[2,60000,60000,"count",0,64,4,"updates",0]',
+        '[4,60000,60000,"count",0,64,4,"updates",0]',
+        '[3,60000,60000,"count",0,64,4,"never",0]',
+        "no JSON",
+    ],
+    ids=[
+        "none",
+        "the first version",
+        "too short",
+        "too long",
+        "version 0.1",
+        "a later version",
+        "unknown value",
+        "foreign",
+    ],
+)
+def test_offset_metadata_of_another_version_has_no_schema(written: str) -> None:
+    metadata = decode_offset_metadata(f"1700000000000\n{written}")
+    assert (metadata.checkpoint, metadata.shape) == ("1700000000000", None)
+    assert decode_offset_metadata(None) == decode_offset_metadata("") == OffsetMetadata(None, None)
+
+
+@pytest.mark.parametrize(
+    ("written", "is_from_0_1"),
+    [
+        ('[2,60000,60000,"count,sum",0,64,4,"updates",0]', True),
+        ('[3,60000,60000,"count,sum",0,64,4,"updates",0]', False),
+        ('[4,60000,60000,"count,sum",0,64,4,"updates",0]', False),
+        ("", False),
+        ("[]", False),
+        ("2", False),
+    ],
+)
+def test_offset_metadata_of_version_0_1_is_recognized(written: str, *, is_from_0_1: bool) -> None:
+    assert decode_offset_metadata(f"1700000000000\n{written}").from_0_1 is is_from_0_1
+
+
+def test_state_schema_of_largest_size_fits_next_to_the_largest_checkpoint() -> None:
+    written = encode_offset_metadata("x" * STEP_LIMIT, LARGEST)
+    assert len(written) - STEP_LIMIT <= 200
+    assert len(written) <= KAFKA_LIMIT
+
+
+@pytest.mark.parametrize(
+    ("changed", "line"),
+    [
+        ({"aggregator": {"window_s": 120}}, "aggregator.window_s: is 120.0, was 60.0"),
+        ({"aggregator": {"emit": "final"}}, "aggregator.emit: is final, was updates"),
+        ({"observer": {"tick_s": 30}}, "observer.tick_s: is 30.0, was 60.0"),
+        ({"event_time": {"allowed_lateness_s": 2.5}}, "event_time.allowed_lateness_s: is 2.5, was 0.0"),
+        ({"worker_input": {"max_workers": 8}}, "worker_input.max_workers: is 8, was 64"),
+        ({"topics": {"aggregator_partitions": 8}}, "topics.aggregator_partitions: is 8, was 4"),
+        ({"splitter": {"format": "text", "value": {"decimals": 2}}}, "splitter.value.decimals: is 2, was 0"),
+        (
+            {"aggregator": {"aggregates": ["count", "sum", "max"]}},
+            "aggregator.aggregates: needs the columns count,max,sum, needed count,sum",
+        ),
+    ],
+    ids=["window", "emit", "tick", "lateness", "max_workers", "aggregator_partitions", "decimals", "aggregates"],
+)
+def test_incompatibilities_name_each_changed_setting_once_with_both_values(changed: dict[str, Any], line: str) -> None:
+    assert list(incompatibilities(shape(), shape(**changed))) == [line]
+
+
+def test_incompatibilities_of_each_schema_field_have_a_line() -> None:
+    values: dict[str, Any] = {"columns": "max", "emit": "final"}
+    for field in msgspec.structs.fields(StateSchema):
+        other = msgspec.structs.replace(LARGEST, **{field.name: values.get(field.name, 1)})
+        assert len(list(incompatibilities(LARGEST, other))) == 1, field.name
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"worker": {"pane_s": 5}},
+        {"aggregator": {"aggregates": ["sum", "count", "mean"]}},
+        {"aggregator": {"closed_window_retention_s": 5}},
+        {"event_time": {"idle_timeout_s": None}},
+        {"router": {"workers": 3, "grouping": "key"}},
+    ],
+    ids=["pane", "same columns", "kept windows", "idle", "routing"],
+)
+def test_state_schema_ignores_settings_that_state_does_not_depend_on(changed: dict[str, Any]) -> None:
+    assert shape(**changed) == shape()
+
+
+def test_config_watcher_incompatible_file_is_reported(tmp_path: Any, caplog: pytest.LogCaptureFixture) -> None:
+    file = tmp_path / "pipeline.yaml"
+    settings = PipelineSettings.model_validate(BASE)
+    file.write_text("{name: p, source: {topic: t}, aggregator: {emit: final}, worker_input: {max_workers: 65}}")
+    live = ConfigWatcher(file, {}, settings)
+    assert [live.poll(), live.poll()] == [None, None]
+    assert "aggregator.emit: is final, was updates; worker_input.max_workers: is 65, was 64" in caplog.text
+    assert "a restart will fail" in caplog.text
