@@ -23,7 +23,10 @@ def pipeline(stages: Sequence[Stage] = STAGES, metrics: Sequence[Metric] = METRI
     """Return the dashboard of these stages. `metrics` are shown in the rows of the stages that have them."""
     rows = [Row("Pipeline", overview(stages))]
     for stage in stages:
-        rows.append(Row(f"{stage.name}: {stage.description}", list(common_panels(stage))))
+        # The row of a stage that not every pipeline has is folded: it is empty without the stage.
+        condition = f" (where {stage.needs})" if stage.needs else ""
+        title = f"{stage.name}: {stage.description}{condition}"
+        rows.append(Row(title, list(common_panels(stage)), folded=stage.needs is not None))
         if specific_panels := [metric_panel(metric, stage) for metric in metrics if stage.name in metric.stages]:
             rows.append(Row(f"{stage.name}: its own metrics", specific_panels, folded=True))
     return Dashboard(
@@ -37,7 +40,7 @@ def pipeline(stages: Sequence[Stage] = STAGES, metrics: Sequence[Metric] = METRI
 
 def overview(stages: Sequence[Stage]) -> list[Panel]:
     """Return the panels of the overview row."""
-    source_stage = next(stage.name for stage in stages if stage.inputs[0] == "source")
+    source_stage = next(stage.name for stage in stages if "source" in stage.inputs)
     dead_letters = select("skewless_produced_records_total", topic="dead-letters")
     late = select("skewless_produced_records_total", topic="late")
     aborted = select("skewless_transactions_total", outcome="aborted")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, get_args
 
 from pydantic import BaseModel, SecretStr
@@ -11,7 +11,7 @@ from skewless import topology
 from skewless.config import acls
 from skewless.config.loader import PREFIX
 from skewless.config.pipeline_settings import PipelineSettings
-from skewless.config.topic_plan import desired_topics
+from skewless.config.topic_plan import topic_spec
 from skewless.smoke_test import acls as smoke_test
 
 SOURCE = "SOURCE"
@@ -49,46 +49,69 @@ def _defaults(settings: PipelineSettings) -> dict[str, Any]:
 
 
 def _stage(stage: topology.Stage) -> dict[str, Any]:
-    """Return a stage: its input, the partitions that limit its processes, and the secrets that it needs."""
-    partitions = "source" if stage.inputs[0] == "source" else topology.topic(stage.inputs[0]).partitions
+    """Return a stage: its condition, its inputs, the partitions that limit its processes, and its secrets."""
+    # The range assignor gives a process the same partition numbers of all topics, so the topic with most partitions
+    # limits the number of processes.
+    kinds = dict.fromkeys(topology.partitions_of(name) for name in stage.inputs)
     return {
         "name": stage.name,
         "does": stage.description,
-        "source": stage.inputs[0],
-        "partitions": "one" if stage.singleton else partitions,
+        **_needs([stage.needs] if stage.needs else []),
+        "inputs": list(stage.inputs),
+        "partitions": ["one"] if stage.singleton else list(kinds),
         "credentials": [
             {"env": f"{PREFIX}{'__'.join(path).upper()}", "key": "-".join(path[1:]).replace("_", "-")}
-            for path in credentials(stage.name)
+            for path in credentials(stage.section)
         ],
     }
 
 
-def credentials(stage: str) -> list[tuple[str, ...]]:
-    """Return the paths of the secrets in the stage's section of the settings."""
-    field = PipelineSettings.model_fields.get(stage)
-    annotation = field.annotation if field else None
-    if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
-        return []
-    return [(stage, *path) for path in secrets(annotation)]
+def _needs(conditions: Iterable[topology.Condition]) -> dict[str, Any]:
+    """Return the entry with the conditions of which one must hold; nothing if there are none."""
+    needs = [{"path": list(_path(condition)), "values": list(condition.values)} for condition in conditions]
+    return {"needs": needs} if needs else {}
+
+
+def _path(condition: topology.Condition) -> Iterator[dict[str, Any]]:
+    """Yield the names on the path of a condition with their defaults, which the values of the chart need not repeat."""
+    models: list[type[BaseModel]] = [PipelineSettings]
+    for name in condition.path.split("."):
+        (field,) = (model.model_fields[name] for model in models)
+        default = None if field.is_required() else field.get_default(call_default_factory=True)
+        yield {"name": name, "default": {} if isinstance(default, BaseModel) else default}
+        models = _models(field.annotation)
+
+
+def _models(annotation: Any) -> list[type[BaseModel]]:
+    """Return the sections of settings that a setting may be: one, none, or several."""
+    types = (annotation, *get_args(annotation))
+    return [each for each in types if isinstance(each, type) and issubclass(each, BaseModel)]
+
+
+def credentials(section: str) -> list[tuple[str, ...]]:
+    """Return the paths of the secrets in a section of the settings."""
+    models = _models(PipelineSettings.model_fields[section].annotation)
+    return [(section, *path) for model in models for path in secrets(model)]
 
 
 def secrets(model: type[BaseModel]) -> Iterator[tuple[str, ...]]:
     """Yield the paths of all secrets in a section of the settings, including nested sections."""
     for name, field in model.model_fields.items():
-        for field_type in (field.annotation, *get_args(field.annotation)):
-            if field_type is SecretStr:
-                yield (name,)
-            elif isinstance(field_type, type) and issubclass(field_type, BaseModel):
-                yield from ((name, *path) for path in secrets(field_type))
+        if SecretStr in (field.annotation, *get_args(field.annotation)):
+            yield (name,)
+        for section in _models(field.annotation):
+            yield from ((name, *path) for path in secrets(section))
 
 
 def _topics(settings: PipelineSettings) -> Iterator[dict[str, Any]]:
     """Yield the topics, without the retention of internal topics, which the template takes from the values."""
-    for topic, spec in zip(topology.TOPICS, desired_topics(settings, source_partitions=1), strict=True):
+    for topic in topology.TOPICS:
+        spec = topic_spec(topic, settings, source_partitions=1)
         internal_retention = topic.cleanup == "delete" and not topic.public
         config = {name: value for name, value in spec.options.items() if not (internal_retention and name == RETENTION)}
         yield {
             "name": topic.name,
+            **_needs(topology.topic_needs(topic.name)),
             "partitions": topic.partitions,
             "internalRetention": internal_retention,
             "config": config,
@@ -97,8 +120,8 @@ def _topics(settings: PipelineSettings) -> Iterator[dict[str, Any]]:
 
 def _acls(settings: PipelineSettings) -> dict[str, list[acls.AclBinding]]:
     """Return role -> ACLs, for the stages and the test."""
-    by_role = acls.acls_for(settings)
-    return {stage.name: by_role[stage.name] for stage in topology.STAGES} | {TEST: smoke_test.rights(settings)}
+    stages = {stage.name: list(acls.acls_of_stage(stage, settings)) for stage in topology.STAGES}
+    return stages | {TEST: smoke_test.rights(settings)}
 
 
 def _acl(binding: acls.AclBinding) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from skewless import topology
 from skewless.config import topic_plan
@@ -25,9 +26,9 @@ from skewless.engine.faust.agent import declare_agent
 from skewless.engine.faust.app import App, StageRuntime
 from skewless.engine.faust.driver import Consumer
 from skewless.engine.output import Output
-from skewless.engine.start_checks import Evidence, Input
-from skewless.engine.step import Step
-from skewless.errors import SkewlessError, UnreachableError
+from skewless.engine.start_checks import Evidence, Input, Origin
+from skewless.engine.step import InputStep
+from skewless.errors import ConfigurationError, SkewlessError, UnreachableError
 from skewless.kafka.producer.at_least_once import AtLeastOnceProducer
 from skewless.kafka.producer.transactional import TransactionalProducer
 from skewless.monitoring.stage_monitor import StageMonitor
@@ -85,11 +86,15 @@ def run_stage(
     """Run a stage until SIGTERM or SIGINT arrives or, with `drain`, until all records of its input are processed.
 
     Applies changes of the number of workers in `file` while the stage runs. All processed records are committed before
-    the function returns. Raises SkewlessError if the stage cannot continue.
+    the function returns. Raises ConfigurationError if the pipeline does not have the stage, and SkewlessError if the
+    stage cannot continue.
     """
+    row = topology.stage(stage)
+    if not row.is_needed(settings):
+        raise ConfigurationError(f"stage {stage}: pipeline {settings.name} does not need it, it runs where {row.needs}")
     monitor = StageMonitor(settings.metrics, pipeline=settings.name, stage=stage, instance=instance)
     with monitor.served():
-        partitions = topic_plan.stage_partitions(settings, topology.stage(stage))
+        partitions = topic_plan.stage_partitions(settings, row)
         built = build(stage, settings, drain=drain)
         runtime = build_runtime(stage, built, settings, instance, drain=drain, partitions=partitions)
         monitor.follow(runtime)
@@ -122,7 +127,7 @@ def build_runtime(  # noqa: PLR0913 - the last three by name
             Input(
                 settings.group(name),
                 settings.topic(topic),
-                internal=topic != "source",
+                origin=origin(topic),
                 shape=state_schema_of(settings),
                 partitions=partitions.get(settings.topic(topic)),
                 skip_to=settings.source.skip_to if topic == "source" else None,
@@ -137,6 +142,13 @@ def build_runtime(  # noqa: PLR0913 - the last three by name
     )
 
 
+def origin(topic: str) -> Origin:
+    """Return who writes a topic that a stage reads."""
+    if topic == "source":
+        return "user"
+    return "public" if topology.topic(topic).public else "internal"
+
+
 def kafka_output(settings: PipelineSettings, member_id: str) -> Output:
     """Return the producer of a stage that writes to topics."""
     if settings.transport.guarantee == "exactly_once":
@@ -148,13 +160,11 @@ def evidence(settings: PipelineSettings, stage: topology.Stage) -> Evidence | No
     """Return the output topic whose records show that the stage has run before; None for a stage without topics."""
     if not stage.outputs:
         return None
-    first = stage.inputs[0]
-    input_partitions = "source" if first == "source" else topology.topic(first).partitions
     output = topology.topic(stage.outputs[0])  # no other stage writes to it
     return Evidence(
         settings.kafka,
         settings.topic(output.name),
-        aligned=len(stage.inputs) == 1 and output.partitions == input_partitions,
+        aligned=len(stage.inputs) == 1 and output.partitions == topology.partitions_of(stage.input),
         public=output.public,
         exactly_once=settings.transport.guarantee == "exactly_once",
     )
@@ -183,7 +193,7 @@ async def _run(
 
 
 @contextmanager
-def _watch_config(step: Step, watcher: ConfigWatcher | None) -> Iterator[None]:
+def _watch_config(step: InputStep[Any], watcher: ConfigWatcher | None) -> Iterator[None]:
     """Apply each new number of workers to the step while the stage runs, between two batches."""
     task = asyncio.create_task(_apply_changes(step, watcher)) if watcher else None
     try:
@@ -193,7 +203,7 @@ def _watch_config(step: Step, watcher: ConfigWatcher | None) -> Iterator[None]:
             task.cancel()
 
 
-async def _apply_changes(step: Step, watcher: ConfigWatcher) -> None:
+async def _apply_changes(step: InputStep[Any], watcher: ConfigWatcher) -> None:
     while True:
         await asyncio.sleep(FILE_POLL_S)
         try:

@@ -8,15 +8,53 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+Partitions = Literal["source", "max_workers", "aggregator", "one"]
+
+
+@dataclass(frozen=True)
+class Condition:
+    """Condition on the settings of a pipeline: a setting is set, or it has one of some values.
+
+    The chart evaluates the same data, so a condition has no code of its own.
+    """
+
+    path: str
+    """Path of a section or a setting, for example `sink.mode`. It is not set where it or a part of it is null."""
+    values: tuple[str, ...] = ()
+    """Values that satisfy the condition. Empty: any value except null."""
+
+    def holds(self, settings: object) -> bool:
+        """Return whether the settings satisfy the condition. Raises AttributeError if no setting has this path."""
+        value = settings
+        for name in self.path.split("."):
+            if value is None:
+                return False
+            value = getattr(value, name)
+        return value in self.values if self.values else value is not None
+
+    def __str__(self) -> str:
+        """Return the condition as a text for users."""
+        if not self.values:
+            return f"`{self.path}` is set"
+        return f"`{self.path}` is {' or '.join(f'`{value}`' for value in self.values)}"
+
 
 @dataclass(frozen=True)
 class Topic:
-    """A Kafka topic of a pipeline. Its full name is `<pipeline>.<name>`."""
+    """A Kafka topic of a pipeline. Its full name is `<pipeline>.<name>`.
+
+    A pipeline has the topic if it has a stage that writes it.
+    """
 
     name: str
     public: bool
-    """Public topics are the API and contain JSON records. Internal topics contain columns of many rows per record."""
-    partitions: Literal["source", "max_workers", "aggregator", "one"]
+    """Public topics are the API and contain JSON records. Internal topics contain columns of many rows per record.
+
+    A stage must read every record of an internal topic, from offset 0 on. Users decide how long a public topic keeps
+    its records, so a stage that reads one begins where its log begins. From its first commit on, it refuses to start if
+    records were deleted before it has read them.
+    """
+    partitions: Partitions
     """What determines the number of partitions: the source topic, a setting, or always one."""
     key: str
     """Content of the record key."""
@@ -35,7 +73,8 @@ class Stage:
     inputs: tuple[str, ...]
     """Topics that it consumes. `source` is the user's topic."""
     outputs: tuple[str, ...]
-    """Topics that it writes inside its transactions. No other stage writes to the first one."""
+    """Topics that it writes inside its transactions. No other stage writes to the first one. Empty for a stage with an
+    output of its own."""
     builder: str
     """`module:function` that builds the stage from its settings and a `PipelineContext`."""
     metrics: str
@@ -46,6 +85,20 @@ class Stage:
     """Compacted topic from which its state is restored."""
     singleton: bool = False
     """Whether a single process must read all partitions."""
+    described: tuple[str, ...] = ()
+    """Topics besides inputs and outputs whose number of partitions it needs."""
+    needs: Condition | None = None
+    """Condition without which a pipeline does not have this stage. None: every pipeline has it."""
+
+    def is_needed(self, settings: object) -> bool:
+        """Return whether a pipeline with these settings has this stage."""
+        return self.needs is None or self.needs.holds(settings)
+
+    @property
+    def input(self) -> str:
+        """The only input. Raises ValueError for a stage with several inputs."""
+        (name,) = self.inputs
+        return name
 
 
 TOPICS = (
@@ -105,6 +158,7 @@ STAGES = (
         builder="skewless.stages.worker.agent:build",
         metrics="skewless.stages.worker.metrics",
         section="worker",
+        described=("tuples",),  # it tracks the watermarks of all source partitions
     ),
     Stage(
         name="aggregator",
@@ -139,6 +193,28 @@ def stage(name: str) -> Stage:
 def topic(name: str) -> Topic:
     """Return the topic with this name. Raises KeyError if there is none."""
     return {row.name: row for row in TOPICS}[name]
+
+
+def needed_stages(settings: object) -> tuple[Stage, ...]:
+    """Return the stages of a pipeline with these settings, in data order."""
+    return tuple(row for row in STAGES if row.is_needed(settings))
+
+
+def needed_topics(settings: object) -> tuple[Topic, ...]:
+    """Return the topics that the stages of a pipeline with these settings write, in data order."""
+    written = {name for row in needed_stages(settings) for name in row.outputs}
+    return tuple(row for row in TOPICS if row.name in written)
+
+
+def topic_needs(name: str) -> tuple[Condition, ...]:
+    """Return the conditions of which one must hold for a pipeline to have this topic; none if every pipeline has it."""
+    needs = [row.needs for row in STAGES if name in row.outputs]
+    return () if None in needs else tuple(dict.fromkeys(filter(None, needs)))
+
+
+def partitions_of(name: str) -> Partitions:
+    """Return what determines the number of partitions of a topic or of `source`."""
+    return "source" if name == "source" else topic(name).partitions
 
 
 def upstream(name: str) -> set[str]:

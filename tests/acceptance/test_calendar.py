@@ -144,7 +144,7 @@ class Calendar:
 
 def reads(pipeline: Pipeline, stage: str) -> str:
     """Full name of the topic that a stage reads."""
-    return pipeline.settings.topic(topology.stage(stage).inputs[0])
+    return pipeline.settings.topic(topology.stage(stage).input)
 
 
 def log_ends(pipeline: Pipeline, topic: str) -> dict[int, int]:

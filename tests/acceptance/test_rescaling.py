@@ -34,7 +34,7 @@ class Offsets:
     """How far a stage has committed each partition of what it reads."""
 
     def __init__(self, tested: Pipeline, stage: str) -> None:
-        source = next(row.inputs[0] for row in topology.STAGES if row.name == stage)
+        source = topology.stage(stage).input
         partitions = {"source": PARTITIONS, "tuples": PARTITIONS, "worker-input": 8, "partials": PARTITIONS}[source]
         self._places = [TopicPartition(tested.settings.topic(source), number) for number in range(partitions)]
         self._consumer = Consumer({"bootstrap.servers": tested.bootstrap, "group.id": f"{tested.name}-{stage}"})

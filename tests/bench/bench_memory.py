@@ -111,9 +111,9 @@ class Reached:
         self._readers = [
             (
                 Consumer({"bootstrap.servers": tested.bootstrap, "group.id": f"{tested.name}-{row.name}"}),
-                [TopicPartition(tested.settings.topic(row.inputs[0]), at) for at in range(PARTITIONS)],
+                [TopicPartition(tested.settings.topic(row.input), at) for at in range(PARTITIONS)],
             )
-            for row in topology.STAGES
+            for row in map(topology.stage, STAGES)
             if row.name in STAGES
         ]
 

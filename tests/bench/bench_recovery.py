@@ -184,7 +184,7 @@ def spread(seconds: Sequence[float]) -> dict[str, Any]:
 
 
 def groups(pipeline: Pipeline) -> dict[str, tuple[str, list[TopicPartition]]]:
-    reads = {row.name: pipeline.settings.topic(row.inputs[0]) for row in topology.STAGES}
+    reads = {row.name: pipeline.settings.topic(row.input) for row in map(topology.stage, STAGES)}
     sizes = dict.fromkeys(STAGES, PARTITIONS) | {"observer": 1}
     return {
         stage: (f"{pipeline.name}-{stage}", [TopicPartition(reads[stage], at) for at in range(sizes[stage])])

@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 
 from helpers.batches import encode_tuples
+from helpers.in_memory_batch import InMemoryBatch
 from skewless.algorithms.grouping import GROUPINGS, GroupingOptions, KeyBatch, create
-from skewless.asyncapi.in_memory_batch import InMemoryBatch
 from skewless.lab.datasets.base import START_MS
 from skewless.lab.datasets.zipf import cumulative, key_names
 from skewless.stages.router.step import RouterStep

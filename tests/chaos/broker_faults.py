@@ -80,7 +80,7 @@ def _targets(world: World, before: Ends, after: Ends) -> list[TopicPartition]:
     found = []
     for topic in INTERNAL:
         written = world.pipeline.ends(topic, IsolationLevel.READ_UNCOMMITTED)
-        readers = [world.progress.committed(row.name) for row in topology.STAGES if row.inputs[0] == topic]
+        readers = [world.progress.committed(row.name) for row in topology.STAGES if topic in row.inputs]
         for partition, end in after[topic].items():
             if any(partition not in reader for reader in readers):
                 continue

@@ -224,7 +224,7 @@ def _groups(pipeline: Pipeline) -> dict[str, tuple[str, list[TopicPartition]]]:
     settings, partitions = pipeline.settings, pipeline.source.partitions
     sizes = {spec.name: spec.partitions for spec in topic_plan.desired_topics(settings, partitions)}
     sizes[settings.source.topic] = partitions
-    reads = {row.name: settings.topic(row.inputs[0]) for row in topology.STAGES}
+    reads = {row.name: settings.topic(row.input) for row in map(topology.stage, STAGES)}
     return {
         stage: (
             f"{pipeline.name}-{stage}",
@@ -264,8 +264,8 @@ def _settle(world: World) -> list[str]:
     """Wait until every stage has committed what its input held after the last fault, and goes on."""
     since, crew, progress = world.now(), world.crew, world.progress
     try:
-        for row in topology.STAGES:
-            ends = world.pipeline.ends(row.inputs[0], IsolationLevel.READ_COMMITTED)
+        for row in map(topology.stage, STAGES):
+            ends = world.pipeline.ends(row.input, IsolationLevel.READ_COMMITTED)
             # The last offset of a topic may be the marker of a transaction, which no commit has to pass.
             wanted = {partition: end - 1 for partition, end in ends.items()}
             until(lambda of=row.name, up_to=wanted: not progress.behind(of, up_to), each=crew.poll, limit_s=SETTLED_S)  # type: ignore[misc]

@@ -57,7 +57,7 @@ def test_chart_termination_grace_period_exceeds_the_longest_clean_stop() -> None
 
 
 def test_chart_secrets_are_empty_for_each_stage_and_detected_for_secret_settings() -> None:
-    assert {stage.name: stages.credentials(stage.name) for stage in topology.STAGES} == {
+    assert {stage.name: stages.credentials(stage.section) for stage in topology.STAGES} == {
         stage.name: [] for stage in topology.STAGES
     }
     assert list(stages.secrets(KafkaSettings)) == [("sasl", "password"), ("tls", "key_password")]

@@ -7,16 +7,15 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
 import yaml
-from pydantic import BaseModel, SecretStr, create_model
 
-from helm.generate import files, kubernetes, stages
+from helm.generate import files, kubernetes, pipeline_schema, stages
+from helpers import extra_stages
 from helpers.versions import VERSIONS
 from skewless import topology
 from skewless.cli.main import main
@@ -170,7 +169,7 @@ def test_rendered_manifests_have_no_critical_kube_score_finding(tools: Path, man
 def test_rendered_pipeline_file_and_environment_load_in_every_stage(
     rendered: dict[str, Objects], values: Path, tmp_path: Path
 ) -> None:
-    for stage in topology.STAGES:
+    for stage in topology.needed_stages(load(rendered[values.stem], "splitter", tmp_path)):
         settings = load(rendered[values.stem], stage.name, tmp_path)
         assert settings.source.topic == yaml.safe_load(values.read_text())["source"]["topic"]
         assert settings.metrics.port > 0
@@ -228,7 +227,9 @@ def test_strimzi_users_have_the_acls_of_the_product(rendered: dict[str, Objects]
     wanted = {user["metadata"]["name"]: user["spec"] for user in told}
     made = {found["metadata"]["name"]: found["spec"] for found in kind(rendered[name], "KafkaUser")}
     made.pop("clicks-test", None)
-    assert made == {f"clicks-{stage.name}": wanted[f"clicks-{stage.name}"] for stage in topology.STAGES}
+    assert made == {
+        f"clicks-{stage.name}": wanted[f"clicks-{stage.name}"] for stage in topology.needed_stages(settings)
+    }
 
 
 def test_values_schema_misspelled_value_is_refused_with_its_path(helm: Callable[..., str]) -> None:
@@ -265,33 +266,73 @@ def test_spark_job_name_changes_with_each_change_of_its_specification(render: Re
     assert name() != name("spark.memory=2g")
 
 
-class Store(BaseModel):
-    password: SecretStr
-
-
-NO_STORE = Store(password=SecretStr(""))
-
-
-def test_chart_stage_added_to_the_topology_needs_no_new_template(
-    render: Render, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    observer = topology.stage("observer")
-    sink = replace(observer, name="sink", inputs=("aggregates",), outputs=("dead-letters",), singleton=False)
-    monkeypatch.setattr(topology, "STAGES", (*topology.STAGES, replace(sink, changelog=None)))
-    monkeypatch.setattr(
-        stages, "PipelineSettings", create_model("S", __base__=PipelineSettings, sink=(Store, NO_STORE))
-    )
+@pytest.fixture
+def extended_chart(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """Generate the chart with the stages of tests."""
+    settings = extra_stages.add(monkeypatch)
+    for module in (stages, pipeline_schema):
+        monkeypatch.setattr(module, "PipelineSettings", settings)
     copied = tmp_path / "skewless"
     shutil.copytree(CHART, copied)
     for name, content in files.files().items():
         (copied / name).write_text(content)
-    objects = render(MINIMAL, "stages.sink.existingSecret=store", "stages.sink.replicas=2", chart=copied)
-    (made,) = [found for found in kind(objects, "StatefulSet") if found["metadata"]["name"] == "clicks-skewless-sink"]
+    return copied
+
+
+def stage_objects(objects: Objects) -> dict[str, set[str]]:
+    """Kinds of the objects of each stage that the chart's values do not list."""
+    found: dict[str, set[str]] = {"reviewer": set(), "archiver": set()}
+    for each in objects:
+        for name, kinds in found.items():
+            if each["metadata"]["name"].endswith(f"-{name}"):
+                kinds.add(each["kind"])
+    return found
+
+
+def test_chart_stage_added_to_the_topology_needs_no_new_template(render: Render, extended_chart: Path) -> None:
+    values = ("stages.archiver.existingSecret=store", "stages.reviewer.existingSecret=store")
+    objects = render(
+        MINIMAL, "pipeline.archive.mode=results", "stages.archiver.replicas=2", *values, chart=extended_chart
+    )
+    assert stage_objects(objects) == {each: {"StatefulSet", "PodDisruptionBudget"} for each in ("reviewer", "archiver")}
+    (made,) = [found for found in kind(objects, "StatefulSet") if found["metadata"]["name"].endswith("-archiver")]
     (container,) = made["spec"]["template"]["spec"]["containers"]
     assert made["spec"]["replicas"] == 2
-    assert container["args"][:2] == ["run", "sink"]
-    assert ("SKEWLESS__SINK__PASSWORD", "store/password") in environment(container).items()
-    assert "clicks-skewless-sink" in {found["metadata"]["name"] for found in kind(objects, "PodDisruptionBudget")}
+    assert container["args"][:2] == ["run", "archiver"]
+    assert ("SKEWLESS__ARCHIVE__PASSWORD", "store/password") in environment(container).items()
+
+
+@pytest.mark.parametrize(
+    ("archive", "added"),
+    [
+        ([], set()),
+        (["pipeline.archive=null"], set()),
+        (["pipeline.archive.mode=late"], {"reviewer"}),
+        (["pipeline.archive.mode=results"], {"reviewer", "archiver"}),
+        (["pipeline.archive.table=x"], {"reviewer", "archiver"}),
+    ],
+    ids=["not set", "null", "set to another value", "set", "set by default"],
+)
+def test_chart_stage_without_its_condition_has_no_object_topic_or_user(
+    render: Render, extended_chart: Path, archive: list[str], added: set[str]
+) -> None:
+    values = ("stages.archiver.existingSecret=store", "stages.reviewer.existingSecret=store")
+    objects = render(CHART / "ci" / "strimzi-tls.yaml", *values, *archive, chart=extended_chart)
+    expected = {"StatefulSet", "PodDisruptionBudget", "KafkaUser"}
+    assert stage_objects(objects) == {name: expected if name in added else set() for name in ("reviewer", "archiver")}
+    topics = {found["metadata"]["name"] for found in kind(objects, "KafkaTopic")}
+    assert {name for name in topics if name.endswith(".reviewed")} == ({"clicks.reviewed"} if added else set())
+
+
+def test_chart_keda_of_a_stage_with_two_inputs_has_a_trigger_for_each(render: Render, extended_chart: Path) -> None:
+    values = ("stages.archiver.existingSecret=store", "stages.reviewer.existingSecret=store", "source.partitions=12")
+    keda = ("stages.archiver.autoscaling.keda.enabled=true", "pipeline.archive.mode=all")
+    objects = render(MINIMAL, *values, *keda, chart=extended_chart)
+    (scaled,) = kind(objects, "ScaledObject")
+    triggers = [trigger["metadata"] for trigger in scaled["spec"]["triggers"]]
+    assert [trigger["topic"] for trigger in triggers] == ["clicks.aggregates", "clicks.reviewed"]
+    assert {trigger["consumerGroup"] for trigger in triggers} == {"clicks-archiver"}
+    assert scaled["spec"]["maxReplicaCount"] == 12
 
 
 def test_prometheus_rule_expressions_equal_the_tested_ones(rendered: dict[str, Objects]) -> None:

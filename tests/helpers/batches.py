@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from helpers.in_memory_batch import InMemoryBatch
 from skewless.algorithms.grouping.hot_key_tracker import KeySpace
 from skewless.algorithms.grouping.key_load_table import OLD
-from skewless.asyncapi.in_memory_batch import InMemoryBatch
 from skewless.wire.columns import read_table, write_table
 from skewless.wire.headers import idle_of, watermarks_of
 from skewless.wire.record import OutputRecord

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import mmh3
 
-from skewless.asyncapi.in_memory_batch import InMemoryBatch
+from helpers.in_memory_batch import InMemoryBatch
 from skewless.engine.step import Step
 from skewless.stages.aggregator.step import AggregatorStep
 from skewless.wire.changelog import decode_checkpoint, window_of

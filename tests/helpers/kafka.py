@@ -32,6 +32,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
+from skewless import topology
 from skewless.config import topic_plan
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.kafka.consumer.offsets import OffsetReader
@@ -43,7 +44,8 @@ FAULTS = Path(__file__).parents[1] / "chaos" / "faults"
 """On a process's PYTHONPATH it lets tests hit the process at named points."""
 START_MS = 1_767_225_600_000
 """2026-01-01T00:00:00Z, a multiple of every window used here."""
-STAGES = ("splitter", "router", "worker", "aggregator", "observer")
+STAGES = tuple(row.name for row in topology.STAGES if row.needs is None)
+"""Stages that every pipeline has."""
 WRITES = {
     "splitter": "tuples",
     "router": "worker-input",

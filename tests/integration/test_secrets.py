@@ -19,9 +19,8 @@ from click.testing import CliRunner
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from helpers.kafka import Pipeline, Source, until
+from helpers.kafka import STAGES, Pipeline, Source, until
 from integration.secured import Secured, secured_broker
-from skewless import topology
 from skewless.cli import main
 from skewless.config import acls, loader, topic_plan
 from skewless.config.pipeline_settings import PipelineSettings
@@ -181,7 +180,7 @@ def test_pipeline_password_appears_neither_in_logs_nor_in_arguments(secured: Sec
 
     def works() -> bool:
         assert up.poll() is None, console.read_text()
-        return console.read_text().count("INFO skewless.service") >= len(topology.STAGES)
+        return console.read_text().count("INFO skewless.service") >= len(STAGES)
 
     try:
         until(works, each=note)
@@ -214,7 +213,7 @@ def test_stage_with_librdkafka_debug_logs_no_password(secured: Secured, tmp_path
 def test_stage_with_metrics_listens_on_its_metrics_port_only(broker: str, tmp_path: Path) -> None:
     pipeline = Pipeline(broker, tmp_path, Source(broker, 1))
     with pipeline.running() as supervisor:
-        until(lambda: all(works(pipeline, stage.name) for stage in topology.STAGES))
+        until(lambda: all(works(pipeline, stage) for stage in STAGES))
         for replica in supervisor.processes.values():
             assert listening(replica.pid) == {replica.metrics_port}
 

@@ -19,7 +19,7 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from helpers.kafka import START_MS, until
+from helpers.kafka import STAGES, START_MS, until
 from integration.secured import ADMIN, ADMIN_PASSWORD, Secured, run_command, secured_broker
 from skewless import topology
 from skewless.config import acls, topic_plan
@@ -34,7 +34,6 @@ pytestmark = [pytest.mark.broker, pytest.mark.timeout(400)]
 PASSWORD = "of-every-user"  # noqa: S105 - of a broker that lives as long as this test
 DEADLINE_S = 120.0
 RUN_S = 240.0
-STAGES = [stage.name for stage in topology.STAGES]
 KEYS = 3
 RECORDS = 30
 GARBAGE = ("tuples", "worker-input", "partials")
@@ -201,7 +200,7 @@ def move_back(secured: Secured, metadata: str) -> None:
     known = admin.list_topics(timeout=DEADLINE_S).topics
     waiting = {}
     for stage in STAGES:
-        topic = settings_of(secured, stage).topic(topology.stage(stage).inputs[0])
+        topic = settings_of(secured, stage).topic(topology.stage(stage).input)
         begin = [TopicPartition(topic, partition, 0, metadata) for partition in known[topic].partitions]
         waiting[f"p-{stage}"] = ConsumerGroupTopicPartitions(f"p-{stage}", begin)
 

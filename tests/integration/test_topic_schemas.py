@@ -49,7 +49,7 @@ def ran(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Ran:
     )
     poison(broker, pipeline)
     pipeline.drain(limit_s=200)
-    records = {row.name: list(pipeline.read(row.name)) for row in topology.TOPICS}
+    records = {row.name: list(pipeline.read(row.name)) for row in topology.needed_topics(pipeline.settings)}
     return Ran(document(pipeline.settings, PARTITIONS), records, pipeline)
 
 
@@ -64,7 +64,7 @@ def mine(records: list[Record]) -> Iterator[Record]:
     return (record for record in records if record.value != POISON or "schema" in record.headers)
 
 
-@pytest.mark.parametrize("topic", [row.name for row in topology.TOPICS])
+@pytest.mark.parametrize("topic", [row.name for row in topology.TOPICS if not topology.topic_needs(row.name)])
 def test_topic_records_of_a_real_run_match_the_asyncapi_document(ran: Ran, topic: str) -> None:
     held = Records(ran.document)
     records = ran.records[topic] if topic == "dead-letters" else list(mine(ran.records[topic]))

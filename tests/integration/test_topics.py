@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
+from helpers.kafka import STAGES
 from skewless import topology
 from skewless.config import topic_plan
 from skewless.config.pipeline_settings import PipelineSettings
@@ -40,7 +41,7 @@ def create(bootstrap: str, topic: NewTopic) -> None:
 
 
 def names(settings: PipelineSettings) -> tuple[str, ...]:
-    return tuple(settings.topic(topic.name) for topic in topology.TOPICS)
+    return tuple(settings.topic(topic.name) for topic in topology.needed_topics(settings))
 
 
 def test_topics_apply_without_topics_creates_each_as_declared(settings: PipelineSettings) -> None:
@@ -86,7 +87,7 @@ def test_topics_apply_changed_number_of_workers_is_refused_and_creates_nothing(s
         topic_plan.partition_count(settings, settings.topic("tuples"))
 
 
-@pytest.mark.parametrize("stage", [stage.name for stage in topology.STAGES])
+@pytest.mark.parametrize("stage", STAGES)
 def test_run_command_partition_count_other_than_configured_is_refused(settings: PipelineSettings, stage: str) -> None:
     """Without `skewless topics check`: what `skewless run` does."""
     topic_plan.apply(settings)

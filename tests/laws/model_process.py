@@ -209,7 +209,7 @@ class Process:
             loop=cast("Any", EagerLoop()),
             executor=self.session,
             output=self.outbox,
-            inputs=[Input("group", TOPIC, internal=True, shape=SHAPE)],
+            inputs=[Input("group", TOPIC, origin="internal", shape=SHAPE)],
             options=consumer_options(kafka, transport, "group", instance, end_of_partition=True),
             transport=transport,
             connect_timeout_s=kafka.connect_timeout_s,

@@ -14,9 +14,9 @@ from click.testing import CliRunner, Result
 
 from helpers import aggregates as aggregate_helpers
 from helpers.batches import facts_in, written
+from helpers.in_memory_batch import InMemoryBatch
 from helpers.kafka import START_MS, Record, Sent, Source, read
 from skewless.algorithms.watermark import MAX_WATERMARK
-from skewless.asyncapi.in_memory_batch import InMemoryBatch
 from skewless.cli.main import main
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.kafka.consumer.offsets import OffsetReader

@@ -49,7 +49,7 @@ def test_build_runtime_of_a_stage_with_an_output_of_its_own_has_it_and_no_eviden
 
 
 def test_acls_of_a_stage_without_outputs_read_all_inputs(settings: PipelineSettings) -> None:
-    bindings = list(acls._of_stage(SINK, settings))
+    bindings = list(acls.acls_of_stage(SINK, settings))
     assert {binding.name: binding.operations for binding in bindings if binding.resource == "topic"} == {
         "p.aggregates": ("Read",),
         "p.late": ("Read",),

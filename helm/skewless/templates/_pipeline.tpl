@@ -5,6 +5,40 @@
 {{ .Files.Get "files/topology.yaml" }}
 {{- end }}
 
+{{/* Stages that the pipeline has. */}}
+{{- define "skewless.stages" -}}
+{{ include "skewless.needed" (dict "root" . "rows" (include "skewless.topology" . | fromYaml).stages) }}
+{{- end }}
+
+{{/* Topics that the pipeline has. */}}
+{{- define "skewless.topics" -}}
+{{ include "skewless.needed" (dict "root" . "rows" (include "skewless.topology" . | fromYaml).topics) }}
+{{- end }}
+
+{{/*
+Rows without conditions, and those of which a condition holds: the setting has one of the values or, without values, is
+not null. The path contains the default of each setting. Parameters: root, rows.
+*/}}
+{{- define "skewless.needed" -}}
+{{- $config := include "skewless.config" .root | fromYaml -}}
+{{- $rows := list -}}
+{{- range $row := .rows }}
+{{- $needed := not $row.needs -}}
+{{- range $condition := $row.needs }}
+{{- $value := $config -}}
+{{- range $condition.path }}
+{{- if kindIs "map" $value }}
+{{- $value = ternary (get $value .name) .default (hasKey $value .name) -}}
+{{- end }}
+{{- end }}
+{{- $isSet := not (kindIs "invalid" $value) -}}
+{{- $needed = or $needed (ternary (has $value $condition.values) $isSet (gt (len $condition.values) 0)) -}}
+{{- end }}
+{{- if $needed }}{{ $rows = append $rows $row }}{{ end }}
+{{- end }}
+{{- toYaml $rows }}
+{{- end }}
+
 {{/* Values of one stage: stageDefaults with the overrides of the stage. Parameters: (dict "root" $ "name" stage). */}}
 {{- define "skewless.stage" -}}
 {{- $overrides := default (dict) (get .root.Values.stages .name) -}}
@@ -43,6 +77,21 @@
 1
 {{- else }}
 {{- fail (printf "files/topology.yaml: unknown kind of partitions %q" .kind) }}
+{{- end }}
+{{- end }}
+
+{{/*
+Largest number of processes of a stage that have partitions; empty if the chart does not know it. Parameters: root, row.
+*/}}
+{{- define "skewless.maxProcesses" -}}
+{{- $counts := list -}}
+{{- range $kind := .row.partitions }}
+{{- $counts = append $counts (include "skewless.partitions" (dict "root" $.root "kind" $kind)) -}}
+{{- end }}
+{{- if not (has "" $counts) }}
+{{- $most := 0 -}}
+{{- range $counts }}{{ $most = max $most (int .) }}{{ end }}
+{{- $most }}
 {{- end }}
 {{- end }}
 

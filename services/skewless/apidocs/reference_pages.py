@@ -23,7 +23,7 @@ from skewless.asyncapi.document import as_yaml, document
 from skewless.cli import main as cli
 from skewless.config import loader
 from skewless.config.pipeline_settings import PipelineSettings
-from skewless.config.topic_plan import desired_topics
+from skewless.config.topic_plan import topic_spec
 from skewless.kafka.admin.topics import TopicSpec
 from skewless.metric_definition import SECONDS
 from skewless.monitoring import metrics
@@ -195,7 +195,13 @@ def _topics() -> Iterator[str]:
     yield from TOPICS_INTRO.splitlines()
     yield from ["", "## Stages", ""]
     rows = [
-        (row.name, _code(row.inputs[0]), ", ".join(map(_code, row.outputs)), row.description) for row in topology.STAGES
+        (
+            row.name,
+            ", ".join(map(_code, row.inputs)),
+            ", ".join(map(_code, row.outputs)),
+            row.description + _where([row.needs] if row.needs else []),
+        )
+        for row in topology.STAGES
     ]
     yield from table(["stage", "reads", "writes", "description"], rows)
     yield from ["", "`source` is your own topic.", "", "## Topics", ""]
@@ -206,7 +212,7 @@ def _topics() -> Iterator[str]:
         "",
     ]
     example = PipelineSettings.model_validate({"name": "x", "source": {"topic": "y"}})
-    specs = desired_topics(example, source_partitions=1)
+    specs = [topic_spec(row, example, source_partitions=1) for row in topology.TOPICS]
     yield from table(["topic", "options"], [(_code(spec.name[2:]), _options(spec)) for spec in specs])
     yield from topic_sections(document())
 
@@ -219,7 +225,14 @@ def _topic_row(topic: topology.Topic) -> Sequence[str]:
         "one": "1",
     }
     public = "yes" if topic.public else "no"
-    return _code(topic.name), public, partition_counts[topic.partitions], topic.key, topic.record, topic.cleanup
+    name = _code(topic.name) + _where(topology.topic_needs(topic.name))
+    return name, public, partition_counts[topic.partitions], topic.key, topic.record, topic.cleanup
+
+
+def _where(needs: Iterable[topology.Condition]) -> str:
+    """Return the conditions of which one must hold, as the end of a text."""
+    conditions = " or ".join(map(str, needs))
+    return f", where {conditions}" if conditions else ""
 
 
 def _options(spec: TopicSpec) -> str:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from skewless import topology
 from skewless.asyncapi.messages import messages_of
 from skewless.config.pipeline_settings import PipelineSettings
-from skewless.config.topic_plan import desired_topics
+from skewless.config.topic_plan import topic_spec
 from skewless.kafka.admin.topics import TopicSpec
 
 BINDING = "0.5.0"
@@ -30,6 +30,14 @@ class Names:
     """Whether the names are those of this pipeline instead of `{pipeline}`."""
     source_partitions: int | None = None
 
+    def topics(self) -> Sequence[topology.Topic]:
+        """Return the topics of the pipeline, or all topics for any pipeline."""
+        return topology.needed_topics(self.settings) if self.is_concrete else topology.TOPICS
+
+    def stages(self) -> Sequence[topology.Stage]:
+        """Return the stages of the pipeline, or all stages for any pipeline."""
+        return topology.needed_stages(self.settings) if self.is_concrete else topology.STAGES
+
     def address(self, topic: str) -> str:
         """Return the address of a topic."""
         if self.is_concrete:
@@ -49,8 +57,8 @@ class Names:
 def channels(names: Names) -> Iterator[tuple[str, Any]]:
     """Yield the name and description of every topic, in data order, the source first."""
     yield "source", _channel(names, "source", _source_binding(names))
-    specs = desired_topics(names.settings, names.source_partitions or 1)
-    for row, spec in zip(topology.TOPICS, specs, strict=True):
+    for row in names.topics():
+        spec = topic_spec(row, names.settings, names.source_partitions or 1)
         yield row.name, _channel(names, row.name, _binding(names, row, spec))
 
 
@@ -95,8 +103,9 @@ def _option(name: str, value: str) -> Any:
 
 def operations(names: Names) -> Iterator[tuple[str, Any]]:
     """Yield the name and description of every read, write and state restoration of the stages."""
-    for stage in topology.STAGES:
-        yield f"{stage.name}-reads-{stage.inputs[0]}", _receive(names, stage.name, stage.inputs[0], stage.description)
+    for stage in names.stages():
+        for name in stage.inputs:
+            yield f"{stage.name}-reads-{name}", _receive(names, stage.name, name, stage.description)
         if stage.changelog:
             restores = f"restores its state from {stage.changelog}"
             yield (

@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from skewless import __version__, topology
+from skewless import __version__
 from skewless.aggregate_registry import find_aggregates
 from skewless.algorithms.aggregates import AGGREGATES
 from skewless.asyncapi.channels import BINDING, Names, channels, operations
@@ -62,7 +62,7 @@ def document(settings: PipelineSettings | None = None, source_partitions: int | 
     `source_partitions` is the number of partitions of the source topic, None if unknown.
     """
     names = Names(settings or ANY, settings is not None, source_partitions)
-    topics = ("source", *(row.name for row in topology.TOPICS))
+    topics = ("source", *(row.name for row in names.topics()))
     messages = {message.name: message for topic in topics for message in messages_of(topic)}
     example_by_message = examples(samples(names.settings))
     guarantee = GUARANTEE_TEXTS[names.settings.transport.guarantee]

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from skewless import topology
-from skewless.asyncapi.in_memory_batch import InMemoryBatch
 from skewless.config.pipeline_settings import PipelineSettings
-from skewless.engine.step import Step
+from skewless.engine.message_batch import MessageBatch
+from skewless.engine.step import InputStep
 from skewless.wire.record import OutputRecord
+from skewless.wire.topic_partition import TopicPartition
 
 START_MS = 1_767_225_600_000
 """2026-01-01T00:00:00Z."""
@@ -57,31 +59,27 @@ def _run_pipeline(settings: PipelineSettings) -> dict[str, list[OutputRecord]]:
         for index, value in enumerate(SOURCE_VALUES)
     ]
     topics = {"source": source} | {row.name: [] for row in topology.TOPICS}
-    steps = _steps(settings)
-    for stage in topology.STAGES:
-        for record in _run_step(steps[stage.name], topics[stage.inputs[0]]):
+    # Imported here, because the steps need packages that a command for topics does not need otherwise.
+    from skewless import service
+
+    for stage in topology.needed_stages(settings):
+        if not stage.outputs:
+            continue
+        step = service.build(stage.name, settings, drain=True, source_partitions=1).step
+        for record in _run_step(step, {name: topics[name] for name in stage.inputs}):
             topics[record.topic].append(record)
     return topics
 
 
-def _steps(settings: PipelineSettings) -> dict[str, Step]:
-    # Imported here, because the steps need packages that a command for topics does not need otherwise.
-    from skewless import service
-
-    return {
-        stage.name: service.build(stage.name, settings, drain=True, source_partitions=1).step
-        for stage in topology.STAGES
-    }
-
-
-def _run_step(step: Step, inputs: Sequence[OutputRecord]) -> list[OutputRecord]:
-    by_partition: defaultdict[int, list[OutputRecord]] = defaultdict(list)
-    for record in inputs:
-        by_partition[record.partition or 0].append(record)
+def _run_step(step: InputStep[Any], inputs: Mapping[str, Sequence[OutputRecord]]) -> list[OutputRecord]:
+    by_partition: defaultdict[TopicPartition, list[OutputRecord]] = defaultdict(list)
+    for topic, records in inputs.items():
+        for record in records:
+            by_partition[TopicPartition(topic, record.partition or 0)].append(record)
     for partition in by_partition:
-        step.assign(partition, None, ())
+        step.assign(step.key_of(partition), None, ())
     outputs: list[OutputRecord] = []
     for partition, records in by_partition.items():
-        outputs += step.process(InMemoryBatch(partition, records), NOW_MS)
-        step.end_of_partition(partition, NOW_MS)
+        outputs += step.process(MessageBatch.of_outputs(partition, records, NOW_MS), NOW_MS)
+        step.end_of_partition(step.key_of(partition), NOW_MS)
     return [*outputs, *step.flush(NOW_MS)]

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from skewless import topology
 from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.cli.offset_range import committed
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.wire.changelog import decode_checkpoint, read_watermarks
 
-STAGES_AFTER_SPLITTER = ("router", "worker", "aggregator")
-INPUTS = {"router": "tuples", "worker": "worker-input", "aggregator": "partials"}
+STAGES_AFTER_SPLITTER = topology.upstream("aggregator") - {"splitter"} | {"aggregator"}
+"""Stages that process a tuple after the splitter, until its result is written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +57,9 @@ def find(offset_reader: OffsetReader, settings: PipelineSettings) -> AuditScope:
 def _closed_until(offset_reader: OffsetReader, settings: PipelineSettings) -> dict[int, int]:
     """Return up to which time the aggregator has closed windows; MAX_WATERMARK after a bounded run."""
     closed_until = {}
-    committed_offsets = offset_reader.committed(settings.group("aggregator"), settings.topic("partials"))
+    committed_offsets = offset_reader.committed(
+        settings.group("aggregator"), settings.topic(topology.stage("aggregator").input)
+    )
     for partition, offset in committed_offsets.items():
         checkpoint = decode_checkpoint(offset.metadata)
         if read_watermarks(checkpoint, settings.worker_input.max_workers).watermark() == MAX_WATERMARK:
@@ -67,7 +70,7 @@ def _closed_until(offset_reader: OffsetReader, settings: PipelineSettings) -> di
 
 
 def _has_lag(offset_reader: OffsetReader, settings: PipelineSettings, stage: str) -> bool:
-    topic = settings.topic(INPUTS[stage])
+    topic = settings.topic(topology.stage(stage).input)
     return offset_reader.has_records_after(
         topic, offset_reader.begin(topic) | committed(offset_reader, settings, stage)
     )

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from skewless import topology
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import ConfigurationError
 from skewless.kafka.consumer.offsets import OffsetReader
@@ -48,10 +49,12 @@ def offset_ranges(
 
 
 def committed(offset_reader: OffsetReader, settings: PipelineSettings, stage: str) -> dict[int, int]:
-    """Return the committed offsets of a stage by partition; ConfigurationError if the pipeline has never run."""
-    source = {"splitter": "source", "router": "tuples", "worker": "worker-input", "aggregator": "partials"}[stage]
+    """Return the committed offsets of a stage with one input, by partition.
+
+    Raises ConfigurationError if the pipeline has never run.
+    """
     group = settings.group(stage)
-    committed_offsets = offset_reader.committed(group, settings.topic(source))
+    committed_offsets = offset_reader.committed(group, settings.topic(topology.stage(stage).input))
     if stage == "splitter" and not committed_offsets:
         raise ConfigurationError(
             f"group {group} has no committed offsets of topic {settings.source.topic}: run the pipeline first"

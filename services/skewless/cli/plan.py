@@ -174,7 +174,7 @@ def _candidates(settings: PipelineSettings, groupings: str, workers: str, router
     chosen = settings.router.model_dump(include=set(GroupingOptions.model_fields))
     # Wall-clock time has no meaning for recorded tuples, so the groupings use event time.
     options = GroupingOptions.model_validate(chosen | {"clock": "event"})
-    config = SimulationConfig(options, routers or max(1, settings.replicas.router), settings.aggregator.window_ms)
+    config = SimulationConfig(options, routers or max(1, settings.replicas.of("router")), settings.aggregator.window_ms)
     return Candidates(names, sorted(numbers), config)
 
 

@@ -23,8 +23,6 @@ ROLES = (*(stage.name for stage in topology.STAGES), TOPICS, READERS)
 
 CHECKED = ("its output", "check for earlier results")
 """Purposes of an output topic: earlier results without committed offsets mean that the offsets were lost."""
-EXTRA_DESCRIBE_TOPICS = {"worker": "tuples"}
-"""Further topics whose number of partitions a stage needs: a worker tracks the watermarks of all source partitions."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +39,8 @@ class AclBinding:
 
 
 def acls_for(settings: PipelineSettings) -> dict[str, list[AclBinding]]:
-    """Return the ACLs of each role, in the order of `ROLES`."""
-    stages = {stage.name: list(_of_stage(stage, settings)) for stage in topology.STAGES}
+    """Return the ACLs of each role, in the order of `ROLES`, without the stages that the pipeline does not have."""
+    stages = {stage.name: list(acls_of_stage(stage, settings)) for stage in topology.needed_stages(settings)}
     return {**stages, TOPICS: list(_of_topics(settings)), READERS: list(_of_readers(settings))}
 
 
@@ -66,7 +64,8 @@ def _merge(first: AclBinding, second: AclBinding) -> AclBinding:
     return replace(first, operations=operations, needed=tuple(dict.fromkeys((*first.needed, *second.needed))))
 
 
-def _of_stage(stage: topology.Stage, settings: PipelineSettings) -> Iterator[AclBinding]:
+def acls_of_stage(stage: topology.Stage, settings: PipelineSettings) -> Iterator[AclBinding]:
+    """Yield the ACLs of a stage."""
     for source in stage.inputs:
         yield _topic(settings.topic(source), ("Read",), "its input")
     exactly_once = settings.transport.guarantee == "exactly_once"
@@ -77,8 +76,8 @@ def _of_stage(stage: topology.Stage, settings: PipelineSettings) -> Iterator[Acl
             yield _topic(settings.topic(output), ("Write",), "its output")
     if stage.changelog is not None:
         yield _topic(settings.topic(stage.changelog), ("Read", "Write"), "its state")
-    if stage.name in EXTRA_DESCRIBE_TOPICS:
-        yield _topic(settings.topic(EXTRA_DESCRIBE_TOPICS[stage.name]), ("Describe",), "number of partitions")
+    for name in stage.described:
+        yield _topic(settings.topic(name), ("Describe",), "number of partitions")
     group = settings.group(stage.name)
     yield AclBinding(
         "group", group, prefixed=False, operations=("Read",), needed=("assignment of partitions, offsets",)
@@ -105,7 +104,7 @@ def _of_topics(settings: PipelineSettings) -> Iterator[AclBinding]:
 
 
 def _of_readers(settings: PipelineSettings) -> Iterator[AclBinding]:
-    for topic in topology.TOPICS:
+    for topic in topology.needed_topics(settings):
         if topic.public:
             yield _topic(settings.topic(topic.name), ("Read",), "results")
     yield AclBinding(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, create_model, field_validator, model_validator
 
 from skewless import topology
 from skewless.algorithms import grouping
@@ -93,14 +94,25 @@ class TopicSettings(SettingsModel):
         return options
 
 
-class ReplicaSettings(SettingsModel):
+class StageReplicas(SettingsModel):
     """Number of processes that `skewless up` starts for each stage."""
 
-    splitter: int = Field(1, ge=0, le=256)
-    router: int = Field(1, ge=0, le=256)
-    worker: int = Field(1, ge=0, le=256)
-    aggregator: int = Field(1, ge=0, le=256)
-    observer: int = Field(1, ge=0, le=1)
+    def of(self, stage: str) -> int:
+        """Return the number of processes of a stage."""
+        replicas: int = getattr(self, stage)
+        return replicas
+
+
+def replica_settings(stages: Iterable[topology.Stage]) -> type[StageReplicas]:
+    """Return the model with a setting for each stage."""
+    fields: dict[str, Any] = {stage.name: (int, Field(1, ge=0, le=1 if stage.singleton else 256)) for stage in stages}
+    return create_model("ReplicaSettings", __base__=StageReplicas, __doc__=StageReplicas.__doc__, **fields)
+
+
+if TYPE_CHECKING:  # a type checker does not know the settings, which are the stages of the topology
+    ReplicaSettings = StageReplicas
+else:
+    ReplicaSettings = replica_settings(topology.STAGES)
 
 
 class PipelineSettings(SettingsModel):

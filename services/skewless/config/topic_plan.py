@@ -26,25 +26,25 @@ COMPACTION_OPTIONS = {"segment.bytes": str(64 * 2**20), "min.cleanable.dirty.rat
 def desired_topics(settings: PipelineSettings, source_partitions: int) -> list[TopicSpec]:
     """Return the specifications of the pipeline's own topics, in data order."""
     check_limit(source_partitions, settings.source.topic)
+    return [topic_spec(topic, settings, source_partitions) for topic in topology.needed_topics(settings)]
+
+
+def topic_spec(topic: topology.Topic, settings: PipelineSettings, source_partitions: int) -> TopicSpec:
+    """Return the specification of a topic."""
     configured = {kind: count for kind, (_, count) in _configured_counts(settings).items()}
     partitions = {"source": source_partitions, "one": 1, **configured}
-    return [
-        TopicSpec(
-            name=settings.topic(topic.name),
-            partitions=partitions[topic.partitions],
-            replication_factor=settings.topics.replication_factor,
-            options=_options(topic, settings),
-            verified=frozenset(
-                {"cleanup.policy", *_required_options(topic), *settings.topics.options.get(topic.name, {})}
-            ),
-        )
-        for topic in topology.TOPICS
-    ]
+    return TopicSpec(
+        name=settings.topic(topic.name),
+        partitions=partitions[topic.partitions],
+        replication_factor=settings.topics.replication_factor,
+        options=_options(topic, settings),
+        verified=frozenset({"cleanup.policy", *_required_options(topic), *settings.topics.options.get(topic.name, {})}),
+    )
 
 
 def _required_options(topic: topology.Topic) -> dict[str, str]:
     """Return the options that exact results require."""
-    if topic.public:  # its records are small, and no stage reads them
+    if topic.public:  # its records are small, and users decide how long it keeps them
         return EVENT_TIME_OPTIONS
     return EVENT_TIME_OPTIONS | MESSAGE_SIZE_OPTIONS | (NO_SIZE_RETENTION if topic.cleanup == "delete" else {})
 
@@ -116,7 +116,7 @@ def stage_partitions(settings: PipelineSettings, stage: topology.Stage) -> dict[
     # Topic `tuples` has the source's partition count too, for stages that are not allowed to describe the source.
     reference = source if source in counts else tuples
     check_limit(counts.get(reference, 0), reference)
-    for topic in topology.TOPICS:
+    for topic in topology.needed_topics(settings):
         name = settings.topic(topic.name)
         if topic.partitions == "source" and {name, reference} <= counts.keys():
             require_equal_partitions(counts[name], counts[reference], f"topic {name}", f"topic {reference}")
@@ -128,7 +128,7 @@ def stage_partitions(settings: PipelineSettings, stage: topology.Stage) -> dict[
 def _changed_counts(settings: PipelineSettings, counts: Mapping[str, int]) -> Iterator[str]:
     """Yield a line for each setting that differs from the partition counts of its topics."""
     for kind, (path, configured) in _configured_counts(settings).items():
-        names = [settings.topic(topic.name) for topic in topology.TOPICS if topic.partitions == kind]
+        names = [settings.topic(topic.name) for topic in topology.needed_topics(settings) if topic.partitions == kind]
         different = {name: counts[name] for name in names if counts.get(name, configured) != configured}
         if different:
             actual = ", ".join(f"topic {name} has {count}" for name, count in different.items())

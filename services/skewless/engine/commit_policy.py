@@ -1,6 +1,6 @@
 """Decides when a stage commits. Pure: it takes the time and the progress and returns a decision.
 
-The records of an internal topic arrive in bursts, one for each transaction of the previous stage. A stage that commits
+The records that another stage writes arrive in bursts, one for each of its transactions. A stage that commits
 just after a burst stays synchronous with that stage. So a record waits for about one commit interval in the whole
 pipeline, instead of half an interval in every stage.
 """

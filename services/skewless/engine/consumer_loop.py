@@ -89,7 +89,9 @@ class ConsumerThread(threading.Thread):
             inputs[0].group, skippable={source.topic for source in inputs if source.skip_to is not None}
         )
         self._back_pressure = BackPressure(transport, self._assignment, pause_after_s)
-        self._policy = CommitPolicy(transport.commit_interval_s, bursts=all(source.internal for source in inputs))
+        self._policy = CommitPolicy(
+            transport.commit_interval_s, bursts=all(source.origin != "user" for source in inputs)
+        )
         self._streak = AbortStreak(transport.transaction_timeout_s)
         self._session = GroupSession(
             inputs=inputs,

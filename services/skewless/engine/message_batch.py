@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
-from confluent_kafka import Message
+from confluent_kafka import TIMESTAMP_CREATE_TIME, Message
 from numpy.typing import NDArray
 
-from skewless.wire.record import Headers
+from skewless.wire.record import Headers, OutputRecord
 from skewless.wire.topic_partition import TopicPartition
 
 
@@ -25,6 +25,27 @@ class MessageBatch:
         self.messages = messages
         self.next_offset: int = messages[-1].offset() + 1
         self.size = sum(map(len, filter(None, self.values)))
+
+    @classmethod
+    def of_outputs(cls, source: TopicPartition, outputs: Sequence[OutputRecord], now: int) -> MessageBatch:
+        """Return the batch that a consumer would receive if it read these records, with the offsets 0, 1, 2 and so on.
+
+        `now` is the timestamp in ms of the records that have none.
+        """
+        topic, partition = source
+        messages = [
+            Message(
+                topic=topic,
+                partition=partition,
+                offset=offset,
+                key=output.key,
+                value=output.value,
+                headers=list(output.headers),
+                timestamp=(TIMESTAMP_CREATE_TIME, now if output.timestamp is None else output.timestamp),
+            )
+            for offset, output in enumerate(outputs)
+        ]
+        return cls(source, 0, messages)
 
     @property
     def leader_epoch(self) -> int | None:

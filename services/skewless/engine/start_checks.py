@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
 from skewless.errors import BadRecordError, BrokerError, ConfigurationError
 from skewless.kafka.consumer.broker_queries import LogRange
@@ -22,6 +22,7 @@ from skewless.wire.topic_partition import CommittedOffset, TopicPartition
 if TYPE_CHECKING:
     from skewless.kafka.settings import KafkaSettings
 
+Origin = Literal["user", "public", "internal"]
 OTHER_NAME = "give the pipeline another name: it then reads the source from its beginning"
 MAX_LISTED = 5
 """Maximum number of partitions that a message lists."""
@@ -33,8 +34,11 @@ class Input:
 
     group: str
     topic: str
-    internal: bool
-    """Whether the pipeline itself writes the topic. Then every record since offset 0 must be read."""
+    origin: Origin
+    """Who writes the topic: the user, or another stage, to a public or to an internal topic.
+
+    Every record of an internal topic must be read, from offset 0 on. The other topics may begin at any offset when the
+    group starts, because users decide how long they keep records."""
     shape: StateSchema | None
     """State schema of the checkpoints; None if checkpoints have none."""
     partitions: int | None = None
@@ -105,8 +109,8 @@ def _check_state_schema(source: Input, committed: Mapping[int, CommittedOffset])
 def check_log_ranges(source: Input, checkpoints: Mapping[int, Checkpoint], ranges: Mapping[int, LogRange]) -> None:
     """Raise BrokerError for records that were deleted before the group read them, and for a topic created again.
 
-    `ranges` has the available offsets of each assigned partition. For a group without a checkpoint, the user's topic
-    may begin at any offset.
+    `ranges` has the available offsets of each assigned partition. For a group without a checkpoint, only an internal
+    topic must begin at offset 0.
     """
     _check_log_ends(source, checkpoints, ranges)
     log_starts = {partition: log.begin for partition, log in ranges.items()}
@@ -122,7 +126,9 @@ def check_log_ranges(source: Input, checkpoints: Mapping[int, Checkpoint], range
             f"Results would lack them without notice. {OTHER_NAME.capitalize()}{_gap(source, lost)}"
         )
     skipped = {
-        partition: start for partition, start in log_starts.items() if source.internal and partition not in checkpoints
+        partition: start
+        for partition, start in log_starts.items()
+        if source.origin == "internal" and partition not in checkpoints
     }
     if any(skipped.values()):
         trimmed = {partition: start for partition, start in skipped.items() if start}
@@ -134,7 +140,7 @@ def check_log_ranges(source: Input, checkpoints: Mapping[int, Checkpoint], range
 
 
 def _gap(source: Input, lost: Mapping[int, tuple[int, int]]) -> str:
-    if source.internal:
+    if source.origin != "user":
         return ""
     offsets = ", ".join(f"{partition}: {start}" for partition, (_, start) in islice(sorted(lost.items()), MAX_LISTED))
     return f"; or set source.skip_to to {{{offsets}}} to continue without these records"
@@ -155,7 +161,7 @@ def _check_log_ends(source: Input, checkpoints: Mapping[int, Checkpoint], ranges
 
 
 def _cause(source: Input) -> str:
-    if not source.internal:
+    if source.origin != "internal":
         return "the topic's retention is shorter than the time for which this stage was stopped or lagging"
     return (
         "the stage was stopped or lagging for longer than topics.internal_retention_s, or the topic has a limit of "

@@ -60,7 +60,7 @@ def measures_of_run(
             "pipeline": settings.name,
             "grouping": grouping,
             "workers": workers,
-            "routers": settings.replicas.router,
+            "routers": settings.replicas.of("router"),
             "window_s": settings.aggregator.window_s,
             "tick_s": settings.observer.tick_s,
             **_segment_measures(settings, distributions, run_sums.where(grouping=grouping, workers=workers), workers),

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from skewless.engine.executor import Restore, State, StepExecutor
 from skewless.engine.faust.agent import Process, process_at_once
 from skewless.engine.output import Output
-from skewless.engine.step import Step
+from skewless.engine.step import InputStep
 from skewless.kafka.settings import KafkaSettings
 from skewless.parsing.validation import EventTimeRules
 
@@ -47,7 +47,7 @@ class PipelineContext:
 class BuiltStage:
     """A stage that is built but not started."""
 
-    step: Step
+    step: InputStep[Any]
     processor: Callable[[StepExecutor], Process] = process_at_once
     """Makes the function that processes the batches of the agent."""
     restore: Restore = lambda _checkpoints: {}

@@ -152,7 +152,7 @@ class Stand:
             outbox = TransactionalProducer(self.kafka, self.transport, self.topic, name)
         else:
             outbox = AtLeastOnceProducer(self.kafka, self.transport, self.topic)
-        source = Input(f"{self.prefix}-copy", self.topic("in"), internal=False, shape=None)
+        source = Input(f"{self.prefix}-copy", self.topic("in"), origin="user", shape=None)
         of_input = {name: changes.pop(name) for name in [field.name for field in fields(Input)] if name in changes}
         wiring = StageRuntime(
             kafka=self.kafka,

@@ -80,7 +80,7 @@ def expected(stand: Stand, records: int) -> dict[int, list[bytes]]:
 
 def wiring(stand: Stand, step: Merge, member: int = 0) -> StageRuntime:
     group = f"{stand.prefix}-copy"
-    inputs = tuple(Input(group, stand.topic(topic), internal=True, shape=None, partitions=4) for topic in INPUTS)
+    inputs = tuple(Input(group, stand.topic(topic), origin="internal", shape=None, partitions=4) for topic in INPUTS)
     return stand.wiring(step, member, inputs=inputs)
 
 

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from helpers.kafka import STAGES
 from helpers.kafka import until as wait_until
 from integration.engine.harness import DEADLINE_S, Copy, Stand, failure_of, running, started, until
 from skewless import topology
 from skewless.config import topic_plan
 from skewless.config.pipeline_settings import PipelineSettings
-from skewless.engine.start_checks import Evidence, Written
+from skewless.engine.start_checks import Evidence, Origin, Written
 from skewless.errors import BrokerError, ConfigurationError
 from skewless.kafka.consumer.options import consumer_options
 from skewless.kafka.consumer.unreadable_records import is_unreadable
@@ -81,7 +82,7 @@ def stage(stand: Stand, **changes: Any) -> Any:
 def wiring(stand: Stand, **changes: Any) -> Any:
     exactly_once = stand.transport.guarantee == "exactly_once"
     traces = Evidence(stand.kafka, stand.topic("out"), aligned=True, public=False, exactly_once=exactly_once)
-    return stand.wiring(Schematic(), **{"shape": SHAPE, "internal": True, "written": traces, **changes})
+    return stand.wiring(Schematic(), **{"shape": SHAPE, "origin": "internal", "written": traces, **changes})
 
 
 async def refusal(stand: Stand, **changes: Any) -> str:
@@ -201,10 +202,10 @@ async def test_executor_second_process_is_assigned_partitions_without_records(st
 # Offsets set by hand, other settings, other versions
 
 
-@pytest.mark.parametrize("internal", [True, False], ids=["internal", "source"])
-async def test_start_checks_offset_set_by_hand_is_refused(copied: Stand, internal: bool) -> None:  # noqa: FBT001 - a case
+@pytest.mark.parametrize("origin", get_args(Origin))
+async def test_start_checks_offset_set_by_hand_is_refused(copied: Stand, origin: Origin) -> None:
     put(copied, 3)
-    message = await refusal(copied, internal=internal)
+    message = await refusal(copied, origin=origin)
     assert f"offsets of topic {copied.topic('in')} that Skewless did not commit, in partition 0 offset 3" in message
 
 
@@ -230,34 +231,36 @@ async def test_executor_restarted_continues_from_its_committed_checkpoints(copie
 # Deleted records
 
 
-@pytest.mark.parametrize("internal", [True, False], ids=["internal", "source"])
-async def test_start_checks_records_deleted_after_the_checkpoint_are_refused(copied: Stand, internal: bool) -> None:  # noqa: FBT001
+@pytest.mark.parametrize("origin", get_args(Origin))
+async def test_start_checks_records_deleted_after_the_checkpoint_are_refused(copied: Stand, origin: Origin) -> None:
     copied.fill(RECORDS, start=RECORDS)
     committed, _ = copied.committed()[0]
     copied.delete_records("in", committed + 1)
-    message = await refusal(copied, internal=internal)
+    message = await refusal(copied, origin=origin)
     expected = f"partition 0 (committed offset {committed}, log start offset {committed + 1})"
     assert f"records of topic {copied.topic('in')} were deleted before group" in message
     assert expected in message
-    assert ("internal_retention_s" in message) == internal
+    assert ("internal_retention_s" in message) == (origin == "internal")
+    assert ("source.skip_to" in message) == (origin == "user")
 
 
 async def test_executor_skip_to_after_deleted_records_continues_with_the_checkpoint(copied: Stand) -> None:
     copied.fill(RECORDS, start=RECORDS)
     copied.delete_records("in", RECORDS // 4 + 3, partition=3)
-    async with stage(copied, internal=False, skip_to={3: RECORDS // 4 + 3}):
+    async with stage(copied, origin="user", skip_to={3: RECORDS // 4 + 3}):
         await until(lambda: copied.count() == 2 * RECORDS - 3)
     _, metadata = copied.committed()[3]
     assert metadata == encode_offset_metadata(str(RECORDS // 2 - 3), SHAPE)
 
 
+@pytest.mark.parametrize("origin", ["public", "user"])
 async def test_start_checks_records_deleted_before_the_first_commit_are_refused_if_internal(
-    stand: Stand,
+    stand: Stand, origin: Origin
 ) -> None:
     stand.fill(RECORDS)
     stand.delete_records("in", 4)
     assert "in partition 0 (no committed offset, log start offset 4)" in await refusal(stand)
-    async with stage(stand, internal=False):
+    async with stage(stand, origin=origin):
         await until(lambda: stand.count() == RECORDS - 4)
 
 
@@ -299,12 +302,12 @@ def pipeline(broker: str) -> PipelineSettings:
 def traces_of(name: str, settings: PipelineSettings) -> Written:
     """Return what a stage looks for as it is started."""
     wired = build_runtime(name, BuiltStage(Copy()), settings, 0, drain=False)
-    assert [source.internal for source in wired.inputs] == [name != "splitter"]
+    assert [source.origin for source in wired.inputs] == ["user" if name == "splitter" else "internal"]
     assert wired.written is not None
     return wired.written
 
 
-@pytest.mark.parametrize("name", [stage.name for stage in topology.STAGES])
+@pytest.mark.parametrize("name", STAGES)
 def test_evidence_of_each_stage_finds_its_results(pipeline: PipelineSettings, name: str) -> None:
     row = topology.stage(name)
     traces = traces_of(name, pipeline)

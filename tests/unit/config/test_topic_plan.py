@@ -17,14 +17,16 @@ from skewless.errors import ConfigurationError
 from skewless.kafka.admin.client import TopicDescription
 from skewless.kafka.admin.topics import ANY_TIME_MS, TopicSpec, differences
 
+SETTINGS = PipelineSettings.model_validate({"name": "p", "source": {"topic": "mine"}})
+
 
 def plan(source_partitions: int = 3, **parts: Any) -> dict[str, TopicSpec]:
     settings = PipelineSettings.model_validate({"name": "p", "source": {"topic": "mine"}, **parts})
     return {spec.name.removeprefix("p."): spec for spec in desired_topics(settings, source_partitions)}
 
 
-def test_topic_plan_contains_every_topic_of_the_topology_without_the_source() -> None:
-    assert list(plan()) == [topic.name for topic in topology.TOPICS]
+def test_topic_plan_contains_every_topic_of_the_pipeline_without_the_source() -> None:
+    assert list(plan()) == [topic.name for topic in topology.needed_topics(SETTINGS)]
 
 
 def test_topic_plan_partition_counts_follow_the_source_and_the_settings() -> None:
@@ -52,13 +54,13 @@ def test_topic_plan_source_with_too_many_partitions_is_refused() -> None:
         plan(MAX_SOURCE_PARTITIONS + 1)
 
 
-@pytest.mark.parametrize("stage", topology.STAGES, ids=lambda stage: stage.name)
+@pytest.mark.parametrize("stage", topology.needed_stages(SETTINGS), ids=lambda stage: stage.name)
 @pytest.mark.parametrize("measure", ["mine", "p.tuples"])
 def test_stage_partitions_source_with_too_many_partitions_is_refused(
     stage: topology.Stage, measure: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = PipelineSettings.model_validate({"name": "p", "source": {"topic": "mine"}})
-    counts = dict.fromkeys((settings.topic(stage.inputs[0]), measure), MAX_SOURCE_PARTITIONS + 1)
+    counts = dict.fromkeys((*map(settings.topic, stage.inputs), measure), MAX_SOURCE_PARTITIONS + 1)
     monkeypatch.setattr(topic_plan, "_partition_counts", lambda *_: counts)
     with pytest.raises(ConfigurationError, match=TOO_MANY.format("(mine|p.tuples)")):
         stage_partitions(settings, stage)
@@ -73,7 +75,7 @@ def test_checkpoint_of_the_largest_number_of_workers_fits() -> None:
         )
 
 
-@pytest.mark.parametrize("topic", topology.TOPICS, ids=lambda topic: topic.name)
+@pytest.mark.parametrize("topic", topology.needed_topics(SETTINGS), ids=lambda topic: topic.name)
 def test_topic_plan_timestamps_far_from_the_clock_are_allowed(topic: topology.Topic) -> None:
     options = plan()[topic.name].options
     assert options["message.timestamp.type"] == "CreateTime"
@@ -86,7 +88,7 @@ def test_topic_plan_retention_by_age_applies_to_internal_topics_only() -> None:
     assert wanted["late"].options["retention.ms"] == "-1"
 
 
-@pytest.mark.parametrize("topic", topology.TOPICS, ids=lambda topic: topic.name)
+@pytest.mark.parametrize("topic", topology.needed_topics(SETTINGS), ids=lambda topic: topic.name)
 def test_topic_plan_retention_by_bytes_is_disabled_and_verified_for_internal_topics(topic: topology.Topic) -> None:
     spec = plan()[topic.name]
     deleted = topic.cleanup == "delete"
@@ -97,7 +99,7 @@ def test_topic_plan_retention_by_bytes_is_disabled_and_verified_for_internal_top
     assert all("retention.bytes is 1073741824, should be -1; `kafka-configs.sh" in line for line in found)
 
 
-@pytest.mark.parametrize("topic", topology.TOPICS, ids=lambda topic: topic.name)
+@pytest.mark.parametrize("topic", topology.needed_topics(SETTINGS), ids=lambda topic: topic.name)
 def test_topic_plan_large_records_are_allowed_and_verified_for_internal_topics(topic: topology.Topic) -> None:
     spec = plan()[topic.name]
     assert int(spec.options["max.message.bytes"]) >= 2 * RECORD_BYTES

@@ -67,7 +67,7 @@ def thread_of(step: Ledger) -> tuple[ConsumerThread, Recorder]:
         loop=cast("Any", EagerLoop()),
         executor=session,
         output=outbox,
-        inputs=[Input("g", TOPIC, internal=False, shape=None)],
+        inputs=[Input("g", TOPIC, origin="user", shape=None)],
         options={"group.id": "g"},
         transport=transport,
         connect_timeout_s=1,

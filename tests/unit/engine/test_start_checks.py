@@ -24,8 +24,9 @@ SHAPE = StateSchema(
     emit="updates",
     lateness_ms=0,
 )
-TUPLES = Input("p-router", "p.tuples", internal=True, shape=SHAPE)
-SOURCE = Input("p-splitter", "raw", internal=False, shape=SHAPE)
+TUPLES = Input("p-router", "p.tuples", origin="internal", shape=SHAPE)
+SOURCE = Input("p-splitter", "raw", origin="user", shape=SHAPE, skip_to={})
+AGGREGATES = Input("p-sink", "p.aggregates", origin="public", shape=SHAPE)
 
 
 def at(offset: int, metadata: str = "", partition: int = 0) -> dict[int, CommittedOffset]:
@@ -81,7 +82,7 @@ def test_start_checks_checkpoint_of_another_schema_is_refused_with_a_line_per_se
 # Log starts
 
 
-@pytest.mark.parametrize("source", [TUPLES, SOURCE], ids=["internal", "source"])
+@pytest.mark.parametrize("source", [TUPLES, SOURCE, AGGREGATES], ids=["internal", "source", "public"])
 @pytest.mark.parametrize("start", [0, 4, 5])
 def test_start_checks_log_that_starts_at_or_before_the_checkpoint_passes(source: Input, start: int) -> None:
     check_log_ranges(source, {2: Checkpoint(5, "1")}, logs({2: start}))
@@ -89,8 +90,12 @@ def test_start_checks_log_that_starts_at_or_before_the_checkpoint_passes(source:
 
 @pytest.mark.parametrize(
     ("source", "cause"),
-    [(TUPLES, "topics.internal_retention_s"), (SOURCE, "the topic's retention is shorter than")],
-    ids=["internal", "source"],
+    [
+        (TUPLES, "topics.internal_retention_s"),
+        (SOURCE, "the topic's retention is shorter than"),
+        (AGGREGATES, "the topic's retention is shorter than"),
+    ],
+    ids=["internal", "source", "public"],
 )
 def test_start_checks_checkpoint_below_the_log_start_is_refused_with_both_offsets(source: Input, cause: str) -> None:
     with pytest.raises(BrokerError) as caught:
@@ -109,8 +114,15 @@ def test_start_checks_internal_topic_without_its_first_records_is_refused_at_fir
     assert "in partition 2 (no committed offset, log start offset 6): " in str(caught.value)
 
 
-def test_start_checks_source_topic_without_its_first_records_passes_at_first_start() -> None:
-    check_log_ranges(SOURCE, {}, logs({0: 0, 1: 3}))
+@pytest.mark.parametrize("source", [SOURCE, AGGREGATES], ids=["source", "public"])
+def test_start_checks_source_or_public_topic_without_its_first_records_passes_at_first_start(source: Input) -> None:
+    check_log_ranges(source, {}, logs({0: 0, 1: 3}))
+
+
+def test_start_checks_public_topic_with_deleted_records_has_no_remedy_of_the_source() -> None:
+    with pytest.raises(BrokerError) as caught:
+        check_log_ranges(AGGREGATES, {0: Checkpoint(2, "1")}, logs({0: 3}))
+    assert "source.skip_to" not in str(caught.value)
 
 
 def test_start_checks_error_of_many_partitions_lists_at_most_five() -> None:

@@ -14,12 +14,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from helpers.batches import encode_tuples
 from helpers.engine import at
+from helpers.in_memory_batch import InMemoryBatch
 from skewless import topology
 from skewless.algorithms.duration_histogram import Histogram
 from skewless.algorithms.grouping import KeyBatch, create
 from skewless.algorithms.grouping.base import Widths
 from skewless.algorithms.watermark import MAX_WATERMARK
-from skewless.asyncapi.in_memory_batch import InMemoryBatch
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.engine.faust.app import StageRuntime
 from skewless.engine.step import Sample

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from helpers.aggregates import install
+from helpers.in_memory_batch import InMemoryBatch
 from skewless.algorithms.windowing import window_store
-from skewless.asyncapi.in_memory_batch import InMemoryBatch
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import LimitError
 from skewless.service import build

@@ -8,7 +8,7 @@ import pytest
 
 from helpers.aggregates import DIGITS
 from helpers.batches import marks_in, reasons_in, rows_in, tuples_in
-from skewless.asyncapi.in_memory_batch import InMemoryBatch
+from helpers.in_memory_batch import InMemoryBatch
 from skewless.errors import BadRecordError
 from skewless.wire.columns import read_table, write_table
 from skewless.wire.dead_letters import DEAD_LETTER_KEY_BYTES, DEAD_LETTER_VALUE_BYTES, dead_letter, dead_letter_rows

@@ -93,8 +93,11 @@ class Supervisor:
         # Users read these log files. The format `auto` would write JSON to a file.
         self._env = {"SKEWLESS__LOG__FORMAT": "text"} if settings.log.format == "auto" else {}
         command = command or (lambda stage, instance: _run_stage(stage, instance, settings_file, drain=drain))
-        replicas = settings.replicas.model_dump()
-        instances = [(stage.name, instance) for stage in topology.STAGES for instance in range(replicas[stage.name])]
+        instances = [
+            (stage.name, instance)
+            for stage in topology.needed_stages(settings)
+            for instance in range(settings.replicas.of(stage.name))
+        ]
         self.processes = {
             f"{stage}-{instance}": Replica(
                 name=f"{stage}-{instance}",

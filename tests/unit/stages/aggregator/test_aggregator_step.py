@@ -8,11 +8,11 @@ import pyarrow as pa
 import pytest
 
 from helpers.batches import facts_in, reasons_in, rows_in, written
+from helpers.in_memory_batch import InMemoryBatch
 from skewless.aggregate_registry import find_aggregate
 from skewless.algorithms.aggregates import columns_of
 from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.algorithms.windowing.window_store import COMPACTION_THRESHOLD, KEPT_FLUSHES
-from skewless.asyncapi.in_memory_batch import InMemoryBatch
 from skewless.stages.aggregator.step import AggregatorRules, AggregatorStep
 from skewless.wire.changelog import window_of
 from skewless.wire.columns import write_table

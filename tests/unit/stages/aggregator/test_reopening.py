@@ -12,9 +12,9 @@ import pytest
 
 from helpers.batches import facts_in, written
 from helpers.engine import assign, at, batch_of, revoke
+from helpers.in_memory_batch import InMemoryBatch
 from skewless.aggregate_registry import find_aggregate
 from skewless.algorithms.aggregates import columns_of
-from skewless.asyncapi.in_memory_batch import InMemoryBatch
 from skewless.engine.executor import RestoredPartition, StepExecutor
 from skewless.engine.message_batch import MessageBatch
 from skewless.stages.aggregator.agent import State, reopening

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from helpers.batches import facts_in, reasons_in, repeated, written
+from helpers.in_memory_batch import InMemoryBatch
 from skewless.algorithms.watermark import MAX_WATERMARK
-from skewless.asyncapi.in_memory_batch import InMemoryBatch
 from skewless.stages.observer.run_statistics import RunStatistics
 from skewless.stages.observer.step import ObserverRules, ObserverStep
 from skewless.wire.columns import write_table

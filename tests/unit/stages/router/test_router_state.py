@@ -9,10 +9,10 @@ import pytest
 from numpy.typing import NDArray
 
 from helpers.batches import encode_tuples, tuples_in, written
+from helpers.in_memory_batch import InMemoryBatch
 from skewless.algorithms import grouping
 from skewless.algorithms.grouping import Grouping
 from skewless.algorithms.grouping.shuffle import ShuffleGrouping
-from skewless.asyncapi.in_memory_batch import InMemoryBatch
 from skewless.stages.router import state as router_state
 from skewless.stages.router.step import RouterStep
 from skewless.wire.headers import internal_headers

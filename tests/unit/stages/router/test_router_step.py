@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 from helpers.batches import encode_tuples, idle_in, marks_in, reasons_in, tuples_in, written
+from helpers.in_memory_batch import InMemoryBatch
 from skewless.algorithms import grouping
 from skewless.algorithms.grouping import KeyBatch
 from skewless.algorithms.record_size import RECORD_BYTES
 from skewless.algorithms.watermark import MAX_WATERMARK
-from skewless.asyncapi.in_memory_batch import InMemoryBatch
 from skewless.stages.router.step import RouterStep
 from skewless.wire.columns import read_table, write_table
 from skewless.wire.headers import WATERMARK, internal_headers, schema_of

@@ -11,11 +11,11 @@ import pytest
 
 from helpers.aggregates import DIGITS
 from helpers.batches import encode_tuples, idle_in, marks_in, reasons_in, rows_in, written
+from helpers.in_memory_batch import InMemoryBatch
 from skewless.algorithms.aggregates import AGGREGATES, TUPLE_COUNT, Aggregate, columns_of
 from skewless.algorithms.hashing import partition_of_keys
 from skewless.algorithms.record_size import RECORD_BYTES
 from skewless.algorithms.watermark import MAX_WATERMARK
-from skewless.asyncapi.in_memory_batch import InMemoryBatch
 from skewless.stages.worker import step as worker_step
 from skewless.stages.worker.step import WorkerStep
 from skewless.wire.columns import write_table

@@ -1,4 +1,4 @@
-"""Batch of records without Kafka, for the examples of the document and for tests."""
+"""Batch of records without Kafka, for tests of steps."""
 
 from __future__ import annotations
 
