@@ -23,6 +23,8 @@ class KeyRules:
 
     def apply(self, keys: list[str]) -> tuple[list[str], NDArray[np.intp] | None]:
         """Return the remaining keys, and the index of each in `keys`. The indices are None if no key was dropped."""
+        if not self._rules:
+            return keys, None
         changed = self._changed(list(set(keys)))
         if not changed:
             return keys, None
