@@ -14,19 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import plotly.graph_objects as go
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from dashboards.panel_rendering import RENDERERS, Span
 from dashboards.prometheus_api import Api, substitute_variables
+from skewless.spark.report.html_page import template_environment
 
 WIDTH, UNIT_PX, GAP_PX = 1500, 34, 6
-_ENVIRONMENT = Environment(
-    loader=FileSystemLoader(Path(__file__).parent),
-    autoescape=True,
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
+_ENVIRONMENT = template_environment(Path(__file__).parent)
 
 
 def draw(dashboard: Mapping[str, Any], api: Api, span: Span, picture: Path, max_rows: int | None = None) -> None:

@@ -1,4 +1,4 @@
-"""What every test may ask for."""
+"""Fixtures of all tests."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from hypothesis import settings
 from skewless.errors import SkewlessError
 from skewless.lab.local.broker import Broker
 
-# Laws run on examples that Hypothesis draws: new ones each time on a desk, the same ones each time in CI. How long one
-# takes says nothing where tests run side by side.
+# Hypothesis draws the examples of the laws: new ones in each local run, the same ones in CI. Deadlines per example are
+# off, because the time of one example is not reliable when tests run in parallel.
 settings.register_profile("desk", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True, database=None)
 settings.load_profile("ci" if os.environ.get("CI") else "desk")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # A shell's background jobs ignore Ctrl-C, and so would the processes that tests stop by it.
+    # A shell's background jobs ignore SIGINT, and so would the processes that tests stop with it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 BROKER_TIMEOUT_S = 900
-"""A test with a broker waits for many facts one after another; each wait has a deadline of its own."""
+"""Timeout of tests with a broker. They wait for many conditions in turn, each with its own deadline."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -37,7 +37,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def broker() -> Iterator[str]:
-    """Bootstrap servers of a real Kafka: $KAFKA_BOOTSTRAP_SERVERS, else the embedded broker. Never skips."""
+    """Bootstrap servers of a real Kafka: $KAFKA_BOOTSTRAP_SERVERS or the embedded broker. Never skips."""
     if external := os.environ.get("KAFKA_BOOTSTRAP_SERVERS"):
         yield external
         return

@@ -1,4 +1,4 @@
-"""What acceptance tests may ask for."""
+"""Fixtures of the acceptance tests."""
 
 from __future__ import annotations
 
@@ -12,6 +12,6 @@ import skewless
 
 @pytest.fixture(autouse=True)
 def _children_find_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let processes that are started by tests import the package that the tests import."""
+    """Make processes that tests start import the same package as the tests."""
     here = str(Path(skewless.__file__).parents[1])
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH")))))

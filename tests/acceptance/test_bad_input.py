@@ -1,4 +1,4 @@
-"""Bad records, bad settings and bad neighbours: each is told to whom it concerns, and the rest goes on."""
+"""Invalid records, invalid settings and a duplicate router: each is reported, and valid records are counted exactly."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from pathlib import Path
 
 import pytest
 
-from helpers.kafka import START_MS, WAIT_S, Feed, Pipeline, Source, differences, read, truth, until, zipf_records
+from helpers.kafka import START_MS, Feed, Pipeline, Source, differences, read, truth, zipf_records
+from helpers.waiting import WAIT_S, until
 from skewless.lab.local import child_process
 
 DAY_MS = 86_400_000
 HEADER = "__skewless.errors."
 
 
-def fact(key: object = "good", value: object = 1, time: object = START_MS) -> bytes:
+def entry(key: object = "good", value: object = 1, time: object = START_MS) -> bytes:
     return json.dumps({"key": key, "value": value, "time": time}).encode()
 
 
-def bad_records() -> dict[bytes | None, str]:
-    """Value of a bad record -> reason."""
+def invalid_records() -> dict[bytes | None, str]:
+    """Value of an invalid record -> reason of its dead letter."""
     now = time.time_ns() // 1_000_000
     return {
         None: "empty record",
@@ -36,16 +37,16 @@ def bad_records() -> dict[bytes | None, str]:
         b'{"key":' + b"[" * 100_000 + b"]" * 100_000 + b"}": "nested deeper than 32",
         b'{"key":"a","value":1}': "time field missing",
         b'{"value":1,"time":1}': "key field missing",
-        fact(key=None): "key has the wrong type or is out of range",
-        fact(key={"a": 1}): "key has the wrong type or is out of range",
-        fact(key="k" * 2000): "key longer than 1024 bytes",
-        fact(key="x" * 300_000): "longer than 262144 bytes",
-        fact(value="NaN"): "value is not a number within bounds",
-        fact(value=10**29): "value is not a number within bounds",
-        fact(value=2**53 + 1): "value is not a number within bounds",
-        fact(time=-1): "time before splitter.time.earliest",
-        fact(time=10**29): "time is not a number within bounds",
-        fact(time=now + 2 * DAY_MS): "time too far ahead of the clock",
+        entry(key=None): "key has the wrong type or is out of range",
+        entry(key={"a": 1}): "key has the wrong type or is out of range",
+        entry(key="k" * 2000): "key longer than 1024 bytes",
+        entry(key="x" * 300_000): "longer than 262144 bytes",
+        entry(value="NaN"): "value is not a number within bounds",
+        entry(value=10**29): "value is not a number within bounds",
+        entry(value=2**53 + 1): "value is not a number within bounds",
+        entry(time=-1): "time before splitter.time.earliest",
+        entry(time=10**29): "time is not a number within bounds",
+        entry(time=now + 2 * DAY_MS): "time too far ahead of the clock",
         b'{"key":"a","value":1e400,"time":1}': "value has the wrong type or is out of range",
         b'{"key":"a","value":NaN,"time":1}': "malformed JSON",
         b'{"key":"\'); DROP TABLE results; --","value":"","time":1}': "value is not a number within bounds",
@@ -53,13 +54,13 @@ def bad_records() -> dict[bytes | None, str]:
 
 
 def test_pipeline_invalid_records_among_valid_ones_writes_each_dead_letter_once(broker: str, tmp_path: Path) -> None:
-    bad = bad_records()
+    invalid = invalid_records()
     good = list(zipf_records(20_000, 2, seed=5))
     mixed = []
     for index, record in enumerate(good):
         mixed.append(record)
         if index % 1000 == 500:
-            mixed += [(record[0], value) for value in bad]
+            mixed += [(record[0], value) for value in invalid]
     source = Source(broker, 2)
     pipeline = Pipeline(broker, tmp_path, source, event_time={"allowed_lateness_s": 100})
     with Feed(source, mixed, rate=4_000), pipeline.running(armed=True) as supervisor:
@@ -67,18 +68,20 @@ def test_pipeline_invalid_records_among_valid_ones_writes_each_dead_letter_once(
     pipeline.drain()
 
     sent = list(read(broker, source.topic))
-    wanted = {(record.partition, record.offset): record.value for record in sent if record.value in bad}
-    assert len(wanted) == 20 * len(bad)
-    told = {}
-    for letter in pipeline.read("dead-letters"):
-        where = {name: letter.headers[HEADER + name].decode() for name in ("topic", "partition", "offset", "reason")}
+    wanted = {(record.partition, record.offset): record.value for record in sent if record.value in invalid}
+    assert len(wanted) == 20 * len(invalid)
+    dead_letter_values = {}
+    for dead_letter in pipeline.read("dead-letters"):
+        where = {
+            name: dead_letter.headers[HEADER + name].decode() for name in ("topic", "partition", "offset", "reason")
+        }
         at = (int(where["partition"]), int(where["offset"]))
-        assert at not in told
-        told[at] = letter.value
-        assert (where["topic"], where["reason"]) == (source.topic, bad[letter.value])
-    assert {at: value for at, value in told.items() if wanted.get(at, b"good") != value} == {}
-    assert wanted.keys() - told.keys() == set()
-    expected = truth([record for record in sent if record.value not in bad], lateness_ms=100_000)
+        assert at not in dead_letter_values
+        dead_letter_values[at] = dead_letter.value
+        assert (where["topic"], where["reason"]) == (source.topic, invalid[dead_letter.value])
+    assert {at: value for at, value in dead_letter_values.items() if wanted.get(at, b"good") != value} == {}
+    assert wanted.keys() - dead_letter_values.keys() == set()
+    expected = truth([record for record in sent if record.value not in invalid], lateness_ms=100_000)
     assert differences(pipeline, expected) == []
 
 
@@ -152,7 +155,7 @@ def test_run_command_unreachable_broker_ends_in_time_with_its_address(tmp_path: 
     with socket.create_server(("127.0.0.1", 0)) as unused:
         address = f"127.0.0.1:{unused.getsockname()[1]}"
     file = pipeline_file(tmp_path, kafka={"bootstrap_servers": address, "connect_timeout_s": 1})
-    done = skewless("run", stage, "-f", file)  # which fails after a time
+    done = skewless("run", stage, "-f", file)  # it ends with an error after a while
     assert (done.returncode, done.stderr.count("\n")) == (3, 1)
     assert address in done.stderr
 

@@ -12,7 +12,6 @@ import os
 import re
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
@@ -23,7 +22,8 @@ import pytest
 from confluent_kafka import Consumer, IsolationLevel, Producer, TopicPartition
 
 import skewless
-from helpers.kafka import STAGES, Pipeline, Record, Source, ends, read, topics_partitions, truth, until, zipf_records
+from helpers.kafka import STAGES, Pipeline, Record, Source, ends, read, topics_partitions, truth, zipf_records
+from helpers.waiting import until
 from skewless import topology
 from skewless.lab.local import child_process
 
@@ -44,7 +44,7 @@ ENDED = "error: "
 
 @dataclass
 class Stages:
-    """Processes of single stages, which nothing starts again."""
+    """Processes of single stages without a supervisor: a process that ends is not restarted."""
 
     pipeline: Pipeline
     children: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class Stages:
         self.children[stage] = child_process.start(command, log=self._log(stage))
 
     def kill(self, stage: str) -> None:
-        """End a process as a crash would."""
+        """Kill a process."""
         child_process.kill(self.children.pop(stage))
 
     def ended(self) -> dict[str, str]:
@@ -73,7 +73,7 @@ class Stages:
         return "\n".join(line for line in lines if line.startswith(ENDED)) or "\n".join(lines[-2:])
 
     def stop(self) -> None:
-        """End all processes in good order."""
+        """Stop all processes cleanly."""
         for child in self.children.values():
             child.terminate()
         for child in self.children.values():
@@ -98,14 +98,14 @@ def stages_of(pipeline: Pipeline, *names: str, file: Path | None = None) -> Iter
 
 @dataclass
 class Calendar:
-    """A pipeline that ran, and every record that its source ever had."""
+    """A pipeline that ran, and every record that its source has ever contained."""
 
     pipeline: Pipeline
     records: Iterator[tuple[int, bytes | None]]
     sent: dict[tuple[int, int], Record] = field(default_factory=dict)
 
     def send(self, count: int = PORTION) -> None:
-        """Write records to the source and keep them, because retention may delete them there."""
+        """Write records to the source and keep a copy, because retention may delete them from the topic."""
         source = self.pipeline.source
         source.send(islice(self.records, count))
         self.sent |= {(at.partition, at.offset): at for at in read(self.pipeline.bootstrap, source.topic)}
@@ -119,18 +119,18 @@ class Calendar:
             assert stages.ended() == {}
             return self.answers() == wanted
 
-        until(exact, each=lambda: time.sleep(0.1), limit_s=STARTED_S)
+        until(exact, every_s=0.1, limit_s=STARTED_S)
         assert self.pipeline.count("late") == len(expected.late)
         self.settle()
 
     def answers(self) -> dict[tuple[int, str], tuple[int, int]]:
         """Read the results."""
-        results, wrong = self.pipeline.results()
-        assert wrong == []
-        return {at: (fact["count"], fact["sum"]) for at, fact in results.items()}
+        results, failures = self.pipeline.results()
+        assert failures == []
+        return {at: (entry["count"], entry["sum"]) for at, entry in results.items()}
 
     def settle(self) -> None:
-        """Give the idle stages some commits to move their offsets behind the last marker of a transaction."""
+        """Run the idle stages for some commits, so that their offsets move past the last transaction marker."""
         with contextlib.suppress(AssertionError):
             until(lambda: all(self._is_settled(stage) for stage in STAGES), limit_s=20 * COMMIT_S)
 
@@ -155,21 +155,21 @@ def log_ends(pipeline: Pipeline, topic: str) -> dict[int, int]:
 def delete_records(pipeline: Pipeline, topic: str) -> None:
     """Delete all records of a topic, as retention does after a day of silence."""
     admin = pipeline.admin
-    asked = [TopicPartition(topic, at, offset) for at, offset in log_ends(pipeline, topic).items()]
-    for future in admin.delete_records(asked).values():
+    requested = [TopicPartition(topic, at, offset) for at, offset in log_ends(pipeline, topic).items()]
+    for future in admin.delete_records(requested).values():
         future.result(30)
 
 
 @contextlib.contextmanager
 def of_group(pipeline: Pipeline, stage: str) -> Iterator[Consumer]:
-    """Reach a stage's group without joining it."""
+    """Connect to a stage's group without joining it."""
     options = {"bootstrap.servers": pipeline.bootstrap, "group.id": f"{pipeline.name}-{stage}", "log_level": 2}
     with contextlib.closing(Consumer({**options, "enable.auto.commit": False})) as consumer:
         yield consumer
 
 
 def left(pipeline: Pipeline) -> list[str]:
-    """Wait until the sessions of all members are over; returns the groups."""
+    """Wait until the sessions of all members have expired; returns the groups."""
     admin, groups = pipeline.admin, [f"{pipeline.name}-{stage}" for stage in STAGES]
     until(lambda: not any(found.result(30).members for found in admin.describe_consumer_groups(groups).values()))
     return groups
@@ -193,7 +193,7 @@ def changed(pipeline: Pipeline, name: str, **sections: Mapping[str, Any]) -> Pat
 
 
 def refusals(stages: Stages, *named: str) -> dict[str, str]:
-    """Wait until all processes have ended; returns what is wrong with the way in which each did."""
+    """Wait until all processes have ended; returns the unexpected exit codes and messages."""
     with contextlib.suppress(AssertionError):
         until(lambda: len(stages.ended()) == len(stages.children), limit_s=REFUSED_S)
     problems = {}
@@ -231,7 +231,7 @@ def pipeline_of(broker: str, folder: Path, source: Source) -> Pipeline:
 
 
 @pytest.fixture(scope="module")
-def rested(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Calendar:
+def stopped(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Calendar:
     """Run a pipeline over a source that retention had trimmed before, then stop it and empty its internal topics."""
     source = Source(broker, PARTITIONS)
     records = zipf_records(20 * PORTION, PARTITIONS, seed=31, keys=50)
@@ -247,42 +247,42 @@ def rested(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Calendar:
 
 
 def empty(pipeline: Pipeline) -> None:
-    """Delete what retention would delete after a silent day."""
+    """Delete the records that retention would delete after a day without new records."""
     for topic in INTERNAL:
         delete_records(pipeline, pipeline.settings.topic(topic))
 
 
-def test_stages_after_a_day_without_input_continue_exactly(rested: Calendar) -> None:
-    with stages_of(rested.pipeline, *STAGES) as stages:
-        rested.send()
-        rested.process(stages)
+def test_stages_after_a_day_without_input_continue_exactly(stopped: Calendar) -> None:
+    with stages_of(stopped.pipeline, *STAGES) as stages:
+        stopped.send()
+        stopped.process(stages)
         for stage in STAGES:
             stages.kill(stage)
-            empty(rested.pipeline)
+            empty(stopped.pipeline)
             stages.start(stage)
-            rested.send()
-            rested.process(stages)
+            stopped.send()
+            stopped.process(stages)
 
 
 CHANGES: dict[str, tuple[tuple[str, ...], dict[str, Mapping[str, Any]]]] = {
     "topics.aggregator_partitions": (("worker", "aggregator", "observer"), {"topics": {"aggregator_partitions": 3}}),
     "worker_input.max_workers": (("router", "worker"), {"worker_input": {"max_workers": 5}}),
 }
-"""Setting -> the stages that read or write a topic of that size, and the change."""
+"""Setting -> the stages that read or write a topic of that size, and the changed value."""
 
 
 @pytest.mark.parametrize("setting", CHANGES)
-def test_stages_changed_partition_count_refuse_to_start(rested: Calendar, setting: str) -> None:
+def test_stages_changed_partition_count_refuse_to_start(stopped: Calendar, setting: str) -> None:
     names, sections = CHANGES[setting]
-    file = changed(rested.pipeline, setting, **sections)
-    with stages_of(rested.pipeline, *names, file=file) as stages:
+    file = changed(stopped.pipeline, setting, **sections)
+    with stages_of(stopped.pipeline, *names, file=file) as stages:
         assert refusals(stages, setting) == {}
 
 
-def test_splitter_offset_without_checkpoint_refuses_to_start(rested: Calendar) -> None:
-    pipeline, topic = rested.pipeline, rested.pipeline.source.topic
+def test_splitter_offset_without_checkpoint_refuses_to_start(stopped: Calendar) -> None:
+    pipeline, topic = stopped.pipeline, stopped.pipeline.source.topic
     left(pipeline)
-    before = rested.answers()
+    before = stopped.answers()
     with of_group(pipeline, "splitter") as consumer:
         saved = consumer.committed([TopicPartition(topic, at) for at in range(PARTITIONS)], timeout=10.0)
         by_hand = [TopicPartition(at.topic, at.partition, at.offset - 1) for at in saved]
@@ -293,27 +293,27 @@ def test_splitter_offset_without_checkpoint_refuses_to_start(rested: Calendar) -
         finally:
             left(pipeline)
             consumer.commit(offsets=saved, asynchronous=False)
-    assert rested.answers() == before
+    assert stopped.answers() == before
 
 
-def test_splitter_unread_source_records_deleted_refuses_to_start(rested: Calendar) -> None:
-    source = rested.pipeline.source
+def test_splitter_unread_source_records_deleted_refuses_to_start(stopped: Calendar) -> None:
+    source = stopped.pipeline.source
     source.send(zipf_records(10, PARTITIONS, seed=32))
-    delete_records(rested.pipeline, source.topic)
-    before = rested.answers()
-    with stages_of(rested.pipeline, "splitter") as stages:
+    delete_records(stopped.pipeline, source.topic)
+    before = stopped.answers()
+    with stages_of(stopped.pipeline, "splitter") as stages:
         assert refusals(stages, source.topic) == {}
-    assert rested.answers() == before
+    assert stopped.answers() == before
 
 
-def test_stages_without_offsets_after_a_week_refuse_to_count_again(rested: Calendar) -> None:
-    before = rested.answers()
-    forget(rested.pipeline)
-    empty(rested.pipeline)
-    rested.pipeline.source.send(zipf_records(10, PARTITIONS, seed=33))
-    with stages_of(rested.pipeline, *STAGES) as stages:
+def test_stages_without_offsets_after_a_week_refuse_to_count_again(stopped: Calendar) -> None:
+    before = stopped.answers()
+    forget(stopped.pipeline)
+    empty(stopped.pipeline)
+    stopped.pipeline.source.send(zipf_records(10, PARTITIONS, seed=33))
+    with stages_of(stopped.pipeline, *STAGES) as stages:
         assert refusals(stages) == {}
-    assert rested.answers() == before
+    assert stopped.answers() == before
 
 
 def test_stages_internal_records_deleted_before_the_first_commit_refuse_to_start(broker: str, tmp_path: Path) -> None:

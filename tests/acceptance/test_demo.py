@@ -1,4 +1,4 @@
-"""The demo as a user runs it: its answer, how it ends, and what it leaves behind."""
+"""`skewless demo` as a user runs it: its result, its end, and the files and processes that remain."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,13 +14,15 @@ from pathlib import Path
 import psutil
 import pytest
 
+from helpers.waiting import until
+
 WAIT_S = 280.0
 LINES = 3000
 
 
 @pytest.fixture
 def pages(tmp_path: Path) -> Path:
-    """Page views of 20 minutes; one that is late and one that cannot be read are among them."""
+    """Page views of 20 minutes, including one late and one invalid record."""
     file = tmp_path / "pages.tsv"
     lines = [f"{1_000_000_000_000 + 400 * number}\tpage {number % 7 * (number % 3)}" for number in range(LINES)]
     lines[1050] = f"{1_000_000_000_000}\tpage 0"
@@ -32,7 +33,7 @@ def pages(tmp_path: Path) -> Path:
 
 @contextmanager
 def demo(temporary: Path, *args: str) -> Iterator[subprocess.Popen[str]]:
-    """Run the demo in a session of its own with an empty folder for temporary files."""
+    """Run the demo in its own process session with an empty folder for temporary files."""
     temporary.mkdir()
     child = subprocess.Popen(
         [sys.executable, "-m", "skewless", "demo", *args],
@@ -51,7 +52,7 @@ def demo(temporary: Path, *args: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def of_session(session: int) -> list[int]:
-    """List the processes of a session that still run; one that has ended and waits to be reaped does not."""
+    """List the running processes of a session, without zombies that wait for their parent."""
     return [
         process.pid
         for process in psutil.process_iter(["status"])
@@ -74,25 +75,25 @@ def test_demo_run_to_its_end_is_exact_and_leaves_nothing_behind(tmp_path: Path, 
         assert child.returncode == 0, text
         assert of_session(child.pid) == []
     assert list((tmp_path / "tmp").iterdir()) == []
-    facts = json.loads(output)
-    assert (facts["records"], facts["tuples"]) == (LINES, LINES - 2)
-    assert (facts["late_tuples"], facts["unreadable_records"]) == (1, 1)
-    assert (facts["dataset"], facts["window_s"], facts["workers"], facts["exact"]) == ("pages", 60, 4, True)
-    assert {name: one["counted"] for name, one in facts["groupings"].items()} == dict.fromkeys(
+    entries = json.loads(output)
+    assert (entries["records"], entries["tuples"]) == (LINES, LINES - 2)
+    assert (entries["late_tuples"], entries["unreadable_records"]) == (1, 1)
+    assert (entries["dataset"], entries["window_s"], entries["workers"], entries["exact"]) == ("pages", 60, 4, True)
+    assert {name: one["counted"] for name, one in entries["groupings"].items()} == dict.fromkeys(
         ("key", "shuffle"), LINES - 2
     )
-    for one in facts["groupings"].values():
+    for one in entries["groupings"].values():
         assert sum(one["distribution"]["tuples_by_worker"]) == LINES - 2
-        assert one["memory_bytes"] > 0  # told by the metrics of the processes
+        assert one["memory_bytes"] > 0  # from the metrics of the processes
         assert 0 < one["counting_s"] < one["seconds"]
         assert one["tuples_per_s"] == pytest.approx((LINES - 2) / one["counting_s"])
-    assert facts["groupings"]["shuffle"]["distribution"]["max_over_avg"] < 1.01
+    assert entries["groupings"]["shuffle"]["distribution"]["max_over_avg"] < 1.01
     assert "Groupings side by side" in text
     assert "Traceback" not in text
     assert "unreadable records: 1 (" in text
     assert "set event_time.allowed_lateness_s to 419.6 or more" in text
     assert "scrapes every process" in text
-    assert facts["report"] == str(tmp_path / "report.html")
+    assert entries["report"] == str(tmp_path / "report.html")
     assert "<h2>Load per worker over time</h2>" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
@@ -103,10 +104,8 @@ def test_demo_stopped_by_a_signal_leaves_nothing_behind(
     with demo(tmp_path / "tmp", "--input", str(pages)) as child:
         assert child.stdout is not None
         assert any(line.startswith("Counting with pipeline key") for line in child.stdout)
-        deadline = time.monotonic() + WAIT_S
-        while len(of_session(child.pid)) < 7:  # the demo, the broker, and a process per stage
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        # the demo, the broker, and a process per stage
+        until(lambda: len(of_session(child.pid)) >= 7, limit_s=WAIT_S)
         child.send_signal(number)
         _, text = child.communicate(timeout=WAIT_S)
         assert (child.returncode, text) == (code, "")

@@ -1,4 +1,4 @@
-"""The whole pipeline counts exactly: every record once, late or not, however keys are skewed."""
+"""The whole pipeline counts every record once, whether it is late or not and however skewed the keys are."""
 # ruff: noqa: T201 - figures are shown with `-s`
 
 from __future__ import annotations

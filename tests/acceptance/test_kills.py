@@ -1,4 +1,4 @@
-"""Nothing is lost and nothing counts twice, whoever is killed and whenever."""
+"""No tuple is lost or counted twice when processes are killed at any time."""
 # ruff: noqa: T201, S311 - figures are shown with `-s`; kills are seeded, not secret
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from helpers.kafka import (
     differences,
     read,
     truth,
-    until,
     zipf_records,
 )
+from helpers.waiting import until
 from skewless.lab.local import child_process
 from skewless.lab.local.supervisor import Supervisor
 
@@ -34,7 +34,7 @@ SEED = int(os.environ.get("SKEWLESS_SEED", "2"))
 LATENESS_S = 20
 STOP_S = 30.0
 MOST = 1_000_000
-"""Upper bound of the records of a feed that ends when the test has seen all that it waits for."""
+"""Upper bound of the records of a feed. The feed ends when the test has seen the events that it waits for."""
 SPAN_S = 6_000
 RATE = 1_500
 
@@ -51,17 +51,17 @@ def pipeline(broker: str, folder: Path, source: Source, *, commit_interval_s: fl
 
 
 def endless(source: Source, seed: int) -> Feed:
-    """Feed a source until `finish`: no phase of a test may outlast its records on a busy machine."""
+    """Feed a source until `finish`, so that every phase of a test has records, also on a busy machine."""
     return Feed(source, zipf_records(MOST, 4, seed, span_s=SPAN_S), rate=RATE)
 
 
 def look_after(supervisor: Supervisor, end: float) -> None:
-    """Start again what dies, until this time or the end of the run."""
+    """Restart processes that end, until this time or the end of the run."""
     until(lambda: time.monotonic() >= end or supervisor.done, each=lambda: supervisor.poll(time.monotonic()))
 
 
-def wrong(broker: str, tested: Pipeline) -> list[str]:
-    """Say what is wrong at the end: in the results, and whether a transaction stayed open."""
+def failures(broker: str, tested: Pipeline) -> list[str]:
+    """List the errors at the end: differences of the results, and transactions that stayed open."""
     expected = truth(read(broker, tested.source.topic), lateness_ms=LATENESS_S * 1000)
     still_open = [f"{topic}: a transaction is open" for topic in WRITES.values() if tested.is_open(topic)]
     return [*differences(tested, expected), *still_open]
@@ -71,14 +71,14 @@ def wrong(broker: str, tested: Pipeline) -> list[str]:
 def test_pipeline_each_stage_killed_in_an_open_transaction_gives_exact_results(broker: str, tmp_path: Path) -> None:
     source = Source(broker, 4)
     tested = pipeline(broker, tmp_path, source, commit_interval_s=1.0)
-    chance = random.Random(SEED)
-    victims = chance.sample(STAGES, len(STAGES))
+    rng = random.Random(SEED)
+    victims = rng.sample(STAGES, len(STAGES))
     with endless(source, SEED) as feed, tested.running(armed=True) as supervisor:
         for victim in victims:
             tested.kill_in_transaction(supervisor, f"{victim}-0")
         feed.finish()
     tested.drain(limit_s=300)
-    assert wrong(broker, tested) == []
+    assert failures(broker, tested) == []
     aborted = {stage: tested.aborted(topic) for stage, topic in WRITES.items()}
     print(f"{feed.sent:,} records, killed {', '.join(victims)}; aborted records {aborted}")
     assert min(aborted.values()) > 0
@@ -89,8 +89,8 @@ def test_pipeline_replicas_killed_during_a_bounded_run_gives_exact_results(broke
     source = Source(broker, 4)
     source.send(zipf_records(RECORDS, 4, SEED + 1))
     tested = pipeline(broker, tmp_path, source, commit_interval_s=0.5, replicas=2)
-    chance = random.Random(SEED + 1)
-    times = sorted((chance.uniform(1.0, 8.0), name) for name in tested.processes() if chance.random() < 0.8)
+    rng = random.Random(SEED + 1)
+    times = sorted((rng.uniform(1.0, 8.0), name) for name in tested.processes() if rng.random() < 0.8)
     killed = []
     with tested.running(drain=True) as supervisor:
         started = time.monotonic()
@@ -102,7 +102,7 @@ def test_pipeline_replicas_killed_during_a_bounded_run_gives_exact_results(broke
         tested.finish(supervisor, limit_s=300)
     print(f"{RECORDS:,} records, killed {', '.join(killed)}")
     assert killed
-    assert wrong(broker, tested) == []
+    assert failures(broker, tested) == []
 
 
 @contextlib.contextmanager
@@ -137,7 +137,7 @@ def test_pipeline_processes_join_and_leave_mid_run_gives_exact_results(broker: s
         until(lambda: all(tested.shares(stage) == 1 for stage in stages), each=look)
         feed.finish()
     tested.drain(limit_s=300)
-    assert wrong(broker, tested) == []
+    assert failures(broker, tested) == []
 
 
 def test_pipeline_clean_stop_mid_run_aborts_nothing_and_a_second_run_finishes(broker: str, tmp_path: Path) -> None:
@@ -156,4 +156,4 @@ def test_pipeline_clean_stop_mid_run_aborts_nothing_and_a_second_run_finishes(br
     assert [child.returncode for child in children] == [0] * len(STAGES)
     assert [topic for topic in WRITES.values() if tested.aborted(topic)] == []
     tested.drain(limit_s=300)
-    assert wrong(broker, tested) == []
+    assert failures(broker, tested) == []

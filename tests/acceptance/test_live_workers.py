@@ -1,4 +1,4 @@
-"""W changes and worker processes come and go while everything runs; the answer does not know of it."""
+"""The number of workers and of worker processes changes while a pipeline runs; the results stay exact."""
 # ruff: noqa: T201 - figures are shown with `-s`
 
 from __future__ import annotations
@@ -18,28 +18,29 @@ import msgspec
 import numpy as np
 import pytest
 
-from helpers.kafka import Feed, Pipeline, Source, differences, read, truth, until, zipf_records
+from helpers.kafka import Feed, Pipeline, Source, differences, read, truth, zipf_records
+from helpers.waiting import until
 from skewless.lab.local import child_process
 from skewless.lab.local.supervisor import Supervisor
 from skewless.stages.router.state import RouterState
 
 MOST = 500_000
-"""Upper bound of the records; the feed ends when the test has seen all that it waits for."""
+"""Upper bound of the records. The feed ends when the test has seen the events that it waits for."""
 SPAN_S = 5_000
 RATE = 1_000
-"""Ten seconds of event time pass in a second."""
+"""Seconds of event time per second of wall-clock time."""
 TICK_S = 15
 SEED = 11
 LATENESS_S = 20
 LIMIT_S = 240.0
-"""Deadline of each wait, for a machine that runs other tests at the same time."""
+"""Deadline of each wait, in s, for a machine that runs other tests at the same time."""
 STOP_S = 30.0
 RESTORED = re.compile(r"partition (\d+): restored the loads of 12 workers from topic control")
 ROUTERS = ("router-0", "router-1")
 
 
 def set_workers(tested: Pipeline, workers: int) -> int:
-    """Write another W into the pipeline's file; returns the time in ms."""
+    """Write another number of workers (W) into the pipeline's file; returns the time in ms."""
     document = json.loads(tested.file.read_text())
     document["router"]["workers"] = workers
     tested.file.write_text(json.dumps(document))
@@ -51,7 +52,7 @@ def now_ms() -> int:
 
 
 def routed(tested: Pipeline) -> dict[int, list[int]]:
-    """When each worker partition was sent tuples, in ms."""
+    """Timestamps in ms of the tuples in each worker partition."""
     times: dict[int, list[int]] = {}
     for record in tested.read("worker-input"):
         if record.value is not None:
@@ -60,12 +61,12 @@ def routed(tested: Pipeline) -> dict[int, list[int]]:
 
 
 def used_since(tested: Pipeline, since: int) -> set[int]:
-    """Workers that were sent tuples after this time."""
+    """Return the workers that received tuples after this time."""
     return {worker for worker, times in routed(tested).items() if times[-1] >= since}
 
 
 def saved_loads(tested: Pipeline) -> dict[int, list[tuple[int, dict[str, Any]]]]:
-    """When loads were saved to each partition, and what they were."""
+    """Timestamps and contents of the loads that were saved to each partition."""
     found: dict[int, list[tuple[int, dict[str, Any]]]] = {}
     for record in tested.read("router-state"):
         if record.value is not None:
@@ -75,7 +76,7 @@ def saved_loads(tested: Pipeline) -> dict[int, list[tuple[int, dict[str, Any]]]]
 
 
 def sent(state: dict[str, Any]) -> int:
-    """Tuples that saved loads are the sum of."""
+    """Return the number of tuples that the saved loads contain."""
     return int(np.frombuffer(state["sent"], dtype=np.int64).sum())
 
 
@@ -88,7 +89,7 @@ def has_tick(tested: Pipeline, workers: int) -> bool:
 
 
 def metric(port: int, name: str) -> float | None:
-    """Value of a metric of a process; None while the process does not show it."""
+    """Value of a metric of a process; None while the process does not serve it."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
             text = answer.read().decode()
@@ -99,7 +100,7 @@ def metric(port: int, name: str) -> float | None:
 
 @contextlib.contextmanager
 def more_workers(tested: Pipeline, instances: Sequence[int]) -> Iterator[None]:
-    """Run more worker processes; they end in good order."""
+    """Run more worker processes, and stop them cleanly at the end of the block."""
     command = [sys.executable, "-m", "skewless", "run", "worker", "--file", str(tested.file), "--instance"]
     with contextlib.ExitStack() as stack:
         children = []
@@ -124,22 +125,22 @@ class Run:
 
     def _look(self) -> None:
         self.supervisor.poll(time.monotonic())
-        time.sleep(0.3)  # what is waited for is read from topics: not all the time
+        time.sleep(0.3)  # The conditions read topics, so they are not evaluated continuously.
 
     def shown(self, router: str, name: str) -> float | None:
         return metric(self.supervisor.processes[router].metrics_port, name)
 
     def follow(self, workers: int) -> int:
         """Set W and wait until both routers use it; returns a time in ms after which they choose among W workers."""
-        asked = set_workers(self.tested, workers)
+        requested = set_workers(self.tested, workers)
         self.wait(lambda: all(self.shown(router, "skewless_router_workers") == workers for router in ROUTERS))
         at = now_ms()
-        print(f"W is {workers} in both routers after {at - asked} ms")
+        print(f"W is {workers} in both routers after {at - requested} ms")
         return at
 
 
 def grow(run: Run) -> None:
-    """Go from 4 workers to 12; each phase lasts until the observer has written a tick of it."""
+    """Increase W from 4 to 12. Each phase lasts until the observer has written one of its ticks."""
     tested = run.tested
     run.wait(lambda: tested.written("aggregates") > 0 and set(routed(tested)) == set(range(4)))
     run.wait(lambda: has_tick(tested, 4))
@@ -149,7 +150,7 @@ def grow(run: Run) -> None:
 
 
 def kill_a_router(run: Run) -> None:
-    """Kill a router whose saved loads are of 12 workers; the next process of its name continues with them."""
+    """Kill a router whose saved loads are of 12 workers. The next process of its name continues with these loads."""
 
     def all_saved() -> bool:
         latest = [states[-1][1] for states in saved_loads(run.tested).values()]
@@ -162,13 +163,13 @@ def kill_a_router(run: Run) -> None:
     run.wait(lambda: RESTORED.search(log.read_text()) is not None)
     found = RESTORED.search(log.read_text())
     assert found
-    mine = int(found[1])
+    instance = int(found[1])
     run.wait(lambda: (run.shown("router-0", "skewless_tuples_total") or 0) > 0)
     own = run.shown("router-0", "skewless_tuples_total")
     assert own is not None
     seen = now_ms()
-    run.wait(lambda: saved_loads(run.tested)[mine][-1][0] > seen)
-    loads = saved_loads(run.tested)[mine]
+    run.wait(lambda: saved_loads(run.tested)[instance][-1][0] > seen)
+    loads = saved_loads(run.tested)[instance]
     before = [sent(state) for at, state in loads if at < killed][-1]
     after = sent(loads[-1][1])
     print(f"router-0 killed at {before} tuples, later at {after}, of its own {own:g}")
@@ -177,7 +178,7 @@ def kill_a_router(run: Run) -> None:
 
 
 def shrink(run: Run) -> None:
-    """Go from 12 workers to 2."""
+    """Reduce W from 12 to 2."""
     tested = run.tested
     shrunk = run.follow(2)
     run.wait(lambda: {0, 1} <= used_since(tested, shrunk))
@@ -196,7 +197,7 @@ def test_pipeline_workers_and_processes_change_mid_run_gives_exact_results(broke
         worker_input={"max_workers": 16},
         router={"grouping": "partial_key", "workers": 4, "snapshot_interval_s": 1},
         observer={"tick_s": TICK_S},
-        # A router that was killed comes back within its session, to the partitions that it had.
+        # A router that was killed rejoins within its session and gets the same partitions.
         transport={"session_timeout_s": 60},
         replicas={"router": 2},
     )
@@ -212,7 +213,7 @@ def test_pipeline_workers_and_processes_change_mid_run_gives_exact_results(broke
         feed.finish()
     tested.drain(limit_s=LIMIT_S)
     assert differences(tested, truth(read(broker, source.topic), lateness_ms=LATENESS_S * 1000)) == []
-    told = ticks(tested)
-    assert all(tick["workers"] == len(tick["tuples_by_worker"]) for tick in told)
-    assert [workers for workers in (4, 12, 2) if workers in {tick["workers"] for tick in told}] == [4, 12, 2]
-    assert told[-1]["workers"] == 2
+    written_ticks = ticks(tested)
+    assert all(tick["workers"] == len(tick["tuples_by_worker"]) for tick in written_ticks)
+    assert [workers for workers in (4, 12, 2) if workers in {tick["workers"] for tick in written_ticks}] == [4, 12, 2]
+    assert written_ticks[-1]["workers"] == 2

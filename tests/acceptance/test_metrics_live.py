@@ -1,4 +1,4 @@
-"""What running processes show, against what stands in the topics; and how they tell that they are ready."""
+"""Metrics, probes and traces of running processes, compared with the records in the topics."""
 # ruff: noqa: T201 - figures are shown with `-s`
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from prometheus_client.samples import Sample
 
 from chaos.proxy import Proxy
 from helpers.batches import encode_tuples
-from helpers.kafka import STAGES, START_MS, Pipeline, Source, free_ports, until, zipf_records
+from helpers.kafka import STAGES, START_MS, Pipeline, Source, free_ports, zipf_records
+from helpers.waiting import until
 from skewless.algorithms.grouping import GROUPINGS
 from skewless.lab.local import child_process, prometheus
 from skewless.monitoring.metrics import METRICS
@@ -42,14 +43,14 @@ WORKERS = 6
 BATCHES, BATCH = 20, 1_000
 RECORDS = 20_000
 LIMIT_S = 240.0
-"""For a machine that has much else to do: on two idle cores each of these tests takes less than 30 s."""
+"""Deadline in s for a busy machine. On two idle cores each of these tests takes less than 30 s."""
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 PATIENT = {"commit_interval_s": 0.3, "session_timeout_s": 60, "transaction_timeout_s": 120}
-"""A machine so busy that transactions time out makes stages rewind, and counters count again what is done again."""
+"""Timeout of transactions in s. If one times out, the stage repeats it, and counters count its records again."""
 
 
 def scraped(port: int) -> list[Sample]:
-    """Ask a process once; nothing while it does not listen."""
+    """Send one request to a process; returns None while the process does not listen."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
             text = answer.read().decode()
@@ -77,7 +78,7 @@ def in_topic(pipeline: Pipeline) -> dict[int, int]:
 
 
 def route_some(pipeline: Pipeline, seed: int) -> None:
-    """Write tuples as a splitter does: Zipf's keys, both partitions."""
+    """Write tuples as a splitter does: Zipf-distributed keys in both partitions."""
     rng = np.random.default_rng(seed)
     producer = Producer({"bootstrap.servers": pipeline.bootstrap, "log_level": 2})
     for number in range(BATCHES):
@@ -92,7 +93,7 @@ def route_some(pipeline: Pipeline, seed: int) -> None:
 
 @contextlib.contextmanager
 def stage(pipeline: Pipeline, name: str, **environment: str) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
-    """Run one process of a stage, watched on a port."""
+    """Run one process of a stage with metrics on a port."""
     (port,) = free_ports(1)
     command = [sys.executable, "-m", "skewless", "run", name, "--file", str(pipeline.file)]
     env = {**os.environ, "SKEWLESS__METRICS__PORT": str(port), **environment}
@@ -104,7 +105,7 @@ def stage(pipeline: Pipeline, name: str, **environment: str) -> Iterator[tuple[i
 
 
 def routed(pipeline: Pipeline) -> list[Sample]:
-    """Run the router here until it has sent and committed everything; returns what one scrape then showed."""
+    """Run the router in this process until it has committed everything; returns one scrape after that."""
     (port,), over, last = free_ports(1), threading.Event(), list[Sample]()
 
     def done() -> bool:
@@ -112,11 +113,11 @@ def routed(pipeline: Pipeline) -> list[Sample]:
         sent = value(last, "skewless_tuples_total") == BATCHES * BATCH
         flushed = any(
             sample.name == "skewless_router_worker_load_share_ratio" for sample in last
-        )  # it is looked at in a commit
+        )  # metrics are updated at a commit
         return over.is_set() or (sent and flushed and not pipeline.is_open("worker-input"))
 
     def watch() -> None:
-        until(done, each=lambda: time.sleep(0.05), limit_s=LIMIT_S)
+        until(done, every_s=0.05, limit_s=LIMIT_S)
         if not over.is_set():
             os.kill(os.getpid(), signal.SIGTERM)
 
@@ -159,11 +160,11 @@ def test_router_metrics_of_each_grouping_equal_the_worker_partitions(broker: str
 
 
 class Collector(http.server.ThreadingHTTPServer):
-    """Takes spans as a collector does, and keeps what came."""
+    """Receives spans as an OpenTelemetry collector does, and stores them."""
 
     def __init__(self) -> None:
         self.bodies: list[bytes] = []
-        super().__init__(("127.0.0.1", 0), Taker)
+        super().__init__(("127.0.0.1", 0), SpanCollector)
 
     def __enter__(self) -> Self:
         threading.Thread(target=self.serve_forever, daemon=True).start()
@@ -174,7 +175,7 @@ class Collector(http.server.ThreadingHTTPServer):
         self.server_close()
 
 
-class Taker(http.server.BaseHTTPRequestHandler):
+class SpanCollector(http.server.BaseHTTPRequestHandler):
     server: Collector
 
     def do_POST(self) -> None:
@@ -187,11 +188,11 @@ class Taker(http.server.BaseHTTPRequestHandler):
 
 
 def traced_record(source: Source, bootstrap: str) -> None:
-    """Write one record that is in a trace, and one that no one can read."""
+    """Write one record with a trace context, and one invalid record."""
     producer = Producer({"bootstrap.servers": bootstrap, "log_level": 2})
     headers = [("traceparent", f"00-{TRACE}-00f067aa0ba902b7-01".encode())]
-    fact = {"key": "traced", "value": 1, "time": START_MS + 700_000}
-    producer.produce(source.topic, json.dumps(fact).encode(), partition=0, headers=headers)
+    entry = {"key": "traced", "value": 1, "time": START_MS + 700_000}
+    producer.produce(source.topic, json.dumps(entry).encode(), partition=0, headers=headers)
     producer.produce(source.topic, b"no json", partition=0, headers=headers)
     assert producer.flush(60) == 0
 
@@ -224,10 +225,10 @@ def test_metrics_of_a_running_pipeline_are_complete_and_agree_with_the_topics(br
                 read = value(seen["splitter"], "skewless_consumed_records_total")
                 tuples = {value(samples, "skewless_tuples_total") for samples in seen.values()}
                 lag = sum(value(samples, "skewless_consumer_lag_records") for samples in seen.values())
-                told = value(seen["observer"], "skewless_observer_ticks_total")
-                return read == RECORDS + 2 and len(tuples) == 1 and lag == 0 and told > 0
+                written_ticks = value(seen["observer"], "skewless_observer_ticks_total")
+                return read == RECORDS + 2 and len(tuples) == 1 and lag == 0 and written_ticks > 0
 
-            until(quiet, each=lambda: time.sleep(0.2), limit_s=LIMIT_S)
+            until(quiet, every_s=0.2, limit_s=LIMIT_S)
             agree(pipeline, seen)
             texts = {name: text(replica.metrics_port) for name, replica in supervisor.processes.items()}
         traces_go_through(pipeline)
@@ -246,7 +247,7 @@ def text(port: int) -> bytes:
 
 
 def agree(pipeline: Pipeline, seen: Mapping[str, list[Sample]]) -> None:
-    """Compare what the stages show with each other and with the topics."""
+    """Compare the metrics of the stages with each other and with the topics."""
     for metric in METRICS:
         for name in metric.stages or STAGES:
             suffix = "_count" if metric.kind == "histogram" else ""
@@ -281,7 +282,7 @@ def agree(pipeline: Pipeline, seen: Mapping[str, list[Sample]]) -> None:
 
 
 def traces_go_through(pipeline: Pipeline) -> None:
-    """Find the trace of the one traced record in every topic that it reached."""
+    """Find the trace of the one traced record in every topic that the record reached."""
     reached = defaultdict(set)
     for topic in ("tuples", "late", "dead-letters", "worker-input", "partials", "aggregates"):
         for record in pipeline.read(topic):
@@ -297,7 +298,7 @@ def traces_go_through(pipeline: Pipeline) -> None:
 
 
 def probed(port: int, path: str) -> tuple[int, dict[str, Any]]:
-    """Ask a probe; status 0 while nobody listens."""
+    """Return the status of a probe; 0 while the process does not listen."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
             return answer.status, json.loads(answer.read())

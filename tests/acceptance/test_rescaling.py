@@ -1,4 +1,4 @@
-"""Every stage that can be scaled goes from 1 to 4 processes and back while records flow; the answer does not change."""
+"""Every scalable stage is scaled from 1 to 4 processes and back while records flow; the results stay exact."""
 # ruff: noqa: T201 - figures are shown with `-s`
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from helpers.kafka import STAGES, WAIT_S, Feed, Pipeline, Source, differences, read, truth, until, zipf_records
+from helpers.kafka import STAGES, Feed, Pipeline, Source, differences, read, truth, zipf_records
+from helpers.waiting import WAIT_S, until
 from skewless import topology
 from skewless.lab.local import child_process
 
 MOST = 1_000_000
-"""Records that there are if the change of scale takes for ever."""
+"""Upper bound of the records, in case scaling never finishes."""
 RATE = 1_000
 SEED = 23
 LATENESS_S = 20
@@ -25,13 +26,13 @@ PARTITIONS = 4
 PROCESSES = 4
 STOP_S = 60.0
 LIMIT_S = 240.0
-"""Twelve processes start in this test, and four run at the same time on as many cores as there are."""
+"""Deadline in s. Twelve processes start in this test, four of them at the same time, on few cores."""
 SCALED = [stage for stage in STAGES if stage != "observer"]
-"""The observer is one process: it tells of the pipeline as a whole."""
+"""The observer cannot be scaled: one process measures the whole pipeline."""
 
 
 class Offsets:
-    """How far a stage has committed each partition of what it reads."""
+    """Return the committed offset of each input partition of a stage."""
 
     def __init__(self, tested: Pipeline, stage: str) -> None:
         source = topology.stage(stage).input
@@ -48,7 +49,7 @@ class Offsets:
 
 @contextlib.contextmanager
 def scaled_up(tested: Pipeline, stage: str) -> Iterator[None]:
-    """Run more processes of a stage; they end in good order."""
+    """Run more processes of a stage, and stop them cleanly at the end of the block."""
     command = [sys.executable, "-m", "skewless", "run", stage, "--file", str(tested.file), "--instance"]
     with contextlib.ExitStack() as stack:
         children = []
@@ -63,7 +64,7 @@ def scaled_up(tested: Pipeline, stage: str) -> Iterator[None]:
 
 
 def scale(tested: Pipeline, stage: str, look: Callable[[], None]) -> str:
-    """Take a stage to four processes and back to one; in between all of its partitions must go on."""
+    """Scale a stage to four processes and back to one. At each step all of its partitions must make progress."""
     with contextlib.closing(Offsets(tested, stage)) as offsets:
 
         def all_go_on() -> None:
@@ -100,7 +101,7 @@ def test_pipeline_each_stage_scaled_to_four_processes_and_back_gives_exact_resul
 
         def look() -> None:
             supervisor.poll(time.monotonic())
-            time.sleep(0.1)  # what is waited for is asked of the broker: not all the time
+            time.sleep(0.1)  # The condition sends requests to the broker, so it is not evaluated continuously.
 
         for stage in SCALED:
             print(f"{scale(tested, stage, look)}, {feed.sent:,} records sent")

@@ -1,4 +1,4 @@
-"""A bounded run does not end what comes after it, and what comes after it goes on from where it ended or not at all."""
+"""A run after a bounded run continues from the committed offsets, or is refused."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from helpers.kafka import STAGES, Pipeline, Source, differences, read, truth, until, zipf_records
+from helpers.kafka import STAGES, Pipeline, Source, differences, read, truth, zipf_records
+from helpers.waiting import until
 from skewless.errors import ConfigurationError, UnreachableError
 
 LATENESS = {"allowed_lateness_s": 20}
@@ -17,7 +18,7 @@ LATENESS = {"allowed_lateness_s": 20}
 
 @pytest.fixture(scope="module")
 def pipeline(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
-    """Run a pipeline to its end twice, with more records in between."""
+    """Run a pipeline to its end twice, with new records between the runs."""
     source = Source(broker, 2)
     records = list(zipf_records(20_000, 2, seed=7, keys=500))
     folder = tmp_path_factory.mktemp("twice")
@@ -31,7 +32,7 @@ def pipeline(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
 
 def test_bounded_run_records_after_the_first_run_are_counted_by_the_second(broker: str, pipeline: Pipeline) -> None:
     unlike = differences(pipeline, truth(read(broker, pipeline.source.topic), lateness_ms=20_000))
-    # The tick in which the first run ended was told, and is not told again.
+    # The first run emitted the tick in which it ended; the second run must not emit it again.
     assert [line for line in unlike if not line.startswith("sums of tuples: ")] == []
 
 
@@ -58,7 +59,7 @@ def test_bounded_run_changed_state_settings_refuses_to_start(pipeline: Pipeline)
     "stages", [("splitter",), tuple(stage for stage in STAGES if stage != "splitter")], ids=["splitter", "others"]
 )
 def test_bounded_run_expired_offsets_refuses_to_count_again(pipeline: Pipeline, stages: tuple[str, ...]) -> None:
-    """Kafka deletes them a week after the last process of a group has left (KIP-211)."""
+    """Kafka deletes the offsets of a group a week after its last member has left (KIP-211)."""
     answers, _ = pipeline.results()
     admin, groups = AdminClient({"bootstrap.servers": pipeline.bootstrap}), [f"{pipeline.name}-{at}" for at in stages]
     until(lambda: not any(found.result(20).members for found in admin.describe_consumer_groups(groups).values()))

@@ -1,4 +1,4 @@
-"""What `helm test` runs: its records are counted by a pipeline that runs, no other is hurt, and mistakes are named."""
+"""`helm test`: a running pipeline counts its records, other pipelines stay unchanged, and errors name their cause."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from helpers.kafka import WAIT_S, Pipeline, Record, Source, read, truth, until, zipf_records
+from helpers.kafka import Pipeline, Record, Source, read, truth, zipf_records
+from helpers.waiting import WAIT_S, until
 
 RECORDS = 2_000
 SENT = 500
@@ -21,14 +22,14 @@ def check(tested: Pipeline, timeout_s: float) -> subprocess.CompletedProcess[str
     )
 
 
-def of_others(records: Iterable[Record]) -> Iterator[Record]:
+def foreign(records: Iterable[Record]) -> Iterator[Record]:
     return (record for record in records if not json.loads(record.value or b"")["key"].startswith("flowcheck"))
 
 
 def counts(tested: Pipeline) -> dict[tuple[int, str], int]:
-    results, wrong = tested.results()
-    assert wrong == []
-    return {at: fact["count"] for at, fact in results.items()}
+    results, failures = tested.results()
+    assert failures == []
+    return {at: entry["count"] for at, entry in results.items()}
 
 
 def test_smoke_test_while_stages_run_passes_and_changes_no_other_result(broker: str, tmp_path: Path) -> None:
@@ -47,6 +48,6 @@ def test_smoke_test_while_stages_run_passes_and_changes_no_other_result(broker: 
         lateness_ms = tested.settings.event_time.lateness_ms
         expected = truth(read(broker, source.topic), lateness_ms=lateness_ms)
         until(lambda: counts(tested) == expected.counts)
-    alone = truth(of_others(read(broker, source.topic)), lateness_ms=lateness_ms)
+    alone = truth(foreign(read(broker, source.topic)), lateness_ms=lateness_ms)
     assert expected.tuples == alone.tuples + 2 * SENT
     assert len(expected.late) == len(alone.late) > 0

@@ -1,4 +1,4 @@
-"""The tutorial as a user follows it: its files are written, its commands are run, its answer is checked."""
+"""The tutorial as a user follows it: the test writes its files, runs its commands and compares their output."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def tutorial() -> list[Block]:
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """Give `skewless` and `python` in PATH, and a broker of our own."""
+    """Put `skewless` and `python` on PATH, and run a separate broker."""
     programs = tmp_path / "bin"
     programs.mkdir()
     for name, call in {"skewless": " -m skewless", "python": ""}.items():
@@ -41,7 +41,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
 
 @pytest.fixture
 def answers(tmp_path: Path, environment: dict[str, str]) -> Iterator[list[str]]:
-    """Follow the tutorial in an empty folder; what each of its shell blocks printed."""
+    """Follow the tutorial in an empty folder; returns the output of each shell block."""
     folder = tmp_path / "tutorial"
     folder.mkdir()
     for block in tutorial():

@@ -1,4 +1,4 @@
-"""All stages as processes: restarted when they die, stopped with us, and never left behind."""
+"""All stages as processes under the supervisor: restarted after a crash, stopped with it, and none left running."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from helpers.waiting import until
 from skewless.cli import up
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import ConfigurationError, UnreachableError
@@ -50,30 +51,15 @@ def running(
 
 
 def poll_until(supervisor: Supervisor, holds: Callable[[], object]) -> list[Event]:
-    deadline = time.monotonic() + WAIT_S
     events: list[Event] = []
-    while not holds():
-        assert time.monotonic() < deadline, events
-        events += supervisor.poll(time.monotonic())
-        time.sleep(0.02)
+    until(holds, each=lambda: events.extend(supervisor.poll(time.monotonic())), limit_s=WAIT_S)
     return events
 
 
 def first_event(supervisor: Supervisor) -> Event:
-    deadline = time.monotonic() + WAIT_S
-    while not (events := supervisor.poll(time.monotonic())):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    events: list[Event] = []
+    until(lambda: events, each=lambda: events.extend(supervisor.poll(time.monotonic())), limit_s=WAIT_S)
     return events[0]
-
-
-def eventually(holds: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + WAIT_S
-    while not holds():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 def test_supervisor_several_replicas_runs_each_as_a_process_with_its_own_metrics_port(tmp_path: Path) -> None:
@@ -84,7 +70,7 @@ def test_supervisor_several_replicas_runs_each_as_a_process_with_its_own_metrics
         assert len({replica.pid for replica in replicas.values()} - {None}) == len(NAMES)
         assert len({replica.metrics_port for replica in replicas.values()}) == len(NAMES)
         worker = replicas["worker-1"]
-        assert eventually(lambda: worker.log.read_text() == f"['worker', '1'] {worker.metrics_port}\n")
+        until(lambda: worker.log.read_text() == f"['worker', '1'] {worker.metrics_port}\n", limit_s=WAIT_S)
 
 
 def test_supervisor_metrics_port_in_use_restarts_the_process_with_another_port(tmp_path: Path) -> None:
@@ -155,8 +141,8 @@ def test_supervisor_error_that_restarts_would_repeat_stops_every_process(
 
 def test_supervisor_drain_ends_when_every_process_has_ended_cleanly(tmp_path: Path) -> None:
     crash_once = (
-        f"import pathlib, sys; mark = pathlib.Path({str(tmp_path)!r}, '-'.join(sys.argv[1:]));"
-        "first = not mark.exists(); mark.touch(); sys.exit(first)"
+        f"import pathlib, sys; flag = pathlib.Path({str(tmp_path)!r}, '-'.join(sys.argv[1:]));"
+        "first = not flag.exists(); flag.touch(); sys.exit(first)"
     )
     with running(tmp_path / "logs", crash_once, drain=True, replicas={"worker": 2}) as supervisor:
         events = poll_until(supervisor, lambda: supervisor.done)
@@ -170,13 +156,13 @@ def test_supervisor_drained_stage_of_a_rerun_rechecks_its_input(tmp_path: Path) 
 
 
 def looked_again(logs: Path, *, rerun: bool) -> set[str]:
-    """Let all processes end before the supervisor looks, and see which of them run again."""
+    """Return the restarted processes when all processes have ended before the supervisor checks them."""
     command = [sys.executable, "-c", ""]
     supervisor = Supervisor(
         None, settings(), drain=True, logs=logs, command=lambda _stage, _instance: command, rerun=rerun
     )
     supervisor.start()
-    assert eventually(lambda: all(each.pid is None for each in supervisor.processes.values()))
+    until(lambda: all(each.pid is None for each in supervisor.processes.values()), limit_s=WAIT_S)
     events = supervisor.poll(time.monotonic())
     poll_until(supervisor, lambda: supervisor.done)
     return {event.name for event in events if event.kind == "rechecking_input"}
@@ -194,7 +180,7 @@ def test_supervisor_process_that_ignores_sigterm_kills_it_after_the_grace_period
         worker = supervisor.processes["worker-0"]
         pid = worker.pid
         assert pid
-        assert eventually(lambda: "deaf" in worker.log.read_text())
+        until(lambda: "deaf" in worker.log.read_text(), limit_s=WAIT_S)
         supervisor.stop(grace_s=0.2)
         assert not psutil.pid_exists(pid)
 
@@ -222,11 +208,11 @@ def test_supervisor_parent_ends_in_any_way_leaves_no_process(tmp_path: Path, num
         assert all(psutil.pid_exists(pid) for pid in pids)
         parent.send_signal(number)
         assert parent.wait(WAIT_S) == code
-    assert eventually(lambda: not any(psutil.pid_exists(pid) for pid in pids))
+    until(lambda: not any(psutil.pid_exists(pid) for pid in pids), limit_s=WAIT_S)
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Environment of a Python child that finds the package where we did."""
+    """Environment in which a Python child process finds the package of this process."""
     return os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)} | more
 
 

@@ -1,4 +1,4 @@
-"""The switch from one pipeline to another by noted offsets, as docs/how-to/upgrade.md describes it."""
+"""Switch from one pipeline to another at noted offsets, as docs/how-to/upgrade.md describes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from skewless.errors import ConfigurationError
 from skewless.kafka.consumer.offsets import OffsetReader
 
 NONE_LATE = {"allowed_lateness_s": 600}
-"""Without late records: what is late depends on earlier records, which the new pipeline does not read."""
+"""Without late records, because lateness depends on earlier records, which the new pipeline does not read."""
 CHECKPOINT_OF_0_1 = '[1767225650452,false]\n[2,60000,60000,"count,sum",0,64,4,"updates",0]'
 
 

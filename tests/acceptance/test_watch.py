@@ -1,4 +1,4 @@
-"""A running pipeline as Prometheus sees it: every expression gives something, the numbers are right, alerts fire."""
+"""Prometheus and a running pipeline: every expression has a result, values are correct, and alerts fire."""
 
 from __future__ import annotations
 
@@ -24,21 +24,22 @@ from dashboards.generate.alerts import ALERTS
 from dashboards.generate.balance import DECIDED, RESIZED
 from dashboards.prometheus_api import Api, PanelQuery, expressions, substitute_variables
 from helpers.docs_blocks import ROOT
-from helpers.kafka import START_MS, Feed, Pipeline, Sent, Source, until, zipf_records
+from helpers.kafka import START_MS, Feed, Pipeline, Sent, Source, zipf_records
+from helpers.waiting import until
 from skewless.lab.local.prometheus import Prometheus, find
 from skewless.lab.local.supervisor import Supervisor
 from skewless.topology import STAGES
 
 LIMIT_S = 240.0
-"""So long anything may take where many tests run at once; all of it takes some 60 s on two quiet cores."""
+"""Deadline in s when many tests run at once. On two idle cores the whole test takes about 60 s."""
 RECORDS = 12_000
 STIR = 2_000
-"""Records of a new hot key, which the grouping gives more workers."""
+"""Records of a new hot key, to which the grouping assigns more workers."""
 RATE_INTERVAL = "10s"
-"""Covers several scrapes also where some are too slow on a busy machine."""
+"""Time in s that covers several scrapes, even if some are slow on a busy machine."""
 LATER_MS = START_MS + 3_600_000
 DASHBOARDS = [json.loads(path.read_text()) for path in sorted((ROOT / "dashboards").glob("*.json"))]
-TARGETS = [pytest.param(asked, id=asked.where) for found in DASHBOARDS for asked in expressions(found)]
+TARGETS = [pytest.param(requested, id=requested.where) for found in DASHBOARDS for requested in expressions(found)]
 VARIABLES = [
     pytest.param(each["query"]["query"], id=f"{found['uid']}-{each['name']}")
     for found in DASHBOARDS
@@ -60,31 +61,31 @@ SETTINGS: dict[str, Mapping[str, Any]] = {
 
 @dataclass
 class Watched:
-    """What was seen of one pipeline while one thing after the other was done to it."""
+    """Observations of one pipeline during a sequence of events."""
 
     api: Api
     pipeline: Pipeline
     began: float = field(default_factory=time.time)
     firing: dict[str, set[str]] = field(default_factory=dict)
-    """The alerts that fired, by what had been done just before."""
+    """Alerts that fired, by the event before them."""
     tuples: dict[str, int] = field(default_factory=dict)
-    """Tuples by stage, at rest."""
+    """Tuples by stage, when the pipeline is idle."""
     repeated: set[str] = field(default_factory=set)
-    """Stages that were made to begin again, by brokers that were slow for example: their counters count work twice."""
+    """Stages that repeated work, for example because of a slow broker. Their counters count this work twice."""
     sent: dict[int, int] = field(default_factory=dict)
-    taken: dict[int, int] = field(default_factory=dict)
-    """Tuples by worker as the router and the workers show them, at rest."""
+    used: dict[int, int] = field(default_factory=dict)
+    """Tuples by worker in the metrics of the router and of the workers, when the pipeline is idle."""
     held: dict[int, int] = field(default_factory=dict)
-    """Tuples by partition of the topic worker-input, then."""
+    """Tuples by partition of the topic worker-input, at the same time."""
     pages: dict[str, str] = field(default_factory=dict)
-    """/metrics of every process, then."""
+    """/metrics of every process, at the same time."""
 
     def by(self, label: str, expr: str) -> dict[str, int]:
-        """Evaluate an expression now, by one of its labels."""
+        """Evaluate an expression now; returns its values by one label."""
         return {series.labels[label]: int(series.values[-1][1]) for series in self.api.query(expr)}
 
     def history(self, expr: str) -> int:
-        """Count the series that an expression has had since the beginning."""
+        """Count the series that an expression has had since the start of the test."""
         chosen = dict.fromkeys(("job", "instance", "compared"), ".+") | {"pipeline": self.pipeline.name}
         now = time.time()
         chosen |= {"__rate_interval": RATE_INTERVAL, "__range": f"{int(now - self.began)}s"}
@@ -92,7 +93,7 @@ class Watched:
 
 
 def shortened(folder: Path) -> list[Path]:
-    """Copy the rules with seconds for minutes: two for each in windows, one in all for what must last."""
+    """Copy the rules with seconds instead of minutes: 2 s per minute of a range, 1 s for every `for`."""
     for name in ("rules.yaml", "alerts.yaml"):
         text = (ROOT / "dashboards" / name).read_text()
         text = re.sub(r"(\[|offset )(\d+)m\b", lambda found: f"{found[1]}{2 * int(found[2])}s", text)
@@ -102,13 +103,13 @@ def shortened(folder: Path) -> list[Path]:
 
 @dataclass
 class Records:
-    """Records of two partitions: a thousand keys, and one that has a share of its own."""
+    """Writes records to two partitions: a thousand even keys, and one hot key with its own share."""
 
     hot: float = 0.0
     ended: bool = False
 
     def close(self) -> None:
-        """Make no more."""
+        """Stop writing."""
         self.ended = True
 
     def __iter__(self) -> Iterator[Sent]:
@@ -122,7 +123,7 @@ class Records:
 
 @pytest.fixture(scope="module")
 def watched(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
-    """Do everything to a pipeline, and keep what was seen."""
+    """Run a pipeline through all events, and return the observations."""
     folder = tmp_path_factory.mktemp("watch")
     source = Source(broker, 2)
     pipeline = Pipeline(broker, folder, source, **SETTINGS)
@@ -149,9 +150,9 @@ def waiting(supervisor: Supervisor) -> Callable[[Callable[[], bool]], None]:
 
 
 def make_decisions(seen: Watched, source: Source, supervisor: Supervisor) -> int:
-    """Send records of one new hot key a second until an increase of decisions was scraped; returns their number.
+    """Send records of one new hot key per second until a scrape shows more decisions; returns the number of records.
 
-    Prometheus sees an increase only of a counter that it has scraped before.
+    Prometheus computes an increase only for a counter that it has scraped before.
     """
     wait = waiting(supervisor)
     wait(lambda: bool(seen.api.query("skewless_router_key_worker_changes_total")))
@@ -159,8 +160,8 @@ def make_decisions(seen: Watched, source: Source, supervisor: Supervisor) -> int
 
     def stir() -> None:
         supervisor.poll(time.monotonic())
-        fact = json.dumps({"key": f"hot-{next(keys)}", "value": 1, "time": START_MS}).encode()
-        source.send((number % 2, fact) for number in range(STIR))
+        entry = json.dumps({"key": f"hot-{next(keys)}", "value": 1, "time": START_MS}).encode()
+        source.send((number % 2, entry) for number in range(STIR))
         time.sleep(1.0)
 
     until(lambda: seen.history(DECIDED) > 0, each=stir, limit_s=LIMIT_S)
@@ -168,7 +169,7 @@ def make_decisions(seen: Watched, source: Source, supervisor: Supervisor) -> int
 
 
 def look_at_rest(seen: Watched, source: Source, supervisor: Supervisor) -> None:
-    """Send a number of records, and look when all of them are processed."""
+    """Send this many records, and return the metrics after all of them are processed."""
     sent = make_decisions(seen, source, supervisor) + RECORDS
     source.send(zipf_records(RECORDS, 2, seed=7))
     wait = waiting(supervisor)
@@ -190,7 +191,7 @@ def look_at_rest(seen: Watched, source: Source, supervisor: Supervisor) -> None:
     seen.tuples = seen.by("stage", total)
     seen.repeated = set(seen.by("stage", "sum by (stage) (skewless_recoveries_total) > 0"))
     seen.sent = by_worker(seen, "skewless_router_tuples_total")
-    seen.taken = by_worker(seen, "skewless_worker_tuples_total")
+    seen.used = by_worker(seen, "skewless_worker_tuples_total")
     seen.held = in_worker_input(seen.pipeline)
     for name, replica in supervisor.processes.items():
         with urllib.request.urlopen(f"http://127.0.0.1:{replica.metrics_port}/metrics", timeout=30) as answer:
@@ -211,13 +212,13 @@ def in_worker_input(pipeline: Pipeline) -> dict[int, int]:
 
 
 def resize(seen: Watched, supervisor: Supervisor) -> None:
-    """Change W while everything runs, then the grouping, for which the router must be started again."""
+    """Change W while the pipeline runs, then change the grouping, which requires a restart of the router."""
     document = json.loads(seen.pipeline.file.read_text())
     wait = waiting(supervisor)
     for workers in itertools.cycle((5, 4)):
         document["router"]["workers"] = workers
         seen.pipeline.file.write_text(json.dumps(document))
-        wait(lambda wanted=workers: bool(seen.api.query(f"skewless_router_workers == {wanted}")))  # type: ignore[misc]
+        wait(lambda expected=workers: bool(seen.api.query(f"skewless_router_workers == {expected}")))  # type: ignore[misc]
         if workers == 5 and seen.history(RESIZED):
             break
     document["router"]["grouping"] = "key"
@@ -232,7 +233,7 @@ def resize(seen: Watched, supervisor: Supervisor) -> None:
 
 @dataclass(frozen=True)
 class Alerts:
-    """The alerts that must fire after something was done, and those that must not."""
+    """Alerts that must fire after an event, and alerts that must not."""
 
     fires: frozenset[str] = frozenset()
     quiet: frozenset[str] = frozenset()
@@ -258,7 +259,7 @@ EXPECTED = {
 
 
 def disturb(seen: Watched, source: Source, supervisor: Supervisor) -> None:
-    """Switch a hot key on, poison the input, stop the worker, and let it come back."""
+    """Send a hot key, write invalid records, stop the worker, and start it again."""
     wait = waiting(supervisor)
     flows = "sum(rate(skewless_router_tuples_total[4s])) > 0 and on () sum(rate(skewless_worker_tuples_total[4s])) > 0"
     records = Records()
@@ -278,7 +279,7 @@ def disturb(seen: Watched, source: Source, supervisor: Supervisor) -> None:
         source.send([(0, b"no JSON at all"), (1, b"{")])
         settle("poisoned input", wait)
         supervisor.kill("worker-0")
-        settle("worker stopped", lambda holds: until(holds, limit_s=LIMIT_S))  # the supervisor would start it again
+        settle("worker stopped", lambda holds: until(holds, limit_s=LIMIT_S))  # or the supervisor restarts it
         settle("worker started", wait)
 
 
@@ -293,7 +294,7 @@ def test_monitoring_stage_tuples_equal_the_tuples_in_the_topics(watched: Watched
 
 
 def test_monitoring_worker_load_equals_the_tuples_in_its_partition(watched: Watched) -> None:
-    for stage, shown in (("router", watched.sent), ("worker", watched.taken)):
+    for stage, shown in (("router", watched.sent), ("worker", watched.used)):
         assert shown.keys() == watched.held.keys()
         twice = stage in watched.repeated
         assert all(shown[worker] == held or (twice and shown[worker] > held) for worker, held in watched.held.items())
@@ -313,9 +314,9 @@ def test_monitoring_metrics_pages_pass_promtool(watched: Watched) -> None:
         assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("asked", TARGETS)
-def test_monitoring_dashboard_expression_returns_data(watched: Watched, asked: PanelQuery) -> None:
-    assert watched.history(asked.expr) > 0
+@pytest.mark.parametrize("requested", TARGETS)
+def test_monitoring_dashboard_expression_returns_data(watched: Watched, requested: PanelQuery) -> None:
+    assert watched.history(requested.expr) > 0
 
 
 @pytest.mark.parametrize("query", VARIABLES)

@@ -1,9 +1,9 @@
-"""Records per CPU-second of `skewless batch`, beside a plain windowed count in PySpark of the same topic.
+"""Records per CPU-second of `skewless batch`, compared with a plain windowed count in PySpark of the same topic.
 
 JSON records (Zipf 1.1 over 50,000 keys) in 4 partitions of an embedded broker, counted by windows of 60 s and key, and
 written as Parquet. CPU time and memory are those of all processes of a run: Python, Java, and Spark's Python workers.
-The plain count (from_json, window, groupBy, count) knows nothing of late records. It runs with Spark's own options for
-Java and with those that ours starts with; systems take turns. One JSON line per run, and one with the quotient.
+The plain count (from_json, window, groupBy, count) ignores lateness. It runs with Spark's default options for Java and
+with the options of `skewless batch`. The systems take turns. One JSON line per run, and one with the ratio.
 
     PYTHONPATH=tests python tests/bench/bench_batch.py [--records 2000000,10000000] [--repeats 1]
 """
@@ -29,7 +29,7 @@ SYSTEMS = ("skewless batch", "plain", "plain, same Java options")
 
 
 def plain(bootstrap: str, topic: str, out: str, *, same: bool) -> None:
-    """Count with PySpark alone, as one would by hand."""
+    """Count with PySpark alone, as a user would write the job."""
     from pyspark.sql import SparkSession
     from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
 
@@ -45,9 +45,9 @@ def plain(bootstrap: str, topic: str, out: str, *, same: bool) -> None:
     spark = builder.getOrCreate()
     source = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "kafka.isolation.level": "read_committed"}
     records = spark.read.format("kafka").options(**source).load()
-    fact = F.from_json(F.col("value").cast("string"), "key string, time bigint").alias("fact")
+    entry = F.from_json(F.col("value").cast("string"), "key string, time bigint").alias("fact")
     window = F.window(F.timestamp_millis("fact.time"), f"{WINDOW_S} seconds")
-    counted = records.select(fact).groupBy(window.alias("window"), "fact.key").count()
+    counted = records.select(entry).groupBy(window.alias("window"), "fact.key").count()
     counted.write.parquet(out)
     spark.stop()
 

@@ -2,9 +2,9 @@
 
     PYTHONPATH=tests python tests/bench/bench_datasets.py [--page FILE] [--records 1000000]
 
-Prints one JSON line per data set and grouping; with --page also writes the page of the documentation (`make
-datasets`), which needs the folder of real data in $SKEWLESS_DATA. Without it all data sets are made up. Ends with exit
-code 1 when an audit finds a difference.
+Prints one JSON line per data set and grouping. With --page it also writes the page of the documentation (`make
+datasets`), which needs the folder of real data in $SKEWLESS_DATA. Without this folder all data sets are generated.
+Exits with code 1 when an audit finds a difference.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Case:
 
     name: str
     files: str = ""
-    """Pattern of file names in the folder of real data; empty: records are made up."""
+    """Pattern of file names in the folder of real data. If it is empty, the records are generated."""
 
     def options(self, folder: Path | None) -> DatasetOptions:
         found = tuple(sorted(folder.glob(self.files))) if folder and self.files else ()
@@ -81,7 +81,7 @@ CASES = (
 
 @dataclass(frozen=True, slots=True)
 class Bench:
-    """What all runs share."""
+    """Parameters of all runs."""
 
     kafka: KafkaSettings
     spark: SparkSession
@@ -114,9 +114,9 @@ class Bench:
     def _produce(self, case: Case, options: DatasetOptions, topic: str) -> Summary:
         dataset = find_dataset(case.name)
         sender = BulkProducer(self.kafka, topic, prepare_topic(self.kafka, topic, SOURCE_PARTITIONS))
-        wanted = None if options.input else dataset.generated_records and min(dataset.generated_records, self.records)
-        options = DatasetOptions(input=options.input, records=wanted)
-        return produce(take(dataset.batches(options), wanted), sender, wanted, None, None)
+        expected = None if options.input else dataset.generated_records and min(dataset.generated_records, self.records)
+        options = DatasetOptions(input=options.input, records=expected)
+        return produce(take(dataset.batches(options), expected), sender, expected, None, None)
 
     def _pipeline(
         self, name: str, options: DatasetOptions, topic: str, grouping: str, window_s: float
@@ -131,7 +131,7 @@ class Bench:
         scope = find(OffsetReader(settings.kafka), settings)
         written = audit_job.read(self.spark, settings, scope.offset_ranges, scope.closed_until)
         with audit_job.compared(written, settings) as comparison:
-            facts = comparison.report
+            entries = comparison.report
         keys: Counter[str] = Counter()
         for (_, key), count in read_counts(settings).items():
             keys[key] += count
@@ -139,16 +139,16 @@ class Bench:
         return {
             "grouping": settings.router.grouping,
             "workers": settings.router.workers,
-            "tuples": facts["tuples"],
-            "late": facts["late"],
-            "dead_letters": sum(facts["dead_letters_by_reason"].values()),
+            "tuples": entries["tuples"],
+            "late": entries["late"],
+            "dead_letters": sum(entries["dead_letters_by_reason"].values()),
             "keys": len(keys),
             "p1": round(max(keys.values(), default=0) / max(keys.total(), 1), 4),
             "settled": scope.settled,
-            "compared": facts["compared"],
-            "windows": facts["compared_windows"],
-            "left_out": facts["left_out"],
-            "differences": facts["differences"],
+            "compared": entries["compared"],
+            "windows": entries["compared_windows"],
+            "left_out": entries["left_out"],
+            "differences": entries["differences"],
             "max_over_avg": run.max_over_avg,
             "replication_factor": run.replication_factor,
         }
@@ -172,14 +172,14 @@ def main() -> None:
             bench = Bench(client, spark, Path(folder), Path(data) if data else None, args.records)
             for number, case in enumerate(CASES):
                 if args.only.lower() in case.name.lower():
-                    for facts in bench.run(number, case):
-                        print(json.dumps(facts), flush=True)
-                        found.append(facts)
+                    for entries in bench.run(number, case):
+                        print(json.dumps(entries), flush=True)
+                        found.append(entries)
         finally:
             broker.stop()
     if args.page:
         args.page.write_text(datasets_page.render(found), encoding="utf-8")
-    sys.exit(any(facts["differences"] or not facts["compared"] for facts in found))
+    sys.exit(any(entries["differences"] or not entries["compared"] for entries in found))
 
 
 if __name__ == "__main__":

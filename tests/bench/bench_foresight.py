@@ -1,9 +1,9 @@
-"""What `skewless plan` foresees beside what live runs of the same tuples measure, grouping by grouping.
+"""Predictions of `skewless plan` compared with live runs of the same tuples, for every grouping.
 
 JSON records (Zipf 1.1 over 50,000 keys) in 4 partitions of an embedded broker. A pipeline of one process per stage runs
-to the end with each grouping, one after the other; its router follows the tuples' times, as a plan does. Then
-`evaluate` measures the runs. One JSON line per grouping: `off` is live over foreseen, less 1; imbalance is I/m of all
-tuples, so where it is a few tuples among millions its `off` says little.
+to the end with each grouping in turn. Its router uses event time, as a plan does. Then `evaluate` measures the runs.
+One JSON line per grouping: `off` is live / predicted - 1. The imbalance is a fraction of all tuples. Where it is a few
+tuples among millions, its `off` is not meaningful.
 
     PYTHONPATH=tests python tests/bench/bench_foresight.py [--records 1000000] [--workers 20] [--routers 1]
 """
@@ -57,14 +57,14 @@ def foreseen(file: Path, groupings: str, options: argparse.Namespace, folder: Pa
     """Plan for the same tuples; grouping -> measures."""
     what = ("--sample", "all", "--grouping", groupings, "--workers", str(options.workers))
     measured(["-m", "skewless", "plan", "-f", str(file), *what, "--out", str(folder / "plan"), *SPARK])
-    facts = json.loads((folder / "plan" / "plan.json").read_text())
-    return {each["grouping"]: each for each in facts["candidates"]}
+    entries = json.loads((folder / "plan" / "plan.json").read_text())
+    return {each["grouping"]: each for each in entries["candidates"]}
 
 
 def line(grouping: str, plan: Mapping[str, Any], live: Mapping[str, Any]) -> dict[str, object]:
-    """Lay both beside each other."""
+    """Print the prediction and the measurement of each grouping."""
     off = {name: round(live[name] / plan[name] - 1, 5) if plan[name] else None for name in MEASURES}
-    sides = {side: {name: facts[name] for name in MEASURES} for side, facts in (("plan", plan), ("live", live))}
+    sides = {side: {name: entries[name] for name in MEASURES} for side, entries in (("plan", plan), ("live", live))}
     return {"bench": "foresight", "grouping": grouping, "tuples": live["tuples"], **sides, "off": off}
 
 

@@ -2,8 +2,8 @@
 
     PYTHONPATH=tests python tests/bench/bench_groupings.py [--page FILE] [--tuples 1000000]
 
-Prints one JSON line per run; with --page also writes the page of the documentation (`make compare`), which needs the
-folder of real data in $SKEWLESS_DATA. Without it that part is left out, and no page can be written.
+Prints one JSON line per run. With --page it also writes the page of the documentation (`make compare`), which needs the
+folder of real data in $SKEWLESS_DATA. Without this folder the real streams are skipped, and no page can be written.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from skewless.lab.simulation.tsv_reader import ParsedLines
 
 OPTIONS = GroupingOptions.model_validate({"clock": "event"})
 RATE = 1000
-"""Tuples per second of event time, where a stream has no time of its own."""
+"""Tuples per second of event time, for streams whose tuples have no time."""
 WINDOW_MS = 60_000
 COLLIDING = ("Afghanistan", "Algeria")
-"""A hot country, and a second one whose candidates of partial_key at W = 5 are among those of the hot one."""
+"""A hot country, and a second one whose candidates with partial_key and W = 5 include candidates of the hot country."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """Keys (an Arrow array of the distinct ones, and a code per tuple) and times in ms."""
+    """Keys (an Arrow array of the distinct keys, and an index per tuple) and times in ms."""
 
     names: pa.StringArray
     codes: NDArray[np.int64]
@@ -59,8 +59,8 @@ def stream(names: Sequence[str], codes: NDArray[np.int64]) -> Stream:
 
 def published(tuples: int, hot: str = HOT, second: str = SECOND) -> Stream:
     random, names = np.random.default_rng(1), countries()
-    drawn, rest = random.random(tuples), random.integers(0, PUBLISHED_NAMES, tuples)
-    return stream(names, np.where(drawn < 0.8, names.index(hot), np.where(drawn < 0.9, names.index(second), rest)))
+    drawn, others = random.random(tuples), random.integers(0, PUBLISHED_NAMES, tuples)
+    return stream(names, np.where(drawn < 0.8, names.index(hot), np.where(drawn < 0.9, names.index(second), others)))
 
 
 def zipf(tuples: int, z: float, keys: int = 10_000) -> Stream:
@@ -74,7 +74,7 @@ def uniform(tuples: int) -> Stream:
 
 
 def drift(tuples: int) -> Stream:
-    """COUNTRY_HALF_SKEW_R80: in the first half 80 % are one country, in the second none is hot."""
+    """COUNTRY_HALF_SKEW_R80: in the first half 80 % of the tuples are of one country, in the second all are even."""
     random, names = np.random.default_rng(1), countries()
     codes = random.integers(0, len(names), tuples)
     hot = (np.arange(tuples) < tuples // 2) & (random.random(tuples) < 0.8)
@@ -87,15 +87,15 @@ def measured(section: str, name: str, given: Stream, workers: Sequence[int], rou
     simulation = Simulation([(grouping, w) for w in workers for grouping in GROUPINGS], setup)
     for lines in given.lines(simulation.rows):
         simulation.add(lines, int(lines.times[-1]))
-    found = [{"bench": "groupings", "section": section, "stream": name} | facts for facts in simulation.facts()]
-    for facts in found:
-        del facts["tuples_by_worker"]
-        print(json.dumps(facts), flush=True)
+    found = [{"bench": "groupings", "section": section, "stream": name} | entries for entries in simulation.facts()]
+    for entries in found:
+        del entries["tuples_by_worker"]
+        print(json.dumps(entries), flush=True)
     return found
 
 
 def spread_of(simulation: Simulation, part: Stream) -> list[Spread]:
-    """Let the groupings go on with a part of the stream, and count where each of them sent it."""
+    """Continue each grouping with a part of the stream, and count its tuples per worker."""
     spreads = [Spread(run.workers, WINDOW_MS) for run in simulation.runs]
     first = 0
     for lines in part.lines(simulation.rows):
@@ -108,10 +108,10 @@ def spread_of(simulation: Simulation, part: Stream) -> list[Spread]:
 
 
 def drifted(given: Stream, workers: Sequence[int]) -> list[Facts]:
-    """Measure every grouping window by window: the last before the change, the two behind it, and the last of all."""
+    """Measure every grouping in four windows: the last before the change, the two after it, and the last of all."""
     per_window = WINDOW_MS * RATE // 1000
     change = len(given.codes) // 2 // per_window
-    wanted = {change - 1: "before", change: "first", change + 1: "second", len(given.codes) // per_window - 1: "last"}
+    expected = {change - 1: "before", change: "first", change + 1: "second", len(given.codes) // per_window - 1: "last"}
     simulation = Simulation([(grouping, w) for w in workers for grouping in GROUPINGS], SimulationConfig(OPTIONS))
     found: list[Facts] = [
         {"bench": "groupings", "section": "drift", "tuples": len(given.codes)}
@@ -122,15 +122,15 @@ def drifted(given: Stream, workers: Sequence[int]) -> list[Facts]:
         rows = slice(window * per_window, (window + 1) * per_window)
         part = Stream(given.names, given.codes[rows], given.times[rows])
         spreads = spread_of(simulation, part)
-        if window in wanted:
-            for facts, spread in zip(found, spreads, strict=True):
+        if window in expected:
+            for entries, spread in zip(found, spreads, strict=True):
                 measures = spread.measures()
-                facts[wanted[window]] = {
+                entries[expected[window]] = {
                     "imbalance": measures.imbalance,
                     "replication_factor": measures.replication_factor,
                 }
-    for facts in found:
-        print(json.dumps(facts), flush=True)
+    for entries in found:
+        print(json.dumps(entries), flush=True)
     return found
 
 
@@ -138,7 +138,7 @@ STEADY = {"Zipf 0.9": 100, "Zipf 1.1": 100, "204 equal keys": 90}
 """Number of workers by stream."""
 STEADY_TUPLES = 4_000_000
 SETTLED = 5
-"""Stretches of a steady stream after which groupings know its keys."""
+"""Segments of a steady stream after which groupings know its keys."""
 DRIFTING = (
     *("retail, country", "retail, category", "tickers", "election hashtags"),
     *("page views, language, by view", "page views, page, by view"),
@@ -147,7 +147,7 @@ DRIFTING_W = (10, 90)
 
 
 def by_stretch(name: str, given: Stream, workers: Sequence[int], routers: int, skip: int = 0) -> list[Facts]:
-    """Measure every grouping in each stretch of consecutive tuples: the worst load, and mean replication by bound."""
+    """Measure every grouping in each segment of consecutive tuples: the worst load, and mean replication by bound."""
     simulation = Simulation(
         [(grouping, w) for w in workers for grouping in GROUPINGS], SimulationConfig(OPTIONS, routers)
     )
@@ -171,13 +171,13 @@ def by_stretch(name: str, given: Stream, workers: Sequence[int], routers: int, s
         | {"worst_max_over_avg": most, "replication_by_bound": total / stretches}
         for run, most, total in zip(runs, worst, excess, strict=True)
     ]
-    for facts in found:
-        print(json.dumps(facts), flush=True)
+    for entries in found:
+        print(json.dumps(entries), flush=True)
     return found
 
 
 def all_stretches(real: Iterable[tuple[str, Stream]]) -> dict[tuple[str, int], list[Facts]]:
-    """Run the streams that do not change, and those that do, by name and number of routers."""
+    """Run the steady streams and the changing ones; returns the results by name and number of routers."""
     found: dict[tuple[str, int], list[Facts]] = {}
     for routers in (1, 5):
         for name, workers in STEADY.items():
@@ -190,7 +190,7 @@ def all_stretches(real: Iterable[tuple[str, Stream]]) -> dict[tuple[str, int], l
 
 
 def everything(tuples: int, folder: Path | None) -> Results:
-    """Make all runs; `tuples` is the length of each generated stream, at least four windows for the drift."""
+    """Make all runs. `tuples` is the length of each generated stream; a drift needs at least four windows."""
     zipfs = {(z, s): measured("zipf", f"z={z}", zipf(tuples, z), ZIPF_W, s) for s in (1, 5) for z in ZIPF_Z}
     uniforms = {s: measured("uniform", "204 keys", uniform(tuples), UNIFORM_W, s) for s in (1, 5)}
     recorded = [

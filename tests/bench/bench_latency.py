@@ -1,13 +1,13 @@
-"""Time from a record's writing to the first result that counts it, at a steady rate, and where that time goes.
+"""Time from writing a record to the first result that counts it, at a steady rate, and the share of each stage.
 
-A pipeline on a broker of this machine, a process per stage. Among its Zipf records is a probe every 10 ms, each with a
-key of its own, so that its result is known by its key. With `--emit final` the time is that from the end of a window,
-on the wall clock, to its results. One JSON line per run, in seconds; `hops` goes from one stage's writing of the probe
-to that of the next, medians. With `--against` each run is made with both versions of the code, the
-one first in even repeats and the other in odd ones.
+A pipeline on a local broker, one process per stage. A probe record is written every 10 ms among the Zipf records. Each
+probe has a unique key, which identifies its result. With `--emit final` the time is measured from the end of the window
+on the wall clock to its results. One JSON line per run, in seconds. `hops` are the medians of the time between the
+writes of two successive stages. With `--against` both versions of the code run in each repeat, and their order
+alternates.
 
     PYTHONPATH=services:tests python tests/bench/bench_latency.py [--rates 5000,50000] [--against OTHER/services]
-        [--seconds 30] [--repeats 1] [--busy 0] [--emit updates]
+    [--seconds 30] [--repeats 1] [--busy 0] [--emit updates]
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ import pyarrow as pa
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from bench.bench_soak import scraped
-from helpers.kafka import Pipeline, Source, read, until
+from helpers.kafka import Pipeline, Source, read
+from helpers.waiting import until
 from skewless.algorithms.hashing import partition_of_keys
 from skewless.lab.local import kafka_process
 from skewless.lab.local.broker import Broker
@@ -44,13 +45,15 @@ PORTION_S = 0.01
 WARM_UP_S = 10.0
 READY_S = 120.0
 LATE_S = 10.0
-"""How long the reader waits for the results of the last probes."""
+"""Time in s that the reader waits for the results of the last probes."""
 WINDOW_S = {"updates": 60, "final": 1}
 PROBE = re.compile(rb"probe-\d+")
 HOPS = ("tuples", "worker-input", "partials")
 BUSY = "while True: pass"
 QUICK_START = {"-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"}
-"""Options of the embedded broker that start it sooner and make it slower afterwards: a broker in use has none."""
+"""JVM options of the embedded broker that shorten its start but slow it down later. They are removed for the
+measurement.
+"""
 
 
 def feed(bootstrap: str, topic: str, rate: float, seconds: float) -> None:
@@ -58,7 +61,7 @@ def feed(bootstrap: str, topic: str, rate: float, seconds: float) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "queue.buffering.max.messages": 1_000_000})
     keys = np.minimum(np.random.default_rng(7).zipf(1.2, 1_000_000), KEYS).tolist()
     names = [f"probe-{number}" for number in range(round(8 * seconds / PORTION_S))]
-    # All of one partition of the results, so that a reader of this partition alone finds them.
+    # All probes belong to one partition of the results, so the reader needs this partition only.
     probes = iter(np.array(names)[partition_of_keys(pa.array(names), PARTITIONS) == 0].tolist())
     began, sent = time.monotonic(), 0
     while (elapsed := time.monotonic() - began) < seconds:
@@ -94,7 +97,7 @@ def running(tested: Pipeline, code: Path) -> Iterator[Supervisor]:
 
 
 class Usage:
-    """CPU time and commits of all processes since this object was made."""
+    """CPU time and commits of all processes since this object was created."""
 
     def __init__(self, supervisor: Supervisor, broker: int) -> None:
         self._processes = {"broker": psutil.Process(broker)}
@@ -121,7 +124,7 @@ class Usage:
 
 
 def arrivals(tested: Pipeline, feeding: subprocess.Popen[str], supervisor: Supervisor, broker: int) -> dict[str, Any]:
-    """Read results while records are written: the time of the first of each probe, and what the run uses."""
+    """Read results while records are written; returns the first result of each probe, and the resources of the run."""
     consumer = Consumer({"bootstrap.servers": tested.bootstrap, "group.id": "reader", "fetch.wait.max.ms": 20})
     consumer.assign([TopicPartition(tested.settings.topic("aggregates"), 0, 0)])
     seen: dict[str, float] = {}
@@ -142,7 +145,7 @@ def arrivals(tested: Pipeline, feeding: subprocess.Popen[str], supervisor: Super
 
 
 def hops(tested: Pipeline, sent: Mapping[str, float], seen: Mapping[str, float]) -> dict[str, float]:
-    """Return the median time from one topic to the next, by the timestamps of the records that have the probes."""
+    """Return the median time from one topic to the next, from the timestamps of the records that contain the probes."""
     at: list[Mapping[str, float]] = [sent]
     for topic in HOPS:
         times: dict[str, float] = {}
@@ -217,7 +220,7 @@ def _ready(supervisor: Supervisor) -> bool:
 
 @contextlib.contextmanager
 def busy(loops: int) -> Iterator[None]:
-    """Let other work run beside."""
+    """Run processes that use the CPU during the measurement."""
     children = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(loops)]
     try:
         yield
@@ -236,7 +239,7 @@ def main() -> None:
     parser.add_argument("--commit-interval", type=float, default=0.1)
     parser.add_argument("--emit", choices=sorted(WINDOW_S), default="updates")
     parser.add_argument("--observers", type=int, default=0)
-    parser.add_argument("--busy", type=int, default=0, help="loops that take the CPU beside it")
+    parser.add_argument("--busy", type=int, default=0, help="loops that use the CPU at the same time")
     parser.add_argument("--against", type=Path, help="folder of another version of the code")
     args = parser.parse_args()
     kafka_process.JVM = tuple(option for option in kafka_process.JVM if option not in QUICK_START)
@@ -245,11 +248,12 @@ def main() -> None:
         versions = {"against": args.against.resolve(), **versions}
     rates = [float(rate) for rate in args.rates.split(",")]
     with Broker() as broker, tempfile.TemporaryDirectory() as folder, busy(args.busy):
-        # The first run is not shown: the broker compiles its code in it, which makes it several times faster.
+        # The first run is not reported: the broker compiles its code in it, which makes later runs several times
+        # faster.
         first = argparse.Namespace(**{**vars(args), "seconds": args.warm_up})
         measure(broker, Path(folder), versions["this"], max(rates), first)
         for repeat, rate in itertools.product(range(args.repeats), rates):
-            # In turn: what runs later finds the broker faster.
+            # The order alternates, because the broker is faster in later runs.
             for name, code in sorted(versions.items(), reverse=repeat % 2 == 1):
                 found = measure(broker, Path(folder), code, rate, args)
                 print(json.dumps({"code": name, "repeat": repeat} | found), flush=True)

@@ -1,18 +1,19 @@
 """The published experiment, live: 80/10/10 over 30 names, 1,000 tuples/s, workers that take 10 ms per tuple.
 
-For each number of workers two parts, in both of which all groupings run at the same time, each as a pipeline of its own
-with one process per stage; their workers sleep, so two cores are enough.
+There are two parts for each number of workers. In both parts all groupings run at the same time, each as a separate
+pipeline with one process per stage. The workers sleep, so two cores are enough.
 
-1. All read the same topic for five minutes. The rate is the tuples in results by the time since the first tuple. Where
-   it is lower than that of the source, the rest waits in a queue, which grows; nothing is drained.
-2. Each reads a topic of its own for a minute, at 80 % of its own rate, and to the end. Latency goes from a tuple's
-   event time to the arrival of the first result that counts it.
+1. All pipelines read the same topic for five minutes. The rate is the number of tuples in results divided by the time
+since the first tuple. Where it is lower than the rate of the source, the other tuples wait in a growing queue. Nothing
+is drained.
+2. Each pipeline reads its own topic for a minute, at 80 % of its rate of part 1, to the end. The latency is the time
+from a tuple's event time to the arrival of the first result that counts it.
 
-Each number of workers is written to a file when it is done, and is not measured again: an interrupted run goes on where
-it was. One JSON line per grouping and number of workers.
+The result of each number of workers is written to a file when it is complete, and is not measured again, so an
+interrupted run can be continued. One JSON line per grouping and number of workers.
 
     PYTHONPATH=tests python tests/bench/bench_live.py [--workers 5,10,20,50,100] [--seconds 300] [--keep FOLDER]
-        [--page FILE]
+    [--page FILE]
 """
 
 from __future__ import annotations
@@ -46,10 +47,10 @@ SOURCE = "countries"
 RATE = 1000.0
 """Tuples per second of the source."""
 LATENCY_LOAD = 0.8
-"""Part of its own rate at which the latency of a grouping is measured."""
+"""Fraction of a grouping's rate at which its latency is measured."""
 QUIET_POLLS = 20
 WARM_UP = "warm-up"
-"""The key of the first tuple of each source, which no measure counts."""
+"""The key of the first tuple of each source. Measures do not count this tuple."""
 NAMES = 30
 COST_MS = 10
 TICK_S = 0.02
@@ -76,16 +77,16 @@ def pipeline(name: str, bootstrap: str, workers: int, grouping: str, source: str
 
 
 def published(tuples: int, seed: int) -> list[str]:
-    chance = np.random.default_rng(seed)
-    keys = chance.integers(0, NAMES, tuples)
-    part = chance.random(tuples)
+    rng = np.random.default_rng(seed)
+    keys = rng.integers(0, NAMES, tuples)
+    part = rng.random(tuples)
     keys[part < 0.9] = 1
     keys[part < 0.8] = 0
     return [f"country {key}" for key in keys]
 
 
 class Feed(threading.Thread):
-    """Writes one tuple after the other at an even rate; their event time is the time at which they are written."""
+    """Writes tuples at an even rate. Their event time is the time of writing."""
 
     def __init__(self, bootstrap: str, topic: str, keys: Sequence[str], rate: float) -> None:
         super().__init__(daemon=True)
@@ -112,7 +113,7 @@ class Feed(threading.Thread):
 
 
 class Results:
-    """What a pipeline's `aggregates` say, and when they said it."""
+    """Records of a pipeline's topic `aggregates`, with their arrival times."""
 
     def __init__(self, settings: PipelineSettings, bootstrap: str) -> None:
         self._consumer = Consumer(
@@ -120,24 +121,25 @@ class Results:
         )
         self._consumer.subscribe([settings.topic("aggregates")])
         self.counts: Counter[tuple[int, str]] = Counter()
-        self.told: defaultdict[tuple[int, str], list[tuple[int, float]]] = defaultdict(list)
+        self.arrivals_by_result: defaultdict[tuple[int, str], list[tuple[int, float]]] = defaultdict(list)
         self.last = 0.0
 
     def read(self) -> int:
-        """Take in what has come; returns how many tuples all results count by now."""
+        """Read the available results; returns the number of tuples that all results count so far."""
         for message in self._consumer.consume(5_000, 0.05):
             if message.error() is None:
-                fact = json.loads(message.value() or b"")
-                at = (fact["window_start"], fact["key"])
+                entry = json.loads(message.value() or b"")
+                at = (entry["window_start"], entry["key"])
                 self.last = time.time()
-                self.counts[at] = fact["count"]
-                self.told[at].append((fact["count"], self.last))
+                self.counts[at] = entry["count"]
+                self.arrivals_by_result[at].append((entry["count"], self.last))
         return self.counts.total()
 
     def latencies(self, times: dict[str, list[int]], window_ms: int) -> np.ndarray[Any, np.dtype[np.float64]]:
-        """Seconds from each tuple to the first result of its key and window that counts as many tuples as there were.
+        """Seconds from each tuple to the first result of its key and window that counts enough tuples.
 
-        Which of a key's tuples a result counts is not told, so the n-th tuple counts as in once n are counted.
+        A result does not identify its tuples. The n-th tuple is therefore included as soon as the result counts n
+        tuples.
         """
         found = []
         for key, stamps in times.items():
@@ -145,7 +147,7 @@ class Results:
             for stamp in stamps:
                 by_window[stamp - stamp % window_ms].append(stamp)
             for window, events in by_window.items():
-                counts, moments = zip(*self.told[window, key], strict=True)
+                counts, moments = zip(*self.arrivals_by_result[window, key], strict=True)
                 first = np.searchsorted(np.maximum.accumulate(counts), np.arange(1, len(events) + 1))
                 found.append(np.array(moments)[first] - np.array(events) / 1000)
         return np.concatenate(found)
@@ -155,7 +157,7 @@ class Results:
 
 
 def loads(settings: PipelineSettings, bootstrap: str) -> tuple[float, float]:
-    """Read `worker-input`: mean number of workers that hold a key, and most loaded worker by the average."""
+    """Read `worker-input`; returns the mean number of workers per key, and the highest load divided by the mean."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "pairs", "auto.offset.reset": "earliest"})
     consumer.subscribe([settings.topic("worker-input")])
     pairs: set[tuple[int, str]] = set()
@@ -175,7 +177,7 @@ def loads(settings: PipelineSettings, bootstrap: str) -> tuple[float, float]:
 
 
 class Runs:
-    """Pipelines that run at the same time, one per grouping, with what their results say."""
+    """Pipelines that run at the same time, one per grouping, with their results."""
 
     def __init__(self, bootstrap: str, folder: Path, workers: int, part: str, sources: dict[str, str]) -> None:
         self._bootstrap = bootstrap
@@ -208,7 +210,7 @@ class Runs:
             result.close()
 
     def _warm_up(self) -> None:
-        """Wait until each pipeline has counted a first tuple, of a time and key of its own, and forget it."""
+        """Wait until each pipeline has counted its first tuple, which has a separate time and key, and exclude it."""
         producer = Producer({"bootstrap.servers": self._bootstrap})
         for source in {settings.source.topic for settings in self.settings.values()}:
             producer.produce(source, json.dumps({"country": WARM_UP, "timestamp": time.time_ns() // 1_000_000}))
@@ -222,13 +224,13 @@ class Runs:
                     self.results[name].counts.clear()
 
     def poll(self, name: str) -> None:
-        """Look after the processes of a pipeline; one that ends makes the figures worthless."""
+        """Check the processes of a pipeline. A process that ended makes the measurement invalid."""
         for event in self.supervisors[name].poll(time.monotonic()):
             raise SystemExit(f"{name}: {event.name} {event.kind}: {event.detail}")
 
 
 def throughput(bootstrap: str, folder: Path, workers: int, options: argparse.Namespace) -> dict[str, Facts]:
-    """Let all groupings read the stream of the source for some minutes."""
+    """Run all groupings on the same source for some minutes."""
     names = options.groupings.split(",")
     found: dict[str, Facts] = {}
     with Runs(bootstrap, folder, workers, "rate", dict.fromkeys(names, f"{SOURCE}-{workers}")) as runs:
@@ -252,7 +254,7 @@ def throughput(bootstrap: str, folder: Path, workers: int, options: argparse.Nam
 def latency(
     bootstrap: str, folder: Path, workers: int, rates: dict[str, float], options: argparse.Namespace
 ) -> dict[str, Facts]:
-    """Let each grouping have a stream that it can bear, and measure every tuple of it."""
+    """Run each grouping on a source at a rate that it sustains, and measure the latency of every tuple."""
     sources = {name: f"{SOURCE}-{workers}-{name}" for name in rates}
     found: dict[str, Facts] = {}
     with Runs(bootstrap, folder, workers, "latency", sources) as runs:
@@ -287,24 +289,24 @@ def shown(what: str, elapsed: float, total: float) -> None:
 
 
 def measure(workers: int, options: argparse.Namespace) -> list[Facts]:
-    """Run both parts for a number of workers, on a broker of its own."""
+    """Run both parts for a number of workers, on a separate broker."""
     with Broker() as broker, tempfile.TemporaryDirectory() as folder:
         rates = throughput(broker.bootstrap, Path(folder), workers, options)
-        own = {name: LATENCY_LOAD * facts["tuples_per_s"] for name, facts in rates.items()}
+        own = {name: LATENCY_LOAD * entries["tuples_per_s"] for name, entries in rates.items()}
         latencies = latency(broker.bootstrap, Path(folder), workers, own, options)
     return [{"bench": "live", "grouping": name, "workers": workers} | rates[name] | latencies[name] for name in rates]
 
 
 def kept(workers: int, options: argparse.Namespace) -> list[Facts]:
-    """Read the runs of a number of workers, or make and keep them."""
+    """Read the stored runs of a number of workers, or make and store them."""
     file = options.keep / f"workers-{workers}.json"
-    wanted = {name: getattr(options, name) for name in ("seconds", "latency_seconds", "groupings", "seed")}
-    if file.exists() and (found := json.loads(file.read_text()))["options"] == wanted:
+    expected = {name: getattr(options, name) for name in ("seconds", "latency_seconds", "groupings", "seed")}
+    if file.exists() and (found := json.loads(file.read_text()))["options"] == expected:
         return list(found["runs"])
     runs = measure(workers, options)
     options.keep.mkdir(parents=True, exist_ok=True)
     part = file.with_suffix(".part")
-    part.write_text(json.dumps({"options": wanted, "runs": runs}, indent=1))
+    part.write_text(json.dumps({"options": expected, "runs": runs}, indent=1))
     part.replace(file)
     return runs
 
@@ -321,9 +323,9 @@ def main() -> None:
     options = parser.parse_args()
     found = []
     for workers in map(int, options.workers.split(",")):
-        for facts in kept(workers, options):
-            print(json.dumps(facts), flush=True)
-            found.append(facts)
+        for entries in kept(workers, options):
+            print(json.dumps(entries), flush=True)
+            found.append(entries)
     if options.page:
         options.page.write_text(live_page.render(found), encoding="utf-8")
 

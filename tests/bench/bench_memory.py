@@ -1,11 +1,11 @@
-"""Resident memory of each process of a pipeline, at its peak and after: with 50,000 keys, ten times as many, a hot key.
+"""Peak and final resident memory of each process of a pipeline: 50,000 keys, ten times as many, a hot key.
 
-All cases have the same number of records, but for one that runs twice as long, so that what grows with time can be told
-from what grows with keys. Keys are even (and nine of ten records are of one key in the hot case); the backlog is there
-before the pipeline starts, so that it runs at full speed. One JSON line per case.
+All cases have the same number of records, except one that runs twice as long. It separates growth with time from growth
+with keys. Keys are even; in the hot case nine of ten records are of one key. The backlog exists before the pipeline
+starts, so the pipeline runs at full speed. One JSON line per case.
 
-    PYTHONPATH=tests python tests/bench/bench_memory.py [--records 2000000] [--cases keys-50k,keys-500k,hot,zipf,longer]
-        [--commit-interval 0.5]
+    PYTHONPATH=tests python tests/bench/bench_memory.py [--records 2000000] [--commit-interval 0.5]
+        [--cases keys-50k,keys-500k,hot,zipf,longer]
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ import numpy as np
 import psutil
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from helpers.kafka import STAGES, START_MS, Pipeline, Sent, Source, until
+from helpers.kafka import STAGES, START_MS, Pipeline, Sent, Source
+from helpers.waiting import until
 from skewless import topology
 from skewless.lab.local.broker import Broker
 from skewless.lab.local.supervisor import Supervisor
@@ -43,15 +44,15 @@ MEGABYTE = 2**20
 
 @dataclass(frozen=True)
 class Case:
-    """What is sent."""
+    """Properties of the records of a case."""
 
     keys: int
     hot: float = 0.0
-    """Share of the records that are of one key."""
+    """Fraction of the records with the hot key."""
     zipf: float = 0.0
     """Exponent of Zipf's law for the keys; 0 for even keys."""
     times: int = 1
-    """Length of the run, in that of the others."""
+    """Number of records, as a multiple of the other cases."""
 
 
 CASES = {
@@ -64,21 +65,21 @@ CASES = {
 
 
 def records(case: Case, count: int) -> Iterator[Sent]:
-    """Make records whose event time goes on by a window with every million."""
-    chance = np.random.default_rng(7)
+    """Make records whose event time advances by one window per million records."""
+    rng = np.random.default_rng(7)
     for first in range(0, count, PORTION):
         size = min(PORTION, count - first)
-        keys = chance.integers(0, case.keys, size)
+        keys = rng.integers(0, case.keys, size)
         if case.zipf:
-            keys = np.minimum(chance.zipf(case.zipf, size), case.keys)
-        keys[chance.random(size) < case.hot] = 0
+            keys = np.minimum(rng.zipf(case.zipf, size), case.keys)
+        keys[rng.random(size) < case.hot] = 0
         times = START_MS + (first + np.arange(size)) * WINDOW_S * 1000 // RECORDS_PER_WINDOW
         for at, (key, moment) in enumerate(zip(keys.tolist(), times.tolist(), strict=True)):
             yield at % PARTITIONS, b'{"key":"key-%06d","value":1,"time":%d}' % (key, moment)
 
 
 class Scale(threading.Thread):
-    """Weighs the processes of a pipeline."""
+    """Samples the resident memory of the processes of a pipeline."""
 
     def __init__(self, supervisor: Supervisor) -> None:
         super().__init__(name="scale")
@@ -88,7 +89,7 @@ class Scale(threading.Thread):
         self.series: dict[str, list[int]] = {name: [] for name in self._processes}
 
     def run(self) -> None:
-        """Weigh until the end of the block."""
+        """Sample memory until the end of the block."""
         while not self._over.wait(EVERY_S):
             for name, process in self._processes.items():
                 self.series[name].append(process.memory_info().rss)
@@ -103,7 +104,7 @@ class Scale(threading.Thread):
 
 
 class Reached:
-    """How far all stages have come."""
+    """Committed offsets of all stages."""
 
     def __init__(self, tested: Pipeline) -> None:
         self._quiet_since = time.monotonic()
@@ -121,8 +122,8 @@ class Reached:
         """Read the committed offsets of each stage."""
         return [[at.offset for at in reader.committed(places, timeout=30)] for reader, places in self._readers]
 
-    def is_over(self, wanted: int) -> bool:
-        """Whether the source was read up to here, and no stage has gone on for a while."""
+    def is_over(self, expected: int) -> bool:
+        """Return whether the source was read up to these offsets, and no stage has committed for a while."""
         try:
             found = self.offsets()
         except KafkaException:  # a group has no coordinator yet
@@ -130,7 +131,7 @@ class Reached:
         flat = [offset for stage in found for offset in stage]
         if flat != self._last:
             self._last, self._quiet_since = flat, time.monotonic()
-        return sum(found[0]) >= wanted and time.monotonic() - self._quiet_since > QUIET_S
+        return sum(found[0]) >= expected and time.monotonic() - self._quiet_since > QUIET_S
 
     def close(self) -> None:
         """Close all readers."""
@@ -139,7 +140,7 @@ class Reached:
 
 
 def measure(bootstrap: str, folder: Path, name: str, count: int, commit_interval_s: float) -> dict[str, Any]:
-    """Send one case's records, run a pipeline over them, and say what its processes weighed."""
+    """Write the records of a case and run a pipeline over them; returns the memory of its processes."""
     case = CASES[name]
     total = count * case.times
     source = Source(bootstrap, PARTITIONS)
@@ -182,7 +183,7 @@ def _look(supervisor: Supervisor) -> None:
 
 
 def _quarters(series: list[int]) -> list[int]:
-    """Peak in each quarter of the run."""
+    """Return the peak in each quarter of the run."""
     return [int(part.max()) // MEGABYTE for part in np.array_split(np.array(series), 4)]
 
 

@@ -1,9 +1,10 @@
-"""What metrics cost: tuples per CPU-second of a router's session, watched and unwatched in turns.
+"""Cost of metrics: tuples per CPU-second of a router's executor, with and without metrics in turn.
 
-Batches go the way they go in a process: hand, process, send, and a commit's flush every 20 batches; only Kafka is left
-out, which would hide the cost. `watched` serves /metrics and is scraped once for each second of CPU time, `unwatched`
-is not, `uncounted` does without the counts of session and step as well. They take turns within each round; a figure is
-the median over the rounds of the ratio to `unwatched` in the same round, the noise floor that of a second `unwatched`.
+Batches take the same path as in a process: deliver, process, send, and a flush for each commit after 20 batches. Only
+Kafka is left out, because its cost would hide the cost of metrics. `watched` serves /metrics and is scraped once per
+second of CPU time, `unwatched` is not scraped, and `uncounted` also has no statistics in the executor and the step. The
+variants take turns in each round. A figure is the median over the rounds of the ratio to `unwatched` in the same round.
+The ratio of a second `unwatched` is the noise floor.
 
     PYTHONPATH=tests python tests/bench/bench_metrics.py [--rounds 9] [--batches 300] [--workers 100]
 """
@@ -45,7 +46,7 @@ ARMS = ("unwatched", "watched", "uncounted", "unwatched again")
 
 
 class Message:
-    """As much of a confluent_kafka.Message as a session asks for."""
+    """The part of confluent_kafka.Message that an executor uses."""
 
     def __init__(self, offset: int, value: bytes, headers: OwnHeaders) -> None:
         self._offset, self._value, self._headers = offset, value, headers
@@ -64,14 +65,14 @@ class Message:
 
 
 class Uncounted(EngineStatistics):
-    """Counts nothing."""
+    """Statistics that count nothing."""
 
     def batch(self, partition: int, records: int, size: int, seconds: float) -> None:
         pass
 
 
 class Unshown(RouterMetrics):
-    """Samples nothing."""
+    """Step metrics without samples."""
 
     def update(self, now: int) -> None:
         pass
@@ -101,19 +102,19 @@ def settings(workers: int) -> PipelineSettings:
 
 
 class Arm:
-    """A session of its own, which keeps its state over the rounds."""
+    """An executor that keeps its state over the rounds."""
 
     def __init__(self, name: str, workers: int) -> None:
         self.name = name
         self._settings = settings(workers)
         self._step: Any = build("router", self._settings, drain=False).step
         self._wiring: StageRuntime = build_runtime("router", BuiltStage(self._step), self._settings, 0, drain=False)
-        session = self._wiring.executor
+        executor = self._wiring.executor
         if name == "uncounted":
-            session.counts = Uncounted()
+            executor.counts = Uncounted()
             cast("Any", self._step)._metrics.__class__ = Unshown
-        session.send = self._send
-        assign(session, {0: RestoredPartition(0, None)})
+        executor.send = self._send
+        assign(executor, {0: RestoredPartition(0, None)})
         self._offset = 0
 
     def _send(self, outputs: Iterable[OutputRecord]) -> None:
@@ -123,24 +124,24 @@ class Arm:
             tally.bytes += len(output.value or b"")
 
     def run(self, given: list[tuple[bytes, OwnHeaders]], batches: int) -> float:
-        """Process batches; returns CPU seconds of the whole process, the scraped server's included."""
+        """Process batches; returns the CPU seconds of the whole process, including the metrics server."""
         with self._watched() as loop:
             started = time.process_time()
             loop.run_until_complete(self._work(given, batches))
             return time.process_time() - started
 
     async def _work(self, given: list[tuple[bytes, OwnHeaders]], batches: int) -> None:
-        session = self._wiring.executor
+        executor = self._wiring.executor
         for number in range(batches):
             value, headers = given[number % len(given)]
-            batch = batch_of(session, [Message(self._offset, value, headers)])
+            batch = batch_of(executor, [Message(self._offset, value, headers)])
             self._offset += 1
-            session.deliver(batch)
-            await session.process(batch)
-            if session.failure is not None:
-                raise session.failure
+            executor.deliver(batch)
+            await executor.process(batch)
+            if executor.failure is not None:
+                raise executor.failure
             if number % COMMIT_EVERY == 0:
-                session.end_commit(session.begin_commit({}))
+                executor.end_commit(executor.begin_commit({}))
             await asyncio.sleep(0)
 
     @contextlib.contextmanager
@@ -166,7 +167,7 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def scraping(port: int) -> Iterator[None]:
-    """Scrape once for each second of CPU time: once a second on a free core. This process pays for the asking too."""
+    """Scrape once per second of CPU time, as often as on an idle core. This process also pays for the requests."""
     over = threading.Event()
 
     def scrape() -> None:
@@ -203,7 +204,7 @@ def main() -> None:
             seconds[arm.name].append(arm.run(given, args.batches))
     base = seconds["unwatched"]
     for name in ARMS:
-        ratios = [taken / before for taken, before in zip(seconds[name], base, strict=True)]
+        ratios = [used / before for used, before in zip(seconds[name], base, strict=True)]
         line = {
             "bench": "metrics",
             "arm": name,

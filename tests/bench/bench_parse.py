@@ -23,7 +23,7 @@ JSON_FIELDS = {"key": {"field": "key"}, "time": {"field": "time"}, "value": {"fi
 def runs(records: int) -> Iterator[tuple[str, dict[str, Any], list[bytes]]]:
     flat = [b'{"key":"country%d","time":%d,"value":%d}' % (i % 204, START + i, i % 100) for i in range(records)]
     yield "json", JSON_FIELDS, flat
-    yield "json, 1 % bad", JSON_FIELDS, [b'{"key":' if i % 100 == 0 else value for i, value in enumerate(flat)]
+    yield "json, 1 % invalid", JSON_FIELDS, [b'{"key":' if i % 100 == 0 else value for i, value in enumerate(flat)]
     yield "json, 1 % not UTF-8", JSON_FIELDS, [b"\xff" if i % 100 == 0 else value for i, value in enumerate(flat)]
     decimal = [b'{"key":"k%d","time":"%d","value":%d.25}' % (i % 204, START + i, i % 100) for i in range(records)]
     yield "json, decimals, time as text", {**JSON_FIELDS, "value": {"field": "value", "decimals": 2}}, decimal
@@ -43,7 +43,7 @@ def runs(records: int) -> Iterator[tuple[str, dict[str, Any], list[bytes]]]:
 
 
 def best_of(settings: dict[str, Any], values: list[bytes], repeat: int = 5) -> tuple[float, int, int]:
-    """Return the shortest time in s, and the numbers of tuples and bad records."""
+    """Return the shortest time in s, and the numbers of tuples and invalid records."""
     parser = open_format(ParsingSettings.model_validate(settings))
     timestamps = np.full(len(values), START, np.int64)
     times = []
@@ -59,13 +59,13 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=100_000)
     records = parser.parse_args().records
     for name, settings, values in runs(records):
-        seconds, tuples, bad = best_of(settings, values)
+        seconds, tuples, invalid = best_of(settings, values)
         line = {
             "bench": "parse",
             "run": name,
             "records": records,
             "tuples": tuples,
-            "bad": bad,
+            "bad": invalid,
             "us_per_record": round(seconds / records * 1e6, 3),
             "us_per_tuple": round(seconds / max(tuples, 1) * 1e6, 3),
         }

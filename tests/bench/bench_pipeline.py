@@ -1,7 +1,7 @@
-"""Records per CPU-second of each stage and of the pipeline, exactly once and at least once, beside stock Faust.
+"""Records per CPU-second of each stage and of the pipeline, exactly once and at least once, compared with stock Faust.
 
-Zipf 1.1 over 50,000 keys, JSON, W = 8, commits every 500 ms; each stage drains its topic in a process of its own, and
-CPU time is that of the whole process, librdkafka's threads included, start-up left out. One JSON line per run.
+Zipf 1.1 over 50,000 keys, JSON, W = 8, commits every 500 ms. Each stage drains its topic in a separate process. CPU
+time is that of the whole process including librdkafka's threads, without start-up. One JSON line per run.
 
     python tests/bench/bench_pipeline.py [--records 2000000] [--stock-records 20000] [--repeats 1]
 """
@@ -92,7 +92,7 @@ def stock(bootstrap: str, records: int, repeat: int) -> Iterator[dict[str, Any]]
 
 
 def copy(bootstrap: str, source: str, target: str, records: int) -> None:
-    """Copy the first records of a topic, not compressed: what stock Faust installs cannot read lz4."""
+    """Copy the first records of a topic without compression: the dependencies of stock Faust cannot read lz4."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False})
     consumer.assign([TopicPartition(source, partition, 0) for partition in range(PARTITIONS["events"])])
     producer = Producer({"bootstrap.servers": bootstrap})

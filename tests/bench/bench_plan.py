@@ -1,8 +1,8 @@
 """Time and memory of `skewless plan` over all of a topic: 6 groupings, 3 numbers of workers.
 
-JSON records (Zipf 1.1 over 50,000 keys) in 4 partitions of an embedded broker. Seconds are those on the clock; CPU time
+JSON records (Zipf 1.1 over 50,000 keys) in 4 partitions of an embedded broker. Seconds are wall-clock time. CPU time
 and memory are those of all processes of a run: Python, Java (the driver), and Spark's Python workers. One JSON line per
-run; memory should not grow with the number of records.
+run. Memory should not grow with the number of records.
 
     PYTHONPATH=tests python tests/bench/bench_plan.py [--records 1000000,5000000]
 """
@@ -39,10 +39,10 @@ def planned(bootstrap: str, records: int) -> dict[str, object]:
         what = ("--sample", "all", "--grouping", GROUPINGS, "--workers", WORKERS)
         out, spark = str(Path(folder) / "out"), ("--master", "local[2]", "--driver-memory", "1g")
         usage = measured(["-m", "skewless", "plan", "-f", str(file), *what, "--out", out, *spark])
-        facts = json.loads((Path(folder) / "out" / "plan.json").read_text())
-    chosen = facts["recommendation"]
-    found = {"recommended": f"{chosen['grouping']} on {chosen['workers']}", "candidates": len(facts["candidates"])}
-    return {"bench": "plan", "tuples": facts["stream"]["tuples"], **found, **usage}
+        entries = json.loads((Path(folder) / "out" / "plan.json").read_text())
+    chosen = entries["recommendation"]
+    found = {"recommended": f"{chosen['grouping']} on {chosen['workers']}", "candidates": len(entries["candidates"])}
+    return {"bench": "plan", "tuples": entries["stream"]["tuples"], **found, **usage}
 
 
 def main() -> None:

@@ -1,7 +1,8 @@
-"""For how long a pipeline stands still: rebalances, restarts, kills, a broker that dies. One line of JSON per measure.
+"""Time without progress in rebalances, restarts, kills and broker failures. One line of JSON per measure.
 
-A paced stream runs through all stages with the default settings, one process each; the stage that is measured has more.
-A partition stands still while none of its offsets is committed, so the commit interval (0.5 s) is part of each figure.
+A paced stream runs through all stages with the default settings. Each stage has one process; the measured stage has
+more. A partition makes no progress while none of its offsets is committed, so each figure includes the commit interval
+(0.5 s).
 
     PYTHONPATH=tests python tests/bench/bench_recovery.py [--measures rebalance,broker] [--stages router]
 """
@@ -26,7 +27,8 @@ import numpy as np
 from confluent_kafka import TopicPartition
 
 from chaos.progress import Progress
-from helpers.kafka import STAGES, WRITES, Feed, Pipeline, Source, until, zipf_records
+from helpers.kafka import STAGES, WRITES, Feed, Pipeline, Source, zipf_records
+from helpers.waiting import until
 from skewless import topology
 from skewless.lab.local import child_process
 from skewless.lab.local.broker import Broker
@@ -35,15 +37,15 @@ PARTITIONS = 8
 RATE = 1500
 RECORDS = 3_000_000
 SETTLE_S = 2.0
-"""For how long a measured stage has to go on before the next disturbance."""
+"""Time in s for which a measured stage must make progress before the next disturbance."""
 MEASURED = ("splitter", "router", "worker", "aggregator")
 MOST = 3
-"""Processes of a stage while it is scaled up and down."""
+"""Number of processes of a stage while it is scaled up and down."""
 
 
 @dataclass
-class Stand:
-    """A pipeline at work, and who watches it."""
+class Harness:
+    """A running pipeline, and the observer of its progress."""
 
     broker: Broker
     pipeline: Pipeline
@@ -60,7 +62,7 @@ class Stand:
         self.running[name] = child_process.start([*run, "--file", str(self.pipeline.file)], env, log=log)
 
     def end(self, stage: str, number: signal.Signals, instance: int = 0) -> float:
-        """Send a signal, and return after how many seconds the process has ended."""
+        """Send a signal; returns the seconds until the process has ended."""
         child = self.running.pop(f"{stage}-{instance}")
         began = time.monotonic()
         child.send_signal(number)
@@ -69,14 +71,14 @@ class Stand:
             raise SystemExit(f"{stage}-{instance} ended with {code}: {self.pipeline.folder}")
         return time.monotonic() - began
 
-    def went_on(self, stage: str, since: float) -> tuple[float, float]:
-        """Seconds until the first, and until all partitions of a stage have been committed after this time."""
-        until(lambda: all(times[-1:] > [since] for times in self.progress.moves(stage)), each=self.revive)
+    def resumed_after(self, stage: str, since: float) -> tuple[float, float]:
+        """Return seconds until the first partition, and all partitions, of a stage are committed after this time."""
+        until(lambda: all(times[-1:] > [since] for times in self.progress.moves(stage)), each=self.restart_ended)
         firsts = [next(at for at in times if at > since) - since for times in self.progress.moves(stage)]
         return min(firsts), max(firsts)
 
-    def revive(self) -> None:
-        """Start again what ended by itself, as a supervisor does: without its broker a process loses its session."""
+    def restart_ended(self) -> None:
+        """Restart processes that ended, as a supervisor does: without its broker a process loses its session."""
         for name, child in list(self.running.items()):
             if child.poll() is not None:
                 if child.returncode != 1:
@@ -86,48 +88,48 @@ class Stand:
                 self.revived += 1
 
     def settle(self, stage: str) -> None:
-        self.went_on(stage, time.monotonic() + SETTLE_S)
+        self.resumed_after(stage, time.monotonic() + SETTLE_S)
 
     def standstills(self, stage: str, begin: float, end: float) -> list[float]:
-        """Longest time between two commits, of each partition of a stage, that overlaps a span."""
+        """Longest time between two commits that overlaps the span, for each partition of a stage."""
         return [
             max(after - before for before, after in itertools.pairwise(times) if after > begin and before < end)
             for times in self.progress.moves(stage)
         ]
 
 
-def rebalances(stand: Stand, times: int) -> Iterator[dict[str, Any]]:
-    """Let processes of each stage join and leave; the ones at the end are those that were there at first."""
-    for stage in stand.stages:
+def rebalances(harness: Harness, times: int) -> Iterator[dict[str, Any]]:
+    """Let processes of each stage join and leave. The original processes remain."""
+    for stage in harness.stages:
         found: dict[str, list[float]] = {"join": [], "leave": []}
         once = (*range(2, MOST + 1), *range(MOST - 1, 0, -1))
-        for size in once * -(-times // len(once) // len(stand.stages)):
-            what = "join" if f"{stage}-{size - 1}" not in stand.running else "leave"
+        for size in once * -(-times // len(once) // len(harness.stages)):
+            what = "join" if f"{stage}-{size - 1}" not in harness.running else "leave"
             since = time.monotonic()
             if what == "join":
-                stand.start(stage, size - 1)
+                harness.start(stage, size - 1)
             else:
-                stand.end(stage, signal.SIGTERM, size)
-            until(lambda stage=stage, size=size: stand.pipeline.shares(stage) == size)  # type: ignore[misc]
-            stand.settle(stage)
-            found[what] += stand.standstills(stage, since, time.monotonic())
+                harness.end(stage, signal.SIGTERM, size)
+            until(lambda stage=stage, size=size: harness.pipeline.shares(stage) == size)  # type: ignore[misc]
+            harness.settle(stage)
+            found[what] += harness.standstills(stage, since, time.monotonic())
         for what, seconds in found.items():
             yield {"measure": f"standstill of a partition after a {what}", "stage": stage} | spread(seconds)
 
 
-def restarts(stand: Stand, stage: str, times: int, number: signal.Signals) -> Iterator[dict[str, Any]]:
-    """End the one process of a stage and start it at once."""
+def restarts(harness: Harness, stage: str, times: int, number: signal.Signals) -> Iterator[dict[str, Any]]:
+    """Kill or stop the only process of a stage and start another at once."""
     ends, firsts, alls, stills = [], [], [], []
     for _ in range(times):
-        stand.settle(stage)
+        harness.settle(stage)
         since = time.monotonic()
-        ends.append(stand.end(stage, number))
+        ends.append(harness.end(stage, number))
         started = time.monotonic()
-        stand.start(stage)
-        first, last = stand.went_on(stage, started)
+        harness.start(stage)
+        first, last = harness.resumed_after(stage, started)
         firsts.append(first)
         alls.append(last)
-        stills += stand.standstills(stage, since, time.monotonic())
+        stills += harness.standstills(stage, since, time.monotonic())
     what = number.name
     if number is signal.SIGTERM:
         yield {"measure": f"{what} to exit", "stage": stage} | spread(ends)
@@ -136,41 +138,41 @@ def restarts(stand: Stand, stage: str, times: int, number: signal.Signals) -> It
     yield {"measure": f"standstill of a partition around {what} and start", "stage": stage} | spread(stills)
 
 
-def clean(stand: Stand, times: int) -> Iterator[dict[str, Any]]:
-    """Restart in good order; what is processed twice has been written and aborted once."""
-    for stage in stand.stages:
-        yield from restarts(stand, stage, times, signal.SIGTERM)
+def clean(harness: Harness, times: int) -> Iterator[dict[str, Any]]:
+    """Restart cleanly. Only aborted output is processed twice."""
+    for stage in harness.stages:
+        yield from restarts(harness, stage, times, signal.SIGTERM)
     for stage in STAGES:
-        stand.end(stage, signal.SIGTERM)
-    wasted = {topic: stand.pipeline.aborted(topic) for topic in WRITES.values()}
-    yield {"measure": "records written in vain by processes that ended with SIGTERM", "topics": wasted}
+        harness.end(stage, signal.SIGTERM)
+    wasted = {topic: harness.pipeline.aborted(topic) for topic in WRITES.values()}
+    yield {"measure": "aborted records of processes that ended with SIGTERM", "topics": wasted}
     for stage in STAGES:
-        stand.start(stage)
+        harness.start(stage)
 
 
-def kills(stand: Stand, times: int) -> Iterator[dict[str, Any]]:
-    """Kill the one process of a stage and start it at once."""
-    for stage in stand.stages:
-        yield from restarts(stand, stage, times, signal.SIGKILL)
+def kills(harness: Harness, times: int) -> Iterator[dict[str, Any]]:
+    """Kill the only process of a stage and start another at once."""
+    for stage in harness.stages:
+        yield from restarts(harness, stage, times, signal.SIGKILL)
 
 
-def broker_kills(stand: Stand, times: int) -> Iterator[dict[str, Any]]:
+def broker_kills(harness: Harness, times: int) -> Iterator[dict[str, Any]]:
     """Kill the broker under load and start it at once."""
     starts, recoveries = [], []
     for _ in range(max(3, times // 4)):
         for stage in STAGES:
-            stand.settle(stage)
+            harness.settle(stage)
         since = time.monotonic()
-        stand.broker.kill()
-        stand.broker.start()
+        harness.broker.kill()
+        harness.broker.start()
         starts.append(time.monotonic() - since)
-        recoveries.append(max(stand.went_on(stage, since + starts[-1])[1] for stage in STAGES) + starts[-1])
+        recoveries.append(max(harness.resumed_after(stage, since + starts[-1])[1] for stage in STAGES) + starts[-1])
     yield {"measure": "SIGKILL of the broker until it answers again"} | spread(starts)
     what = "SIGKILL of the broker until all partitions of all stages are committed again"
-    yield {"measure": what, "processes started again": stand.revived} | spread(recoveries)
+    yield {"measure": what, "processes started again": harness.revived} | spread(recoveries)
 
 
-MEASURES: dict[str, Callable[[Stand, int], Iterator[dict[str, Any]]]] = {
+MEASURES: dict[str, Callable[[Harness, int], Iterator[dict[str, Any]]]] = {
     "rebalance": rebalances,
     "clean": clean,
     "kill": kills,
@@ -213,18 +215,18 @@ def main() -> None:
         feed.daemon = True
         feed.start()
         with Progress(broker.bootstrap, groups(pipeline)) as progress:
-            stand = Stand(broker, pipeline, progress, chosen.stages.split(","))
+            harness = Harness(broker, pipeline, progress, chosen.stages.split(","))
             try:
                 for stage in STAGES:
-                    stand.start(stage)
+                    harness.start(stage)
                 for stage in STAGES:
-                    stand.settle(stage)
+                    harness.settle(stage)
                 for name in chosen.measures.split(","):
-                    for line in MEASURES[name](stand, chosen.times):
+                    for line in MEASURES[name](harness, chosen.times):
                         load = round(os.getloadavg()[0], 1)
                         print(json.dumps({"bench": "recovery"} | line | {"load": load}), flush=True)
             finally:
-                for child in stand.running.values():
+                for child in harness.running.values():
                     child_process.kill(child)
 
 

@@ -1,8 +1,8 @@
-"""Tuples per CPU-second of the router's own path (decode, decide, encode) with every grouping, side by side.
+"""Tuples per CPU-second of the router's own path (decode, decide, encode) with every grouping.
 
-Zipf 1.1 over 50,000 keys, W = 50, records of 16,000 tuples as the splitter makes them under load. The decision alone is
-measured beside it, on the same batches; what `key` takes is the fixed cost. The groupings take turns, and each has its
-best round: a busy machine slows all of them, and never makes one faster. One JSON line per grouping.
+Zipf 1.1 over 50,000 keys, W = 50, records of 16,000 tuples as the splitter writes them under load. The decision alone
+is measured on the same batches. The time of `key` is the fixed cost. The groupings take turns, and the best round of
+each is reported, because a busy machine slows down rounds but never speeds one up. One JSON line per grouping.
 
     PYTHONPATH=tests python tests/bench/bench_router.py [--tuples 1600000] [--workers 50] [--rounds 3]
 """
@@ -30,7 +30,7 @@ from skewless.wire.tuples import TUPLES, read_tuples
 Z, KEYS = 1.1, 50_000
 BATCH = 16_000
 PER_MS = 10
-"""Tuples per millisecond of event time: the run is long enough for what groupings do by the minute."""
+"""Tuples per millisecond of event time. The run is long enough for groupings that act once a minute."""
 OPTIONS = GroupingOptions.model_validate({"clock": "event"})
 
 
@@ -50,7 +50,7 @@ def batches(tuples: int) -> list[InMemoryBatch]:
 
 
 def routed(name: str, workers: int, given: list[InMemoryBatch]) -> float:
-    """Route everything; returns CPU seconds, those of the first batch left out."""
+    """Route all tuples; returns CPU seconds without the first batch."""
     grouping = create(name, workers, OPTIONS)
     step = RouterStep(grouping, max_workers=workers, encoding="batch", topic="tuples", snapshot_ms=1000)
     step.assign(0, None, ())
@@ -64,7 +64,7 @@ def routed(name: str, workers: int, given: list[InMemoryBatch]) -> float:
 
 
 def decided(name: str, workers: int, given: list[KeyBatch]) -> tuple[float, int]:
-    """Decide everything; returns CPU seconds, those of the first batch left out, and the bytes of the state then."""
+    """Decide all tuples; returns CPU seconds without the first batch, and the size of the final state in bytes."""
     grouping = create(name, workers, OPTIONS)
     grouping.assign(given[0], START_MS)
     started = time.process_time()

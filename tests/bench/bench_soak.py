@@ -1,8 +1,8 @@
 """Resident memory and allocated blocks of every process of a pipeline that runs for S seconds at R records/s.
 
-Event time is the wall clock, so windows open, close and expire all the time. One JSON line at the end. The first third
-of the run is warm-up. Blocks are flat when they grow by less than GROWTH_PER_S; resident memory when its peak in the
-last third is at most GROWTH_SHARE above that of the second.
+Event time is the wall clock, so windows open, close and expire continuously. One JSON line at the end. The first third
+of the run is warm-up. Blocks are flat when they grow by less than GROWTH_PER_S. Resident memory is flat when its peak
+in the last third is at most GROWTH_SHARE above the peak in the second third.
 
     PYTHONPATH=tests python tests/bench/bench_soak.py --seconds 3600 --rate 20000
 """
@@ -26,33 +26,36 @@ import numpy as np
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 from prometheus_client.parser import text_string_to_metric_families
 
-from helpers.kafka import Pipeline, Sent, Source, until
+from helpers.kafka import Pipeline, Sent, Source
+from helpers.waiting import until
 from skewless.lab.local.broker import Broker
 from skewless.lab.local.supervisor import Supervisor
 
 PARTITIONS = 4
 KEYS = 50_000
 LOOKS = 60
-"""Points of each series, in a long run."""
+"""Number of points of each series in a long run."""
 WINDOW_S = 10
 STRETCH_S = 2 * WINDOW_S
-"""Least time between two points: each has seen a window close, so its least number of blocks has no window's keys."""
+"""Minimum seconds between two points. A window closes in each interval, so its minimum of blocks has no keys of a
+window.
+"""
 PORTION_S = 0.05
 READY_S = 300.0
 SCRAPE_S = 1.0
 GROWTH_PER_S = 5.0
-"""Blocks. One block per batch, at ten batches a second, is twice as much."""
+"""Blocks per second. A leak of one block per batch, at ten batches a second, is twice as much."""
 GROWTH_SHARE = 0.1
 SOURCE_BYTES = 256 * 2**20
-"""Kept of each source partition, so that an hour fits on a small disk."""
+"""Records that are retained of each source partition, so that an hour fits on a small disk."""
 MEGABYTE = 2**20
 
 Series = Mapping[str, list[tuple[float, int, int]]]
-"""Seconds since the start, least number of blocks and most bytes resident in a stretch, by process."""
+"""Seconds since the start, fewest blocks and most resident bytes in an interval, by process."""
 
 
 class Load(threading.Thread):
-    """Writes records of Zipf's keys, with the time of now, at a steady rate until the end of the block."""
+    """Writes records with Zipf-distributed keys and the current time, at a steady rate until the end of the block."""
 
     def __init__(self, source: Source, rate: float) -> None:
         super().__init__(name="load")
@@ -63,11 +66,11 @@ class Load(threading.Thread):
         self.seconds = 0.0
 
     def run(self) -> None:
-        """Write what is due, a portion at a time."""
-        chance, began = np.random.default_rng(7), time.monotonic()
+        """Write the records that are due, in portions."""
+        rng, began = np.random.default_rng(7), time.monotonic()
         while not self._over.wait(PORTION_S):
             due = int((time.monotonic() - began) * self._rate) - self.sent
-            keys = np.minimum(chance.zipf(1.2, due), KEYS).tolist()
+            keys = np.minimum(rng.zipf(1.2, due), KEYS).tolist()
             self._source.send(_records(keys))
             self.sent += due
             self.seconds = time.monotonic() - began
@@ -88,12 +91,12 @@ def _records(keys: list[int]) -> Iterator[Sent]:
 
 
 def bounded(bootstrap: str, topic: str) -> None:
-    """Let the broker delete what was read long ago."""
+    """Delete old records that have been read."""
     entries = {"retention.bytes": SOURCE_BYTES, "segment.bytes": SOURCE_BYTES // 8}
-    wanted = [
+    expected = [
         ConfigEntry(name, str(value), incremental_operation=AlterConfigOpType.SET) for name, value in entries.items()
     ]
-    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=wanted)
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=expected)
     admin = AdminClient({"bootstrap.servers": bootstrap})
     for future in admin.incremental_alter_configs([resource]).values():
         future.result(30)
@@ -116,7 +119,7 @@ def running(tested: Pipeline) -> Iterator[Supervisor]:
 
 
 def scraped(port: int) -> dict[str, int]:
-    """Read the metrics of a process; nothing while it does not listen."""
+    """Read the metrics of a process; None while it does not listen."""
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
             text = answer.read().decode()
@@ -127,7 +130,7 @@ def scraped(port: int) -> dict[str, int]:
 
 
 def observe(supervisor: Supervisor, seconds: float) -> Series:
-    """Scrape all processes every second; ends with an error when one has to be restarted."""
+    """Scrape all processes every second. A process that must be restarted is an error."""
     series: defaultdict[str, list[tuple[float, int, int]]] = defaultdict(list)
     until(lambda: _ready(supervisor), limit_s=READY_S)
     began = time.monotonic()
@@ -141,7 +144,7 @@ def observe(supervisor: Supervisor, seconds: float) -> Series:
                 raise SystemExit(f"{event.name} {event.kind}: {event.detail}")
             for name, found in _all(supervisor):
                 blocks, resident = found["skewless_allocated_blocks"], found["process_resident_memory_bytes"]
-                # Garbage comes and goes: the least number is what stays.
+                # The number of blocks varies with garbage, so the minimum is the number of live blocks.
                 lowest[name] = min(blocks, lowest.get(name, blocks))
                 highest[name] = max(resident, highest.get(name, 0))
         for name, blocks in lowest.items():
@@ -161,7 +164,7 @@ def _ready(supervisor: Supervisor) -> bool:
 
 
 def verdict(points: list[tuple[float, int, int]]) -> dict[str, Any]:
-    """Judge one process."""
+    """Return whether one process is flat."""
     times, blocks, resident = (np.array(column, dtype=np.float64) for column in zip(*points, strict=True))
     third = len(times) // 3
     slope = float(np.polyfit(times[third:], blocks[third:], 1)[0])
@@ -175,7 +178,7 @@ def verdict(points: list[tuple[float, int, int]]) -> dict[str, Any]:
 
 
 def measure(bootstrap: str, folder: Path, args: argparse.Namespace) -> dict[str, Any]:
-    """Run a pipeline, and say how its processes grew."""
+    """Run a pipeline; returns the growth of its processes."""
     source = Source(bootstrap, PARTITIONS)
     bounded(bootstrap, source.topic)
     tested = Pipeline(

@@ -1,6 +1,7 @@
-"""Runs `skewless` with the garbage collected every few seconds, so that allocated blocks are what is really held.
+"""Runs `skewless` with a garbage collection every few seconds, so that allocated blocks are live objects.
 
-CPython collects its oldest generation only when a quarter more objects have come, which looks like growth for minutes.
+CPython collects its oldest generation only after the number of objects has grown by a quarter, which looks like a leak
+for minutes.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ EVERY_S = 5.0
 
 
 def collect() -> None:
-    """Collect for as long as the process lives."""
+    """Collect garbage until the process ends."""
     while True:
         time.sleep(EVERY_S)
         gc.collect()

@@ -1,4 +1,4 @@
-"""The page docs/reference/comparison.md, from the results of bench_groupings.py."""
+"""Generates the page docs/reference/comparison.md from the results of bench_groupings.py."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STRETCH = 100_000
 """Tuples."""
 SOURCE_RATE = 1000
 WORKER_RATE = 100
-"""Tuples per second: of the source, and of a worker with 10 ms per tuple."""
+"""Tuples per second of the source, and of a worker with 10 ms per tuple."""
 
 PUBLISHED_RATES = {
     "shuffle": (492, 978, 978, 978, 979),
@@ -37,11 +37,11 @@ PUBLISHED_REPLICATION = {
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """Measures of all runs; a list has one entry for each W and grouping, in that order."""
+    """Measures of all runs. A list has one entry for each W and grouping, in that order."""
 
     published: Sequence[Facts]
     published_routers: Sequence[Facts]
-    """As `published`, with 10 routers."""
+    """Like `published`, with 10 routers."""
     colliding: Sequence[Facts]
     names: tuple[str, str, str, str]
     """The hot and the second country, of `published` and of `colliding`."""
@@ -63,7 +63,7 @@ INTRO = """\
 Every grouping alone, on the same streams, simulated: `make compare`, with the folder of real data in
 `SKEWLESS_DATA`, makes this page again. Your own stream: [Compare groupings](../how-to/compare-groupings.md).
 
-A cell is **rate / replication**. The rate is the average worker's load by the fullest one's, so 1 is an even load, and
+A cell is **rate / replication**. The rate is the average load divided by the highest load, so 1 is an even load, and
 where workers are the limit the throughput is this share of the best. Replication is the mean number of workers that
 held a key. *Bound* is the least replication that an even load needs: the sum over keys of ceil(share x W), by the
 number of keys. p1 is the share of the hottest key. One router unless it says otherwise; event time; decisions are
@@ -73,7 +73,7 @@ PUBLISHED = """\
 
 80 % of the tuples are one country, 10 % a second one, 10 % uniform over 30. The source gives at most 1,000 tuples per
 second, a worker takes 10 ms for each, so it does 100 per second. A router that waits for one worker waits for all, so
-the fullest worker sets the pace: the rate is min(1000, 100 x W x average / fullest). *Published* are the measured
+the most loaded one sets the pace: the rate is min(1000, 100 x W x average / highest). *Published* are the measured
 figures of the reference implementation of dynamic key grouping (5-minute runs, mean of 5)."""
 REPLICATION = """\
 Workers per key, with one router and with 10, since the published runs had at least 10 (each with loads of its own,
@@ -91,7 +91,7 @@ DRIFT = """\
 
 204 countries, {tuples} tuples at 1,000 per second: in the first half 80 % are one country, in the second none is
 hotter than the others (COUNTRY_HALF_SKEW_R80). A cell is I/m / replication within one window of a minute, I/m being
-(fullest - average) / tuples: of the last window before the change, of the first two behind it, and of the last."""
+(highest - average) / tuples: of the last window before the change, of the first two after it, and of the last."""
 STRETCHES = """\
 ## Every 100,000 tuples
 
@@ -126,18 +126,18 @@ def groupings() -> list[str]:
 
 
 def by_workers(runs: Sequence[Facts]) -> Iterator[tuple[int, dict[str, Facts]]]:
-    """Give the runs of each W by grouping."""
+    """Return the runs of each W by grouping."""
     for workers in dict.fromkeys(run["workers"] for run in runs):
         yield workers, {run["grouping"]: run for run in runs if run["workers"] == workers}
 
 
 def rate(run: Facts) -> float:
-    """Give the throughput on the published set-up in tuples per second."""
+    """Return the throughput on the published set-up in tuples per second."""
     return float(min(SOURCE_RATE, WORKER_RATE * run["workers"] * run["rate"]))
 
 
 def short(number: float) -> str:
-    """Write a share of 1 to three places, without the leading zero."""
+    """Format a fraction with three decimals, without the leading zero."""
     text = f"{number:.3f}"
     return text[1:] if text.startswith("0.") else text
 
@@ -206,11 +206,11 @@ def _zipf(results: Results) -> Iterator[str]:
 
 
 TARGETS = {1: (0.99, 1.25), 5: (0.98, 1.6)}
-"""By routers: the least rate, and the most replication, as a multiple of the bound."""
+"""Lowest rate and highest replication (as a multiple of the bound), by routers."""
 
 
 def _summary(results: Results, routers: int) -> Iterator[str]:
-    """Tell the worst point of every grouping, and in how many points both targets are met."""
+    """Describe the worst point of every grouping, and the number of points in which both targets are met."""
     least, most = TARGETS[routers]
     runs = [run for (_, s), runs in results.zipf.items() if s == routers for run in runs]
     points = len(runs) // len(GROUPINGS)
@@ -220,17 +220,17 @@ def _summary(results: Results, routers: int) -> Iterator[str]:
         (
             [
                 f"`{name}`",
-                short(min(run["rate"] for run in mine)),
-                f"{max(run['replication_factor'] / run['replication_bound'] for run in mine):.2f}",
+                short(min(run["rate"] for run in own)),
+                f"{max(run['replication_factor'] / run['replication_bound'] for run in own):.2f}",
                 str(
                     sum(
                         run["rate"] >= least and run["replication_factor"] <= most * run["replication_bound"]
-                        for run in mine
+                        for run in own
                     )
                 ),
             ]
             for name in GROUPINGS
-            if (mine := [run for run in runs if run["grouping"] == name])
+            if (own := [run for run in runs if run["grouping"] == name])
         ),
     )
 

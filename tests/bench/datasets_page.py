@@ -1,4 +1,4 @@
-"""The page docs/reference/datasets.md, from the results of bench_datasets.py."""
+"""Generates the page docs/reference/datasets.md from the results of bench_datasets.py."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ SYNTHETIC = "Made up by `skewless produce`"
 
 
 def render(found: Sequence[Facts]) -> str:
-    """Render the page; `found` has one entry for each data set and grouping."""
+    """Render the page. `found` has one entry for each data set and grouping."""
     parts = [INTRO]
     for title, real in ((REAL, True), (SYNTHETIC, False)):
-        rows = [facts for facts in found if bool(facts["files"]) == real]
+        rows = [entries for entries in found if bool(entries["files"]) == real]
         if rows:
             parts.append("\n".join((f"## {title}\n", HEAD, *_rows(rows))) + "\n")
     return "\n".join(parts)
@@ -43,8 +43,8 @@ def render(found: Sequence[Facts]) -> str:
 
 def _rows(found: Sequence[Facts]) -> Iterator[str]:
     by_data: dict[tuple[str, ...], dict[str, Facts]] = {}
-    for facts in found:
-        by_data.setdefault((facts["dataset"], *facts["files"]), {})[facts["grouping"]] = facts
+    for entries in found:
+        by_data.setdefault((entries["dataset"], *entries["files"]), {})[entries["grouping"]] = entries
     for (name, *files), runs in by_data.items():
         partial_key, even = runs["partial_key"], runs["even"]
         yield (
@@ -69,5 +69,5 @@ def _window(seconds: int) -> str:
     return f"{seconds} s"
 
 
-def _balance(facts: Facts) -> str:
-    return f"{facts['max_over_avg']:.3f}, {facts['replication_factor']:.2f}"
+def _balance(entries: Facts) -> str:
+    return f"{entries['max_over_avg']:.3f}, {entries['replication_factor']:.2f}"

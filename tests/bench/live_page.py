@@ -1,4 +1,4 @@
-"""The page docs/reference/published-experiment.md, from the results of bench_live.py."""
+"""Generates the page docs/reference/published-experiment.md from the results of bench_live.py."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ country, 10 % a second one and 10 % uniform over 30 names; a worker takes 10 ms 
 runs of five minutes. *Published* are the figures of the reference implementation (mean of five runs).
 
 All groupings read the same topic at the same time, each in a pipeline of its own. The workers sleep, so that two cores
-bear them. `make published` writes this page. It keeps each finished number of workers in `.bench/live` and goes on
+suffice. `make published` writes this page. It keeps each finished number of workers in `.bench/live` and continues
 there after an interruption."""
 RATES = """\
 ## Rate
@@ -62,7 +62,7 @@ def _beside(
     second: str,
     cells: Callable[[Facts], tuple[str, str]],
 ) -> Iterator[str]:
-    """Write two measures of each grouping, beside the published figure of the first where there is one."""
+    """Format two measures of each grouping, and the published figure of the first measure if there is one."""
     names = list(dict.fromkeys(run["grouping"] for run in found))
     heads = [head for name in names for head in [f"`{name}`, published"] * (name in published) + [f"`{name}`", second]]
     yield from table(

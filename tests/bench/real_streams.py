@@ -1,4 +1,4 @@
-"""The real data sets of $SKEWLESS_DATA as streams of (key, time); the README there tells their formats."""
+"""Real data sets of $SKEWLESS_DATA as streams of (key, time). The README in that folder describes their formats."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ ELECTION = (
 
 @dataclass(frozen=True, slots=True)
 class Real:
-    """One stream: the files, how they are read, and whether a line stands for as many tuples as its value says."""
+    """One stream: its files, their format, and whether a line represents as many tuples as its value."""
 
     files: str
     splitter: dict[str, Any]
     timed: bool = True
-    """Whether lines have a time; else they follow each other at a fixed rate."""
+    """Whether lines have a time. Otherwise tuples follow each other at a fixed rate."""
     expanded: bool = False
-    """Each line n times, spread over its hour in random order (seeded): that order is invented."""
+    """Repeats each line n times, spread over its hour in a random order (seeded). This order is not in the data."""
 
 
 def delimited(key: int, time: int | None = None, **more: Any) -> dict[str, Any]:
@@ -43,7 +43,7 @@ def delimited(key: int, time: int | None = None, **more: Any) -> dict[str, Any]:
 
 _PAGECOUNTS = "pagecounts-*.txt.zst"
 _TWO_HOURS = "pagecounts-*-1[01]0000.txt.zst"
-"""Each view a tuple: two hours are enough. Between them another page becomes the hottest."""
+"""Each view is a tuple, so two hours are enough. The hottest page changes between them."""
 _BLANKS = {"format": {"name": "csv", "delimiter": " "}, "value": {"field": 2}}
 _SEMICOLONS = {"name": "csv", "delimiter": ";"}
 _TAGS = {"field": "entities.hashtags[].text", "lowercase": True, "drop_if_contains": ["?"]}
@@ -93,7 +93,7 @@ REAL = {
 
 
 def streams(folder: Path) -> Iterator[tuple[str, pa.DictionaryArray, NDArray[np.int64]]]:
-    """Read each stream: its name, keys and times. Files that are not there are left out."""
+    """Yield the name, keys and times of each stream. Streams without files are skipped."""
     for name, real in REAL.items():
         if files := sorted(folder.glob(real.files)):
             keys, times = read(real, files)

@@ -1,4 +1,4 @@
-"""Make the pictures of docs/images: run a pipeline per grouping on skewed keys, and draw what Prometheus has seen.
+"""Generates the pictures of docs/images: runs a pipeline per grouping on skewed keys and renders its dashboards.
 
 `PYTHONPATH=services:tests:. python tests/bench/render_dashboards.py [--seconds 90] [--out docs/images]`
 """
@@ -16,7 +16,8 @@ from dashboards.panel_rendering import Span
 from dashboards.prometheus_api import Api
 from dashboards.render import draw
 from helpers.docs_blocks import ROOT
-from helpers.kafka import BASE, Feed, Source, until, zipf_records
+from helpers.kafka import BASE, Feed, Source, zipf_records
+from helpers.waiting import until
 from skewless.config import loader, topic_plan
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.lab.local.broker import Broker
@@ -35,7 +36,7 @@ WORKERS = 8
 
 
 def main() -> None:
-    """Run, draw, and say what was drawn."""
+    """Run the pipelines, render the dashboards, and print the files."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--seconds", type=float, default=90)
     parser.add_argument("--rate", type=float, default=1000)
@@ -59,7 +60,7 @@ def main() -> None:
 
 
 def chosen(grouping: str, seconds: float) -> dict[str, str]:
-    """Choose a pipeline as a user would."""
+    """Return the variables of a dashboard as a user would select them."""
     everything = dict.fromkeys(("job", "instance", "compared"), ".+")
     return everything | {"pipeline": grouping, "__rate_interval": "10s", "__range": f"{int(seconds)}s"}
 
@@ -67,7 +68,7 @@ def chosen(grouping: str, seconds: float) -> dict[str, str]:
 def runs(
     bootstrap: str, folder: Path, prometheus: Prometheus, records: float, rate: float
 ) -> Iterator[tuple[str, tuple[float, float]]]:
-    """Run a pipeline after the other over so many records; tell when each began to work and when it ended."""
+    """Run the pipelines in turn over this many records; returns the start and the end of each."""
     for grouping in GROUPINGS:
         source = Source(bootstrap, 2)
         settings = pipeline(bootstrap, grouping, source.topic)
@@ -83,14 +84,14 @@ def runs(
             start = time.time()
             with Feed(source, sent, rate):
                 wait(supervisor, lambda: time.time() > start + records / rate, 900)  # noqa: B023 - as above
-                end = time.time()  # the feed sends in haste what is left
+                end = time.time()  # the feed sends its last records at once
             yield grouping, (start, end)
         finally:
             supervisor.stop()
 
 
 def pipeline(bootstrap: str, grouping: str, topic: str) -> PipelineSettings:
-    """Give the settings of the pipeline of a grouping."""
+    """Return the settings of the pipeline of a grouping."""
     own = {
         "name": grouping,
         "source": {"topic": topic},
@@ -103,12 +104,12 @@ def pipeline(bootstrap: str, grouping: str, topic: str) -> PipelineSettings:
 
 
 def wait(supervisor: Supervisor, holds: Callable[[], bool], limit_s: float) -> None:
-    """Look after the processes until something holds."""
+    """Check the processes until a condition holds."""
     until(holds, each=lambda: supervisor.poll(time.monotonic()), limit_s=limit_s)
 
 
 def ready(api: Api, name: str) -> bool:
-    """Whether all stages are."""
+    """Return whether all stages are ready."""
     return bool(api.query(f'count(skewless_ready{{pipeline="{name}"}} == 1) == {len(STAGES)}'))
 
 

@@ -1,4 +1,4 @@
-"""One stage, drained in this process: prints a line of JSON with the CPU time that it took, start-up not counted."""
+"""Drains one stage in this process and prints a line of JSON with its CPU time, without start-up."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ NEXT = {"splitter": "tuples", "router": "worker-input", "worker": "partials", "a
 
 
 class Meter:
-    """Counts records and ends the process behind the last one, CPU time taken between the first and the last."""
+    """Counts records and ends the process after the last one. CPU time is taken from the first record to the last."""
 
     def __init__(self, records: int) -> None:
         self.left = self.records = records
@@ -42,7 +42,7 @@ class Meter:
             await before_end()
             usage = {"cpu_s": time.process_time() - self.cpu, "wall_s": time.monotonic() - self.wall}
             print(json.dumps({name: round(value, 3) for name, value in usage.items()}), flush=True)
-            os._exit(0)  # what follows is Faust's shutdown, which is not measured
+            os._exit(0)  # the shutdown of Faust that follows is not measured
 
 
 def main() -> None:
@@ -105,9 +105,9 @@ def worker(app: Any, source: Any, target: Any, meter: Meter) -> None:
     panes: defaultdict[tuple[int, str], list[int]] = defaultdict(lambda: [0, 0])
 
     async def flush() -> None:
-        taken = dict(panes)
+        used = dict(panes)
         panes.clear()
-        for (pane, key), (count, total) in taken.items():
+        for (pane, key), (count, total) in used.items():
             partition = mmh3.hash(key) % PARTITIONS
             value = json.dumps({"pane": pane, "key": key, "count": count, "sum": total}).encode()
             await target.send(value=value, partition=partition)
@@ -131,9 +131,9 @@ def aggregator(app: Any, source: Any, target: Any, meter: Meter) -> None:
     changed: set[tuple[int, str]] = set()
 
     async def flush() -> None:
-        taken = list(changed)
+        used = list(changed)
         changed.clear()
-        for window, key in taken:
+        for window, key in used:
             count, total = windows[window, key]
             value = json.dumps({"window_start": window, "key": key, "count": count, "sum": total}).encode()
             await target.send(key=f"{window}/{key}".encode(), value=value)

@@ -1,4 +1,4 @@
-"""What benches of Spark jobs share: topics to read, and what a command and all its processes use."""
+"""Shared by the benchmarks of Spark jobs: topics to read, and the resources of a command and all its processes."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ LOOK_S = 0.2
 
 
 def measured(arguments: Sequence[str]) -> dict[str, float]:
-    """Run Python with these arguments; CPU and most memory of it and of all that it starts, Java and Python apart.
+    """Run Python with these arguments; returns CPU time and peak memory of its processes by language.
 
-    Memory that processes of Python share counts for each of them.
+    Memory that Python processes share is counted for each of them.
     """
     started, peak = time.monotonic(), {"java": 0, "python": 0}
     spent: dict[tuple[int, float], tuple[str, float]] = {}
@@ -66,7 +66,7 @@ def _held(bootstrap: str, topic: str) -> int:
 
 
 def produced(bootstrap: str, topic: str, records: int) -> None:
-    """Make sure of a topic with so many JSON records, Zipf 1.1 over 50,000 keys, in 4 partitions."""
+    """Create a topic with this many JSON records, Zipf 1.1 over 50,000 keys, in 4 partitions, unless it exists."""
     if _held(bootstrap, topic) < records:
         produce = ("-m", "skewless", "produce", "zipf", "--topic", topic, "--bootstrap-servers", bootstrap)
         measured([*produce, "--records", str(records), "--partitions", "4", "--resume"])

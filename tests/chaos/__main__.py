@@ -1,4 +1,4 @@
-"""Long runs under fire: `python -m chaos --seeds 1-20 --faults kill,stop --modes final,open`."""
+"""Long pipeline runs under faults: `python -m chaos --seeds 1-20 --faults kill,stop --modes final,open`."""
 # ruff: noqa: T201 - it is a command, and prints what it found
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from chaos.scenario import MODES
 from chaos.table import FAULTS
 
 HEADER = (
-    "| seed | emit | run | idle | kills | stops | broker | network | absences | twins, zombies | leaves | own ends "
-    "| recovery s | complete s | drain s | MB | wrong |"
+    "| seed | emit | run | idle | kills | stops | broker | network | absences | duplicates, zombies | leaves "
+    "| own ends | recovery s | complete s | drain s | MB | wrong |"
 )
 OF_BROKER = ("broker kills", "broker outages", "broker restarts", "broker stops", "disks full")
 
 
 def main() -> int:
-    """Run all seeds; 1 when one of them was not exact. Logs of those stay."""
+    """Run all seeds; returns 1 if a run was not exact. The logs of such runs are kept."""
     options = _options()
     folder = Path(options.folder or tempfile.mkdtemp(prefix="skewless-chaos-"))
     print(f"journals and logs: {folder}")
@@ -47,11 +47,11 @@ def main() -> int:
         outcomes.append(outcome)
         if len(outcomes) == 1:
             print(HEADER)
-        print(_row(outcome), *outcome.wrong, sep="\n", flush=True)
-        if not outcome.wrong:
+        print(_row(outcome), *outcome.failures, sep="\n", flush=True)
+        if not outcome.failures:
             shutil.rmtree(place / "broker", ignore_errors=True)
     print(_summary(outcomes))
-    return 1 if any(outcome.wrong for outcome in outcomes) else 0
+    return 1 if any(outcome.failures for outcome in outcomes) else 0
 
 
 def _options() -> argparse.Namespace:
@@ -61,9 +61,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--modes", type=_modes, default=list(MODES), help=f"some of {','.join(MODES)}, or none")
     parser.add_argument("--always", action="store_true", help="give every seed all of these modes")
     parser.add_argument("--patience", type=float, default=1.0, help="factor on the time to complete results")
-    parser.add_argument("--lenient", action="store_true", help="let processes end with 1 or 3 whenever they like")
+    parser.add_argument("--lenient", action="store_true", help="allow exit codes 1 and 3 without a reason")
     parser.add_argument("--records", type=int, default=100_000)
-    parser.add_argument("--seconds", type=float, default=60.0, help="for how long faults go on")
+    parser.add_argument("--seconds", type=float, default=60.0, help="duration of the faults")
     parser.add_argument("--folder", help="where journals and logs go")
     parser.add_argument("--verbose", action="store_true", help="show the journal")
     return parser.parse_args()
@@ -101,14 +101,14 @@ def _row(outcome: Outcome) -> str:
         sum(count[name] for name in OF_BROKER),
         count["network cuts"],
         count["absences"],
-        f"{count['twins']}, {count['zombies']}",
+        f"{count['duplicates']}, {count['zombies']}",
         count["leaves"],
         _codes(outcome.ends),
         f"{max(outcome.recoveries, default=0):.1f}",
         _complete(outcome),
         "-" if outcome.drained_s is None else f"{outcome.drained_s:.1f}",
         max(outcome.largest.values(), default=0),
-        len(outcome.wrong),
+        len(outcome.failures),
     )
     return "| " + " | ".join(map(str, cells)) + " |"
 
@@ -127,7 +127,7 @@ def _complete(outcome: Outcome) -> str:
 def _summary(outcomes: list[Outcome]) -> str:
     counts = sum((Counter(outcome.counts) for outcome in outcomes), Counter[str]())
     recoveries = [seconds for outcome in outcomes for seconds in outcome.recoveries]
-    exact = sum(1 for outcome in outcomes if not outcome.wrong)
+    exact = sum(1 for outcome in outcomes if not outcome.failures)
     lines = [f"{exact} of {len(outcomes)} seeds exact", ", ".join(f"{n} {what}" for what, n in sorted(counts.items()))]
     ends = sum((Counter(outcome.ends) for outcome in outcomes), Counter[int]())
     lines.append(f"processes that ended by themselves: {_codes(ends)}; justified at most: {_codes(allowed(counts))}")

@@ -16,12 +16,13 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from chaos import data
 from chaos.scenario import LATENESS_S, Scenario
-from helpers.kafka import Pipeline, Record, Source, Truth, read, until
+from helpers.kafka import Pipeline, Record, Source, Truth, read
+from helpers.waiting import until
 
 EVER_S = 60.0
-"""A result that is late is waited for, so that late and missing results can be told apart."""
+"""Deadline in s for late results, which are waited for to distinguish them from missing results."""
 PASSED_S = 20.0
-BEAT_S = 0.2
+ACTIVE_INTERVAL_S = 0.2
 
 At = tuple[int, str]
 """Start of a window, and key."""
@@ -30,7 +31,7 @@ Answer = tuple[int, int]
 
 
 class Tail(threading.Thread):
-    """Follows the committed results, and notes when each of them came."""
+    """Reads the committed results, and records when each of them arrived."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         super().__init__(name="tail")
@@ -47,14 +48,14 @@ class Tail(threading.Thread):
         while not self._over.is_set():
             messages = [message for message in self._consumer.consume(10_000, 0.05) if message.error() is None]
             now = time.monotonic()
-            facts = [msgspec.json.decode(message.value()) for message in messages]
+            entries = [msgspec.json.decode(message.value()) for message in messages]
             with self._lock:
-                for fact in facts:
-                    self._last[fact["window_start"], fact["key"]] = ((fact["count"], fact["sum"]), now)
+                for entry in entries:
+                    self._last[entry["window_start"], entry["key"]] = ((entry["count"], entry["sum"]), now)
         self._consumer.close()
 
     def last(self) -> dict[At, tuple[Answer, float]]:
-        """Last result of every window and key, and when it came."""
+        """Last result of every window and key, and its arrival time."""
         with self._lock:
             return self._last.copy()
 
@@ -72,21 +73,21 @@ class Completion:
     """State of a pipeline that was compared while it ran."""
 
     seconds: float | None
-    """Time from the last record to complete results; None when some never came."""
+    """Time from the last record to complete results; None if results are missing."""
     allowed_s: float
     closed_to: int | None
     """The source's watermark."""
-    wrong: list[str] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
 
 
 @contextlib.contextmanager
 def beating(source: Source, scenario: Scenario, newest: int) -> Iterator[None]:
-    """Keep partition 0 from becoming idle, where the scenario wants that."""
+    """Keep partition 0 active, if the scenario requires it."""
     over = threading.Event()
 
     def beat() -> None:
         time_ms = newest
-        while not over.wait(BEAT_S):
+        while not over.wait(ACTIVE_INTERVAL_S):
             time_ms += 1
             source.send([(0, json.dumps({"key": "beat", "value": 1, "time": time_ms}).encode())])
 
@@ -105,12 +106,12 @@ def newest_times(sent: list[Record]) -> dict[int, int]:
     """Return the largest event time of each source partition."""
     newest: defaultdict[int, int] = defaultdict(int)
     for record in sent:
-        if record.value not in data.BAD:
+        if record.value not in data.INVALID:
             newest[record.partition] = max(newest[record.partition], json.loads(record.value or b"")["time"])
     return dict(newest)
 
 
-def marks_of(sent: list[Record]) -> dict[int, int]:
+def watermarks_of(sent: list[Record]) -> dict[int, int]:
     """Return the watermark of each source partition."""
     return {partition: time_ms - LATENESS_S * 1000 for partition, time_ms in newest_times(sent).items()}
 
@@ -122,34 +123,29 @@ def measure(  # noqa: PLR0913 - by name
     ended_at: float,
     patience: float,
     hops: bool,
-    say: Callable[[str], None],
+    write: Callable[[str], None],
     each: Callable[[], None],
 ) -> Completion:
-    """Wait for the results below the watermark, and compare them; `ended_at` is when the feed ended.
+    """Wait for the results below the watermark, and compare them. `ended_at` is the end of the feed.
 
-    `each` is called while it waits.
+    `each` is called during the wait.
     """
-
-    def look() -> None:
-        each()
-        time.sleep(0.1)
-
     source = pipeline.source
     sent = list(read(pipeline.bootstrap, source.topic))
     with Tail(pipeline) as tail, beating(source, scenario, newest_times(sent).get(0, 0)):
-        closed_to = scenario.watermark(marks_of(sent))
+        closed_to = scenario.watermark(watermarks_of(sent))
         expected = data.expected_of(sent, scenario)
         found = Completion(None, patience * scenario.complete_within_s, closed_to)
         wanted = _below(expected, closed_to, scenario)
-        say(f"{len(wanted):,} results below {closed_to} must be there within {found.allowed_s:.1f} s")
-        _wait(tail, wanted, found, ended_at, look)
-    found.wrong += _unwanted(pipeline, tail, scenario)
+        write(f"{len(wanted):,} results below {closed_to} must be there within {found.allowed_s:.1f} s")
+        _wait(tail, wanted, found, ended_at, each)
+    found.failures += _unwanted(pipeline, tail, scenario)
     sent = list(read(pipeline.bootstrap, source.topic))
     expected = data.expected_of(sent, scenario)
     with contextlib.suppress(AssertionError):
-        until(lambda: _passed_on(pipeline, expected, hops=hops), each=look, limit_s=PASSED_S)
-    found.wrong += data.wrong_while_open(pipeline, scenario, sent, closed_to, hops=hops)
-    found.wrong += _missing_ticks(pipeline, scenario, expected, closed_to)
+        until(lambda: _passed_on(pipeline, expected, hops=hops), each=each, limit_s=PASSED_S, every_s=0.1)
+    found.failures += data.open_errors(pipeline, scenario, sent, closed_to, hops=hops)
+    found.failures += _missing_ticks(pipeline, scenario, expected, closed_to)
     return found
 
 
@@ -163,34 +159,34 @@ def _below(expected: Truth, closed_to: int | None, scenario: Scenario) -> dict[A
     }
 
 
-def _wait(tail: Tail, wanted: dict[At, Answer], found: Completion, ended_at: float, look: Callable[[], None]) -> None:
-    """Wait for results; how long they took depends on when they came, not on when they were looked at."""
+def _wait(tail: Tail, wanted: dict[At, Answer], found: Completion, ended_at: float, each: Callable[[], None]) -> None:
+    """Wait for results. Their delay is computed from arrival times, so it does not depend on when they are compared."""
 
     def missing() -> list[At]:
         last = tail.last()
         return [at for at, answer in wanted.items() if at not in last or last[at][0] != answer]
 
     with contextlib.suppress(AssertionError):
-        until(lambda: not missing(), each=look, limit_s=found.allowed_s + EVER_S)
+        until(lambda: not missing(), each=each, limit_s=found.allowed_s + EVER_S, every_s=0.1)
     if never := missing():
         last = tail.last()
         shown = ", ".join(f"{at}: {last[at][0] if at in last else None}, not {wanted[at]}" for at in sorted(never)[:3])
-        found.wrong.append(
+        found.failures.append(
             f"{len(never)} of {len(wanted)} results below the watermark {found.closed_to} never came: {shown}"
         )
         return
     last = tail.last()
     found.seconds = max(0.0, max((last[at][1] for at in wanted), default=ended_at) - ended_at)
     if found.seconds > found.allowed_s:
-        found.wrong.append(f"results were complete after {found.seconds:.1f} s, allowed are {found.allowed_s:g} s")
+        found.failures.append(f"results were complete after {found.seconds:.1f} s, allowed are {found.allowed_s:g} s")
 
 
 def _unwanted(pipeline: Pipeline, tail: Tail, scenario: Scenario) -> list[str]:
-    """Find windows that `emit: final` closed although the watermark cannot have passed them."""
+    """Return the windows that `emit: final` closed before the watermark can have passed them."""
     if scenario.emit == "updates":
         return []
     results = tail.last()
-    highest = scenario.highest(marks_of(list(read(pipeline.bootstrap, pipeline.source.topic))))
+    highest = scenario.highest(watermarks_of(list(read(pipeline.bootstrap, pipeline.source.topic))))
     early = [at for at in results if highest is None or at[0] + scenario.window_ms > highest]
     return [f"aggregates: {at} was closed above the watermark {highest} (one of {len(early)})" for at in early[:5]]
 
@@ -202,12 +198,12 @@ def _passed_on(pipeline: Pipeline, expected: Truth, *, hops: bool) -> bool:
 
 
 def _missing_ticks(pipeline: Pipeline, scenario: Scenario, expected: Truth, closed_to: int | None) -> list[str]:
-    """Find ticks below the watermark that were never written: partition 0 has tuples in each."""
+    """Return the ticks below the watermark that are missing. Partition 0 has tuples in every tick."""
     if closed_to is None or not expected.counts:
         return []
     first = min(start for start, _ in expected.counts)
     begin = -(-first // scenario.tick_ms) * scenario.tick_ms + scenario.tick_ms
     wanted = set(range(begin, closed_to - scenario.tick_ms + 1, scenario.tick_ms))
-    facts: list[dict[str, Any]] = [json.loads(record.value or b"") for record in pipeline.read("distribution")]
-    missing = sorted(wanted - {fact["tick_start"] for fact in facts})
+    entries: list[dict[str, Any]] = [json.loads(record.value or b"") for record in pipeline.read("distribution")]
+    missing = sorted(wanted - {entry["tick_start"] for entry in entries})
     return [f"distribution: ticks {missing[:5]} below the watermark {closed_to} are missing"] if missing else []

@@ -1,4 +1,4 @@
-"""Records of the source: skewed, out of order, some late, some unreadable; and the comparison with a plain count."""
+"""Records of the source: skewed, out of order, some late, some invalid; and the comparison with a plain count."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from random import Random
 from chaos.scenario import LATENESS_S, Scenario
 from helpers.kafka import Pipeline, Record, Sent, Truth, differences, read, truth, zipf_records
 
-BAD_SHARE = 0.002
-BAD: dict[bytes | None, str] = {
+INVALID_SHARE = 0.002
+INVALID: dict[bytes | None, str] = {
     None: "empty record",
     b"": "malformed JSON",
     b"{": "malformed JSON",
@@ -21,14 +21,14 @@ BAD: dict[bytes | None, str] = {
     b'{"key":"a","value":1,"time":99999999999999}': "time too far ahead of the clock",
     b'{"key":"a","value":1,"time":-1}': "time before splitter.time.earliest",
 }
-"""Value of a bad record -> reason."""
+"""Value of an invalid record -> reason of its dead letter."""
 COORDINATES = "__skewless.errors."
 PACE = 5.0
-"""Seconds of event time in a second of the feed."""
+"""Seconds of event time per second of the feed."""
 
 
 class Records:
-    """Records for a source, always the same for a seed; `rate` a second while no partition is silent."""
+    """Records for a source, identical for a seed; `rate` per second while no partition is silent."""
 
     def __init__(self, seed: int, scenario: Scenario, rate: float, seconds: float) -> None:
         """Make records for this many seconds."""
@@ -37,10 +37,10 @@ class Records:
         self._rate = rate
         self._seconds = seconds
         self.silent: frozenset[int] = frozenset()
-        """Partitions that get no records now."""
+        """Partitions without records now."""
 
     def __iter__(self) -> Iterator[Sent]:
-        chance = Random(self._seed)  # noqa: S311 - seeded, not secret
+        rng = Random(self._seed)  # noqa: S311 - seeded, not secret
         count, partitions = round(self._rate * self._seconds), self._scenario.partitions
         held: defaultdict[int, list[Sent]] = defaultdict(list)
         made = zipf_records(count, partitions, self._seed, keys=5_000, span_s=round(self._seconds * PACE))
@@ -51,11 +51,11 @@ class Records:
                 held[partition].append((partition, value))
                 continue
             yield partition, value
-            if chance.random() < BAD_SHARE:
-                yield partition, chance.choice(list(BAD))
+            if rng.random() < INVALID_SHARE:
+                yield partition, rng.choice(list(INVALID))
 
     def _wake(self, second: float, held: dict[int, list[Sent]]) -> Iterator[Sent]:
-        """Note the partitions that are silent at this second, and give what those that woke up have to deliver."""
+        """Update the silent partitions of this second; yields the delayed records of those that are active again."""
         now = frozenset(each.partition for each in self._scenario.silences if each.covers(second))
         delayed = {each.partition for each in self._scenario.silences if each.delayed}
         for partition in self.silent - now:
@@ -65,49 +65,49 @@ class Records:
 
 
 def expected_of(sent: list[Record], scenario: Scenario) -> Truth:
-    """Count the good records of a source."""
-    good = (record for record in sent if record.value not in BAD)
+    """Count the valid records of a source."""
+    good = (record for record in sent if record.value not in INVALID)
     return truth(good, lateness_ms=LATENESS_S * 1000, window_ms=scenario.window_ms)
 
 
-def wrong(bootstrap: str, pipeline: Pipeline, scenario: Scenario, *, hops: bool = True) -> list[str]:
-    """Say in what a drained pipeline differs from the batch answer over its source; empty if it is exact.
+def failures(bootstrap: str, pipeline: Pipeline, scenario: Scenario, *, hops: bool = True) -> list[str]:
+    """List the differences between a drained pipeline and the batch result of its source; empty if it is exact.
 
-    A tick is not corrected by what an idle partition brings later. `hops` is off when internal records were deleted.
+    A tick is not corrected by later records of an idle partition. `hops` is off when internal records were deleted.
     """
     sent = list(read(bootstrap, pipeline.source.topic))
     expected = expected_of(sent, scenario)
     return [
         *differences(pipeline, expected, ticks=scenario.idle_timeout_s is None),
-        *(_wrong_hops(pipeline, expected) if hops else ()),
-        *_wrong_letters(pipeline, sent),
-        *_wrong_revisions(pipeline, scenario),
+        *(_hop_errors(pipeline, expected) if hops else ()),
+        *_dead_letter_errors(pipeline, sent),
+        *_revision_errors(pipeline, scenario),
     ]
 
 
-def wrong_while_open(
+def open_errors(
     pipeline: Pipeline, scenario: Scenario, sent: list[Record], closed_to: int | None, *, hops: bool
 ) -> list[str]:
-    """Say in what a running pipeline differs below the watermark `closed_to`."""
+    """List the differences of a running pipeline below the watermark `closed_to`."""
     expected = expected_of(sent, scenario)
     return [
         *differences(pipeline, expected, ticks=False, closed_to=closed_to if closed_to is not None else -1),
-        *(_wrong_hops(pipeline, expected) if hops else ()),
-        *_wrong_letters(pipeline, sent),
-        *_wrong_revisions(pipeline, scenario),
+        *(_hop_errors(pipeline, expected) if hops else ()),
+        *_dead_letter_errors(pipeline, sent),
+        *_revision_errors(pipeline, scenario),
     ]
 
 
-def _wrong_revisions(pipeline: Pipeline, scenario: Scenario) -> list[str]:
-    """Find results that `emit: final` wrote more than once although no partition can be idle."""
+def _revision_errors(pipeline: Pipeline, scenario: Scenario) -> list[str]:
+    """Return results that `emit: final` wrote more than once although no partition can be idle."""
     if scenario.emit != "final" or scenario.idle_timeout_s is not None:
         return []
     results, _ = pipeline.results()
-    again = [fact for fact in results.values() if fact["revision"]]
-    return [f"aggregates: {fact} is final and was written before (one of {len(again)})" for fact in again[:5]]
+    again = [entry for entry in results.values() if entry["revision"]]
+    return [f"aggregates: {entry} is final and was written before (one of {len(again)})" for entry in again[:5]]
 
 
-def _wrong_hops(pipeline: Pipeline, expected: Truth) -> list[str]:
+def _hop_errors(pipeline: Pipeline, expected: Truth) -> list[str]:
     found = {topic: pipeline.tuples(topic) for topic in ("tuples", "worker-input")}
     return [
         f"{topic}: holds {count} tuples, should hold {expected.tuples}"
@@ -116,15 +116,15 @@ def _wrong_hops(pipeline: Pipeline, expected: Truth) -> list[str]:
     ]
 
 
-def _wrong_letters(pipeline: Pipeline, sent: list[Record]) -> list[str]:
-    wanted = {(at.partition, at.offset): (at.value, BAD[at.value]) for at in sent if at.value in BAD}
+def _dead_letter_errors(pipeline: Pipeline, sent: list[Record]) -> list[str]:
+    wanted = {(at.partition, at.offset): (at.value, INVALID[at.value]) for at in sent if at.value in INVALID}
     found: dict[tuple[int, int], tuple[bytes | None, str]] = {}
     problems = []
-    for letter in pipeline.read("dead-letters"):
-        where = {name: letter.headers[COORDINATES + name].decode() for name in ("partition", "offset", "reason")}
+    for dead_letter in pipeline.read("dead-letters"):
+        where = {name: dead_letter.headers[COORDINATES + name].decode() for name in ("partition", "offset", "reason")}
         at = (int(where["partition"]), int(where["offset"]))
         problems += [f"dead-letters: {at} is there twice"] if at in found else []
-        found[at] = (letter.value, where["reason"])
+        found[at] = (dead_letter.value, where["reason"])
     unlike = sorted(at for at in found.keys() | wanted.keys() if found.get(at) != wanted.get(at))
     return [
         *problems[:5],

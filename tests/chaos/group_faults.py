@@ -1,145 +1,145 @@
-"""Faults of membership: processes join and leave, die in a rebalance, run twice under one name, or stay away."""
+"""Faults of membership: processes join and leave, die in a rebalance, have duplicates, or are absent."""
 
 from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
 
-from chaos.crew import Member
+from chaos.context import SESSION_S, ChaosContext
 from chaos.process_faults import was_hit
-from chaos.world import SESSION_S, World
+from chaos.process_group import StageProcess
 from helpers.kafka import STAGES
 
 MOST = 4
-"""Processes of a stage."""
-TWIN_S = 60.0
+"""Maximum number of processes of a stage."""
+DUPLICATE_S = 60.0
 STORM_S = 20.0
 UP_S = 30.0
 AWAY_S = (5.0, 20.0)
 
 
-def storm(world: World) -> Iterator[float]:
-    """Let processes of all stages join and leave, one every second or two, until the first ones are left."""
-    joined: list[Member] = []
-    end = world.now() + STORM_S
-    while world.now() < end:
-        joined = [member for member in joined if member in world.crew.running()]
-        up = [member for member in joined if world.crew.is_up(member)]
-        if up and (len(joined) > 3 or world.chance.random() < 0.4):
-            leave(world, world.chance.choice(up))
-        elif member := join(world):
+def storm(context: ChaosContext) -> Iterator[float]:
+    """Let processes of all stages join and leave, one every second or two. The original processes remain."""
+    joined: list[StageProcess] = []
+    end = context.now() + STORM_S
+    while context.now() < end:
+        joined = [member for member in joined if member in context.process_group.running()]
+        up = [member for member in joined if context.process_group.is_up(member)]
+        if up and (len(joined) > 3 or context.rng.random() < 0.4):
+            leave(context, context.rng.choice(up))
+        elif member := join(context):
             joined.append(member)
-        yield world.chance.uniform(1.0, 2.0)
+        yield context.rng.uniform(1.0, 2.0)
     for member in joined:
-        if member in world.crew.running():
-            leave(world, member)
+        if member in context.process_group.running():
+            leave(context, member)
         yield 1.0
 
 
-def rebalance_kill(world: World) -> Iterator[float]:
-    """Kill a process in a callback of a rebalance, which a new process brings about."""
-    joiner = join(world)
+def rebalance_kill(context: ChaosContext) -> Iterator[float]:
+    """Kill a process in a callback of a rebalance, which the start of another process triggers."""
+    joiner = join(context)
     if joiner is None:
         return
-    member = next(each for each in world.crew.members if each.stage == joiner.stage)
-    point = world.chance.choice(("before-revoke", "after-revoke", "before-assign", "after-assign"))
-    token = world.arm(member, point, "kill")
-    yield from was_hit(world, member, token, "kills")
-    yield world.chance.uniform(0.5, 3.0)
-    if joiner in world.crew.members:
-        leave(world, joiner)
+    member = next(each for each in context.process_group.members if each.stage == joiner.stage)
+    point = context.rng.choice(("before-revoke", "after-revoke", "before-assign", "after-assign"))
+    token = context.arm(member, point, "kill")
+    yield from was_hit(context, member, token, "kills")
+    yield context.rng.uniform(0.5, 3.0)
+    if joiner in context.process_group.members:
+        leave(context, joiner)
 
 
-def twin(world: World) -> Iterator[float]:
-    """Run a second process of an instance number: one transactional id and one group instance id for two."""
-    original = world.pick()
-    if original is None or "twin" in world.taken:
+def duplicate(context: ChaosContext) -> Iterator[float]:
+    """Start a second process with one instance number: both have one transactional id and one group instance id."""
+    original = context.pick()
+    if original is None or "instance" in context.used:
         return
-    world.taken.add("twin")
-    world.crew.contested.add(original.name)
-    second = world.crew.join(original.name, twin=True)
-    world.journal.counts["twins"] += 1
-    began = world.now()
-    while second in world.crew.members and world.now() < began + TWIN_S:
+    context.used.add("instance")
+    context.process_group.contested.add(original.name)
+    second = context.process_group.join(original.name, duplicate=True)
+    context.journal.counts["duplicates"] += 1
+    began = context.now()
+    while second in context.process_group.members and context.now() < began + DUPLICATE_S:
         yield 0.1
-    if second in world.crew.members:
-        world.journal.say(f"{second.label} still runs after {TWIN_S:g} s", "twins that stay")
-        world.crew.end(second)
-    world.crew.contested.discard(original.name)
-    world.taken.remove("twin")
+    if second in context.process_group.members:
+        context.journal.write(f"{second.label} still runs after {DUPLICATE_S:g} s", "duplicates that continue")
+        context.process_group.end(second)
+    context.process_group.contested.discard(original.name)
+    context.used.remove("instance")
 
 
-def zombie(world: World) -> Iterator[float]:
-    """Freeze a process beyond its session, start another of its name, and let the first one wake up.
+def zombie(context: ChaosContext) -> Iterator[float]:
+    """Freeze a process longer than its session, start another of its name, and resume the first one.
 
-    The process must be a member of its group. One that is frozen before it joins is no zombie when it wakes up: it
-    joins as any process does that is started twice.
+    The process must be a member of its group. A process that is frozen before it joins is not a zombie when it resumes:
+    it joins as a duplicate instance does.
     """
-    member = world.pick()
-    if member is None or "twin" in world.taken or not world.crew.is_up(member):
+    member = context.pick()
+    if member is None or "instance" in context.used or not context.process_group.is_up(member):
         return
-    world.taken.add("twin")
-    child = world.crew.freeze(member)
-    yield SESSION_S + world.chance.uniform(0.5, 3.0)
-    if child is not None and member.child is child and child.poll() is None and member in world.crew.members:
-        yield from _replaced(world, member, child)
-    world.crew.thaw(member, child)
-    world.taken.remove("twin")
+    context.used.add("instance")
+    child = context.process_group.freeze(member)
+    yield SESSION_S + context.rng.uniform(0.5, 3.0)
+    if child is not None and member.child is child and child.poll() is None and member in context.process_group.members:
+        yield from _replaced(context, member, child)
+    context.process_group.thaw(member, child)
+    context.used.remove("instance")
 
 
-def _replaced(world: World, member: Member, child: subprocess.Popen[bytes]) -> Iterator[float]:
-    world.crew.contested.add(member.name)
-    heir = world.crew.replace(member)
-    world.journal.counts["zombies"] += 1
-    began = world.now()
-    while not world.crew.is_up(heir) and world.now() < began + UP_S:
+def _replaced(context: ChaosContext, member: StageProcess, child: subprocess.Popen[bytes]) -> Iterator[float]:
+    context.process_group.contested.add(member.name)
+    heir = context.process_group.replace(member)
+    context.journal.counts["zombies"] += 1
+    began = context.now()
+    while not context.process_group.is_up(heir) and context.now() < began + UP_S:
         yield 0.1
-    yield world.chance.uniform(0.0, 3.0)
-    world.crew.thaw(member, child)
-    began = world.now()
-    while member in world.crew.members and world.now() < began + TWIN_S:
+    yield context.rng.uniform(0.0, 3.0)
+    context.process_group.thaw(member, child)
+    began = context.now()
+    while member in context.process_group.members and context.now() < began + DUPLICATE_S:
         yield 0.1
-    if member in world.crew.members:
-        world.journal.say(f"{member.label} still runs {TWIN_S:g} s after it woke up", "zombies that stay")
-        world.crew.wrong.append(f"{member.label} is a zombie and went on")
-        world.crew.end(member)
-    world.crew.contested.discard(member.name)
+    if member in context.process_group.members:
+        context.journal.write(f"{member.label} still runs {DUPLICATE_S:g} s after it resumed", "zombies that stay")
+        context.process_group.failures.append(f"{member.label} is a zombie and continued")
+        context.process_group.end(member)
+    context.process_group.contested.discard(member.name)
     heir.heir = False
 
 
-def absence(world: World) -> Iterator[float]:
-    """Take all processes of a stage away for a while: what it missed arrives in large batches."""
-    if "absence" in world.taken:
+def absence(context: ChaosContext) -> Iterator[float]:
+    """Stop all processes of a stage for a while, so that it then receives large batches."""
+    if "absence" in context.used:
         return
-    world.taken.add("absence")
-    stage, seconds = world.chance.choice(STAGES), world.chance.uniform(*AWAY_S)
-    world.journal.say(f"{stage} is away for {seconds:.1f} s", "absences")
-    world.crew.take_away(stage)
+    context.used.add("absence")
+    stage, seconds = context.rng.choice(STAGES), context.rng.uniform(*AWAY_S)
+    context.journal.write(f"{stage} is away for {seconds:.1f} s", "absences")
+    context.process_group.stop_stage(stage)
     yield seconds
-    world.crew.away.discard(stage)
-    world.taken.remove("absence")
+    context.process_group.away.discard(stage)
+    context.used.remove("absence")
 
 
-def join(world: World) -> Member | None:
-    """Add a process to a stage that is not full."""
+def join(context: ChaosContext) -> StageProcess | None:
+    """Add a process to a stage that has fewer than the maximum."""
     stages: dict[str, set[int]] = {}
-    for member in world.crew.members:
+    for member in context.process_group.members:
         stages.setdefault(member.stage, set()).add(int(member.name.partition("-")[2]))
     free = [
         (stage, number)
         for stage, numbers in stages.items()
-        if stage != "observer" and stage not in world.crew.away
+        if stage != "observer" and stage not in context.process_group.away
         for number in range(1, MOST)
         if number not in numbers
     ]
     if not free:
         return None
-    stage, number = world.chance.choice(free)
-    world.spans.append(("join", stage, world.now()))
-    return world.crew.join(f"{stage}-{number}")
+    stage, number = context.rng.choice(free)
+    context.spans.append(("join", stage, context.now()))
+    return context.process_group.join(f"{stage}-{number}")
 
 
-def leave(world: World, member: Member) -> None:
-    """Let a process leave in good order."""
-    world.spans.append(("leave", member.stage, world.now()))
-    world.crew.leave(member)
+def leave(context: ChaosContext, member: StageProcess) -> None:
+    """Stop a process cleanly."""
+    context.spans.append(("leave", member.stage, context.now()))
+    context.process_group.leave(member)

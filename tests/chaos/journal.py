@@ -1,4 +1,4 @@
-"""What was done to a pipeline and when: one line per action, in a file and, if wanted, on the screen."""
+"""Journal of the events of a run: one line per event, in a file and optionally on the terminal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 class Journal:
-    """Lines with the seconds since the beginning, and counts of what happened."""
+    """Lines with the seconds since the start, and counts of the events."""
 
     def __init__(self, file: Path, *, shown: bool = False) -> None:
         self._file = file.open("w", buffering=1)
@@ -17,8 +17,8 @@ class Journal:
         self._began = time.monotonic()
         self.counts: Counter[str] = Counter()
 
-    def say(self, what: str, *counted: str) -> None:
-        """Write a line; `counted` are the names of what it counts as."""
+    def write(self, what: str, *counted: str) -> None:
+        """Write a line. `counted` are the counters that it increments."""
         line = f"{time.monotonic() - self._began:8.3f}  {what}"
         self._file.write(line + "\n")
         if self._shown:

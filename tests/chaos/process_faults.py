@@ -1,4 +1,4 @@
-"""Faults of single processes: killed, held still, or told errors, at random moments and at named points."""
+"""Faults of single processes: killed, frozen, or errors raised, at random moments and at named points."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from pathlib import Path
 
 from confluent_kafka import KafkaError
 
-from chaos.crew import Member
-from chaos.world import SESSION_S, TRANSACTION_S, World
+from chaos.context import SESSION_S, TRANSACTION_S, ChaosContext
+from chaos.process_group import StageProcess
 
 HIT_S = 8.0
-"""How long an armed point is waited for."""
+"""Time in s after which an armed point that was not reached is disarmed."""
 TRANSACTION = ("produced", "before-offsets", "before-commit", "written", "in-commit", "after-commit")
 IN_COMMIT_S = 0.02
-"""A commit takes about as long."""
+"""Approximate duration of a commit in s."""
 ABORTABLE = {"error": KafkaError.ILLEGAL_GENERATION, "reason": "by the test", "txn_requires_abort": True}
 ERRORS = {
     "a call that has to be repeated": ({"error": KafkaError._TIMED_OUT, "reason": "by the test", "retriable": True}),
@@ -23,79 +23,79 @@ ERRORS = {
 }
 
 
-def kill(world: World) -> Iterator[float]:
-    """Kill one process at any moment."""
-    if member := world.pick():
-        world.crew.kill(member)
+def kill(context: ChaosContext) -> Iterator[float]:
+    """Kill one process at a random moment."""
+    if member := context.pick():
+        context.process_group.kill(member)
     yield 0.0
 
 
-def kill_all(world: World) -> Iterator[float]:
+def kill_all(context: ChaosContext) -> Iterator[float]:
     """Kill all processes at once."""
-    for member in world.crew.running():
-        world.crew.kill(member)
+    for member in context.process_group.running():
+        context.process_group.kill(member)
     yield 5.0
 
 
-def kill_at_point(world: World) -> Iterator[float]:
+def kill_at_point(context: ChaosContext) -> Iterator[float]:
     """Kill a process at a named point of a transaction."""
-    if member := world.pick():
-        point = world.chance.choice(TRANSACTION)
-        delay_s = world.chance.uniform(0, IN_COMMIT_S) if point == "in-commit" else 0.0
-        token = world.arm(member, point, "kill", delay_s=delay_s)
-        yield from was_hit(world, member, token, "kills")
+    if member := context.pick():
+        point = context.rng.choice(TRANSACTION)
+        delay_s = context.rng.uniform(0, IN_COMMIT_S) if point == "in-commit" else 0.0
+        token = context.arm(member, point, "kill", delay_s=delay_s)
+        yield from was_hit(context, member, token, "kills")
 
 
-def kill_in_init(world: World) -> Iterator[float]:
-    """Kill a process, and again while its successor takes over the transactional id."""
-    if member := world.pick():
-        token = world.arm(member, "init", "kill")
-        world.crew.kill(member)
-        yield from was_hit(world, member, token, "kills")
+def kill_in_init(context: ChaosContext) -> Iterator[float]:
+    """Kill a process, and kill its successor while it initialises the transactional id."""
+    if member := context.pick():
+        token = context.arm(member, "init", "kill")
+        context.process_group.kill(member)
+        yield from was_hit(context, member, token, "kills")
 
 
-def kill_in_abort(world: World) -> Iterator[float]:
-    """Kill a process at the moment of an abort that an error has made necessary."""
-    if member := world.pick():
-        world.arm(member, "before-commit", "raise", error=ABORTABLE)
-        token = world.arm(member, "before-abort", "kill")
-        yield from was_hit(world, member, token, "kills")
+def kill_in_abort(context: ChaosContext) -> Iterator[float]:
+    """Kill a process during the abort that a raised error causes."""
+    if member := context.pick():
+        context.arm(member, "before-commit", "raise", error=ABORTABLE)
+        token = context.arm(member, "before-abort", "kill")
+        yield from was_hit(context, member, token, "kills")
 
 
-def stop(world: World) -> Iterator[float]:
-    """Hold a process still, from short to beyond session and transaction timeout."""
-    if member := world.pick():
-        child = world.crew.freeze(member)
-        yield world.chance.choice((0.5 * SESSION_S, SESSION_S + 1.0, TRANSACTION_S + 3.0))
-        world.crew.thaw(member, child)
+def stop(context: ChaosContext) -> Iterator[float]:
+    """Freeze a process, for a short time or longer than session and transaction timeout."""
+    if member := context.pick():
+        child = context.process_group.freeze(member)
+        yield context.rng.choice((0.5 * SESSION_S, SESSION_S + 1.0, TRANSACTION_S + 3.0))
+        context.process_group.thaw(member, child)
 
 
-def stop_at_point(world: World) -> Iterator[float]:
-    """Hold a process still at a named point, until session and transaction have timed out."""
-    if member := world.pick():
-        token = world.arm(member, world.chance.choice((*TRANSACTION, "init")), "stop")
-        yield from was_hit(world, member, token, "stops")
+def stop_at_point(context: ChaosContext) -> Iterator[float]:
+    """Freeze a process at a named point until session and transaction have timed out."""
+    if member := context.pick():
+        token = context.arm(member, context.rng.choice((*TRANSACTION, "init")), "stop")
+        yield from was_hit(context, member, token, "stops")
         yield TRANSACTION_S + 3.0
-        world.crew.thaw(member, member.child)
+        context.process_group.thaw(member, member.child)
 
 
-def error(world: World) -> Iterator[float]:
-    """Raise an error of librdkafka where it may come."""
-    if member := world.pick():
-        what, facts = world.chance.choice(list(ERRORS.items()))
-        points = ("before-offsets", "before-commit") if facts.get("retriable") else ("produced", "before-commit")
-        world.journal.say(f"{member.name} will be told {what}")
-        token = world.arm(member, world.chance.choice(points), "raise", error=facts)
-        yield from was_hit(world, member, token, "errors")
+def error(context: ChaosContext) -> Iterator[float]:
+    """Raise an error of librdkafka at a call that can raise it."""
+    if member := context.pick():
+        what, entries = context.rng.choice(list(ERRORS.items()))
+        points = ("before-offsets", "before-commit") if entries.get("retriable") else ("produced", "before-commit")
+        context.journal.write(f"{member.name} will receive {what}")
+        token = context.arm(member, context.rng.choice(points), "raise", error=entries)
+        yield from was_hit(context, member, token, "errors")
 
 
-def was_hit(world: World, member: Member, token: Path, counted: str) -> Iterator[float]:
-    """Wait until a point was reached; disarm it if that takes too long."""
-    deadline = world.now() + HIT_S
+def was_hit(context: ChaosContext, member: StageProcess, token: Path, counted: str) -> Iterator[float]:
+    """Wait until a point was reached; disarm it after a timeout."""
+    deadline = context.now() + HIT_S
     while token.exists():
-        if world.now() > deadline:
+        if context.now() > deadline:
             token.unlink(missing_ok=True)
-            world.journal.say(f"{token.name} was not reached", "not reached")
+            context.journal.write(f"{token.name} was not reached", "not reached")
             return
         yield 0.01
-    world.journal.say(f"hit {member.name} at {token.suffix[1:]}", counted)
+    context.journal.write(f"hit {member.name} at {token.suffix[1:]}", counted)

@@ -1,4 +1,4 @@
-"""Watches how far each stage has committed each of its partitions, and for how long it did not go on."""
+"""Samples the committed offsets of each stage, and measures how long each partition made no progress."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 EVERY_S = 0.1
 OPTIONS = {"log_level": 0, "reconnect.backoff.max.ms": 250, "enable.auto.commit": False}
 OF_SOURCE = ("splitter", "router")
-"""Stages whose partitions are those of the source: one that is silent there does not move."""
+"""Stages whose partitions are those of the source: a silent source partition makes no progress there."""
 
 Place = tuple[str, int]
-"""Stage and partition of what it reads."""
+"""Stage and partition of its input."""
 
 
 class Progress(threading.Thread):
@@ -29,7 +29,7 @@ class Progress(threading.Thread):
         groups: Mapping[str, tuple[str, list[TopicPartition]]],
         silent: Callable[[], frozenset[int]] = frozenset,
     ) -> None:
-        """Watch the stages with these groups and partitions; `silent` returns the source partitions without records."""
+        """Sample the stages with these groups and partitions. `silent` returns source partitions without records."""
         super().__init__(name="progress")
         # An admin client would read the offsets of any group, but librdkafka 2.16 crashes where a group has no
         # coordinator yet.
@@ -74,7 +74,7 @@ class Progress(threading.Thread):
         self.join()
 
     def recovered(self, since: float) -> float | None:
-        """Seconds until every partition had gone on after this time; None while one has not."""
+        """Seconds until every partition had made progress after this time; None while one has not."""
         if self.waiting(since):
             return None
         with self._lock:
@@ -86,13 +86,13 @@ class Progress(threading.Thread):
         return any(at > since for moves in self.moves(stage) for at in moves[-1:])
 
     def waiting(self, since: float) -> list[Place]:
-        """Name the partitions that have not gone on after this time, and could."""
+        """Return the partitions that have input and made no progress after this time."""
         places = self._places()
         with self._lock:
             return [place for place in places if not any(at > since for at in self._moves[place][-1:])]
 
     def behind(self, stage: str, offsets: Mapping[int, int]) -> list[Place]:
-        """Name the partitions of a stage that are not committed up to these offsets, and could be."""
+        """Return the partitions of a stage that have input and are not committed up to these offsets."""
         places = [place for place in self._places() if place[0] == stage]
         with self._lock:
             return [place for place in places if self._last.get(place, -1) < offsets[place[1]]]
@@ -107,12 +107,12 @@ class Progress(threading.Thread):
         return [place for place in self._all_places if place[0] not in OF_SOURCE or place[1] not in silent]
 
     def moves(self, stage: str) -> list[list[float]]:
-        """When each partition of a stage, in their order, was seen to have gone on."""
+        """Return the times at which each partition of a stage, in their order, made progress."""
         with self._lock:
             return [self._moves[place].copy() for place in self._all_places if place[0] == stage]
 
     def pauses(self, stage: str, begin: float, end: float) -> list[float]:
-        """Longest time within a span for which each of a stage's partitions did not go on, in seconds."""
+        """Longest time in s within a span without progress, for each partition of a stage."""
         with self._lock:
             moves = [moves for (of, _), moves in self._moves.items() if of == stage]
         pauses = []

@@ -1,7 +1,7 @@
-"""A TCP proxy before the broker, to cut the network: hold what flows, in one way or both, or reset connections.
+"""A TCP proxy before the broker that simulates network faults.
 
-What is held is delivered when it is let go, even if the sender has meanwhile hung up: so a request can reach the broker
-long after its client has given it up.
+It holds data in one or both directions, or resets connections. Held data is delivered when it is released, even if the
+sender has closed its connection. So a request can reach the broker long after its client has given up.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import psutil
 
 CHUNK = 2**16
 Way = Literal["up", "down"]
-"""Up is towards the broker."""
+"""Up is the direction to the broker."""
 
 
 @dataclass(eq=False)
@@ -25,19 +25,19 @@ class Link:
     """One connection through the proxy."""
 
     port: int
-    """The client's own port, by which its process is found."""
+    """The client's own port, which identifies its process."""
     client: asyncio.StreamWriter
     server: asyncio.StreamWriter
     gates: dict[Way, asyncio.Event] = field(default_factory=lambda: {"up": asyncio.Event(), "down": asyncio.Event()})
 
     def reset(self) -> None:
-        """Break it off."""
+        """Reset the connection."""
         self.client.transport.abort()
         self.server.transport.abort()
 
 
 class Proxy(threading.Thread):
-    """Listens on `port`, and connects to the port that `connect_to` names at the time."""
+    """Listens on `port`, and connects to the current port of `connect_to`."""
 
     def __init__(self) -> None:
         super().__init__(name="proxy", daemon=True)
@@ -73,15 +73,15 @@ class Proxy(threading.Thread):
         self.join()
 
     def hold(self, ways: Iterable[Way], pids: frozenset[int]) -> None:
-        """Hold what flows these ways on connections, also new ones, of these processes."""
+        """Hold data in these directions on connections of these processes, including new connections."""
         self._call(self._hold, frozenset(ways), pids)
 
     def reset(self, pids: frozenset[int], *, refuse: bool) -> None:
-        """Break off the connections of these processes, and with `refuse` all that they make until `heal`."""
+        """Reset the connections of these processes. With `refuse`, also reset their new connections until `heal`."""
         self._call(self._reset, pids, refuse)
 
     def heal(self) -> None:
-        """Let everything flow."""
+        """Release all held data and accept connections."""
         self._call(self._heal)
 
     def _call(self, call: Callable[..., None], *args: object) -> None:
@@ -148,7 +148,7 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, gate
 
 
 def ports_of(pids: Iterable[int]) -> set[int]:
-    """Local TCP ports of processes."""
+    """Return the local TCP ports of processes."""
     found = set()
     for pid in pids:
         with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):

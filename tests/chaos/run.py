@@ -1,4 +1,4 @@
-"""One seeded run: feed a pipeline, hurt it, let it finish, compare with the batch answer."""
+"""One seeded run: feed a pipeline, inject faults, drain it, and compare it with the batch result."""
 
 from __future__ import annotations
 
@@ -13,53 +13,54 @@ from confluent_kafka import IsolationLevel, TopicPartition
 
 from chaos import data
 from chaos.completion import Completion, measure
-from chaos.crew import Crew
+from chaos.context import SESSION_S, TRANSACTION_S, ChaosContext
 from chaos.ends import unjustified
 from chaos.journal import Journal
+from chaos.process_group import ProcessGroup
 from chaos.progress import Progress
 from chaos.proxy import Proxy
 from chaos.scenario import Scenario, draw
 from chaos.server import Server
 from chaos.table import FAULTS, Fault
-from chaos.world import SESSION_S, TRANSACTION_S, World
-from helpers.kafka import STAGES, WRITES, Feed, Pipeline, Source, until
+from helpers.kafka import STAGES, WRITES, Feed, Pipeline, Source
+from helpers.waiting import until
 from skewless import topology
 from skewless.config import topic_plan
 
 LANES = 2
-"""Faults that go on at the same time."""
+"""Number of faults at the same time."""
 PAUSE_S = (0.3, 1.5)
 SPAN_S = 15.0
 FIRST_S = 180.0
 SETTLED_S = 60.0
 DRAIN_S = 300.0
 AWAY_S = 8.0
-"""Several windows end in this time, which is 40 s of event time."""
+"""Time in s in which several windows end: it corresponds to 40 s of event time."""
 IDLE_S = 2.0
-"""Time for the splitter to commit that its partitions are idle."""
+"""Time in s for the splitter to commit that its partitions are idle."""
 MOST_S = 600.0
-"""The feed lasts as long as the faults and what follows them; its records are made for so long at most."""
+"""Maximum duration of the feed in s. The feed lasts as long as the faults and the steps after them."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What to do to a pipeline."""
+    """Parameters of a run."""
 
     seed: int
     faults: Sequence[str]
     """Names in the table of faults."""
     records: int = 100_000
-    """For as long as `seconds` and the time to settle."""
+    """Duration of the faults and of the time to settle, in s."""
     seconds: float = 60.0
-    """For how long faults go on."""
+    """Duration of the faults in s."""
     modes: Sequence[str] = ()
     """Features that the seed may turn on."""
     always: bool = False
     """Whether each seed has all of these features."""
     patience: float = 1.0
-    """Factor on the time within which results must be complete, for a machine that has much else to do."""
+    """Factor on the deadline of complete results, for a busy machine."""
     strict: bool = True
-    """Whether a process may end by itself only where a fault justifies it."""
+    """Whether a process may end by itself only when a fault justifies it."""
 
     @property
     def scenario(self) -> Scenario:
@@ -68,44 +69,44 @@ class Plan:
 
     @property
     def absent(self) -> str | None:
-        """Return the stage that is away when the feed ends."""
+        """Return the stage that is stopped when the feed ends."""
         return self.scenario.absent if "absence" in self.faults else None
 
     @property
     def rate(self) -> float:
-        """Records a second."""
+        """Records per second."""
         return self.records / (self.seconds + SETTLED_S)
 
     @property
     def compares_all(self) -> bool:
-        """Whether the run is drained at last. An open run is drained by every second seed."""
+        """Whether the run is drained at its end. Every second seed drains an open run."""
         return self.scenario.drains or self.seed % 2 == 0
 
 
 @dataclass
 class Outcome:
-    """What a run showed."""
+    """Result of a run."""
 
     plan: Plan
-    wrong: list[str]
-    """Differences from the batch answer, and what else must not be."""
+    failures: list[str]
+    """Differences from the batch result, and other errors."""
     counts: dict[str, int]
     recoveries: list[float] = field(default_factory=list)
     pauses: list[tuple[str, float]] = field(default_factory=list)
     ends: dict[int, int] = field(default_factory=dict)
     """Exit codes of processes that ended by themselves."""
     completion: Completion | None = None
-    """Of a run that was compared before it was drained, if it was."""
+    """Completion of a run that was compared before it was drained."""
     drained_s: float | None = None
     largest: dict[str, int] = field(default_factory=dict)
 
 
 def run(plan: Plan, folder: Path, *, shown: bool = False) -> Outcome:
-    """Run one plan; its journal and the logs of all processes are in `folder`."""
+    """Run one plan. `folder` receives the journal and the logs of all processes."""
     folder.mkdir(parents=True, exist_ok=True)
     journal = Journal(folder / "journal.log", shown=shown)
-    journal.say(f"seed {plan.seed}, {plan.rate:,.0f} records/s, {plan.seconds:g} s of {', '.join(plan.faults)}")
-    journal.say(str(plan.scenario))
+    journal.write(f"seed {plan.seed}, {plan.rate:,.0f} records/s, {plan.seconds:g} s of {', '.join(plan.faults)}")
+    journal.write(str(plan.scenario))
     outcome = Outcome(plan, [], journal.counts)
     with Proxy() as proxy:
         server = Server(folder / "broker", proxy.port)
@@ -113,15 +114,17 @@ def run(plan: Plan, folder: Path, *, shown: bool = False) -> Outcome:
         try:
             server.start()
             pipeline = _pipeline(plan.scenario, server.bootstrap, proxy.port, folder)
-            _under_fire(outcome, World.of(plan.seed, journal, pipeline, server, proxy, strict=plan.strict))
+            _inject_faults(outcome, ChaosContext.of(plan.seed, journal, pipeline, server, proxy, strict=plan.strict))
             if plan.compares_all:
                 outcome.drained_s = _drain(journal, pipeline)
-                outcome.wrong += data.wrong(server.bootstrap, pipeline, plan.scenario, hops=_has_hops(journal))
-            outcome.wrong += [f"{topic}: a transaction is open" for topic in WRITES.values() if pipeline.is_open(topic)]
+                outcome.failures += data.failures(server.bootstrap, pipeline, plan.scenario, hops=_has_hops(journal))
+            outcome.failures += [
+                f"{topic}: a transaction is open" for topic in WRITES.values() if pipeline.is_open(topic)
+            ]
         finally:
             server.broker.stop()
-    for line in outcome.wrong or ["exact"]:
-        journal.say(line)
+    for line in outcome.failures or ["exact"]:
+        journal.write(line)
     journal.close()
     return outcome
 
@@ -147,80 +150,86 @@ def _pipeline(scenario: Scenario, bootstrap: str, port: int, folder: Path) -> Pi
     )
 
 
-def _under_fire(outcome: Outcome, world: World) -> None:
-    plan, crew = outcome.plan, world.crew
+def _inject_faults(outcome: Outcome, context: ChaosContext) -> None:
+    plan, process_group = outcome.plan, context.process_group
     records = data.Records(plan.seed, plan.scenario, plan.rate, MOST_S)
-    groups = _groups(world.pipeline)
+    groups = _groups(context.pipeline)
     with (
-        Feed(world.pipeline.source, records, plan.rate) as feed,
-        Progress(world.server.bootstrap, groups, lambda: records.silent) as progress,
+        Feed(context.pipeline.source, records, plan.rate) as feed,
+        Progress(context.server.bootstrap, groups, lambda: records.silent) as progress,
     ):
-        world.progress = progress
+        context.progress = progress
         try:
-            for name in world.pipeline.processes():
-                crew.join(name)
-            until(lambda: progress.recovered(0.0) is not None and feed.sent > 0, each=crew.poll, limit_s=FIRST_S)
-            _attack(world, plan)
-            outcome.wrong += _settle(world)
-            ended_at = _end_feed(world, plan, feed)
+            for name in context.pipeline.processes():
+                process_group.join(name)
+            until(
+                lambda: progress.recovered(0.0) is not None and feed.sent > 0, each=process_group.poll, limit_s=FIRST_S
+            )
+            _attack(context, plan)
+            outcome.failures += _settle(context)
+            ended_at = _end_feed(context, plan, feed)
             if not plan.scenario.drains:
-                outcome.completion = _compare_open(world, plan, ended_at)
-                outcome.wrong += outcome.completion.wrong
-            crew.stop()
+                outcome.completion = _compare_open(context, plan, ended_at)
+                outcome.failures += outcome.completion.failures
+            process_group.stop()
         finally:
-            for member in list(crew.members):
-                crew.end(member)
-    outcome.recoveries, outcome.largest, outcome.ends = world.recoveries, crew.largest, dict(crew.ends)
-    outcome.pauses = _pauses(world)
-    outcome.wrong += _wrong_ends(crew)
+            for member in list(process_group.members):
+                process_group.end(member)
+    outcome.recoveries, outcome.largest, outcome.ends = (
+        context.recoveries,
+        process_group.largest,
+        dict(process_group.ends),
+    )
+    outcome.pauses = _pauses(context)
+    outcome.failures += _unexpected_ends(process_group)
 
 
-def _end_feed(world: World, plan: Plan, feed: Feed) -> float:
+def _end_feed(context: ChaosContext, plan: Plan, feed: Feed) -> float:
     """End the feed and return the time from which results must become complete.
 
-    Where a stage is away meanwhile, that is the time of its first commit.
+    If a stage is stopped at that time, this is the time of its first commit afterwards.
     """
     stage = plan.absent
     if stage is None:
         feed.finish()
         return time.monotonic()
-    world.journal.say(f"{stage} is away while the feed ends", "absences")
-    world.crew.take_away(stage)
-    _wait(world, AWAY_S)
+    context.journal.write(f"{stage} is away while the feed ends", "absences")
+    context.process_group.stop_stage(stage)
+    _wait(context, AWAY_S)
     feed.finish()
-    _wait(world, (plan.scenario.idle_timeout_s or 0.0) + IDLE_S)
+    _wait(context, (plan.scenario.idle_timeout_s or 0.0) + IDLE_S)
     back = time.monotonic()
-    world.crew.away.discard(stage)
+    context.process_group.away.discard(stage)
     with contextlib.suppress(AssertionError):
-        until(lambda: world.progress.moved(stage, back), each=world.crew.poll, limit_s=SETTLED_S)
-    world.journal.say(f"{stage} committed {time.monotonic() - back:.1f} s after it came back")
+        until(lambda: context.progress.moved(stage, back), each=context.process_group.poll, limit_s=SETTLED_S)
+    context.journal.write(f"{stage} committed {time.monotonic() - back:.1f} s after its restart")
     return time.monotonic()
 
 
-def _wait(world: World, seconds: float) -> None:
-    """Let the processes run for a time."""
+def _wait(context: ChaosContext, seconds: float) -> None:
+    """Keep the processes running for a time."""
     end = time.monotonic() + seconds
-    until(lambda: time.monotonic() > end, each=world.crew.poll)
+    until(lambda: time.monotonic() > end, each=context.process_group.poll)
 
 
-def _compare_open(world: World, plan: Plan, ended_at: float) -> Completion:
-    """Compare a pipeline that runs with the answer up to the watermark of its source."""
+def _compare_open(context: ChaosContext, plan: Plan, ended_at: float) -> Completion:
+    """Compare a running pipeline with the batch result up to the watermark of its source."""
     found = measure(
-        world.pipeline,
+        context.pipeline,
         plan.scenario,
         ended_at=ended_at,
         patience=plan.patience,
-        hops=_has_hops(world.journal),
-        say=world.journal.say,
-        each=world.crew.poll,
+        hops=_has_hops(context.journal),
+        write=context.journal.write,
+        each=context.process_group.poll,
     )
     took = "never complete" if found.seconds is None else f"complete within {found.seconds:.1f} s"
-    world.journal.say(f"results below {found.closed_to} were {took}")
+    context.journal.write(f"results below {found.closed_to} were {took}")
     return found
 
 
 def _groups(pipeline: Pipeline) -> dict[str, tuple[str, list[TopicPartition]]]:
-    """Name each stage's consumer group, and the partitions that it reads."""
+    """Return each stage's consumer group, and the partitions that it reads."""
     settings, partitions = pipeline.settings, pipeline.source.partitions
     sizes = {spec.name: spec.partitions for spec in topic_plan.desired_topics(settings, partitions)}
     sizes[settings.source.topic] = partitions
@@ -234,11 +243,11 @@ def _groups(pipeline: Pipeline) -> dict[str, tuple[str, list[TopicPartition]]]:
     }
 
 
-def _attack(world: World, plan: Plan) -> None:
-    """Let faults go on in lanes until the time is over and the last one has ended."""
+def _attack(context: ChaosContext, plan: Plan) -> None:
+    """Run faults in parallel lanes until the time is over and the last fault has ended."""
     faults, end = [FAULTS[name] for name in plan.faults], time.monotonic() + plan.seconds
     dice = [Random(f"{plan.seed}/{lane}") for lane in range(LANES if len(faults) > 1 else 1)]  # noqa: S311 - as above
-    lanes = [_lane(replace(world, chance=each), faults, end) for each in dice]
+    lanes = [_lane(replace(context, rng=each), faults, end) for each in dice]
     due = [(0.0, lane) for lane in lanes]
     while due:
         now = time.monotonic()
@@ -249,54 +258,58 @@ def _attack(world: World, plan: Plan) -> None:
             elif (pause := next(lane, None)) is not None:
                 waiting.append((now + pause, lane))
         due = waiting
-        world.crew.poll()
-        world.crew.weigh()
+        context.process_group.poll()
+        context.process_group.weigh()
         time.sleep(0.01)
 
 
-def _lane(world: World, faults: list[Fault], end: float) -> Iterator[float]:
+def _lane(context: ChaosContext, faults: list[Fault], end: float) -> Iterator[float]:
     while time.monotonic() < end:
-        yield world.chance.uniform(*PAUSE_S)
-        yield from world.chance.choice(faults)(world)
+        yield context.rng.uniform(*PAUSE_S)
+        yield from context.rng.choice(faults)(context)
 
 
-def _settle(world: World) -> list[str]:
-    """Wait until every stage has committed what its input held after the last fault, and goes on."""
-    since, crew, progress = world.now(), world.crew, world.progress
+def _settle(context: ChaosContext) -> list[str]:
+    """Wait until every stage has committed the input that existed after the last fault, and makes progress."""
+    since, process_group, progress = context.now(), context.process_group, context.progress
     try:
         for row in map(topology.stage, STAGES):
-            ends = world.pipeline.ends(row.input, IsolationLevel.READ_COMMITTED)
+            ends = context.pipeline.ends(row.input, IsolationLevel.READ_COMMITTED)
             # The last offset of a topic may be the marker of a transaction, which no commit has to pass.
             wanted = {partition: end - 1 for partition, end in ends.items()}
-            until(lambda of=row.name, up_to=wanted: not progress.behind(of, up_to), each=crew.poll, limit_s=SETTLED_S)  # type: ignore[misc]
-        until(lambda: progress.recovered(since) is not None, each=crew.poll, limit_s=SETTLED_S)
+            until(
+                lambda of=row.name, up_to=wanted: not progress.behind(of, up_to),  # type: ignore[misc]
+                each=process_group.poll,
+                limit_s=SETTLED_S,
+            )
+        until(lambda: progress.recovered(since) is not None, each=process_group.poll, limit_s=SETTLED_S)
     except AssertionError:
-        return [f"after the last fault {progress.waiting(since)} did not go on within {SETTLED_S:g} s"]
-    world.journal.say(f"all stages went on within {world.now() - since:.1f} s after the last fault")
+        return [f"after the last fault {progress.waiting(since)} made no progress within {SETTLED_S:g} s"]
+    context.journal.write(f"all stages made progress within {context.now() - since:.1f} s after the last fault")
     return []
 
 
-def _pauses(world: World) -> list[tuple[str, float]]:
+def _pauses(context: ChaosContext) -> list[tuple[str, float]]:
     return [
         (what, seconds)
-        for what, stage, at in world.spans
-        for seconds in world.progress.pauses(stage, at, min(at + SPAN_S, time.monotonic()))
+        for what, stage, at in context.spans
+        for seconds in context.progress.pauses(stage, at, min(at + SPAN_S, time.monotonic()))
     ]
 
 
-def _wrong_ends(crew: Crew) -> list[str]:
-    """Say which processes ended as none should."""
-    logs = crew.pipeline.folder.glob("*.log")
+def _unexpected_ends(process_group: ProcessGroup) -> list[str]:
+    """List the unexpected ends of processes."""
+    logs = process_group.pipeline.folder.glob("*.log")
     tracebacks = [f"{log.name} has a traceback" for log in logs if "Traceback" in log.read_text(errors="replace")]
-    ends = unjustified(crew.ends, crew.journal.counts) if crew.strict else []
-    return [*crew.wrong, *ends, *tracebacks]
+    ends = unjustified(process_group.ends, process_group.journal.counts) if process_group.strict else []
+    return [*process_group.failures, *ends, *tracebacks]
 
 
 def _drain(journal: Journal, pipeline: Pipeline) -> float:
-    journal.say("drain")
+    journal.write("drain")
     began = time.monotonic()
     for event in pipeline.drain(limit_s=DRAIN_S):
-        journal.say(f"    {event.name} {event.kind}: {event.detail.splitlines()[0]}")
+        journal.write(f"    {event.name} {event.kind}: {event.detail.splitlines()[0]}")
     seconds = time.monotonic() - began
-    journal.say(f"drained within {seconds:.1f} s")
+    journal.write(f"drained within {seconds:.1f} s")
     return seconds

@@ -1,4 +1,4 @@
-"""Scenario of a seed: settings of the pipeline, source partitions that fall silent, and the end of the run."""
+"""Scenario of a seed: settings of the pipeline, source partitions that become silent, and the end of the run."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from skewless import topology
 from skewless.algorithms.grouping import GROUPINGS
 
 MODES = ("final", "idle", "open", "shapes")
-"""Features that a seed may have: `emit: final`, silent partitions, a run that does not drain, sizes of its own."""
+"""Features of a scenario: `emit: final`, silent partitions, a run that is not drained, other sizes."""
 CHANCES = {"final": 0.5, "idle": 0.5, "open": 0.75, "shapes": 0.8}
 SHORT: dict[str, Any] = {"window_s": 15.0, "tick_s": 15.0}
-"""Windows and ticks so short that some of them end while a stage is away."""
+"""Windows and ticks so short that some of them end while a stage is stopped."""
 LATENESS_S = 20
 COMMITS = 10
-"""Four stages commit one after another; each may just have missed a commit."""
+"""Delay in s of four stages that commit one after another, each just after a missed commit."""
 GRACE_S = 2.0
 
 
@@ -28,9 +28,9 @@ class Silence:
     partition: int
     begin_s: float
     end_s: float | None
-    """None if it lasts to the end of the run."""
+    """End of the span; None if it lasts to the end of the run."""
     delayed: bool = False
-    """Whether the records of the span are written when it ends. Otherwise nobody ever writes them."""
+    """Whether the records of the span are written when it ends. Otherwise they are never written."""
 
     def covers(self, second: float) -> bool:
         """Return whether the partition is silent at this second."""
@@ -43,17 +43,17 @@ class Silence:
 
 @dataclass(frozen=True)
 class Scenario:
-    """Settings of one run; the defaults are those of a run without any mode."""
+    """Settings of one run. The defaults are those of a run without any feature."""
 
     emit: Literal["updates", "final"] = "updates"
     drains: bool = True
-    """Whether the run ends at the end of the source. Otherwise it is compared while it still runs."""
+    """Whether the run ends at the end of the source. Otherwise it is compared while it runs."""
     idle_timeout_s: float | None = None
     silences: tuple[Silence, ...] = ()
     beats: bool = False
     """Whether partition 0 gets a few records after the end of the feed, so that not all partitions become idle."""
     absent: str | None = None
-    """Stage that is away when the feed ends and partitions become idle, if absences are among the faults."""
+    """Stage that is stopped when the feed ends and partitions become idle, if absences are among the faults."""
     partitions: int = 4
     aggregator_partitions: int = 2
     max_workers: int = 8
@@ -76,7 +76,7 @@ class Scenario:
 
     @property
     def complete_within_s(self) -> float:
-        """Longest time from the last record to complete results below the watermark."""
+        """Longest expected time from the last record to complete results below the watermark."""
         return COMMITS * self.commit_interval_s + GRACE_S + (self.idle_timeout_s or 0.0)
 
     def parts(self) -> dict[str, dict[str, Any]]:
@@ -91,21 +91,21 @@ class Scenario:
             "topics": {"aggregator_partitions": self.aggregator_partitions},
         }
 
-    def watermark(self, marks: dict[int, int]) -> int | None:
+    def watermark(self, watermarks: dict[int, int]) -> int | None:
         """Return the event time up to which results must be complete some time after the feed's end.
 
-        `marks` has the watermark of each source partition with records. Without idle exclusion every partition counts.
-        With it, those that still get records count; when all are idle, the minimum of the last watermarks holds.
+        `watermarks` contains source partitions with records only. Without idle exclusion every partition counts.
+        With idle exclusion only active partitions count; if all are idle, the minimum of the last watermarks is used.
         """
-        if self.idle_timeout_s is None and len(marks) < self.partitions:
+        if self.idle_timeout_s is None and len(watermarks) < self.partitions:
             return None
-        return marks.get(0) if self.beats else min(marks.values(), default=None)
+        return watermarks.get(0) if self.beats else min(watermarks.values(), default=None)
 
-    def highest(self, marks: dict[int, int]) -> int | None:
-        """Return the event time beyond which no window may have closed."""
+    def highest(self, watermarks: dict[int, int]) -> int | None:
+        """Return the latest event time at which a window can have closed."""
         if self.idle_timeout_s is None:
-            return self.watermark(marks)
-        return max(marks.values(), default=None)
+            return self.watermark(watermarks)
+        return max(watermarks.values(), default=None)
 
     def __str__(self) -> str:
         silent = ", ".join(map(str, self.silences)) or "none silent"
@@ -120,18 +120,19 @@ class Scenario:
 
 
 def draw(seed: int, modes: Sequence[str], seconds: float, *, always: bool = False) -> Scenario:
-    """Choose a scenario; `modes` are the features that the seed may turn on, or must with `always`."""
-    chance = Random(f"scenario/{seed}")  # noqa: S311 - seeded, not secret
-    has = {mode: chance.random() < CHANCES[mode] or always for mode in MODES}
+    """Choose a scenario. `modes` are the features that the seed may turn on, or must with `always`."""
+    rng = Random(f"scenario/{seed}")  # noqa: S311 - seeded, not secret
+    has = {mode: rng.random() < CHANCES[mode] or always for mode in MODES}
     has = {mode: on and mode in modes for mode, on in has.items()}
-    sizes = _sizes(chance) if has["shapes"] else SHORT if has["idle"] else {}
+    sizes = _sizes(rng) if has["shapes"] else SHORT if has["idle"] else {}
     partitions = sizes.get("partitions", Scenario.partitions)
-    idle = chance.choice((1.5, 3.0, 5.0))
-    silences = _silences(chance, partitions, idle, seconds)
-    beats = chance.random() < 0.5
-    absent = chance.choice((None, *(row.name for row in topology.STAGES)))
+    idle = rng.choice((1.5, 3.0, 5.0))
+    silences = _silences(rng, partitions, idle, seconds)
+    beats = rng.random() < 0.5
+    absent = rng.choice((None, *(row.name for row in topology.STAGES)))
     if absent and not beats and has["idle"] and has["open"]:
-        # All partitions must become idle in one batch. Among several, those that are ahead would close the windows.
+        # All partitions must become idle in one batch. With several, the partitions that are ahead would close the
+        # windows.
         sizes, silences = {**sizes, "partitions": 1}, ()
     return Scenario(
         emit="final" if has["final"] else "updates",
@@ -144,30 +145,30 @@ def draw(seed: int, modes: Sequence[str], seconds: float, *, always: bool = Fals
     )
 
 
-def _sizes(chance: Random) -> dict[str, Any]:
-    pane = chance.choice((5.0, 15.0))
-    most = chance.choice((2, 4, 8, 16))
+def _sizes(rng: Random) -> dict[str, Any]:
+    pane = rng.choice((5.0, 15.0))
+    most = rng.choice((2, 4, 8, 16))
     return {
-        "partitions": chance.randint(1, 8),
-        "aggregator_partitions": chance.randint(1, 4),
+        "partitions": rng.randint(1, 8),
+        "aggregator_partitions": rng.randint(1, 4),
         "max_workers": most,
-        "workers": chance.randint(1, most),
+        "workers": rng.randint(1, most),
         "pane_s": pane,
-        "window_s": pane * chance.choice((1, 2, 4)),
-        "tick_s": pane * chance.choice((1, 2, 4)),
-        "grouping": chance.choice(sorted(GROUPINGS)),
-        "commit_interval_s": chance.choice((0.1, 0.3, 0.5, 1.0)),
+        "window_s": pane * rng.choice((1, 2, 4)),
+        "tick_s": pane * rng.choice((1, 2, 4)),
+        "grouping": rng.choice(sorted(GROUPINGS)),
+        "commit_interval_s": rng.choice((0.1, 0.3, 0.5, 1.0)),
     }
 
 
-def _silences(chance: Random, partitions: int, idle_s: float, seconds: float) -> tuple[Silence, ...]:
-    """Choose some partitions that fall silent; partition 0 never does while the feed lasts."""
-    chosen = [partition for partition in range(1, partitions) if chance.random() < 0.5]
-    return tuple(_silence(chance, partition, idle_s, seconds) for partition in chosen)
+def _silences(rng: Random, partitions: int, idle_s: float, seconds: float) -> tuple[Silence, ...]:
+    """Choose some partitions that become silent. Partition 0 never does while the feed lasts."""
+    chosen = [partition for partition in range(1, partitions) if rng.random() < 0.5]
+    return tuple(_silence(rng, partition, idle_s, seconds) for partition in chosen)
 
 
-def _silence(chance: Random, partition: int, idle_s: float, seconds: float) -> Silence:
-    begin = chance.uniform(0.1, 0.7) * seconds
-    if chance.random() < 0.4:
-        return Silence(partition, 0.0 if chance.random() < 0.2 else begin, None)
-    return Silence(partition, begin, begin + chance.uniform(5.0, 8.0) * idle_s, delayed=chance.random() < 0.5)
+def _silence(rng: Random, partition: int, idle_s: float, seconds: float) -> Silence:
+    begin = rng.uniform(0.1, 0.7) * seconds
+    if rng.random() < 0.4:
+        return Silence(partition, 0.0 if rng.random() < 0.2 else begin, None)
+    return Silence(partition, begin, begin + rng.uniform(5.0, 8.0) * idle_s, delayed=rng.random() < 0.5)

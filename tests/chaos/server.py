@@ -1,4 +1,4 @@
-"""A broker for faults: one listener for the test, and one that its processes reach through a proxy."""
+"""A broker for faults: one listener for the test, and one that processes reach through a proxy."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from helpers.kafka import free_ports
 from skewless.lab.local.broker import Broker
 
 FULL_BYTES = 4096
-"""When the disk is `full`, no file may grow beyond this."""
+"""Maximum size of a file in bytes while the disk is `full`."""
 
 
 class Server:
-    """An embedded broker; `bootstrap` is its own address, processes that use `proxy` are told only that one."""
+    """An embedded broker with the address `bootstrap`. Processes that use `proxy` receive only the proxy's address."""
 
     def __init__(self, folder: Path, proxy: int) -> None:
         self._folder = folder
@@ -27,11 +27,11 @@ class Server:
 
     @property
     def bootstrap(self) -> str:
-        """Address that does not go through the proxy."""
+        """Address that bypasses the proxy."""
         return f"127.0.0.1:{self._direct}"
 
     def start(self) -> None:
-        """Start the broker, the first time or again."""
+        """Start the broker, at first or after a stop."""
         (self._internal,) = free_ports(1)
         self.broker = Broker(self._folder, port=self._direct, properties=self._properties())
         self.broker.start()
@@ -43,7 +43,7 @@ class Server:
                 os.kill(self.broker.pid, number)
 
     def fill_disk(self) -> None:
-        """Let every write that makes a file larger fail, as on a full disk. A start of the broker ends it."""
+        """Make every write that enlarges a file fail, as on a full disk. A start of the broker ends this."""
         if self.broker.pid is not None:
             _, hard = resource.prlimit(self.broker.pid, resource.RLIMIT_FSIZE)
             resource.prlimit(self.broker.pid, resource.RLIMIT_FSIZE, (FULL_BYTES, hard))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from chaos import broker_faults, group_faults, network_faults, process_faults
-from chaos.world import World
+from chaos.context import ChaosContext
 
-Fault = Callable[[World], Iterator[float]]
-"""Does its deeds on the way, and yields for how many seconds to leave it alone."""
+Fault = Callable[[ChaosContext], Iterator[float]]
+"""A generator that executes a fault. It yields the number of seconds until it continues."""
 
 FAULTS: dict[str, Fault] = {
     "kill": process_faults.kill,
@@ -21,7 +21,7 @@ FAULTS: dict[str, Fault] = {
     "error": process_faults.error,
     "storm": group_faults.storm,
     "rebalance": group_faults.rebalance_kill,
-    "twin": group_faults.twin,
+    "twin": group_faults.duplicate,
     "zombie": group_faults.zombie,
     "absence": group_faults.absence,
     "broker-kill": broker_faults.broker_kill,

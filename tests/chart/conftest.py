@@ -1,4 +1,4 @@
-"""Helm and the tools that check what it renders; no cluster is needed."""
+"""Fixtures: Helm and the tools that check rendered manifests. They need no cluster."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from helpers.versions import VERSIONS
 
 CHART = ROOT / "helm" / "skewless"
 VERSION = VERSIONS["kubernetes"]
-"""A Helm that is built from source takes the cluster for a very old one unless it is told."""
+"""Version of the cluster for a Helm that is built from source, which otherwise assumes a very old one."""
 
 Objects = list[dict[str, Any]]
 Render = Callable[..., Objects]
 
 
 class StrictLoader(yaml.CSafeLoader):
-    """Refuses a key that is there twice, as Flux and the API server's strict validation do."""
+    """YAML loader that refuses duplicate keys, as Flux and the API server's strict validation do."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 - PyYAML's signature
         keys = [key.value for key, _ in node.value]
@@ -33,7 +33,7 @@ class StrictLoader(yaml.CSafeLoader):
 
 @pytest.fixture(scope="session")
 def tools() -> Path:
-    """Folder of the tools; they are built by `make chart-tools`, since that takes minutes."""
+    """Return the folder of the tools. `make chart-tools` builds them, because the build takes minutes."""
     script = ROOT / "deploy" / "chart-tools.sh"
     found = subprocess.run([script, "--find"], capture_output=True, text=True, check=False, timeout=60)
     return Path(found.stdout.strip()) if found.returncode == 0 else unavailable(found.stderr.strip())
@@ -41,7 +41,7 @@ def tools() -> Path:
 
 @pytest.fixture(scope="session")
 def helm(tools: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
-    """Run Helm in a home of its own; fails with what it said."""
+    """Run Helm with a separate home folder; fails with Helm's error message."""
     home = tmp_path_factory.mktemp("home")
 
     def run(*arguments: str | Path, fails: bool = False) -> str:
@@ -61,7 +61,7 @@ def helm(tools: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[...,
 
 @pytest.fixture(scope="session")
 def render(helm: Callable[..., str]) -> Render:
-    """Render the chart, or a copy of it, with a file of values and single ones."""
+    """Render the chart, or a copy of it, with a values file and single values."""
 
     def objects(values: Path, *settings: str, chart: Path = CHART, release: str = "clicks") -> Objects:
         single = [part for setting in settings for part in ("--set", setting)]

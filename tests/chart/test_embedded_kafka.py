@@ -1,4 +1,4 @@
-"""The embedded Kafka's configuration makes a real Kafka, in which the init containers' commands make all topics."""
+"""The embedded Kafka's configuration starts a real Kafka, in which the init containers' commands create all topics."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_embedded_kafka_after_topics_init_has_every_topic(render: Callable[..., 
     sets = [found["spec"]["template"]["spec"] for found in objects if found["kind"] == "StatefulSet"]
     steps = next(pod["initContainers"] for pod in sets if "initContainers" in pod)
     with kafka(tmp_path, here(maps["clicks-skewless-kafka"]["server.properties"])):
-        for step in [*steps, *steps]:  # every stage takes them, in any order
+        for step in [*steps, *steps]:  # one argument per stage, in any order
             environment = {each["name"]: each["value"] for each in step["env"]}
             arguments = [str(file) if each == "/etc/skewless/pipeline.yaml" else each for each in step["args"]]
             ran = subprocess.run(

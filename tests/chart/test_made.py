@@ -1,4 +1,4 @@
-"""What the chart has from the code is what the code says; nothing of this needs Helm."""
+"""The chart's generated files equal the output of their generators. These tests do not need Helm."""
 
 from __future__ import annotations
 
@@ -72,20 +72,20 @@ def test_values_schema_defaults_and_every_example_are_valid() -> None:
 
 def test_values_schema_objects_are_closed_unless_shared_or_free() -> None:
     open_objects = set(_open("", SCHEMA))
-    managed_fields = "/$defs/apis.meta.v1.FieldsV1"  # in the metadata of a claim: Kubernetes itself leaves it open
+    managed_fields = "/$defs/apis.meta.v1.FieldsV1"  # Kubernetes itself allows any field here
     added_format = "/$defs/AddedFormatSettings"  # only its package knows its settings
     assert open_objects == {"/properties/extraObjects/items", "/properties/global", managed_fields, added_format}
 
 
 def _open(path: str, part: Any) -> list[str]:
-    """Find all objects that take any name."""
+    """Return all objects that accept any field name."""
     if isinstance(part, list):
         return [found for number, each in enumerate(part) for found in _open(f"{path}/{number}", each)]
     if not isinstance(part, dict):
         return []
     is_object = part.get("type") == "object" or (isinstance(part.get("type"), list) and "object" in part["type"])
-    mine = [path] if is_object and part.get("additionalProperties", True) is True else []
-    return mine + [found for name, each in part.items() for found in _open(f"{path}/{name}", each)]
+    own = [path] if is_object and part.get("additionalProperties", True) is True else []
+    return own + [found for name, each in part.items() for found in _open(f"{path}/{name}", each)]
 
 
 def test_values_schema_pipeline_has_all_settings_except_those_of_the_chart() -> None:
@@ -108,8 +108,8 @@ def test_chart_page_tests_of_every_feature_exist() -> None:
     assert len(named) > 30
     assert all(named)
     for file, name in (test for row in named for test in row):
-        folder, mark = (CHART / "tests", f"- it: {name}\n") if file.endswith(".yaml") else (TESTS, f"def {name}(")
-        assert any(mark in path.read_text() for path in folder.rglob(file)), f"{file}: {name}"
+        folder, watermark = (CHART / "tests", f"- it: {name}\n") if file.endswith(".yaml") else (TESTS, f"def {name}(")
+        assert any(watermark in path.read_text() for path in folder.rglob(file)), f"{file}: {name}"
 
 
 @pytest.mark.parametrize("block", IN_DOCS, ids=str)

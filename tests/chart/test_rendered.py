@@ -1,4 +1,4 @@
-"""What Helm makes of the chart is valid for every supported Kubernetes, and is what the product understands."""
+"""Manifests are valid for every supported version of Kubernetes, and the product accepts their configuration."""
 
 from __future__ import annotations
 
@@ -33,8 +33,9 @@ OLDEST, BUILT, NEWEST = (
 SUPPORTED = [f"v1.{minor}.0" for minor in range(OLDEST, NEWEST + 1)]
 CRDS = Path(__file__).parent / "crds"
 TASTE = ("container-image-pull-policy", "container-cpu-limit")
-"""Not held against the chart: pulling images each time makes a start depend on a registry, and a limit of CPU slows a
-process down while there is CPU to spare. Both can be set."""
+"""Checks that are disabled for the chart. Always pulling images makes a start depend on a registry, and a CPU limit
+slows a process down while CPU is free. Users can set both.
+"""
 
 Objects = list[dict[str, Any]]
 Render = Callable[..., Objects]
@@ -42,12 +43,12 @@ LABELED = ("commonLabels", "stageDefaults.podLabels", "monitoring.podMonitor.add
 WORKLOADS = ("StatefulSet", "Job", "CronJob", "Pod")
 
 
-def kind(objects: Objects, wanted: str) -> Objects:
-    return [found for found in objects if found["kind"] == wanted]
+def kind(objects: Objects, expected: str) -> Objects:
+    return [found for found in objects if found["kind"] == expected]
 
 
 def pods(objects: Objects) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Name and spec of every pod."""
+    """Return name and spec of every pod."""
     for found in objects:
         spec = found.get("spec", {})
         if found["kind"] == "CronJob":
@@ -57,7 +58,7 @@ def pods(objects: Objects) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def environment(container: dict[str, Any]) -> dict[str, str]:
-    """Read a container's variables; a secret is its name and key."""
+    """Return a container's variables. A secret is shown as its name and key."""
     found = {}
     for variable in container.get("env", []):
         secret = variable.get("valueFrom", {}).get("secretKeyRef")
@@ -67,7 +68,7 @@ def environment(container: dict[str, Any]) -> dict[str, str]:
 
 
 def load(objects: Objects, stage: str, folder: Path) -> PipelineSettings:
-    """Read the file as the stage does."""
+    """Load the configuration file as the stage does."""
     (mounted,) = [
         found
         for found in kind(objects, "ConfigMap")
@@ -104,7 +105,7 @@ def test_chart_readme_equals_the_output_of_helm_docs(tools: Path, tmp_path: Path
 
 @pytest.fixture(scope="module")
 def rendered(render: Render) -> dict[str, Objects]:
-    """Every example, by its name."""
+    """Return every example by its name."""
     return {path.stem: render(path) for path in EXAMPLES}
 
 
@@ -206,7 +207,7 @@ def test_rendered_files_and_arguments_with_sasl_hold_no_password(rendered: dict[
 def test_strimzi_topics_equal_the_topic_plan(rendered: dict[str, Objects], name: str, tmp_path: Path) -> None:
     settings = load(rendered[name], "splitter", tmp_path)
     partitions = yaml.safe_load((CHART / "ci" / f"{name}.yaml").read_text())["source"]["partitions"]
-    wanted = {
+    expected = {
         spec.name: (spec.partitions, spec.replication_factor, dict(spec.options))
         for spec in desired_topics(settings, partitions)
     }
@@ -214,7 +215,7 @@ def test_strimzi_topics_equal_the_topic_plan(rendered: dict[str, Objects], name:
         found["metadata"]["name"]: (found["spec"]["partitions"], found["spec"]["replicas"], found["spec"]["config"])
         for found in kind(rendered[name], "KafkaTopic")
     }
-    assert made == wanted
+    assert made == expected
 
 
 @pytest.mark.parametrize("name", ["strimzi-tls", "strimzi-scram"])
@@ -223,32 +224,32 @@ def test_strimzi_users_have_the_acls_of_the_product(rendered: dict[str, Objects]
     if name == "strimzi-scram":
         assert settings.kafka.security_protocol == "SASL_SSL"
     principals = {role: f"clicks-{role}" for role in acls.ROLES}
-    told = yaml.safe_load_all(acl_formats.strimzi(acls.acls_by_principal(settings, principals), settings))
-    wanted = {user["metadata"]["name"]: user["spec"] for user in told}
+    users = yaml.safe_load_all(acl_formats.strimzi(acls.acls_by_principal(settings, principals), settings))
+    expected = {user["metadata"]["name"]: user["spec"] for user in users}
     made = {found["metadata"]["name"]: found["spec"] for found in kind(rendered[name], "KafkaUser")}
     made.pop("clicks-test", None)
     assert made == {
-        f"clicks-{stage.name}": wanted[f"clicks-{stage.name}"] for stage in topology.needed_stages(settings)
+        f"clicks-{stage.name}": expected[f"clicks-{stage.name}"] for stage in topology.needed_stages(settings)
     }
 
 
 def test_values_schema_misspelled_value_is_refused_with_its_path(helm: Callable[..., str]) -> None:
     command = ["template", "clicks", CHART, "--kube-version", VERSIONS["kubernetes"], "--values", MINIMAL, "--set"]
-    said = helm(*command, "pipeline.router.wokers=3", fails=True)
-    assert "at '/pipeline/router': additional properties 'wokers' not allowed" in said
-    said = helm(*command, "stages.worker.livenessProbe.periodSecs=3", fails=True)
-    assert "at '/stages/worker/livenessProbe': additional properties 'periodSecs' not allowed" in said
+    output = helm(*command, "pipeline.router.wokers=3", fails=True)
+    assert "at '/pipeline/router': additional properties 'wokers' not allowed" in output
+    output = helm(*command, "stages.worker.livenessProbe.periodSecs=3", fails=True)
+    assert "at '/stages/worker/livenessProbe': additional properties 'periodSecs' not allowed" in output
 
 
 def test_chart_kubernetes_without_pod_index_label_is_refused(helm: Callable[..., str]) -> None:
-    said = helm("template", "x", CHART, "--kube-version", f"1.{OLDEST - 1}.9", "--values", MINIMAL, fails=True)
-    assert f"chart requires kubeVersion: >={VERSIONS['kubernetes_oldest']}-0" in said
+    output = helm("template", "x", CHART, "--kube-version", f"1.{OLDEST - 1}.9", "--values", MINIMAL, fails=True)
+    assert f"chart requires kubeVersion: >={VERSIONS['kubernetes_oldest']}-0" in output
 
 
 def test_rendered_labels_overridden_by_the_user_occur_once(render: Render) -> None:
     keys = ("managed-by", "part-of", "version", "name", "component")
     own = [f"{where}.app\\.kubernetes\\.io/{key}=mine" for where in LABELED for key in keys]
-    objects = render(CHART / "ci" / "monitoring-keda.yaml", *own)  # its loader refuses them
+    objects = render(CHART / "ci" / "monitoring-keda.yaml", *own)  # the loader of the chart's tests refuses them
     found = {each["metadata"]["labels"]["app.kubernetes.io/name"] for each in objects}
     assert found == {"skewless"}
 

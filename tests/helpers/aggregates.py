@@ -1,4 +1,4 @@
-"""Aggregates with binary partials, as a package would add them by entry points: no product code knows them."""
+"""Aggregates with binary partials, as a package adds them by entry points. No product code names them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AsyncAPI documents held against the official schema, and records against the schemas of a document."""
+"""Validates AsyncAPI documents against the official schema, and records against the schemas of a document."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from skewless.wire.columns import read_table
 
 SPECS = "@asyncapi/specs@6.11.1"
 INTEGRITY = "sha512-A3WBLqAKGoJ2+6FWFtpjBlCQ1oFCcs4GxF7zsIGvNqp/klGUHjlA3aAcZ9XMMpLGE8zPeYDz2x9FmO6DSuKraQ=="
-"""Of the package's tarball, as its registry and npm's own lock files write it."""
+"""Checksum of the package's tarball, in the format of npm's lock files."""
 FETCH_S = 60
 
 
 def official_schema() -> dict[str, Any]:
-    """Return AsyncAPI's own JSON Schema, from a package that npm fetches once and whose checksum is locked here."""
+    """Return AsyncAPI's own JSON Schema, from a package that npm downloads once and whose checksum is locked here."""
     folder = cache_folder() / "asyncapi"
     with file_lock(folder / ".lock"):
         tarball = folder / "specs.tgz"
@@ -62,16 +62,16 @@ def _integrity(tarball: Path) -> str:
 
 
 def problems(document: Any, schema: dict[str, Any]) -> list[str]:
-    """Say where a document breaks a schema."""
-    return [_told(error) for error in jsonschema.Draft7Validator(schema).iter_errors(document)]
+    """List the places where a document violates a schema."""
+    return [_describe(error) for error in jsonschema.Draft7Validator(schema).iter_errors(document)]
 
 
-def _told(error: jsonschema.ValidationError) -> str:
+def _describe(error: jsonschema.ValidationError) -> str:
     return f"{'/'.join(map(str, error.absolute_path))}: {error.message[:300]}"
 
 
 class Records:
-    """Holds records against the schemas of a document, which here allow no field that they do not name."""
+    """Validates records against the schemas of a document, which are closed here: unknown fields are errors."""
 
     def __init__(self, document: Document) -> None:
         messages = document["components"]["messages"]
@@ -82,25 +82,25 @@ class Records:
         self._columns = {name: message["payload"].get("x-arrow-columns", {}) for name, message in messages.items()}
 
     def problems(self, topic: str, record: Record) -> Iterator[str]:
-        """Say in what a record of a topic (by its name in the topology) is not as described."""
+        """List the differences between a record of a topic (by its name in the topology) and its schema."""
         found = find(topic, record.key, record.value, record.headers)
         if found is None:
-            yield f"{topic}: {record} is of no kind that is described"
+            yield f"{topic}: {record} matches no schema of the document"
             return
         is_json = found.content_type == JSON and record.value is not None
         instances = {
             "key": _text(record.key),
-            "headers": {name: fact.decode() for name, fact in record.headers.items()},
+            "headers": {name: entry.decode() for name, entry in record.headers.items()},
             "value": json.loads(record.value or b"") if is_json else _text(record.value),
         }
         for part, instance in instances.items():
-            told = (_told(error) for error in self._parts[found.name][part].iter_errors(instance))
-            yield from (f"{topic}: {part} of {record}: {problem}" for problem in told)
+            errors = (_describe(error) for error in self._parts[found.name][part].iter_errors(instance))
+            yield from (f"{topic}: {part} of {record}: {problem}" for problem in errors)
         if found.content_type == ARROW:
-            described = {name: facts["type"] for name, facts in self._columns[found.name].items()}
+            described = {name: entries["type"] for name, entries in self._columns[found.name].items()}
             has = {column.name: str(column.type) for column in read_table(record.value).schema}
             if not has.items() <= described.items():
-                yield f"{topic}: columns {has} are not those that are described: {described}"
+                yield f"{topic}: columns {has} differ from the document: {described}"
 
 
 def _parts(

@@ -1,4 +1,4 @@
-"""What tests of steps share: batches made of lists, and outputs made readable."""
+"""Helpers for tests of steps: build batches from lists, and decode outputs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from skewless.wire.tuples import tuples_of
 
 
 class HotKey(NamedTuple):
-    """A key of the old generation, its tuples since it entered the key space, and the number of their workers."""
+    """A key of the old generation, its tuples since it entered the key space, and the number of its workers."""
 
     key: str
     tuples: int
@@ -29,25 +29,25 @@ class HotKey(NamedTuple):
 
 
 def hottest_keys(space: KeySpace) -> list[HotKey]:
-    """Read the keys of the old generation, the key with most tuples first."""
+    """Return the keys of the old generation, the key with most tuples first."""
     names, columns = space._table.names, space._table.columns
     workers = np.bitwise_count(columns.used).sum(axis=1, dtype=np.int64)
     return [HotKey(names[slot], int(columns.tuples[slot]), int(workers[slot])) for slot in space._ranked(OLD)]
 
 
 def batch_of(partition: int, values: Sequence[bytes | None], *, first: int = 0, time: int = 0) -> InMemoryBatch:
-    """Make a batch of records with values alone."""
+    """Make a batch of records with values only."""
     offsets = range(first, first + len(values))
     return InMemoryBatch(partition, [OutputRecord("any", value, timestamp=time) for value in values], offsets)
 
 
 def encode_tuples(keys: pa.DictionaryArray, values: NDArray[np.int64], times: NDArray[np.int64]) -> bytes:
-    """Write columns of tuples."""
+    """Encode columns of tuples."""
     return write_table(tuples_of(keys, values, times))
 
 
 def written(outputs: Iterable[OutputRecord], topic: str) -> list[OutputRecord]:
-    """Pick what goes to one topic."""
+    """Return the outputs to one topic."""
     return [output for output in outputs if output.topic == topic]
 
 
@@ -66,27 +66,27 @@ def rows_in(outputs: Iterable[OutputRecord]) -> list[dict[str, Any]]:
     return [row for output in outputs if output.value is not None for row in read_table(output.value).to_pylist()]
 
 
-def facts_in(outputs: Iterable[OutputRecord]) -> list[dict[str, Any]]:
+def json_values_in(outputs: Iterable[OutputRecord]) -> list[dict[str, Any]]:
     """Decode JSON records."""
     return [msgspec.json.decode(output.value or b"") for output in outputs]
 
 
-def marks_in(outputs: Iterable[OutputRecord]) -> list[dict[int, int]]:
-    """Read the marks of every record."""
+def watermarks_in(outputs: Iterable[OutputRecord]) -> list[dict[int, int]]:
+    """Return the watermarks of every record."""
     return [watermarks_of(output.headers) for output in outputs]
 
 
 def idle_in(outputs: Iterable[OutputRecord]) -> list[set[int]]:
-    """Read the idle origins of every record."""
+    """Return the idle source partitions of every record."""
     return [set(idle_of(output.headers)) for output in outputs]
 
 
 def reasons_in(outputs: Iterable[OutputRecord]) -> list[tuple[int, str]]:
-    """Read the offset and the reason of dead letters."""
-    facts = [{name.rpartition(".")[2]: fact.decode() for name, fact in output.headers} for output in outputs]
-    return [(int(fact["offset"]), fact["reason"]) for fact in facts]
+    """Return the offset and the reason of dead letters."""
+    entries = [{name.rpartition(".")[2]: entry.decode() for name, entry in output.headers} for output in outputs]
+    return [(int(entry["offset"]), entry["reason"]) for entry in entries]
 
 
 def repeated(items: Iterable[Any]) -> list[Any]:
-    """Name what is there more than once."""
+    """Return the duplicates."""
     return [item for item, times in Counter(items).items() if times > 1]

@@ -1,4 +1,4 @@
-"""The code blocks of the documentation, as the tests of it read them."""
+"""Reads the code blocks of the documentation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BLOCK = re.compile(r"^ *```(?P<language>\w+)(?: (?P<name>\S+))?\n(?P<text>.*?)^
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: what stands behind the fence (` ```yaml pipeline.yaml`), and what is in it."""
+    """A fenced block: the words after the fence (` ```yaml pipeline.yaml`), and its content."""
 
     page: str
     line: int
@@ -27,7 +27,7 @@ class Block:
 
 
 def blocks(page: Path) -> Iterator[Block]:
-    """Read the blocks of a page, in order."""
+    """Return the blocks of a page, in order."""
     text = page.read_text(encoding="utf-8")
     for found in _BLOCK.finditer(text):
         line = text.count("\n", 0, found.start()) + 1

@@ -1,4 +1,4 @@
-"""The engine under a test: partitions of one topic by their numbers, and a consumer thread without a thread."""
+"""Helpers for tests of the engine: partitions of one topic by number, and a consumer thread that runs inline."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def record_of(executor: StepExecutor, partition: int) -> AssignedPartition | Non
 
 
 def adopt(thread: ConsumerThread, consumer: object) -> None:
-    """Make the calling thread the one that owns the consumer."""
+    """Mark the calling thread as the owner of the consumer."""
     thread._session._thread = threading.get_ident()
     thread._session._consumer = cast("Any", consumer)
 
 
 class EagerLoop:
-    """Stands where the thread expects the loop: what it posts is run at once."""
+    """Replaces the event loop of the consumer thread: posted calls run at once."""
 
     def call_soon_threadsafe(self, call: Callable[..., None], *args: Any) -> None:
         call(*args)

@@ -1,6 +1,6 @@
-"""The whole pipeline in memory: topics, consumer positions and transactions as Kafka has them, the real steps between.
+"""The whole pipeline in memory: the real steps between models of Kafka's topics, offsets and transactions.
 
-Nothing here chooses anything: what is read, committed, lost or rebalanced is told from outside.
+Nothing here is random: the caller decides what is read, committed, lost or rebalanced.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class Topic:
         self.logs[partition].append((self.ends[partition], output))
         self.ends[partition] += 1
 
-    def mark(self, partitions: Iterable[int]) -> None:
+    def watermark(self, partitions: Iterable[int]) -> None:
         for partition in partitions:
             self.ends[partition] += 1
 
     def read(self, partition: int, offset: int, most: int) -> tuple[Batch, int] | None:
-        """Read a batch, and tell the offset behind it."""
+        """Return the next batch, and the offset after it."""
         found = [(at, record) for at, record in self.logs[partition] if at >= offset][:most]
         if not found:
             return None
@@ -52,7 +52,7 @@ class Topic:
         return [record for partition in sorted(self.logs) for _, record in self.logs[partition]]
 
     def latest(self, partition: int | None = None) -> dict[bytes, bytes]:
-        """Tell what compaction leaves of one partition, or of all."""
+        """Return the records that remain after compaction, of one partition or of all."""
         latest: dict[bytes, bytes] = {}
         for at in sorted(self.logs) if partition is None else [partition]:
             for _, record in self.logs[at]:
@@ -65,7 +65,7 @@ class Topic:
 
 @dataclass
 class Process:
-    """One process of a stage: its step, how far it has read, and the transaction that is open."""
+    """One process of a stage: its step, its read offsets, and its open transaction."""
 
     step: Step
     offsets: dict[int, int] = field(default_factory=dict)
@@ -86,7 +86,7 @@ class Stage:
         self.rebalance(1, commit=False, now=WALL_CLOCK)
 
     def rebalance(self, processes: int, *, commit: bool, now: int) -> None:
-        """Give all partitions to this many new processes; those before commit what they have, or are killed."""
+        """Assign all partitions to this many new processes. The previous ones commit their work or are killed."""
         if commit:
             for process in self.processes:
                 self.commit(process, now)
@@ -94,8 +94,8 @@ class Stage:
         for partition in range(self.source.partitions):
             self._assign(self.processes[partition % processes], partition)
 
-    def rewind(self, process: Process) -> None:
-        """Abort the transaction: its outputs vanish, and its partitions are read again from what was committed."""
+    def abort_transaction(self, process: Process) -> None:
+        """Abort the transaction: its outputs vanish, and its partitions are read again from the committed offsets."""
         process.pending.clear()
         owned = list(process.offsets)
         process.offsets.clear()
@@ -123,7 +123,7 @@ class Stage:
         ]
 
     def read(self, process: Process, partition: int, most: int, now: int) -> bool:
-        """Process the next records of a partition; False when there are none."""
+        """Process the next records of a partition; False if there are none."""
         found = self.source.read(partition, process.offsets[partition], most)
         if found is None:
             return False
@@ -141,7 +141,7 @@ class Stage:
         assert not step.windows_to_reopen(batch)
 
     def commit(self, process: Process, now: int) -> bool:
-        """Make outputs, offsets and positions visible at once; False when there was nothing to commit."""
+        """Make outputs and offsets visible at once; False if there was nothing to commit."""
         for partition, offset in process.offsets.items():
             if self.source.read(partition, offset, 1) is None:
                 process.step.end_of_partition(partition, now)
@@ -162,12 +162,12 @@ class Stage:
             if output.partition is not None:
                 touched[output.topic].add(output.partition)
         for name, partitions in touched.items():
-            self.topics[name].mark(partitions)
+            self.topics[name].watermark(partitions)
         process.pending.clear()
         return moved
 
     def run_out(self, now: int) -> bool:
-        """Read and commit until nothing is left; False when there was nothing."""
+        """Read and commit until no input is left; False if there was none."""
         moved = False
         for process in self.processes:
             for partition in process.offsets:

@@ -1,4 +1,4 @@
-"""Pipelines on a real broker: run them, disturb them, read back what they wrote, and compare with a plain count."""
+"""Pipelines on a real broker: run them, inject faults, read their results, and compare them with a plain count."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import threading
 import time
 import uuid
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -32,16 +32,15 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
+from helpers.waiting import WAIT_S, until
 from skewless import topology
 from skewless.config import topic_plan
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.lab.local.supervisor import Event, Supervisor
 
-WAIT_S = 180.0
-"""Deadline of each wait, for a machine whose cores are all busy; nothing waits longer than it has to."""
 FAULTS = Path(__file__).parents[1] / "chaos" / "faults"
-"""On a process's PYTHONPATH it lets tests hit the process at named points."""
+"""Folder on a process's PYTHONPATH that adds fault points to it."""
 START_MS = 1_767_225_600_000
 """2026-01-01T00:00:00Z, a multiple of every window used here."""
 STAGES = tuple(row.name for row in topology.STAGES if row.needs is None)
@@ -53,14 +52,14 @@ WRITES = {
     "aggregator": "aggregator-changelog",
     "observer": "observer-changelog",
 }
-"""A topic that each stage alone writes."""
+"""For each stage, a topic that only this stage writes."""
 PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 UNSETTLED = (
     KafkaError.NOT_COORDINATOR,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
 )
-"""Errors of a group whose first member is about to join."""
+"""Errors of a group whose first member is joining."""
 BASE: dict[str, Any] = {
     "splitter": {
         "format": "json",
@@ -81,7 +80,7 @@ Sent = tuple[int, bytes | None]
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record as a consumer sees it."""
+    """One record as a consumer reads it."""
 
     partition: int
     offset: int
@@ -91,21 +90,11 @@ class Record:
     headers: Mapping[str, bytes]
 
 
-def until(holds: Callable[[], bool], *, each: Callable[[], object] = lambda: None, limit_s: float = WAIT_S) -> None:
-    """Poll until something holds; fails when it does not in time."""
-    deadline = time.monotonic() + limit_s
-    while not holds():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"did not come about within {limit_s:g} s")
-        each()
-        time.sleep(0.02)
-
-
 def free_ports(count: int) -> list[int]:
     """Choose free loopback ports for servers that start later.
 
-    They are below the range of outgoing connections. So no client takes one of them before its server starts, or while
-    the server is away, and no client that waits for the server can connect to itself.
+    The ports are below the range of outgoing connections. So no client uses one of them while its server does not run,
+    and no client that waits for the server can connect to itself.
     """
     first = int(PORT_RANGE.read_text().split()[0]) if PORT_RANGE.exists() else 32_768
     ports: list[int] = []
@@ -119,7 +108,7 @@ def free_ports(count: int) -> list[int]:
 
 
 class Source:
-    """The user's own topic, and who writes to it."""
+    """The source topic, and a producer of its records."""
 
     def __init__(self, bootstrap: str, partitions: int) -> None:
         self.topic = f"source-{uuid.uuid4().hex[:8]}"
@@ -138,7 +127,7 @@ class Source:
         )
 
     def send(self, records: Iterable[Sent]) -> None:
-        """Write records and wait until they have arrived."""
+        """Write records and wait for their delivery."""
         for partition, value in records:
             self._producer.produce(self.topic, value, partition=partition)
         if self._producer.flush(WAIT_S):
@@ -146,7 +135,7 @@ class Source:
 
 
 class Pipeline:
-    """One pipeline with topics of its own; `parts` are laid over `BASE`, section by section."""
+    """A pipeline with its own topics. `parts` are merged into `BASE`, section by section."""
 
     def __init__(self, bootstrap: str, folder: Path, source: Source, **parts: Mapping[str, Any]) -> None:
         self.bootstrap = bootstrap
@@ -168,18 +157,18 @@ class Pipeline:
         topic_plan.apply(self.settings)
 
     def replicas(self, stage: str) -> int:
-        """Count the processes of a stage."""
+        """Return the number of processes of a stage."""
         return int(self.settings.replicas.model_dump()[stage])
 
     def processes(self) -> list[str]:
-        """Name all processes."""
+        """Return the names of all processes."""
         return [f"{stage}-{number}" for stage in STAGES for number in range(self.replicas(stage))]
 
     # Running
 
     @contextlib.contextmanager
     def running(self, *, drain: bool = False, armed: bool = False) -> Iterator[Supervisor]:
-        """Run all stages; they are stopped at the end of the block. Only when `armed` they have fault points."""
+        """Run all stages until the end of the block. Only `armed` processes have fault points."""
 
         def command(stage: str, instance: int) -> list[str]:
             return self.armed_command(stage, instance) + (["--drain"] if drain else [])
@@ -210,19 +199,19 @@ class Pipeline:
         return ["env", f"PYTHONPATH={paths}", f"SKEWLESS_TEST_FAULTS={prefix}", *run]
 
     def arm(self, name: str, point: str, do: str, **more: object) -> Path:
-        """Arm a fault point of a process, once; the file returned is gone as soon as the process has been hit."""
+        """Arm a fault point of a process once. The returned file disappears when the fault has occurred."""
         token = self.folder / f"{name}.{point}"
         draft = token.with_suffix(".draft")
         draft.write_text(json.dumps({"do": do, **more}))
         return draft.replace(token)
 
     def drain(self, limit_s: float = WAIT_S) -> list[Event]:
-        """Run to the end of the source; returns what happened to the processes."""
+        """Run to the end of the source; returns the events of the processes."""
         with self.running(drain=True) as supervisor:
             return self.finish(supervisor, limit_s)
 
     def finish(self, supervisor: Supervisor, limit_s: float = WAIT_S) -> list[Event]:
-        """Wait until a bounded run is over."""
+        """Wait until a bounded run has ended."""
         events: list[Event] = []
         until(
             lambda: supervisor.done,
@@ -242,7 +231,7 @@ class Pipeline:
         )
 
     def shares(self, stage: str) -> int:
-        """Count the processes of a stage that own partitions; none while the group has no coordinator yet."""
+        """Count the processes of a stage that own partitions; 0 while the group has no coordinator yet."""
         group = f"{self.name}-{stage}"
         try:
             members = self.admin.describe_consumer_groups([group])[group].result(WAIT_S).members
@@ -252,16 +241,16 @@ class Pipeline:
             return 0
         return sum(1 for member in members if member.assignment and member.assignment.topic_partitions)
 
-    # What is in the topics
+    # Content of the topics
 
     def is_open(self, topic: str) -> bool:
-        """Whether a transaction on one of the pipeline's topics is neither committed nor aborted."""
+        """Return whether a transaction on one of the pipeline's topics is neither committed nor aborted."""
         written = self.ends(topic, IsolationLevel.READ_UNCOMMITTED)
         stable = self.ends(topic, IsolationLevel.READ_COMMITTED)
         return any(stable[partition] < end for partition, end in written.items())
 
     def ends(self, topic: str, isolation: IsolationLevel) -> dict[int, int]:
-        """Next offset of every partition, as a reader of this isolation level sees it."""
+        """Return the next offset of every partition at this isolation level."""
         name = self.settings.topic(topic)
         return ends(self.admin, name, topics_partitions(self.admin, name), isolation)
 
@@ -274,7 +263,7 @@ class Pipeline:
         return sum(1 for _ in self.read(topic, committed=committed))
 
     def written(self, topic: str) -> int:
-        """Tell how far a topic has come: its offsets, which grow with each commit and cost no reading."""
+        """Return the end offsets of a topic, which grow with each commit. This does not read records."""
         return sum(self.ends(topic, IsolationLevel.READ_COMMITTED).values())
 
     def aborted(self, topic: str) -> int:
@@ -286,23 +275,23 @@ class Pipeline:
         return sum(pa.ipc.open_stream(record.value).read_all().num_rows for record in self.read(topic) if record.value)
 
     def results(self) -> tuple[dict[tuple[int, str], dict[str, Any]], list[str]]:
-        """Last record of every (window, key) in `aggregates`, and what is wrong with the way there.
+        """Last result of every (window, key) in `aggregates`, and the errors among its earlier results.
 
         The key and the timestamp must be those of the value, and each revision must come once, in order.
         """
         last: dict[tuple[int, str], dict[str, Any]] = {}
-        wrong = []
+        failures = []
         for record in self.read("aggregates"):
-            fact = msgspec.json.decode(record.value or b"")
-            at = (fact["window_start"], fact["key"])
+            entry = msgspec.json.decode(record.value or b"")
+            at = (entry["window_start"], entry["key"])
             if record.key != f"{at[0]}/{at[1]}".encode() or record.timestamp != at[0]:
-                wrong.append(f"aggregates: {record} is not keyed or timed as its value")
-            if at in last and fact["revision"] <= last[at]["revision"]:
-                wrong.append(
-                    f"aggregates: partition {record.partition} offset {record.offset}: {fact} after {last[at]}"
+                failures.append(f"aggregates: {record} is not keyed or timed as its value")
+            if at in last and entry["revision"] <= last[at]["revision"]:
+                failures.append(
+                    f"aggregates: partition {record.partition} offset {record.offset}: {entry} after {last[at]}"
                 )
-            last[at] = fact
-        return last, wrong
+            last[at] = entry
+        return last, failures
 
 
 def topics_partitions(admin: AdminClient, topic: str) -> int:
@@ -311,14 +300,14 @@ def topics_partitions(admin: AdminClient, topic: str) -> int:
 
 
 def ends(admin: AdminClient, topic: str, partitions: int, isolation: IsolationLevel) -> dict[int, int]:
-    """Next offset of every partition."""
+    """Return the next offset of every partition."""
     request = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in range(partitions)}
     futures = admin.list_offsets(request, isolation_level=isolation, request_timeout=30)
     return {at.partition: future.result(WAIT_S).offset for at, future in futures.items()}
 
 
 def read(bootstrap: str, topic: str, *, committed: bool = True) -> Iterator[Record]:
-    """Read everything that was written before the call; fails when an open transaction holds some of it back."""
+    """Read all records that were written before the call; fails if an open transaction blocks some of them."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
     wanted = ends(admin, topic, topics_partitions(admin, topic), IsolationLevel.READ_UNCOMMITTED)
     consumer = Consumer(
@@ -355,12 +344,12 @@ def read(bootstrap: str, topic: str, *, committed: bool = True) -> Iterator[Reco
 
 @dataclass
 class Truth:
-    """The answer as a plain loop over the source's records finds it."""
+    """The expected results of a plain loop over the source's records."""
 
     counts: Counter[tuple[int, str]] = field(default_factory=Counter)
     sums: Counter[tuple[int, str]] = field(default_factory=Counter)
     late: dict[tuple[int, int], dict[str, Any]] = field(default_factory=dict)
-    """By partition and offset of the source."""
+    """Valid records, by partition and offset of the source."""
 
     @property
     def tuples(self) -> int:
@@ -369,57 +358,60 @@ class Truth:
 
 
 def truth(records: Iterable[Record], *, lateness_ms: int, window_ms: int = 60_000) -> Truth:
-    """Count good records; late is what is older than its partition's newest before it by more than the lateness."""
+    """Count valid records.
+
+    A tuple is late if it is older than the newest earlier tuple of its partition by more than the lateness.
+    """
     found = Truth()
     newest: defaultdict[int, int | None] = defaultdict(lambda: None)
     for record in records:
-        fact = json.loads(record.value or b"")
+        entry = json.loads(record.value or b"")
         before = newest[record.partition]
-        newest[record.partition] = fact["time"] if before is None else max(before, fact["time"])
-        if before is not None and fact["time"] < before - lateness_ms:
+        newest[record.partition] = entry["time"] if before is None else max(before, entry["time"])
+        if before is not None and entry["time"] < before - lateness_ms:
             where = {"watermark": before - lateness_ms, "partition": record.partition, "offset": record.offset}
-            found.late[record.partition, record.offset] = fact | where
+            found.late[record.partition, record.offset] = entry | where
         else:
-            at = (fact["time"] // window_ms * window_ms, fact["key"])
+            at = (entry["time"] // window_ms * window_ms, entry["key"])
             found.counts[at] += 1
-            found.sums[at] += fact["value"]
+            found.sums[at] += entry["value"]
     return found
 
 
 def differences(pipeline: Pipeline, expected: Truth, *, ticks: bool = True, closed_to: int | None = None) -> list[str]:
-    """Say in what a pipeline's topics differ from the plain count, the first few of each; empty if they are exact.
+    """List the differences between a pipeline's topics and the plain count, a few of each kind; empty if exact.
 
-    Of a pipeline that runs only windows that end at or before `closed_to` are compared. `ticks` is off where idle
-    partitions bring tuples for ticks that were written before.
+    If the pipeline runs, only windows that end at or before `closed_to` are compared. `ticks` is off where idle
+    partitions add tuples to ticks that were written before.
     """
     window_ms = pipeline.settings.aggregator.window_ms
 
     def compared(at: tuple[int, str]) -> bool:
         return closed_to is None or at[0] + window_ms <= closed_to
 
-    results, wrong = pipeline.results()
-    answers = {at: (fact["count"], fact["sum"]) for at, fact in results.items() if compared(at)}
+    results, failures = pipeline.results()
+    answers = {at: (entry["count"], entry["sum"]) for at, entry in results.items() if compared(at)}
     wanted = {at: (count, expected.sums[at]) for at, count in expected.counts.items() if compared(at)}
     late: dict[tuple[int, int], dict[str, Any]] = {}
     twice = []
     for record in pipeline.read("late"):
-        fact = json.loads(record.value or b"")
-        at = (fact["partition"], fact["offset"])
+        entry = json.loads(record.value or b"")
+        at = (entry["partition"], entry["offset"])
         twice += [f"late: {at} is duplicate"] if at in late else []
-        late[at] = fact
+        late[at] = entry
     shown = [json.loads(record.value or b"") for record in pipeline.read("distribution")]
     starts = Counter(tick["tick_start"] for tick in shown)
     return [
-        *wrong[:5],
+        *failures[:5],
         *_unlike("aggregates", answers, wanted),
         *_unlike("late", late, expected.late),
         *twice[:5],
         *_unlike("ticks", starts, dict.fromkeys(starts, 1)),
-        *(_wrong_sums(answers, shown, expected.tuples) if ticks else ()),
+        *(_sum_errors(answers, shown, expected.tuples) if ticks else ()),
     ]
 
 
-def _wrong_sums(
+def _sum_errors(
     answers: Mapping[tuple[int, str], tuple[int, int]], ticks: list[dict[str, Any]], tuples: int
 ) -> list[str]:
     sums = {
@@ -444,7 +436,7 @@ def zipf_records(  # noqa: PLR0913 - by name
 ) -> Iterator[Sent]:
     """Make records over `span_s` of event time, out of order by up to 5 s, and 3 % of them by up to 90 s.
 
-    Each partition's time begins at another moment and goes at another pace.
+    Each partition's event time starts at another moment and advances at another pace.
     """
     random = np.random.default_rng(seed)
     weights = np.arange(1, keys + 1, dtype=np.float64) ** -z
@@ -463,12 +455,12 @@ def zipf_records(  # noqa: PLR0913 - by name
             zip(names[ranks].tolist(), random.integers(-50, 100, size).tolist(), shifted.tolist(), strict=True)
         )
     for row in zip(*columns, strict=True):
-        for partition, fact in enumerate(row):
-            yield partition, b'{"key":"k%05d","value":%d,"time":%d}' % fact
+        for partition, entry in enumerate(row):
+            yield partition, b'{"key":"k%05d","value":%d,"time":%d}' % entry
 
 
 class Feed(threading.Thread):
-    """Writes records to a source at a pace, until `finish` or the end of the block, which sends the others at once."""
+    """Writes records to a source at a pace. `finish` or the end of the block sends the others at once."""
 
     def __init__(self, source: Source, records: Iterable[Sent], rate: float) -> None:
         super().__init__(name="feed")
@@ -478,7 +470,7 @@ class Feed(threading.Thread):
         self._hurry = threading.Event()
         self._over = threading.Event()
         self.sent = 0
-        """Records that have arrived."""
+        """Number of records that were delivered."""
 
     def run(self) -> None:
         """Write a portion every 50 ms."""
@@ -488,7 +480,7 @@ class Feed(threading.Thread):
             self._hurry.wait(0.05)
 
     def finish(self) -> None:
-        """Send no more records. It fails where none were left, because the test then waited for what could not come."""
+        """Stop the feed. Fails if no records were left, because the test then waited too long."""
         assert self.is_alive(), f"the feed ran out after {self.sent} records"
         self._over.set()
         self.join()

@@ -1,4 +1,4 @@
-"""A Maven repository on this machine whose answers a test chooses."""
+"""A local Maven repository whose responses a test chooses."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def write_lock(path: Path, *jars: Jar) -> Path:
 
 
 def send(content: bytes, announced: int | None = None) -> Answer:
-    """Answer with a file. With `announced` the answer promises more bytes than it has."""
+    """Respond with a file. With `announced` the response declares more bytes than it has."""
 
     def answer(handler: BaseHTTPRequestHandler) -> None:
         handler.send_response(200)
@@ -40,12 +40,12 @@ def send(content: bytes, announced: int | None = None) -> Answer:
 
 
 def refuse(code: int) -> Answer:
-    """Answer with an error."""
+    """Respond with an error."""
     return lambda handler: handler.send_error(code)
 
 
 def redirect(url: str) -> Answer:
-    """Answer with a redirect."""
+    """Respond with a redirect."""
 
     def answer(handler: BaseHTTPRequestHandler) -> None:
         handler.send_response(302)
@@ -57,7 +57,7 @@ def redirect(url: str) -> Answer:
 
 
 class MavenServer(ThreadingHTTPServer):
-    """Serves the answers of each path in order. The last one repeats."""
+    """Serves the responses of each path in order. The last one repeats."""
 
     daemon_threads = False
     block_on_close = True
@@ -76,7 +76,7 @@ class MavenServer(ThreadingHTTPServer):
         return f"http://127.0.0.1:{self.server_port}/maven2"
 
     def serve(self, jar: Jar, *answers: Answer) -> None:
-        """Set the answers for a jar."""
+        """Set the responses for a jar."""
         self.answers[f"/maven2/{jar.path}"] = list(answers)
 
 

@@ -1,4 +1,4 @@
-"""Pipelines that have run, for tests that look at what is left in their topics."""
+"""Pipelines that have run to their end, for tests of the contents of their topics."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from pathlib import Path
 from helpers.kafka import Pipeline, Source, zipf_records
 
 TUPLES = int(os.environ.get("SKEWLESS_RECORDED_TUPLES", "12000"))
-"""Good records of the source, late ones included; a multiple of its partitions."""
+"""Valid records of the source, including late ones; a multiple of its partitions."""
 PARTITIONS = 3
-BAD = [(0, b"oops"), (1, None), (2, b'{"key":"far","value":1,"time":9999999999999}')]
-"""Behind the good ones; the last has a time that no clock will tell."""
+INVALID = [(0, b"oops"), (1, None), (2, b'{"key":"far","value":1,"time":9999999999999}')]
+"""Invalid records after the valid ones. The last one has a time in the far future."""
 WORKERS = 3
 WINDOW_MS, TICK_MS = 120_000, 60_000
 
 
 def recorded(broker: str, folder: Path) -> Iterator[Pipeline]:
-    """Run two pipelines to the end of one source: by key with a record for each tuple, and even with batches."""
+    """Run two pipelines to the end of one source: `key` with a record for each tuple, and `even` with batches."""
     source = Source(broker, PARTITIONS)
     source.send(zipf_records(TUPLES, PARTITIONS, seed=3, keys=500))
-    source.send(BAD)
+    source.send(INVALID)
     for grouping, encoding in (("key", "record"), ("even", "batch")):
         pipeline = Pipeline(
             broker,

@@ -1,4 +1,4 @@
-"""Tools from outside that single tests need."""
+"""External tools that single tests need."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ APT_S = 240
 
 
 def unavailable(what: str) -> NoReturn:
-    """Skip the test for want of a tool; in CI everything has to be there."""
+    """Skip the test if a tool is missing; fail in CI, where all tools must exist."""
     if os.environ.get("CI"):
         pytest.fail(what, pytrace=False)
     pytest.skip(what)
 
 
 def kcat() -> str:
-    """Find kcat, or install it where that is allowed: Debian has a package of it."""
+    """Find kcat, or install its Debian package where this is allowed."""
     apt = shutil.which("apt-get")
     if shutil.which("kcat") is None and apt is not None and os.geteuid() == 0:
         for step in (["update", "-qq"], ["install", "-y", "-qq", "--no-install-recommends", "kcat"]):

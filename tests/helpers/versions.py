@@ -1,4 +1,4 @@
-"""The versions of deploy/versions.toml."""
+"""Reads deploy/versions.toml."""
 
 from __future__ import annotations
 

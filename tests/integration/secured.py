@@ -1,4 +1,4 @@
-"""A broker that asks who is there: TLS by an authority of the test's own, passwords, and nothing allowed by default."""
+"""A broker with authentication and ACLs: TLS with a test authority, passwords, and no access by default."""
 
 from __future__ import annotations
 
@@ -50,18 +50,18 @@ _OPERATIONS = {
 
 @dataclass(frozen=True)
 class Pair:
-    """A certificate and its key, which a password guards."""
+    """A certificate and its key, which is encrypted with a password."""
 
     certificate: Path
     key: Path
     key_password: str
 
     def settings(self) -> dict[str, str]:
-        """Give the part of the section `kafka.tls`."""
+        """Return these files as the section `kafka.tls`."""
         return {name: str(value) for name, value in vars(self).items()}
 
     def options(self) -> dict[str, str]:
-        """Give librdkafka's options."""
+        """Return these files as librdkafka's options."""
         return {
             "ssl.certificate.location": str(self.certificate),
             "ssl.key.location": str(self.key),
@@ -71,15 +71,15 @@ class Pair:
 
 @dataclass(frozen=True)
 class Secured:
-    """A running broker, and how to reach it."""
+    """A running broker, and its addresses."""
 
     bootstrap: str
     ca: Path
     client: Pair | None = None
-    """What clients show of themselves, where they have to."""
+    """Client certificate, if the broker requires one."""
 
     def kafka(self, user: str, password: str) -> dict[str, object]:
-        """Give the section `kafka` of a pipeline's file, for a user."""
+        """Return the section `kafka` of a pipeline's file, for a user."""
         return {
             "bootstrap_servers": self.bootstrap,
             "security_protocol": "SASL_SSL",
@@ -88,32 +88,32 @@ class Secured:
         }
 
     def admin_options(self) -> dict[str, str | int]:
-        """Give the client options of the user who may do everything."""
+        """Return the client options of the administrator."""
         return {"bootstrap.servers": self.bootstrap, "log_level": 0, **_admin(self.ca, self.client)}
 
     def add_users(self, passwords: Mapping[str, str]) -> None:
         """Add users with SCRAM passwords; few iterations, so that many of them log in quickly."""
         scram = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
-        wanted = [UserScramCredentialUpsertion(user, scram, word.encode()) for user, word in passwords.items()]
-        admin = AdminClient(self.admin_options())  # must outlive its futures
-        for future in admin.alter_user_scram_credentials(wanted).values():
+        expected = [UserScramCredentialUpsertion(user, scram, word.encode()) for user, word in passwords.items()]
+        admin = AdminClient(self.admin_options())  # the client must outlive its futures
+        for future in admin.alter_user_scram_credentials(expected).values():
             future.result(WAIT_S)
 
     def allow(self, rights: Mapping[str, Iterable[acls.AclBinding]]) -> None:
-        """Give users these rights, by their name."""
-        wanted = [
+        """Allow users these operations, by their name."""
+        expected = [
             AclBinding(*_entry(user, right, operation))
             for user, allowed in rights.items()
             for right in allowed
             for operation in right.operations
         ]
-        admin = AdminClient(self.admin_options())  # must outlive its futures
-        for future in admin.create_acls(wanted).values():
+        admin = AdminClient(self.admin_options())  # the client must outlive its futures
+        for future in admin.create_acls(expected).values():
             future.result(WAIT_S)
 
     def withdraw(self, user: str, right: acls.AclBinding) -> None:
-        """Take a right away from a user."""
-        admin = AdminClient(self.admin_options())  # must outlive its futures
+        """Delete an ACL of a user."""
+        admin = AdminClient(self.admin_options())  # the client must outlive its futures
         filters = [AclBindingFilter(*_entry(user, right, operation)) for operation in right.operations]
         for future in admin.delete_acls(filters).values():
             assert future.result(WAIT_S)
@@ -127,7 +127,7 @@ def _entry(user: str, right: acls.AclBinding, operation: Operation) -> tuple[Any
 
 @contextlib.contextmanager
 def secured_broker(folder: Path, *, mutual: bool = False) -> Iterator[Secured]:
-    """Run a broker whose keys are made in `folder`; if `mutual`, clients need a certificate besides their password."""
+    """Run a broker whose keys are created in `folder`. If `mutual`, clients need a certificate and a password."""
     ca, server, client = make_keys(folder)
     properties = {
         "listener.security.protocol.map": "CLIENT:SASL_SSL,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
@@ -135,7 +135,7 @@ def secured_broker(folder: Path, *, mutual: bool = False) -> Iterator[Secured]:
         "listener.name.client.scram-sha-512.sasl.jaas.config": (
             "org.apache.kafka.common.security.scram.ScramLoginModule required;"
         ),
-        # SCRAM's users are made over a connection, so the first user needs another way in.
+        # SCRAM users are created over a connection, so the first user needs another mechanism.
         "listener.name.client.plain.sasl.jaas.config": (
             f'org.apache.kafka.common.security.plain.PlainLoginModule required user_{ADMIN}="{ADMIN_PASSWORD}";'
         ),
@@ -143,7 +143,7 @@ def secured_broker(folder: Path, *, mutual: bool = False) -> Iterator[Secured]:
         "listener.name.client.ssl.keystore.location": str(server),
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "allow.everyone.if.no.acl.found": "false",
-        # ANONYMOUS are the server's own listeners, which ask for no name.
+        # ANONYMOUS is the user of the server's own listeners, which do not authenticate.
         "super.users": f"User:{ADMIN};User:ANONYMOUS",
     }
     shown = client if mutual else None
@@ -169,7 +169,7 @@ def _admin(ca: Path, shown: Pair | None) -> dict[str, str]:
 
 
 def make_keys(folder: Path) -> tuple[Path, Path, Pair]:
-    """Make an authority, and keys and certificates of a server at 127.0.0.1 and of a client (PEM)."""
+    """Create an authority, and keys and certificates of a server at 127.0.0.1 and of a client (PEM)."""
     ca, ca_key = folder / "ca.crt", folder / "ca.key"
     _openssl(*_NEW, "-nodes", "-x509", "-days", "2", "-subj", "/CN=test authority", "-keyout", ca_key, "-out", ca)
     key, certificate = _signed(folder, "broker", ("-nodes",))
@@ -180,7 +180,7 @@ def make_keys(folder: Path) -> tuple[Path, Path, Pair]:
 
 
 def _signed(folder: Path, name: str, guard: tuple[str, ...]) -> tuple[Path, Path]:
-    """Make a key, and a certificate by the authority in the folder."""
+    """Create a key, and a certificate signed by the authority in the folder."""
     key, request, certificate = (folder / f"{name}.{kind}" for kind in ("key", "csr", "crt"))
     _openssl(*_NEW, *guard, "-subj", f"/CN={name}", "-keyout", key, "-out", request)
     names = folder / "names"
@@ -195,7 +195,7 @@ def _openssl(*arguments: str | Path) -> None:
 
 
 def run_command(arguments: list[str], log: Path) -> None:
-    """Be the command line in a process of its own that has imported everything already; its output goes to `log`."""
+    """Run the command line in a forked process that has imported all modules; its output goes to `log`."""
     with log.open("wb") as output:
         os.dup2(output.fileno(), 1)
         os.dup2(output.fileno(), 2)

@@ -1,4 +1,4 @@
-"""The embedded broker is a real Kafka: transactions, compaction, restarts, and no process left behind."""
+"""The embedded broker is a real Kafka: transactions, compaction, restarts, and no process that outlives it."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -18,6 +17,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic
 
+from helpers.waiting import until
 from skewless.errors import BrokerError, UnreachableError
 from skewless.kafka.reachability import wait_until_reachable
 from skewless.lab.local import kafka_process
@@ -69,15 +69,6 @@ def read(bootstrap: str, topic: str, isolation: str = "read_committed") -> list[
             records.append((message.key().decode(), message.value().decode()))
 
 
-def eventually(holds: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + WAIT_S
-    while not holds():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True
-
-
 def test_embedded_broker_read_committed_skips_aborted_transactions(broker: str) -> None:
     topic = create_topic(broker)
     producer = Producer({"bootstrap.servers": broker, "transactional.id": topic})
@@ -104,10 +95,10 @@ def test_embedded_broker_compaction_keeps_the_last_value_of_each_key(broker: str
     produce(broker, topic, *[("a", str(number)) for number in range(20)])
 
     def compacted() -> bool:
-        produce(broker, topic, ("other", ""))  # a new record rolls the segment, which makes the old one cleanable
+        produce(broker, topic, ("other", ""))  # a new record rolls the segment, so the old segment can be compacted
         return [value for key, value in read(broker, topic) if key == "a"] == ["19"]
 
-    assert eventually(compacted)
+    until(compacted, limit_s=WAIT_S)
 
 
 def test_embedded_broker_restarted_after_a_kill_keeps_its_port_and_data(own_broker: Broker) -> None:
@@ -164,11 +155,11 @@ def test_embedded_broker_parent_killed_leaves_neither_process_nor_folder() -> No
         pid, folder = parent.stdout.readline().split()
         assert psutil.pid_exists(int(pid))
         parent.send_signal(signal.SIGKILL)
-    assert eventually(lambda: not psutil.pid_exists(int(pid)) and not Path(folder).exists())
+    until(lambda: not psutil.pid_exists(int(pid)) and not Path(folder).exists(), limit_s=WAIT_S)
 
 
 def environment() -> dict[str, str]:
-    """Environment of a Python child that finds the package where we did."""
+    """Environment in which a Python child process finds the package of this process."""
     return os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 
 
@@ -181,8 +172,8 @@ def test_embedded_broker_old_records_are_not_deleted_by_age(own_broker: Broker) 
 
 
 def test_embedded_broker_port_in_use_is_named_in_the_error() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
+    with socket.create_server(("127.0.0.1", 0)) as used:
+        port = used.getsockname()[1]
         with pytest.raises(UnreachableError, match=f"{port}"):
             Broker(port=port).start()
 

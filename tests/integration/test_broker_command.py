@@ -1,4 +1,4 @@
-"""`skewless broker` starts one broker per machine, says where it is, and leaves nothing behind."""
+"""`skewless broker` starts one broker per machine, prints its address, and leaves no process running."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
+from helpers.waiting import until
 from skewless.lab.local.folders import cache_folder
 
 pytestmark = pytest.mark.broker
@@ -25,7 +25,7 @@ Run = Callable[..., Answer]
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """Share the cache, but not the state."""
+    """Use the shared cache, but a separate state folder."""
     paths = os.pathsep.join(path for path in sys.path if path)
     own = {"PYTHONPATH": paths, "SKEWLESS_CACHE": str(cache_folder()), "XDG_STATE_HOME": str(tmp_path / "state")}
     return os.environ | own
@@ -41,32 +41,25 @@ def run(environment: dict[str, str]) -> Iterator[Run]:
     call("stop")
 
 
-def eventually(holds: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + WAIT_S
-    while not holds() and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return holds()
-
-
 def status(run: Run) -> dict[str, object]:
     answer = run("status", "--json")
-    facts: dict[str, object] = json.loads(answer.stdout)
-    assert answer.returncode == (0 if facts["running"] else 1)
-    return facts
+    entries: dict[str, object] = json.loads(answer.stdout)
+    assert answer.returncode == (0 if entries["running"] else 1)
+    return entries
 
 
-def tree(facts: dict[str, object]) -> list[psutil.Process]:
+def tree(entries: dict[str, object]) -> list[psutil.Process]:
     """Return the children of the daemon: the server and the cleanup process."""
-    return psutil.Process(int(str(facts["pid"]))).children(recursive=True)
+    return psutil.Process(int(str(entries["pid"]))).children(recursive=True)
 
 
 def test_broker_command_start_status_and_stop_report_and_end_one_broker(run: Run) -> None:
     assert status(run) == {"running": False}
     address = run("start").stdout.strip()
-    facts = status(run)
-    assert facts["running"] is True
-    assert facts["address"] == address
-    children = tree(facts)
+    entries = status(run)
+    assert entries["running"] is True
+    assert entries["address"] == address
+    children = tree(entries)
     assert "java" in {child.name() for child in children}
 
     again = run("start")
@@ -76,7 +69,7 @@ def test_broker_command_start_status_and_stop_report_and_end_one_broker(run: Run
     assert run("stop").returncode == 0
     assert status(run) == {"running": False}
     assert not [child for child in children if child.is_running()]
-    assert not Path(str(facts["folder"])).exists()
+    assert not Path(str(entries["folder"])).exists()
     assert run("stop").returncode == 0
 
 
@@ -88,11 +81,11 @@ def test_broker_command_named_data_folder_is_kept(run: Run, tmp_path: Path) -> N
 
 def test_broker_daemon_killed_leaves_nothing_behind(run: Run) -> None:
     run("start")
-    facts = status(run)
-    children = tree(facts)
-    os.kill(int(str(facts["pid"])), signal.SIGKILL)
-    assert eventually(lambda: not [child for child in children if child.is_running()])
-    assert not Path(str(facts["folder"])).exists()
+    entries = status(run)
+    children = tree(entries)
+    os.kill(int(str(entries["pid"])), signal.SIGKILL)
+    until(lambda: not [child for child in children if child.is_running()], limit_s=WAIT_S)
+    assert not Path(str(entries["folder"])).exists()
     assert status(run) == {"running": False}
 
 
@@ -104,9 +97,9 @@ def test_broker_command_foreground_ended_leaves_nothing_behind(
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as foreground:
         assert foreground.stdout
         assert foreground.stdout.readline().startswith("127.0.0.1:")
-        facts = status(run)
-        children = tree(facts)
+        entries = status(run)
+        children = tree(entries)
         foreground.send_signal(number)
     assert foreground.returncode == (-number if number == signal.SIGKILL else 0)
-    assert eventually(lambda: not [child for child in children if child.is_running()])
-    assert not Path(str(facts["folder"])).exists()
+    until(lambda: not [child for child in children if child.is_running()], limit_s=WAIT_S)
+    assert not Path(str(entries["folder"])).exists()

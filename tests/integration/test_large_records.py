@@ -1,4 +1,4 @@
-"""Records far larger than usual pass through every stage of a real pipeline, or are told; nothing stands still."""
+"""Records larger than usual pass through every stage of a real pipeline, or are reported; no stage stops."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 
 import skewless
-from helpers.kafka import START_MS, WAIT_S, Pipeline, Source, differences, read, truth
+from helpers.kafka import START_MS, Pipeline, Source, differences, read, truth
+from helpers.waiting import WAIT_S
 from skewless.algorithms.record_size import RECORD_BYTES
 
 KEYS, KEY_BYTES = 60_000, 350
-"""21 MB of keys in one window: more than any record may have."""
+"""Keys of 21 MB in one window, which is more than one record may contain."""
 LARGE = 10_000_000
 CUT = ("tuples", "worker-input", "partials", "aggregator-changelog", "observer-changelog")
 HEADER = "__skewless.errors."
@@ -31,7 +32,7 @@ def _children_find_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def limit(bootstrap: str, topic: str, size: int) -> None:
-    """Let a topic take records of this size."""
+    """Raise the record size limit of a topic."""
     entry = ConfigEntry("max.message.bytes", str(size), incremental_operation=AlterConfigOpType.SET)
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=[entry])
@@ -40,8 +41,8 @@ def limit(bootstrap: str, topic: str, size: int) -> None:
 
 
 def send_large(bootstrap: str, topic: str) -> bytes:
-    """Write a record of 10 MB, and wait until it has arrived."""
-    value = fact("x" * LARGE)
+    """Write a record of 10 MB, and wait for its delivery."""
+    value = row("x" * LARGE)
     options = {
         "bootstrap.servers": bootstrap,
         "message.max.bytes": 2 * LARGE,
@@ -54,7 +55,7 @@ def send_large(bootstrap: str, topic: str) -> bytes:
     return value
 
 
-def fact(key: str) -> bytes:
+def row(key: str) -> bytes:
     return json.dumps({"key": key, "value": 1, "time": START_MS}).encode()
 
 
@@ -65,9 +66,9 @@ def keys(count: int) -> Iterator[str]:
 def test_pipeline_10_mb_record_and_60_000_long_keys_are_all_accounted_for(broker: str, tmp_path: Path) -> None:
     source = Source(broker, 1)
     limit(broker, source.topic, 2 * LARGE)
-    source.send((0, fact(key)) for key in keys(KEYS))
+    source.send((0, row(key)) for key in keys(KEYS))
     large = send_large(broker, source.topic)
-    source.send((0, fact(key)) for key in keys(100))
+    source.send((0, row(key)) for key in keys(100))
     pipeline = Pipeline(
         broker,
         tmp_path,
@@ -75,19 +76,19 @@ def test_pipeline_10_mb_record_and_60_000_long_keys_are_all_accounted_for(broker
         router={"grouping": "key", "workers": 1},
         worker_input={"max_workers": 1},
         topics={"aggregator_partitions": 1},
-        # One commit has it all: with smaller ones records would be small by chance.
+        # One commit contains all records. With shorter intervals the records could be small by chance.
         transport={"commit_interval_s": 4.0, "max_poll_records": 100_000, "transaction_timeout_s": 60.0},
     )
-    # As a topic that was made before it had a limit of its own.
+    # The limit of a topic that an earlier version has created: Kafka's default.
     limit(broker, pipeline.settings.topic("dead-letters"), 1_048_588)
     pipeline.drain()
 
-    (letter,) = pipeline.read("dead-letters")
-    assert letter.headers[HEADER + "reason"] == b"longer than 262144 bytes"
-    assert int(letter.headers[HEADER + "offset"]) == KEYS
-    assert int(letter.headers[HEADER + "value_bytes"]) == len(large)
-    assert letter.value is not None
-    assert large.startswith(letter.value)
+    (dead_letter,) = pipeline.read("dead-letters")
+    assert dead_letter.headers[HEADER + "reason"] == b"longer than 262144 bytes"
+    assert int(dead_letter.headers[HEADER + "offset"]) == KEYS
+    assert int(dead_letter.headers[HEADER + "value_bytes"]) == len(large)
+    assert dead_letter.value is not None
+    assert large.startswith(dead_letter.value)
     expected = truth((record for record in read(broker, source.topic) if record.offset != KEYS), lateness_ms=0)
     assert len(expected.counts) == KEYS
     assert differences(pipeline, expected) == []
@@ -98,13 +99,13 @@ def test_pipeline_10_mb_record_and_60_000_long_keys_are_all_accounted_for(broker
 
 def test_splitter_topic_with_too_small_record_limit_ends_with_its_name(broker: str, tmp_path: Path) -> None:
     source = Source(broker, 1)
-    source.send((0, fact(key)) for key in keys(5_000))
+    source.send((0, row(key)) for key in keys(5_000))
     pipeline = Pipeline(broker, tmp_path, source, topics={"aggregator_partitions": 1})
     limit(broker, pipeline.settings.topic("tuples"), 1_000)
     command = [sys.executable, "-m", "skewless", "run", "splitter", "--file", str(pipeline.file)]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=WAIT_S)
     assert ended.returncode == 3
-    told = ended.stderr.splitlines()[-1]
+    message = ended.stderr.splitlines()[-1]
     for part in ("error: ", pipeline.settings.topic("tuples"), "max.message.bytes=8388608", "topics.options"):
-        assert part in told
+        assert part in message
     assert "Traceback" not in ended.stderr

@@ -1,4 +1,4 @@
-"""The lock of the jars is made by a real Ivy, here from a folder that stands for the repository."""
+"""A real Ivy makes the lock of the jars, here from a folder that acts as the repository."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings that must not change the answer do not, and those that change when it comes do so as they say."""
+"""Settings that must not change the results, and settings that change only the time of the results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ import pyarrow as pa
 import pytest
 
 import skewless
-from helpers.kafka import START_MS, Pipeline, Source, differences, read, truth, until, zipf_records
+from helpers.kafka import START_MS, Pipeline, Source, differences, read, truth, zipf_records
+from helpers.waiting import until
 
 RECORDS = 20_000
 LATENESS_S = 20
@@ -46,7 +47,7 @@ MODES: dict[str, dict[str, Mapping[str, Any]]] = {
     },
     "small batches": {"transport": {"max_poll_records": 100, "max_in_flight_batches": 1, "commit_interval_s": 0.1}},
 }
-"""The other values of these settings, `updates`, `exactly_once` and `batch`, are what acceptance tests run with."""
+"""The other values of these settings, `updates`, `exactly_once` and `batch`, are covered by the acceptance tests."""
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -60,16 +61,16 @@ def test_pipeline_in_any_mode_gives_the_reference_count(broker: str, tmp_path: P
         assert pipeline.count("aggregates") == len(expected.counts)
 
 
-def fact(key: str, time_s: float) -> bytes:
+def entry(key: str, time_s: float) -> bytes:
     return json.dumps({"key": key, "value": 1, "time": START_MS + round(time_s * 1000)}).encode()
 
 
 def closed(pipeline: Pipeline) -> dict[tuple[float, str], list[tuple[int, int]]]:
-    """(window in s after the start, key) -> (count, revision) of each of its records, in order."""
+    """Return (window in s after the start, key) -> (count, revision) of each of its records, in order."""
     found = defaultdict(list)
     for record in pipeline.read("aggregates"):
-        told = json.loads(record.value or b"")
-        found[(told["window_start"] - START_MS) / 1000, told["key"]].append((told["count"], told["revision"]))
+        result = json.loads(record.value or b"")
+        found[(result["window_start"] - START_MS) / 1000, result["key"]].append((result["count"], result["revision"]))
     return dict(found)
 
 
@@ -89,17 +90,17 @@ def test_pipeline_partition_idle_then_active_corrects_closed_windows(broker: str
     with pipeline.running() as supervisor:
 
         def step() -> None:
-            """Let two seconds of event time go by in partition 0, in a tenth of a second, so that it is never idle."""
+            """Advance event time by two seconds in partition 0, in a tenth of a second, so that it is never idle."""
             supervisor.poll(time.monotonic())
-            source.send([(0, fact("steady", next(clock)))])
+            source.send([(0, entry("steady", next(clock)))])
             time.sleep(0.1)
 
-        source.send([(1, fact("sleepy", 5))])
+        source.send([(1, entry("sleepy", 5))])
         until(lambda: (15.0, "steady") in closed(pipeline), each=step)
         before = closed(pipeline)
         assert before[0.0, "sleepy"] == [(1, 0)]
         assert before[0.0, "steady"] == [(8, 0)]
-        source.send([(1, fact("sleepy", at)) for at in (6, 20, 29)])
+        source.send([(1, entry("sleepy", at)) for at in (6, 20, 29)])
         until(lambda: len(closed(pipeline).get((0.0, "sleepy"), ())) > 1, each=step)
         until(lambda: (15.0, "sleepy") in closed(pipeline), each=step)
         after = closed(pipeline)
@@ -108,13 +109,13 @@ def test_pipeline_partition_idle_then_active_corrects_closed_windows(broker: str
     assert after[0.0, "steady"] == [(8, 0)]
     pipeline.drain()
     expected = truth(read(broker, source.topic), lateness_ms=0, window_ms=15_000)
-    results, wrong = pipeline.results()
-    assert {at: told["count"] for at, told in results.items()} == dict(expected.counts)
-    assert wrong == []
+    results, failures = pipeline.results()
+    assert {at: result["count"] for at, result in results.items()} == dict(expected.counts)
+    assert failures == []
 
 
 def deltas(pipeline: Pipeline) -> Iterator[tuple[int, int, int]]:
-    """(worker, wall-clock ms, tuples) of every delta."""
+    """Return (worker, wall-clock ms, tuples) of every delta."""
     for record in pipeline.read("partials"):
         if record.value:
             table = pa.ipc.open_stream(record.value).read_all()
@@ -132,7 +133,7 @@ def test_worker_simulated_cost_is_paid_by_all_workers_in_parallel(broker: str, t
         event_time={"allowed_lateness_s": 100},
         router={"grouping": "shuffle", "workers": 8},
         worker={"cost": {"cycle": 1, "process_duration_ms": 10}},
-        # What a rewind repeats comes at once, its cost is paid: a busy machine must not cause one.
+        # After a transaction abort, repeated tuples have no simulated cost. A slow broker must not cause an abort.
         transport={
             "max_poll_records": 80,
             "commit_interval_s": 0.1,
@@ -146,7 +147,7 @@ def test_worker_simulated_cost_is_paid_by_all_workers_in_parallel(broker: str, t
     for worker, at, tuples in deltas(pipeline):
         by_worker[worker][at] += tuples
     assert sorted(by_worker) == list(range(8))
-    # Each has 5 s of work; one after the other they would take 40 s. A busy machine commits all of it at once.
+    # Each worker has 5 s of work. In turn they would take 40 s. A busy machine commits all of it at once.
     sent = min(record.timestamp for record in pipeline.read("worker-input") if record.value)
     took_ms = [max(times) - sent for times in by_worker.values()]
     assert min(took_ms) > 4_900

@@ -50,8 +50,8 @@ def produce(*arguments: object, servers: str) -> subprocess.CompletedProcess[str
 
 def summary(result: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     assert result.returncode == 0, result.stderr
-    facts: dict[str, Any] = json.loads(result.stdout)
-    return facts
+    entries: dict[str, Any] = json.loads(result.stdout)
+    return entries
 
 
 def read(servers: str, topic: str, partitions: int) -> list[list[tuple[int, bytes]]]:
@@ -72,19 +72,19 @@ def read(servers: str, topic: str, partitions: int) -> list[list[tuple[int, byte
 
 
 def test_produce_command_several_partitions_sends_round_robin_with_event_timestamps(broker: str, topic: str) -> None:
-    facts = summary(produce("zipf", "--topic", topic, "--partitions", 3, "--records", 650, "--json", servers=broker))
+    entries = summary(produce("zipf", "--topic", topic, "--partitions", 3, "--records", 650, "--json", servers=broker))
     logs = read(broker, topic, 3)
     assert [len(log) for log in logs] == [250, 200, 200]
     records = [record for log in logs for record in log]
     assert all(json.loads(value)["time"] == time for time, value in records)
-    assert sorted(json.loads(value)["time"] - facts["first_ms"] for _, value in logs[1]) == [
+    assert sorted(json.loads(value)["time"] - entries["first_ms"] for _, value in logs[1]) == [
         *range(100, 200),
         *range(400, 500),
     ]
-    assert facts["records"] == 650
-    assert facts["bytes"] == sum(len(value) for _, value in records)
-    assert (facts["first_ms"], facts["last_ms"]) == (min(records)[0], max(records)[0])
-    assert facts["interrupted"] is False
+    assert entries["records"] == 650
+    assert entries["bytes"] == sum(len(value) for _, value in records)
+    assert (entries["first_ms"], entries["last_ms"]) == (min(records)[0], max(records)[0])
+    assert entries["interrupted"] is False
 
 
 def test_produce_command_same_seed_twice_writes_the_same_logs(broker: str, topic: str) -> None:
@@ -100,11 +100,11 @@ def test_produce_command_same_seed_twice_writes_the_same_logs(broker: str, topic
 def test_produce_command_created_topic_keeps_records_of_past_years(broker: str, topic: str, tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     path.write_text('{"ticker": "A", "timestamp": 1388531408665}\n')
-    facts = summary(produce("auto", "--topic", topic, "--partitions", 1, "--input", path, "--json", servers=broker))
-    assert (facts["dataset"], facts["records"]) == ("ticker", 1)
+    entries = summary(produce("auto", "--topic", topic, "--partitions", 1, "--input", path, "--json", servers=broker))
+    assert (entries["dataset"], entries["records"]) == ("ticker", 1)
     assert [time for time, _ in read(broker, topic, 1)[0]] == [1388531408665]
     resource = ConfigResource(ConfigResource.Type.TOPIC, topic)
-    admin = AdminClient({"bootstrap.servers": broker})  # kept, because its answers die with it
+    admin = AdminClient({"bootstrap.servers": broker})  # the reference keeps the client alive, which its futures need
     config = admin.describe_configs([resource])[resource].result(WAIT_S)
     assert config["retention.ms"].value == "-1"
 
@@ -140,15 +140,15 @@ def test_produce_command_record_refused_by_the_broker_is_reported_with_topic_and
 
 def test_produce_command_full_queue_loses_nothing_and_keeps_the_order(broker: str, topic: str, tmp_path: Path) -> None:
     pipeline = pipeline_file(tmp_path, topic, options={"queue.buffering.max.messages": 150})
-    facts = summary(produce("zipf", "-f", pipeline, "--partitions", 1, "--records", 1000, "--json", servers=broker))
+    entries = summary(produce("zipf", "-f", pipeline, "--partitions", 1, "--records", 1000, "--json", servers=broker))
     (log,) = read(broker, topic, 1)
-    assert [time - facts["first_ms"] for time, _ in log] == list(range(1000))
+    assert [time - entries["first_ms"] for time, _ in log] == list(range(1000))
 
 
 def test_produce_command_pipeline_file_gives_topic_and_broker(broker: str, topic: str, tmp_path: Path) -> None:
     pipeline = pipeline_file(tmp_path, topic)
-    facts = summary(produce("zipf", "-f", pipeline, "--partitions", 1, "--records", 10, "--json", servers=broker))
-    assert facts["topic"] == topic
+    entries = summary(produce("zipf", "-f", pipeline, "--partitions", 1, "--records", 10, "--json", servers=broker))
+    assert entries["topic"] == topic
     assert len(read(broker, topic, 1)[0]) == 10
 
 
@@ -162,10 +162,10 @@ def test_produce_command_interrupted_delivers_queued_records_and_reports_their_n
         process.send_signal(number)
         out, err = process.communicate(timeout=WAIT_S)
     assert process.returncode == 130
-    facts = json.loads(out)
-    assert facts["interrupted"] is True
-    assert f"interrupted: sent {facts['records']:,} records" in err
-    assert facts["records"] == len(read(broker, topic, 1)[0])
+    entries = json.loads(out)
+    assert entries["interrupted"] is True
+    assert f"interrupted: sent {entries['records']:,} records" in err
+    assert entries["records"] == len(read(broker, topic, 1)[0])
 
 
 RESUMED = ("COUNTRY_SKEW_R50", "--seed", 3, "--event-rate", 1000, "--records", 30_000)
@@ -173,14 +173,14 @@ RESUMED = ("COUNTRY_SKEW_R50", "--seed", 3, "--event-rate", 1000, "--records", 3
 
 @pytest.fixture(scope="module")
 def whole(broker: str) -> list[list[tuple[int, bytes]]]:
-    """Give the logs of a run that nothing interrupted."""
+    """Return the logs of a run without interruption."""
     topic = f"produce-{uuid.uuid4().hex[:8]}"
     summary(produce(*RESUMED, "--topic", topic, "--partitions", 3, "--json", servers=broker))
     return read(broker, topic, 3)
 
 
 def write(servers: str, topic: str, logs: list[list[tuple[int, bytes]]]) -> None:
-    """Write logs into a new topic, as a run that ended somehow would have left them."""
+    """Write logs into a new topic, as an interrupted run leaves them."""
     summary(produce("zipf", "--topic", topic, "--partitions", len(logs), "--records", 0, "--json", servers=servers))
     producer = Producer({"bootstrap.servers": servers})
     for partition, log in enumerate(logs):
@@ -204,8 +204,8 @@ def test_produce_command_resumed_after_an_early_end_completes_the_topic(
         process.communicate(timeout=WAIT_S)
     there = sum(map(len, read(broker, topic, 3)))
     assert 0 < there < 30_000
-    facts = summary(resume(broker, topic))
-    assert (facts["already"], facts["records"]) == (there, 30_000 - there)
+    entries = summary(resume(broker, topic))
+    assert (entries["already"], entries["records"]) == (there, 30_000 - there)
     assert read(broker, topic, 3) == whole
     again = summary(resume(broker, topic))
     assert (again["already"], again["records"]) == (30_000, 0)
@@ -245,8 +245,8 @@ def test_produce_command_resumed_on_foreign_records_is_refused_and_changes_nothi
 
 def test_produce_command_generated_records_are_reported_as_synthetic(broker: str, topic: str) -> None:
     result = produce("TWITTER_ELECTION", "--topic", topic, "--partitions", 1, "--records", 5, "--json", servers=broker)
-    facts = summary(result)
-    assert (facts["dataset"], facts["synthetic"]) == ("election", True)
+    entries = summary(result)
+    assert (entries["dataset"], entries["synthetic"]) == ("election", True)
     assert "election: no --input, so the records are generated with seed 1" in result.stderr
 
 
@@ -325,7 +325,7 @@ def running(*arguments: object, servers: str) -> Iterator[subprocess.Popen[str]]
 
 
 def wait_for_records(servers: str, topic: str) -> None:
-    """Return once the topic's first record is there."""
+    """Wait until the topic's first record exists."""
     consumer = Consumer(
         {
             "bootstrap.servers": servers,

@@ -1,4 +1,4 @@
-"""The examples that read a pipeline's topics find what a plain count finds, and nothing that was taken back."""
+"""The example readers find the results of a plain count, and no record of an aborted transaction."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ import pytest
 from confluent_kafka import Producer
 
 from helpers.docs_blocks import ROOT, blocks
-from helpers.kafka import WAIT_S, Pipeline, Source, Truth, read, truth, zipf_records
+from helpers.kafka import Pipeline, Source, Truth, read, truth, zipf_records
 from helpers.tools import kcat
+from helpers.waiting import WAIT_S
 
 READERS = ROOT / "deploy" / "examples" / "readers"
 PAGE = ROOT / "docs" / "how-to" / "own-consumers.md"
-BAD = b"no JSON"
+INVALID = b"no JSON"
 
 
 @dataclass(frozen=True)
 class Ran:
-    """A pipeline that has run, and what a plain count says of its source."""
+    """A pipeline that has run to its end, and the results of a plain count of its source."""
 
     broker: str
     pipeline: Pipeline
@@ -34,11 +35,11 @@ class Ran:
 
 @pytest.fixture(scope="module")
 def ran(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Ran:
-    """Run a pipeline that writes a record per tuple; then leave an aborted transaction on the topics that are read."""
+    """Run a pipeline that writes a record per tuple, then write an aborted transaction to the topics that are read."""
     source = Source(broker, 2)
     source.send(zipf_records(2_000, 2, seed=11, keys=100))
     expected = truth(read(broker, source.topic), lateness_ms=5_000)
-    source.send([(0, BAD)])
+    source.send([(0, INVALID)])
     pipeline = Pipeline(
         broker,
         tmp_path_factory.mktemp("readers"),
@@ -48,12 +49,12 @@ def ran(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Ran:
         event_time={"idle_timeout_s": None, "allowed_lateness_s": 5},
     )
     pipeline.drain(limit_s=200)
-    take_back(broker, pipeline)
+    write_aborted(broker, pipeline)
     return Ran(broker, pipeline, expected)
 
 
-def take_back(broker: str, pipeline: Pipeline) -> None:
-    """Write what no reader must see."""
+def write_aborted(broker: str, pipeline: Pipeline) -> None:
+    """Write records that no reader may return."""
     producer = Producer({"bootstrap.servers": broker, "transactional.id": f"{pipeline.name}-noise", "log_level": 2})
     producer.init_transactions(WAIT_S)
     producer.begin_transaction()
@@ -75,8 +76,8 @@ def topic(ran: Ran, name: str) -> list[dict[str, Any]]:
     return run(str(READERS / "topic.sh"), ran.broker, ran.pipeline.settings.topic(name))
 
 
-def answers(facts: list[dict[str, Any]]) -> dict[tuple[int, str], tuple[int, int]]:
-    return {(fact["window_start"], fact["key"]): (fact["count"], fact["sum"]) for fact in facts}
+def answers(entries: list[dict[str, Any]]) -> dict[tuple[int, str], tuple[int, int]]:
+    return {(entry["window_start"], entry["key"]): (entry["count"], entry["sum"]) for entry in entries}
 
 
 def expected_answers(ran: Ran) -> dict[tuple[int, str], tuple[int, int]]:
@@ -85,29 +86,29 @@ def expected_answers(ran: Ran) -> dict[tuple[int, str], tuple[int, int]]:
 
 @pytest.fixture(scope="module")
 def with_kcat() -> None:
-    """Make sure of kcat."""
+    """Ensure that kcat is installed."""
     kcat()
 
 
 def test_kcat_example_reads_the_results(ran: Ran, with_kcat: None) -> None:
-    facts = [json.loads(record["payload"]) for record in topic(ran, "aggregates")]
-    assert answers(sorted(facts, key=lambda fact: int(fact["revision"]))) == expected_answers(ran)
+    entries = [json.loads(record["payload"]) for record in topic(ran, "aggregates")]
+    assert answers(sorted(entries, key=lambda entry: int(entry["revision"]))) == expected_answers(ran)
 
 
 def test_kcat_example_reads_late_tuples_and_dead_letters_with_their_headers(ran: Ran, with_kcat: None) -> None:
     late = [json.loads(record["payload"]) for record in topic(ran, "late")]
-    assert {(fact["partition"], fact["offset"]) for fact in late} == ran.truth.late.keys()
-    (letter,) = topic(ran, "dead-letters")
-    headers = dict(zip(letter["headers"][::2], letter["headers"][1::2], strict=True))
-    assert letter["payload"] == BAD.decode()
+    assert {(entry["partition"], entry["offset"]) for entry in late} == ran.truth.late.keys()
+    (dead_letter,) = topic(ran, "dead-letters")
+    headers = dict(zip(dead_letter["headers"][::2], dead_letter["headers"][1::2], strict=True))
+    assert dead_letter["payload"] == INVALID.decode()
     assert headers["__skewless.errors.topic"] == ran.pipeline.source.topic
     assert headers["__skewless.errors.reason"] == "malformed JSON"
 
 
 def test_confluent_kafka_example_reads_the_results(ran: Ran) -> None:
-    facts = run(sys.executable, str(READERS / "results.py"), ran.broker, ran.pipeline.name)
-    assert answers(facts) == expected_answers(ran)
-    assert len(facts) == len(ran.truth.counts)
+    entries = run(sys.executable, str(READERS / "results.py"), ran.broker, ran.pipeline.name)
+    assert answers(entries) == expected_answers(ran)
+    assert len(entries) == len(ran.truth.counts)
 
 
 def test_consumer_example_of_worker_input_gets_each_tuple_once(ran: Ran) -> None:
@@ -117,15 +118,15 @@ def test_consumer_example_of_worker_input_gets_each_tuple_once(ran: Ran) -> None
             assert consumer.stdout is not None
             got = [json.loads(consumer.stdout.readline()) for _ in range(ran.truth.tuples)]
             consumer.send_signal(signal.SIGINT)
-            rest, _ = consumer.communicate(timeout=WAIT_S)
+            others, _ = consumer.communicate(timeout=WAIT_S)
         finally:
             consumer.kill()
-    assert (rest, consumer.returncode) == ("", 0)
+    assert (others, consumer.returncode) == ("", 0)
     found, sums = Counter[tuple[int, str]](), Counter[tuple[int, str]]()
-    for fact in got:
-        at = (fact["time"] // 60_000 * 60_000, fact["key"])
+    for entry in got:
+        at = (entry["time"] // 60_000 * 60_000, entry["key"])
         found[at] += 1
-        sums[at] += fact["value"]
+        sums[at] += entry["value"]
     assert (found, sums) == (ran.truth.counts, ran.truth.sums)
 
 

@@ -1,4 +1,4 @@
-"""Secrets show up nowhere: one word stands wherever a secret may, and all that comes out is searched for it."""
+"""Secrets appear in no output: every secret has the same value, and all outputs are searched for it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from click.testing import CliRunner
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from helpers.kafka import STAGES, Pipeline, Source, until
+from helpers.kafka import STAGES, Pipeline, Source
+from helpers.waiting import until
 from integration.secured import Secured, secured_broker
 from skewless.cli import main
 from skewless.config import acls, loader, topic_plan
@@ -37,7 +38,7 @@ SECRET_OPTIONS = (
     "sasl.oauthbearer.assertion.private.key.passphrase",
     "sasl.oauthbearer.assertion.private.key.pem",
 )
-"""Options of librdkafka's that hold secrets, besides those that have a setting of their own."""
+"""Options of librdkafka that contain secrets and have no separate setting."""
 BASE: dict[str, Any] = {
     "name": "p",
     "source": {"topic": "raw"},
@@ -54,7 +55,7 @@ BASE: dict[str, Any] = {
 
 
 def with_kafka(**changes: Any) -> dict[str, Any]:
-    """Lay changes over the section `kafka`; what is None there is left out."""
+    """Merge changes into the section `kafka`. A value of None removes a setting."""
     document = copy.deepcopy(BASE)
     kafka = document["kafka"] | changes
     document["kafka"] = {name: value for name, value in kafka.items() if value is not None}
@@ -107,7 +108,7 @@ def test_command_secret_in_its_file_is_never_printed(
     result = CliRunner().invoke(main.main, [*COMMANDS[command], "-f", str(file)])
     out, err = capfd.readouterr()
     assert result.exit_code in {0, 2, 3}
-    assert result.output + out + err + caplog.text  # there is something to search
+    assert result.output + out + err + caplog.text  # the output is not empty
     assert CANARY not in result.output + out + err + caplog.text
 
 
@@ -145,7 +146,7 @@ def test_config_dump_secrets_that_are_set_are_masked(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    """Run a broker with a user whose password is the canary, who may run everything."""
+    """Run a broker with an administrator whose password is the canary."""
     with secured_broker(tmp_path_factory.mktemp("keys")) as running:
         running.add_users({"ann": CANARY})
         pipeline = PipelineSettings.model_validate({"name": "p", "source": {"topic": "raw"}})
@@ -194,7 +195,7 @@ def test_pipeline_password_appears_neither_in_logs_nor_in_arguments(secured: Sec
 
 
 def test_stage_with_librdkafka_debug_logs_no_password(secured: Secured, tmp_path: Path) -> None:
-    """With librdkafka's logs wide open, by the right password and by a wrong one."""
+    """With all debug logs of librdkafka, with the right and with a wrong password."""
     topic_plan.apply(loader.load(write_file(tmp_path, secured, CANARY), {}))
     for password, code in ((CANARY, 0), (f"{CANARY}-wrong", 3)):
         file = write_file(tmp_path, secured, password, debug="all")
@@ -231,14 +232,14 @@ def test_stage_without_metrics_listens_on_no_port(broker: str, tmp_path: Path) -
 
 
 def works(pipeline: Pipeline, stage: str) -> bool:
-    """Whether a stage owns partitions; a broker that has just started may not know yet."""
+    """Return whether a stage owns partitions; False while a broker that has just started does not know yet."""
     with contextlib.suppress(KafkaException):
         return pipeline.shares(stage) > 0
     return False
 
 
 def listening(pid: int | None) -> set[int]:
-    """Ports on which a process and its children accept connections or datagrams."""
+    """Return the ports on which a process and its children accept connections or datagrams."""
     process = psutil.Process(pid)
     return {
         connection.laddr.port

@@ -1,4 +1,4 @@
-"""The rights that are printed suffice, and each is needed: shown on a broker that allows nothing else."""
+"""The printed ACLs are sufficient, and each is necessary, on a broker that allows nothing else."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from helpers.kafka import STAGES, START_MS, until
+from helpers.kafka import STAGES, START_MS
+from helpers.waiting import until
 from integration.secured import ADMIN, ADMIN_PASSWORD, Secured, run_command, secured_broker
 from skewless import topology
 from skewless.config import acls, topic_plan
@@ -37,7 +38,7 @@ RUN_S = 240.0
 KEYS = 3
 RECORDS = 30
 GARBAGE = ("tuples", "worker-input", "partials")
-"""Internal topics that get a record that no stage wrote, so that every stage has a dead letter to write."""
+"""Internal topics to which the test writes an invalid record, so that every stage writes a dead letter."""
 
 
 def document(secured: Secured | None, user: str, name: str = "p", **parts: Any) -> dict[str, Any]:
@@ -60,7 +61,7 @@ def settings_of(secured: Secured | None, user: str, name: str = "p", **parts: An
 
 @dataclass(frozen=True)
 class Case:
-    """A role without one of its rights."""
+    """A role without one of its ACLs."""
 
     role: str
     right: AclBinding
@@ -72,9 +73,9 @@ class Case:
     @property
     def left(self) -> list[AclBinding]:
         rights = acls.acls_for(settings_of(None, ""))[self.role]
-        rest = tuple(operation for operation in self.right.operations if operation != self.operation)
+        others = tuple(operation for operation in self.right.operations if operation != self.operation)
         kept = [right for right in rights if right != self.right]
-        return [*kept, replace(self.right, operations=rest)] if rest else kept
+        return [*kept, replace(self.right, operations=others)] if others else kept
 
 
 CASES = [
@@ -85,14 +86,14 @@ CASES = [
 ]
 OF_STAGES = [case for case in CASES if case.role in STAGES]
 NEEDED_FIRST = [case for case in OF_STAGES if case.right.needed == acls.CHECKED and case.operation == "Read"]
-"""Rights that a stage needs only while its group has no checkpoint."""
+"""ACLs that a stage needs only while its group has no checkpoint."""
 OF_TOPICS = [case for case in CASES if case.role == acls.TOPICS]
 
 
 @dataclass(frozen=True)
 class Outcome:
     code: int | None
-    """Exit code; None when it had to be ended."""
+    """Exit code; None if the test had to kill the process."""
     output: str
 
 
@@ -100,7 +101,7 @@ class Outcome:
 class Settled:
     secured: Secured
     ends: dict[str, Outcome]
-    """How the stages ended that ran with all of their rights."""
+    """Outcomes of the stages that ran with all of their ACLs."""
 
 
 def write_file(folder: Path, user: str, content: dict[str, Any]) -> Path:
@@ -111,7 +112,7 @@ def write_file(folder: Path, user: str, content: dict[str, Any]) -> Path:
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
-    """Run a broker with a user per role and per case, each with its rights."""
+    """Run a broker with a user per role and per case, each with its ACLs."""
     with secured_broker(tmp_path_factory.mktemp("keys")) as running:
         rights = {**acls.acls_for(settings_of(None, "")), **{str(case): case.left for case in CASES}}
         lesser = settings_of(None, "", guarantee="at_least_once")
@@ -125,10 +126,10 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
 
 
 def fill(secured: Secured) -> None:
-    """Write good, late and bad records to the source, and garbage to what the stages have between them."""
+    """Write valid, late and invalid records to the source, and invalid records to the internal topics."""
     producer = Producer(secured.admin_options())
-    facts = [{"key": f"k{number % KEYS}", "time": START_MS + number * 1000} for number in range(RECORDS)]
-    for value in (*facts, {"key": "late", "time": START_MS - 3_600_000}):
+    entries = [{"key": f"k{number % KEYS}", "time": START_MS + number * 1000} for number in range(RECORDS)]
+    for value in (*entries, {"key": "late", "time": START_MS - 3_600_000}):
         producer.produce("raw", json.dumps(value).encode(), partition=0)
     producer.produce("raw", b"{", partition=0)
     for topic in GARBAGE:
@@ -138,7 +139,7 @@ def fill(secured: Secured) -> None:
 
 @pytest.fixture(scope="module")
 def settled(secured: Secured, tmp_path_factory: pytest.TempPathFactory) -> Settled:
-    """Run the pipeline to its end by one process per stage, each as its own user."""
+    """Run the pipeline to its end, with one process and one user per stage."""
     folder = tmp_path_factory.mktemp("pipeline")
     topic_plan.apply(settings_of(secured, acls.TOPICS))
     fill(secured)
@@ -158,7 +159,7 @@ def settled(secured: Secured, tmp_path_factory: pytest.TempPathFactory) -> Settl
 
 @pytest.fixture(scope="module")
 def outcomes(settled: Settled, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
-    """Run each stage without each of its rights; the stages side by side, the cases of one in turn."""
+    """Run each stage without each of its ACLs: the stages in parallel, the cases of one stage in turn."""
     folder = tmp_path_factory.mktemp("cases")
     started = multiprocessing.get_context("forkserver")
     started.set_forkserver_preload(["skewless.service", *(f"skewless.stages.{stage}.agent" for stage in STAGES)])
@@ -192,7 +193,7 @@ def outcomes(settled: Settled, tmp_path_factory: pytest.TempPathFactory) -> dict
 
 
 def move_back(secured: Secured, metadata: str) -> None:
-    """Let every stage read its topic again, as soon as the sessions of those that ran are over.
+    """Reset the offsets of every stage, after the sessions of its earlier processes have expired.
 
     Without metadata a group has no checkpoint, and looks for earlier results.
     """
@@ -212,11 +213,11 @@ def move_back(secured: Secured, metadata: str) -> None:
                     del waiting[group]
         return not waiting
 
-    until(moved, each=lambda: time.sleep(0.2))
+    until(moved, every_s=0.2)
 
 
-def told(case: Case, text: str) -> bool:
-    """Whether a message names the right and what it is on."""
+def names_acl(case: Case, text: str) -> bool:
+    """Return whether a message names the ACL and its resource."""
     reason, _, remedy = text.strip().rpartition("; grant ")
     return case.right.name in reason and str(case.operation) in remedy.partition(" on ")[0]
 
@@ -227,7 +228,7 @@ def test_acls_as_printed_let_every_stage_finish(settled: Settled) -> None:
 
 def test_acls_as_printed_let_a_reader_read_the_results(settled: Settled) -> None:
     found = read(settled.secured, "p.aggregates")
-    counts = {fact["key"]: fact["count"] for fact in found}
+    counts = {entry["key"]: entry["count"] for entry in found}
     assert counts == {f"k{number}": RECORDS // KEYS for number in range(KEYS)}
     assert len(read(settled.secured, "p.late")) == 1
 
@@ -236,7 +237,7 @@ def read(secured: Secured, topic: str) -> list[dict[str, Any]]:
     options = settings_of(secured, acls.READERS).kafka.client_options()
     group = {"group.id": f"p-readers-{topic}", "auto.offset.reset": "earliest", "enable.partition.eof": True}
     consumer = Consumer({**options, **group})
-    facts: list[dict[str, Any]] = []
+    entries: list[dict[str, Any]] = []
     with contextlib.closing(consumer):
         consumer.subscribe([topic])
         while True:
@@ -244,8 +245,8 @@ def read(secured: Secured, topic: str) -> list[dict[str, Any]]:
             assert message is not None, f"the end of {topic} was not reached"
             if message.error():
                 assert message.error().name() == "_PARTITION_EOF", message.error()
-                return facts
-            facts.append(json.loads(message.value()))
+                return entries
+            entries.append(json.loads(message.value()))
 
 
 @pytest.mark.parametrize("case", OF_STAGES, ids=str)
@@ -254,7 +255,7 @@ def test_acls_one_missing_at_the_start_ends_the_stage_with_its_name(case: Case, 
     assert outcome.code == BrokerError.exit_code, outcome.output
     last = outcome.output.strip().splitlines()[-1]
     assert last.startswith("error: ")
-    assert told(case, last), last
+    assert names_acl(case, last), last
 
 
 def test_acls_at_least_once_needs_none_on_transactional_ids(outcomes: dict[str, Outcome]) -> None:
@@ -263,7 +264,7 @@ def test_acls_at_least_once_needs_none_on_transactional_ids(outcomes: dict[str, 
 
 @pytest.mark.parametrize("case", OF_TOPICS, ids=str)
 def test_acls_one_missing_fails_topics_apply_with_its_name(case: Case, settled: Settled) -> None:
-    """The topics are there but for one, so that there is something to see, to verify and to create."""
+    """All topics but one exist, so the commands have topics to describe, to verify and to create."""
     admin = AdminClient(settled.secured.admin_options())
     for future in admin.delete_topics(["p.late"]).values():
         with contextlib.suppress(KafkaException):
@@ -271,7 +272,7 @@ def test_acls_one_missing_fails_topics_apply_with_its_name(case: Case, settled: 
     until(lambda: "p.late" not in admin.list_topics(timeout=DEADLINE_S).topics)
     with pytest.raises(BrokerError) as raised:
         topic_plan.apply(settings_of(settled.secured, str(case)))
-    assert told(case, str(raised.value)), raised.value
+    assert names_acl(case, str(raised.value)), raised.value
 
 
 @pytest.mark.parametrize("name", ["p.tuples", "p-splitter-"])
@@ -303,15 +304,15 @@ def test_acls_one_removed_in_the_run_ends_the_stage_with_its_name(name: str, set
         secured.allow({user: [right]})
     assert child.returncode == BrokerError.exit_code
     last = (tmp_path / "log").read_text().strip().splitlines()[-1]
-    assert told(Case(user, right, "Write"), last), last
+    assert names_acl(Case(user, right, "Write"), last), last
 
 
 def test_client_wrong_password_is_reported_as_invalid_credentials(secured: Secured) -> None:
-    wrong = document(secured, acls.TOPICS)
-    wrong["kafka"]["sasl"]["password"] = "wrong"  # noqa: S105 - which it is
-    wrong["kafka"]["connect_timeout_s"] = 2
+    failures = document(secured, acls.TOPICS)
+    failures["kafka"]["sasl"]["password"] = "wrong"  # noqa: S105 - which it is
+    failures["kafka"]["connect_timeout_s"] = 2
     with pytest.raises(BrokerError, match=r"refuses this client: .*invalid credentials.*correct kafka") as raised:
-        topic_plan.check(PipelineSettings.model_validate(wrong))
+        topic_plan.check(PipelineSettings.model_validate(failures))
     assert raised.value.exit_code == 3
 
 
@@ -335,7 +336,7 @@ def test_broker_with_mutual_tls_accepts_client_certificates_and_refuses_others(t
 
         known["kafka"]["connect_timeout_s"] = 5
         known["kafka"]["tls"] = {"ca": str(mutual.ca)}
-        # The broker ends the connection when TLS is set up already: whether librdkafka hears why is a matter of luck.
+        # The broker closes the connection after the TLS handshake. librdkafka does not always receive the reason.
         with pytest.raises((BrokerError, UnreachableError), match="security") as raised:
             topic_plan.check(PipelineSettings.model_validate(known))
         assert raised.value.exit_code == 3

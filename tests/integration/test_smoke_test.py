@@ -1,4 +1,4 @@
-"""The rights of the flow check suffice: shown on a broker that allows nothing else."""
+"""The ACLs of the smoke test are sufficient, on a broker that allows nothing else."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_smoke_test_acls_are_sufficient_and_necessary(tmp_path: Path) -> None:
         with pytest.raises(CheckFailedError, match="topic raw does not exist, or this user may not see it"):
             check.run(settings, 10, "checked", SHORT_S)
         secured.allow({"checker": rights(settings)})
-        with pytest.raises(CheckFailedError, match="counts are not correct"):  # there are no stages, nothing is counted
+        with pytest.raises(CheckFailedError, match="counts are not correct"):  # no stages run, so nothing is counted
             check.run(settings, 10, "checked", SHORT_S)
         _, results = rights(settings)
         secured.withdraw("checker", results)

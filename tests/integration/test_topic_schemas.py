@@ -1,4 +1,4 @@
-"""Every record of a real run, on every topic, is as the AsyncAPI document of its pipeline says."""
+"""Every record of a real run, on every topic, matches the AsyncAPI document of its pipeline."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from skewless.kafka.admin.client import Admin
 
 PARTITIONS = 2
 GOOD = 3_000
-BAD = (b"{", b"", None, b"\xff\xfe", b'{"key":"a","value":1}', b'{"key":"a","value":"x","time":1767225600000}')
+INVALID = (b"{", b"", None, b"\xff\xfe", b'{"key":"a","value":1}', b'{"key":"a","value":"x","time":1767225600000}')
 POISON = b"no columns"
 READERS = {"tuples": 1, "worker-input": 1, "partials": 2}
-"""Stages that read an internal topic, each of which refuses what it cannot read."""
+"""Stages that read an internal topic. Each refuses invalid records."""
 
 
 @dataclass(frozen=True)
 class Ran:
-    """A pipeline that has come to the end of its source, and what it wrote."""
+    """A pipeline that has reached the end of its source, and its records."""
 
     document: dict[str, Any]
     records: dict[str, list[Record]]
@@ -36,10 +36,10 @@ class Ran:
 
 @pytest.fixture(scope="module")
 def ran(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Ran:
-    """Run a pipeline over good, late and bad records, with a foreign record on each of its internal topics."""
+    """Run a pipeline over valid, late and invalid records, with a foreign record on each of its internal topics."""
     source = Source(broker, PARTITIONS)
     source.send(zipf_records(GOOD, PARTITIONS, seed=7, keys=200))
-    source.send((0, value) for value in BAD)
+    source.send((0, value) for value in INVALID)
     pipeline = Pipeline(
         broker,
         tmp_path_factory.mktemp("schemas"),
@@ -60,14 +60,14 @@ def poison(broker: str, pipeline: Pipeline) -> None:
     assert producer.flush(30) == 0
 
 
-def mine(records: list[Record]) -> Iterator[Record]:
+def of_pipeline(records: list[Record]) -> Iterator[Record]:
     return (record for record in records if record.value != POISON or "schema" in record.headers)
 
 
 @pytest.mark.parametrize("topic", [row.name for row in topology.TOPICS if not topology.topic_needs(row.name)])
 def test_topic_records_of_a_real_run_match_the_asyncapi_document(ran: Ran, topic: str) -> None:
     held = Records(ran.document)
-    records = ran.records[topic] if topic == "dead-letters" else list(mine(ran.records[topic]))
+    records = ran.records[topic] if topic == "dead-letters" else list(of_pipeline(ran.records[topic]))
     assert records
     assert [problem for record in records for problem in held.problems(topic, record)] == []
 
@@ -83,15 +83,15 @@ def test_pipeline_run_of_the_schema_tests_has_records_of_every_message_but_tuple
 
 
 def test_public_topics_of_a_run_hold_each_sent_tuple_once(ran: Ran) -> None:
-    results, wrong = ran.pipeline.results()
-    counted = sum(fact["count"] for fact in results.values())
-    late, letters = len(ran.records["late"]), len(ran.records["dead-letters"])
-    assert wrong == []
+    results, failures = ran.pipeline.results()
+    counted = sum(entry["count"] for entry in results.values())
+    late, dead_letters = len(ran.records["late"]), len(ran.records["dead-letters"])
+    assert failures == []
     assert late > 0
-    assert letters == len(BAD) + sum(READERS.values())
+    assert dead_letters == len(INVALID) + sum(READERS.values())
     assert counted + late == GOOD
-    told = [json.loads(record.value or b"") for record in ran.records["distribution"]]
-    assert sum(tick["tuples"] for tick in told) == counted
+    ticks = [json.loads(record.value or b"") for record in ran.records["distribution"]]
+    assert sum(tick["tuples"] for tick in ticks) == counted
 
 
 def test_topics_of_a_run_match_the_asyncapi_channels(ran: Ran) -> None:

@@ -1,4 +1,4 @@
-"""Topics on a real broker: created once, verified always, never changed."""
+"""Topics on a real broker: created once, always verified, never changed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from skewless.kafka.admin import topics
 
 @pytest.fixture
 def settings(broker: str) -> PipelineSettings:
-    """Return a pipeline whose source topic exists, with 3 partitions; none of its own topics do."""
+    """Return a pipeline whose source topic exists, with 3 partitions. Its other topics do not exist."""
     name = f"t-{uuid.uuid4().hex[:8]}"
     create(broker, NewTopic(f"{name}-source", 3, 1))
     return pipeline(broker, name)
@@ -89,7 +89,7 @@ def test_topics_apply_changed_number_of_workers_is_refused_and_creates_nothing(s
 
 @pytest.mark.parametrize("stage", STAGES)
 def test_run_command_partition_count_other_than_configured_is_refused(settings: PipelineSettings, stage: str) -> None:
-    """Without `skewless topics check`: what `skewless run` does."""
+    """The case without `skewless topics check`: `skewless run` checks too."""
     topic_plan.apply(settings)
     row = topology.stage(stage)
     counts = {"source": 3, "tuples": 3, "worker-input": 5, "partials": 2}
@@ -120,8 +120,8 @@ def test_topics_check_topic_with_retention_by_bytes_is_named(settings: PipelineS
 
 
 def test_topics_apply_existing_topic_with_wrong_options_is_named_with_each(settings: PipelineSettings) -> None:
-    wrong = NewTopic(settings.topic("aggregates"), 2, 1, config={"message.timestamp.type": "LogAppendTime"})
-    create(settings.kafka.bootstrap_servers, wrong)
+    failures = NewTopic(settings.topic("aggregates"), 2, 1, config={"message.timestamp.type": "LogAppendTime"})
+    create(settings.kafka.bootstrap_servers, failures)
     with pytest.raises(CheckFailedError) as raised:
         topic_plan.apply(settings)
     assert "aggregates: cleanup.policy is delete, should be compact" in str(raised.value)

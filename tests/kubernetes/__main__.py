@@ -1,4 +1,4 @@
-"""The chart on a real Kubernetes of this machine: `make test-kubernetes`. One line of JSON per figure."""
+"""Tests the chart on a real Kubernetes on this machine: `make test-kubernetes`. One line of JSON per figure."""
 # ruff: noqa: T201 - it is a command, and prints what it found
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from kubernetes.tools import seconds_until
 PARTITIONS = 4
 SEED = 1
 FOLLOWED_S = 150.0
-"""The kubelet looks at a ConfigMap once a minute."""
+"""The kubelet checks a ConfigMap once a minute."""
 FIRST = 2_000
-"""Records that are in the source when the chart is installed."""
+"""Number of records in the source when the chart is installed."""
 SMALL = {"requests": {"cpu": "50m"}}
-"""On two cores all pods have to find room."""
+"""Resource requests with which all pods fit on two cores."""
 
 
 def main() -> int:
-    """Run all checks on a cluster that is made for them; 1 when something was not as it must be."""
+    """Run all checks on a new cluster; returns 1 if one of them failed."""
     options = _options()
     folder = Path(options.folder)
     cluster = Cluster(folder / "cluster", options.programs, options.images)
     try:
         started = time.monotonic()
         cluster.start()
-        tell("cluster ready", seconds=time.monotonic() - started)
+        report("cluster ready", seconds=time.monotonic() - started)
         (folder / "kafka").mkdir()
         with broker(folder / "kafka", HOST) as bootstrap:
             return 1 if check(cluster, bootstrap, options) else 0
@@ -58,28 +58,28 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def tell(what: str, **facts: object) -> None:
+def report(what: str, **entries: object) -> None:
     """Print a figure."""
-    rounded = {name: round(value, 2) if isinstance(value, float) else value for name, value in facts.items()}
+    rounded = {name: round(value, 2) if isinstance(value, float) else value for name, value in entries.items()}
     print(json.dumps({"check": what, **rounded}), flush=True)
 
 
 def check(cluster: Cluster, bootstrap: str, options: argparse.Namespace) -> list[str]:
-    """Install, disturb, change, test and uninstall; returns what was wrong."""
+    """Install, inject faults, upgrade, test and uninstall; returns the errors."""
     source = Source(bootstrap, PARTITIONS)
     records = zipf_records(options.records, PARTITIONS, SEED)
     values = _values(bootstrap, source.topic)
     release = Release(cluster, options.programs / "helm", Path(options.folder), values)
     deployed = Deployed(bootstrap, {**values["pipeline"], "name": NAME, "source": {"topic": source.topic}})
-    wrong: list[str] = []
+    failures: list[str] = []
 
     def compare(after: str) -> None:
-        problems, tuples = deployed.wrong()
-        tell(f"exact after {after}", exact=not problems, tuples=tuples)
-        wrong.extend(f"after {after}: {problem}" for problem in problems)
+        problems, tuples = deployed.failures()
+        report(f"exact after {after}", exact=not problems, tuples=tuples)
+        failures.extend(f"after {after}: {problem}" for problem in problems)
         print(*problems, sep="\n", file=sys.stderr)
 
-    tell("objects that the API server takes strictly", count=release.validate())
+    report("objects that the API server takes strictly", count=release.validate())
     source.send(next(records) for _ in range(FIRST))
     _install(release, deployed)
     with Feed(source, records, options.rate) as feed:
@@ -89,14 +89,14 @@ def check(cluster: Cluster, bootstrap: str, options: argparse.Namespace) -> list
         _disturb(release, feed, "4 workers")
         _change_w(release)
     compare("kills, a scale and changes of W")
-    tell("memory", mb={pod: round(size / 1e6) for pod, size in release.memory().items()})
+    report("memory", mb={pod: round(size / 1e6) for pod, size in release.memory().items()})
     with _timed("helm test"):
         release.helm("test", NAME)
     compare("helm test")
     cluster.load("spark")
     _audit(release)
-    wrong += _uninstall(release)
-    return wrong
+    failures += _uninstall(release)
+    return failures
 
 
 def _values(bootstrap: str, topic: str) -> dict[str, Any]:
@@ -120,16 +120,16 @@ def _values(bootstrap: str, topic: str) -> dict[str, Any]:
 def _install(release: Release, deployed: Deployed) -> None:
     started = time.monotonic()
     release.install()
-    tell("helm install", seconds=time.monotonic() - started)
+    report("helm install", seconds=time.monotonic() - started)
     seconds_until(lambda: deployed.count("aggregates") > 0, "a first result", 240.0)
-    tell("install to first result", seconds=time.monotonic() - started)
+    report("install to first result", seconds=time.monotonic() - started)
     release.settled()
-    tell("install to all pods ready", seconds=time.monotonic() - started, ready=release.replicas())
+    report("install to all pods ready", seconds=time.monotonic() - started, ready=release.replicas())
 
 
 def _disturb(release: Release, feed: Feed, when: str) -> None:
-    for pod, deed, seconds in release.disturb(SEED):
-        tell(f"{deed} with {when}", pod=pod, ready_again_s=seconds, sent=feed.sent)
+    for pod, action, seconds in release.disturb(SEED):
+        report(f"{action} with {when}", pod=pod, ready_again_s=seconds, sent=feed.sent)
 
 
 def _change_w(release: Release) -> None:
@@ -140,13 +140,13 @@ def _change_w(release: Release) -> None:
     with _timed("rollback to W 4, followed by all routers"):
         release.helm("rollback", NAME)
         seconds_until(lambda: release.workers_of_routers() == {4}, "W 4", FOLLOWED_S)
-    tell("pods that a change of W started anew", count=len(set(release.running().items()) - set(before.items())))
+    report("pods that a change of W restarted", count=len(set(release.running().items()) - set(before.items())))
 
 
 def _audit(release: Release) -> None:
     with _timed("audit by Spark as a job"):
         release.upgrade("spark.jobs.audit.enabled=true")
-        tell("audit", says=release.finished_job("audit").splitlines())
+        report("audit", says=release.finished_job("audit").splitlines())
 
 
 def _uninstall(release: Release) -> list[str]:
@@ -155,7 +155,7 @@ def _uninstall(release: Release) -> list[str]:
         with contextlib.suppress(AssertionError):
             seconds_until(lambda: not release.left(), "an empty namespace", 60.0)
     left = release.left()
-    tell("left after uninstall", objects=left)
+    report("left after uninstall", objects=left)
     return [f"left after uninstall: {each}" for each in left]
 
 
@@ -163,7 +163,7 @@ def _uninstall(release: Release) -> list[str]:
 def _timed(what: str) -> Iterator[None]:
     started = time.monotonic()
     yield
-    tell(what, seconds=time.monotonic() - started)
+    report(what, seconds=time.monotonic() - started)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A Kubernetes of one node, as child processes in the namespaces that we are in: what they leave ends with those."""
+"""A Kubernetes of one node. Its processes are children in separate namespaces, which also end all their children."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kubernetes.tools import ToolError, run, seconds_until
 from skewless.lab.local import child_process
 
 HOST = "10.244.0.1"
-"""This machine as pods see it."""
+"""Address of this machine for pods."""
 API = f"https://{HOST}:16443"
 ETCD = "http://127.0.0.1:12379"
 SERVICES = "10.96.0.0/16"
@@ -23,7 +23,7 @@ READY_S = 180.0
 
 
 class Cluster:
-    """Control plane and node; `programs` is the folder with Kubernetes' programs, `images` that with the archives."""
+    """Control plane and node. `programs` is the folder of Kubernetes' programs, `images` that of the image archives."""
 
     def __init__(self, folder: Path, programs: Path, images: Path) -> None:
         self.folder = folder
@@ -37,7 +37,7 @@ class Cluster:
         self._children: list[subprocess.Popen[bytes]] = []
 
     def start(self) -> None:
-        """Start everything; returns when the node is ready and has the image of the stages."""
+        """Start all components; returns when the node is ready and has the image of the stages."""
         _make_network()
         self._start_control_plane()
         self.node.start(BRIDGE, HOST)
@@ -46,12 +46,12 @@ class Cluster:
         seconds_until(self._node_ready, "a node that is ready", READY_S)
 
     def load(self, image: str) -> None:
-        """Make an image known to the node."""
+        """Import an image into the node."""
         (archive,) = self._images.glob(f"{image}*.tar")
         self.node.load(archive)
 
     def stop(self) -> None:
-        """End everything that runs."""
+        """Stop all components."""
         self.node.stop()
         for child in reversed(self._children):
             child_process.stop(child, grace_s=3.0)
@@ -114,7 +114,7 @@ def _make_network() -> None:
     run("ip", "link", "add", BRIDGE, "type", "bridge")
     run("ip", "address", "add", f"{HOST}/24", "dev", BRIDGE)
     run("ip", "link", "set", BRIDGE, "up")
-    with contextlib.suppress(ToolError):  # only a name, where the tools look it up
+    with contextlib.suppress(ToolError):  # only a name of a folder, which the tools look up
         run("hostname", "n1")
 
 

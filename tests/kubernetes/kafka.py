@@ -1,4 +1,4 @@
-"""The embedded broker, where pods reach it."""
+"""The embedded broker at an address that pods can reach."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ READY_S = 60.0
 
 @contextlib.contextmanager
 def broker(folder: Path, host: str) -> Iterator[str]:
-    """Run Kafka with its clients' listener at this address; yields `host:port`."""
+    """Run Kafka with its client listener at this address; yields `host:port`."""
     formatted_storage_cache.format_data(folder)
     ports = kafka_process.free_ports(PORT)
     clients, own = f"CLIENT://{host}:{PORT}", f"INTERNAL://127.0.0.1:{ports.internal}"

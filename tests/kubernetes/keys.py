@@ -1,4 +1,4 @@
-"""Certificates, keys and logins of a control plane."""
+"""Certificates, keys and kubeconfig files of a control plane."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ DAYS = "2"
 
 
 class Keys:
-    """Files in a folder: an authority `ca.crt`, the API server's pair, a pair for service accounts, and logins."""
+    """A folder with an authority `ca.crt`, the API server's key pair, a key pair for service accounts, and logins."""
 
     def __init__(self, folder: Path, server: str, names: Sequence[str]) -> None:
         folder.mkdir(parents=True)
@@ -41,11 +41,11 @@ class Keys:
 
     @property
     def tokens(self) -> Path:
-        """Logins as the API server reads them."""
+        """File of the static tokens, as the API server reads it."""
         return self.folder / "tokens.csv"
 
     def login(self, user: str, group: str) -> Path:
-        """Add a login and return its kubeconfig."""
+        """Add a user and return its kubeconfig."""
         token = f"token-{len(self._tokens)}"
         self._tokens.append(f'{token},{user},{len(self._tokens)},"{group}"\n')
         self.tokens.write_text("".join(self._tokens))

@@ -1,4 +1,4 @@
-"""The node: containerd and kubelet, whose containers are found by their processes."""
+"""The node: containerd and kubelet. The processes of its containers are found by their cgroups."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ state = "{state}"
     conf_dir = "{network}"
 """
 PRIVATE = ("/run", "/var/lib/cni", "/var/log")
-"""Folders of the machine that these programs write to by fixed names; we lay empty ones over them."""
+"""Folders of the machine to which these programs write by fixed names. Empty folders are mounted over them."""
 SYSCTLS = ("vm/overcommit_memory", "kernel/panic", "kernel/panic_on_oops")
-"""What the kubelet sets for the whole machine."""
+"""Kernel settings that the kubelet changes for the whole machine."""
 SETTLED_S = 120.0
 
 
 class Node:
-    """One node in a folder; `login` is the kubelet's kubeconfig."""
+    """One node in a folder. `login` is the kubelet's kubeconfig."""
 
     def __init__(self, folder: Path, programs: Path, login: Path) -> None:
         folder.mkdir(parents=True)
@@ -48,7 +48,7 @@ class Node:
         self._sysctls = {name: Path("/proc/sys", name).read_text() for name in SYSCTLS}
 
     def start(self, bridge: str, host: str) -> None:
-        """Start containerd and kubelet; pods get addresses of the bridge."""
+        """Start containerd and kubelet. Pods get addresses of the bridge."""
         for place in PRIVATE:
             Path(place).mkdir(parents=True, exist_ok=True)
             run("mount", "-t", "tmpfs", "tmpfs", place)
@@ -56,7 +56,7 @@ class Node:
         self._start_kubelet(host)
 
     def stop(self) -> None:
-        """End all containers, the node's programs, and what they set for the whole machine."""
+        """End all containers and the node's programs, and restore the machine's settings."""
         for child in reversed(self._children[1:]):
             child_process.stop(child, grace_s=3.0)
         with contextlib.suppress(ToolError, subprocess.TimeoutExpired):
@@ -68,11 +68,11 @@ class Node:
             Path("/proc/sys", name).write_text(value)
 
     def load(self, archive: Path) -> None:
-        """Make the images of an archive known."""
+        """Import the images of an archive."""
         self._ctr("images", "import", str(archive), limit_s=300.0)
 
     def processes(self, container: str) -> list[int]:
-        """Ids of the processes of a container, by its id."""
+        """Return the process ids of a container."""
         return [int(line.split()[0]) for line in self._ctr("tasks", "ps", container).splitlines()[1:]]
 
     def _start_containerd(self, bridge: str) -> None:
@@ -106,7 +106,7 @@ class Node:
 
 
 def remove_cgroups(limit_s: float = 10.0) -> None:
-    """Remove the groups of processes that pods had; they are empty by now, or will be in a moment."""
+    """Remove the cgroups of pods, after their last processes have ended."""
     deadline = time.monotonic() + limit_s
     folders = [path for path in Path("/sys/fs/cgroup").glob("*/kubepods*") if path.is_dir()]
     for top in folders:

@@ -23,15 +23,15 @@ NAME = "check"
 READY_S = 240.0
 METRICS_PORT = 9464
 W = "skewless_router_workers"
-MINE = {"configmaps": "kube-root-ca.crt", "serviceaccounts": "default"}
-"""What Kubernetes itself puts into every namespace."""
+BY_KUBERNETES = {"configmaps": "kube-root-ca.crt", "serviceaccounts": "default"}
+"""Objects that Kubernetes itself creates in every namespace."""
 KINDS = (
     "pods,services,statefulsets,jobs,cronjobs,configmaps,secrets,serviceaccounts,networkpolicies,poddisruptionbudgets"
 )
 
 
 class Release:
-    """What Helm installs from the chart with some values, and its pods."""
+    """The objects that Helm installs from the chart with some values, and their pods."""
 
     def __init__(self, cluster: Cluster, helm: Path, folder: Path, values: Mapping[str, Any]) -> None:
         self._cluster = cluster
@@ -42,20 +42,20 @@ class Release:
         cluster.kubectl("apply", "-f", "-", stdin=json.dumps(namespace))
 
     def validate(self) -> int:
-        """Have the API server look at every object for unknown fields, and return how many there are."""
-        # Without the pod of `helm test`, whose service account has to be there in earnest.
+        """Validate every object on the API server, which refuses unknown fields; returns the number of objects."""
+        # Without the pod of `helm test`, because its service account must really exist.
         chart = (NAME, str(CHART), "-f", str(self.values), "--kube-version", VERSIONS["kubernetes"], "--skip-tests")
         rendered = self.helm("template", *chart)
         strict = ("--dry-run=server", "--validate=strict", "-f", "-")
-        told = self._cluster.kubectl("-n", NAMESPACE, "apply", *strict, stdin=rendered)
-        return len(told.splitlines())
+        output = self._cluster.kubectl("-n", NAMESPACE, "apply", *strict, stdin=rendered)
+        return len(output.splitlines())
 
     def install(self) -> None:
-        """Install it; hooks are waited for, pods are not."""
+        """Install the release. Helm waits for hooks, not for pods."""
         self.helm("install", NAME, str(CHART), "-f", str(self.values))
 
     def upgrade(self, *settings: str) -> None:
-        """Change values, each as PATH=VALUE, and wait until all pods are as they say."""
+        """Change values, each as PATH=VALUE, and wait until all pods have the new revision."""
         changes = [part for setting in settings for part in ("--set-json", setting)]
         self.helm("upgrade", NAME, str(CHART), "--reuse-values", *changes)
         self.settled()
@@ -66,11 +66,11 @@ class Release:
         return run(self._helm, command, *where, *arguments, limit_s=limit_s)
 
     def settled(self) -> float:
-        """Wait until every StatefulSet has all its pods, ready and of the newest revision; returns the seconds."""
+        """Wait until all pods of every StatefulSet are ready and of the newest revision; returns the seconds."""
         return seconds_until(self._all_ready, "pods that are all ready", READY_S)
 
     def replicas(self) -> dict[str, int]:
-        """Stage -> pods that are ready."""
+        """Stage -> number of ready pods."""
         sets = self._cluster.objects("statefulsets", "-n", NAMESPACE)
         return {_stage(each): each["status"].get("readyReplicas", 0) for each in sets}
 
@@ -81,43 +81,43 @@ class Release:
         return {pod["metadata"]["name"]: pod for pod in owned}
 
     def running(self) -> dict[str, str]:
-        """Pod -> id of what runs in it, another after each start."""
+        """Pod -> id of its container, which is new after each start."""
         return {name: _identity(pod) for name, pod in self.pods().items()}
 
     def workers_of_routers(self) -> set[int]:
-        """W at each router, as its metrics say."""
+        """Return W of each router, from its metrics."""
         return {int(_metric(pod, W)) for name, pod in self.pods().items() if "-router-" in name}
 
     def kill(self, pod: str) -> None:
-        """SIGKILL to all processes of a pod's containers."""
+        """Send SIGKILL to all processes of a pod's containers."""
         for container in _containers(self.pods()[pod]):
             for pid in self._cluster.node.processes(container):
                 os.kill(pid, signal.SIGKILL)
 
     def delete(self, pod: str) -> None:
-        """Delete a pod without grace, as when its node is gone."""
+        """Delete a pod without grace period, as after the loss of its node."""
         self._cluster.kubectl("-n", NAMESPACE, "delete", "pod", pod, "--grace-period=0", "--force", "--wait=false")
 
     def disturb(self, seed: int) -> Iterator[tuple[str, str, float]]:
-        """Kill or delete each pod, in an order by seed; yields pod, deed, and seconds until all are ready."""
-        chance = random.Random(seed)  # noqa: S311 - not a secret
-        deeds = {"kill -9": self.kill, "delete --force": self.delete}
+        """Kill or delete each pod, in a seeded order; yields pod, action, and seconds until all pods are ready."""
+        rng = random.Random(seed)  # noqa: S311 - not a secret
+        actions = {"kill -9": self.kill, "delete --force": self.delete}
         names = sorted(self.pods())
-        for name in chance.sample(names, len(names)):
-            deed = chance.choice(sorted(deeds))
+        for name in rng.sample(names, len(names)):
+            action = rng.choice(sorted(actions))
             before = self.running()[name]
-            deeds[deed](name)
+            actions[action](name)
             seconds = seconds_until(lambda: self._replaced(name, before), f"another {name}", READY_S)  # noqa: B023 - called at once
-            yield name, deed, seconds + self.settled()
+            yield name, action, seconds + self.settled()
 
     def finished_job(self, part: str) -> str:
-        """Wait for the end of a job with this in its name and return its log; a job that failed is an error."""
+        """Wait for the end of the job with this in its name and return its log. A failed job is an error."""
         (name,) = [job["metadata"]["name"] for job in self._jobs() if part in job["metadata"]["name"]]
         seconds_until(lambda: bool(self._ended(name)), f"an end of job {name}", READY_S)
-        told = self._cluster.kubectl("-n", NAMESPACE, "logs", f"job/{name}", "--tail=50")
+        output = self._cluster.kubectl("-n", NAMESPACE, "logs", f"job/{name}", "--tail=50")
         if self._ended(name) != "Complete":
-            raise AssertionError(f"job {name} failed: {told}")
-        return told
+            raise AssertionError(f"job {name} failed: {output}")
+        return output
 
     def _jobs(self) -> list[dict[str, Any]]:
         return self._cluster.objects("jobs", "-n", NAMESPACE)
@@ -138,10 +138,10 @@ class Release:
         }
 
     def left(self) -> list[str]:
-        """Name what is in the namespace that Kubernetes did not put there itself."""
+        """Return the names of the objects in the namespace that Kubernetes did not create."""
         found = self._cluster.objects(KINDS, "-n", NAMESPACE)
         named = ((each["kind"], each["metadata"]["name"]) for each in found)
-        return [f"{kind}/{name}" for kind, name in named if MINE.get(f"{kind.lower()}s") != name]
+        return [f"{kind}/{name}" for kind, name in named if BY_KUBERNETES.get(f"{kind.lower()}s") != name]
 
     def _replaced(self, name: str, before: str) -> bool:
         pod = self.pods().get(name)
@@ -153,10 +153,10 @@ class Release:
 
 
 def _complete(stateful: Mapping[str, Any]) -> bool:
-    status, wanted = stateful["status"], stateful["spec"]["replicas"]
+    status, expected = stateful["status"], stateful["spec"]["replicas"]
     return bool(
         status.get("observedGeneration") == stateful["metadata"]["generation"]
-        and status.get("replicas") == status.get("readyReplicas", 0) == wanted
+        and status.get("replicas") == status.get("readyReplicas", 0) == expected
         and status.get("updateRevision") == status.get("currentRevision")
     )
 

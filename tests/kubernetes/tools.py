@@ -1,4 +1,4 @@
-"""Programs that are run, and what they say."""
+"""Runs external programs and returns their output."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from helpers.waiting import until
+
 COMMAND_S = 120.0
 
 
 class ToolError(Exception):
-    """A program ended with another exit code than 0."""
+    """A program ended with an exit code other than 0."""
 
 
 def run(*command: str | Path, stdin: str | None = None, limit_s: float = COMMAND_S) -> str:
-    """Run a program to its end and return what it printed; raises ToolError with what it complained of."""
+    """Run a program to its end and return its standard output. Raises ToolError with its standard error."""
     ran = subprocess.run(
         [*map(str, command)], input=stdin, capture_output=True, text=True, timeout=limit_s, check=False
     )
@@ -29,20 +31,25 @@ def run(*command: str | Path, stdin: str | None = None, limit_s: float = COMMAND
 
 
 def seconds_until(holds: Callable[[], bool], what: str, limit_s: float) -> float:
-    """Poll until something holds and return how long it took; a program that fails says that it does not hold yet."""
+    """Poll until a condition holds and return the seconds. If a program fails, the condition does not hold yet."""
     started = time.monotonic()
-    problem = ""
-    while time.monotonic() - started < limit_s:
+    problems: list[ToolError] = []
+
+    def succeeds() -> bool:
         try:
-            if holds():
-                return time.monotonic() - started
+            return holds()
         except ToolError as error:
-            problem = f": {error}"
-        time.sleep(0.1)
-    raise AssertionError(f"{what} did not come about within {limit_s:g} s{problem}")
+            problems.append(error)
+            return False
+
+    try:
+        until(succeeds, limit_s=limit_s, every_s=0.1)
+    except AssertionError as error:
+        raise AssertionError(f"{what}: {error}", *problems[-1:]) from None
+    return time.monotonic() - started
 
 
 def write_json(path: Path, document: Mapping[str, Any]) -> Path:
-    """Write a document as JSON, which every reader of YAML takes."""
+    """Write a document as JSON, which is valid YAML."""
     path.write_text(json.dumps(document, indent=1) + "\n")
     return path

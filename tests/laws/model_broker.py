@@ -1,6 +1,6 @@
 """A broker in memory: logs, transactions and one consumer group, as KIP-98, KIP-345 and KIP-447 describe them.
 
-Time is a number that tests move. Nothing here fails by chance: what is lost or late is told from outside.
+Time is a number that tests advance. Nothing fails by chance: the caller decides what is lost or late.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ STATE_TOPIC = "state"
 
 
 class Clock:
-    """Stands where a module expects `time`."""
+    """Replaces the module `time`."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -34,7 +34,7 @@ class Clock:
 
 
 class RefusedError(Exception):
-    """The broker answers with this error code."""
+    """The broker responds with this error code."""
 
     def __init__(self, code: int) -> None:
         super().__init__(KafkaError(code).str())
@@ -54,7 +54,7 @@ class Transaction:
 
 @dataclass(frozen=True)
 class Written:
-    """One record of an output topic; without a transaction it is visible at once."""
+    """One record of an output topic. Without a transaction it is visible at once."""
 
     topic: str
     partition: int
@@ -68,7 +68,7 @@ class Written:
 
 @dataclass(frozen=True)
 class Membership:
-    """What a consumer knows of itself and sends along with offsets."""
+    """Group metadata of a consumer, which a producer sends with offsets."""
 
     instance: str
     member: int
@@ -76,7 +76,7 @@ class Membership:
 
 
 class Group:
-    """Eager rebalances with static members: a generation begins when everybody has given up what it had."""
+    """Eager rebalances with static members: a generation begins when all members have revoked their partitions."""
 
     def __init__(self, partitions: int) -> None:
         self._partitions = partitions
@@ -88,7 +88,7 @@ class Group:
         self.owned: dict[str, set[int]] = {}
 
     def join(self, instance: str) -> int:
-        """Take a member in. One that comes back under its name, in a calm group, gets what it had."""
+        """Add a member. A static member that rejoins a stable group gets its previous assignment."""
         known = instance in self.members
         self.members[instance] = next(self._numbers)
         self._joined.discard(instance)
@@ -108,7 +108,7 @@ class Group:
             self._joined.clear()
 
     def ready(self, instance: str) -> None:
-        """Hear that a member has given up what it had."""
+        """Confirm that a member has revoked its partitions."""
         self._joined.add(instance)
         self._complete()
 
@@ -124,7 +124,7 @@ class Group:
             self.owned = {name: set(range(cuts[at], cuts[at + 1])) for at, name in enumerate(order)}
 
     def check(self, who: Membership) -> None:
-        """Refuse a member that is none any more. Which partitions it owns is not asked (KIP-447)."""
+        """Refuse an unknown member. The assignment of its partitions is not checked (KIP-447)."""
         if who.instance not in self.members:
             raise RefusedError(KafkaError.UNKNOWN_MEMBER_ID)
         if self.members[who.instance] != who.member:
@@ -134,25 +134,25 @@ class Group:
 
 
 class Broker:
-    """One input topic, its group, and whatever is written to other topics."""
+    """One input topic, its group, and the records of other topics."""
 
     def __init__(self, clock: Clock, partitions: int) -> None:
         self.clock = clock
         clock.moved = self._time_out
         self.inputs: list[list[bytes | None]] = [[] for _ in range(partitions)]
-        """Records by partition; None where a transaction's marker takes an offset."""
+        """Records by partition; None at the offset of a transaction marker."""
         self.begins: list[int] = [0] * partitions
-        """First offset by partition: what is before it was deleted by retention."""
+        """First offset by partition. Retention has deleted the records before it."""
         self.written: list[Written] = []
         self.committed: dict[int, tuple[int, str]] = {}
         self.group = Group(partitions)
         self.open: dict[str, Transaction] = {}
         self.epochs: Counter[str] = Counter()
         self.delayed: list[tuple[str, int]] = []
-        """Requests to commit that are still on their way: transactional id and epoch."""
+        """Commit requests that have not arrived yet: transactional id and epoch."""
 
     def init(self, name: str) -> int:
-        """Begin a new epoch: whoever had the last one is fenced, and what it left open is aborted."""
+        """Begin a new epoch: the producer with the previous epoch is fenced, and its open transaction is aborted."""
         self._end(name, "aborted")
         self.epochs[name] += 1
         return self.epochs[name]
@@ -181,23 +181,23 @@ class Broker:
         self._end(name, state)
 
     def deliver_delayed(self) -> None:
-        """Let late requests arrive; those of an earlier epoch are refused."""
+        """Deliver late requests. Those of an earlier epoch are refused."""
         while self.delayed:
             name, epoch = self.delayed.pop()
             if self.epochs[name] == epoch:
                 self._end(name, "committed")
 
     def unstable(self, partitions: Iterable[int]) -> bool:
-        """Whether an open transaction has offsets of one of these partitions."""
+        """Return whether an open transaction has offsets of one of these partitions."""
         pending = {partition for transaction in self.open.values() for partition in transaction.offsets}
         return not pending.isdisjoint(partitions)
 
     def visible(self, topic: str, partition: int) -> list[bytes]:
-        """Tell the records of committed transactions."""
+        """Return the records of committed transactions."""
         return [at.value for at in self._in(topic, partition) if at.committed]
 
     def restore(self, partition: int) -> list[tuple[bytes, bytes]]:
-        """Read a changelog to its end, as a reader does that waits for open transactions."""
+        """Read a changelog to its end, and wait for open transactions as a reader does."""
         while any(at.transaction and at.transaction.state == "open" for at in self._in(STATE_TOPIC, partition)):
             self.clock.advance(1.0)
         return [(b"count", value) for value in self.visible(STATE_TOPIC, partition)[-1:]]

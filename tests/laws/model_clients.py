@@ -1,6 +1,6 @@
-"""librdkafka's consumer and producer over the model broker: their states, errors and callbacks, and faults on request.
+"""librdkafka's consumer and producer over the model broker: their states, errors and callbacks, and injected faults.
 
-Errors carry the flags that librdkafka sets (rdkafka.h, "Transactional producer API"); misuse is an AssertionError.
+Errors have the flags that librdkafka sets (rdkafka.h, "Transactional producer API"). Misuse is an AssertionError.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FENCING = {KafkaError.INVALID_PRODUCER_EPOCH, KafkaError._FENCED}
 
 
 class KilledError(BaseException):
-    """The process is dead: nothing of its code can catch this, and nothing it does has an effect any more."""
+    """The process is killed. The product cannot catch this error, and later calls have no effect."""
 
 
 class StuckError(Exception):
@@ -38,7 +38,7 @@ class StuckError(Exception):
 
 
 class TimedCalls:
-    """Stands in for the product's own: without a thread, and in no time."""
+    """Replaces the product's function: runs the call without a thread and without a timeout."""
 
     def call(self, call: Callable[[], None], _limit_s: float) -> bool:
         try:
@@ -51,13 +51,13 @@ class TimedCalls:
 
 
 def while_serving(call: Callable[[], Result], serve: Callable[[], None]) -> Result:
-    """Stand in for the product's own: the consumer is polled once, then the call is made."""
+    """Replace the product's function: poll the consumer once, then make the call."""
     serve()
     return call()
 
 
 class ModelMembership:
-    """Asks the model broker for the member of an instance id."""
+    """Reads the member of an instance id from the model broker."""
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -74,7 +74,7 @@ class ModelMembership:
 
 @dataclass(frozen=True)
 class Fault:
-    """What happens to the next calls of one kind."""
+    """Fault of the next calls of one kind."""
 
     kind: str
     times: int = 1
@@ -82,23 +82,23 @@ class Fault:
 
 @dataclass
 class Link:
-    """A process's way to the broker: whether it lives, and what will go wrong."""
+    """A process's connection to the broker: whether the process lives, and its pending faults."""
 
     broker: Broker
     instance: str
     alive: bool = True
     faults: dict[str, Fault] = field(default_factory=dict)
     interlude: Callable[[str], None] = lambda _kind: None
-    """What others do while a call is on its way."""
+    """Action of other processes during a call."""
     fetch: int = 4
-    """Most records of one `consume`."""
+    """Maximum number of records of one `consume`."""
     unnoticed_polls: int = 0
-    """Polls in which the client has not yet heard from the group coordinator."""
+    """Number of polls before the client has found the group coordinator."""
     suspended: bool = False
-    """Whether the process was held still since its last poll, so that it sent no heartbeats."""
+    """Whether the process was suspended since its last poll, so that it sent no heartbeats."""
 
     def enter(self, call: str) -> str:
-        """Come to a call; what is returned is its fault, or nothing."""
+        """Begin a call; returns its fault, or None."""
         self.check()
         fault = self.faults.pop(call, None)
         if fault is None:
@@ -115,7 +115,7 @@ class Link:
         return fault.kind
 
     def leave(self, kind: str, timeout: float = 0.0) -> None:
-        """End a call that did what it should."""
+        """End a successful call."""
         if kind == "die after":
             self.alive = False
         self.check()
@@ -138,7 +138,7 @@ def _exception(code: int, *, fatal: bool = False, retriable: bool = False, abort
 
 
 class ModelProducer:
-    """One producer instance; transactional when its options say so."""
+    """One producer instance. It is transactional if its options contain a transactional id."""
 
     def __init__(self, link: Link, options: Mapping[str, Any]) -> None:
         self._link = link
@@ -148,7 +148,7 @@ class ModelProducer:
         self._report = options["on_delivery"]
         self._queue: list[tuple[str, int, bytes]] = []
         self._ripe = 0
-        """Records that were queued at the last poll: by the next one they have lingered long enough."""
+        """Records that were queued at the last poll. They are sent at the next one, as `linger.ms` has passed."""
         self._epoch = 0
         self._state = "new"
         self._error: KafkaException | None = None
@@ -207,7 +207,7 @@ class ModelProducer:
         self._state, self._error = "ready", None
 
     def _call(self, name: str, call: Callable[[], None], timeout: float) -> None:
-        """Make a transactional call that can be made again."""
+        """Make a transactional call that may be repeated."""
         kind = self._link.enter(name)
         if self._error is not None:
             raise self._error
@@ -305,7 +305,7 @@ def _topics(link: Link) -> SimpleNamespace:
 
 
 class ModelConsumer:
-    """A static member with eager rebalances, all of whose callbacks run inside `poll`."""
+    """A static member with eager rebalances. All callbacks run inside `poll`."""
 
     def __init__(self, link: Link, options: Mapping[str, Any]) -> None:
         self._link = link
@@ -315,12 +315,12 @@ class ModelConsumer:
         self._on_error: Callable[[KafkaError], None] = options["error_cb"]
         self.membership: Membership | None = None
         self._assigned: set[int] | None = None
-        """Partitions as the group has assigned them; None before an assignment, and after its end."""
+        """Partitions that the group has assigned; None before an assignment, and after its end."""
         self._polled_at = link.broker.clock.now
         self._positions: dict[int, int] = {}
         self._paused: set[int] = set()
-        """Stays as it is when partitions are given up and assigned again, as in librdkafka 2.16."""
-        self._told_end: set[int] = set()
+        """Does not change when partitions are revoked and assigned again, as in librdkafka 2.16."""
+        self._reported_end: set[int] = set()
         self._turn = 0
         self._closed = False
         self._subscribed = False
@@ -343,7 +343,7 @@ class ModelConsumer:
         if self._link.unnoticed_polls:
             self._link.unnoticed_polls -= 1
         else:
-            self._hear_from_group()
+            self._receive_from_group()
         self._link.check()
         message = self._next()
         if message is None:
@@ -351,7 +351,7 @@ class ModelConsumer:
         self._link.leave(kind)
         return message
 
-    def _hear_from_group(self) -> None:
+    def _receive_from_group(self) -> None:
         self._notice_suspension()
         if self._subscribed:
             self._follow_group()
@@ -366,7 +366,7 @@ class ModelConsumer:
     # Group
 
     def _notice_suspension(self) -> None:
-        """End the session as librdkafka does that was suspended: it forgets its member id, and joins again."""
+        """End the session as librdkafka does after a suspension: it drops its member id, and joins again."""
         suspended_s, self._polled_at = self._broker.clock.now - self._polled_at, self._broker.clock.now
         if self._link.suspended:
             self._link.suspended = False
@@ -375,38 +375,38 @@ class ModelConsumer:
                 self._end_assignment("on_lost")
 
     def _follow_group(self) -> None:
-        mine = self.membership
+        own = self.membership
         known = self._group.members.get(self._instance)
-        if mine is not None and known is not None and known != mine.member:
+        if own is not None and known is not None and known != own.member:
             self._on_error(KafkaError(KafkaError.FENCED_INSTANCE_ID, "fenced by another", fatal=True))
             return
         if not self._subscribed:
             return
-        if mine is None or known is None:
+        if own is None or known is None:
             self._end_assignment("on_lost")
-            mine = self.membership = Membership(self._instance, self._group.join(self._instance), -1)
+            own = self.membership = Membership(self._instance, self._group.join(self._instance), -1)
         if self._group.waits_for(self._instance):
             self._end_assignment("on_revoke")
             self._link.check()
-            if self._group.members.get(self._instance) == mine.member:
+            if self._group.members.get(self._instance) == own.member:
                 self._group.ready(self._instance)
-        stale = self._group.members.get(self._instance) != mine.member
-        if not (stale or self._group.rebalancing) and self._group.generation != mine.generation:
-            self.membership = Membership(self._instance, mine.member, self._group.generation)
+        stale = self._group.members.get(self._instance) != own.member
+        if not (stale or self._group.rebalancing) and self._group.generation != own.generation:
+            self.membership = Membership(self._instance, own.member, self._group.generation)
             self._begin_assignment(self._group.owned[self._instance])
 
     def _leave_group(self) -> None:
         self._end_assignment("on_revoke")
         self._link.check()
-        mine, self.membership = self.membership, None
-        if mine is not None and self._group.members.get(self._instance) == mine.member:
+        own, self.membership = self.membership, None
+        if own is not None and self._group.members.get(self._instance) == own.member:
             self._group.leave(self._instance)
 
     def _begin_assignment(self, partitions: set[int]) -> None:
         self._assigned = partitions
-        self._answered = False
+        self._callback_assigned = False
         self._callbacks["on_assign"](self, self._parts(partitions))
-        if not self._answered:  # as librdkafka's binding does where the callback did not
+        if not self._callback_assigned:  # as librdkafka's binding does if the callback did not
             self.assign(self._parts(partitions))
 
     def _end_assignment(self, callback: str) -> None:
@@ -420,10 +420,10 @@ class ModelConsumer:
 
     def assign(self, partitions: list[TopicPartition]) -> None:
         self._link.check()
-        self._answered = True
+        self._callback_assigned = True
         assert all(at.offset >= self._broker.begins[at.partition] for at in partitions), "offset out of range"
         self._positions = {at.partition: at.offset for at in partitions}
-        self._told_end.clear()
+        self._reported_end.clear()
 
     def consumer_group_metadata(self) -> Membership:
         self._link.check()
@@ -433,7 +433,7 @@ class ModelConsumer:
     # Records
 
     def _next(self) -> Message | None:
-        """Take the partitions in turns; an end is told once, until there are records again."""
+        """Poll the partitions in turn. The end of a partition is reported once, until it has new records."""
         order = sorted(self._positions.keys() - self._paused)
         for at in range(len(order)):
             partition = order[(self._turn + at) % len(order)]
@@ -448,11 +448,11 @@ class ModelConsumer:
         while (offset := self._positions[partition]) < len(log):
             self._positions[partition] = offset + 1
             if (value := log[offset]) is not None:
-                self._told_end.discard(partition)
+                self._reported_end.discard(partition)
                 return Message(self._topic, partition, offset, value=value)
-        if partition in self._told_end:
+        if partition in self._reported_end:
             return None
-        self._told_end.add(partition)
+        self._reported_end.add(partition)
         return Message(self._topic, partition, len(log), error=KafkaError(KafkaError._PARTITION_EOF))
 
     def pause(self, partitions: list[TopicPartition]) -> None:
@@ -487,14 +487,14 @@ class ModelConsumer:
     # Offsets
 
     def committed(self, partitions: list[TopicPartition], timeout: float) -> list[TopicPartition]:
-        """Tell committed offsets; offsets of an open transaction make the caller wait (KIP-447)."""
+        """Return committed offsets. Offsets of an open transaction block the caller (KIP-447)."""
         kind = self._link.enter("committed")
-        wanted = [at.partition for at in partitions]
-        if kind == "time out before" or self._broker.unstable(wanted):
+        expected = [at.partition for at in partitions]
+        if kind == "time out before" or self._broker.unstable(expected):
             raise self._link.time_out(timeout)
         found = [
             TopicPartition(self._topic, partition, *self._broker.committed.get(partition, (OFFSET_INVALID, "")))
-            for partition in wanted
+            for partition in expected
         ]
         self._link.leave(kind)
         return found
@@ -511,7 +511,7 @@ class ModelConsumer:
         self._link.leave(kind, 60.0)
 
     def close(self) -> None:
-        """End without a word to the group: a static member is expected back."""
+        """Close without LeaveGroup, because a static member is expected to rejoin."""
         kind = self._link.enter("close")
         assert not self._closed
         self._end_assignment("on_revoke")

@@ -1,4 +1,4 @@
-"""One process of a stage, taken through its life by hand: the real session, outbox and consumer code, and no thread."""
+"""One process of a stage that a test drives step by step: real executor, producer and consumer code, no threads."""
 
 from __future__ import annotations
 
@@ -36,24 +36,24 @@ SHAPE = StateSchema(
     emit="updates",
     lateness_ms=0,
 )
-BEAT_MS = 1000
-MARK_MS = 5000
-"""Wall-clock time between the marks that a partition's owner writes, whether there are records or not."""
+WATERMARK_INTERVAL_MS = 1000
+WATERMARK_MS = 5000
+"""Time in ms between the periodic watermarks of the owner of a partition, which it also writes without records."""
 
 
 @dataclass
 class Share:
-    """What the ledger knows of one partition."""
+    """State of the ledger for one partition."""
 
     count: int = 0
-    marks: int = 0
+    watermarks: int = 0
     ended: bool = False
 
 
 class Ledger(Step):
-    """Writes every record once, the odd ones not before the flush. Changelog and checkpoint hold a count each.
+    """Writes every record once, those with odd values at the flush. Changelog and checkpoint contain a count each.
 
-    Position also moves without records: by marks, as time passes, and at the end.
+    The checkpoint also changes without records: by periodic watermarks as time passes, and at the end.
     """
 
     def __init__(self, *, drain: bool) -> None:
@@ -61,10 +61,10 @@ class Ledger(Step):
         self._shares: dict[int, Share] = {}
         self._held: dict[int, list[bytes]] = {}
         self._restored: dict[int, int] = {}
-        """Count of the changelog minus that of the checkpoint; not 0 in the hands of one who may not commit."""
+        """Count in the changelog minus count in the checkpoint. It is 0 unless the owner was fenced."""
         self._written: dict[int, int] = {}
         self._marked_at: dict[int, int] = {}
-        self._told_end: set[int] = set()
+        self._reported_end: set[int] = set()
         self._beats: dict[int, int] = {}
 
     def assign(self, partition: int, checkpoint: str | None, state: Sequence[tuple[bytes, bytes]]) -> None:
@@ -73,12 +73,12 @@ class Ledger(Step):
         self._held[partition] = []
         self._written[partition] = share.count
         if share.ended:
-            self._told_end.add(partition)
+            self._reported_end.add(partition)
 
     def revoke(self, partition: int) -> None:
         for of_partition in (self._shares, self._held, self._restored, self._written, self._marked_at):
             of_partition.pop(partition, None)
-        self._told_end.discard(partition)
+        self._reported_end.discard(partition)
 
     def process(self, batch: Batch, now: int) -> Iterator[OutputRecord]:
         share = self._shares[batch.partition]
@@ -96,13 +96,13 @@ class Ledger(Step):
             for value in self._held[partition]:
                 yield OutputRecord("out", value, partition=partition)
             self._held[partition].clear()
-            if share.count and now >= self._marked_at.get(partition, 0) + MARK_MS:
+            if share.count and now >= self._marked_at.get(partition, 0) + WATERMARK_MS:
                 self._marked_at[partition] = now
-                share.marks += 1
-                yield OutputRecord("marks", b"%d" % share.marks, partition=partition)
+                share.watermarks += 1
+                yield OutputRecord("watermarks", b"%d" % share.watermarks, partition=partition)
             yield from self._beat(partition, now)
-            if share.ended and partition not in self._told_end:
-                self._told_end.add(partition)
+            if share.ended and partition not in self._reported_end:
+                self._reported_end.add(partition)
                 yield OutputRecord("end", b"end", partition=partition)
             if share.count != self._written[partition]:
                 self._written[partition] = share.count
@@ -110,9 +110,9 @@ class Ledger(Step):
                 yield OutputRecord(STATE_TOPIC, b"%d" % total, key=b"count", partition=partition)
 
     def _beat(self, partition: int, now: int) -> Iterator[OutputRecord]:
-        """Write a record that no checkpoint knows of, as a splitter does for a partition that becomes idle."""
-        if now // BEAT_MS != self._beats.get(partition, 0):
-            self._beats[partition] = now // BEAT_MS
+        """Write a record that is in no checkpoint, as a splitter does for a partition that becomes idle."""
+        if now // WATERMARK_INTERVAL_MS != self._beats.get(partition, 0):
+            self._beats[partition] = now // WATERMARK_INTERVAL_MS
             yield OutputRecord("beats", b"beat", partition=partition)
 
     def checkpoint(self, partition: int) -> str:
@@ -122,7 +122,7 @@ class Ledger(Step):
         return self._shares[partition].count
 
     def finished(self, partition: int) -> bool:
-        return partition in self._told_end
+        return partition in self._reported_end
 
     def end_of_partition(self, partition: int, now: int) -> None:
         if self._drain:
@@ -130,7 +130,7 @@ class Ledger(Step):
 
 
 class Results:
-    """Looks for results of the group in the topic that it writes."""
+    """Looks for results of the group in its output topic."""
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
@@ -143,7 +143,7 @@ class Results:
 
 
 class VirtualEvent:
-    """Stands where the session has an event that the thread waits for."""
+    """Replaces the executor's event, for which the consumer thread waits."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -166,7 +166,7 @@ class VirtualEvent:
 class Process:
     """A process, from its start until it is stopped, killed or has failed."""
 
-    def __init__(  # noqa: PLR0913 - by name, and each a fact of its own
+    def __init__(  # noqa: PLR0913 - by name; each parameter is independent
         self,
         broker: Broker,
         loop: asyncio.AbstractEventLoop,
@@ -182,9 +182,9 @@ class Process:
         self.instance = instance
         self.over = False
         self.disturbed = False
-        """Whether something happened to it that may end it."""
-        self.twinned = False
-        """Whether another process ran under its name meanwhile, which may have left a transaction open."""
+        """Whether a fault occurred that may end the process."""
+        self.duplicated = False
+        """Whether a duplicate instance ran meanwhile, which may have left a transaction open."""
         self.killed = False
         self.failure: BaseException | None = None
         self._loop = loop
@@ -196,19 +196,19 @@ class Process:
         kafka = KafkaSettings(bootstrap_servers=address)
         exact = transport.guarantee == "exactly_once"
         step = Ledger(drain=drain)
-        self.session = StepExecutor(step, drain=drain, clock=lambda: int(broker.clock.now * 1000))
-        self.session.room_available = cast("Any", VirtualEvent(broker.clock))
-        self.outbox: Output
+        self.executor = StepExecutor(step, drain=drain, clock=lambda: int(broker.clock.now * 1000))
+        self.executor.room_available = cast("Any", VirtualEvent(broker.clock))
+        self.producer: Output
         if output is not None:
-            self.outbox = output(self.link)
+            self.producer = output(self.link)
         elif exact:
-            self.outbox = TransactionalProducer(kafka, transport, str, instance)
+            self.producer = TransactionalProducer(kafka, transport, str, instance)
         else:
-            self.outbox = AtLeastOnceProducer(kafka, transport, str)
+            self.producer = AtLeastOnceProducer(kafka, transport, str)
         self.thread = ConsumerThread(
             loop=cast("Any", EagerLoop()),
-            executor=self.session,
-            output=self.outbox,
+            executor=self.executor,
+            output=self.producer,
             inputs=[Input("group", TOPIC, origin="internal", shape=SHAPE)],
             options=consumer_options(kafka, transport, "group", instance, end_of_partition=True),
             transport=transport,
@@ -223,20 +223,20 @@ class Process:
         )
         self._run(self.thread._open)
 
-    # The consumer's thread
+    # Consumer thread
 
     def turn(self) -> None:
-        """Go once through the thread's loop."""
+        """Run one iteration of the thread's loop."""
 
         def turn() -> None:
             self.thread._run_once()
-            if self.session.failure is not None and not self.link.alive:
+            if self.executor.failure is not None and not self.link.alive:
                 raise KilledError
 
         self._run(turn)
 
     def stop(self, *, leave: bool) -> None:
-        """End as after SIGTERM, expected back or not."""
+        """Stop as after SIGTERM, with or without leaving the group."""
         self.thread._leaves = leave
         self._run(lambda: self.thread._close(clean=True), closed=True)
         self._end()
@@ -280,14 +280,14 @@ class Process:
         self.link.leave(kind)
         return states
 
-    # The loop
+    # Event loop
 
     def _deliver(self, batch: MessageBatch) -> None:
-        if self.session.deliver(batch):
+        if self.executor.deliver(batch):
             self._parts[batch.partition].extend([batch])
 
     def work(self, partition: int, records: int) -> None:
-        """Let the agent process records of a partition, in parts, as far as it comes."""
+        """Let the agent process records of a partition, in parts, as far as possible."""
         queue = self._parts[partition]
         while records > 0 and not self.over:
             if partition in self._tasks:
@@ -301,16 +301,16 @@ class Process:
                 queue.extendleft(reversed(batch.parts()))
                 continue
             records -= 1
-            self._tasks[partition] = self._loop.create_task(self.session.process(batch, self._before))
+            self._tasks[partition] = self._loop.create_task(self.executor.process(batch, self._before))
             self._settle(partition)
 
     def work_off(self) -> None:
-        """Let the agent process whatever it has."""
+        """Let the agent process all delivered records."""
         for partition in list(self._parts):
             self.work(partition, 10_000)
 
     def hold(self, *, on: bool) -> None:
-        """Make the agent wait right before each step, or let it go on."""
+        """Pause the agent before each step, or resume it."""
         if on:
             self._let_on = self._let_on or asyncio.Event()
         elif self._let_on is not None:
@@ -333,12 +333,12 @@ class Process:
 
     @property
     def batches(self) -> int:
-        """Batches that were read and are neither processed nor dropped."""
+        """Return the batches that were delivered and are neither processed nor dropped."""
         return self.thread._back_pressure.in_flight_batches
 
     @property
     def membership(self) -> Membership | None:
-        """What its consumer knows of the group."""
+        """Return the consumer's view of the group."""
         return cast("ModelConsumer", self.thread._session._consumer).membership
 
 

@@ -18,11 +18,11 @@ from skewless.wire.topic_partition import CommittedOffset, TopicPartition
 
 @dataclass
 class Store:
-    """What is committed: rows go to the broker's `written`, where the laws look for them."""
+    """Committed data. Rows are in the broker's `written`, where the laws look for them."""
 
     offsets: dict[TopicPartition, CommittedOffset] = field(default_factory=dict)
     epochs: Counter[str] = field(default_factory=Counter)
-    """How often each identity has connected: only the newest connection may commit."""
+    """Number of connections of each identity. Only the newest connection may commit."""
 
 
 class StoreOutput:
@@ -39,7 +39,7 @@ class StoreOutput:
         self._epoch = 0
         self._rows: list[Written] = []
         self._known: dict[TopicPartition, CommittedOffset | None] = {}
-        """Offsets as this process has last read or committed them."""
+        """Offsets that this process has last read or committed."""
 
     def open(self, timeout_s: float) -> None:
         self._link.check()
@@ -48,7 +48,7 @@ class StoreOutput:
         self.ready = True
 
     def attach(self, consumer: Consumer) -> None:
-        """Do nothing: the offsets are here."""
+        """Do nothing, because the store contains the offsets."""
 
     def reopen(self) -> None:
         if not self.ready:
@@ -82,10 +82,10 @@ class StoreOutput:
         kind = self._link.enter("committed")
         if kind == "time out before":
             raise BrokerUnavailableError("no answer")
-        asked = {partition: self._store.offsets.get(partition) for partition in partitions}
+        requested = {partition: self._store.offsets.get(partition) for partition in partitions}
         self._link.leave(kind)
-        self._known.update(asked)
-        return {partition: committed for partition, committed in asked.items() if committed is not None}
+        self._known.update(requested)
+        return {partition: committed for partition, committed in requested.items() if committed is not None}
 
     def abort(self, *, replace: bool) -> None:
         self.ready = self.ready and not replace

@@ -1,6 +1,6 @@
-"""What holds for every aggregate: partials merge in any order and equal the plain definition.
+"""Laws of every aggregate: partials merge in any order and equal the plain definition.
 
-Besides the registry it is tested with aggregates of a package, whose partials are bytes.
+The aggregates are those of the registry, and aggregates of a package with binary partials.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PLAIN: dict[str, Callable[[list[int], list[int]], Any]] = {
     "digits": lambda _times, values: digits_of(values),
     "last": lambda times, values: last_of(zip(times, values, strict=True)),
 }
-"""Each aggregate once more, as a function of the times and the values of all tuples."""
+"""Plain definition of each aggregate: a function of the times and the values of all tuples."""
 
 TESTED = {aggregate.name: aggregate for aggregate in (*AGGREGATES.values(), *ADDED)}
 PANE_MS = 100

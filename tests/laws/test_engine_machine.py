@@ -1,7 +1,7 @@
-"""Whatever happens to processes, broker and network: offsets and outputs are one, and nothing is lost or done twice.
+"""Under any faults of processes, broker and network, offsets and outputs agree: nothing is lost or duplicated.
 
-The transport's own code runs against a model of the broker in virtual time, without threads (deterministic simulation).
-More than CI runs: SKEWLESS_MACHINE_EXAMPLES=5000 SKEWLESS_MACHINE_STEPS=80.
+The engine's own code runs against a model of the broker in virtual time, without threads (deterministic simulation). To
+run more examples than CI: SKEWLESS_MACHINE_EXAMPLES=5000 SKEWLESS_MACHINE_STEPS=80.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from laws.model_clients import Fault, Link, ModelConsumer, ModelProducer, TimedC
 from laws.model_process import SHAPE, Process
 from laws.model_store import Store, StoreOutput
 from skewless.engine import consumer_loop, group_session, rebalance, restore
-from skewless.engine import executor as session_module
+from skewless.engine import executor as executor_module
 from skewless.engine.assignment import WAITING_BATCHES
 from skewless.engine.commit_policy import LATEST
 from skewless.engine.output import Output
 from skewless.errors import FencedError, RecoverableError, SkewlessError
 from skewless.kafka import outage_log as outage_module
 from skewless.kafka.consumer import leave_group as leaving_module
-from skewless.kafka.producer import base as outbox_module
+from skewless.kafka.producer import base as producer_module
 from skewless.kafka.producer import transactional as transactional_module
 from skewless.kafka.settings import TransportSettings
 from skewless.wire.offset_metadata import decode_offset_metadata
@@ -67,7 +67,7 @@ class TransportMachine(RuleBasedStateMachine):
 
     guarantee = "exactly_once"
     of_transactions: Mapping[str, str] = {}
-    """Calls of transactions, and what is called in their place where there are none."""
+    """Transactional calls, and the calls that replace them at least once."""
     output: Callable[[Link], Output] | None = None
     """Creates the output of a process; None for a producer."""
 
@@ -81,15 +81,15 @@ class TransportMachine(RuleBasedStateMachine):
         self.sound = True
         self.nested = False
         self.patch = pytest.MonkeyPatch()
-        for module in (rebalance, group_session, transactional_module, session_module):
+        for module in (rebalance, group_session, transactional_module, executor_module):
             self.patch.setattr(module.log, "disabled", True)
         engine_modules = (consumer_loop, group_session, restore)
-        for module in (*engine_modules, outbox_module, outage_module, transactional_module, leaving_module):
+        for module in (*engine_modules, producer_module, outage_module, transactional_module, leaving_module):
             self.patch.setattr(module, "time", self.clock)
         self.patch.setattr(transactional_module, "TimedCalls", TimedCalls)
         self.patch.setattr(restore, "while_serving", while_serving)
         self.patch.setattr(group_session, "Consumer", lambda options: ModelConsumer(self.link(options), options))
-        self.patch.setattr(outbox_module, "Producer", lambda options: ModelProducer(self.link(options), options))
+        self.patch.setattr(producer_module, "Producer", lambda options: ModelProducer(self.link(options), options))
 
     def link(self, options: Mapping[str, object]) -> Link:
         return self.links[str(options["bootstrap.servers"])]
@@ -132,7 +132,7 @@ class TransportMachine(RuleBasedStateMachine):
         return self.processes[number % len(self.processes)] if self.processes else None
 
     def settle(self) -> None:
-        """Judge those that ended, and forget them."""
+        """Check the processes that have ended, and remove them."""
         ended = [process for process in self.processes if process.over]
         self.processes = [process for process in self.processes if not process.over]
         for process in ended:
@@ -140,7 +140,7 @@ class TransportMachine(RuleBasedStateMachine):
                 self.judge(process)
 
     def judge(self, process: Process) -> None:
-        """Tell a failure that has a reason from one that has none."""
+        """Raise the failure of a process unless a fault justifies it."""
         failure = process.failure
         assert failure is not None
         final = isinstance(failure, SkewlessError) and not isinstance(failure, RecoverableError)
@@ -148,7 +148,7 @@ class TransportMachine(RuleBasedStateMachine):
             self.sound = False
             raise failure
 
-    # What the world does
+    # Time and topics
 
     @rule(partition=some_partition, records=st.integers(1, 6), marker=st.booleans())
     def write(self, partition: int, records: int, marker: bool) -> None:  # noqa: FBT001 - drawn by name
@@ -168,7 +168,7 @@ class TransportMachine(RuleBasedStateMachine):
     def rebalance(self) -> None:
         self.broker.group.rebalance()
 
-    # What processes do
+    # Processes
 
     @rule(number=some_process, commit=st.booleans(), fetch=st.integers(0, 8))
     def turn(self, number: int, commit: bool, fetch: int) -> None:  # noqa: FBT001 - drawn by name
@@ -200,7 +200,7 @@ class TransportMachine(RuleBasedStateMachine):
         if process := self.process(number):
             process.hold(on=on)
 
-    # What goes wrong
+    # Faults
 
     @rule(number=some_process, call=calls, fault=some_fault, times=some_times)
     def plan_fault(self, number: int, call: str, fault: int, times: int) -> None:
@@ -214,7 +214,7 @@ class TransportMachine(RuleBasedStateMachine):
 
     @rule(number=some_process, call=calls, fault=some_fault, times=some_times, wait_s=st.sampled_from([0.0, 0.0, 13.0]))
     def fail_while_busy(self, number: int, call: str, fault: int, times: int, wait_s: float) -> None:
-        """Let a fault come where something is at stake: a transaction is open, and there are more records."""
+        """Inject a fault at a busy moment: a transaction is open, and there are more records."""
         self.all_take_turns(2)
         if process := self.process(number):
             self.write_to_all(4)
@@ -227,7 +227,7 @@ class TransportMachine(RuleBasedStateMachine):
 
     @rule(number=some_process, rounds=st.integers(2, 4))
     def fall_behind(self, number: int, rounds: int) -> None:
-        """Read and process nothing."""
+        """Suspend a process: it reads and processes nothing."""
         if process := self.process(number):
             self.write_to_all(6)
             for _ in range(rounds):
@@ -245,16 +245,17 @@ class TransportMachine(RuleBasedStateMachine):
     @rule(number=some_process, leave=st.booleans())
     def stop(self, number: int, leave: bool) -> None:  # noqa: FBT001 - drawn by name
         if process := self.process(number):
-            process.disturbed = True  # its last commit may be refused, and there is no other
+            process.disturbed = True  # its last commit may be refused, and no other commit follows
             self.stop_cleanly(process, leave=leave)
 
     def stop_cleanly(self, process: Process, *, leave: bool) -> None:
-        """Stop, while the agent goes on to the last moment."""
+        """Stop, while the agent continues to process until the end."""
         process.link.faults["close"] = Fault("meanwhile agent")
-        # A producer that could not abort is lost; the next one ends its transaction, or the broker after the timeout.
-        had_producer = process.outbox.ready
+        # A producer that failed to abort is dropped. Its transaction ends with the next producer or by the broker's
+        # timeout.
+        had_producer = process.producer.ready
         process.stop(leave=leave)
-        if process.failure is None and had_producer and not (process.killed or process.twinned):
+        if process.failure is None and had_producer and not (process.killed or process.duplicated):
             assert process.instance not in self.broker.open, "a clean stop leaves an open transaction behind"
 
     @rule(number=some_process)
@@ -264,22 +265,22 @@ class TransportMachine(RuleBasedStateMachine):
 
     @rule(instance=st.integers(0, 2))
     def start_again(self, instance: int) -> None:
-        """Start a process, be its place empty or not: of two of one name, one has to give way."""
-        twins = [process for process in self.processes if process.instance == f"stage-{instance}"]
-        for process in twins:
-            process.disturbed = process.twinned = True
+        """Start a process, even if one with its name runs. Then one of the two must end."""
+        duplicates = [process for process in self.processes if process.instance == f"stage-{instance}"]
+        for process in duplicates:
+            process.disturbed = process.duplicated = True
         self.start(instance)
-        if twins:
-            self.processes[-1].disturbed = self.processes[-1].twinned = True
+        if duplicates:
+            self.processes[-1].disturbed = self.processes[-1].duplicated = True
 
     @rule(instance=st.integers(0, 2))
     def give_up_a_place(self, instance: int) -> None:
-        """End the session of a process that will not come back."""
+        """End the session of a process that does not rejoin."""
         if all(process.instance != f"stage-{instance}" for process in self.processes):
             self.broker.group.leave(f"stage-{instance}")
 
     def meanwhile(self, process: Process, kind: str) -> None:
-        """Let things happen while a call of the process is on its way."""
+        """Let other actions happen during a call of the process."""
         if self.nested:
             return
         self.nested = True
@@ -302,7 +303,7 @@ class TransportMachine(RuleBasedStateMachine):
                     other.turn()
                     other.work_off()
 
-    # What must hold
+    # Invariants
 
     @invariant()
     def all_holds(self) -> None:
@@ -322,16 +323,17 @@ class TransportMachine(RuleBasedStateMachine):
         return self.broker.committed.get(partition, (0, ""))
 
     def check_partition(self, partition: int, done: list[bytes], checkpoint: str) -> None:
-        """Compare what is visible with the records before the committed offset."""
+        """Compare the visible outputs with the records before the committed offset."""
         known = json.loads(checkpoint)
         assert known.get("count", 0) == len(done)
         assert sorted(self.broker.visible("out", partition)) == sorted(done)
-        assert self.broker.visible("marks", partition) == [b"%d" % at for at in range(1, 1 + known.get("marks", 0))]
+        watermarks = [b"%d" % at for at in range(1, 1 + known.get("watermarks", 0))]
+        assert self.broker.visible("watermarks", partition) == watermarks
         assert self.broker.visible(STATE_TOPIC, partition)[-1:] == ([b"%d" % len(done)] if done else [])
 
     def check_memory(self, process: Process) -> None:
-        """Check that what is read and not processed is counted right, and bounded."""
-        batches = [waiting(process.session, partition) for partition in range(self.partitions)]
+        """Check that in-flight records are counted correctly, and bounded."""
+        batches = [waiting(process.executor, partition) for partition in range(self.partitions)]
         assert process.batches == sum(batches)
         assert max(batches) <= WAITING_BATCHES
 
@@ -341,13 +343,13 @@ class TransportMachine(RuleBasedStateMachine):
         yield
         self.sound = sound
 
-    # The end
+    # Completion
 
     def teardown(self) -> None:
         try:
             if self.sound and hasattr(self, "broker"):
-                self.come_to_rest()
-                self.come_to_the_end()
+                self.reach_rest()
+                self.drain_all()
         finally:
             for process in self.processes:
                 process.kill()
@@ -355,15 +357,15 @@ class TransportMachine(RuleBasedStateMachine):
             self.loop.close()
             self.patch.undo()
 
-    def come_to_rest(self) -> None:
-        """Let everything heal: all there is must be processed in a bounded number of turns."""
+    def reach_rest(self) -> None:
+        """End all faults. Then all records must be processed in a bounded number of iterations."""
         self.heal()
         self.run_until(lambda: self.all_is_committed() and self.group_is_calm())
         self.all_holds()
         self.outlive_retention()
 
     def outlive_retention(self) -> None:
-        """Delete all that is processed, markers too, and start every process again: nothing is out of range."""
+        """Delete all processed records and markers, and restart every process: no offset may be out of range."""
         self.run_until(self.ends_are_committed)
         self.broker.begins = [len(log) for log in self.broker.inputs]
         for process in list(self.processes):
@@ -374,12 +376,12 @@ class TransportMachine(RuleBasedStateMachine):
         assert all(process.failure is None for process in self.processes)
 
     def ends_are_committed(self) -> bool:
-        """Whether the committed offsets are behind all records and markers."""
+        """Return whether the committed offsets are after all records and markers."""
         ends = dict(enumerate(map(len, self.broker.inputs)))
         return all(self.committed(partition)[0] == end for partition, end in ends.items())
 
-    def come_to_the_end(self) -> None:
-        """Drain, as a bounded run does, from a clean stop: nothing is open after it, and nothing repeated."""
+    def drain_all(self) -> None:
+        """Drain after a clean stop, as a bounded run does: no transaction stays open, and no output is repeated."""
         for process in list(self.processes):
             process.disturbed = False
             self.stop_cleanly(process, leave=len(self.processes) > 1)
@@ -387,7 +389,7 @@ class TransportMachine(RuleBasedStateMachine):
         self.write_to_all(5)
         self.drain = True
         self.heal()
-        self.run_until(lambda: all(process.session.finished for process in self.processes))
+        self.run_until(lambda: all(process.executor.finished for process in self.processes))
         self.all_holds()
         for partition, log in enumerate(self.broker.inputs):
             ends = self.broker.visible("end", partition)
@@ -408,10 +410,10 @@ class TransportMachine(RuleBasedStateMachine):
                 return
             self.all_take_turns(1)
             self.clock.advance(0.5)
-        raise AssertionError("not at rest after 80 turns of every process without a fault")
+        raise AssertionError("not settled after 80 iterations of every process without a fault")
 
     def group_is_calm(self) -> bool:
-        """Whether every process is a member, and knows it."""
+        """Return whether every process is a member of the group, in the view of both."""
         group = self.broker.group
         known = {process.instance: process.membership for process in self.processes}
         current = {name: Membership(name, member, group.generation) for name, member in group.members.items()}
@@ -423,7 +425,7 @@ class TransportMachine(RuleBasedStateMachine):
 
 
 class PlainMachine(TransportMachine):
-    """At least once: everything before the committed offset was written, some of it perhaps again."""
+    """At least once: everything before the committed offset was written, possibly more than once."""
 
     guarantee = "at_least_once"
     of_transactions: Mapping[str, str] = {
@@ -437,12 +439,12 @@ class PlainMachine(TransportMachine):
         known = json.loads(checkpoint)
         assert known.get("count", 0) == len(done)
         assert set(self.broker.visible("out", partition)) >= set(done)
-        marks = {b"%d" % at for at in range(1, 1 + known.get("marks", 0))}
-        assert set(self.broker.visible("marks", partition)) >= marks
+        watermarks = {b"%d" % at for at in range(1, 1 + known.get("watermarks", 0))}
+        assert set(self.broker.visible("watermarks", partition)) >= watermarks
 
 
 class StoreMachine(TransportMachine):
-    """Exactly once into a database that has the offsets, too. The group of Kafka has none."""
+    """Exactly once into a database that also stores the offsets. The group in Kafka has none."""
 
     of_transactions: Mapping[str, str] = {
         "init_transactions": "commit",
@@ -464,7 +466,7 @@ class StoreMachine(TransportMachine):
 
 
 def _stripped(log: list[bytes | None]) -> list[bytes | None]:
-    """Leave out markers at the end: no record tells of them."""
+    """Remove markers at the end, because no record shows them."""
     end = len(log)
     while end and log[end - 1] is None:
         end -= 1
@@ -500,7 +502,7 @@ def test_executor_suspended_and_replaced_process_ends_and_spares_its_successor(
             machine.write_to_all(4)
             machine.take_turn(suspended, commit=False, fetch=8)
             suspended.work_off()
-        suspended.link.suspended = suspended.disturbed = suspended.twinned = True
+        suspended.link.suspended = suspended.disturbed = suspended.duplicated = True
         machine.clock.advance(away_s)
         machine.start(0)
         successor = machine.processes[-1]
@@ -513,7 +515,7 @@ def test_executor_suspended_and_replaced_process_ends_and_spares_its_successor(
         assert isinstance(suspended.failure, FencedError)
         assert successor.failure is None
         assert not successor.over
-        assert successor.session.counts.resets == 0
+        assert successor.executor.counts.resets == 0
         machine.all_holds()
     except BaseException:
         machine.sound = False

@@ -1,4 +1,4 @@
-"""Laws that every record format keeps, for every input."""
+"""Laws of every record format, for every input."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def parse(name: str, values: Sequence[bytes | None]) -> ParsedBatch:
 
 
 def by_record(parsed: ParsedBatch) -> list[Any]:
-    """Give, per record, the reason why it is bad, or its tuples."""
+    """Return, per record, the reason why it is invalid, or its tuples."""
     reasons = dict(parsed.invalid)
     tuples: list[list[tuple[str, int]]] = [[] for _ in parsed.times]
     for key, value, record in zip(parsed.keys, parsed.values.tolist(), parsed.records.tolist(), strict=True):

@@ -1,4 +1,4 @@
-"""What holds for every grouping in the registry."""
+"""Laws of every grouping in the registry."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ key_lists = st.lists(st.sampled_from(["", "Germany", "日本", *"abcdefgh"]) | s
 
 
 def assign(grouping: Grouping, keys: list[str], start: int = 0) -> list[int]:
-    """Tuples `start` on, one second apart, the router's time being the event time; a dictionary per batch."""
+    """Make tuples from `start` on, one second apart, with equal router and event times; a dictionary per batch."""
     distinct = list(dict.fromkeys(keys))
     codes = np.array([distinct.index(key) for key in keys], dtype=np.int32)
     times = np.arange(start, start + len(keys), dtype=np.int64) * 1_000

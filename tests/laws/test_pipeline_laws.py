@@ -1,4 +1,4 @@
-"""The whole pure pipeline gives the naive answer, however it is cut, flushed, killed, rebalanced and made to wait."""
+"""The whole pure pipeline equals a plain loop under any batches, flushes, kills, rebalances and pauses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from helpers.aggregates import ADDED, digits_of, last_of
-from helpers.batches import facts_in, reasons_in, repeated
+from helpers.batches import json_values_in, reasons_in, repeated
 from helpers.in_memory_pipeline import WALL_CLOCK, Stage, Topic
 from skewless.aggregate_registry import find_aggregates
 from skewless.algorithms import grouping, record_size
@@ -32,7 +32,7 @@ from skewless.wire.headers import idle_of, watermarks_of
 from skewless.wire.record import OutputRecord
 
 AGGREGATES = (*find_aggregates(["count", "sum", "mean", "min", "max"]), *ADDED)
-"""Those of the package, and two of another one, whose partials are bytes."""
+"""The aggregates of the package, and two of another package with binary partials."""
 FORMAT = ParsingSettings.model_validate(
     {"format": "json", "key": {"field": "k[]"}, "value": {"field": "v"}, "time": {"field": "t"}}
 )
@@ -40,24 +40,24 @@ STAGES = ("splitter", "router", "worker", "aggregator", "observer")
 
 
 @dataclass(frozen=True)
-class Fact:
-    """One record of the source; no keys: no tuples; `bad`: cannot be read."""
+class SourceRecord:
+    """One record of the source. Without keys it has no tuples; `invalid` makes it invalid."""
 
     partition: int
     keys: tuple[str, ...]
     value: int
     time: int
-    bad: bool
+    invalid: bool
 
     def encode(self) -> bytes:
-        if self.bad:
+        if self.invalid:
             return b"?"
         return json.dumps({"k": self.keys, "v": self.value, "t": self.time}).encode()
 
 
 @dataclass(frozen=True)
-class Shape:
-    """What a user may choose."""
+class Setup:
+    """Settings that a user may choose."""
 
     sources: int
     workers: int
@@ -80,7 +80,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Move:
-    """One thing that happens: `what` to a process of a stage; numbers are taken modulo what there is."""
+    """One event: `what` happens to a process of a stage. Numbers are taken modulo the number of choices."""
 
     what: str
     stage: str
@@ -89,16 +89,16 @@ class Move:
     amount: int
 
 
-facts = st.builds(
-    Fact,
+source_records = st.builds(
+    SourceRecord,
     partition=st.integers(0, 2),
     keys=st.lists(st.sampled_from(["a", "b", "c", "d/1", "é"]), max_size=3).map(tuple),
     value=st.integers(-5, 5),
     time=st.integers(0, 60),
-    bad=st.sampled_from([False] * 9 + [True]),
+    invalid=st.sampled_from([False] * 9 + [True]),
 )
-shapes = st.builds(
-    Shape,
+setups = st.builds(
+    Setup,
     sources=st.integers(1, 3),
     workers=st.integers(1, 3),
     max_workers=st.integers(3, 4),
@@ -116,7 +116,7 @@ shapes = st.builds(
 moves = st.builds(
     Move,
     what=st.sampled_from(
-        ["turn"] * 6 + ["read", "commit", "rewind", "rewind", "kill", "kill", "rebalance", "wait", "wait", "resize"]
+        ["turn"] * 6 + ["read", "commit", "abort", "abort", "kill", "kill", "rebalance", "wait", "wait", "resize"]
     ),
     stage=st.sampled_from(STAGES),
     process=st.integers(0, 3),
@@ -127,15 +127,15 @@ moves = st.builds(
 
 @dataclass(frozen=True)
 class Period:
-    """Some time of a run: processes (stage, number) that are away read nothing, and all that comes waits for them."""
+    """A period of a run. Processes (stage, number) in `away` read nothing, and their input waits."""
 
     feeds: int
     waits: bool
     away: frozenset[tuple[str, int]]
     restarts: str | None
-    """A stage that is killed and started before."""
+    """A stage that is killed and restarted before the period."""
     batch: int
-    """Records of a partition that are read at once."""
+    """Number of records of a partition that are read at once."""
     commits: bool
     """Whether there is a commit after each batch."""
 
@@ -152,25 +152,27 @@ periods = st.builds(
 
 
 class Pipeline:
-    """All stages over topics in memory."""
+    """All stages, with topics in memory."""
 
-    def __init__(self, shape: Shape, feed: Sequence[Fact]) -> None:
-        self.shape = shape
+    def __init__(self, setup: Setup, feed: Sequence[SourceRecord]) -> None:
+        self.setup = setup
         self.feed = list(feed)
         self.now = WALL_CLOCK
         self.drain = False
-        self.workers = shape.workers
+        self.workers = setup.workers
         counts = {
-            "source": shape.sources,
-            "tuples": shape.sources,
-            "late": shape.sources,
-            "router-state": shape.sources,
-            "dead-letters": shape.sources,
-            "worker-input": shape.max_workers,
+            "source": setup.sources,
+            "tuples": setup.sources,
+            "late": setup.sources,
+            "router-state": setup.sources,
+            "dead-letters": setup.sources,
+            "worker-input": setup.max_workers,
             "distribution": 1,
         }
-        rest = dict.fromkeys(("partials", "aggregator-changelog", "aggregates", "observer-changelog"), shape.partitions)
-        self.topics = {name: Topic(partitions) for name, partitions in (counts | rest).items()}
+        others = dict.fromkeys(
+            ("partials", "aggregator-changelog", "aggregates", "observer-changelog"), setup.partitions
+        )
+        self.topics = {name: Topic(partitions) for name, partitions in (counts | others).items()}
         sources = ("source", "tuples", "worker-input", "partials", "partials")
         builders = (self.splitter, self.router, self.worker, self.aggregator, self.observer)
         self.stages = {
@@ -179,42 +181,42 @@ class Pipeline:
         }
 
     def splitter(self) -> Step:
-        shape = self.shape
+        setup = self.setup
         rules = SplitterRules(
-            lateness_ms=shape.lateness_ms, idle_timeout_ms=shape.idle_timeout_ms, max_ahead_ms=0, drain=self.drain
+            lateness_ms=setup.lateness_ms, idle_timeout_ms=setup.idle_timeout_ms, max_ahead_ms=0, drain=self.drain
         )
         return SplitterStep(open_format(FORMAT), rules, "source")
 
     def router(self) -> Step:
-        shape = self.shape
+        setup = self.setup
         return RouterStep(
-            grouping.create(shape.grouping, self.workers),
-            max_workers=shape.max_workers,
-            encoding=shape.encoding,
+            grouping.create(setup.grouping, self.workers),
+            max_workers=setup.max_workers,
+            encoding=setup.encoding,
             topic="tuples",
-            snapshot_ms=shape.snapshot_ms,
+            snapshot_ms=setup.snapshot_ms,
         )
 
     def worker(self) -> Step:
         return WorkerStep(
             columns_of(AGGREGATES),
-            pane_ms=self.shape.pane_ms,
-            source_partitions=self.shape.sources,
-            aggregator_partitions=self.shape.partitions,
+            pane_ms=self.setup.pane_ms,
+            source_partitions=self.setup.sources,
+            aggregator_partitions=self.setup.partitions,
             topic="worker-input",
         )
 
     def aggregator(self) -> Step:
         rules = AggregatorRules(
-            AGGREGATES, columns_of(AGGREGATES), self.shape.window_ms, 10**6, updates=self.shape.updates, decimals=0
+            AGGREGATES, columns_of(AGGREGATES), self.setup.window_ms, 10**6, updates=self.setup.updates, decimals=0
         )
-        return AggregatorStep(rules, worker_partitions=self.shape.max_workers, topic="partials")
+        return AggregatorStep(rules, worker_partitions=self.setup.max_workers, topic="partials")
 
     def observer(self) -> Step:
-        rules = ObserverRules(self.shape.window_ms, self.workers, top_keys=3, grouping=self.shape.grouping)
-        shape = self.shape
+        rules = ObserverRules(self.setup.window_ms, self.workers, top_keys=3, grouping=self.setup.grouping)
+        setup = self.setup
         return ObserverStep(
-            rules, worker_partitions=shape.max_workers, aggregator_partitions=shape.partitions, topic="partials"
+            rules, worker_partitions=setup.max_workers, aggregator_partitions=setup.partitions, topic="partials"
         )
 
     def make(self, move: Move) -> None:
@@ -230,8 +232,8 @@ class Pipeline:
             self.resize(move)
         elif move.what == "commit":
             stage.commit(process, self.now)
-        elif move.what == "rewind":
-            stage.rewind(process)
+        elif move.what == "abort":
+            stage.abort_transaction(process)
         elif move.what == "read":
             if owned:
                 stage.read(process, owned[move.partition % len(owned)], move.amount, self.now)
@@ -240,14 +242,14 @@ class Pipeline:
             stage.rebalance(processes, commit=move.what == "rebalance", now=self.now)
 
     def resize(self, move: Move) -> None:
-        """Let one process after the other hear of another W: the one of the move, and all that start later."""
-        self.workers = 1 + move.amount % self.shape.max_workers
+        """Change W in one process after another: in the moved one, and in all that start later."""
+        self.workers = 1 + move.amount % self.setup.max_workers
         for name in ("router", "observer"):
             processes = self.stages[name].processes
             processes[move.process % len(processes)].step.set_workers(self.workers)
 
     def turn(self, move: Move) -> None:
-        """Feed and take a few records through all stages, but for the commit of one of them."""
+        """Feed and process a few records in all stages, but let one of them not commit."""
         self.feed_some(move.amount * 2)
         for stage in self.stages.values():
             for process in stage.processes:
@@ -258,13 +260,13 @@ class Pipeline:
 
     def feed_some(self, amount: int) -> None:
         some, self.feed = self.feed[:amount], self.feed[amount:]
-        for fact in some:
+        for source_record in some:
             self.topics["source"].append(
-                OutputRecord("source", fact.encode(), partition=fact.partition % self.shape.sources)
+                OutputRecord("source", source_record.encode(), partition=source_record.partition % self.setup.sources)
             )
 
     def live_through(self, period: Period) -> None:
-        """Feed, wait and run once through the stages, but for the processes that are away."""
+        """Feed, advance time, and run each stage once, except the processes that are away."""
         if period.restarts:
             stage = self.stages[period.restarts]
             stage.rebalance(len(stage.processes), commit=False, now=self.now)
@@ -281,15 +283,15 @@ class Pipeline:
                 stage.commit(process, self.now)
 
     def run_out(self, away: Collection[str] = ()) -> None:
-        """Let every stage do what there is to do, but for those that are away."""
+        """Let every stage process all of its input, except the processes that are away."""
         for _ in range(20):
             moved = [stage.run_out(self.now) for stage in self.stages.values() if stage.name not in away]
             if not any(moved):
                 return
-        raise AssertionError("stages have something to do for ever")
+        raise AssertionError("stages always have input")
 
     def finish(self) -> None:
-        """End as a bounded run does: everything is fed, and the splitter drains."""
+        """End as a bounded run does: the source is complete, and the splitter drains."""
         self.feed_some(len(self.feed))
         self.drain = True
         self.stages["splitter"].rebalance(1, commit=False, now=self.now)
@@ -301,35 +303,37 @@ class Pipeline:
 
 @dataclass
 class Answer:
-    """What a plain loop over the source says."""
+    """Expected results of a plain loop over the source."""
 
     groups: dict[str, list[tuple[int, int]]]
     """Time and value of each tuple, by window and key."""
     late: list[tuple[int, int, str]]
-    bad: list[tuple[int, int]]
+    invalid: list[tuple[int, int]]
 
 
-def naive(shape: Shape, feed: Sequence[Fact]) -> Answer:
+def expected_of(setup: Setup, feed: Sequence[SourceRecord]) -> Answer:
     answer = Answer(defaultdict(list), [], [])
     newest: dict[int, int] = {}
     offsets: dict[int, int] = defaultdict(int)
-    for fact in feed:
-        partition = fact.partition % shape.sources
+    for source_record in feed:
+        partition = source_record.partition % setup.sources
         offset = offsets[partition]
         offsets[partition] += 1
-        if fact.bad:
-            answer.bad.append((partition, offset))
+        if source_record.invalid:
+            answer.invalid.append((partition, offset))
             continue
-        if fact.time < newest.get(partition, fact.time) - shape.lateness_ms:
-            answer.late += [(partition, offset, key) for key in fact.keys]
+        if source_record.time < newest.get(partition, source_record.time) - setup.lateness_ms:
+            answer.late += [(partition, offset, key) for key in source_record.keys]
         else:
-            for key in fact.keys:
-                answer.groups[f"{fact.time // shape.window_ms * shape.window_ms}/{key}"].append((fact.time, fact.value))
-        newest[partition] = max(fact.time, newest.get(partition, fact.time))
+            for key in source_record.keys:
+                answer.groups[f"{source_record.time // setup.window_ms * setup.window_ms}/{key}"].append(
+                    (source_record.time, source_record.value)
+                )
+        newest[partition] = max(source_record.time, newest.get(partition, source_record.time))
     return answer
 
 
-def expected(shape: Shape, groups: dict[str, list[tuple[int, int]]]) -> dict[str, dict[str, Any]]:
+def expected(setup: Setup, groups: dict[str, list[tuple[int, int]]]) -> dict[str, dict[str, Any]]:
     records = {}
     for name, tuples in groups.items():
         start, _, key = name.partition("/")
@@ -337,7 +341,7 @@ def expected(shape: Shape, groups: dict[str, list[tuple[int, int]]]) -> dict[str
         records[name] = {
             "key": key,
             "window_start": int(start),
-            "window_end": int(start) + shape.window_ms,
+            "window_end": int(start) + setup.window_ms,
             "count": len(values),
             "sum": sum(values),
             "mean": sum(values) / len(values),
@@ -349,58 +353,64 @@ def expected(shape: Shape, groups: dict[str, list[tuple[int, int]]]) -> dict[str
     return records
 
 
-def check(pipeline: Pipeline, feed: Sequence[Fact]) -> None:
-    shape, answer = pipeline.shape, naive(pipeline.shape, feed)
+def check(pipeline: Pipeline, feed: Sequence[SourceRecord]) -> None:
+    setup, answer = pipeline.setup, expected_of(pipeline.setup, feed)
     latest = pipeline.topics["aggregates"].latest()
     found = {key.decode(): msgspec.json.decode(value) for key, value in latest.items()}
     revisions = {key: record.pop("revision") for key, record in found.items()}
-    assert found == expected(shape, answer.groups)
-    late = [(fact["partition"], fact["offset"], fact["key"]) for fact in facts_in(pipeline.topics["late"].all())]
+    assert found == expected(setup, answer.groups)
+    late = [(row["partition"], row["offset"], row["key"]) for row in json_values_in(pipeline.topics["late"].all())]
     assert sorted(late) == sorted(answer.late)
-    letters = pipeline.topics["dead-letters"].all()
-    assert sorted(offset for offset, _ in reasons_in(letters)) == sorted(offset for _, offset in answer.bad)
-    told = [output.key.decode() for output in pipeline.topics["aggregates"].all() if output.key]
-    if shape.updates:
-        assert revisions == {key: told.count(key) - 1 for key in revisions}
-    elif shape.idle_timeout_ms is None:
-        assert repeated(told) == []
+    dead_letters = pipeline.topics["dead-letters"].all()
+    assert sorted(offset for offset, _ in reasons_in(dead_letters)) == sorted(offset for _, offset in answer.invalid)
+    emitted = [output.key.decode() for output in pipeline.topics["aggregates"].all() if output.key]
+    if setup.updates:
+        assert revisions == {key: emitted.count(key) - 1 for key in revisions}
+    elif setup.idle_timeout_ms is None:
+        assert repeated(emitted) == []
         assert set(revisions.values()) <= {0}
     else:
-        # A key that a closed window did not have is told for the first time as a correction.
-        assert all(revision in {told.count(key) - 1, told.count(key)} for key, revision in revisions.items())
+        # The first result of a key that a closed window did not have is a correction.
+        assert all(revision in {emitted.count(key) - 1, emitted.count(key)} for key, revision in revisions.items())
     check_ticks(pipeline, answer)
 
 
 def check_ticks(pipeline: Pipeline, answer: Answer) -> None:
-    ticks = facts_in(pipeline.topics["distribution"].all())
+    ticks = json_values_in(pipeline.topics["distribution"].all())
     assert repeated(tick["tick_start"] for tick in ticks) == []
     everything = sum(map(len, answer.groups.values()))
-    if pipeline.shape.idle_timeout_ms is None:
+    if pipeline.setup.idle_timeout_ms is None:
         assert sum(tick["tuples"] for tick in ticks) == everything
         assert [tick["tick_start"] for tick in ticks] == sorted(tick["tick_start"] for tick in ticks)
-    if ticks and pipeline.shape.idle_timeout_ms is None:
+    if ticks and pipeline.setup.idle_timeout_ms is None:
         assert ticks[-1]["run"]["tuples"] == everything
 
 
 @pytest.fixture(scope="module", autouse=True)
 def small_bounds() -> Iterator[None]:
-    """Bounds that a test's few tuples reach: early reductions, chunks written anew, in half of all runs cut records."""
+    """Lower the bounds, so that a few tuples reach them: early reductions, compaction and split records."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(worker_step, "BUFFER_TUPLES", 4)
         patch.setattr(window_store, "COMPACTION_THRESHOLD", 3)
         yield
 
 
-# Without shrinking: it takes longer than a test may, and a failing story can be read as it is.
+# Without shrinking: it takes longer than a test may, and a failing example is readable as it is.
 @settings(max_examples=150, phases=[Phase.explicit, Phase.reuse, Phase.generate])
-@given(shape=shapes, feed=st.lists(facts, min_size=10, max_size=80), story=st.lists(moves, min_size=10, max_size=60))
-def test_pipeline_any_sequence_of_events_gives_exact_results(shape: Shape, feed: list[Fact], story: list[Move]) -> None:
-    # Partitions that are ahead of others: when one of those was idle and wakes, its windows are closed.
-    feed = [replace(fact, time=fact.time + 5 * at + 150 * fact.partition) for at, fact in enumerate(feed)]
+@given(
+    setup=setups,
+    feed=st.lists(source_records, min_size=10, max_size=80),
+    events=st.lists(moves, min_size=10, max_size=60),
+)
+def test_pipeline_any_sequence_of_events_gives_exact_results(
+    setup: Setup, feed: list[SourceRecord], events: list[Move]
+) -> None:
+    # Partitions ahead of others. If one of the others was idle and becomes active, its windows are already closed.
+    feed = [replace(one, time=one.time + 5 * at + 150 * one.partition) for at, one in enumerate(feed)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(record_size, "RECORD_BYTES", shape.record_bytes)
-        pipeline = Pipeline(shape, feed)
-        for move in story:
+        patch.setattr(record_size, "RECORD_BYTES", setup.record_bytes)
+        pipeline = Pipeline(setup, feed)
+        for move in events:
             pipeline.make(move)
         pipeline.finish()
     check(pipeline, feed)
@@ -409,10 +419,10 @@ def test_pipeline_any_sequence_of_events_gives_exact_results(shape: Shape, feed:
 @pytest.mark.parametrize("updates", [True, False])
 @pytest.mark.parametrize("kill", [True, False])
 def test_pipeline_idle_partition_becomes_active_corrects_closed_windows(*, updates: bool, kill: bool) -> None:
-    shape = Shape(2, 2, 3, 2, 50, 1, 0, 1000, updates, "batch", "shuffle", 4 * 2**20)
+    setup = Setup(2, 2, 3, 2, 50, 1, 0, 1000, updates, "batch", "shuffle", 4 * 2**20)
     times = [(0, 10), (1, 500), (1, 505), (0, 20), (1, 510)]
-    feed = [Fact(partition, ("a", "b"), 1, time, bad=False) for partition, time in times]
-    pipeline = Pipeline(shape, feed)
+    feed = [SourceRecord(partition, ("a", "b"), 1, time, invalid=False) for partition, time in times]
+    pipeline = Pipeline(setup, feed)
     for amount in (2, 1, 1, 1):
         pipeline.feed_some(amount)
         pipeline.run_out()
@@ -428,15 +438,15 @@ def test_pipeline_idle_partition_becomes_active_corrects_closed_windows(*, updat
 
 @dataclass
 class Reported:
-    """Reports of the splitter in `tuples`, whose order within a partition every reader sees."""
+    """Watermarks of the splitter in `tuples`. Every reader sees their order within a partition."""
 
     watermarks: dict[int, int] = field(default_factory=dict)
     idle: set[int] = field(default_factory=set)
     woke: bool = False
-    """Whether a partition that was idle became active."""
+    """Whether an idle partition became active again."""
 
     def reached(self, sources: int) -> int | None:
-        """Event time below which windows must be closed; None when nothing may be."""
+        """Event time below which windows must be closed; None if none may be."""
         active = set(range(sources)) - self.idle
         if not active <= self.watermarks.keys():
             return None
@@ -447,29 +457,29 @@ def reported(tuples: Topic) -> Reported:
     found = Reported()
     for partition in sorted(tuples.logs):
         for _, record in tuples.logs[partition]:
-            marks, idle = watermarks_of(record.headers), idle_of(record.headers)
-            assert marks.keys() | idle <= {partition}
-            found.woke = found.woke or bool(marks.keys() & found.idle - idle)
-            found.watermarks |= marks
-            found.idle = (found.idle - marks.keys()) | idle
+            watermarks, idle = watermarks_of(record.headers), idle_of(record.headers)
+            assert watermarks.keys() | idle <= {partition}
+            found.woke = found.woke or bool(watermarks.keys() & found.idle - idle)
+            found.watermarks |= watermarks
+            found.idle = (found.idle - watermarks.keys()) | idle
     return found
 
 
-def check_live(pipeline: Pipeline, fed: Sequence[Fact]) -> None:
-    """Check a run whose stages have no input left: what the source's watermark has passed is there, and not more."""
-    shape, reports = pipeline.shape, reported(pipeline.topics["tuples"])
-    reached = reports.reached(shape.sources)
+def check_live(pipeline: Pipeline, fed: Sequence[SourceRecord]) -> None:
+    """Check a run whose stages have no input left: windows below the source's watermark are complete, and no others."""
+    setup, reports = pipeline.setup, reported(pipeline.topics["tuples"])
+    reached = reports.reached(setup.sources)
     highest = max(reports.watermarks.values(), default=None)
-    wanted = expected(shape, naive(shape, fed).groups)
+    expected_results = expected(setup, expected_of(setup, fed).groups)
     found = {key.decode(): msgspec.json.decode(value) for key, value in pipeline.topics["aggregates"].latest().items()}
     revisions = {key: record.pop("revision") for key, record in found.items()}
-    ticks = facts_in(pipeline.topics["distribution"].all())
+    ticks = json_values_in(pipeline.topics["distribution"].all())
     assert repeated(tick["tick_start"] for tick in ticks) == []
-    assert found == {key: wanted[key] for key in found}
-    assert closed_by(reached, wanted) <= found.keys() <= closed_by(highest, wanted)
-    # Where no partition became active again, or where it was the only one, there is nothing that closes too early.
-    if shape.sources == 1 or not reports.woke:
-        assert found.keys() == closed_by(reached, wanted)
+    assert found == {key: expected_results[key] for key in found}
+    assert closed_by(reached, expected_results) <= found.keys() <= closed_by(highest, expected_results)
+    # If no partition became active again, or only one has records, no window closes too early.
+    if setup.sources == 1 or not reports.woke:
+        assert found.keys() == closed_by(reached, expected_results)
         assert set(revisions.values()) <= {0}
         assert {tick["tick_start"]: tick["tuples"] for tick in ticks} == tuples_by_window(found.values())
 
@@ -485,65 +495,65 @@ def tuples_by_window(results: Iterable[Mapping[str, Any]]) -> dict[int, int]:
     return tuples
 
 
-live_shapes = st.builds(
-    replace, shapes, idle_timeout_ms=st.just(1000), updates=st.just(False), sources=st.sampled_from([1, 1, 2, 3])
+live_setups = st.builds(
+    replace, setups, idle_timeout_ms=st.just(1000), updates=st.just(False), sources=st.sampled_from([1, 1, 2, 3])
 )
 
 
 @settings(max_examples=60, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(
-    shape=live_shapes,
+    setup=live_setups,
     processes=st.fixed_dictionaries({name: st.integers(1, 3) for name in STAGES[:-1]}),
-    feed=st.lists(facts, min_size=30, max_size=60),
-    story=st.lists(periods, min_size=5, max_size=15),
+    feed=st.lists(source_records, min_size=30, max_size=60),
+    events=st.lists(periods, min_size=5, max_size=15),
 )
 def test_pipeline_endless_run_is_complete_up_to_the_watermark_of_the_source(
-    shape: Shape, processes: dict[str, int], feed: list[Fact], story: list[Period]
+    setup: Setup, processes: dict[str, int], feed: list[SourceRecord], events: list[Period]
 ) -> None:
-    feed = [replace(fact, time=fact.time + 25 * at + 150 * fact.partition) for at, fact in enumerate(feed)]
+    feed = [replace(one, time=one.time + 25 * at + 150 * one.partition) for at, one in enumerate(feed)]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(record_size, "RECORD_BYTES", shape.record_bytes)
-        pipeline = Pipeline(shape, feed)
+        patch.setattr(record_size, "RECORD_BYTES", setup.record_bytes)
+        pipeline = Pipeline(setup, feed)
         for name, number in processes.items():
             pipeline.stages[name].rebalance(number, commit=False, now=pipeline.now)
-        for period in story:
+        for period in events:
             pipeline.live_through(period)
         pipeline.run_out()
         fed = feed[: len(feed) - len(pipeline.feed)]
         check_live(pipeline, fed)
-        # Silence of all partitions closes the same windows in all runs: those that the highest watermark has passed.
+        # When all partitions are idle, the same windows close in all runs: those below the highest watermark.
         pipeline.now += 1000
         pipeline.run_out()
         check_live(pipeline, fed)
         reports = reported(pipeline.topics["tuples"])
-        assert reports.idle == set(range(shape.sources))
-        assert reports.reached(shape.sources) == max(reports.watermarks.values(), default=None)
+        assert reports.idle == set(range(setup.sources))
+        assert reports.reached(setup.sources) == max(reports.watermarks.values(), default=None)
         pipeline.finish()
     check(pipeline, feed)
 
 
-IDLE_SHAPE = Shape(2, 2, 3, 2, 50, 1, 0, 1000, False, "batch", "shuffle", 4 * 2**20)
+IDLE_SETUP = Setup(2, 2, 3, 2, 50, 1, 0, 1000, False, "batch", "shuffle", 4 * 2**20)
 
 
 @pytest.mark.parametrize("away", STAGES[1:])
 @pytest.mark.parametrize("lower", [0, 1])
 def test_pipeline_watermark_and_idle_in_one_batch_close_the_windows_of_the_watermark(away: str, lower: int) -> None:
     times = [(lower, 10), (1 - lower, 20), (1 - lower, 210), (lower, 60)]
-    feed = [Fact(partition, ("a", "b"), 1, time, bad=False) for partition, time in times]
-    pipeline = Pipeline(IDLE_SHAPE, feed)
+    feed = [SourceRecord(partition, ("a", "b"), 1, time, invalid=False) for partition, time in times]
+    pipeline = Pipeline(IDLE_SETUP, feed)
     pipeline.feed_some(len(feed))
     pipeline.run_out({away})
     pipeline.now += 1000
     pipeline.run_out({away})
     pipeline.run_out()
-    assert {tick["tick_start"] for tick in facts_in(pipeline.topics["distribution"].all())} == {0, 50}
+    assert {tick["tick_start"] for tick in json_values_in(pipeline.topics["distribution"].all())} == {0, 50}
     assert set(pipeline.topics["aggregates"].latest()) == {b"0/a", b"0/b", b"50/a", b"50/b"}
 
 
 def test_pipeline_idle_worker_partition_with_unread_input_holds_windows_open() -> None:
-    shape = replace(IDLE_SHAPE, sources=1, workers=3)
-    feed = [Fact(0, (f"{number}",), 1, time, bad=False) for time in (10, 20, 260) for number in range(9)]
-    pipeline = Pipeline(shape, feed)
+    setup = replace(IDLE_SETUP, sources=1, workers=3)
+    feed = [SourceRecord(0, (f"{number}",), 1, time, invalid=False) for time in (10, 20, 260) for number in range(9)]
+    pipeline = Pipeline(setup, feed)
     pipeline.stages["worker"].rebalance(3, commit=False, now=pipeline.now)
     pipeline.feed_some(9)
     pipeline.run_out()
@@ -552,16 +562,16 @@ def test_pipeline_idle_worker_partition_with_unread_input_holds_windows_open() -
     for _ in range(3):
         pipeline.live_through(Period(18, False, frozenset({("worker", 1)}), None, 100, commits=False))
     pipeline.run_out()
-    (tick,) = facts_in(pipeline.topics["distribution"].all())
+    (tick,) = json_values_in(pipeline.topics["distribution"].all())
     assert (tick["tick_start"], tick["tuples"]) == (0, 18)
-    revisions = [fact["revision"] for fact in facts_in(pipeline.topics["aggregates"].all())]
+    revisions = [row["revision"] for row in json_values_in(pipeline.topics["aggregates"].all())]
     assert revisions == [0] * 9
 
 
 def test_pipeline_idle_partition_that_ends_keeps_windows_of_other_partitions_open() -> None:
-    shape = replace(IDLE_SHAPE, workers=1)
-    feed = [Fact(partition, ("a",), 1, time, bad=False) for partition, time in [(0, 10), (1, 20), (1, 30)]]
-    pipeline = Pipeline(shape, feed)
+    setup = replace(IDLE_SETUP, workers=1)
+    feed = [SourceRecord(partition, ("a",), 1, time, invalid=False) for partition, time in [(0, 10), (1, 20), (1, 30)]]
+    pipeline = Pipeline(setup, feed)
     pipeline.feed_some(2)
     pipeline.run_out()
     pipeline.now += 1000
@@ -572,8 +582,8 @@ def test_pipeline_idle_partition_that_ends_keeps_windows_of_other_partitions_ope
     pipeline.feed_some(1)
     splitter.commit(splitter.processes[0], pipeline.now)
     pipeline.run_out({"splitter"})
-    assert facts_in(pipeline.topics["aggregates"].all()) == []
+    assert json_values_in(pipeline.topics["aggregates"].all()) == []
     pipeline.finish()
     check(pipeline, feed)
-    (result,) = facts_in(pipeline.topics["aggregates"].all())
+    (result,) = json_values_in(pipeline.topics["aggregates"].all())
     assert (result["count"], result["revision"]) == (3, 0)

@@ -1,4 +1,4 @@
-"""What SpaceSaving promises, against exact counts."""
+"""Guarantees of SpaceSaving, compared with exact counts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from skewless.algorithms.sketch import SpaceSaving
 
 collisions = st.integers(-20, 20).map(lambda number: number * 64)
-"""Hashes that all want the same place in a small table."""
+"""Hashes that collide in a small table."""
 streams = st.lists(collisions | st.integers(-(2**63), 2**63 - 1) | st.integers(0, 9), max_size=300)
 capacities = st.integers(1, 24)
 

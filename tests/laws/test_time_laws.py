@@ -1,4 +1,4 @@
-"""What holds for panes and marks, whatever the times."""
+"""Laws of panes and watermarks, for any times."""
 
 from __future__ import annotations
 
@@ -59,32 +59,32 @@ def test_watermark_generator_lateness_is_independent_of_batches_and_restarts(
 
 @given(log=logs, lateness=st.integers(0, 100))
 def test_watermark_generator_late_tuples_are_those_below_the_previous_watermark(log: list[int], lateness: int) -> None:
-    """What a stage may close at a mark can receive no tuple after it."""
+    """A window that a stage closes at a watermark can receive no later tuple."""
     clock = WatermarkGenerator(lateness)
     for time in log:
-        mark = clock.watermark()
-        assert clock.observe(array([time])).tolist() == [mark is not None and time < mark]
+        watermark = clock.watermark()
+        assert clock.observe(array([time])).tolist() == [watermark is not None and time < watermark]
 
 
-@given(said=st.lists(reports, max_size=8))
+@given(output=st.lists(reports, max_size=8))
 def test_watermark_tracker_watermark_is_the_minimum_of_active_or_maximum_of_idle_partitions(
-    said: list[tuple[dict[int, int], frozenset[int]]],
+    output: list[tuple[dict[int, int], frozenset[int]]],
 ) -> None:
-    origins = WatermarkTracker(4)
+    tracker = WatermarkTracker(4)
     last = dict.fromkeys(range(4), WatermarkState())
-    for marks, idle in said:
-        origins.update(marks, idle)
-        last |= {at: WatermarkState(mark) for at, mark in marks.items()}
+    for watermarks, idle in output:
+        tracker.update(watermarks, idle)
+        last |= {at: WatermarkState(watermark) for at, watermark in watermarks.items()}
         last |= {at: WatermarkState(last[at].watermark, idle=True) for at in idle}
     running = [state for state in last.values() if state.watermark != MAX_WATERMARK]
     active = [state.watermark for state in running if not state.idle]
     known = [state.watermark for state in running if state.watermark is not None]
     if not running:
-        assert origins.state() == WatermarkState(MAX_WATERMARK)
+        assert tracker.state() == WatermarkState(MAX_WATERMARK)
     elif active:
-        assert origins.state() == WatermarkState(None if None in active else min(filter_none(active)))
+        assert tracker.state() == WatermarkState(None if None in active else min(filter_none(active)))
     else:
-        assert origins.state() == WatermarkState(max(known, default=None), idle=True)
+        assert tracker.state() == WatermarkState(max(known, default=None), idle=True)
 
 
 def filter_none(values: list[int | None]) -> list[int]:
@@ -92,7 +92,7 @@ def filter_none(values: list[int | None]) -> list[int]:
 
 
 histories = st.lists(st.tuples(st.lists(times, max_size=4).map(sorted), st.booleans()), min_size=1, max_size=4)
-"""By origin: watermarks in the order of its log, and whether it is idle at the end."""
+"""By source partition: its watermarks in log order, and whether it is idle at the end."""
 
 
 @given(histories=histories, data=st.data())
@@ -101,35 +101,35 @@ def test_watermark_tracker_reports_in_any_order_never_close_beyond_the_final_wat
 ) -> None:
     """In any order of reading, with a commit after any report, the last watermark is the highest one.
 
-    Each origin is idle at its end only: an idle origin that becomes active may lower the watermark.
+    Each source partition is idle at its end only, because an idle one that becomes active may lower the watermark.
     """
-    left = {at: [*marks, None] if idle else list(marks) for at, (marks, idle) in enumerate(histories)}
+    left = {at: [*watermarks, None] if idle else list(watermarks) for at, (watermarks, idle) in enumerate(histories)}
     order = data.draw(st.permutations([at for at, own in left.items() for _ in own]))
-    origins = WatermarkTracker(len(histories))
+    tracker = WatermarkTracker(len(histories))
     closed_to: int | None = None
     for at in order:
-        mark = left[at].pop(0)
-        origins.update({} if mark is None else {at: mark}, [at] if mark is None else [])
-        watermark = origins.watermark()
+        report = left[at].pop(0)
+        tracker.update({} if report is None else {at: report}, [at] if report is None else [])
+        watermark = tracker.watermark()
         if watermark is not None and data.draw(st.booleans()):
             closed_to = watermark if closed_to is None else max(closed_to, watermark)
-    reached = origins.watermark()
+    reached = tracker.watermark()
     assert closed_to is None or (reached is not None and reached >= closed_to)
 
 
-@given(before=reports, said=st.lists(reports, max_size=4), exclude_idle=st.booleans())
+@given(before=reports, output=st.lists(reports, max_size=4), exclude_idle=st.booleans())
 def test_watermark_tracker_restored_continues_identically(
     before: tuple[dict[int, int], frozenset[int]],
-    said: list[tuple[dict[int, int], frozenset[int]]],
+    output: list[tuple[dict[int, int], frozenset[int]]],
     *,
     exclude_idle: bool,
 ) -> None:
-    origins, restored = (WatermarkTracker(4, exclude_idle=exclude_idle) for _ in range(2))
-    origins.update(*before)
+    tracker, restored = (WatermarkTracker(4, exclude_idle=exclude_idle) for _ in range(2))
+    tracker.update(*before)
     restored.update({}, range(4))
-    restored.decode(origins.encode())
-    assert restored.state() == origins.state()
-    for some in said:
-        origins.update(*some)
+    restored.decode(tracker.encode())
+    assert restored.state() == tracker.state()
+    for some in output:
+        tracker.update(*some)
         restored.update(*some)
-        assert restored.state() == origins.state()
+        assert restored.state() == tracker.state()

@@ -1,4 +1,4 @@
-"""What tests of Spark jobs share: one session on this machine, and pipelines that have run."""
+"""Fixtures of the tests of Spark jobs: one local Spark session, and pipelines that have run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """Start Spark on two cores in 1 GB, with Kafka's connector."""
+    """Start Spark with two cores and 1 GB of memory, with Kafka's connector."""
     few = [("spark.sql.shuffle.partitions", "2")]
     options = SparkOptions("local[2]", jars=[str(jar) for jar in ensure("spark")], memory="1g", settings=few)
     with session("tests", options) as running:
@@ -33,8 +33,8 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="module")
 def pipelines(broker: str, tmp_path_factory: pytest.TempPathFactory) -> list[Pipeline]:
-    """Two pipelines that have run to the end of one source, which has late and bad records: by key, and even.
+    """Run two pipelines, `key` and `even`, to the end of one source with late and invalid records.
 
-    Each file of tests has its own, because tests plant differences and delete what has been read.
+    Each test file has its own pipelines, because tests add differences and delete records.
     """
     return list(recorded(broker, tmp_path_factory.mktemp("recorded")))

@@ -1,4 +1,4 @@
-"""An audit finds no difference in a right run, and every one that is planted."""
+"""An audit finds no difference in a correct run, and finds every difference that a test adds."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from click.testing import CliRunner, Result
 from confluent_kafka import IsolationLevel, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from helpers.kafka import START_MS, WAIT_S, Pipeline, Source, until, zipf_records
-from helpers.recorded_runs import BAD, PARTITIONS, TUPLES, WINDOW_MS
+from helpers.kafka import START_MS, Pipeline, Source, zipf_records
+from helpers.recorded_runs import INVALID, PARTITIONS, TUPLES, WINDOW_MS
+from helpers.waiting import WAIT_S, until
 from skewless.algorithms.hashing import partition_of_keys
 from skewless.cli.main import main
 from skewless.parsing.validation import TOO_FAR_AHEAD
@@ -32,7 +33,7 @@ LATENESS = {"event_time": {"allowed_lateness_s": 5}}
 
 @pytest.fixture(scope="module")
 def drained(pipelines: list[Pipeline]) -> Pipeline:
-    """Take the pipeline whose tuples are records of their own."""
+    """Return the pipeline that writes a record per tuple."""
     return pipelines[0]
 
 
@@ -40,17 +41,17 @@ def audit(pipeline: Pipeline, *arguments: str) -> Result:
     return CliRunner().invoke(main, ["audit", "-f", str(pipeline.file), *arguments])
 
 
-def facts(pipeline: Pipeline) -> list[dict[str, Any]]:
-    """Last results, the largest first."""
-    return sorted(pipeline.results()[0].values(), key=lambda fact: -fact["count"])
+def entries(pipeline: Pipeline) -> list[dict[str, Any]]:
+    """Return the last results, the largest first."""
+    return sorted(pipeline.results()[0].values(), key=lambda entry: -entry["count"])
 
 
-def tell(pipeline: Pipeline, fact: dict[str, Any] | None, at: str) -> None:
-    """Write a record of `aggregates` as the aggregator would; None takes it back."""
+def write_result(pipeline: Pipeline, entry: dict[str, Any] | None, at: str) -> None:
+    """Write a record of `aggregates` as the aggregator does; None writes a tombstone."""
     key = at.partition("/")[2]
     partition = int(partition_of_keys(pa.array([key]), pipeline.settings.topics.aggregator_partitions)[0])
     producer = Producer({"bootstrap.servers": pipeline.bootstrap, "log_level": 2})
-    value = None if fact is None else json.dumps(fact)
+    value = None if entry is None else json.dumps(entry)
     producer.produce(pipeline.settings.topic("aggregates"), value, at.encode(), partition)
     assert producer.flush(WAIT_S) == 0
 
@@ -61,15 +62,15 @@ def test_audit_of_an_exact_run_has_no_difference_and_finds_planted_ones(
     right = audit(drained, "--json")
     assert right.exit_code == 0, right.output
     report = json.loads(right.stdout)
-    assert (report["records"], report["dead_letters"], report["settled"]) == (TUPLES + len(BAD), 3, True)
-    assert (report["compared"], report["differences"], report["left_out"]) == (len(facts(drained)), 0, {})
+    assert (report["records"], report["dead_letters"], report["settled"]) == (TUPLES + len(INVALID), 3, True)
+    assert (report["compared"], report["differences"], report["left_out"]) == (len(entries(drained)), 0, {})
     assert report["late"] == drained.count("late") > 0
     assert report["dead_letters_by_reason"][TOO_FAR_AHEAD] == 1
 
-    lost, doubled, changed, moved, gone, twice = facts(drained)[:6]
-    for fact in (lost, doubled, changed, moved, gone, twice):
-        fact["at"] = f"{fact['window_start']}/{fact['key']}"
-        fact["revision"] += 1
+    lost, doubled, changed, moved, gone, twice = entries(drained)[:6]
+    for entry in (lost, doubled, changed, moved, gone, twice):
+        entry["at"] = f"{entry['window_start']}/{entry['key']}"
+        entry["revision"] += 1
     plants: dict[str, dict[str, Any] | None] = {
         lost["at"]: lost | {"count": lost["count"] - 1, "sum": lost["sum"] - 7},
         doubled["at"]: doubled | {"count": doubled["count"] + 1, "sum": doubled["sum"] + 7},
@@ -81,10 +82,10 @@ def test_audit_of_an_exact_run_has_no_difference_and_finds_planted_ones(
         twice["at"]: twice | {"revision": twice["revision"] - 1},
     }
     for at, plant in plants.items():
-        tell(drained, plant and {name: plant[name] for name in plant if name != "at"}, at)
-    wrong = audit(drained, "--json", "--out", str(tmp_path / "out"))
-    assert wrong.exit_code == 1
-    found = {f"{row['window_start']}/{row['key']}": row for row in json.loads(wrong.stdout)["first_differences"]}
+        write_result(drained, plant and {name: plant[name] for name in plant if name != "at"}, at)
+    failures = audit(drained, "--json", "--out", str(tmp_path / "out"))
+    assert failures.exit_code == 1
+    found = {f"{row['window_start']}/{row['key']}": row for row in json.loads(failures.stdout)["first_differences"]}
     assert {at: row["kind"] for at, row in found.items()} == dict.fromkeys(plants, "different") | {
         moved["at"]: "missing",
         gone["at"]: "missing",
@@ -93,7 +94,7 @@ def test_audit_of_an_exact_run_has_no_difference_and_finds_planted_ones(
     }
     assert json.loads(found[lost["at"]]["expected"])["count"] == lost["count"]
     assert json.loads(found[lost["at"]]["found"])["count"] == lost["count"] - 1
-    assert "differ in 7 places" in wrong.stderr
+    assert "differ in 7 places" in failures.stderr
     assert json.loads((tmp_path / "out" / "audit.json").read_text())["differences"] == 7
     parts = [part.read_text() for part in (tmp_path / "out" / "differences").glob("*.json")]
     assert sum(len(part.splitlines()) for part in parts) == 7
@@ -130,10 +131,10 @@ def test_audit_of_a_pipeline_that_never_ran_asks_to_run_it(broker: str, tmp_path
 def test_audit_of_records_too_far_ahead_follows_the_dead_letters(drained: Pipeline, spark: SparkSession) -> None:
     topic = drained.settings.topic("dead-letters")
     spans = {at: (0, end) for at, end in ends_of(drained)}
-    letters = kafka_source.dead_letters(
+    dead_letters = kafka_source.dead_letters(
         kafka_options.read(spark, kafka_options.client_options(drained.settings), topic, spans), TOO_FAR_AHEAD
     )
-    assert [(row.topic, row.source_partition, row.offset) for row in letters.collect()] == [
+    assert [(row.topic, row.source_partition, row.offset) for row in dead_letters.collect()] == [
         (drained.source.topic, 2, TUPLES // PARTITIONS)
     ]
 
@@ -142,9 +143,9 @@ def ends_of(pipeline: Pipeline) -> Iterator[tuple[int, int]]:
     yield from pipeline.ends("dead-letters", IsolationLevel.READ_COMMITTED).items()
 
 
-def forget(pipeline: Pipeline, fact: dict[str, Any]) -> None:
-    """Refuse a part of a window, as the aggregator does when it has forgotten it."""
-    part = pa.table({"pane": [fact["window_start"]], "key": [fact["key"]], "count": [1]})
+def forget(pipeline: Pipeline, entry: dict[str, Any]) -> None:
+    """Write a dead letter for a part of a window, as the aggregator does after the window has expired."""
+    part = pa.table({"pane": [entry["window_start"]], "key": [entry["key"]], "count": [1]})
     where = {"reason": WINDOW_EXPIRED, "topic": pipeline.settings.topic("partials"), "partition": "0", "offset": "0"}
     headers = [(f"{kafka_source.ERRORS}{name}", value.encode()) for name, value in where.items()]
     producer = Producer({"bootstrap.servers": pipeline.bootstrap, "log_level": 2})
@@ -156,13 +157,13 @@ def test_audit_of_expired_or_deleted_results_reports_them_without_a_difference(
     pipelines: list[Pipeline], spark: SparkSession
 ) -> None:
     pipeline = pipelines[1]
-    fact = facts(pipeline)[0]
-    tell(
+    entry = entries(pipeline)[0]
+    write_result(
         pipeline,
-        fact | {"count": fact["count"] - 1, "revision": fact["revision"] + 1},
-        f"{fact['window_start']}/{fact['key']}",
+        entry | {"count": entry["count"] - 1, "revision": entry["revision"] + 1},
+        f"{entry['window_start']}/{entry['key']}",
     )
-    forget(pipeline, fact)
+    forget(pipeline, entry)
     done = audit(pipeline, "--json")
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout)["left_out"] == {job.REFUSED: 1}

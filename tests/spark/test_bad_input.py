@@ -1,4 +1,4 @@
-"""Spark jobs that cannot start say so in one line and end with the exit code of who has to act."""
+"""Spark jobs that cannot start print one line and end with the exit code of the cause."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ import pytest
 
 @pytest.fixture
 def lines(tmp_path: Path) -> Path:
-    """Write a pipeline's file, and a file for it to read; no broker is needed."""
+    """Write a pipeline's file and its input file. No broker is needed."""
     splitter = {"format": {"name": "csv", "columns": ["k", "t"]}, "key": {"field": "k"}, "time": {"field": "t"}}
     (tmp_path / "pipeline.yaml").write_text(
-        json.dumps({"name": "p", "source": {"topic": "nobody"}, "splitter": splitter})
+        json.dumps({"name": "p", "source": {"topic": "absent"}, "splitter": splitter})
     )
     (tmp_path / "lines.csv").write_text("a,1767225600000\n")
     return tmp_path
 
 
 def batch(folder: Path, *arguments: str, **environment: str) -> tuple[int, str]:
-    """Run the command in a process of its own: in this one Spark may run already."""
+    """Run the command in a separate process, because Spark may already run in this one."""
     command = [sys.executable, "-m", "skewless", "batch", "-f", "pipeline.yaml", "--input", "lines.csv", "--out", "out"]
     env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))} | environment
     done = subprocess.run(
@@ -34,28 +34,28 @@ def batch(folder: Path, *arguments: str, **environment: str) -> tuple[int, str]:
 
 
 def test_batch_command_without_java_ends_with_2_and_a_remedy(lines: Path) -> None:
-    code, said = batch(lines, PATH="", JAVA_HOME="")
-    assert (code, len(said.splitlines())) == (2, 1)
-    assert said.startswith("error: no Java 17 or newer was found in JAVA_HOME or PATH: install one")
+    code, output = batch(lines, PATH="", JAVA_HOME="")
+    assert (code, len(output.splitlines())) == (2, 1)
+    assert output.startswith("error: no Java 17 or newer was found in JAVA_HOME or PATH: install one")
 
 
 @pytest.mark.parametrize("master", ["spark://127.0.0.1:1", "k8s://https://127.0.0.1:1"])
 def test_batch_command_spark_master_without_answer_ends_with_3_and_its_address(lines: Path, master: str) -> None:
-    code, said = batch(lines, "--master", master)
-    assert (code, len(said.splitlines())) == (3, 1)
-    assert said.startswith(f"error: the Spark master {master} does not answer: 127.0.0.1:1: ")
+    code, output = batch(lines, "--master", master)
+    assert (code, len(output.splitlines())) == (3, 1)
+    assert output.startswith(f"error: the Spark master {master} does not answer: 127.0.0.1:1: ")
 
 
 @pytest.mark.spark
 def test_batch_command_spark_job_fails_ends_with_3_and_its_cause(lines: Path) -> None:
-    code, said = batch(lines, PYSPARK_PYTHON="/nowhere/python")
-    assert (code, len(said.splitlines())) == (3, 1)
-    assert said.startswith("error: the Spark job failed: ")
-    assert "/nowhere/python" in said
+    code, output = batch(lines, PYSPARK_PYTHON="/nowhere/python")
+    assert (code, len(output.splitlines())) == (3, 1)
+    assert output.startswith("error: the Spark job failed: ")
+    assert "/nowhere/python" in output
 
 
 @pytest.mark.spark
 def test_batch_command_unknown_spark_master_ends_with_2_and_the_message_of_spark(lines: Path) -> None:
-    code, said = batch(lines, "--master", "nonsense")
-    assert (code, len(said.splitlines())) == (2, 1)
-    assert said.startswith("error: Spark does not start with --master nonsense: Master must ")
+    code, output = batch(lines, "--master", "nonsense")
+    assert (code, len(output.splitlines())) == (2, 1)
+    assert output.startswith("error: Spark does not start with --master nonsense: Master must ")

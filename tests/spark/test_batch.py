@@ -1,4 +1,4 @@
-"""The batch gives the stream's answer: for every record format, late data and bad records included."""
+"""The batch equals the stream for every record format, including late and invalid records."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from helpers import aggregates as aggregate_helpers
-from helpers.batches import facts_in, written
+from helpers.batches import json_values_in, written
 from helpers.in_memory_batch import InMemoryBatch
 from helpers.kafka import START_MS, Record, Sent, Source, read
 from skewless.algorithms.watermark import MAX_WATERMARK
@@ -35,12 +35,12 @@ ONE_WORKER: dict[str, Any] = {
 }
 RECORDS = 5_000
 NOW = 4_000_000_000_000
-"""A clock that no record is ahead of, but for those that are meant to be."""
+"""Wall-clock time that only the records with a time too far in the future exceed."""
 Answer = dict[tuple[int, str], dict[str, Any]]
 
 
 def times(partition: int) -> list[int]:
-    """Give event times of a partition: out of order by up to 40 s; the second third of partition 1 is an hour ahead."""
+    """Yield event times of a partition, out of order by up to 40 s. A third of partition 1 is an hour ahead."""
     random = np.random.default_rng(partition)
     steady = START_MS + np.arange(RECORDS) * 120 - random.integers(0, 40_000, RECORDS)
     ahead = (np.arange(RECORDS) // (RECORDS // 3) == 1) * partition * 3_600_000
@@ -48,8 +48,8 @@ def times(partition: int) -> list[int]:
     return found
 
 
-def facts() -> Iterator[tuple[int, int, str, float, int]]:
-    """Partition, number, key, value and time of every record; one key has half of them."""
+def entries() -> Iterator[tuple[int, int, str, float, int]]:
+    """Partition, number, key, value and time of every record. Half of the records have the same key."""
     random = np.random.default_rng(7)
     for partition in (0, 1):
         for number, time in enumerate(times(partition)):
@@ -94,7 +94,7 @@ FORMATS: dict[str, tuple[dict[str, Any], Any]] = {
 
 
 def stream(settings: PipelineSettings, records: Iterable[Record], partitions: int) -> tuple[Answer, int, int]:
-    """Let the stream's own steps answer: (last result of each window and key, late tuples, dead letters)."""
+    """Run the stream's own steps; returns (last result of each window and key, late tuples, dead letters)."""
     split, work, merge = (
         build(stage, settings, drain=True, source_partitions=partitions).step
         for stage in ("splitter", "worker", "aggregator")
@@ -103,9 +103,9 @@ def stream(settings: PipelineSettings, records: Iterable[Record], partitions: in
     by_partition: dict[int, list[Record]] = {partition: [] for partition in range(partitions)}
     for record in records:
         by_partition[record.partition].append(record)
-    for partition, mine in by_partition.items():
+    for partition, own in by_partition.items():
         split.assign(partition, None, ())
-        sent = [OutputRecord("source", record.value, record.key, timestamp=record.timestamp) for record in mine]
+        sent = [OutputRecord("source", record.value, record.key, timestamp=record.timestamp) for record in own]
         outputs += split.process(InMemoryBatch(partition, sent), NOW)
         split.end_of_partition(partition, NOW)
     outputs += split.flush(NOW)
@@ -114,10 +114,10 @@ def stream(settings: PipelineSettings, records: Iterable[Record], partitions: in
     partials = list(work.flush(NOW))
     for partition in range(settings.topics.aggregator_partitions):
         merge.assign(partition, None, ())
-        mine_of = [output for output in partials if output.partition == partition]
-        assert not written(merge.process(InMemoryBatch(partition, mine_of), NOW), "dead-letters")
-    results = facts_in(written(merge.flush(NOW), "aggregates"))
-    last = {(fact["window_start"], fact["key"]): fact for fact in results}
+        own_of = [output for output in partials if output.partition == partition]
+        assert not written(merge.process(InMemoryBatch(partition, own_of), NOW), "dead-letters")
+    results = json_values_in(written(merge.flush(NOW), "aggregates"))
+    last = {(entry["window_start"], entry["key"]): entry for entry in results}
     return last, len(written(outputs, "late")), len(written(outputs, "dead-letters"))
 
 
@@ -128,12 +128,12 @@ def settings_of(bootstrap: str, topic: str, splitting: Mapping[str, Any]) -> Pip
 
 def sent(kind: str) -> list[Sent]:
     write = FORMATS[kind][1]
-    return [(partition, write(*rest)) for partition, *rest in facts()]
+    return [(partition, write(*others)) for partition, *others in entries()]
 
 
 @pytest.fixture
 def small_batches(spark: SparkSession) -> Iterator[SparkSession]:
-    """Let tasks get few records at a time, so that chunks have a head and more."""
+    """Reduce the number of records per task, so that each partition has several splits."""
     name = "spark.sql.execution.arrow.maxRecordsPerBatch"
     before = spark.conf.get(name)
     spark.conf.set(name, "250")
@@ -148,7 +148,7 @@ def test_batch_of_each_record_format_gives_the_results_of_the_stream(
     topic = Source(broker, 2)
     topic.send(sent(kind))
     settings = settings_of(broker, topic.topic, FORMATS[kind][0])
-    expected, late, bad = stream(settings, read(broker, topic.topic), 2)
+    expected, late, invalid = stream(settings, read(broker, topic.topic), 2)
     ends = OffsetReader(settings.kafka).end(topic.topic)
     spans = {partition: (0, end) for partition, end in ends.items()}
     client = kafka_options.client_options(settings)
@@ -162,7 +162,7 @@ def test_batch_of_each_record_format_gives_the_results_of_the_stream(
         row.pop("partition")
         row["revision"] = 0
     assert {(row["window_start"], row["key"]): row for row in rows} == expected
-    assert (found.records, found.late, sum(found.invalid.values())) == (2 * RECORDS, late, bad)
+    assert (found.records, found.late, sum(found.invalid.values())) == (2 * RECORDS, late, invalid)
     if kind != "text":
         assert late > 1_000, "the data must have late tuples"
         assert len(found.cached) == 2, "a chunk must have been read again"
@@ -170,7 +170,7 @@ def test_batch_of_each_record_format_gives_the_results_of_the_stream(
 
 @pytest.fixture
 def added_aggregates(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Register the aggregates with binary partials, and send their code to Spark's tasks: no package has it."""
+    """Register the aggregates with binary partials, and send their code to Spark's tasks, because no package has it."""
     from pyspark import cloudpickle
 
     aggregate_helpers.install(monkeypatch)
@@ -192,10 +192,10 @@ def test_batch_and_audit_with_binary_partials_give_the_answer_of_the_stream(
     from pyspark.sql import functions
 
     splitting, write = FORMATS["csv"]
-    source, letters = Source(broker, 2), Source(broker, 1)
-    # Without the record that is ahead of the clock: the audit would need its dead letter.
-    source.send((partition, write(number, *rest)) for partition, number, *rest in facts() if number != 1_234)
-    letters.send([(0, b"no dead letter")])
+    source, dead_letters = Source(broker, 2), Source(broker, 1)
+    # Without the record that is too far in the future, because the audit needs its dead letter.
+    source.send((partition, write(number, *others)) for partition, number, *others in entries() if number != 1_234)
+    dead_letters.send([(0, b"no dead letter")])
     settings = settings_of(broker, source.topic, splitting)
     aggregator = settings.aggregator.model_copy(update={"aggregates": ("count", "digits", "sum", "last")})
     settings = settings.model_copy(update={"aggregator": aggregator})
@@ -212,7 +212,7 @@ def test_batch_and_audit_with_binary_partials_give_the_answer_of_the_stream(
     output = audit_job.PipelineOutput(
         whole_topic(spark, settings, source.topic),
         whole_topic(spark, settings, target.topic),
-        whole_topic(spark, settings, letters.topic, headers=True),
+        whole_topic(spark, settings, dead_letters.topic, headers=True),
         dict.fromkeys(range(partitions), MAX_WATERMARK),
     )
     with audit_job.compared(output, settings) as comparison:
@@ -230,7 +230,7 @@ def test_batch_and_audit_with_binary_partials_give_the_answer_of_the_stream(
 
 @pytest.fixture
 def lines(tmp_path: Path) -> Path:
-    """Write the records of csv into files, one for each partition."""
+    """Write the CSV records into files, one for each partition."""
     folder = tmp_path / "lines"
     folder.mkdir()
     for partition in (0, 1):
@@ -267,8 +267,8 @@ def test_batch_of_files_gives_the_results_of_a_topic_in_a_folder_or_a_topic(
 
     done = invoke(settings, tmp_path, "--input", str(lines), "--output-topic", target)
     assert done.exit_code == 0, done.output
-    told = {record.key: json.loads(record.value or b"") for record in read(broker, target)}
-    assert told == {f"{window}/{key}".encode(): fact for (window, key), fact in expected.items()}
+    reported = {record.key: json.loads(record.value or b"") for record in read(broker, target)}
+    assert reported == {f"{window}/{key}".encode(): entry for (window, key), entry in expected.items()}
 
 
 @pytest.mark.parametrize(
@@ -286,9 +286,9 @@ def test_batch_of_files_gives_the_results_of_a_topic_in_a_folder_or_a_topic(
 def test_batch_command_unsupported_arguments_end_with_their_message(
     case: tuple[list[str], int, str], spark: SparkSession, broker: str, tmp_path: Path
 ) -> None:
-    arguments, code, said = case
+    arguments, code, message = case
     done = invoke(settings_of(broker, Source(broker, 1).topic, FORMATS["csv"][0]), tmp_path, *arguments)
-    assert (done.exit_code, said in done.output) == (code, True), done.output
+    assert (done.exit_code, message in done.output) == (code, True), done.output
 
 
 def test_batch_of_unreadable_records_ends_with_a_remedy(spark: SparkSession, broker: str, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Evaluating a run on a real broker: every measure against plain Python over the same topics; the report; bad input."""
+"""Evaluation of a run on a real broker: every measure compared with plain Python; the report; invalid input."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ from click.testing import CliRunner
 from confluent_kafka import Producer
 
 from helpers.batches import encode_tuples
-from helpers.kafka import WAIT_S, Pipeline, Record, Source
+from helpers.kafka import Pipeline, Record, Source
 from helpers.recorded_runs import PARTITIONS, TICK_MS, TUPLES, WINDOW_MS, WORKERS
+from helpers.waiting import WAIT_S
 from skewless.algorithms.grouping import GroupingOptions
 from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.cli import main
@@ -42,21 +43,22 @@ if TYPE_CHECKING:
 
 HOTTEST = 10
 EVEN = 1e-3
-"""I/m at which a load counts as even."""
+"""Imbalance up to which a load counts as even."""
 
 
 @pytest.fixture(scope="module")
-def facts(spark: SparkSession, pipelines: list[Pipeline], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def evaluation(
+    spark: SparkSession, pipelines: list[Pipeline], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Any]:
     for pipeline in pipelines:
-        give_up(pipeline)
-        tell_nonsense(
-            pipeline, "distribution", "aggregator-changelog"
-        )  # what no stage has yet to read: others audit this run
+        abort_tuples(pipeline)
+        # No stage reads these topics any more, so the pipeline stays exact for the tests that audit it.
+        write_foreign_records(pipeline, "distribution", "aggregator-changelog")
     runs = [recorded(spark, each.settings, offsets_of(each.settings)) for each in pipelines]
     return evaluate(spark, runs, tmp_path_factory.mktemp("evaluation"))
 
 
-def give_up(pipeline: Pipeline) -> None:
+def abort_tuples(pipeline: Pipeline) -> None:
     """Write tuples to a worker in a transaction that is aborted."""
     producer = Producer({"bootstrap.servers": pipeline.bootstrap, "transactional.id": f"{pipeline.name}-aborted"})
     producer.init_transactions()
@@ -69,8 +71,8 @@ def give_up(pipeline: Pipeline) -> None:
     producer.abort_transaction()
 
 
-def tell_nonsense(pipeline: Pipeline, *topics: str) -> None:
-    """Write records of somebody else into topics of the pipeline."""
+def write_foreign_records(pipeline: Pipeline, *topics: str) -> None:
+    """Write foreign records to topics of the pipeline."""
     producer = Producer({"bootstrap.servers": pipeline.bootstrap})
     for topic in topics:
         producer.produce(pipeline.settings.topic(topic), b"{}", key=b"0/0", partition=0)
@@ -79,12 +81,12 @@ def tell_nonsense(pipeline: Pipeline, *topics: str) -> None:
 
 @pytest.fixture(params=[0, 1], ids=["key", "even"])
 def run(
-    request: pytest.FixtureRequest, facts: dict[str, Any], pipelines: list[Pipeline]
+    request: pytest.FixtureRequest, evaluation: dict[str, Any], pipelines: list[Pipeline]
 ) -> tuple[Pipeline, dict[str, Any]]:
-    return pipelines[request.param], facts["runs"][request.param]
+    return pipelines[request.param], evaluation["runs"][request.param]
 
 
-# What a plain loop over the topics finds
+# Reference values of a plain loop over the topics
 
 
 class Routed(NamedTuple):
@@ -115,7 +117,7 @@ def routed(pipeline: Pipeline) -> list[Routed]:
 
 
 def spread(tuples: Sequence[Routed]) -> dict[str, Any]:
-    """Measure loads and replication by their definitions."""
+    """Compute loads and replication by their definitions."""
     loads, pairs = [0] * WORKERS, defaultdict(set)
     for each in tuples:
         loads[each.worker] += 1
@@ -197,7 +199,7 @@ def reactions_of(ticks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def near(expected: Any) -> Any:
-    """Equal, but for the last digit that floats may differ in."""
+    """Equal up to the rounding errors of floats."""
     if isinstance(expected, dict):
         return {name: near(value) for name, value in expected.items()}
     if isinstance(expected, list):
@@ -277,7 +279,7 @@ def quantile(ordered: list[int], share: float) -> float:
 
 
 def test_plan_of_the_source_predicts_the_measures_of_its_runs(
-    spark: SparkSession, facts: dict[str, Any], pipelines: list[Pipeline]
+    spark: SparkSession, evaluation: dict[str, Any], pipelines: list[Pipeline]
 ) -> None:
     settings = pipelines[0].settings
     good = dict.fromkeys(range(PARTITIONS), (0, TUPLES // PARTITIONS))
@@ -287,21 +289,23 @@ def test_plan_of_the_source_predicts_the_measures_of_its_runs(
     )
     candidates = Candidates(["key", "even"], [WORKERS], SimulationConfig(GroupingOptions(clock="event"), 1, WINDOW_MS))
     planned = plan(spark, records, reading, candidates, Demand(1.0, None, 1.5))["candidates"]
-    for foreseen, measured in zip(planned, facts["runs"], strict=True):
+    for foreseen, measured in zip(planned, evaluation["runs"], strict=True):
         wanted = {name: pytest.approx(measured[name], rel=0.02) for name in ("max_over_avg", "replication_factor")}
         assert {name: foreseen[name] for name in wanted} == wanted
         assert (foreseen["keys"], foreseen["tuples"]) == (measured["keys"], measured["tuples"])
 
 
-def test_evaluation_report_in_a_browser_opens_without_errors_or_network(facts: dict[str, Any], tmp_path: Path) -> None:
+def test_evaluation_report_in_a_browser_opens_without_errors_or_network(
+    evaluation: dict[str, Any], tmp_path: Path
+) -> None:
     browser = shutil.which("chromium")
     if browser is None:
         pytest.skip("chromium is not installed: apt-get install chromium")
-    facts = {"names": facts["names"], "runs": [dict(facts["runs"][0]), facts["runs"][1]]}
+    evaluation = {"names": evaluation["names"], "runs": [dict(evaluation["runs"][0]), evaluation["runs"][1]]}
     hostile = '</script><img src="http://127.0.0.1:9/x">&<b>'
-    facts["runs"][0] |= {"pipeline": hostile, "top_keys": [{"key": hostile, "tuples": 1, "workers": 1}]}
+    evaluation["runs"][0] |= {"pipeline": hostile, "top_keys": [{"key": hostile, "tuples": 1, "workers": 1}]}
     file = tmp_path / "report.html"
-    file.write_text(report(facts), encoding="utf-8")
+    file.write_text(report(evaluation), encoding="utf-8")
     options = [
         "--headless",
         "--no-sandbox",
@@ -327,7 +331,7 @@ def test_evaluation_report_in_a_browser_opens_without_errors_or_network(facts: d
 
 
 class Links(HTMLParser):
-    """What elements of a page lead elsewhere; what is written in their texts and other attributes does not."""
+    """Collects references of a page's elements to other resources. Texts and other attributes are not references."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -354,14 +358,14 @@ def test_evaluate_of_a_pipeline_that_never_ran_asks_to_run_it(broker: str, tmp_p
 
 def test_evaluate_of_topics_with_invalid_records_ends_with_1(broker: str, spark: SparkSession, tmp_path: Path) -> None:
     pipeline = Pipeline(broker, tmp_path, Source(broker, 1))
-    tell_nonsense(pipeline, "distribution", "worker-input", "tuples", "partials", "aggregator-changelog")
+    write_foreign_records(pipeline, "distribution", "worker-input", "tuples", "partials", "aggregator-changelog")
     assert invoke(tmp_path, pipeline.settings)[0] == 1
 
 
 def test_evaluate_of_a_pipeline_without_topics_ends_with_the_missing_topic(broker: str, tmp_path: Path) -> None:
     pipeline = Pipeline(broker, tmp_path, Source(broker, 1))
-    code, text = invoke(tmp_path, pipeline.settings.model_copy(update={"name": "nobody"}))
-    assert (code, text.startswith("error: topic nobody.worker-input does not exist")) == (3, True)
+    code, text = invoke(tmp_path, pipeline.settings.model_copy(update={"name": "absent"}))
+    assert (code, text.startswith("error: topic absent.worker-input does not exist")) == (3, True)
 
 
 def test_evaluate_broker_without_answer_ends_with_its_address(tmp_path: Path) -> None:

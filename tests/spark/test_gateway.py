@@ -1,4 +1,4 @@
-"""How the connection to Spark's Java ends: without a word of py4j's on the screen."""
+"""The connection to Spark's Java closes without log output of py4j."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from skewless.spark import gateway
 
 
 class Java:
-    """Stands for the gateway and its client: an object that is freed after `shutdown` is a reset connection."""
+    """Replaces the gateway and its client. An object that is freed after `shutdown` causes a connection reset."""
 
     def __init__(self) -> None:
         self.finalizer_deque: deque[Any] = deque()
@@ -54,7 +54,7 @@ def test_gateway_thread_that_frees_java_objects_ends_before_java(monkeypatch: py
 def test_gateway_tracebacks_of_raised_errors_are_not_logged(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # A session of this process that other tests share has the same filter.
+    # The shared session of this test process has the same filter.
     monkeypatch.setattr(logging.getLogger(), "filters", [])
     with gateway.quiet():
         for text in gateway.RAISED_TOO:

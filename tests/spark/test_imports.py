@@ -1,4 +1,4 @@
-"""Spark's modules can be loaded by themselves, before there is a session."""
+"""Spark's modules can be imported by themselves, before a session exists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When results were complete, from the chunks of windows alone: no Spark is needed."""
+"""Completion times of results, computed from the changelog records of windows without Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measures from sums, and facts of a run whose W changed; no Spark, no broker."""
+"""Measures from sums, and statistics of a run whose W changed, without Spark or a broker."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def sums() -> Sums:
     )
 
 
-def row(at: int, workers: int, **facts: object) -> dict[str, Any]:
-    return {"run": "p", "grouping": "even", "workers": workers, "tick": at, "window": at, **facts}
+def row(at: int, workers: int, **entries: object) -> dict[str, Any]:
+    return {"run": "p", "grouping": "even", "workers": workers, "tick": at, "window": at, **entries}
 
 
 def test_measures_of_run_number_of_workers_changed_has_one_part_for_each_number() -> None:

@@ -1,4 +1,4 @@
-"""The blocks of the page about notebooks run, one after the other, in a session of the user's own."""
+"""The blocks of the page about notebooks run in order, in the user's own Spark session."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from helpers.docs_blocks import ROOT, blocks
-from helpers.kafka import WAIT_S
+from helpers.waiting import WAIT_S
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,7 +21,7 @@ PAGE = ROOT / "docs" / "how-to" / "notebook.md"
 
 @pytest.fixture
 def orders(broker: str) -> Iterator[list[str]]:
-    """Write the records of the page into the topic that it names."""
+    """Write the records of the page into its topic."""
     admin, producer = AdminClient({"bootstrap.servers": broker}), Producer({"bootstrap.servers": broker})
     (lines,) = (block.text.splitlines() for block in blocks(PAGE) if block.language == "json")
     admin.create_topics([NewTopic("orders", 1, 1)])["orders"].result(WAIT_S)

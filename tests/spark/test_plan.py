@@ -1,4 +1,4 @@
-"""Planning for a topic on a real broker: measures are those of a plain simulation, and reasons come in words."""
+"""Planning for a topic on a real broker: measures equal those of a simulation, and reasons are texts."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ def times() -> list[int]:
 
 def created(broker: str, partitions: int) -> str:
     name = f"plan-{uuid.uuid4().hex[:8]}"
-    admin = AdminClient({"bootstrap.servers": broker})  # must outlive its futures
+    admin = AdminClient({"bootstrap.servers": broker})  # the client must outlive its futures
     admin.create_topics([NewTopic(name, partitions, 1)])[name].result()
     return name
 
 
 @pytest.fixture(scope="module")
 def topic(broker: str) -> str:
-    """Make a topic of two partitions whose records are keys with timestamps."""
+    """Create a topic of two partitions whose records are keys with timestamps."""
     name = created(broker, 2)
     producer = Producer({"bootstrap.servers": broker, "linger.ms": 20})
     for partition in range(2):
@@ -73,15 +73,19 @@ def planned(spark: SparkSession, broker: str, topic: str, partitions: int, route
     spans = {0: (0, PER_PARTITION), 1: (0, PER_PARTITION if partitions == 2 else 0)}
     records = kafka_options.read(spark, {"bootstrap.servers": broker}, topic, spans)
     candidates = Candidates(list(GROUPINGS), WORKERS, SimulationConfig(OPTIONS, routers, 60_000))
-    facts = plan(spark, records, ReadPlan(None, NEVER_LATE, spans, now=0), candidates, Demand(1.0, None, 1.5))
-    assert facts["stream"]["tuples"] == partitions * PER_PARTITION
-    assert facts["stream"]["tuples_per_s"] == pytest.approx(partitions * 100, rel=1e-3)
-    found: list[dict[str, Any]] = facts["candidates"]
+    report_values = plan(spark, records, ReadPlan(None, NEVER_LATE, spans, now=0), candidates, Demand(1.0, None, 1.5))
+    assert report_values["stream"]["tuples"] == partitions * PER_PARTITION
+    assert report_values["stream"]["tuples_per_s"] == pytest.approx(partitions * 100, rel=1e-3)
+    found: list[dict[str, Any]] = report_values["candidates"]
     return found
 
 
-def comparable(facts: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in facts.items() if name not in {"router_ns_per_tuple", "max_rate", "window_s"}}
+def comparable(report_values: dict[str, Any]) -> dict[str, Any]:
+    return {
+        name: value
+        for name, value in report_values.items()
+        if name not in {"router_ns_per_tuple", "max_rate", "window_s"}
+    }
 
 
 def test_plan_of_one_partition_gives_the_measures_of_a_simulation(spark: SparkSession, broker: str, topic: str) -> None:
@@ -150,10 +154,10 @@ def test_plan_invalid_event_time_makes_no_other_record_late(splitter: ParsingSet
 
 
 def candidate(grouping: str, workers: int, uneven: float, replication_factor: float) -> dict[str, Any]:
-    facts = Candidate(grouping, workers, SimulationConfig(OPTIONS, 1, 60_000))
-    rest = {"router_ns_per_tuple": 50, "replication_max": 3, "replication_bound": 1.0, "aggregation_cost": 10}
+    report_values = Candidate(grouping, workers, SimulationConfig(OPTIONS, 1, 60_000))
+    others = {"router_ns_per_tuple": 50, "replication_max": 3, "replication_bound": 1.0, "aggregation_cost": 10}
     measures = {"max_over_avg": uneven, "replication_factor": replication_factor, "state_bytes": 1000}
-    return {"grouping": facts.grouping, "workers": workers, **measures, **rest}
+    return {"grouping": report_values.grouping, "workers": workers, **measures, **others}
 
 
 CANDIDATES = [
@@ -205,14 +209,14 @@ def test_plan_of_a_missing_topic_ends_with_its_name(broker: str) -> None:
 
 
 def test_planning_report_names_the_recommendation_and_escapes_foreign_text(tmp_path: Path) -> None:
-    facts: dict[str, Any] = {
+    report_values: dict[str, Any] = {
         "topic": "<i>",
         "offsets": {"0": [0, 10]},
         "stream": {"tuples": 10, "keys": 2, "p1": 0.5, "late": 0, "bad": 0},
         **Demand(1.0, 100.0, 1.5).to_json(),
     }
     extra = {"routers": 1, "imbalance": 0.0, "window_replication": 1.0, "pairs": 3, "worst_window_max_over_avg": None}
-    page = report(facts | recommend([each | extra for each in CANDIDATES], Demand(1.0, 100.0, 1.5)))
+    page = report(report_values | recommend([each | extra for each in CANDIDATES], Demand(1.0, 100.0, 1.5)))
     assert "&lt;i&gt;" in page
     assert json.loads(page.split('id="figures">')[1].split("</script>")[0])[0]["data"][-1]["name"] == "required"
     assert "key on 5 workers" in page

@@ -1,4 +1,4 @@
-"""The example that reads a pipeline's results with Spark finds the valid record of each key, and none aborted."""
+"""The Spark example reads the valid record of each key, and no aborted record."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from helpers.docs_blocks import ROOT
-from helpers.kafka import START_MS, WAIT_S
+from helpers.kafka import START_MS
+from helpers.waiting import WAIT_S
 from skewless.aggregate_registry import find_aggregates
 from skewless.wire.aggregates import aggregate_type
 
@@ -25,14 +26,14 @@ EXAMPLE = ROOT / "deploy" / "examples" / "readers" / "results_spark.py"
 
 @pytest.fixture
 def pipeline(broker: str) -> str:
-    """Name of a pipeline whose aggregates are written as its aggregator writes them: two revisions, one aborted."""
+    """Name of a pipeline with records of `aggregates`: two revisions of a key, and an aborted record."""
     name = f"p-{uuid.uuid4().hex[:8]}"
     admin = AdminClient({"bootstrap.servers": broker, "log_level": 2})
     for future in admin.create_topics([NewTopic(f"{name}.aggregates", 2, 1)]).values():
         future.result()
     producer = Producer({"bootstrap.servers": broker, "transactional.id": name, "log_level": 2})
     producer.init_transactions(WAIT_S)
-    fact = aggregate_type(find_aggregates(["count", "sum"]))
+    entry = aggregate_type(find_aggregates(["count", "sum"]))
     for revision, end in (
         (0, producer.commit_transaction),
         (1, producer.commit_transaction),
@@ -40,7 +41,7 @@ def pipeline(broker: str) -> str:
     ):
         producer.begin_transaction()
         for number in range(20):
-            value = fact(f"k{number}", START_MS, START_MS + 60_000, number + revision + 1, 10 * number, revision)
+            value = entry(f"k{number}", START_MS, START_MS + 60_000, number + revision + 1, 10 * number, revision)
             key = f"{START_MS}/k{number}"
             producer.produce(f"{name}.aggregates", msgspec.json.encode(value), key=key, partition=number % 2)
         producer.flush(WAIT_S)
@@ -57,7 +58,9 @@ def test_spark_example_reads_the_results(
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     module.main(broker, pipeline)
-    facts = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert len(facts) == 20
-    found = {fact["key"]: (fact["count"], fact["sum"], fact["revision"], fact["window_start"]) for fact in facts}
+    entries = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert len(entries) == 20
+    found = {
+        entry["key"]: (entry["count"], entry["sum"], entry["revision"], entry["window_start"]) for entry in entries
+    }
     assert found == {f"k{number}": (number + 2, 10 * number, 1, START_MS) for number in range(20)}

@@ -1,4 +1,4 @@
-"""Only `algorithms/aggregates` names an aggregate: elsewhere its name is not a string in the code."""
+"""Only `algorithms/aggregates` names an aggregate. Other code does not contain its name as a string."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OTHER_MEANINGS = {
     "spark/key_statistics.py": {"count", "max", "min", "sum"},  # functions of Arrow
     "spark/topic_rows.py": {"max", "min", "sum"},  # functions of Arrow
 }
-"""Strings that equal the name of an aggregate and mean something else, by file."""
+"""Strings that equal the name of an aggregate but have another meaning, by file."""
 
 
 def modules() -> list[Path]:

@@ -1,4 +1,4 @@
-"""Aggregates of packages are found by entry points, and what does not fit is refused before a stage starts."""
+"""Aggregates of packages are found by entry points. Invalid ones are refused before a stage starts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from skewless.errors import ConfigurationError
 
 
 class Plain(Aggregate):
-    """An aggregate that others are made of."""
+    """Base class of the other test aggregates."""
 
     name: ClassVar[str] = "plain"
     columns: ClassVar[tuple[PartialColumn, ...]] = (counting_column("plain_count"),)
@@ -47,7 +47,7 @@ class StrangeResult(Plain):
         return pa.float32() if decimals else pa.int64()
 
 
-class TakenColumn(Plain):
+class ReservedColumnName(Plain):
     columns = (BinaryColumn("sum", DIGITS.columns[0].prepare, Digits.columns[0].merge),)  # type: ignore[arg-type]
 
 
@@ -56,7 +56,7 @@ class TooManyColumns(Plain):
 
 
 PLAIN, OTHER_NAME, RESULT_FIELD, RESERVED_COLUMN = Plain(), OtherName(), ResultField(), ReservedColumn()
-STRANGE_RESULT, TAKEN_COLUMN, TOO_MANY_COLUMNS = StrangeResult(), TakenColumn(), TooManyColumns()
+STRANGE_RESULT, RESERVED_COLUMN_NAME, TOO_MANY_COLUMNS = StrangeResult(), ReservedColumnName(), TooManyColumns()
 UPPER_CASE_COLUMN, NO_AGGREGATE = UpperCaseColumn(), object()
 
 
@@ -105,7 +105,7 @@ def test_all_unknown_aggregates_are_reported_at_once() -> None:
         ("revision", "RESULT_FIELD", "its name is reserved for a column of results"),
         ("plain", "RESERVED_COLUMN", "partial column is 'pane'"),
         ("plain", "STRANGE_RESULT", "its results are float"),
-        ("plain", "TAKEN_COLUMN", "defines the partial column sum differently"),
+        ("plain", "RESERVED_COLUMN_NAME", "defines the partial column sum differently"),
     ],
 )
 def test_invalid_aggregate_of_a_package_is_refused_with_the_reason(
@@ -118,7 +118,7 @@ def test_invalid_aggregate_of_a_package_is_refused_with_the_reason(
 
 def test_columns_of_one_name_that_differ_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="rename one of the columns"):
-        columns_of([find_aggregate("sum"), TAKEN_COLUMN])
+        columns_of([find_aggregate("sum"), RESERVED_COLUMN_NAME])
 
 
 def test_state_schema_names_the_type_of_a_binary_column(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The AsyncAPI document is valid, complete, consistent in itself, and its examples are what it says."""
+"""The AsyncAPI document is valid, complete and consistent, and its examples match its schemas."""
 
 from __future__ import annotations
 
@@ -68,11 +68,11 @@ def test_asyncapi_document_is_valid_by_the_official_schema(made: dict[str, Any],
     assert problems(made, official) == []
 
 
-@pytest.mark.parametrize("wrong", ["action", "address", "binding", "key", "message"])
-def test_asyncapi_schema_check_of_an_invalid_document_finds_problems(wrong: str, official: dict[str, Any]) -> None:
+@pytest.mark.parametrize("failures", ["action", "address", "binding", "key", "message"])
+def test_asyncapi_schema_check_of_an_invalid_document_finds_problems(failures: str, official: dict[str, Any]) -> None:
     made = copy.deepcopy(ANY_DOCUMENT)
     channel, message = made["channels"]["late"], made["components"]["messages"]["late"]
-    match wrong:
+    match failures:
         case "action":
             made["operations"]["splitter-writes-late"]["action"] = "publish"
         case "address":
@@ -150,19 +150,21 @@ def test_asyncapi_check_of_an_undescribed_record_finds_a_problem() -> None:
     held = Records(ANY_DOCUMENT)
     late = ANY_DOCUMENT["components"]["messages"]["late"]["examples"][0]["payload"]
     good = Record(0, 0, 0, b"fr", json.dumps(late).encode(), {})
-    wrong = [
+    failures = [
         Record(0, 0, 0, None, good.value, {}),
         Record(0, 0, 0, b"fr", b'{"key": "fr"}', {}),
         Record(0, 0, 0, b"fr", good.value, {"surprise": b""}),
     ]
-    assert [bool(list(held.problems("late", record))) for record in wrong] == [True] * 3
+    assert [bool(list(held.problems("late", record))) for record in failures] == [True] * 3
 
 
 def test_asyncapi_check_of_a_record_with_trace_context_passes() -> None:
     held = Records(ANY_DOCUMENT)
-    letter = {f"__skewless.errors.{name}": b"0" for name in ("topic", "partition", "offset", "reason")}
+    dead_letter = {f"__skewless.errors.{name}": b"0" for name in ("topic", "partition", "offset", "reason")}
     carried = [f"00-{1:032x}-{2:016x}-01".encode(), b"00-1-2-01"]
-    found = [list(held.problems("dead-letters", Record(0, 0, 0, None, None, letter | {PARENT: it}))) for it in carried]
+    found = [
+        list(held.problems("dead-letters", Record(0, 0, 0, None, None, dead_letter | {PARENT: it}))) for it in carried
+    ]
     assert [bool(problems) for problems in found] == [False, True]
 
 
@@ -181,17 +183,17 @@ def test_asyncapi_document_of_one_pipeline_has_its_names_and_numbers() -> None:
 
 def test_asyncapi_aggregate_schema_has_the_computed_fields_only() -> None:
     own, any_ = (made["components"]["schemas"]["Aggregate"] for made in (OWN_DOCUMENT, ANY_DOCUMENT))
-    wanted = ["key", "window_start", "window_end", "count", "mean", "revision"]
-    assert list(own["properties"]) == own["required"] == wanted
+    expected = ["key", "window_start", "window_end", "count", "mean", "revision"]
+    assert list(own["properties"]) == own["required"] == expected
     assert any_["required"] == ["key", "window_start", "window_end", "revision"]
     assert {"sum", "min", "max"} <= any_["properties"].keys()
 
 
 def test_asyncapi_document_at_least_once_promises_no_exactly_once() -> None:
     repeating = OWN.model_copy(update={"transport": OWN.transport.model_copy(update={"guarantee": "at_least_once"})})
-    told = [row["x-guarantee"] for row in document(repeating)["components"]["messages"].values()]
-    assert not [text for text in told if "exactly" in text]
-    assert "Each tick at least once." in told
+    reported = [row["x-guarantee"] for row in document(repeating)["components"]["messages"].values()]
+    assert not [text for text in reported if "exactly" in text]
+    assert "Each tick at least once." in reported
 
 
 def test_asyncapi_document_unknown_source_has_no_partition_counts() -> None:

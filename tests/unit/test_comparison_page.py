@@ -1,4 +1,4 @@
-"""The page that compares all groupings is what its generator writes: same text, streams, workers and groupings."""
+"""The page that compares all groupings equals its generator's output: text, streams, workers and groupings."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def made() -> str:
 
 
 def test_comparison_page_equals_the_generated_text_except_for_its_figures() -> None:
-    there, wanted = (NUMBER.sub("#", text).splitlines() for text in (PAGE.read_text(encoding="utf-8"), made()))
-    assert there == wanted, "run `make compare`"
+    there, expected = (NUMBER.sub("#", text).splitlines() for text in (PAGE.read_text(encoding="utf-8"), made()))
+    assert there == expected, "run `make compare`"
 
 
 def test_comparison_rate_is_limited_by_each_worker_and_by_the_source() -> None:

@@ -1,4 +1,4 @@
-"""The documentation is true: what it shows is made from the code, or is held to it here."""
+"""The documentation is correct: its examples are generated from the code or compared with it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LINK = re.compile(r"\]\((?!https?:)(?P<target>[^)#]*)(?:#(?P<anchor>[^)]*))?\)")
 
 
 def commands() -> Iterator[tuple[str, str, str]]:
-    """Every command line in a block: where it stands, the program, its arguments."""
+    """Yield every command line in a block: its place, the program, its arguments."""
     for block in BLOCKS:
         for line in block.text.splitlines():
             found = None if line.startswith("Usage:") else COMMAND.search(line)
@@ -43,7 +43,7 @@ def commands() -> Iterator[tuple[str, str, str]]:
 
 
 def find(words: list[str]) -> tuple[click.Command, list[str]]:
-    """Find a command, and what is left of the words behind its name."""
+    """Find a command, and its remaining words."""
     command: click.Command = main.main
     while isinstance(command, click.Group) and words:
         found = command.get_command(click.Context(command), words[0])
@@ -79,8 +79,8 @@ def test_docs_commands_in_blocks_exist_with_their_options(where: str, program: s
     if program == "make":
         assert words[0] in targets()
         return
-    command, rest = find(words)
-    command.make_context("skewless", rest)
+    command, others = find(words)
+    command.make_context("skewless", others)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -90,9 +90,9 @@ def test_docs_commands_in_sentences_exist_with_their_options(page: Path) -> None
         if program == "make":
             assert words[0] in targets()
             continue
-        command, rest = find(words)
+        command, others = find(words)
         known = {option for parameter in command.params for option in parameter.opts}
-        assert {word for word in rest if word.startswith("-")} <= known
+        assert {word for word in others if word.startswith("-")} <= known
 
 
 @pytest.mark.parametrize("block", PIPELINES, ids=str)
@@ -100,9 +100,9 @@ def test_docs_pipelines_are_valid(block: Block, tmp_path: Path) -> None:
     load(block, tmp_path)
 
 
-def type_of(name: str, fact: dict[str, Any]) -> type[msgspec.Struct]:
+def type_of(name: str, entry: dict[str, Any]) -> type[msgspec.Struct]:
     if name == "aggregates":
-        return aggregate_type([aggregate for name, aggregate in AGGREGATES.items() if name in fact])
+        return aggregate_type([aggregate for name, aggregate in AGGREGATES.items() if name in entry])
     types: dict[str, type[msgspec.Struct]] = {
         "late": LateTuple,
         "distribution": TickDistribution,

@@ -1,4 +1,4 @@
-"""The page of faults cannot rot: all faults of the harness stand there, and every test that it names exists."""
+"""The page of faults is complete: it contains all faults of the tests, and every test that it names exists."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PAGE = (ROOT / "docs" / "explanation" / "faults.md").read_text()
 
 
 def rows(header: str) -> Iterator[list[str]]:
-    """Yield the cells of all rows of tables whose first column is called this."""
+    """Yield the cells of all rows of tables with this name of the first column."""
     inside = False
     for line in PAGE.splitlines():
         inside = line.startswith(f"| {header} |") or (inside and line.startswith("|"))
@@ -31,7 +31,7 @@ MACHINE = ROOT / "tests" / "laws" / "test_engine_machine.py"
 
 
 def names(path: Path) -> set[str]:
-    """Collect what a module defines: functions, and what is assigned to a name."""
+    """Return the names that a module defines: functions and assigned names."""
     found = set()
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):

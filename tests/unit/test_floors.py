@@ -30,14 +30,14 @@ FLOORS = (
     ("apidocs",),
     ("__main__",),
 )
-"""Folders and modules from the ground up. A module imports only modules of its own floor and of lower ones."""
+"""Folders and modules from floor 0 up. A module imports only modules of its own floor and of lower ones."""
 
 PURE_LIBRARIES = (
     "__future__", "abc", "array", "base64", "bisect", "collections", "contextlib", "dataclasses", "enum", "functools",
     "heapq", "itertools", "math", "mmh3", "numba", "numpy", "operator", "pyarrow", "pydantic", "struct", "types",
     "typing",
 )  # fmt: skip
-"""Libraries that the pure core may import, without their parts that read, write or draw random numbers."""
+"""Libraries that the pure core may import, without their modules for I/O or random numbers."""
 
 IMPURE_PARTS = (
     "numpy.random", "pyarrow.csv", "pyarrow.dataset", "pyarrow.feather", "pyarrow.flight", "pyarrow.fs", "pyarrow.ipc",
@@ -51,7 +51,7 @@ STEP_FLOORS = ("algorithms", "wire", "parsing", "errors", "engine.step", "stages
 """What a step may import of this package, next to its own folder."""
 
 STAGE_FILES = {"settings", "step", "metrics", "agent"}
-"""Modules that every stage has."""
+"""Modules of every stage."""
 
 
 def modules(folder: str = ".", pattern: str = "*.py") -> list[Path]:
@@ -72,7 +72,7 @@ def imports(path: Path, root: Path = SERVICES) -> Iterator[str]:
 
 
 def own(path: Path) -> set[str]:
-    """Collect what `path` imports of this package, without the package itself, as `kafka.errors...`."""
+    """Return the modules of this package that `path` imports, relative to the package, as `kafka.errors...`."""
     return {name.removeprefix("skewless.") for name in imports(path) if name.startswith("skewless.")}
 
 
@@ -112,8 +112,10 @@ def show(path: Path) -> str:
 
 @pytest.mark.parametrize("path", [path for path in modules() if path != PACKAGE / "__init__.py"], ids=show)
 def test_module_imports_no_higher_floor(path: Path) -> None:
-    mine = floor_of(module_of(path))
-    assert {name for name in own(path) if (PACKAGE / name.split(".")[0]).exists() and floor_of(name) > mine} == set()
+    own_floor = floor_of(module_of(path))
+    assert {
+        name for name in own(path) if (PACKAGE / name.split(".")[0]).exists() and floor_of(name) > own_floor
+    } == set()
 
 
 def test_modules_import_each_other_without_a_cycle() -> None:

@@ -1,4 +1,4 @@
-"""The watch of the pipeline's file outlives whatever a step says about a new W."""
+"""The watch of the pipeline's file continues after a step has refused a new W."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DEADLINE_S = 30.0
 
 
 class Values:
-    """Stands for `ConfigWatcher`: one value per poll."""
+    """Replaces `ConfigWatcher`: one value per poll."""
 
     def __init__(self, *values: int | None) -> None:
         self._values: Iterator[int | None] = iter(values)
@@ -68,7 +68,7 @@ def test_config_following_workers_beyond_the_running_sketch_are_refused_until_a_
     settings = loader.load(file, {})
     live = ConfigWatcher(file, {}, settings)
     step = cast("RouterStep", service.build("router", settings, drain=False).step)
-    # The file as a whole is right, but this process still has the small sketch.
+    # The new file is valid, but this process still has the small sketch.
     for workers, size, expected in ((12, 5_000, None), (9, 50, 9)):
         file.write_text(text % (workers, size))
         found = [value for value in (live.poll() for _ in range(4)) if value is not None]

@@ -1,4 +1,4 @@
-"""A stage that writes to no topic: its builder brings the output, and nothing assumes that there is a topic."""
+"""A stage that writes to no topic: its builder provides the output, and no code requires a topic."""
 
 from __future__ import annotations
 

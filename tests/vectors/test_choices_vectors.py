@@ -1,4 +1,4 @@
-"""D_CHOICES, W_CHOICES and CONSISTENT against slow, plain implementations, tuple by tuple."""
+"""D_CHOICES, W_CHOICES and CONSISTENT, compared with slow, plain implementations, tuple by tuple."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class ExactCounts:
 
 
 class PlainSpaceSaving:
-    """Keys and counts in ascending order; one that is counted moves to the end of those with its count."""
+    """Keys and counts in ascending order. A counted key moves to the end of the keys with its count."""
 
     def __init__(self, size: int) -> None:
         self.rows: list[tuple[str | None, int]] = [(None, 0)] * size
@@ -60,7 +60,7 @@ def splitmix64(seed: int, turn: int) -> int:
 
 
 def sequence(key: str, workers: int) -> list[int]:
-    """All workers in the order in which `key` uses them."""
+    """All workers in the order of the grouping `key`."""
     left, seed, drawn = list(range(workers)), hash64(key, 13), []
     for turn in range(workers):
         place = worker_of(seed, workers) if turn == 0 else splitmix64(seed, turn) % (workers - turn)

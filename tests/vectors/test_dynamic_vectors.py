@@ -1,4 +1,4 @@
-"""Dynamic key grouping against a second, plain implementation of its specified decisions: dictionaries and lists."""
+"""Dynamic key grouping, compared with a second, plain implementation of its specification: dictionaries and lists."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Item:
 
 
 class PlainDynamicKey:
-    """One tuple at a time, as slow as it is plain. `events` counts what happened."""
+    """Plain implementation, one tuple at a time. `events` counts the decisions."""
 
     def __init__(self, workers: int, rules: Rules, distinct: int = 100) -> None:
         self.workers, self.rules = workers, rules
@@ -173,21 +173,21 @@ def uniform() -> Stream:
 
 
 def drift() -> Stream:
-    """Let a hot key rest, then another; the first comes back at the end."""
+    """Pause one hot key, then another. The first one returns at the end."""
     hot, other = one_hot(), one_hot()[::-1].copy()
     rows = [drawn(names(30), weights, 4_000, 60, seed) for seed, weights in enumerate([hot, np.ones(30), other, hot])]
     return [(key, row * 60) for row, (key, _) in enumerate(row for part in rows for row in part)]
 
 
 def takeover() -> Stream:
-    """Let a key be hot for three minutes, and another, with workers of its own, for the rest."""
+    """Make a key hot for three minutes, then another with other workers for the rest."""
     first, second = (drawn(names(2), np.array(weights), 6_000, 100) for weights in ((0.95, 0.05), (0.05, 0.95)))
     keys = [key for key, _ in first[:1_800] + second + second]
     return [(key, row * 100) for row, key in enumerate(keys)]
 
 
 def ties() -> Stream:
-    """Every key as often as every other, in an order that changes; half of them new each minute."""
+    """All keys are equally frequent, in a changing order. Half of them are new each minute."""
     turns = [f"{turn // 8 * (number % 2)} {number}" for turn in range(60) for number in range(130)]
     return [(key, row * 70) for row, key in enumerate(turns)]
 
@@ -203,7 +203,7 @@ def out_of_order() -> Stream:
 
 
 def gaps() -> Stream:
-    """Bursts of two minutes, then nothing for seconds, for hours, for days."""
+    """Bursts of two minutes, then pauses of seconds, hours or days."""
     pauses = [7_000, 90_000, 3_540_000, 3_700_000, 2 * 86_400_000, 15_000, 60_000, 5_400_000]
     starts = accumulate((pause + 120_000 for pause in pauses), initial=-5_000_000)
     bursts = [
@@ -232,7 +232,7 @@ def lines(name: str) -> Iterator[str]:
 
 
 def twitter_ticker() -> Stream:
-    """Fit fifteen months into eleven hours."""
+    """Compress fifteen months to eleven hours."""
     rows = map(json.loads, lines("twitter_ticker_2014-01_2015-03.jsonl"))
     return [(row["ticker"], row["timestamp"] // 1_000) for row in islice(rows, 60_000)]
 
@@ -270,7 +270,7 @@ def product(workers: int, rules: Rules) -> DynamicKeyGrouping:
 
 
 def assign(grouping: DynamicKeyGrouping, stream: Stream, most: int = 997) -> list[int]:
-    """In batches of `most` tuples, each with a dictionary of its own."""
+    """Split into batches of `most` tuples, each with its own dictionary."""
     chosen: list[int] = []
     for start in range(0, len(stream), most):
         keys, times = zip(*stream[start : start + most], strict=True)

@@ -1,4 +1,4 @@
-"""The simple groupings against a second, plain implementation of the published hash and the specified decisions."""
+"""The simple groupings, compared with a second, plain implementation of the published hash and the decisions."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def finalise(value: int) -> int:
 
 
 def murmur3_x64_128(data: bytes, seed: int) -> tuple[int, int]:
-    """Both words, unsigned; after Appleby's MurmurHash3_x64_128."""
+    """Both words, unsigned, as in Appleby's MurmurHash3_x64_128."""
     one = two = seed
     tail = len(data) // 16 * 16
     for start in range(0, tail, 16):
@@ -140,7 +140,7 @@ def test_partial_key_grouping_tie_chooses_the_first_candidate() -> None:
 
 
 def test_partition_of_keys_equals_the_recorded_partitions() -> None:
-    """Written down once: stored partial results rely on these figures."""
+    """Fixed values, because stored partial results depend on them."""
     keys = ["", "a", "Germany", "日本"]
     assert [candidate(key, 29, 64) for key in keys] == [30, 39, 19, 24]
     assert partition_of_keys(pa.array(keys), 64).tolist() == [30, 39, 19, 24]

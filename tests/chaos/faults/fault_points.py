@@ -1,12 +1,14 @@
-"""Named moments in a stage's talk with Kafka at which a test may hit its process.
+"""Named points in a stage's calls of Kafka at which a test can inject a fault.
 
-A token file `<prefix>.<point>` arms a point, once: whoever reaches the point removes the token and does what it says.
+A token file `<prefix>.<point>` arms a point once: the first call that reaches the point removes the token and executes
+it.
+
 A token is JSON: `do` is kill, stop or raise; `delay_s` waits before; `topic` waits for a transaction that has written
 to this topic; `error` are the arguments of the `KafkaError` that is raised.
 
 Points, in the order of a transaction: init, produced (first record queued), before-offsets, before-commit (between
-offsets and commit), written (as before-commit, with all records on the broker), in-commit (while the call is under way,
-at the latest when it returns), after-commit (the caller does not know yet), before-abort; in rebalances: before-revoke,
+offsets and commit), written (as before-commit, with all records on the broker), in-commit (during the call, at the
+latest when it returns), after-commit (before the caller gets the result), before-abort; in rebalances: before-revoke,
 after-revoke, before-assign, after-assign.
 """
 
@@ -31,7 +33,7 @@ class Points:
         self._kafka = kafka
 
     def take(self, point: str, topics: Collection[str] = ()) -> dict[str, Any] | None:
-        """Take the point's token, if it is there and meant for a transaction with these topics."""
+        """Remove and return the point's token, if it exists and applies to a transaction with these topics."""
         file = Path(f"{self._prefix}.{point}")
         try:
             token: dict[str, Any] = json.loads(file.read_bytes())
@@ -43,7 +45,7 @@ class Points:
         return token
 
     def hit(self, token: dict[str, Any] | None) -> None:
-        """Do what a token says."""
+        """Execute a token."""
         if token is None:
             return
         time.sleep(token.get("delay_s", 0.0))
@@ -61,7 +63,7 @@ class Points:
 
 
 def install(kafka: ModuleType, prefix: str) -> None:
-    """Give the module `confluent_kafka` a producer and a consumer with fault points."""
+    """Replace the producer and the consumer of the module `confluent_kafka` by ones with fault points."""
     points = Points(prefix, kafka)
     kafka.Producer = _producer(kafka.Producer, points)  # type: ignore[attr-defined]
     kafka.Consumer = _consumer(kafka.Consumer, points)  # type: ignore[attr-defined]
@@ -69,7 +71,7 @@ def install(kafka: ModuleType, prefix: str) -> None:
 
 def _producer(base: Any, points: Points) -> type:
     class Producer(base):  # type: ignore[misc]
-        """A producer that passes the points of a transaction."""
+        """A producer with the fault points of a transaction."""
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
@@ -111,7 +113,7 @@ def _producer(base: Any, points: Points) -> type:
 
 
 def _hit_meanwhile(points: Points, token: dict[str, Any] | None) -> Callable[[], None]:
-    """Hit from another thread; returns what waits for that."""
+    """Execute the token in another thread; returns a function that waits for it."""
     if token is None:
         return lambda: None
     thread = threading.Thread(target=points.hit, args=(token,))
@@ -121,7 +123,7 @@ def _hit_meanwhile(points: Points, token: dict[str, Any] | None) -> Callable[[],
 
 def _consumer(base: Any, points: Points) -> type:
     class Consumer(base):  # type: ignore[misc]
-        """A consumer that passes the points of a rebalance."""
+        """A consumer with the fault points of a rebalance."""
 
         def subscribe(self, topics: Any, **callbacks: Callable[..., None]) -> None:
             for name in ("on_assign", "on_revoke"):

@@ -1,7 +1,7 @@
-"""Puts fault points into a stage's process from outside: Python imports this first when its folder is on PYTHONPATH.
+"""Adds fault points to a stage's process. Python imports this module first if its folder is on PYTHONPATH.
 
-Without $SKEWLESS_TEST_FAULTS it changes nothing. `confluent_kafka` is still imported only when somebody wants it; it
-gets a producer and a consumer with fault points then.
+It changes nothing without $SKEWLESS_TEST_FAULTS. `confluent_kafka` is still imported only by the first module that
+needs it, and then gets a producer and a consumer with fault points.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _Loader(importlib.abc.Loader):
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds `confluent_kafka`, once."""
+    """Finds `confluent_kafka` once."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None

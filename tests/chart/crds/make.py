@@ -1,8 +1,9 @@
-"""Turn CustomResourceDefinitions into closed JSON schemas: `python tests/chart/crds/make.py FOLDER FILE...`.
+"""Convert CustomResourceDefinitions to closed JSON schemas: `python tests/chart/crds/make.py FOLDER FILE...`.
 
-From Go's modules github.com/prometheus-operator/prometheus-operator (v0.85.0, example/prometheus-operator-crd) and
-github.com/kedacore/keda/v2 (v2.21.0, config/crd/bases), both under the Apache License 2.0. KafkaTopic and KafkaUser of
-Strimzi 1.x are written by hand, as far as the chart uses them.
+The files come from the Go modules github.com/prometheus-operator/prometheus-operator (v0.85.0,
+example/prometheus-operator-crd) and github.com/kedacore/keda/v2 (v2.21.0, config/crd/bases), both under the Apache
+License 2.0. The schemas of KafkaTopic and KafkaUser of Strimzi 1.x are written by hand, for the fields that the chart
+uses.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ LEFT_OUT = ("description", "default", "format")
 
 
 def closed(part: Any) -> Any:
-    """Refuse unknown fields, and leave out what checks nothing."""
+    """Refuse unknown fields, and remove keywords that do not validate."""
     if isinstance(part, list):
         return [closed(each) for each in part]
     if not isinstance(part, dict):
@@ -36,7 +37,7 @@ def closed(part: Any) -> Any:
 
 
 def main(folder: Path, files: list[Path]) -> None:
-    """Write one file per kind and version, named as kubeconform looks for it."""
+    """Write one file per kind and version, with the file name that kubeconform expects."""
     for file in files:
         spec = yaml.safe_load(file.read_text(encoding="utf-8"))["spec"]
         for version in spec["versions"]:

@@ -1,4 +1,4 @@
-"""A stage small enough to see through: it copies records, and a test drives its app inside the test's own process."""
+"""A minimal stage that copies records. A test drives its app inside the test's own process."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any
 from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from helpers.waiting import until_in_thread
 from skewless.engine.executor import StepExecutor
 from skewless.engine.faust.agent import declare_agent
 from skewless.engine.faust.app import App, StageRuntime
@@ -30,7 +31,7 @@ DEADLINE_S = 120.0
 
 
 class Copy(Step):
-    """Copies every record to topic `out`; its checkpoint is the number of records that it copied of a partition."""
+    """Copies every record to topic `out`. Its checkpoint is the number of records that it copied of a partition."""
 
     def __init__(self, before: Callable[[Batch], None] = lambda _batch: None) -> None:
         self.copied: dict[int, int] = {}
@@ -66,8 +67,8 @@ class Copy(Step):
 
 
 @dataclass
-class Stand:
-    """Two topics of a test's own, and what a stage between them needs."""
+class Harness:
+    """Two topics of a test, and the settings of a stage between them."""
 
     bootstrap: str
     partitions: int = 4
@@ -101,7 +102,7 @@ class Stand:
         assert future.result(20).low_watermark == before
 
     def read(self, name: str = "out", isolation: str = "read_committed") -> dict[int, list[bytes]]:
-        """All values of a topic by partition, up to what is stable now."""
+        """Return all values of a topic by partition, up to the last stable offset."""
         consumer = Consumer(
             {
                 "bootstrap.servers": self.bootstrap,
@@ -147,18 +148,18 @@ class Stand:
     def wiring(self, step: InputStep[Any], member: int = 0, **changes: Any) -> StageRuntime:
         """Build a stage; `changes` are fields of `StageRuntime`, or of its input."""
         name = f"{self.prefix}-copy-{member}"
-        outbox: Output
+        producer: Output
         if self.transport.guarantee == "exactly_once":
-            outbox = TransactionalProducer(self.kafka, self.transport, self.topic, name)
+            producer = TransactionalProducer(self.kafka, self.transport, self.topic, name)
         else:
-            outbox = AtLeastOnceProducer(self.kafka, self.transport, self.topic)
+            producer = AtLeastOnceProducer(self.kafka, self.transport, self.topic)
         source = Input(f"{self.prefix}-copy", self.topic("in"), origin="user", shape=None)
         of_input = {name: changes.pop(name) for name in [field.name for field in fields(Input)] if name in changes}
         wiring = StageRuntime(
             kafka=self.kafka,
             transport=self.transport,
             executor=StepExecutor(step),
-            output=outbox,
+            output=producer,
             inputs=(replace(source, **of_input),),
             group_instance_id=name,
         )
@@ -178,7 +179,7 @@ def consumer_of(app: App) -> DriverConsumer:
 
 @asynccontextmanager
 async def started(wiring: StageRuntime) -> AsyncIterator[App]:
-    """Run an app that may fail; it is stopped whatever happens."""
+    """Run an app that may fail. It is stopped in any case."""
     app = build(wiring)
     async with app.running():
         try:
@@ -196,17 +197,18 @@ async def running(wiring: StageRuntime) -> AsyncIterator[App]:
 
 
 async def failure_of(app: App) -> BaseException | None:
-    """Wait until the consumer's thread has ended by itself, and return what it failed of."""
-    deadline = time.monotonic() + DEADLINE_S
-    while (thread := consumer_of(app).stopped_thread) is None or not thread.done():
-        assert time.monotonic() < deadline, "the consumer's thread did not end"
-        await asyncio.sleep(0.05)
+    """Wait until the consumer's thread has ended by itself, and return its error."""
+
+    def ended() -> bool:
+        thread = consumer_of(app).stopped_thread
+        return thread is not None and thread.done()
+
+    await until(ended)
+    thread = consumer_of(app).stopped_thread
+    assert thread is not None
     return thread.result()
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Wait for a condition that is looked at off the loop."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not await asyncio.to_thread(condition):
-        assert time.monotonic() < deadline, "the condition did not come true"
-        await asyncio.sleep(0.05)
+    """Wait for a condition that is evaluated outside the event loop."""
+    await until_in_thread(condition, limit_s=DEADLINE_S)

@@ -1,4 +1,4 @@
-"""A stage's process whose broker is away, and a process that was suspended: both longer than the group session."""
+"""A stage's process with an unreachable broker, and a suspended process: both longer than the group session."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from helpers.kafka import START_MS, Pipeline, Source, until
+from helpers.kafka import START_MS, Pipeline, Source
+from helpers.waiting import until
 from skewless.lab.local import child_process
 from skewless.lab.local.broker import Broker
 
 SESSION_S = 6.0
 TRANSPORT = {"commit_interval_s": 0.2, "session_timeout_s": SESSION_S, "transaction_timeout_s": 8.0}
 BEYOND_S = 3.0
-"""Time that an absence is longer than the session."""
+"""Time in s by which an absence exceeds the session."""
 
 
 class Splitter:
@@ -51,8 +52,8 @@ def running(pipeline: Pipeline, label: str) -> Iterator[Splitter]:
 
 
 def feed(source: Source, first: int, count: int) -> None:
-    facts = ({"key": f"k{at}", "value": 1, "time": START_MS + at} for at in range(first, first + count))
-    source.send((at % source.partitions, json.dumps(fact).encode()) for at, fact in enumerate(facts))
+    entries = ({"key": f"k{at}", "value": 1, "time": START_MS + at} for at in range(first, first + count))
+    source.send((at % source.partitions, json.dumps(entry).encode()) for at, entry in enumerate(entries))
 
 
 def ended(child: subprocess.Popen[bytes], limit_s: float = 30.0) -> int:
@@ -79,14 +80,14 @@ def test_executor_suspended_and_replaced_process_ends_and_its_successor_continue
         since = time.monotonic()
         with running(pipeline, "successor") as successor:
             feed(pipeline.source, 200, 100)
-            wanted = 200 if point is None else 300
-            until(lambda: pipeline.tuples("tuples") == wanted)
+            expected = 200 if point is None else 300
+            until(lambda: pipeline.tuples("tuples") == expected)
             # The session of the suspended process is over in the broker's view and, once it continues, in its own.
             until(lambda: time.monotonic() > since + SESSION_S + BEYOND_S)
             suspended.child.send_signal(signal.SIGCONT)
             assert ended(suspended.child) == 3, suspended.lines[-5:]
             feed(pipeline.source, 300, 100)
-            until(lambda: pipeline.tuples("tuples") == wanted + 100)
+            until(lambda: pipeline.tuples("tuples") == expected + 100)
             assert successor.child.poll() is None, successor.lines[-5:]
             assert not [line for line in successor.lines if "reset to the committed" in line]
     assert "another process" in suspended.lines[-1]

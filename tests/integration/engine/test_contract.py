@@ -1,4 +1,4 @@
-"""The transport against a real broker: what a Faust driver must get right, one test for each trap."""
+"""The engine's consumer and producer against a real broker: one test for each known pitfall of a Faust driver."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 
-from integration.engine.harness import Copy, Stand, build, consumer_of, failure_of, running, started, until
+from integration.engine.harness import Copy, Harness, build, consumer_of, failure_of, running, started, until
 from skewless.engine import group_session
 from skewless.engine.faust.driver import Producer as DriverProducer
 from skewless.engine.faust.driver import Transport
@@ -25,17 +25,17 @@ RECORDS = 4000
 
 
 @pytest.fixture
-def stand(broker: str) -> Stand:
-    return Stand(broker)
+def harness(broker: str) -> Harness:
+    return Harness(broker)
 
 
-async def copied(stand: Stand, records: int = RECORDS) -> None:
-    await until(lambda: stand.count() >= records)
-    assert stand.read() == stand.expected(records)
+async def copied(harness: Harness, records: int = RECORDS) -> None:
+    await until(lambda: harness.count() >= records)
+    assert harness.read() == harness.expected(records)
 
 
-def test_faust_transport_scheme_resolves_for_consumer_and_producer(stand: Stand) -> None:
-    app = build(stand.wiring(Copy()))
+def test_faust_transport_scheme_resolves_for_consumer_and_producer(harness: Harness) -> None:
+    app = build(harness.wiring(Copy()))
     assert isinstance(app.transport, Transport)
     assert isinstance(app.producer_transport, Transport)
     assert isinstance(app.producer, DriverProducer)
@@ -49,41 +49,41 @@ def test_faust_transport_in_a_plain_faust_app_raises_with_the_class_to_use() -> 
 @pytest.mark.parametrize(
     "option", [{"web_enabled": True}, {"processing_guarantee": "exactly_once"}, {"topic_allow_declare": True}]
 )
-def test_faust_app_unsupported_options_are_refused(stand: Stand, option: dict[str, Any]) -> None:
+def test_faust_app_unsupported_options_are_refused(harness: Harness, option: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match=next(iter(option))):
-        build(stand.wiring(Copy()), **option)
+        build(harness.wiring(Copy()), **option)
 
 
 @pytest.mark.parametrize("table", ["Table", "GlobalTable", "SetTable", "SetGlobalTable"])
-def test_faust_app_tables_are_refused(stand: Stand, table: str) -> None:
+def test_faust_app_tables_are_refused(harness: Harness, table: str) -> None:
     with pytest.raises(ConfigurationError, match="tables"):
-        getattr(build(stand.wiring(Copy())), table)("counts")
+        getattr(build(harness.wiring(Copy())), table)("counts")
 
 
-async def test_faust_app_send_outside_the_transaction_is_refused(stand: Stand) -> None:
-    app = build(stand.wiring(Copy()))
+async def test_faust_app_send_outside_the_transaction_is_refused(harness: Harness) -> None:
+    app = build(harness.wiring(Copy()))
     with pytest.raises(ConfigurationError, match=r"app\.executor"):
-        await app.send(stand.topic("out"), value=b"x")
+        await app.send(harness.topic("out"), value=b"x")
 
 
-async def test_faust_app_records_are_copied_once_with_checkpoints_in_the_offset_metadata(stand: Stand) -> None:
-    stand.fill(RECORDS)
-    async with running(stand.wiring(Copy())):
-        await copied(stand)
-    assert stand.committed() == {p: (RECORDS // 4, str(RECORDS // 4)) for p in range(4)}
+async def test_faust_app_records_are_copied_once_with_checkpoints_in_the_offset_metadata(harness: Harness) -> None:
+    harness.fill(RECORDS)
+    async with running(harness.wiring(Copy())):
+        await copied(harness)
+    assert harness.committed() == {p: (RECORDS // 4, str(RECORDS // 4)) for p in range(4)}
 
 
-async def test_faust_agent_receives_batches_of_records(stand: Stand) -> None:
+async def test_faust_agent_receives_batches_of_records(harness: Harness) -> None:
     sizes: list[int] = []
-    stand.fill(RECORDS)
-    async with running(stand.wiring(Copy(lambda batch: sizes.append(len(batch.values))))):
-        await copied(stand)
+    harness.fill(RECORDS)
+    async with running(harness.wiring(Copy(lambda batch: sizes.append(len(batch.values))))):
+        await copied(harness)
     assert sum(sizes) == RECORDS
     assert len(sizes) < RECORDS / 20
 
 
 async def test_consumer_loop_one_thread_calls_the_consumer_and_the_event_loop_runs_the_step(
-    stand: Stand, monkeypatch: pytest.MonkeyPatch
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     callers: set[int] = set()
 
@@ -94,99 +94,105 @@ async def test_consumer_loop_one_thread_calls_the_consumer_and_the_event_loop_ru
 
     monkeypatch.setattr(group_session, "Consumer", Watched)
     step = Copy()
-    stand.fill(RECORDS)
-    async with running(stand.wiring(step)):
-        await copied(stand)
+    harness.fill(RECORDS)
+    async with running(harness.wiring(step)):
+        await copied(harness)
     assert len(callers) == 1
     assert step.threads == {threading.get_ident()}
     assert not callers & step.threads
 
 
-async def test_executor_without_committed_offset_reads_from_the_beginning_and_restart_continues(stand: Stand) -> None:
-    stand.fill(1000)
-    async with running(stand.wiring(Copy())):
-        await copied(stand, 1000)
-    stand.fill(1000, start=1000)
+async def test_executor_without_committed_offset_reads_from_the_beginning_and_restart_continues(
+    harness: Harness,
+) -> None:
+    harness.fill(1000)
+    async with running(harness.wiring(Copy())):
+        await copied(harness, 1000)
+    harness.fill(1000, start=1000)
     again = Copy()
-    async with running(stand.wiring(again)):
-        await copied(stand, 2000)
+    async with running(harness.wiring(again)):
+        await copied(harness, 2000)
     assert sorted(again.assigned[:4]) == [(p, "250") for p in range(4)]
 
 
-async def test_faust_app_running_neither_commits_nor_creates_topics(stand: Stand) -> None:
-    stand.fill(100)
-    async with running(stand.wiring(Copy())) as app:
-        assert await app.commit({stand.topic("in")}) is False
-        await copied(stand, 100)
-    topics = AdminClient({"bootstrap.servers": stand.bootstrap}).list_topics(timeout=10).topics
-    assert [name for name in topics if name.startswith(stand.prefix)] != []
+async def test_faust_app_running_neither_commits_nor_creates_topics(harness: Harness) -> None:
+    harness.fill(100)
+    async with running(harness.wiring(Copy())) as app:
+        assert await app.commit({harness.topic("in")}) is False
+        await copied(harness, 100)
+    topics = AdminClient({"bootstrap.servers": harness.bootstrap}).list_topics(timeout=10).topics
+    assert [name for name in topics if name.startswith(harness.prefix)] != []
     assert [name for name in topics if "assignor" in name] == []
 
 
-async def test_executor_rebalances_neither_lose_nor_repeat_records(stand: Stand) -> None:
+async def test_executor_rebalances_neither_lose_nor_repeat_records(harness: Harness) -> None:
     first, second = Copy(), Copy()
-    stand.fill(RECORDS)
-    async with running(stand.wiring(first)):
-        await until(lambda: stand.count() > 0)
-        async with running(stand.wiring(second, member=1)):
-            stand.fill(RECORDS, start=RECORDS)
-            # The members take their partitions over one after the other, so the test waits for both.
+    harness.fill(RECORDS)
+    async with running(harness.wiring(first)):
+        await until(lambda: harness.count() > 0)
+        async with running(harness.wiring(second, member=1)):
+            harness.fill(RECORDS, start=RECORDS)
+            # The members get their partitions one after the other, so the test waits for both.
             await until(lambda: len(first.copied) == len(second.copied) == 2)
-            await copied(stand, 2 * RECORDS)
-        stand.fill(RECORDS, start=2 * RECORDS)
-        # The second one is a static member: its partitions stay its own until its session ends.
-        await copied(stand, 3 * RECORDS)
+            await copied(harness, 2 * RECORDS)
+        harness.fill(RECORDS, start=2 * RECORDS)
+        # The second member is static: its partitions stay assigned to it until its session ends.
+        await copied(harness, 3 * RECORDS)
 
 
 async def test_consumer_loop_member_asked_to_leave_revokes_at_once_and_the_last_one_stays_a_member(
-    stand: Stand,
+    harness: Harness,
 ) -> None:
-    stand.transport = TransportSettings.model_validate({**stand.transport.model_dump(), "session_timeout_s": 60})
+    harness.transport = TransportSettings.model_validate({**harness.transport.model_dump(), "session_timeout_s": 60})
     first, second = Copy(), Copy()
-    stand.fill(RECORDS)
-    async with running(stand.wiring(first)) as app:
-        async with running(stand.wiring(second, member=1)) as other:
+    harness.fill(RECORDS)
+    async with running(harness.wiring(first)) as app:
+        async with running(harness.wiring(second, member=1)) as other:
             await until(lambda: len(second.copied) == 2)
             await consumer_of(other).stop_thread(leave=True)
-        stand.fill(RECORDS, start=RECORDS)
+        harness.fill(RECORDS, start=RECORDS)
         await until(lambda: len(first.copied) == 4)
-        await copied(stand, 2 * RECORDS)
+        await copied(harness, 2 * RECORDS)
         await consumer_of(app).stop_thread(leave=True)
-    # Nobody is there to take over, so what comes back finds the group as it was.
-    assert stand.members() == [f"{stand.prefix}-copy-0"]
+    # No other member exists, so the restarted member finds the group unchanged.
+    assert harness.members() == [f"{harness.prefix}-copy-0"]
 
 
-async def test_consumer_loop_input_topic_gains_partitions_ends_the_process(stand: Stand) -> None:
-    stand.kafka = KafkaSettings(bootstrap_servers=stand.bootstrap, options={"topic.metadata.refresh.interval.ms": 300})
-    stand.fill(100)
+async def test_consumer_loop_input_topic_gains_partitions_ends_the_process(harness: Harness) -> None:
+    harness.kafka = KafkaSettings(
+        bootstrap_servers=harness.bootstrap, options={"topic.metadata.refresh.interval.ms": 300}
+    )
+    harness.fill(100)
     failures = []
-    async with started(stand.wiring(Copy(), partitions=4)) as app:
-        await copied(stand, 100)
-        admin = AdminClient({"bootstrap.servers": stand.bootstrap})
-        admin.create_partitions([NewPartitions(stand.topic("in"), 6)])[stand.topic("in")].result()
+    async with started(harness.wiring(Copy(), partitions=4)) as app:
+        await copied(harness, 100)
+        admin = AdminClient({"bootstrap.servers": harness.bootstrap})
+        admin.create_partitions([NewPartitions(harness.topic("in"), 6)])[harness.topic("in")].result()
         failures.append(await failure_of(app))
-    async with started(stand.wiring(Copy(), partitions=4)) as app:
+    async with started(harness.wiring(Copy(), partitions=4)) as app:
         failures.append(await failure_of(app))
     for failure in failures:
         assert isinstance(failure, BrokerError), failure
-        assert f"{stand.topic('in')} has 6 partitions" in str(failure)
+        assert f"{harness.topic('in')} has 6 partitions" in str(failure)
         assert "skewless topics apply" in str(failure)
 
 
-async def test_executor_step_raises_ends_the_process_and_commits_nothing_of_the_batch(stand: Stand) -> None:
+async def test_executor_step_raises_ends_the_process_and_commits_nothing_of_the_batch(harness: Harness) -> None:
     def crash(batch: Batch) -> None:
         if b"2000" in batch.values:
             raise ZeroDivisionError
 
-    stand.fill(RECORDS)
-    async with started(stand.wiring(Copy(crash))) as app:
+    harness.fill(RECORDS)
+    async with started(harness.wiring(Copy(crash))) as app:
         assert isinstance(await failure_of(app), ZeroDivisionError)
-    assert b"2000" not in stand.read()[0]
-    async with running(stand.wiring(Copy())):
-        await copied(stand)
+    assert b"2000" not in harness.read()[0]
+    async with running(harness.wiring(Copy())):
+        await copied(harness)
 
 
-async def test_executor_aborted_transactions_are_processed_again_from_the_committed_checkpoint(stand: Stand) -> None:
+async def test_executor_aborted_transactions_are_processed_again_from_the_committed_checkpoint(
+    harness: Harness,
+) -> None:
     failures = iter([3, 5, 8])
     batches = processed = 0
     wanted = next(failures)
@@ -199,16 +205,16 @@ async def test_executor_aborted_transactions_are_processed_again_from_the_commit
             wanted = next(failures, 0)
             raise TransactionAbortedError("a test wants it")
 
-    stand.transport = TransportSettings.model_validate({**stand.transport.model_dump(), "max_poll_records": 300})
-    stand.fill(RECORDS)
-    async with running(stand.wiring(Copy(fail_sometimes))):
-        await copied(stand)
+    harness.transport = TransportSettings.model_validate({**harness.transport.model_dump(), "max_poll_records": 300})
+    harness.fill(RECORDS)
+    async with running(harness.wiring(Copy(fail_sometimes))):
+        await copied(harness)
     assert wanted == 0
-    assert stand.committed() == {p: (RECORDS // 4, str(RECORDS // 4)) for p in range(4)}
+    assert harness.committed() == {p: (RECORDS // 4, str(RECORDS // 4)) for p in range(4)}
     assert processed > RECORDS
 
 
-async def test_transactional_producer_unknown_commit_outcome_is_replaced(stand: Stand) -> None:
+async def test_transactional_producer_unknown_commit_outcome_is_replaced(harness: Harness) -> None:
     seen: list[int] = []
 
     def fail_once(_batch: Batch) -> None:
@@ -216,32 +222,32 @@ async def test_transactional_producer_unknown_commit_outcome_is_replaced(stand: 
         if len(seen) == 2:
             raise TransactionAbortedError("a commit timed out", replace_producer=True)
 
-    stand.fill(RECORDS)
-    async with running(stand.wiring(Copy(fail_once))):
-        await copied(stand)
+    harness.fill(RECORDS)
+    async with running(harness.wiring(Copy(fail_once))):
+        await copied(harness)
     assert len(seen) > 2
 
 
-async def test_executor_fenced_by_a_duplicate_instance_ends_with_a_remedy(stand: Stand) -> None:
-    async with started(stand.wiring(Copy())) as app:
-        stand.fill(100)
-        await until(lambda: stand.count() == 100)
-        twin = Producer({"bootstrap.servers": stand.bootstrap, "transactional.id": f"{stand.prefix}-copy-0"})
-        await asyncio.to_thread(twin.init_transactions, 20)
-        stand.fill(100, start=100)
+async def test_executor_fenced_by_a_duplicate_instance_ends_with_a_remedy(harness: Harness) -> None:
+    async with started(harness.wiring(Copy())) as app:
+        harness.fill(100)
+        await until(lambda: harness.count() == 100)
+        duplicate = Producer({"bootstrap.servers": harness.bootstrap, "transactional.id": f"{harness.prefix}-copy-0"})
+        await asyncio.to_thread(duplicate.init_transactions, 20)
+        harness.fill(100, start=100)
         failure = await failure_of(app)
     assert isinstance(failure, FencedError), failure
     assert "--instance" in str(failure)
-    async with running(stand.wiring(Copy(), member=1)):
-        await copied(stand, 200)
+    async with running(harness.wiring(Copy(), member=1)):
+        await copied(harness, 200)
 
 
-async def test_back_pressure_slow_step_bounds_the_batches_in_flight(stand: Stand) -> None:
-    stand.transport = TransportSettings.model_validate(
-        {**stand.transport.model_dump(), "max_poll_records": 100, "max_in_flight_batches": 2}
+async def test_back_pressure_slow_step_bounds_the_batches_in_flight(harness: Harness) -> None:
+    harness.transport = TransportSettings.model_validate(
+        {**harness.transport.model_dump(), "max_poll_records": 100, "max_in_flight_batches": 2}
     )
-    stand.fill(20_000)
-    wiring = stand.wiring(Copy())
+    harness.fill(20_000)
+    wiring = harness.wiring(Copy())
     held = asyncio.Event()
     process = wiring.executor.process
 
@@ -255,24 +261,26 @@ async def test_back_pressure_slow_step_bounds_the_batches_in_flight(stand: Stand
     wiring.executor.process = slow  # type: ignore[method-assign] # the agent's way to the step is held up
     async with running(wiring):
         await until(lambda: waiting() > 0)
-        await asyncio.sleep(3)  # three times the patience with slow partitions: more would have come by now
+        await asyncio.sleep(3)  # three pause timers: further records would be here
         most = waiting()
         held.set()
-        await copied(stand, 20_000)
+        await copied(harness, 20_000)
     assert most <= 4 * 3
 
 
-async def test_executor_at_least_once_copies_every_record(stand: Stand) -> None:
-    stand.transport = TransportSettings.model_validate({**stand.transport.model_dump(), "guarantee": "at_least_once"})
-    stand.fill(RECORDS)
-    async with running(stand.wiring(Copy())):
-        await copied(stand)
-    assert stand.committed() == {p: (RECORDS // 4, str(RECORDS // 4)) for p in range(4)}
+async def test_executor_at_least_once_copies_every_record(harness: Harness) -> None:
+    harness.transport = TransportSettings.model_validate(
+        {**harness.transport.model_dump(), "guarantee": "at_least_once"}
+    )
+    harness.fill(RECORDS)
+    async with running(harness.wiring(Copy())):
+        await copied(harness)
+    assert harness.committed() == {p: (RECORDS // 4, str(RECORDS // 4)) for p in range(4)}
 
 
-async def test_executor_stale_batch_of_a_lost_partition_is_ignored(stand: Stand) -> None:
-    stand.fill(100)
-    wiring = stand.wiring(Copy())
+async def test_executor_stale_batch_of_a_lost_partition_is_ignored(harness: Harness) -> None:
+    harness.fill(100)
+    wiring = harness.wiring(Copy())
     caught: list[Any] = []
     process = wiring.executor.process
 
@@ -282,15 +290,15 @@ async def test_executor_stale_batch_of_a_lost_partition_is_ignored(stand: Stand)
 
     wiring.executor.process = catch  # type: ignore[method-assign] # keeps what the agent was handed
     async with running(wiring):
-        await copied(stand, 100)
+        await copied(harness, 100)
         wiring.executor.assignment.generation += 1
         await process(caught[0])
         wiring.executor.assignment.generation -= 1
-    assert stand.read() == stand.expected(100)
+    assert harness.read() == harness.expected(100)
 
 
-async def test_executor_missing_topic_raises_with_its_name(stand: Stand) -> None:
-    wiring = stand.wiring(Copy(), topic=f"{stand.prefix}.nowhere")
+async def test_executor_missing_topic_raises_with_its_name(harness: Harness) -> None:
+    wiring = harness.wiring(Copy(), topic=f"{harness.prefix}.nowhere")
     async with started(wiring) as app:
         failure = await failure_of(app)
     assert isinstance(failure, SkewlessError), failure

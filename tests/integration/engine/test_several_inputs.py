@@ -1,4 +1,4 @@
-"""A stage that reads two topics: their partitions have the same numbers, and are kept apart."""
+"""A stage that reads two topics: partitions with the same number are separate."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from integration.engine.harness import Stand, running, until
+from integration.engine.harness import Harness, running, until
 from skewless.engine.faust.app import StageRuntime
 from skewless.engine.start_checks import Input
 from skewless.engine.step import MultiInputStep
@@ -56,68 +56,70 @@ class Merge(MultiInputStep):
 
 
 @pytest.fixture
-def stand(broker: str) -> Stand:
-    stand = Stand(broker)
+def harness(broker: str) -> Harness:
+    harness = Harness(broker)
     admin = AdminClient({"bootstrap.servers": broker})
-    admin.create_topics([NewTopic(stand.topic("right"), stand.partitions, 1)])[stand.topic("right")].result(timeout=20)
-    return stand
+    admin.create_topics([NewTopic(harness.topic("right"), harness.partitions, 1)])[harness.topic("right")].result(
+        timeout=20
+    )
+    return harness
 
 
-def fill(stand: Stand, start: int) -> None:
-    producer = Producer({"bootstrap.servers": stand.bootstrap})
+def fill(harness: Harness, start: int) -> None:
+    producer = Producer({"bootstrap.servers": harness.bootstrap})
     for topic in INPUTS:
         for number in range(start, start + RECORDS):
-            producer.produce(stand.topic(topic), f"{topic} {number}".encode(), partition=number % stand.partitions)
+            producer.produce(harness.topic(topic), f"{topic} {number}".encode(), partition=number % harness.partitions)
     assert producer.flush(20) == 0
 
 
-def expected(stand: Stand, records: int) -> dict[int, list[bytes]]:
+def expected(harness: Harness, records: int) -> dict[int, list[bytes]]:
     return {
         partition: sorted(f"{topic} {n}".encode() for topic in INPUTS for n in range(partition, records, 4))
-        for partition in range(stand.partitions)
+        for partition in range(harness.partitions)
     }
 
 
-def wiring(stand: Stand, step: Merge, member: int = 0) -> StageRuntime:
-    group = f"{stand.prefix}-copy"
-    inputs = tuple(Input(group, stand.topic(topic), origin="internal", shape=None, partitions=4) for topic in INPUTS)
-    return stand.wiring(step, member, inputs=inputs)
+def wiring(harness: Harness, step: Merge, member: int = 0) -> StageRuntime:
+    group = f"{harness.prefix}-copy"
+    inputs = tuple(Input(group, harness.topic(topic), origin="internal", shape=None, partitions=4) for topic in INPUTS)
+    return harness.wiring(step, member, inputs=inputs)
 
 
-async def copied(stand: Stand, records: int) -> None:
-    await until(lambda: stand.count() >= records * len(INPUTS))
-    assert {partition: sorted(values) for partition, values in stand.read().items()} == expected(stand, records)
+async def copied(harness: Harness, records: int) -> None:
+    await until(lambda: harness.count() >= records * len(INPUTS))
+    assert {partition: sorted(values) for partition, values in harness.read().items()} == expected(harness, records)
 
 
-def committed(stand: Stand, topic: str) -> list[tuple[int, str]]:
-    consumer = Consumer({"bootstrap.servers": stand.bootstrap, "group.id": f"{stand.prefix}-copy"})
-    partitions = [KafkaPartition(stand.topic(topic), number) for number in range(stand.partitions)]
+def committed(harness: Harness, topic: str) -> list[tuple[int, str]]:
+    consumer = Consumer({"bootstrap.servers": harness.bootstrap, "group.id": f"{harness.prefix}-copy"})
+    partitions = [KafkaPartition(harness.topic(topic), number) for number in range(harness.partitions)]
     found = consumer.committed(partitions, timeout=10)
     consumer.close()
     return [(at.offset, at.metadata) for at in found]
 
 
-async def test_stage_with_two_inputs_commits_offset_and_checkpoint_of_each_and_continues(stand: Stand) -> None:
-    fill(stand, 0)
-    async with running(wiring(stand, Merge())):
-        await copied(stand, RECORDS)
-    assert [committed(stand, topic) for topic in INPUTS] == [[(100, "100")] * 4] * 2
-    fill(stand, RECORDS)
-    async with running(wiring(stand, Merge())):
-        await copied(stand, 2 * RECORDS)
-    assert [committed(stand, topic) for topic in INPUTS] == [[(200, "200")] * 4] * 2
+async def test_stage_with_two_inputs_commits_offset_and_checkpoint_of_each_and_continues(harness: Harness) -> None:
+    fill(harness, 0)
+    async with running(wiring(harness, Merge())):
+        await copied(harness, RECORDS)
+    assert [committed(harness, topic) for topic in INPUTS] == [[(100, "100")] * 4] * 2
+    fill(harness, RECORDS)
+    async with running(wiring(harness, Merge())):
+        await copied(harness, 2 * RECORDS)
+    assert [committed(harness, topic) for topic in INPUTS] == [[(200, "200")] * 4] * 2
 
 
-async def test_stage_with_two_inputs_is_rebalanced_by_partition_number(stand: Stand) -> None:
-    """A join relies on it: the range assignor gives a process the same partition numbers of both topics."""
+async def test_stage_with_two_inputs_is_rebalanced_by_partition_number(harness: Harness) -> None:
+    """A join relies on this: the range assignor gives a process the same partition numbers of both topics."""
     first, second = Merge(), Merge()
-    fill(stand, 0)
-    async with running(wiring(stand, first)):
-        await until(lambda: stand.count() > 0)
-        async with running(wiring(stand, second, member=1)):
+    fill(harness, 0)
+    async with running(wiring(harness, first)):
+        await until(lambda: harness.count() > 0)
+        async with running(wiring(harness, second, member=1)):
             await until(lambda: len(first.owned) == len(second.owned) == 4)
             for step in (first, second):
-                numbers = [{at.partition for at in step.owned if at.topic == stand.topic(topic)} for topic in INPUTS]
+                numbers = [{at.partition for at in step.owned if at.topic == harness.topic(topic)} for topic in INPUTS]
                 assert numbers[0] == numbers[1]
-            fill(stand, RECORDS)
-            await copied(stand, 2 * RECORDS)
+            fill(harness, RECORDS)
+            await copied(harness, 2 * RECORDS)

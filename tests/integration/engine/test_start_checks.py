@@ -1,4 +1,4 @@
-"""A group that starts: with its checkpoints, without them, with offsets set by hand, or after records were deleted."""
+"""Start of a group: with checkpoints, without them, with offsets set by hand, or after records were deleted."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, To
 from confluent_kafka.admin import AdminClient
 
 from helpers.kafka import STAGES
-from helpers.kafka import until as wait_until
-from integration.engine.harness import DEADLINE_S, Copy, Stand, failure_of, running, started, until
+from helpers.waiting import until as wait_until
+from integration.engine.harness import DEADLINE_S, Copy, Harness, failure_of, running, started, until
 from skewless import topology
 from skewless.config import topic_plan
 from skewless.config.pipeline_settings import PipelineSettings
@@ -45,7 +45,7 @@ SHAPE = StateSchema(
 
 
 class Schematic(Copy):
-    """Copies with the headers of a stage."""
+    """Copies records with the headers of a stage."""
 
     def process(self, batch: Batch, now: int) -> Iterator[OutputRecord]:
         for output in super().process(batch, now):
@@ -53,77 +53,77 @@ class Schematic(Copy):
 
 
 @pytest.fixture
-def stand(broker: str) -> Stand:
-    return Stand(broker)
+def harness(broker: str) -> Harness:
+    return Harness(broker)
 
 
 @pytest.fixture
-def copied(stand: Stand) -> Stand:
-    """Leave what a stage leaves that has copied its input: results, and checkpoints."""
-    stand.fill(RECORDS)
-    put_results(stand, RECORDS)
-    for partition in range(stand.partitions):
-        put(stand, RECORDS // 4, encode_offset_metadata(str(RECORDS // 4), SHAPE), partition)
-    return stand
+def copied(harness: Harness) -> Harness:
+    """Write the results and checkpoints that a stage leaves after it has copied its input."""
+    harness.fill(RECORDS)
+    put_results(harness, RECORDS)
+    for partition in range(harness.partitions):
+        put(harness, RECORDS // 4, encode_offset_metadata(str(RECORDS // 4), SHAPE), partition)
+    return harness
 
 
-def put_results(stand: Stand, records: int) -> None:
-    producer = Producer({"bootstrap.servers": stand.bootstrap})
+def put_results(harness: Harness, records: int) -> None:
+    producer = Producer({"bootstrap.servers": harness.bootstrap})
     for number in range(records):
         value, headers = str(number).encode(), list(internal_headers(PARTIALS, {}))
-        producer.produce(stand.topic("out"), value, partition=number % 4, headers=headers)
+        producer.produce(harness.topic("out"), value, partition=number % 4, headers=headers)
     assert producer.flush(20) == 0
 
 
-def stage(stand: Stand, **changes: Any) -> Any:
-    return running(wiring(stand, **changes))
+def stage(harness: Harness, **changes: Any) -> Any:
+    return running(wiring(harness, **changes))
 
 
-def wiring(stand: Stand, **changes: Any) -> Any:
-    exactly_once = stand.transport.guarantee == "exactly_once"
-    traces = Evidence(stand.kafka, stand.topic("out"), aligned=True, public=False, exactly_once=exactly_once)
-    return stand.wiring(Schematic(), **{"shape": SHAPE, "origin": "internal", "written": traces, **changes})
+def wiring(harness: Harness, **changes: Any) -> Any:
+    exactly_once = harness.transport.guarantee == "exactly_once"
+    traces = Evidence(harness.kafka, harness.topic("out"), aligned=True, public=False, exactly_once=exactly_once)
+    return harness.wiring(Schematic(), **{"shape": SHAPE, "origin": "internal", "written": traces, **changes})
 
 
-async def refusal(stand: Stand, **changes: Any) -> str:
-    """Start the stage, and return what it ends with; it has written nothing more."""
-    before = stand.count()
-    async with started(wiring(stand, **changes)) as app:
+async def refusal(harness: Harness, **changes: Any) -> str:
+    """Start the stage, and return the error with which it ends. It must not write any results."""
+    before = harness.count()
+    async with started(wiring(harness, **changes)) as app:
         failure = await failure_of(app)
     assert isinstance(failure, BrokerError | ConfigurationError), failure
-    assert stand.count() == before
+    assert harness.count() == before
     return str(failure)
 
 
-def admin(stand: Stand) -> AdminClient:
+def admin(harness: Harness) -> AdminClient:
     """Return a client; it must outlive its futures."""
-    return AdminClient({"bootstrap.servers": stand.bootstrap})
+    return AdminClient({"bootstrap.servers": harness.bootstrap})
 
 
-def forget(stand: Stand) -> None:
+def forget(harness: Harness) -> None:
     """Delete the group's offsets, as the broker does when they have expired."""
-    client, group = admin(stand), f"{stand.prefix}-copy"
+    client, group = admin(harness), f"{harness.prefix}-copy"
     client.delete_consumer_groups([group])[group].result(20)
 
 
-def put(stand: Stand, offset: int, metadata: str = "", partition: int = 0) -> None:
+def put(harness: Harness, offset: int, metadata: str = "", partition: int = 0) -> None:
     """Set an offset by hand."""
-    place = TopicPartition(stand.topic("in"), partition, offset, metadata)
-    client, request = admin(stand), ConsumerGroupTopicPartitions(f"{stand.prefix}-copy", [place])
+    place = TopicPartition(harness.topic("in"), partition, offset, metadata)
+    client, request = admin(harness), ConsumerGroupTopicPartitions(f"{harness.prefix}-copy", [place])
 
     def is_set() -> bool:
         (future,) = client.alter_consumer_group_offsets([request]).values()
         return all(at.error is None for at in future.result(20).topic_partitions)
 
-    wait_until(is_set)  # a broker that has just started loads its group coordinator first
+    wait_until(is_set)  # a broker that has just started first loads its group coordinator
 
 
-def abort(stand: Stand, topic: str) -> None:
-    """Write a result in a transaction that is aborted, as a process does that is killed in its first one."""
-    producer = Producer({"bootstrap.servers": stand.bootstrap, "transactional.id": f"{stand.prefix}-killed"})
+def abort(harness: Harness, topic: str) -> None:
+    """Write a result in a transaction that is aborted, as a process does that is killed in its first transaction."""
+    producer = Producer({"bootstrap.servers": harness.bootstrap, "transactional.id": f"{harness.prefix}-killed"})
     producer.init_transactions(20)
     producer.begin_transaction()
-    producer.produce(stand.topic(topic), b"aborted", partition=0, headers=list(internal_headers(PARTIALS, {})))
+    producer.produce(harness.topic(topic), b"aborted", partition=0, headers=list(internal_headers(PARTIALS, {})))
     assert producer.flush(20) == 0
     producer.abort_transaction(20)
 
@@ -131,14 +131,14 @@ def abort(stand: Stand, topic: str) -> None:
 # Lost offsets
 
 
-async def test_start_checks_output_without_offsets_is_refused(copied: Stand) -> None:
+async def test_start_checks_output_without_offsets_is_refused(copied: Harness) -> None:
     forget(copied)
     message = await refusal(copied)
     assert f"has no offset in any partition of topic {copied.topic('in')}, but has written to topic" in message
     assert "another name" in message
 
 
-async def test_start_checks_output_emptied_by_retention_without_offsets_is_refused(copied: Stand) -> None:
+async def test_start_checks_output_emptied_by_retention_without_offsets_is_refused(copied: Harness) -> None:
     forget(copied)
     for partition in range(copied.partitions):
         copied.delete_records("out", RECORDS // 4, partition)
@@ -146,80 +146,80 @@ async def test_start_checks_output_emptied_by_retention_without_offsets_is_refus
     assert "has no offset in any partition" in await refusal(copied)
 
 
-async def test_start_checks_state_without_offsets_is_refused(stand: Stand) -> None:
-    stand.fill(RECORDS)
-    message = await refusal(stand, restore=lambda positions: {min(positions): [(b"0/0", b"chunk")]})
+async def test_start_checks_state_without_offsets_is_refused(harness: Harness) -> None:
+    harness.fill(RECORDS)
+    message = await refusal(harness, restore=lambda positions: {min(positions): [(b"0/0", b"chunk")]})
     assert "but has written to its changelog" in message
 
 
-async def test_start_checks_one_partition_reset_to_offset_zero_is_refused(copied: Stand) -> None:
+async def test_start_checks_one_partition_reset_to_offset_zero_is_refused(copied: Harness) -> None:
     topic, group = copied.topic("in"), f"{copied.prefix}-copy"
     put(copied, 0, "", 2)
     assert f"group {group} has no offset in partition 2 of topic {topic}, but has written" in await refusal(copied)
 
 
-async def test_start_checks_first_start_killed_in_its_first_transaction_starts_again(stand: Stand) -> None:
-    stand.fill(RECORDS)
-    abort(stand, "out")
-    async with stage(stand):
-        await until(lambda: stand.count() == RECORDS)
+async def test_start_checks_first_start_killed_in_its_first_transaction_starts_again(harness: Harness) -> None:
+    harness.fill(RECORDS)
+    abort(harness, "out")
+    async with stage(harness):
+        await until(lambda: harness.count() == RECORDS)
 
 
 @pytest.mark.parametrize("expired", [False, True], ids=["present", "expired"])
 async def test_start_checks_at_least_once_refuses_expired_results_only(broker: str, expired: bool) -> None:  # noqa: FBT001 - a case
-    """Results without offsets are what a process leaves that was killed before its first commit."""
-    stand = Stand(broker, transport=TransportSettings(guarantee="at_least_once", commit_interval_s=0.1))
-    stand.fill(RECORDS)
-    put_results(stand, 1)
+    """A process that was killed before its first commit leaves results without offsets."""
+    harness = Harness(broker, transport=TransportSettings(guarantee="at_least_once", commit_interval_s=0.1))
+    harness.fill(RECORDS)
+    put_results(harness, 1)
     if expired:
-        stand.delete_records("out", 1)
-        assert "has no offset in any partition" in await refusal(stand)
+        harness.delete_records("out", 1)
+        assert "has no offset in any partition" in await refusal(harness)
         return
-    async with stage(stand):
-        await until(lambda: stand.count() == RECORDS + 1)
+    async with stage(harness):
+        await until(lambda: harness.count() == RECORDS + 1)
 
 
-async def test_executor_after_the_first_commit_has_a_checkpoint_in_every_partition(stand: Stand) -> None:
-    producer = Producer({"bootstrap.servers": stand.bootstrap})
-    producer.produce(stand.topic("in"), b"only", partition=0)
+async def test_executor_after_the_first_commit_has_a_checkpoint_in_every_partition(harness: Harness) -> None:
+    producer = Producer({"bootstrap.servers": harness.bootstrap})
+    producer.produce(harness.topic("in"), b"only", partition=0)
     assert producer.flush(20) == 0
-    async with stage(stand):
-        await until(lambda: all(metadata for _, metadata in stand.committed().values()))
-        await until(lambda: stand.count() == 1)
-    assert {partition: offset for partition, (offset, _) in stand.committed().items()} == {0: 1, 1: 0, 2: 0, 3: 0}
+    async with stage(harness):
+        await until(lambda: all(metadata for _, metadata in harness.committed().values()))
+        await until(lambda: harness.count() == 1)
+    assert {partition: offset for partition, (offset, _) in harness.committed().items()} == {0: 1, 1: 0, 2: 0, 3: 0}
 
 
-async def test_executor_second_process_is_assigned_partitions_without_records(stand: Stand) -> None:
-    stand.fill(1)
-    async with running(wiring(stand)) as one:
-        await until(lambda: stand.count() == 1)
-        async with running(replace(wiring(stand), group_instance_id=f"{stand.prefix}-copy-1")) as other:
+async def test_executor_second_process_is_assigned_partitions_without_records(harness: Harness) -> None:
+    harness.fill(1)
+    async with running(wiring(harness)) as one:
+        await until(lambda: harness.count() == 1)
+        async with running(replace(wiring(harness), group_instance_id=f"{harness.prefix}-copy-1")) as other:
             both = (one.executor.assignment, other.executor.assignment)
             await until(lambda: [len(assignment.partitions) for assignment in both] == [2, 2])
-    assert stand.count() == 1
+    assert harness.count() == 1
 
 
 # Offsets set by hand, other settings, other versions
 
 
 @pytest.mark.parametrize("origin", get_args(Origin))
-async def test_start_checks_offset_set_by_hand_is_refused(copied: Stand, origin: Origin) -> None:
+async def test_start_checks_offset_set_by_hand_is_refused(copied: Harness, origin: Origin) -> None:
     put(copied, 3)
     message = await refusal(copied, origin=origin)
     assert f"offsets of topic {copied.topic('in')} that Skewless did not commit, in partition 0 offset 3" in message
 
 
-async def test_start_checks_settings_changed_since_the_checkpoint_are_named(copied: Stand) -> None:
+async def test_start_checks_settings_changed_since_the_checkpoint_are_named(copied: Harness) -> None:
     message = await refusal(copied, shape=msgspec.structs.replace(SHAPE, aggregator_partitions=8))
     assert "topics.aggregator_partitions: is 8, was 4" in message
 
 
-async def test_start_checks_checkpoint_of_another_version_is_refused(copied: Stand) -> None:
+async def test_start_checks_checkpoint_of_another_version_is_refused(copied: Harness) -> None:
     put(copied, 3, '10\n[60000,60000,"count",0]')
     assert "was last committed by another version of Skewless" in await refusal(copied)
 
 
-async def test_executor_restarted_continues_from_its_committed_checkpoints(copied: Stand) -> None:
+async def test_executor_restarted_continues_from_its_committed_checkpoints(copied: Harness) -> None:
     copied.fill(RECORDS, start=RECORDS)
     step = Schematic()
     async with running(replace(wiring(copied), executor=copied.wiring(step).executor)):
@@ -232,7 +232,7 @@ async def test_executor_restarted_continues_from_its_committed_checkpoints(copie
 
 
 @pytest.mark.parametrize("origin", get_args(Origin))
-async def test_start_checks_records_deleted_after_the_checkpoint_are_refused(copied: Stand, origin: Origin) -> None:
+async def test_start_checks_records_deleted_after_the_checkpoint_are_refused(copied: Harness, origin: Origin) -> None:
     copied.fill(RECORDS, start=RECORDS)
     committed, _ = copied.committed()[0]
     copied.delete_records("in", committed + 1)
@@ -244,7 +244,7 @@ async def test_start_checks_records_deleted_after_the_checkpoint_are_refused(cop
     assert ("source.skip_to" in message) == (origin == "user")
 
 
-async def test_executor_skip_to_after_deleted_records_continues_with_the_checkpoint(copied: Stand) -> None:
+async def test_executor_skip_to_after_deleted_records_continues_with_the_checkpoint(copied: Harness) -> None:
     copied.fill(RECORDS, start=RECORDS)
     copied.delete_records("in", RECORDS // 4 + 3, partition=3)
     async with stage(copied, origin="user", skip_to={3: RECORDS // 4 + 3}):
@@ -255,22 +255,22 @@ async def test_executor_skip_to_after_deleted_records_continues_with_the_checkpo
 
 @pytest.mark.parametrize("origin", ["public", "user"])
 async def test_start_checks_records_deleted_before_the_first_commit_are_refused_if_internal(
-    stand: Stand, origin: Origin
+    harness: Harness, origin: Origin
 ) -> None:
-    stand.fill(RECORDS)
-    stand.delete_records("in", 4)
-    assert "in partition 0 (no committed offset, log start offset 4)" in await refusal(stand)
-    async with stage(stand, origin=origin):
-        await until(lambda: stand.count() == RECORDS - 4)
+    harness.fill(RECORDS)
+    harness.delete_records("in", 4)
+    assert "in partition 0 (no committed offset, log start offset 4)" in await refusal(harness)
+    async with stage(harness, origin=origin):
+        await until(lambda: harness.count() == RECORDS - 4)
 
 
-def test_consumer_records_deleted_during_the_run_reports_an_error(stand: Stand) -> None:
-    """An offset below the log start must never be reset, wherever the check at the assignment was too early."""
-    stand.fill(RECORDS)
-    stand.delete_records("in", 4)
-    options = consumer_options(stand.kafka, stand.transport, stand.prefix, "member", end_of_partition=False)
+def test_consumer_records_deleted_during_the_run_reports_an_error(harness: Harness) -> None:
+    """An offset below the log start must never be reset, even if this happens after the check at the assignment."""
+    harness.fill(RECORDS)
+    harness.delete_records("in", 4)
+    options = consumer_options(harness.kafka, harness.transport, harness.prefix, "member", end_of_partition=False)
     consumer = Consumer(options)
-    consumer.assign([TopicPartition(stand.topic("in"), 0, 2)])
+    consumer.assign([TopicPartition(harness.topic("in"), 0, 2)])
     message = consumer.poll(DEADLINE_S)
     consumer.close()
     assert message is not None
@@ -284,11 +284,11 @@ def test_consumer_records_deleted_during_the_run_reports_an_error(stand: Stand) 
 @pytest.fixture(scope="module")
 def pipeline(broker: str) -> PipelineSettings:
     """Return a pipeline whose topics exist, and have no records."""
-    stand = Stand(broker, partitions=2)
+    harness = Harness(broker, partitions=2)
     settings = PipelineSettings.model_validate(
         {
-            "name": stand.prefix,
-            "source": {"topic": stand.topic("in")},
+            "name": harness.prefix,
+            "source": {"topic": harness.topic("in")},
             "kafka": {"bootstrap_servers": broker},
             "worker_input": {"max_workers": 2},
             "router": {"workers": 2},
@@ -300,7 +300,7 @@ def pipeline(broker: str) -> PipelineSettings:
 
 
 def traces_of(name: str, settings: PipelineSettings) -> Written:
-    """Return what a stage looks for as it is started."""
+    """Return the evidence that a stage looks for at its start."""
     wired = build_runtime(name, BuiltStage(Copy()), settings, 0, drain=False)
     assert [source.origin for source in wired.inputs] == ["user" if name == "splitter" else "internal"]
     assert wired.written is not None

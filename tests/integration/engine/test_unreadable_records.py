@@ -8,7 +8,8 @@ from pathlib import Path
 
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from helpers.kafka import START_MS, Pipeline, Source, until
+from helpers.kafka import START_MS, Pipeline, Source
+from helpers.waiting import until
 from skewless.lab.local import child_process
 from skewless.lab.local.broker import Broker
 
@@ -55,8 +56,8 @@ def _pipeline(server: Broker, folder: Path, codec: str) -> Pipeline:
     producer = Producer({"bootstrap.servers": server.bootstrap, "compression.type": codec, "linger.ms": 100})
     for first in range(0, 3 * BATCH, BATCH):
         for at in range(first, first + BATCH):
-            fact = {"key": f"k{at}" * 20, "value": 1, "time": START_MS + at}
-            producer.produce(pipeline.source.topic, json.dumps(fact).encode(), partition=0)
+            entry = {"key": f"k{at}" * 20, "value": 1, "time": START_MS + at}
+            producer.produce(pipeline.source.topic, json.dumps(entry).encode(), partition=0)
         assert producer.flush(20) == 0
     return pipeline
 

@@ -1,26 +1,26 @@
-"""What is known of a topic and its readers without being one of them."""
+"""Offsets of a topic and its groups, read without joining a group."""
 
 from __future__ import annotations
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
-from integration.engine.harness import Stand
+from integration.engine.harness import Harness
 from skewless.errors import BrokerError
 from skewless.kafka.consumer.offsets import Committed, OffsetReader
 
 
 def test_offset_reader_during_an_open_transaction_returns_committed_offsets_and_metadata(broker: str) -> None:
-    stand = Stand(broker)
-    positions, group, topic = OffsetReader(stand.kafka), f"{stand.prefix}-copy", stand.topic("in")
+    harness = Harness(broker)
+    positions, group, topic = OffsetReader(harness.kafka), f"{harness.prefix}-copy", harness.topic("in")
     assert positions.committed(group, topic) == {}
 
     member = Consumer({"bootstrap.servers": broker, "group.id": group}).consumer_group_metadata()
-    producer = Producer({"bootstrap.servers": broker, "transactional.id": stand.prefix})
+    producer = Producer({"bootstrap.servers": broker, "transactional.id": harness.prefix})
     producer.init_transactions(20)
     for offset in (7, 8):
         producer.begin_transaction()
-        producer.produce(stand.topic("out"), b"x", partition=0)
+        producer.produce(harness.topic("out"), b"x", partition=0)
         saved = f"at {offset}\n[2,60000]"
         producer.send_offsets_to_transaction([TopicPartition(topic, 1, offset, saved)], member, 20)
         if offset == 7:
@@ -30,7 +30,7 @@ def test_offset_reader_during_an_open_transaction_returns_committed_offsets_and_
 
 
 def test_offset_reader_missing_topic_has_no_committed_offsets_and_no_end(broker: str) -> None:
-    positions = OffsetReader(Stand(broker).kafka)
+    positions = OffsetReader(Harness(broker).kafka)
     assert positions.committed("any", "nowhere") == {}
     with pytest.raises(BrokerError, match="nowhere does not exist"):
         positions.end("nowhere")

@@ -12,7 +12,7 @@ def test_aggregate_columns_shared_by_several_aggregates_are_stored_once() -> Non
 
 
 def test_aggregate_columns_of_the_same_name_are_one_column() -> None:
-    """Otherwise two aggregates would fill the same place with different things."""
+    """Otherwise two aggregates would write different values to the same column."""
     columns = columns_of(list(AGGREGATES.values()))
     assert len({column.name for column in columns}) == len(columns)
 

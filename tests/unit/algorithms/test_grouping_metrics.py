@@ -1,4 +1,4 @@
-"""The measures of groupings, against their definitions spelt out one tuple at a time."""
+"""The measures of groupings, compared with their definitions one tuple at a time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def spread_of(rows: list[Row], workers: int = 70, cut: int = 0) -> Spread:
 
 
 def by_window(rows: list[Row]) -> dict[int, list[Row]]:
-    """Windows as they are while tuples arrive: they never go back."""
+    """Windows in the order of the arriving tuples, which never decreases."""
     windows: defaultdict[int, list[Row]] = defaultdict(list)
     for row in rows:
         windows[max([row[2] // WINDOW, *windows])].append(row)
@@ -40,15 +40,15 @@ def replication(rows: list[Row]) -> float:
 
 def defined(rows: list[Row], workers: int = 70) -> dict[str, Any]:
     loads = Counter(worker for _, worker, _ in rows)
-    average, fullest = len(rows) / workers, max(loads.values())
+    average, highest = len(rows) / workers, max(loads.values())
     windows = by_window(rows).values()
     keys_in_windows = sum(len({key for key, _, _ in window}) for window in windows)
     pairs_in_windows = sum(len({row[:2] for row in window}) for window in windows)
     return {
-        "imbalance": (fullest - average) / len(rows),
-        "imbalance_tuples": fullest - average,
-        "max_over_avg": fullest / average,
-        "rate": average / fullest,
+        "imbalance": (highest - average) / len(rows),
+        "imbalance_tuples": highest - average,
+        "max_over_avg": highest / average,
+        "rate": average / highest,
         "replication_factor": replication(rows),
         "replication_max": max(len({w for k, w, _ in rows if k == key}) for key, _, _ in rows),
         "pairs": len({row[:2] for row in rows}),
@@ -130,7 +130,7 @@ def test_key_counts_hottest_key_has_its_share_of_all_batches() -> None:
 @settings(deadline=None)  # the first call may compile
 @given(st.lists(st.integers(1, 1000), min_size=1, max_size=50), st.integers(1, 100))
 def test_replication_bound_is_the_mean_of_the_key_shares_rounded_up(counts: list[int], workers: int) -> None:
-    needed = sum(math.ceil(count * workers / sum(counts)) for count in counts)  # exact enough: counts are small
+    needed = sum(math.ceil(count * workers / sum(counts)) for count in counts)  # exact enough, because counts are small
     assert counts_of(counts).replication_bound(workers) == pytest.approx(needed / len(counts), abs=1 / len(counts))
 
 

@@ -42,7 +42,7 @@ def test_workers_of_keys_equal_those_of_each_key() -> None:
 
 
 def test_workers_of_keys_smallest_long_gets_a_valid_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No short key is known to hash to it, so its digest is put in."""
+    """No short key is known to have this hash, so the test sets its digest."""
     digest = (2**63).to_bytes(8, "little") + bytes(8)
     monkeypatch.setattr("mmh3.hash_bytes", lambda *_: digest)
     assert workers_of_keys(["any"], 13, 100).tolist() == [2**63 % 100]

@@ -1,4 +1,4 @@
-"""Tables by key against a dictionary, with and without keys of the same hash."""
+"""Tables by key, compared with a dictionary, with and without keys of the same hash."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def test_keyed_table_with_colliding_hashes_equals_a_dictionary(monkeypatch: pyte
     hashes_of = keyed_table.hashes_of
     monkeypatch.setattr(keyed_table, "hashes_of", lambda keys: hashes_of(keys) & (2**bits - 1 if bits < 64 else -1))
     table, expected = KeyedTable([COUNT]), dict[str, int]()
-    chance = np.random.default_rng(1)
+    rng = np.random.default_rng(1)
     for round_ in range(60):
-        keys = [f"key {number}" for number in chance.permutation(400)[: round_ * 5].tolist()] + ["", "é", "日本"]
+        keys = [f"key {number}" for number in rng.permutation(400)[: round_ * 5].tolist()] + ["", "é", "日本"]
         for key in keys:
             expected[key] = expected.get(key, 0) + round_
         rows = add(table, keys, round_)

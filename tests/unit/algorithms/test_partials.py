@@ -12,7 +12,7 @@ ALL = columns_of(list(AGGREGATES.values()))
 
 
 def batch(*tuples: tuple[str, int, int]) -> pa.RecordBatch:
-    """(key, time, value) of each tuple; the batch has a dictionary of its own."""
+    """(key, time, value) of each tuple. The batch has its own dictionary."""
     keys, times, values = zip(*tuples, strict=True)
     columns = {"key": pa.array(keys).dictionary_encode(), "time": pa.array(times), "value": pa.array(values)}
     return pa.record_batch(columns)

@@ -1,4 +1,4 @@
-"""`skewless audit` of topics without records: a check that had nothing to check."""
+"""`skewless audit` of topics without records, which compares nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from skewless.kafka.consumer import offsets
 
 
 class Topics:
-    """Stands for `OffsetReader`: `ends` by topic, and no group has committed an offset above 0."""
+    """Replaces `OffsetReader`: `ends` by topic, and no group has committed an offset above 0."""
 
     ends: dict[str, int]
     ran = True

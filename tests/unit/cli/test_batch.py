@@ -1,4 +1,4 @@
-"""What a format needs of Spark is told with it, where it comes as a package."""
+"""Formats of packages report their requirements on Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`config check` finds what only librdkafka knows."""
+"""`config check` reports errors that only librdkafka detects."""
 
 from __future__ import annotations
 
@@ -16,18 +16,20 @@ PIPELINE = "name: p\nsource: {topic: t}\nkafka: {bootstrap_servers: 'nowhere:1',
 
 
 @pytest.mark.parametrize(
-    ("options", "code", "told"),
+    ("options", "code", "message"),
     [
         ("linger.ms: 20", 0, "pipeline p is valid"),
         ("message.timeout.ms: 60000", 2, "pipeline.yaml: kafka.options: librdkafka refuses them: "),
         ("lingr.ms: 5", 2, "pipeline.yaml: kafka.options: librdkafka refuses them: "),
     ],
 )
-def test_config_check_librdkafka_options_are_tried_offline(tmp_path: Path, options: str, code: int, told: str) -> None:
+def test_config_check_librdkafka_options_are_tried_offline(
+    tmp_path: Path, options: str, code: int, message: str
+) -> None:
     file = tmp_path / "pipeline.yaml"
     file.write_text(PIPELINE % options)
     found = CliRunner().invoke(main, ["config", "check", "-f", str(file)])
-    assert (found.exit_code, told in found.output) == (code, True), found.output
+    assert (found.exit_code, message in found.output) == (code, True), found.output
 
 
 OPEN = Path.open
@@ -51,14 +53,14 @@ def refusing(path: Path, *args: Any, **options: Any) -> Any:
 def test_config_check_unusable_certificate_file_is_named_with_its_setting(
     tmp_path: Path, setting: str, made: str, command: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bad = tmp_path / "bad.pem"
+    invalid = tmp_path / "bad.pem"
     if made == "folder":
-        bad.mkdir()
+        invalid.mkdir()
     elif made != "missing":
-        bad.write_text("this is not PEM")
-    if made == "unreadable":  # by a patch, because root may read every file
+        invalid.write_text("this is not PEM")
+    if made == "unreadable":  # with a patch, because root may read every file
         monkeypatch.setattr(Path, "open", refusing)
-    tls = {setting: str(bad)} | ({} if setting == "ca" else {"certificate": str(bad), "key": str(bad)})
+    tls = {setting: str(invalid)} | ({} if setting == "ca" else {"certificate": str(invalid), "key": str(invalid)})
     document = {
         "name": "p",
         "source": {"topic": "t"},
@@ -68,4 +70,4 @@ def test_config_check_unusable_certificate_file_is_named_with_its_setting(
     file.write_text(json.dumps(document))
     found = CliRunner().invoke(main, [*command, "-f", str(file)])
     assert found.exit_code == 2, found.output
-    assert f"error: {file}: kafka.tls.{setting}: {bad}: cannot be " in found.stderr
+    assert f"error: {file}: kafka.tls.{setting}: {invalid}: cannot be " in found.stderr

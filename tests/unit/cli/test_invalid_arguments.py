@@ -1,4 +1,4 @@
-"""Mistakes on the command line are told before a broker is asked: here nobody listens where they point."""
+"""Invalid arguments are reported before the first connection: the address of the broker does not listen."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from skewless.cli.main import main
 
-NOBODY = "127.0.0.1:1"
+UNREACHABLE = "127.0.0.1:1"
 
 
 @pytest.mark.parametrize(
@@ -46,11 +46,11 @@ def test_command_invalid_arguments_with_a_pipeline_end_with_2_before_a_connectio
     arguments: list[str], problem: str, tmp_path: Path
 ) -> None:
     pipeline = tmp_path / "pipeline.yaml"
-    pipeline.write_text(f"{{name: p, source: {{topic: t}}, kafka: {{bootstrap_servers: '{NOBODY}'}}}}")
-    command, *rest = arguments
-    said = CliRunner().invoke(main, [command, "-f", str(pipeline), *rest])
-    assert (said.exit_code, said.stdout) == (2, "")
-    assert problem in said.stderr
+    pipeline.write_text(f"{{name: p, source: {{topic: t}}, kafka: {{bootstrap_servers: '{UNREACHABLE}'}}}}")
+    command, *others = arguments
+    output = CliRunner().invoke(main, [command, "-f", str(pipeline), *others])
+    assert (output.exit_code, output.stdout) == (2, "")
+    assert problem in output.stderr
 
 
 @pytest.mark.parametrize(
@@ -64,9 +64,9 @@ def test_command_invalid_arguments_with_a_pipeline_end_with_2_before_a_connectio
     ],
 )
 def test_command_invalid_arguments_without_a_pipeline_end_with_2(arguments: list[str], problem: str) -> None:
-    said = CliRunner().invoke(main, [*arguments, "--bootstrap-servers", NOBODY])
-    assert (said.exit_code, said.stdout) == (2, "")
-    assert problem in said.stderr
+    output = CliRunner().invoke(main, [*arguments, "--bootstrap-servers", UNREACHABLE])
+    assert (output.exit_code, output.stdout) == (2, "")
+    assert problem in output.stderr
 
 
 @pytest.mark.parametrize(
@@ -78,13 +78,13 @@ def test_command_folder_that_cannot_be_written_to_is_named_with_its_option(
 ) -> None:
     pipeline = tmp_path / "pipeline.yaml"
     pipeline.write_text(
-        f"{{name: p, source: {{topic: t}}, kafka: {{bootstrap_servers: '{NOBODY}', connect_timeout_s: 0.1}}}}"
+        f"{{name: p, source: {{topic: t}}, kafka: {{bootstrap_servers: '{UNREACHABLE}', connect_timeout_s: 0.1}}}}"
     )
     arguments = [*command, *([str(pipeline)] if "-f" in command else [])]
     if option == "--out":
         monkeypatch.setattr("skewless.cli.audit._check_not_empty", lambda *_: None)
         monkeypatch.setattr("skewless.cli.audit_scope.find", lambda *_: SimpleNamespace(truncated={}))
         monkeypatch.setattr("skewless.kafka.consumer.offsets.OffsetReader", lambda _: None)
-    said = CliRunner().invoke(main, [*arguments, option, "/proc/nowhere/deep"])
-    assert (said.exit_code, said.stdout) == (2, "")
-    assert said.stderr.startswith(f"error: {option}: /proc/nowhere/deep: cannot be created or written to: ")
+    output = CliRunner().invoke(main, [*arguments, option, "/proc/nowhere/deep"])
+    assert (output.exit_code, output.stdout) == (2, "")
+    assert output.stderr.startswith(f"error: {option}: /proc/nowhere/deep: cannot be created or written to: ")

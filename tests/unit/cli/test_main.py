@@ -159,7 +159,7 @@ def test_error_base_class_is_never_raised() -> None:
 
 def test_main_closed_pipe_does_not_end_as_a_failed_check() -> None:
     command = f"{sys.executable} -m skewless --help | true; echo ${{PIPESTATUS[0]}}"
-    # `true` may end before or after the write: only the former fails it, and neither may end with 1.
+    # `true` may end before or after the write. The write fails only if it ends before, and neither case may end with 1.
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
     assert done.stdout.strip() in {"0", "141"}
 

@@ -1,4 +1,4 @@
-"""Where results go: folders that cannot be made are told before anything is computed, only own ones are replaced."""
+"""Output folders: errors are reported before the computation, and only folders of earlier results are replaced."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def test_output_folder_that_cannot_be_created_is_refused_before_any_work(command
         prepare_output_folder(tmp_path / "file" / "out")
     pipeline = tmp_path / "pipeline.yaml"
     pipeline.write_text("{name: p, source: {topic: t}}")
-    said = CliRunner().invoke(main, [command, "-f", str(pipeline), "--out", str(tmp_path / "file")])
-    assert (said.exit_code, "is a file" in said.stderr) == (2, True)
+    output = CliRunner().invoke(main, [command, "-f", str(pipeline), "--out", str(tmp_path / "file")])
+    assert (output.exit_code, "is a file" in output.stderr) == (2, True)
 
 
 def test_output_folder_with_foreign_parts_is_not_replaced(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""`skewless simulate`: options, results, files, and how it ends."""
+"""`skewless simulate`: options, results, files, and exit codes."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ def simulate(path: object, *args: object, stdin: str | None = None) -> Result:
     return CliRunner().invoke(main.main, ["simulate", "--input", str(path), *map(str, args)], input=stdin)
 
 
-def facts(result: Result) -> list[dict[str, Any]]:
+def entries(result: Result) -> list[dict[str, Any]]:
     assert (result.exit_code, result.stderr) == (0, "")
     return [json.loads(line) for line in result.stdout.splitlines()]
 
 
 def test_simulate_command_assignments_file_has_one_worker_per_line(stream: Path, tmp_path: Path) -> None:
     out = tmp_path / "workers.txt"
-    (line,) = facts(simulate(stream, "--grouping", "key", "--workers", 3, "--assignments", out, "--json"))
+    (line,) = entries(simulate(stream, "--grouping", "key", "--workers", 3, "--assignments", out, "--json"))
     assert out.read_text().splitlines() == [str(worker_of(hash64(key, 13), 3)) for key in KEYS]
     assert (line["grouping"], line["workers"], line["routers"], line["tuples"], line["keys"]) == ("key", 3, 1, 7, 5)
     assert line["p1"] == 3 / 7
@@ -48,13 +48,13 @@ def test_simulate_command_assignments_file_has_one_worker_per_line(stream: Path,
 def test_simulate_command_several_groupings_and_workers_run_every_combination(stream: Path) -> None:
     result = simulate(stream, *("--grouping", "key,shuffle", "--grouping", "key", "--workers", 2, "--workers", "5, 9"))
     assert result.exit_code == 0
-    lines = facts(simulate(stream, "--grouping", "key,shuffle", "--workers", 2, "--workers", "5,9", "--json"))
+    lines = entries(simulate(stream, "--grouping", "key,shuffle", "--workers", 2, "--workers", "5,9", "--json"))
     runs = [("key", 2), ("key", 5), ("key", 9), ("shuffle", 2), ("shuffle", 5), ("shuffle", 9)]
     assert [(line["grouping"], line["workers"]) for line in lines] == runs
 
 
 def test_simulate_command_grouping_all_runs_every_registered_grouping(stream: Path) -> None:
-    lines = facts(simulate(stream, "--grouping", "all", "--workers", 4, "--json", "--routers", 2))
+    lines = entries(simulate(stream, "--grouping", "all", "--workers", 4, "--json", "--routers", 2))
     assert [line["grouping"] for line in lines] == list(GROUPINGS)
     assert {line["routers"] for line in lines} == {2}
 
@@ -68,12 +68,12 @@ def test_simulate_command_table_fits_a_terminal_and_names_every_run(stream: Path
 
 
 def test_simulate_command_stream_is_read_from_standard_input(stream: Path) -> None:
-    (line,) = facts(simulate("-", "--grouping", "key", "--workers", 2, "--json", stdin=stream.read_text()))
+    (line,) = entries(simulate("-", "--grouping", "key", "--workers", 2, "--json", stdin=stream.read_text()))
     assert line["tuples"] == len(KEYS)
 
 
 def test_simulate_command_window_option_sets_the_window_length(stream: Path) -> None:
-    (line,) = facts(simulate(stream, "--grouping", "key", "--workers", 2, "--window", 2, "--json"))
+    (line,) = entries(simulate(stream, "--grouping", "key", "--workers", 2, "--window", 2, "--json"))
     assert (line["window_s"], line["windows"]) == (2, 4)
 
 
@@ -162,7 +162,7 @@ def test_simulate_command_interrupt_ends_with_130() -> None:
     ) as process:
         assert process.stdin is not None
         assert process.stderr is not None
-        process.stdin.write(b"1\ta\n" * 1_000_000)  # taken only once it reads: then it handles signals
+        process.stdin.write(b"1\ta\n" * 1_000_000)  # it handles signals once it reads its input
         process.stdin.flush()
         process.send_signal(signal.SIGINT)
         process.stdin.close()

@@ -1,4 +1,4 @@
-"""The rights of the stages follow from the topology, and every format says the same."""
+"""The ACLs of the stages follow from the topology, and all output formats contain the same ACLs."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ def test_acls_of_a_stage_allow_reading_inputs_and_state_and_writing_outputs(stag
 
 @pytest.mark.parametrize("stage", topology.needed_stages(settings()), ids=lambda stage: stage.name)
 def test_acls_of_a_stage_allow_no_topic_creation_and_its_own_identity_only(stage: topology.Stage) -> None:
-    mine = acls.acls_for(settings())[stage.name]
-    assert all(set(right.operations) <= {"Read", "Write", "Describe"} for right in mine)
-    identities = {right.resource: right.name for right in mine if right.resource != "topic"}
+    own = acls.acls_for(settings())[stage.name]
+    assert all(set(right.operations) <= {"Read", "Write", "Describe"} for right in own)
+    identities = {right.resource: right.name for right in own if right.resource != "topic"}
     assert identities == {"group": f"p-{stage.name}", "transactional id": f"p-{stage.name}-"}
 
 

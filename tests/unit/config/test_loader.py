@@ -1,4 +1,4 @@
-"""The configuration: three sources, every mistake at once, no secret shown."""
+"""The configuration: three sources, all errors at once, no secret in a message."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_two_problems_of_one_setting_are_one_line(file: Path) -> None:
 
 
 def test_problem_that_contains_a_separator_is_not_split(file: Path) -> None:
-    """The name of the unknown column looks like a second problem."""
+    """The missing column could be reported as a second problem."""
     splitter = "splitter: {format: {name: csv, columns: [a]}, key: {field: 'b; key.field: c'}}\n"
     assert problems(file, MINIMAL + splitter) == [
         "FILE: splitter.key.field: no column is named 'b; key.field: c', use one of format.columns (a)"
@@ -231,7 +231,7 @@ def test_loader_boolean_for_a_number_is_refused(file: Path, section: str, settin
 
 @pytest.mark.parametrize("text", ["'8'", "8.0", "8"])
 def test_loader_number_in_another_notation_keeps_its_value(file: Path, text: str) -> None:
-    # Helm writes large whole numbers with an exponent, and --set-string writes text: both are unambiguous.
+    # Helm writes large integers with an exponent, and --set-string writes text. Both are unambiguous.
     assert load(file, f"{MINIMAL}router: {{workers: {text}}}\n").router.workers == 8
 
 

@@ -1,4 +1,4 @@
-"""Bounds of the settings: what is out of them is told by `config check`, and not by a stage that fails of it."""
+"""Bounds of the settings: `config check` reports values that would make a stage fail."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ BASE: dict[str, Any] = {"name": "p", "source": {"topic": "t"}}
 
 
 def floats(model: type[BaseModel], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    """Paths of all settings that may be fractions."""
+    """Paths of all settings that accept fractions."""
     for name, field in model.model_fields.items():
         kinds = (field.annotation, *get_args(field.annotation))
         if float in kinds:

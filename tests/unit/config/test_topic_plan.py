@@ -1,4 +1,4 @@
-"""What the topics of a pipeline should be, and in what one that exists differs."""
+"""Required topics of a pipeline, and the differences of existing ones."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def test_topic_plan_contains_every_topic_of_the_pipeline_without_the_source() ->
 
 
 def test_topic_plan_partition_counts_follow_the_source_and_the_settings() -> None:
-    wanted = plan(7, worker_input={"max_workers": 9}, topics={"aggregator_partitions": 5})
-    assert {name: spec.partitions for name, spec in wanted.items()} == {
+    expected = plan(7, worker_input={"max_workers": 9}, topics={"aggregator_partitions": 5})
+    assert {name: spec.partitions for name, spec in expected.items()} == {
         "tuples": 7,
         "late": 7,
         "worker-input": 9,
@@ -83,9 +83,9 @@ def test_topic_plan_timestamps_far_from_the_clock_are_allowed(topic: topology.To
 
 
 def test_topic_plan_retention_by_age_applies_to_internal_topics_only() -> None:
-    wanted = plan(topics={"internal_retention_s": 120})
-    assert wanted["tuples"].options["retention.ms"] == "120000"
-    assert wanted["late"].options["retention.ms"] == "-1"
+    expected = plan(topics={"internal_retention_s": 120})
+    assert expected["tuples"].options["retention.ms"] == "120000"
+    assert expected["late"].options["retention.ms"] == "-1"
 
 
 @pytest.mark.parametrize("topic", topology.needed_topics(SETTINGS), ids=lambda topic: topic.name)
@@ -106,9 +106,9 @@ def test_topic_plan_large_records_are_allowed_and_verified_for_internal_topics(t
     assert ("max.message.bytes" in spec.verified) == (not topic.public)
     small = TopicDescription(spec.partitions, 1, {**spec.options, "max.message.bytes": "1048588"})
     large = TopicDescription(spec.partitions, 1, {**spec.options, "max.message.bytes": "20000000"})
-    told = list(differences(spec, small))
-    assert [line for line in told if "max.message.bytes is 1048588, should be at least 8388608" not in line] == []
-    assert bool(told) == (not topic.public)
+    reported = list(differences(spec, small))
+    assert [line for line in reported if "max.message.bytes is 1048588, should be at least 8388608" not in line] == []
+    assert bool(reported) == (not topic.public)
     assert list(differences(spec, large)) == []
 
 

@@ -1,4 +1,4 @@
-"""The pipeline's file, changed while a stage runs."""
+"""Changes of the pipeline's file while a stage runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def said(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
+def output(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     caplog.set_level(logging.INFO, "skewless.config.watcher")
     return caplog
 
@@ -39,16 +39,16 @@ def live(file: Path, environ: Mapping[str, str] | None = None) -> ConfigWatcher:
 
 
 def polls(tested: ConfigWatcher, times: int = 4) -> list[int]:
-    """Tell what is new in some polls."""
+    """Return the changes that the polls report."""
     return [workers for workers in (tested.poll() for _ in range(times)) if workers is not None]
 
 
-def test_config_watcher_new_workers_are_returned_and_logged_once(file: Path, said: pytest.LogCaptureFixture) -> None:
+def test_config_watcher_new_workers_are_returned_and_logged_once(file: Path, output: pytest.LogCaptureFixture) -> None:
     tested = live(file)
     for workers in (12, 2, 4):
         file.write_text(text(workers))
         assert polls(tested) == [workers]
-    assert said.messages == [
+    assert output.messages == [
         f"{file}: router.workers is {now} now, was {before}" for before, now in ((4, 12), (12, 2), (2, 4))
     ]
 
@@ -60,7 +60,7 @@ def test_config_watcher_change_before_the_first_poll_is_returned(file: Path) -> 
 
 
 def test_config_watcher_swapped_symbolic_link_is_followed(tmp_path: Path) -> None:
-    """As Kubernetes does it: pipeline.yaml -> ..data/pipeline.yaml, ..data -> a folder by time."""
+    """Replace the file as Kubernetes does: pipeline.yaml -> ..data/pipeline.yaml, ..data -> a new folder."""
     for name, workers in (("old", 4), ("new", 9)):
         (tmp_path / name).mkdir()
         (tmp_path / name / "pipeline.yaml").write_text(text(workers))
@@ -73,13 +73,13 @@ def test_config_watcher_swapped_symbolic_link_is_followed(tmp_path: Path) -> Non
     assert polls(tested) == [9]
 
 
-def test_config_watcher_partly_written_file_is_not_applied(file: Path, said: pytest.LogCaptureFixture) -> None:
+def test_config_watcher_partly_written_file_is_not_applied(file: Path, output: pytest.LogCaptureFixture) -> None:
     tested = live(file)
     for content in ("", "name: p\nsource: {topic: t}\n", text(6)):
         file.write_text(content)
         assert tested.poll() is None
     assert polls(tested) == [6]
-    assert [record.levelname for record in said.records] == ["INFO"]
+    assert [record.levelname for record in output.records] == ["INFO"]
 
 
 @pytest.mark.parametrize(
@@ -93,44 +93,44 @@ def test_config_watcher_partly_written_file_is_not_applied(file: Path, said: pyt
     ],
 )
 def test_config_watcher_invalid_file_is_reported_once_and_changes_nothing(
-    file: Path, said: pytest.LogCaptureFixture, content: str, problem: str
+    file: Path, output: pytest.LogCaptureFixture, content: str, problem: str
 ) -> None:
     tested = live(file)
     file.write_text(content)
     assert polls(tested) == []
-    warning = said.messages[-1]
+    warning = output.messages[-1]
     assert problem in warning
     assert warning.startswith("the changed file is ignored, router.workers stays 4: ")
-    assert len([message for message in said.messages if message == warning]) == 1
+    assert len([message for message in output.messages if message == warning]) == 1
     file.write_text(text(7))
     assert polls(tested) == [7]
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"[" * 20_000, b"name: \x00"], ids=["bytes", "nesting", "zero"])
-def test_config_watcher_any_content_keeps_polling(file: Path, said: pytest.LogCaptureFixture, content: bytes) -> None:
+def test_config_watcher_any_content_keeps_polling(file: Path, output: pytest.LogCaptureFixture, content: bytes) -> None:
     tested = live(file)
     file.write_bytes(content)
     assert polls(tested) == []
-    assert [message.startswith("the changed file is ignored") for message in said.messages] == [True]
+    assert [message.startswith("the changed file is ignored") for message in output.messages] == [True]
     file.write_text(text(7))
     assert polls(tested) == [7]
 
 
-def test_config_watcher_missing_file_is_reported_once(file: Path, said: pytest.LogCaptureFixture) -> None:
+def test_config_watcher_missing_file_is_reported_once(file: Path, output: pytest.LogCaptureFixture) -> None:
     tested = live(file)
     file.unlink()
     assert polls(tested) == []
-    assert [message for message in said.messages if "cannot be read" in message] == said.messages
-    assert len(said.messages) == 1
+    assert [message for message in output.messages if "cannot be read" in message] == output.messages
+    assert len(output.messages) == 1
     file.write_text(text(7))
     assert polls(tested) == [7]
 
 
-def test_config_watcher_change_incompatible_with_state_is_logged(file: Path, said: pytest.LogCaptureFixture) -> None:
+def test_config_watcher_change_incompatible_with_state_is_logged(file: Path, output: pytest.LogCaptureFixture) -> None:
     tested = live(file)
     file.write_text(text(4, more="aggregator: {window_s: 120}\n"))
     assert polls(tested) == []
-    assert said.messages[1:] == [
+    assert output.messages[1:] == [
         f"{file}: incompatible with existing state, a restart will fail: aggregator.window_s: is 120.0, was 60.0"
     ]
 
@@ -141,7 +141,9 @@ def test_config_watcher_environment_variable_overrides_the_changed_file(file: Pa
     assert polls(tested) == []
 
 
-def test_config_watcher_other_changes_are_named_once_without_values(file: Path, said: pytest.LogCaptureFixture) -> None:
+def test_config_watcher_other_changes_are_named_once_without_values(
+    file: Path, output: pytest.LogCaptureFixture
+) -> None:
     kafka = "kafka: {security_protocol: SASL_PLAINTEXT, sasl: {username: u, password: %s}}\n"
     file.write_text(text(4, more=kafka % "before"))
     tested = live(file)
@@ -149,8 +151,8 @@ def test_config_watcher_other_changes_are_named_once_without_values(file: Path, 
     assert polls(tested) == []
     file.write_text(text(5, more="worker: {pane_s: 5}\n" + kafka % "geheim2"))
     assert polls(tested) == [5]
-    assert said.messages == [
+    assert output.messages == [
         f"{file}: takes effect after a restart: kafka.sasl.password, worker.pane_s",
         f"{file}: router.workers is 5 now, was 4",
     ]
-    assert "geheim" not in said.text
+    assert "geheim" not in output.text

@@ -1,4 +1,4 @@
-"""Every alert fires when it should and only then, by promtool's own tests, and leads to a runbook."""
+"""Every alert fires when it should and only then (by promtool's own tests), and has a runbook."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ CASES = Path(__file__).with_name("alerts.yaml")
 RULES = [ROOT / "dashboards" / name for name in ("rules.yaml", "alerts.yaml")]
 QUOTED = re.compile(r"`([^`]+)`")
 ITALIC = re.compile(r"\*([^*]+)\*")
-OF_OTHERS = {"transaction.max.timeout.ms"}
-"""What runbooks name and is not ours: settings of brokers."""
+BROKER_SETTINGS = {"transaction.max.timeout.ms"}
+"""Names in runbooks that are settings of the broker."""
 PAGES = {"/metrics", "/livez", "/readyz", "/version"}
 
 
 def promtool(*arguments: object) -> str:
-    """Run it, and return what it says when it finds something wrong."""
+    """Run promtool; returns its errors."""
     command = [str(find("promtool")), *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     return done.stdout + done.stderr if done.returncode else ""
@@ -108,7 +108,7 @@ def settings(model: type[BaseModel] = PipelineSettings, above: str = "") -> set[
 
 
 def values(path: str) -> set[str]:
-    """Tell what may be written for a setting that has a choice."""
+    """Return the possible values of a setting with choices."""
     model: Any = PipelineSettings
     *groups, last = path.split(".")
     for name in groups:
@@ -117,7 +117,7 @@ def values(path: str) -> set[str]:
 
 
 def commands(command: click.Command = main.main, words: tuple[str, ...] = ("skewless",)) -> set[str]:
-    """Every command, and every option of one."""
+    """Every command, and every option of a command."""
     options = {option for each in command.params if isinstance(each, click.Option) for option in each.opts}
     found = {" ".join(words)} | {option for option in options if option.startswith("--")}
     if isinstance(command, click.Group):
@@ -138,7 +138,7 @@ def titles() -> set[str]:
 
 @pytest.mark.parametrize("name", RUNBOOKS)
 def test_runbook_names_resolve_to_existing_things(name: str) -> None:
-    known = {*GROUPINGS, *settings(), *commands(), *PAGES, *OF_OTHERS}
+    known = {*GROUPINGS, *settings(), *commands(), *PAGES, *BROKER_SETTINGS}
     known |= {metric.name for metric in METRICS} | {topic.name for topic in topology.TOPICS}
     for quoted in QUOTED.findall(RUNBOOKS[name]):
         path, _, value = quoted.partition(": ")

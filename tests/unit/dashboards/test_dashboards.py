@@ -1,4 +1,4 @@
-"""Dashboards are what the code says, and keep the rules of Grafana's dashboard-linter."""
+"""The dashboards equal their generator's output, and follow the rules of Grafana's dashboard-linter."""
 
 from __future__ import annotations
 
@@ -29,7 +29,11 @@ PANELS = [
     for panel in panels(found)
     if panel["type"] != "row"
 ]
-TARGETS = [pytest.param(asked.expr, id=asked.where) for found in DASHBOARDS.values() for asked in expressions(found)]
+TARGETS = [
+    pytest.param(requested.expr, id=requested.where)
+    for found in DASHBOARDS.values()
+    for requested in expressions(found)
+]
 SELECTOR = re.compile(r"\b(?P<name>(?:skewless|process)_\w+)(?P<matchers>\{[^}]*\})?(?P<window>\[[^\]]*\])?")
 SUFFIXES = re.compile(r"_(bucket|count|sum)$")
 BY_NAME = {metric.name: metric for metric in METRICS}
@@ -80,9 +84,9 @@ def test_pipeline_dashboard_stage_added_to_the_topology_gets_its_row() -> None:
     assert titles[-2:] == ["sink: writes results into tables", "sink: its own metrics"]
     assert len(rows(found)) == len(STAGES) + 1
     assert rows(found)[-1] == rows(found)[0]
-    asked = [asked.expr for asked in expressions(found)]
-    assert sum('stage="sink"' in expr for expr in asked) > 10
-    assert any("skewless_sink_rows_total" in expr for expr in asked)
+    requested = [requested.expr for requested in expressions(found)]
+    assert sum('stage="sink"' in expr for expr in requested) > 10
+    assert any("skewless_sink_rows_total" in expr for expr in requested)
 
 
 def test_dashboards_and_alerts_use_every_metric() -> None:
@@ -133,13 +137,13 @@ def test_dashboard_panels_have_title_description_and_source(panel: dict[str, Any
 
 @pytest.mark.parametrize("found", DASHBOARDS.values(), ids=lambda found: found["uid"])
 def test_dashboard_panels_fill_the_grid_without_overlap(found: dict[str, Any]) -> None:
-    taken: set[tuple[int, int]] = set()
+    used: set[tuple[int, int]] = set()
     for panel in found["panels"]:
         at = panel["gridPos"]
         cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
         assert at["x"] + at["w"] <= 24
-        assert not cells & taken
-        taken |= cells
+        assert not cells & used
+        used |= cells
 
 
 @pytest.mark.parametrize("expr", TARGETS)
@@ -168,7 +172,7 @@ def test_dashboard_counters_are_queried_by_rate(expr: str) -> None:
 
 
 def test_watermark_delay_panel_of_a_delayed_partition_shows_its_delay(tmp_path: Path) -> None:
-    """Splitter and router know of each partition its own times alone; both are 20 s ahead of its watermark."""
+    """Splitter and router report event times per partition. Both are 20 s ahead of the partition's watermark."""
     newest = {"0": 20_000, "1": 20_000 - 3 * 3600}
     series = [
         {"series": f'skewless_{name}{{{HERE}, partition="{partition}"}}', "values": str(time - behind)}
@@ -179,25 +183,28 @@ def test_watermark_delay_panel_of_a_delayed_partition_shows_its_delay(tmp_path: 
         {"labels": '{partition="1"}', "value": 3 * 3600 + 20},
         {"labels": '{partition="0"}', "value": 20},
     ]
-    wanted = {
+    expected = {
         "Watermark delay": by_partition,
         "Watermark delay by stage": [{"labels": '{stage="splitter"}', "value": 3 * 3600 + 20}],
     }
-    asked = {
+    requested = {
         panel["title"]: substitute_variables(panel["targets"][0]["expr"], CHOSEN)
-        for panel in reversed(panels(document(pipeline())))  # so that the splitter's is kept of those of a name
-        if panel["title"] in wanted
+        for panel in reversed(panels(document(pipeline())))  # the last one is the splitter
+        if panel["title"] in expected
     }
-    cases = [{"expr": asked[title], "eval_time": "0m", "exp_samples": found} for title, found in wanted.items()]
+    cases = [{"expr": requested[title], "eval_time": "0m", "exp_samples": found} for title, found in expected.items()]
     file = tmp_path / "delay.yaml"
     file.write_text(yaml.safe_dump({"tests": [{"input_series": series, "promql_expr_test": cases}]}))
     assert promtool("test", "rules", file) == ""
 
 
 def test_dashboard_expressions_are_valid_promql(tmp_path: Path) -> None:
-    asked = [asked for found in DASHBOARDS.values() for asked in (*expressions(found), *of_variables(found))]
+    requested = [
+        requested for found in DASHBOARDS.values() for requested in (*expressions(found), *of_variables(found))
+    ]
     records = [
-        {"record": f"expr:{number}", "expr": substitute_variables(one.expr, CHOSEN)} for number, one in enumerate(asked)
+        {"record": f"expr:{number}", "expr": substitute_variables(one.expr, CHOSEN)}
+        for number, one in enumerate(requested)
     ]
     file = tmp_path / "rules.yaml"
     file.write_text(yaml.safe_dump({"groups": [{"name": "all", "rules": records}]}))

@@ -1,4 +1,4 @@
-"""What deploy/compose.yaml brings up fits together; containers are not needed to see that."""
+"""The parts of deploy/compose.yaml are consistent. These tests do not need containers."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ PORT = 9464
 
 
 def mounts(name: str) -> dict[Path, Path]:
-    """Where a service sees which of our files: path in the container -> path here."""
+    """Bind mounts of a service: path in the container -> path in the repository."""
     pairs = [volume.split(":") for volume in SERVICES[name]["volumes"]]
     return {Path(pair[1]): (DEPLOY / pair[0]).resolve() for pair in pairs if pair[0].startswith(".")}
 
 
 def seen(name: str, path: str) -> Path:
-    """Find the file here that a service sees at this path."""
+    """Return the file in the repository that a service mounts at this path."""
     for inside, here in mounts(name).items():
         if Path(path).is_relative_to(inside):
             return here / Path(path).relative_to(inside)

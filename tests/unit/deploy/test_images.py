@@ -1,4 +1,4 @@
-"""The Containerfile keeps to its rules, and each image gets the packages that the lock chose; builds are not needed."""
+"""The Containerfile follows its rules, and each image gets the locked packages. These tests build no image."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ FINAL = ("slim", "spark")
 
 
 def stages() -> dict[str, tuple[str, str]]:
-    """Name -> (what it begins with, its text)."""
+    """Name -> (base image, text)."""
     parts = re.split(r"^FROM (\S+) AS (\S+)$", CONTAINERFILE, flags=re.MULTILINE)[1:]
     return {name: (base, text) for base, name, text in zip(parts[::3], parts[1::3], parts[2::3], strict=True)}
 
 
 def inherited(name: str) -> str:
-    """Text of a stage and of all that it begins with."""
+    """Text of a stage and of all stages that it is based on."""
     base, text = stages()[name]
     return (inherited(base) if base in stages() else "") + text
 
@@ -65,8 +65,8 @@ def test_image_of_each_target_runs_the_command_as_an_unprivileged_user(name: str
 
 @pytest.mark.parametrize("name", FINAL)
 def test_image_of_each_target_has_labels_and_an_sbom(name: str) -> None:
-    told = set(re.findall(r"org\.opencontainers\.image\.([\w.]+)=", inherited(name)))
-    assert told >= {"title", "description", "licenses", "version", "revision", "base.name"}
+    labels = set(re.findall(r"org\.opencontainers\.image\.([\w.]+)=", inherited(name)))
+    assert labels >= {"title", "description", "licenses", "version", "revision", "base.name"}
     assert "/usr/share/doc/skewless/sbom.cdx.json" in stages()[name][1]
 
 

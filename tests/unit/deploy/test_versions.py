@@ -1,4 +1,4 @@
-"""Every file that repeats a version of deploy/versions.toml repeats the same one."""
+"""All files that repeat a version of deploy/versions.toml contain the same version."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from helpers.versions import VERSIONS
 
 N = r"(\d+(?:\.\d+)+)"
 UNCHECKED = ("requirements/", "deploy/chart-tools/go.sum", "deploy/chart-tools/score/go.sum", "CHANGELOG.md")
-"""Locks that `make lock` writes as a whole, and history."""
+"""Files without a check: locks, which `make lock` writes, and the history."""
 
 REPEATED = {
     "kafka": (
@@ -63,14 +63,14 @@ REPEATED = {
     "kubeconform": (("deploy/chart-tools/go.mod",), rf"yannh/kubeconform v{N}"),
     "kube_score": (("deploy/chart-tools/score/go.mod",), rf"zegl/kube-score v{N}"),
 }
-"""Version and place -> files that must repeat the version, and the pattern that finds it in any file."""
+"""Version and section -> files that must repeat the version, and the pattern that finds it in any file."""
 
 READ_ONLY = {"kubernetes_go"}
-"""Versions that are only read, never repeated."""
+"""Versions that are used but not repeated."""
 
 
 def minor_of(version: str) -> str:
-    """Return the version without its patch number, as texts write it."""
+    """Return the version without its patch number, as in prose."""
     return ".".join(version.split(".")[:2])
 
 

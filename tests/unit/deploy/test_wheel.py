@@ -1,4 +1,4 @@
-"""The wheel contains what the package reads from its own folder."""
+"""The wheel contains the data files that the package reads."""
 
 from __future__ import annotations
 

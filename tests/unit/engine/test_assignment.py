@@ -1,4 +1,4 @@
-"""The life of an assigned partition: its transitions, its offsets and its batches in flight."""
+"""Life cycle of an assigned partition: its transitions, its offsets and its in-flight batches."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_drawing_of_the_documentation_is_the_table() -> None:
     assert [line.strip() for line in drawing.splitlines()] == list(arrows())
 
 
-# Batches in flight
+# In-flight batches
 
 
 def test_process_of_each_partition_makes_room() -> None:
@@ -152,7 +152,7 @@ def test_partition_that_comes_back_starts_at_its_committed_offset() -> None:
     assert (some.in_flight_batches(), some.retired_batches) == (0, 2)
 
 
-# The assignment
+# Assignment
 
 
 def test_begin_replaces_an_assignment_that_was_not_restored() -> None:

@@ -13,7 +13,7 @@ SETTINGS = TransportSettings(max_in_flight_batches=8, max_in_flight_bytes=2**16)
 
 
 class Decision(NamedTuple):
-    """Whether to poll, and the partitions to pause and to resume before."""
+    """Whether to poll, and the partitions to pause and to resume before the poll."""
 
     read: bool
     pause: frozenset[int] = frozenset()

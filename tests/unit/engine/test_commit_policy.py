@@ -1,4 +1,4 @@
-"""When commits are due."""
+"""Times at which commits are due."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_commit_policy_any_progress_keeps_the_bounds_between_commits(
     turns: list[tuple[float, bool, bool, bool]],
     bursts: bool,  # noqa: FBT001 - drawn
 ) -> None:
-    """Commits that write are at least an interval apart, unless they are overdue; no turn goes by beyond the latest."""
+    """Commits with outputs are at least an interval apart unless they are overdue; none is too late."""
     tested, now, begun, wrote_at = CommitPolicy(INTERVAL_S, bursts=bursts), 0.0, 0.0, -1.0
     tested.begin(now)
     latest_s = INTERVAL_S * (LATEST if bursts else 1)

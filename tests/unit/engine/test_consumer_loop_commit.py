@@ -24,15 +24,15 @@ from skewless.wire.record import OutputRecord
 from skewless.wire.topic_partition import CommittedOffset, TopicPartition
 
 
-class Talkative(Ledger):
-    """Writes a record at each flush. Its checkpoint does not change, as that of a splitter that reports idle."""
+class EveryFlush(Ledger):
+    """Writes a record at each flush. Its checkpoint does not change, like a splitter's that reports idle."""
 
     def flush(self, now: int) -> Iterator[OutputRecord]:
         yield OutputRecord("out", b"idle", partition=0)
 
 
 class Recorder(AtLeastOnceProducer):
-    """Keeps the offsets of each commit."""
+    """Records the offsets of each commit."""
 
     def __init__(self, transport: TransportSettings) -> None:
         super().__init__(KafkaSettings(), transport, str)
@@ -62,11 +62,11 @@ class Positioned:
 
 def thread_of(step: Ledger) -> tuple[ConsumerThread, Recorder]:
     transport = TransportSettings(guarantee="at_least_once")
-    outbox, session = Recorder(transport), StepExecutor(step)
+    producer, executor = Recorder(transport), StepExecutor(step)
     thread = ConsumerThread(
         loop=cast("Any", EagerLoop()),
-        executor=session,
-        output=outbox,
+        executor=executor,
+        output=producer,
         inputs=[Input("g", TOPIC, origin="user", shape=None)],
         options={"group.id": "g"},
         transport=transport,
@@ -77,9 +77,9 @@ def thread_of(step: Ledger) -> tuple[ConsumerThread, Recorder]:
         restore=lambda _positions: {},
         membership=GroupMembership({}, "g", "i"),
     )
-    session.send = outbox.send
+    executor.send = producer.send
     adopt(thread, Positioned())
-    return thread, outbox
+    return thread, producer
 
 
 def reset(thread: ConsumerThread) -> None:
@@ -89,13 +89,13 @@ def reset(thread: ConsumerThread) -> None:
 
 
 def test_consumer_loop_commit_without_new_offsets_sends_an_assigned_offset_for_fencing() -> None:
-    thread, outbox = thread_of(Talkative(drain=False))
+    thread, producer = thread_of(EveryFlush(drain=False))
     assign(thread._executor, {2: RestoredPartition(7, '{"count": 5}'), 3: RestoredPartition(9, '{"count": 5}')})
     thread._commit()
-    first = outbox.commits.pop()
+    first = producer.commits.pop()
     assert dict(first).keys() <= {2, 3}
     thread._commit()
-    assert outbox.commits == [[(2, 7)]]
+    assert producer.commits == [[(2, 7)]]
 
 
 class Ahead(Positioned):
@@ -106,33 +106,33 @@ class Ahead(Positioned):
 
 
 def test_consumer_loop_revoked_within_a_poll_does_not_commit_beyond_the_delivered_records() -> None:
-    thread, outbox = thread_of(Ledger(drain=False))
+    thread, producer = thread_of(Ledger(drain=False))
     assign(thread._executor, {2: RestoredPartition(7, None)})
     adopt(thread, Ahead())
     thread._rebalance._revoke({at(2)})
-    assert outbox.commits == [[(2, 7)]]
+    assert producer.commits == [[(2, 7)]]
 
 
 def test_consumer_loop_commit_between_polls_moves_the_offset_to_the_position() -> None:
-    thread, outbox = thread_of(Ledger(drain=False))
+    thread, producer = thread_of(Ledger(drain=False))
     assign(thread._executor, {2: RestoredPartition(7, None)})
     adopt(thread, Ahead())
     thread._commit()
-    assert outbox.commits == [[(2, 8)]]
+    assert producer.commits == [[(2, 8)]]
 
 
 def test_consumer_loop_nothing_to_commit_sends_no_commit() -> None:
-    thread, outbox = thread_of(Ledger(drain=False))
+    thread, producer = thread_of(Ledger(drain=False))
     assign(thread._executor, {2: RestoredPartition(7, None)})
     thread._commit()
     thread._commit()
-    assert outbox.commits == [[(2, 7)]]
+    assert producer.commits == [[(2, 7)]]
 
 
 def test_consumer_loop_commit_aborted_twice_by_slow_writing_ends_with_setting_and_size() -> None:
-    thread, outbox = thread_of(Talkative(drain=False))
+    thread, producer = thread_of(EveryFlush(drain=False))
     assign(thread._executor, {2: RestoredPartition(7, None)})
-    outbox.fails = True
+    producer.fails = True
     thread._executor.busy_s = 20.0
     with pytest.raises(TransactionAbortedError):
         thread._commit()
@@ -143,19 +143,19 @@ def test_consumer_loop_commit_aborted_twice_by_slow_writing_ends_with_setting_an
 
 
 def test_consumer_loop_commit_aborted_twice_by_an_outage_is_repeated() -> None:
-    thread, outbox = thread_of(Talkative(drain=False))
+    thread, producer = thread_of(EveryFlush(drain=False))
     assign(thread._executor, {2: RestoredPartition(7, None)})
-    outbox.fails = True
+    producer.fails = True
     for _ in range(3):
-        # The broker accepted no records for most of the time.
-        thread._executor.busy_s, outbox.uncommitted.waited_s = 20.0, 19.0
+        # For most of the time the broker did not accept records.
+        thread._executor.busy_s, producer.uncommitted.waited_s = 20.0, 19.0
         with pytest.raises(TransactionAbortedError):
             thread._commit()
         reset(thread)
 
 
-class Silent(Recorder):
-    """A producer that no broker answers."""
+class Unanswered(Recorder):
+    """A producer whose broker does not respond."""
 
     def __init__(self, transport: TransportSettings) -> None:
         super().__init__(transport)
@@ -172,23 +172,23 @@ def test_consumer_loop_producer_silent_during_restore_is_replaced_once_the_group
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     thread, _ = thread_of(Ledger(drain=False))
-    outbox = Silent(TransportSettings(guarantee="at_least_once"))
-    now, asked = [0.0], list[float]()
+    producer = Unanswered(TransportSettings(guarantee="at_least_once"))
+    now, requested = [0.0], list[float]()
     monkeypatch.setattr("skewless.engine.restore.time.monotonic", lambda: now[0])
-    monkeypatch.setattr(thread._restorer, "_output", outbox)
+    monkeypatch.setattr(thread._restorer, "_output", producer)
     monkeypatch.setattr(thread._session, "serve", lambda _wait_s: None)
     adopt(thread, Member())
 
     def member_id() -> str:
-        asked.append(now[0])
+        requested.append(now[0])
         return "member"
 
     monkeypatch.setattr(thread._session._membership, "member_id", member_id)
     thread._assignment.begin([at(0)])
     for now[0] in range(25):
         thread._rebalance.restore()
-    assert outbox.created == 3, "at 0, and after each 10 s"
-    assert asked == [11.0, 22.0], "each new producer needs the membership confirmed"
+    assert producer.created == 3, "at 0, and after each 10 s"
+    assert requested == [11.0, 22.0], "each new producer needs the membership confirmed"
 
 
 class Member:
@@ -206,7 +206,7 @@ def use_clock(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
 def fenced(
     members: list[str | None], monkeypatch: pytest.MonkeyPatch
 ) -> tuple[ConsumerThread, list[TransactionAbortedError]]:
-    """Return a thread whose next poll reports that its consumer is fenced. `members` answers who the member is."""
+    """Return a thread whose next poll reports a fenced consumer. `members` answers requests for the member."""
     thread, _ = thread_of(Ledger(drain=False))
     clock, resets = Clock(), list[TransactionAbortedError]()
     answers = iter(members)

@@ -1,4 +1,4 @@
-"""One poll of the consumer's thread, its consumer a stand-in that fails where a real one does once in a long while."""
+"""One poll of the consumer thread. A consumer in memory raises errors that a real one rarely raises."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Message:
 
 
 class Failing:
-    """Gives one record, and then an error that librdkafka mends by itself."""
+    """Returns one record, and then an error from which librdkafka recovers by itself."""
 
     def poll(self, _timeout: float) -> Message:
         return Message()
@@ -80,13 +80,13 @@ def test_consumer_loop_error_after_a_record_still_delivers_the_record() -> None:
     assert [batch.next_offset for batch in delivered] == [8]
 
 
-@pytest.mark.parametrize("wanted", [False, True])
-def test_consumer_loop_requested_commit_is_sent_early(wanted: bool, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: FBT001 - a parameter of the test
+@pytest.mark.parametrize("expected", [False, True])
+def test_consumer_loop_requested_commit_is_sent_early(expected: bool, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: FBT001 - a parameter of the test
     thread, commits = consumer_thread(lambda _batch: None), list[bool]()
     monkeypatch.setattr(thread, "_commit", lambda: commits.append(True))
     monkeypatch.setattr(thread, "_poll", list)
     assign(thread._executor, {0: RestoredPartition(0, None)})
     thread._policy.begin(time.monotonic())
-    thread._executor.commit_wanted = wanted
+    thread._executor.commit_wanted = expected
     thread._run_once()
-    assert bool(commits) == wanted
+    assert bool(commits) == expected

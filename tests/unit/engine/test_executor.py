@@ -1,4 +1,4 @@
-"""Sessions with a step that notes down what happens to it; batches are of a real class over stand-ins for messages."""
+"""Executor with a step that records its calls. Batches are real; their messages are replaced."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from skewless.wire.record import Batch, OutputRecord
 
 
 class Message:
-    """As much of a confluent_kafka.Message as a batch asks for: that class cannot be made by hand."""
+    """The part of a confluent_kafka.Message that a batch reads. Python code cannot create that class."""
 
     def __init__(self, offset: int) -> None:
         self._offset = offset
@@ -33,7 +33,7 @@ class Message:
 
 
 class Notes(Step):
-    """Notes down calls; its checkpoint is the number of records that it has processed."""
+    """Records calls. Its checkpoint is the number of records that it has processed."""
 
     wants_commit = False
 
@@ -41,7 +41,7 @@ class Notes(Step):
         self.calls: list[Any] = []
         self.seen: dict[int, int] = {}
         self.ended: set[int] = set()
-        self.bad_offset: int | None = None
+        self.invalid_offset: int | None = None
 
     def assign(self, partition: int, checkpoint: str | None, state: Sequence[tuple[bytes, bytes]]) -> None:
         self.calls.append(("assign", partition, checkpoint, list(state)))
@@ -54,7 +54,7 @@ class Notes(Step):
     def process(self, batch: Batch, now: int) -> Iterable[OutputRecord]:
         offsets = [message.offset() for message in batch.messages] if isinstance(batch, MessageBatch) else []
         self.calls.append(("process", batch.partition, offsets, now))
-        if self.bad_offset in offsets:
+        if self.invalid_offset in offsets:
             raise ZeroDivisionError
         self.seen[batch.partition] += len(offsets)
         return [OutputRecord("out", b"processed")]
@@ -78,38 +78,38 @@ class Notes(Step):
 
 
 class Bench:
-    """A session over a step and a list of what it sent."""
+    """An executor with a step and a list of its outputs."""
 
     def __init__(self, *, drain: bool = False, partitions: Sequence[int] = (0,)) -> None:
         self.step = Notes()
-        self.session = StepExecutor(self.step, drain=drain, clock=lambda: 42)
+        self.executor = StepExecutor(self.step, drain=drain, clock=lambda: 42)
         self.sent: list[bytes | None] = []
-        self.session.send = lambda outputs: self.sent.extend(output.value for output in outputs)
+        self.executor.send = lambda outputs: self.sent.extend(output.value for output in outputs)
         if partitions:
             self.assign({partition: RestoredPartition(0, None) for partition in partitions})
 
     def assign(self, restored: Mapping[int, RestoredPartition]) -> None:
-        assign(self.session, restored)
+        assign(self.executor, restored)
 
     def revoke(self) -> None:
-        revoke(self.session, [0])
+        revoke(self.executor, [0])
 
     def begin_commit(self, fetched: Mapping[int, tuple[int, int | None]]) -> Mapping[int, CommitPoint]:
-        points = self.session.begin_commit({at(partition): position for partition, position in fetched.items()})
+        points = self.executor.begin_commit({at(partition): position for partition, position in fetched.items()})
         return {partition.partition: point for partition, point in points.items()}
 
     def end_commit(self, points: Mapping[int, CommitPoint]) -> None:
-        self.session.end_commit({at(partition): point for partition, point in points.items()})
+        self.executor.end_commit({at(partition): point for partition, point in points.items()})
 
     def end_of_partition(self, generation_back: int = 0) -> None:
-        self.session.end_of_partition(at(0), self.session.assignment.generation - generation_back)
+        self.executor.end_of_partition(at(0), self.executor.assignment.generation - generation_back)
 
     def batch(self, *offsets: int, partition: int = 0) -> MessageBatch:
-        return batch_of(self.session, [Message(offset) for offset in offsets], partition)
+        return batch_of(self.executor, [Message(offset) for offset in offsets], partition)
 
-    def hand(self, *offsets: int, partition: int = 0) -> MessageBatch:
+    def deliver_batch(self, *offsets: int, partition: int = 0) -> MessageBatch:
         batch = self.batch(*offsets, partition=partition)
-        assert self.session.deliver(batch)
+        assert self.executor.deliver(batch)
         return batch
 
     def processed(self) -> list[list[int]]:
@@ -117,15 +117,15 @@ class Bench:
 
 
 async def settle() -> None:
-    """Let everything run that can."""
+    """Run the event loop until no task is ready."""
     for _ in range(10):
         await asyncio.sleep(0)
 
 
 async def test_executor_commit_contains_outputs_flush_and_next_offset() -> None:
     bench = Bench()
-    first, _ = bench.hand(3, 4), bench.hand(7)
-    await bench.session.process(first)
+    first, _ = bench.deliver_batch(3, 4), bench.deliver_batch(7)
+    await bench.executor.process(first)
     assert bench.begin_commit({}) == {0: CommitPoint(5, "2")}
     assert bench.sent == [b"processed", b"flushed"]
     assert bench.step.calls[1:] == [("process", 0, [3, 4], 42), ("flush", 42)]
@@ -133,9 +133,9 @@ async def test_executor_commit_contains_outputs_flush_and_next_offset() -> None:
 
 async def test_executor_commit_in_progress_holds_batches_in_order() -> None:
     bench = Bench()
-    first, second = bench.hand(1), bench.hand(2)
+    first, second = bench.deliver_batch(1), bench.deliver_batch(2)
     prepared = bench.begin_commit({})
-    tasks = [asyncio.create_task(bench.session.process(batch)) for batch in (first, second)]
+    tasks = [asyncio.create_task(bench.executor.process(batch)) for batch in (first, second)]
     await settle()
     assert bench.processed() == []
     bench.end_commit(prepared)
@@ -146,44 +146,44 @@ async def test_executor_commit_in_progress_holds_batches_in_order() -> None:
 async def test_executor_step_requests_a_commit_keeps_the_request_until_the_flush() -> None:
     bench = Bench()
     bench.step.wants_commit = True
-    wanted = [bench.session.commit_wanted]
-    await bench.session.process(bench.hand(1))
-    wanted.append(bench.session.commit_wanted)
+    expected = [bench.executor.commit_wanted]
+    await bench.executor.process(bench.deliver_batch(1))
+    expected.append(bench.executor.commit_wanted)
     bench.begin_commit({})
-    wanted.append(bench.session.commit_wanted)
-    assert wanted == [False, True, False]
+    expected.append(bench.executor.commit_wanted)
+    assert expected == [False, True, False]
 
 
 async def test_executor_before_the_first_assignment_processes_nothing() -> None:
     bench = Bench(partitions=())
-    bench.session.assignment.begin([at(0)])
+    bench.executor.assignment.begin([at(0)])
     batch = bench.batch(1)
-    task = asyncio.create_task(bench.session.process(batch))
+    task = asyncio.create_task(bench.executor.process(batch))
     await settle()
     assert not task.done()
-    bench.session.assign({at(0): RestoredPartition(0, None)})
-    bench.session.deliver(batch)
+    bench.executor.assign({at(0): RestoredPartition(0, None)})
+    bench.executor.deliver(batch)
     await task
     assert bench.processed() == [[1]]
 
 
 async def test_executor_batch_of_an_earlier_assignment_is_ignored() -> None:
     bench = Bench()
-    handed, stale = bench.hand(1), bench.batch(2)
+    delivered, stale = bench.deliver_batch(1), bench.batch(2)
     bench.revoke()
     bench.assign({0: RestoredPartition(1, "1", ())})
-    assert not bench.session.deliver(stale)
-    await bench.session.process(handed)
+    assert not bench.executor.deliver(stale)
+    await bench.executor.process(delivered)
     assert bench.processed() == []
-    assert (bench.session.assignment.retired_batches, bench.session.assignment.retired_bytes) == (2, 20)
-    assert bench.session.room_available.is_set()
+    assert (bench.executor.assignment.retired_batches, bench.executor.assignment.retired_bytes) == (2, 20)
+    assert bench.executor.room_available.is_set()
 
 
 async def test_executor_batch_waiting_for_a_commit_is_ignored_when_its_partition_is_lost() -> None:
     bench = Bench()
-    batch = bench.hand(1)
+    batch = bench.deliver_batch(1)
     bench.begin_commit({})
-    task = asyncio.create_task(bench.session.process(batch))
+    task = asyncio.create_task(bench.executor.process(batch))
     await settle()
     bench.revoke()
     bench.assign({0: RestoredPartition(0, None)})
@@ -193,12 +193,12 @@ async def test_executor_batch_waiting_for_a_commit_is_ignored_when_its_partition
 
 async def test_executor_step_raises_stops_processing_and_the_commit_raises() -> None:
     bench = Bench()
-    bench.step.bad_offset = 2
-    batches = [bench.hand(1), bench.hand(2), bench.hand(3)]
-    tasks = [asyncio.create_task(bench.session.process(batch)) for batch in batches]
+    bench.step.invalid_offset = 2
+    batches = [bench.deliver_batch(1), bench.deliver_batch(2), bench.deliver_batch(3)]
+    tasks = [asyncio.create_task(bench.executor.process(batch)) for batch in batches]
     await settle()
     assert bench.processed() == [[1], [2]]
-    failure = bench.session.failure
+    failure = bench.executor.failure
     assert isinstance(failure, ZeroDivisionError)
     with pytest.raises(ZeroDivisionError):
         bench.begin_commit({})
@@ -206,7 +206,7 @@ async def test_executor_step_raises_stops_processing_and_the_commit_raises() -> 
     bench.revoke()
     bench.assign({0: RestoredPartition(0, None)})
     await asyncio.gather(*tasks)
-    assert bench.session.failure is None
+    assert bench.executor.failure is None
     assert bench.processed() == [[1], [2]]
 
 
@@ -218,7 +218,9 @@ async def test_executor_awaited_conditions_before_a_batch_are_checked_until_none
     async def wait(event: asyncio.Event) -> None:
         await event.wait()
 
-    task = asyncio.create_task(bench.session.process(bench.hand(1), lambda _batch: wait(left.pop(0)) if left else None))
+    task = asyncio.create_task(
+        bench.executor.process(bench.deliver_batch(1), lambda _batch: wait(left.pop(0)) if left else None)
+    )
     for event in waits:
         await settle()
         assert bench.processed() == []
@@ -234,7 +236,7 @@ async def test_executor_partition_lost_while_a_batch_waits_is_not_processed() ->
     async def wait() -> None:
         await event.wait()
 
-    task = asyncio.create_task(bench.session.process(bench.hand(1), lambda _batch: wait()))
+    task = asyncio.create_task(bench.executor.process(bench.deliver_batch(1), lambda _batch: wait()))
     await settle()
     bench.revoke()
     event.set()
@@ -245,7 +247,7 @@ async def test_executor_partition_lost_while_a_batch_waits_is_not_processed() ->
 
 async def test_executor_commit_without_changes_is_empty() -> None:
     bench = Bench(partitions=(0, 1))
-    await bench.session.process(bench.hand(1))
+    await bench.executor.process(bench.deliver_batch(1))
     prepared = bench.begin_commit({})
     assert prepared == {0: CommitPoint(2, "1"), 1: CommitPoint(0, "0")}
     bench.end_commit(prepared)
@@ -262,21 +264,21 @@ async def test_executor_checkpoint_changed_without_records_is_committed_at_the_s
 async def test_executor_commit_after_fetched_markers_advances_over_them() -> None:
     bench = Bench(partitions=())
     bench.assign({0: RestoredPartition(9, "5"), 1: RestoredPartition(3, "7"), 2: RestoredPartition(4, "8")})
-    # Partition 0 has markers after its committed offset, 1 has none, 2 was not fetched yet.
+    # Partition 0 has markers after its committed offset, partition 1 has none, and partition 2 has fetched nothing.
     prepared = bench.begin_commit({0: (12, 1), 1: (3, None)})
     assert prepared == {0: CommitPoint(12, "5", 1)}
     bench.end_commit(prepared)
     assert bench.begin_commit({0: (12, 1), 1: (3, None)}) == {}
-    assert bench.session.committed_offsets == {at(0): 12, at(1): 3, at(2): 4}
+    assert bench.executor.committed_offsets == {at(0): 12, at(1): 3, at(2): 4}
 
 
 async def test_executor_commit_with_unprocessed_records_does_not_advance_over_them() -> None:
     bench = Bench(partitions=())
     bench.assign({0: RestoredPartition(1, "0")})
-    batch = bench.hand(1, 2)
+    batch = bench.deliver_batch(1, 2)
     assert bench.begin_commit({0: (5, None)}) == {}
     bench.end_commit({})
-    await bench.session.process(batch)
+    await bench.executor.process(batch)
     assert bench.begin_commit({0: (5, None)}) == {0: CommitPoint(5, "2")}
 
 
@@ -284,7 +286,7 @@ async def test_executor_commit_point_of_an_unchanged_partition_has_its_committed
     bench = Bench(partitions=())
     bench.assign({0: RestoredPartition(9, "5", leader_epoch=4)})
     assert bench.begin_commit({}) == {}
-    assert bench.session.commit_point(at(0)) == CommitPoint(9, "5", 4)
+    assert bench.executor.commit_point(at(0)) == CommitPoint(9, "5", 4)
 
 
 async def test_executor_assignment_gives_the_step_checkpoint_and_state() -> None:
@@ -295,11 +297,11 @@ async def test_executor_assignment_gives_the_step_checkpoint_and_state() -> None
 
 async def test_executor_end_of_partition_is_passed_on_when_its_batches_are_processed() -> None:
     bench = Bench()
-    batch = bench.hand(1)
+    batch = bench.deliver_batch(1)
     bench.end_of_partition()
     bench.end_commit(bench.begin_commit({}))
     assert ("end", 0, 42) not in bench.step.calls
-    await bench.session.process(batch)
+    await bench.executor.process(batch)
     bench.begin_commit({})
     assert bench.step.calls[-2:] == [("end", 0, 42), ("flush", 42)]
 
@@ -307,7 +309,7 @@ async def test_executor_end_of_partition_is_passed_on_when_its_batches_are_proce
 async def test_executor_end_of_partition_is_withdrawn_by_another_batch_or_generation() -> None:
     bench = Bench()
     bench.end_of_partition()
-    await bench.session.process(bench.hand(1))
+    await bench.executor.process(bench.deliver_batch(1))
     bench.end_of_partition(1)
     bench.begin_commit({})
     assert ("end", 0, 42) not in bench.step.calls
@@ -315,21 +317,21 @@ async def test_executor_end_of_partition_is_withdrawn_by_another_batch_or_genera
 
 async def test_executor_bounded_run_is_finished_when_everything_is_processed_committed_and_ended() -> None:
     bench = Bench(drain=True, partitions=())
-    assert not bench.session.finished
+    assert not bench.executor.finished
     bench.assign({0: RestoredPartition(0, None)})
-    batch = bench.hand(1)
+    batch = bench.deliver_batch(1)
     bench.step.ended.add(0)
-    assert not bench.session.finished
-    await bench.session.process(batch)
+    assert not bench.executor.finished
+    await bench.executor.process(batch)
     prepared = bench.begin_commit({})
-    assert not bench.session.finished
+    assert not bench.executor.finished
     bench.end_commit(prepared)
-    assert not bench.session.finished
+    assert not bench.executor.finished
     bench.end_of_partition()
-    assert bench.session.finished
+    assert bench.executor.finished
 
 
 async def test_executor_without_drain_is_never_finished() -> None:
     bench = Bench()
     bench.step.ended.add(0)
-    assert not bench.session.finished
+    assert not bench.executor.finished

@@ -1,4 +1,4 @@
-"""The loop's side of the transport, at the moments when partitions come and go."""
+"""Executor in the event loop while partitions are assigned and revoked."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from skewless.wire.record import Batch, OutputRecord
 
 
 class Copy(Step):
-    """Writes what it reads, and has always come to the end."""
+    """Writes each record that it reads, and is always finished."""
 
     def assign(self, partition: int, checkpoint: str | None, state: Sequence[tuple[bytes, bytes]]) -> None:
         pass
@@ -48,29 +48,29 @@ def sent() -> list[OutputRecord]:
 
 
 @pytest.fixture
-def session(sent: list[OutputRecord]) -> StepExecutor:
-    session = StepExecutor(Copy(), drain=True)
-    session.send = sent.extend
-    assign(session, {0: RestoredPartition(0, None)})
-    return session
+def executor(sent: list[OutputRecord]) -> StepExecutor:
+    executor = StepExecutor(Copy(), drain=True)
+    executor.send = sent.extend
+    assign(executor, {0: RestoredPartition(0, None)})
+    return executor
 
 
-def batch(session: StepExecutor, offset: int) -> MessageBatch:
-    handed = batch_of(session, [Message("t", 0, offset, value=b"%d" % offset)])
-    assert session.deliver(handed)
-    return handed
+def batch(executor: StepExecutor, offset: int) -> MessageBatch:
+    delivered = batch_of(executor, [Message("t", 0, offset, value=b"%d" % offset)])
+    assert executor.deliver(delivered)
+    return delivered
 
 
 def test_executor_commit_that_revokes_a_partition_drops_its_waiting_batch(
-    session: StepExecutor, sent: list[OutputRecord]
+    executor: StepExecutor, sent: list[OutputRecord]
 ) -> None:
     async def give_up_while_the_second_waits() -> None:
-        first, second = batch(session, 0), batch(session, 1)
-        await session.process(first)
-        prepared = session.begin_commit({})
-        waiting = asyncio.ensure_future(session.process(second))
+        first, second = batch(executor, 0), batch(executor, 1)
+        await executor.process(first)
+        prepared = executor.begin_commit({})
+        waiting = asyncio.ensure_future(executor.process(second))
         await asyncio.sleep(0)
-        session.end_commit(prepared, revoked={at(0)})
+        executor.end_commit(prepared, revoked={at(0)})
         await waiting
         assert prepared == {at(0): CommitPoint(1, "")}
 
@@ -78,13 +78,13 @@ def test_executor_commit_that_revokes_a_partition_drops_its_waiting_batch(
     assert [output.value for output in sent] == [b"0"]
 
 
-def test_executor_bounded_run_between_revocation_and_assignment_is_not_finished(session: StepExecutor) -> None:
-    session.end_of_partition(at(0), session.assignment.generation)
-    seen = [session.finished]
-    session.end_commit(session.begin_commit({}), revoked={at(0)})
-    seen.append(session.finished)
-    session.end_commit(session.begin_commit({}))
-    seen.append(session.finished)
-    assign(session, {})
-    seen.append(session.finished)
+def test_executor_bounded_run_between_revocation_and_assignment_is_not_finished(executor: StepExecutor) -> None:
+    executor.end_of_partition(at(0), executor.assignment.generation)
+    seen = [executor.finished]
+    executor.end_commit(executor.begin_commit({}), revoked={at(0)})
+    seen.append(executor.finished)
+    executor.end_commit(executor.begin_commit({}))
+    seen.append(executor.finished)
+    assign(executor, {})
+    seen.append(executor.finished)
     assert seen == [True, False, False, True]

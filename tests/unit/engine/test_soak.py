@@ -1,6 +1,6 @@
-"""Thousands of batches through each stage's real app, agent, session and step: no memory block may be left per batch.
+"""Thousands of batches through each stage's real app, agent, executor and step do not leak memory blocks.
 
-The consumer thread is a stand-in, so that no broker sets the pace.
+A consumer thread in memory replaces the real one, so that no broker limits the speed.
 """
 
 from __future__ import annotations
@@ -39,13 +39,15 @@ from skewless.wire.topic_partition import TopicPartition
 from skewless.wire.tuples import TUPLES
 
 STEP_MS = 1_000
-"""Event time between two batches: windows open, close and expire while the soak runs."""
+"""Event time in ms between two batches. Windows open, close and expire during the run."""
 CYCLE = 240
-"""Batches between two measurements: a multiple of every window, so that as many windows are open at each."""
+"""Batches between two measurements: a multiple of every window, so that each measurement has as many open windows."""
 CYCLES = 4
-"""The first ones fill what is bounded: the newest samples of Faust's monitor, closed windows that are kept."""
+"""Batches that fill bounded buffers: the newest samples of Faust's monitor, and retained closed windows."""
 BLOCKS_PER_BATCH = 0.5
-"""Growth that fails. A leak is one block or more per batch or commit; NumPy's caches may add up to 0.2 at first."""
+"""Growth at which the test fails. A leak is at least one block per batch or commit. NumPy's caches may add 0.2 at
+first.
+"""
 
 SETTINGS = PipelineSettings.model_validate(
     {
@@ -69,7 +71,7 @@ KEYS = [f"key-{number}" for number in range(20)]
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """As much of a confluent_kafka.Message as a batch reads: that class cannot be made by hand."""
+    """The part of a confluent_kafka.Message that a batch reads. Python code cannot create that class."""
 
     at: int
     output: OutputRecord
@@ -125,7 +127,7 @@ def built_stage(stage: str) -> BuiltStage:
 
 
 class AssigningThread:
-    """Stands in for the consumer thread: it assigns partition 0, and the test delivers the batches."""
+    """Replaces the consumer thread: it assigns partition 0, and the test delivers the batches."""
 
     def __init__(
         self,
@@ -173,7 +175,7 @@ async def process(app: App, consumer: driver.Consumer, record: Callable[[int], O
     """Deliver one batch per number, and commit after each as the consumer thread does."""
     source = TopicPartition(app.runtime.topics[0], 0)
     for number in numbers:
-        # Offsets begin where Python does not keep the numbers for everyone.
+        # Python caches small integers, so offsets begin above them.
         message = Message(number + 1000, record(number * STEP_MS))
         consumer._receive(MessageBatch(source, app.executor.assignment.generation, [cast("Any", message)]))
         while app.executor.assignment.any_in_flight:  # noqa: ASYNC110 - the session sets no event per batch

@@ -145,7 +145,7 @@ def logs(starts: dict[int, int]) -> dict[int, LogRange]:
 
 
 class Traces:
-    """Results by input partition, and how often they were looked for."""
+    """Results by input partition, and the number of searches for them."""
 
     def __init__(self, *partitions: int) -> None:
         self.partitions = partitions

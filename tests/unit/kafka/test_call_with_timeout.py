@@ -1,4 +1,4 @@
-"""A call that never returns must not take its caller along, nor the next call."""
+"""A call that does not return must block neither its caller nor the next call."""
 
 from __future__ import annotations
 

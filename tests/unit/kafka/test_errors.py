@@ -1,4 +1,4 @@
-"""What an error of librdkafka means."""
+"""Classification of librdkafka's errors."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_transaction_error_record_too_large_names_topic_option_and_setting(code:
     ],
 )
 def test_kafka_error_of_a_restarting_broker_is_transient(code: int) -> None:
-    """Runs that kill the broker met these; a stage that ends of one is restarted for nothing."""
+    """Errors seen in runs that kill the broker. A stage that ends with one of them would be restarted in vain."""
     assert is_transient(KafkaError(code))
 
 
@@ -67,7 +67,7 @@ ENDS: dict[ErrorClass, type[Exception]] = {
     ErrorClass.UNKNOWN_TOPIC: BrokerError,
     ErrorClass.TOO_LARGE: BrokerError,
 }
-"""The error with which the process ends, for a consumer and a producer alike."""
+"""The error with which the process ends, for a consumer and a producer."""
 
 
 @pytest.mark.parametrize("code", ERRORS, ids=lambda code: KafkaError(code).name())

@@ -1,4 +1,4 @@
-"""Options that librdkafka takes for an admin client, and refuses for those that a stage makes."""
+"""Options that librdkafka accepts for an admin client, and refuses for the clients of a stage."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def kafka(**options: Any) -> KafkaSettings:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"message_timeout_ms": 60_000}, "message.timeout.ms"),
         ({"retries": 0}, "retries"),
@@ -33,8 +33,8 @@ def kafka(**options: Any) -> KafkaSettings:
         ({"nonsense": 1}, "nonsense"),
     ],
 )
-def test_client_options_refused_by_librdkafka_are_named(options: dict[str, Any], told: str) -> None:
-    with pytest.raises(ConfigurationError, match=told) as caught:
+def test_client_options_refused_by_librdkafka_are_named(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message) as caught:
         validate_client_options(kafka(**options), EXACT)
     assert [problem for problem in caught.value.problems if not problem.startswith("kafka.options: ")] == []
 
@@ -65,9 +65,9 @@ def test_create_client_refused_option_raises_with_its_setting() -> None:
     refused = kafka(max_poll_interval_ms=5_000)
     with pytest.raises(ConfigurationError, match=r"kafka\.options: .*max\.poll\.interval\.ms"):
         create_client(Consumer, consumer_options(refused, EXACT, "g", "m", end_of_partition=False))
-    outbox = TransactionalProducer(kafka(retries=0), EXACT, str, "m")
+    producer = TransactionalProducer(kafka(retries=0), EXACT, str, "m")
     with pytest.raises(ConfigurationError, match=r"kafka\.options: .*retries"):
-        outbox.open(0.1)
+        producer.open(0.1)
 
 
 def test_consumer_error_session_timeout_refused_by_the_broker_names_the_setting() -> None:

@@ -1,4 +1,4 @@
-"""Progress where there is no terminal, and the summary of a run."""
+"""Progress without a terminal, and the summary of a run."""
 
 from __future__ import annotations
 

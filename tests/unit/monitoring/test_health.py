@@ -1,4 +1,4 @@
-"""The watching port: what it serves, what it refuses, and what probes are told."""
+"""The port of metrics and health: its pages, its refusals, and the results of probes."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from helpers.engine import assign, revoke
+from helpers.waiting import until
 from skewless import __version__
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.engine.executor import RestoredPartition
@@ -67,13 +68,13 @@ def ask(port: int, path: str, method: str = "GET", address: str = "127.0.0.1") -
         connection.close()
 
 
-def told(port: int, path: str) -> tuple[int, dict[str, Any]]:
+def get_json(port: int, path: str) -> tuple[int, dict[str, Any]]:
     status, _, body = ask(port, path)
     return status, json.loads(body)
 
 
 def raw(port: int, request: bytes) -> bytes:
-    """Send bytes and tell what comes back; nothing when the connection is cut."""
+    """Send bytes and return the response; empty if the connection is closed."""
     with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
         answer = b""
         with contextlib.suppress(ConnectionError):
@@ -88,10 +89,10 @@ def test_metrics_server_one_port_serves_metrics_probes_and_version() -> None:
     with watched.served() as port:
         assert b'skewless_ready{pipeline="p",stage="router"} 0.0' in ask(port, "/metrics")[2]
         assert b"process_resident_memory_bytes" in ask(port, "/metrics")[2]
-        assert told(port, "/livez")[0] == 200
-        status, body = told(port, "/readyz")
+        assert get_json(port, "/livez")[0] == 200
+        status, body = get_json(port, "/readyz")
         assert (status, body["ready"], body["reasons"]) == (503, False, ["starting: Kafka has not answered yet"])
-        status, body = told(port, "/version")
+        status, body = get_json(port, "/version")
         assert (status, body["version"], body["stage"], body["instance"]) == (200, __version__, "router", 3)
 
 
@@ -151,14 +152,14 @@ def seconds_until_closed(connection: socket.socket) -> float:
 
 @pytest.mark.parametrize("connections", [server.MAX_SCRAPES + 16, 2 * server.MAX_CONNECTIONS])
 def test_probes_slow_connections_are_open_answer_within_a_second(connections: int) -> None:
-    """Twice the bound means that the oldest ones make room."""
+    """With twice the maximum, the oldest connections are closed."""
     watched = monitor(settings(free_port()), 0)
     with watched.served() as port, contextlib.ExitStack() as slow:
         for _ in range(connections):
             slow.enter_context(connect(port)).sendall(b"GET /met")
         began = time.monotonic()
-        assert told(port, "/livez")[0] == 200
-        assert told(port, "/readyz")[0] == 503  # it has no partitions, and says so
+        assert get_json(port, "/livez")[0] == 200
+        assert get_json(port, "/readyz")[0] == 503  # it has no partitions, and reports this
         assert time.monotonic() - began < 1.0
 
 
@@ -178,7 +179,7 @@ def test_probes_scrapes_hang_answer_within_a_second() -> None:
             assert hanging.acquire(timeout=5)
         began = time.monotonic()
         assert ask(port, "/metrics")[0] == 503
-        assert told(port, "/livez")[0] == 200
+        assert get_json(port, "/livez")[0] == 200
         assert time.monotonic() - began < 1.0
         release.set()
 
@@ -213,14 +214,14 @@ def test_connection_that_does_not_read_its_answer_is_closed_at_its_deadline(monk
 
 
 def wait_for_request_threads() -> list[threading.Thread]:
-    deadline = time.monotonic() + 5
-    while time.monotonic() < deadline:
-        # threading.enumerate() also returns threads that are being started; only a started one can be joined.
-        named = [each for each in threading.enumerate() if "process_request_thread" in each.name]
-        if found := [each for each in named if each.ident is not None]:
-            return found
-        time.sleep(0.01)
-    raise AssertionError("no request is being answered")
+    until(request_threads, limit_s=5.0)
+    return request_threads()
+
+
+def request_threads() -> list[threading.Thread]:
+    # threading.enumerate() also returns threads that are being started; only a started one can be joined.
+    named = [each for each in threading.enumerate() if "process_request_thread" in each.name]
+    return [each for each in named if each.ident is not None]
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "::1", "localhost"])
@@ -255,10 +256,10 @@ def test_metrics_server_restarted_after_a_scrape_binds_the_same_port() -> None:
 
 
 def test_metrics_server_port_in_use_is_a_configuration_error() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
+    with socket.socket() as used:
+        used.bind(("127.0.0.1", 0))
+        used.listen()
+        port = used.getsockname()[1]
         watched = monitor(settings(port), 0)
         with pytest.raises(ConfigurationError, match=rf"cannot listen on 127.0.0.1:{port}"), watched.served():
             pass
@@ -273,20 +274,20 @@ def test_metrics_server_unknown_address_is_a_configuration_error() -> None:
 def test_readiness_without_producer_partitions_or_state_reports_each_reason() -> None:
     health = Health(60.0)
     wired = health.runtime = wiring()
-    session = wired.executor
+    executor = wired.executor
     assert [reason.split(":")[0] for reason in health.readiness_failures()] == [
         "no producer",
         "no partitions assigned by the group",
     ]
     wired.output.ready = True
-    with session.counts.restoring_partitions():
+    with executor.counts.restoring_partitions():
         assert health.readiness_failures() == ["restoring state"]
-    assign(session, {0: RestoredPartition(0, None)})
+    assign(executor, {0: RestoredPartition(0, None)})
     assert health.ready
-    revoke(session, [0])
+    revoke(executor, [0])
     assert health.readiness_failures() == ["no partitions assigned by the group"]
-    assign(session, {})
-    assert health.ready  # more processes than partitions: this one is ready to take over
+    assign(executor, {})
+    assert health.ready  # more processes than partitions: this one is a ready spare
     health.stopping = True
     assert health.readiness_failures() == ["stopping"]
 

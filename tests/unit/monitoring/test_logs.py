@@ -1,4 +1,4 @@
-"""What a stage logs: lines for machines, lines for people, and never a secret."""
+"""Logs of a stage: JSON lines, plain lines, and no secrets."""
 
 from __future__ import annotations
 
@@ -113,8 +113,8 @@ def test_log_level_applies_to_skewless_and_is_raised_for_libraries(level: str, o
     for name in ("skewless.service", "faust.app", logs.CHATTY[0]):
         for grade in (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR):
             logging.getLogger(name).log(grade, "said")
-    said = [line["logger"] for line in lines(stream)]
-    assert [said.count(name) for name in ("skewless.service", "faust.app", logs.CHATTY[0])] == [own, others, others]
+    output = [line["logger"] for line in lines(stream)]
+    assert [output.count(name) for name in ("skewless.service", "faust.app", logs.CHATTY[0])] == [own, others, others]
 
 
 def test_text_log_record_is_a_readable_line() -> None:
@@ -153,7 +153,7 @@ def test_log_settings_with_a_secret_are_masked() -> None:
 
 
 def test_run_command_log_settings_apply_and_the_final_error_is_plain_text() -> None:
-    """In a process of its own: librdkafka's log goes the same way, an error that a user must mend is one plain line."""
+    """In a separate process: librdkafka's log uses the same format, and a user's error is one plain line."""
     environment = os.environ | {
         "SKEWLESS__NAME": "p",
         "SKEWLESS__SOURCE__TOPIC": "s",

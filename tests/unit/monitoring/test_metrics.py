@@ -1,4 +1,4 @@
-"""The list of metrics, how it is put into Prometheus' form, and what running stages show of it."""
+"""The list of metrics, its exposition in Prometheus' format, and the samples of running stages."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def read(stage: str, wiring: StageRuntime) -> dict[tuple[str, tuple[str, ...]], 
 
 
 def work(wiring: StageRuntime, partition: int, keys: Sequence[str]) -> None:
-    """Let a stage take in a batch of tuples, and commit."""
+    """Let a stage process a batch of tuples and commit."""
     step, size = wiring.executor.step, len(keys)
     encoded = encode_tuples(
         pa.array(keys, pa.string()).dictionary_encode(), np.ones(size, np.int64), np.arange(size, dtype=np.int64)
@@ -89,7 +89,7 @@ def work(wiring: StageRuntime, partition: int, keys: Sequence[str]) -> None:
 
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
 def test_metric_names_follow_prometheus_conventions(metric: Metric) -> None:
-    """What `promtool check metrics` says of names, and what prometheus.io/docs/practices/naming asks for."""
+    """Rules for names of `promtool check metrics` and of prometheus.io/docs/practices/naming."""
     words = metric.name.split("_")
     assert re.fullmatch(r"skewless(_[a-z]+)+", metric.name)
     assert (words[-1] == "total") == (metric.kind == "counter")
@@ -276,14 +276,14 @@ def test_assigned_partitions_metric_counts_them_by_watermark_state() -> None:
     values = read("router", wiring)
     states = {labels[0]: value for (name, labels), value in values.items() if name == "skewless_assigned_partitions"}
     assert states == {"active": 1, "idle": 2, "ended": 1, "unknown": 1}
-    marks = {
+    watermarks = {
         labels: value for (name, labels), value in values.items() if name == "skewless_watermark_timestamp_seconds"
     }
-    assert marks == {("0",): 1.5}
+    assert watermarks == {("0",): 1.5}
 
 
 def test_metrics_reader_event_that_never_happened_is_zero() -> None:
-    """Or the first dead letter would be no increase."""
+    """Otherwise the first dead letter would not be an increase."""
     values = read("router", wired("router"))
     assert values["skewless_produced_records_total", ("dead-letters",)] == 0
     assert values["skewless_transactions_total", ("aborted",)] == 0
@@ -301,21 +301,21 @@ def test_metrics_reader_before_kafka_answers_has_process_metrics_only() -> None:
 
 
 def test_metric_series_of_router_and_worker_have_the_documented_number() -> None:
-    """What docs/how-to/watch.md states for W = 100 and four partitions of the source."""
+    """Number of series that docs/how-to/watch.md states for W = 100 and four source partitions."""
     counted = {}
     for stage, partitions in (("router", range(4)), ("worker", range(100))):
         wiring = wired(stage, "even", workers=100, max_workers=100)
         for partition in partitions:
             work(wiring, partition, [f"key {number}" for number in range(1_000)])
             wiring.executor.counts.add_busy_time(partition, 0.1)
-        session, assigned = wiring.executor, [at(partition) for partition in partitions]
-        session.assignment.begin(assigned)
+        executor, assigned = wiring.executor, [at(partition) for partition in partitions]
+        executor.assignment.begin(assigned)
         for partition_of_topic in assigned:
-            session.assignment[partition_of_topic].start(1, None, "committed")
-        session.assignment.started()
+            executor.assignment[partition_of_topic].start(1, None, "committed")
+        executor.assignment.started()
         ones = dict.fromkeys(assigned, 1)
-        session.lag = session.event_times = ones
-        session.watermarks = dict(ones)
+        executor.lag = executor.event_times = ones
+        executor.watermarks = dict(ones)
         text = text_of(reader_of(stage, wiring).read)
         counted[stage] = sum(not line.startswith("#") for line in text.splitlines())
     documented = (Path(__file__).parents[3] / "docs" / "how-to" / "watch.md").read_text()

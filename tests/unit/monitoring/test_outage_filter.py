@@ -1,4 +1,4 @@
-"""Lines of librdkafka, as a real broker outage of 37 seconds wrote them: which of them are news."""
+"""librdkafka's log lines of a real broker outage of 37 seconds: the filter passes those with news."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def lost(up_ms: int, where: str = "127.0.0.1:33225/1") -> str:
 
 
 def news(outages: Outages, *lines: tuple[float, int, str]) -> list[int]:
-    """Indexes of the lines that are news; each line is (seconds, level, text)."""
+    """Indexes of the lines that the filter passes. Each line is (seconds, level, text)."""
     return [at for at, (now, level, line) in enumerate(lines) if outages.is_news(line, level, 1000 + now)]
 
 

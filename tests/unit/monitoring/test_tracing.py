@@ -1,4 +1,4 @@
-"""Trace context from what is read to what is written, and spans that tell of it."""
+"""Trace context from input to output records, and the exported spans."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def parent(number: int, *, sampled: bool = True) -> bytes:
 
 
 class Message:
-    """As much of a confluent_kafka.Message as a batch asks for."""
+    """The part of a confluent_kafka.Message that a batch reads."""
 
     def __init__(self, offset: int, headers: Headers) -> None:
         self._offset = offset
@@ -53,7 +53,7 @@ class Message:
 
 
 class Copy(Step):
-    """Gives each record on at once, and one more at each commit."""
+    """Forwards each record at once, and writes one more at each commit."""
 
     failing = False
 
@@ -84,30 +84,30 @@ SOURCE = TopicPartition("p.in", 0)
 
 
 class Bench:
-    """A session that is traced, and what it sent."""
+    """An executor with tracing, and its outputs."""
 
     def __init__(self, sampler: Sampler = ALWAYS_ON) -> None:
         self._exporter = InMemorySpanExporter()
         provider = TracerProvider(sampler=ParentBased(sampler))
         provider.add_span_processor(SimpleSpanProcessor(self._exporter))
         self.step = Copy()
-        self.session = StepExecutor(self.step)
-        self.session.traced = Tracing(provider, group="p-router", member="p-router-0")
+        self.executor = StepExecutor(self.step)
+        self.executor.traced = Tracing(provider, group="p-router", member="p-router-0")
         self.sent: list[OutputRecord] = []
-        self.session.send = self.sent.extend
-        self.session.assignment.begin([SOURCE])
-        self.session.assign({SOURCE: RestoredPartition(0, None)})
+        self.executor.send = self.sent.extend
+        self.executor.assignment.begin([SOURCE])
+        self.executor.assign({SOURCE: RestoredPartition(0, None)})
         self._next = 0
 
     def process(self, *headers: Headers) -> None:
         messages = [Message(self._next + place, each) for place, each in enumerate(headers)]
         self._next += len(headers)
-        batch = MessageBatch(SOURCE, self.session.assignment.generation, messages)
-        self.session.deliver(batch)
-        asyncio.run(self.session.process(batch))
+        batch = MessageBatch(SOURCE, self.executor.assignment.generation, messages)
+        self.executor.deliver(batch)
+        asyncio.run(self.executor.process(batch))
 
     def commit(self) -> None:
-        self.session.end_commit(self.session.begin_commit({}))
+        self.executor.end_commit(self.executor.begin_commit({}))
 
     @property
     def spans(self) -> tuple[ReadableSpan, ...]:
@@ -235,7 +235,7 @@ def test_tracing_without_a_sampled_trace_creates_no_span_and_no_header() -> None
     bench.commit()
     assert (bench.carried(), bench.spans) == ([], ())
     bench.process([("traceparent", parent(1))])
-    assert len(bench.spans) == 1  # who asked for its record to be traced is heard
+    assert len(bench.spans) == 1  # an explicit request to trace a record is honoured
 
 
 def test_tracing_failed_batch_has_a_span_with_error_status() -> None:
@@ -243,7 +243,7 @@ def test_tracing_failed_batch_has_a_span_with_error_status() -> None:
     bench.step.failing = True
     bench.process([("traceparent", parent(1))])
     assert bench.spans[0].status.status_code == StatusCode.ERROR
-    assert isinstance(bench.session.failure, ZeroDivisionError)
+    assert isinstance(bench.executor.failure, ZeroDivisionError)
 
 
 def test_tracing_without_its_packages_raises_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ def parse(settings: dict[str, Any], *values: bytes | None) -> ParsedBatch:
 
 @dataclass(frozen=True)
 class Good:
-    """A record and the (key, value) tuples and time that it must give."""
+    """A record, and its expected (key, value) tuples and time."""
 
     settings: dict[str, Any]
     record: bytes
@@ -28,8 +28,8 @@ class Good:
 
 
 @dataclass(frozen=True)
-class Bad:
-    """A record that must be refused, for this reason."""
+class Invalid:
+    """An invalid record, and the reason of its dead letter."""
 
     settings: dict[str, Any]
     record: bytes | None
@@ -91,7 +91,7 @@ GOOD = {
         b'{"o":[{"v":3,"i":[{"s":"x"},{"s":"y"}]},{"v":9,"i":[]},{"v":4,"i":[{"s":"z"}]}]}',
         [("x", 3), ("y", 3), ("z", 4)],
     ),
-    "json: value beside the key in the list": Good(
+    "json: value next to the key in the list": Good(
         {"key": {"field": "i[].s"}, "value": {"field": "i[].n"}},
         b'{"i":[{"s":"x","n":1},{"s":"y","n":2}]}',
         [("x", 1), ("y", 2)],
@@ -175,80 +175,90 @@ GOOD = {
     "text: empty line": Good(TEXT, b"", [("", 1)]),
     "text: words": Good(WORDS, b"To be, or not to", [("to", 1), ("be", 1), ("or", 1), ("not", 1), ("to", 1)]),
     "text: no word": Good(WORDS, b"...", []),
-    "text: empty matches are no keys": Good({"format": "text", "key": {"pattern": "a*"}}, b"baab", [("aa", 1)]),
+    "text: empty matches are ignored": Good({"format": "text", "key": {"pattern": "a*"}}, b"baab", [("aa", 1)]),
 }
 
-BAD = {
-    "json: tombstone": Bad(KEY, None, "empty record"),
-    "json: nothing": Bad(KEY, b"", "malformed JSON"),
-    "json: cut": Bad(KEY, b'{"k":"a"', "malformed JSON"),
-    "json: trailing": Bad(KEY, b'{"k":"a"}{"k":"b"}', "malformed JSON"),
-    "json: NUL": Bad(KEY, b'{"k":"a\0"}', "malformed JSON"),
-    "json: byte order mark": Bad(KEY, b'\xef\xbb\xbf{"k":"a"}', "malformed JSON"),
-    "json: half a surrogate pair": Bad(KEY, rb'{"k":"\ud800"}', "malformed JSON"),
-    "json: not UTF-8 in the key": Bad(KEY, b'{"k":"\xff"}', "not UTF-8"),
-    "json: not UTF-8 elsewhere": Bad(KEY, b'{"k":"a","x":"\xc3"}', "not UTF-8"),
-    "json: key missing": Bad(KEY, b'{"x":1}', "key field missing"),
-    "json: key null": Bad(KEY, b'{"k":null}', "key has the wrong type or is out of range"),
-    "json: key object": Bad(KEY, b'{"k":{}}', "key has the wrong type or is out of range"),
-    "json: root is no object": Bad(KEY, b"[1]", "key field missing"),
-    "json: list missing": Bad(TAGS, b'{"n":1,"entities":{}}', "key field missing"),
-    "json: object null": Bad(TAGS, b'{"n":1,"entities":null}', "key field missing"),
-    "json: element without key": Bad(TAGS, b'{"n":1,"entities":{"hashtags":[{"text":"a"},{}]}}', "key field missing"),
-    "json: element null": Bad(
+INVALID = {
+    "json: tombstone": Invalid(KEY, None, "empty record"),
+    "json: nothing": Invalid(KEY, b"", "malformed JSON"),
+    "json: cut": Invalid(KEY, b'{"k":"a"', "malformed JSON"),
+    "json: trailing": Invalid(KEY, b'{"k":"a"}{"k":"b"}', "malformed JSON"),
+    "json: NUL": Invalid(KEY, b'{"k":"a\0"}', "malformed JSON"),
+    "json: byte order mark": Invalid(KEY, b'\xef\xbb\xbf{"k":"a"}', "malformed JSON"),
+    "json: half a surrogate pair": Invalid(KEY, rb'{"k":"\ud800"}', "malformed JSON"),
+    "json: not UTF-8 in the key": Invalid(KEY, b'{"k":"\xff"}', "not UTF-8"),
+    "json: not UTF-8 elsewhere": Invalid(KEY, b'{"k":"a","x":"\xc3"}', "not UTF-8"),
+    "json: key missing": Invalid(KEY, b'{"x":1}', "key field missing"),
+    "json: key null": Invalid(KEY, b'{"k":null}', "key has the wrong type or is out of range"),
+    "json: key object": Invalid(KEY, b'{"k":{}}', "key has the wrong type or is out of range"),
+    "json: root is not an object": Invalid(KEY, b"[1]", "key field missing"),
+    "json: list missing": Invalid(TAGS, b'{"n":1,"entities":{}}', "key field missing"),
+    "json: object null": Invalid(TAGS, b'{"n":1,"entities":null}', "key field missing"),
+    "json: element without key": Invalid(
+        TAGS, b'{"n":1,"entities":{"hashtags":[{"text":"a"},{}]}}', "key field missing"
+    ),
+    "json: element null": Invalid(
         TAGS, b'{"n":1,"entities":{"hashtags":[{"text":null}]}}', "key has the wrong type or is out of range"
     ),
-    "json: value missing": Bad(KEY_VALUE, b'{"k":"a"}', "value field missing"),
-    "json: value boolean": Bad(KEY_VALUE, b'{"k":"a","v":true}', "value has the wrong type or is out of range"),
-    "json: value NaN": Bad(KEY_VALUE, b'{"k":"a","v":NaN}', "malformed JSON"),
-    "json: value text": Bad(KEY_VALUE, b'{"k":"a","v":"NaN"}', "value is not a number within bounds"),
-    "json: value with underscore": Bad(KEY_VALUE, b'{"k":"a","v":"1_0"}', "value is not a number within bounds"),
-    "json: value too large": Bad(KEY_VALUE, b'{"k":"a","v":9007199254740993}', "value is not a number within bounds"),
-    "json: value too large with decimals": Bad(
+    "json: value missing": Invalid(KEY_VALUE, b'{"k":"a"}', "value field missing"),
+    "json: value boolean": Invalid(KEY_VALUE, b'{"k":"a","v":true}', "value has the wrong type or is out of range"),
+    "json: value NaN": Invalid(KEY_VALUE, b'{"k":"a","v":NaN}', "malformed JSON"),
+    "json: value text": Invalid(KEY_VALUE, b'{"k":"a","v":"NaN"}', "value is not a number within bounds"),
+    "json: value with underscore": Invalid(KEY_VALUE, b'{"k":"a","v":"1_0"}', "value is not a number within bounds"),
+    "json: value too large": Invalid(
+        KEY_VALUE, b'{"k":"a","v":9007199254740993}', "value is not a number within bounds"
+    ),
+    "json: value too large with decimals": Invalid(
         KEY_CENTS, b'{"k":"a","v":90071992547409.93}', "value is not a number within bounds"
     ),
-    "json: value of thirty digits": Bad(
+    "json: value of thirty digits": Invalid(
         KEY_VALUE, b'{"k":"a","v":' + b"9" * 30 + b"}", "value is not a number within bounds"
     ),
-    "json: value beyond doubles": Bad(KEY_VALUE, b'{"k":"a","v":1e400}', "value has the wrong type or is out of range"),
-    "json: time missing": Bad(KEY_TIME, b'{"k":"a"}', "time field missing"),
-    "json: time after 9999": Bad(KEY_TIME, b'{"k":"a","t":253402300800000}', "time is not a number within bounds"),
-    "json: time before year 1": Bad(KEY_TIME, b'{"k":"a","t":-62135596800001}', "time is not a number within bounds"),
-    "json: ISO 8601 number": Bad(timed("iso8601"), b'{"k":"a","t":5}', "time is not ISO 8601"),
-    "json: ISO 8601 wrong day": Bad(timed("iso8601"), b'{"k":"a","t":"2016-02-30"}', "time is not ISO 8601"),
-    "json: ISO 8601 before year 1": Bad(
+    "json: value beyond doubles": Invalid(
+        KEY_VALUE, b'{"k":"a","v":1e400}', "value has the wrong type or is out of range"
+    ),
+    "json: time missing": Invalid(KEY_TIME, b'{"k":"a"}', "time field missing"),
+    "json: time after 9999": Invalid(KEY_TIME, b'{"k":"a","t":253402300800000}', "time is not a number within bounds"),
+    "json: time before year 1": Invalid(
+        KEY_TIME, b'{"k":"a","t":-62135596800001}', "time is not a number within bounds"
+    ),
+    "json: ISO 8601 number": Invalid(timed("iso8601"), b'{"k":"a","t":5}', "time is not ISO 8601"),
+    "json: ISO 8601 wrong day": Invalid(timed("iso8601"), b'{"k":"a","t":"2016-02-30"}', "time is not ISO 8601"),
+    "json: ISO 8601 before year 1": Invalid(
         timed("iso8601"), b'{"k":"a","t":"0001-01-01T00:00:00+01:00"}', "time is not within the years 1 to 9999"
     ),
-    "json: too deep": Bad(KEY, b'{"k":"a","x":' + b"[" * 32 + b"]" * 32 + b"}", "nested deeper than 32"),
-    "json: depth bomb": Bad(KEY, b"[" * 100_000, "nested deeper than 32"),
-    "json: balanced depth bomb": Bad(
+    "json: too deep": Invalid(KEY, b'{"k":"a","x":' + b"[" * 32 + b"]" * 32 + b"}", "nested deeper than 32"),
+    "json: depth bomb": Invalid(KEY, b"[" * 100_000, "nested deeper than 32"),
+    "json: balanced depth bomb": Invalid(
         KEY, b'{"k":"a","x":' + b"[" * 99_999 + b"]" * 99_999 + b"}", "nested deeper than 32"
     ),
-    "json: depth bomb of objects": Bad(KEY, b'{"k":' * 40_000, "nested deeper than 32"),
-    "json: depth bomb with NULs": Bad(KEY, b"[\0" * 50, "nested deeper than 32"),
-    "json: too large": Bad(KEY, b'{"k":"' + b"a" * 262_144 + b'"}', "longer than 262144 bytes"),
-    "json: key too long": Bad(KEY, b'{"k":"' + b"a" * 1025 + b'"}', "key longer than 1024 bytes"),
-    "json: key too long in UTF-8": Bad(KEY, b'{"k":"%s"}' % ("é" * 513).encode(), "key longer than 1024 bytes"),
-    "json: key of too many digits": Bad(KEY, b'{"k":' + b"9" * 4000 + b"}", "key longer than 1024 bytes"),
-    "json: too many tuples": Bad(
+    "json: depth bomb of objects": Invalid(KEY, b'{"k":' * 40_000, "nested deeper than 32"),
+    "json: depth bomb with NULs": Invalid(KEY, b"[\0" * 50, "nested deeper than 32"),
+    "json: too large": Invalid(KEY, b'{"k":"' + b"a" * 262_144 + b'"}', "longer than 262144 bytes"),
+    "json: key too long": Invalid(KEY, b'{"k":"' + b"a" * 1025 + b'"}', "key longer than 1024 bytes"),
+    "json: key too long in UTF-8": Invalid(KEY, b'{"k":"%s"}' % ("é" * 513).encode(), "key longer than 1024 bytes"),
+    "json: key of too many digits": Invalid(KEY, b'{"k":' + b"9" * 4000 + b"}", "key longer than 1024 bytes"),
+    "json: too many tuples": Invalid(
         {"key": {"field": "h[]"}}, b'{"h":[0' + b",0" * 10_000 + b"]}", "more than 10000 tuples"
     ),
-    "tsv: tombstone": Bad(TSV, None, "empty record"),
-    "tsv: nothing": Bad(TSV, b"", "key field missing"),
-    "tsv: too few columns": Bad(TSV, b"5", "key field missing"),
-    "tsv: not UTF-8": Bad(TSV, b"5\t\xff", "not UTF-8"),
-    "tsv: time is no number": Bad(TSV, b"x\tp", "time is not a number within bounds"),
-    "tsv: time is empty": Bad(TSV, b"\tp", "time is not a number within bounds"),
-    "tsv: too large": Bad(TSV, b"5\t" + b"p" * 262_144, "longer than 262144 bytes"),
-    "csv: value column missing": Bad(CSV, b"x,ann", "value field missing"),
-    "csv: value is inf": Bad(CSV, b"x,ann,inf", "value is not a number within bounds"),
-    "csv: digits of another script": Bad(CSV, "x,ann,٣".encode(), "value is not a number within bounds"),
-    "csv: quote left open": Bad(QUOTED, b'x,"ann,7', "malformed quoting"),
-    "csv: text behind a quote": Bad(QUOTED, b'x,"ann"y,7', "malformed quoting"),
-    "json: a skipped key hides no bad value": Bad(VOTES, b'{"n":"x","h":["?"]}', "value is not a number within bounds"),
-    "text: tombstone": Bad(TEXT, None, "empty record"),
-    "text: too long a key": Bad(TEXT, b"a" * 1025, "key longer than 1024 bytes"),
-    "text: too many words": Bad(WORDS, b"a " * 10_001, "more than 10000 tuples"),
+    "tsv: tombstone": Invalid(TSV, None, "empty record"),
+    "tsv: nothing": Invalid(TSV, b"", "key field missing"),
+    "tsv: too few columns": Invalid(TSV, b"5", "key field missing"),
+    "tsv: not UTF-8": Invalid(TSV, b"5\t\xff", "not UTF-8"),
+    "tsv: time is not a number": Invalid(TSV, b"x\tp", "time is not a number within bounds"),
+    "tsv: time is empty": Invalid(TSV, b"\tp", "time is not a number within bounds"),
+    "tsv: too large": Invalid(TSV, b"5\t" + b"p" * 262_144, "longer than 262144 bytes"),
+    "csv: value column missing": Invalid(CSV, b"x,ann", "value field missing"),
+    "csv: value is inf": Invalid(CSV, b"x,ann,inf", "value is not a number within bounds"),
+    "csv: digits of another script": Invalid(CSV, "x,ann,٣".encode(), "value is not a number within bounds"),
+    "csv: quote left open": Invalid(QUOTED, b'x,"ann,7', "malformed quoting"),
+    "csv: text after a quote": Invalid(QUOTED, b'x,"ann"y,7', "malformed quoting"),
+    "json: a skipped key hides no bad value": Invalid(
+        VOTES, b'{"n":"x","h":["?"]}', "value is not a number within bounds"
+    ),
+    "text: tombstone": Invalid(TEXT, None, "empty record"),
+    "text: too long a key": Invalid(TEXT, b"a" * 1025, "key longer than 1024 bytes"),
+    "text: too many words": Invalid(WORDS, b"a " * 10_001, "more than 10000 tuples"),
 }
 
 
@@ -261,8 +271,8 @@ def test_format_parser_valid_record_gives_its_tuples(case: Good) -> None:
     assert parsed.times.tolist() == [case.time]
 
 
-@pytest.mark.parametrize("case", BAD.values(), ids=BAD.keys())
-def test_format_parser_invalid_record_gives_a_reason_and_no_tuples(case: Bad) -> None:
+@pytest.mark.parametrize("case", INVALID.values(), ids=INVALID.keys())
+def test_format_parser_invalid_record_gives_a_reason_and_no_tuples(case: Invalid) -> None:
     parsed = parse(case.settings, case.record)
     assert parsed.invalid == [(0, case.reason)]
     assert parsed.keys == []
@@ -270,8 +280,8 @@ def test_format_parser_invalid_record_gives_a_reason_and_no_tuples(case: Bad) ->
     assert len(parsed.times) == 1
 
 
-@pytest.mark.parametrize("case", BAD.values(), ids=BAD.keys())
-def test_format_parser_records_around_an_invalid_one_are_read(case: Bad) -> None:
+@pytest.mark.parametrize("case", INVALID.values(), ids=INVALID.keys())
+def test_format_parser_records_around_an_invalid_one_are_read(case: Invalid) -> None:
     good = next(good for good in GOOD.values() if good.settings == case.settings and good.tuples)
     parsed = parse(case.settings, good.record, case.record, good.record)
     assert parsed.invalid == [(1, case.reason)]

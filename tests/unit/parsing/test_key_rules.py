@@ -1,4 +1,4 @@
-"""Keys that are skipped or merged by what they contain, held to the plain definition."""
+"""Keys that are dropped or renamed if they contain a text, compared with the plain definition."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TEXTS = st.lists(st.text("aAbBéÉ.?\\\0|", min_size=1, max_size=3), max_size=3)
 
 
 def plain(keys: Sequence[str], skip: Sequence[str], merge: Mapping[str, Sequence[str]]) -> list[tuple[int, str]]:
-    """Say the same key by key: position and key of what is left."""
+    """Apply the rules key by key; returns index and key of the remaining keys."""
     left = []
     for i, key in enumerate(keys):
         if not any(text.lower() in key.lower() for text in skip):

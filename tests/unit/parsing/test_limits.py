@@ -1,4 +1,4 @@
-"""What a record can cost: bytes, depth, digits and tuples are bounded, and a bomb harms none but itself."""
+"""Limits of a record: bytes, depth, digits and tuples are bounded, and an oversized record affects no other."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from skewless.parsing.settings import ParsingSettings, open_format
 LIMIT = LimitSettings().record_bytes
 CPU_S = 3.0
 MEMORY = 96 * LIMIT
-"""Most that a record at the limit may take while it is parsed; a Python object per two bytes is 24 to 60 times."""
+"""Maximum memory for parsing a record at the limit. A Python object per two bytes is 24 to 60 times the record."""
 
 JSON: dict[str, Any] = {"key": {"field": "k"}, "value": {"field": "v"}, "time": {"field": "t"}}
 TAGS: dict[str, Any] = {"key": {"field": "h[]"}}
@@ -33,7 +33,7 @@ WORDS: dict[str, Any] = {"format": "text", "key": {"pattern": r"\w+"}}
 
 
 def filled(head: bytes, middle: bytes, tail: bytes) -> bytes:
-    """Repeat `middle` until the record is as long as is allowed."""
+    """Repeat `middle` until the record has the maximum length."""
     return head + middle * ((LIMIT - len(head) - len(tail)) // len(middle)) + tail
 
 
@@ -51,15 +51,15 @@ BOMBS: Mapping[str, tuple[str, bytes]] = {
     "lists in lists that are closed": ("json", b'{"k":"a","v":1,"t":1,"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}"),
     "objects in objects": ("json", filled(b"", b'{"k":', b"")),
     "lists where the key should be": ("json", b'{"k":' + b"[" * 100_000 + b"]" * 100_000 + b',"v":1,"t":1}'),
-    "strings that nobody closes": ("json", filled(b'{"k":"', b'\\"[', b"")),
-    "a string that is opened for ever": ("json", filled(b"[" * 40, b'"', b"")),
+    "strings without an end": ("json", filled(b'{"k":"', b'\\"[', b"")),
+    "an unterminated string": ("json", filled(b"[" * 40, b'"', b"")),
     "backslashes": ("json", filled(b"[" * 40 + b'"', b"\\", b"")),
     "a long key": ("json", filled(b'{"k":"', b"a", b'","v":1,"t":1}')),
     "a long name": ("json", filled(b'{"', b"a", b'":1}')),
     "digits in the key": ("json", filled(b'{"k":', b"9", b',"v":1,"t":1}')),
     "digits in the value": ("json", filled(b'{"k":"a","v":', b"9", b',"t":1}')),
     "digits in the value's text": ("json", filled(b'{"k":"a","v":"', b"9", b'","t":1}')),
-    "digits behind the point": ("json", filled(b'{"k":"a","v":"a","t":1.', b"9", b"}")),
+    "digits after the point": ("json", filled(b'{"k":"a","v":"a","t":1.', b"9", b"}")),
     "digits in the exponent": ("json", filled(b'{"k":"a","t":1,"v":1e', b"9", b"}")),
     "digits in the exponent's text": ("json", filled(b'{"k":"a","t":1,"v":"1e-', b"9", b'x"}')),
     "4,301 digits in the key": ("json", b'{"k":' + b"9" * 4301 + b',"v":1,"t":1}'),
@@ -97,7 +97,7 @@ def parse(settings: dict[str, Any], *values: bytes | None) -> ParsedBatch:
 @pytest.mark.parametrize(("form", "bomb"), BOMBS.values(), ids=BOMBS)
 def test_format_parser_oversized_record_is_refused_alone_in_bounded_time_and_memory(form: str, bomb: bytes) -> None:
     settings, good = GOOD[form]
-    parse(settings, good)  # what is made once is no cost of a record
+    parse(settings, good)  # the parser is created once, so its memory is not a cost of the record
     began = time.process_time()
     tracemalloc.start()
     try:

@@ -1,4 +1,4 @@
-"""The user's regular expression finds keys, and no text makes it take long."""
+"""The user's regular expression extracts keys in bounded time for every text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from skewless.parsing.settings import ParsingSettings, open_format
 
 LONG = 262_144
 CPU_S = 3.0
-"""Of the process. Where an engine goes back and tries again, the fastest of the cases below takes minutes."""
+"""CPU time of the process in s. With a backtracking engine the fastest of the cases below takes minutes."""
 GREEDY = {
     "repeated repetitions": "^(a+)+$",
     "a repetition that may be empty": "(?:a*)*b",
@@ -43,7 +43,7 @@ AGREED = [
     "(a)?b",
     r"\.",
 ]
-"""Patterns that mean to RE2 what they mean to Python, as far as ASCII goes."""
+"""Patterns with the same meaning in RE2 and in Python for ASCII texts."""
 REFUSED = {
     "(": "missing \\)",
     "a(?=b)": "no lookaround",
@@ -73,7 +73,7 @@ def test_key_pattern_any_text_is_searched_in_linear_time(pattern: str) -> None:
 
 
 def test_key_pattern_with_long_lookahead_is_searched_in_bounded_time() -> None:
-    """The square that is left: each of n matches is looked for to the end of the text."""
+    """The remaining quadratic case: each of n matches is searched to the end of the text."""
     longest = LimitSettings().pattern_input_bytes
     began = time.process_time()
     parsed = parse({"key": {"pattern": "a*b|a"}}, b"a" * longest)
@@ -86,9 +86,9 @@ def test_key_pattern_with_long_lookahead_is_searched_in_bounded_time() -> None:
 def test_key_pattern_of_any_text_finds_the_matches_of_python(pattern: str, texts: list[str]) -> None:
     lines = [text.rstrip("\r\n") for text in texts]
     find = re.compile(pattern, re.ASCII).findall
-    keys, origins = Pattern(pattern).find(lines)
+    keys, source_partitions = Pattern(pattern).find(lines)
     expected = [(key, i) for i, line in enumerate(lines) for key in find(line) if key]
-    assert list(zip(keys, origins.tolist(), strict=True)) == expected
+    assert list(zip(keys, source_partitions.tolist(), strict=True)) == expected
 
 
 def test_key_pattern_words_of_any_language_are_found() -> None:

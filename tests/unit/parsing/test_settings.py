@@ -77,7 +77,7 @@ PROBLEMS: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"key": {"field": "k", "rename_if_contains": {"": ["a"]}}},
         ["key.rename_if_contains", "at least 1 character"],
     ),
-    "default beside a field": (
+    "default with a field": (
         {"key": KEY, "value": {"field": "v", "constant": 2}},
         ["value.constant: only for tuples"],
     ),
@@ -133,7 +133,7 @@ class Shout(Text):
 
 
 def test_format_registry_package_adds_a_format_by_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
-    # Its real counterpart needs an installed distribution; what is looked up is the same.
+    # A real entry point needs an installed distribution. The lookup is the same.
     added = EntryPoints([EntryPoint("shout", f"{__name__}:Shout", "skewless.formats")])
     monkeypatch.setattr(EntryPoint, "load", lambda _: Shout)
     monkeypatch.setattr(formats, "entry_points", lambda group: added.select(group=group))

@@ -1,4 +1,4 @@
-"""Records that are made up for a check give the splitter exactly the keys that were wanted."""
+"""Generated records of the smoke test give the splitter exactly the requested keys."""
 
 from __future__ import annotations
 

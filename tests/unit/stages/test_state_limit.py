@@ -1,4 +1,4 @@
-"""Open windows are bounded: beyond the limit a stage ends before it writes anything of what it cannot hold."""
+"""Open windows are bounded: beyond the limit a stage ends before it writes a part of the batch that exceeds it."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ def built(stage: str, **section: Any) -> WindowedStep:
     return step
 
 
-def deltas(first: int, size: int, pane: int = 0, mark: int = 0) -> OutputRecord:
+def deltas(first: int, size: int, pane: int = 0, watermark: int = 0) -> OutputRecord:
     numbers = np.ones(size, np.int64)
     columns = {
         "pane": numbers * pane, "key": [f"{key:08d}" for key in range(first, first + size)], "count": numbers,
         "sum": numbers, "worker": np.zeros(size, np.int32),
     }  # fmt: skip
-    return OutputRecord("partials", write_table(pa.table(columns)), headers=internal_headers(PARTIALS, {0: mark}))
+    return OutputRecord("partials", write_table(pa.table(columns)), headers=internal_headers(PARTIALS, {0: watermark}))
 
 
 def merge(step: WindowedStep, partition: int, output: OutputRecord) -> None:
@@ -99,7 +99,7 @@ def test_state_limit_keys_of_closed_windows_are_released_for_others(stage: str) 
     for window in range(10):
         pane = 60_000 * window
         for partition in range(2):
-            merge(step, partition, deltas(0, 2_500, pane, mark=pane))
+            merge(step, partition, deltas(0, 2_500, pane, watermark=pane))
         list(step.flush(0))
 
 
@@ -110,7 +110,7 @@ def reopened(partition: int, step: WindowedStep, chunks: Iterable[OutputRecord])
 
 def test_state_limit_reopened_windows_are_released_for_open_ones() -> None:
     step = built("aggregator")
-    merge(step, 0, deltas(0, 5_000, mark=60_000))
+    merge(step, 0, deltas(0, 5_000, watermark=60_000))
     chunks = [output for output in step.flush(0) if output.topic == "aggregator-changelog"]
     before = samples(step)["skewless_state_bytes"]
     reopened(0, step, chunks)

@@ -1,4 +1,4 @@
-"""What is read is looked at before it is believed, and what is written fits into its topic."""
+"""Records are validated before use, and written records fit into their topics."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from helpers.aggregates import DIGITS
-from helpers.batches import marks_in, reasons_in, rows_in, tuples_in
+from helpers.batches import reasons_in, rows_in, tuples_in, watermarks_in
 from helpers.in_memory_batch import InMemoryBatch
 from skewless.errors import BadRecordError
 from skewless.wire.columns import read_table, write_table
@@ -18,7 +18,7 @@ from skewless.wire.record import OutputRecord
 from skewless.wire.tuples import TUPLES, TUPLES_SCHEMA, read_tuples, tuple_records, tuples_of
 
 KAFKA_DEFAULT_BYTES = 1_048_588
-"""`max.message.bytes` of a topic that nobody has given another."""
+"""Default `max.message.bytes` of a topic."""
 
 
 def written_tuples(indices: list[int], dictionary: list[str | None]) -> bytes:
@@ -74,14 +74,16 @@ def test_tuple_records_large_batch_is_split_and_the_last_record_has_the_watermar
     numbers = np.arange(20_000)
     outputs = list(tuple_records("any", 3, tuples_of(keys, numbers, numbers), internal_headers(TUPLES, {0: 9})))
     assert max(len(output.value or b"") for output in outputs) < 8 * 2**20
-    assert marks_in(outputs) == [*({} for _ in outputs[1:]), {0: 9}]
+    assert watermarks_in(outputs) == [*({} for _ in outputs[1:]), {0: 9}]
     assert [value for _, value, _ in tuples_in(outputs)] == numbers.tolist()
     assert {(output.partition, schema_of(output.headers)) for output in outputs} == {(3, TUPLES)}
 
 
 def size(output: OutputRecord) -> int:
     return (
-        len(output.value or b"") + len(output.key or b"") + sum(len(name) + len(fact) for name, fact in output.headers)
+        len(output.value or b"")
+        + len(output.key or b"")
+        + sum(len(name) + len(entry) for name, entry in output.headers)
     )
 
 
@@ -93,27 +95,27 @@ def test_dead_letter_of_a_large_record_fits_into_any_topic_and_states_omitted_by
     value: bytes | None, key: bytes | None
 ) -> None:
     batch = InMemoryBatch(3, [OutputRecord("any", value, key, timestamp=5)], [17])
-    letter = dead_letter("t" * 249, batch, 0, "longer than 262144 bytes")
-    assert size(letter) < KAFKA_DEFAULT_BYTES - 10_000
-    told = {name.removeprefix("__skewless.errors."): fact for name, fact in letter.headers}
-    assert (told["offset"], letter.timestamp) == (b"17", 5)
-    for name, whole, found in (("value_bytes", value, letter.value), ("key_bytes", key, letter.key)):
+    written = dead_letter("t" * 249, batch, 0, "longer than 262144 bytes")
+    assert size(written) < KAFKA_DEFAULT_BYTES - 10_000
+    reported = {name.removeprefix("__skewless.errors."): entry for name, entry in written.headers}
+    assert (reported["offset"], written.timestamp) == (b"17", 5)
+    for name, whole, found in (("value_bytes", value, written.value), ("key_bytes", key, written.key)):
         if found == whole:
-            assert name not in told
+            assert name not in reported
         else:
             assert whole is not None
             assert found is not None
             assert whole.startswith(found)
-            assert int(told[name]) == len(whole)
+            assert int(reported[name]) == len(whole)
 
 
 def test_dead_letter_rows_of_an_expired_window_fit_into_any_topic() -> None:
     rows = pa.table({"pane": np.arange(20_000), "key": [f"{number:0350d}" for number in range(20_000)]})
     batch = InMemoryBatch(3, [OutputRecord("any", b"")], [17])
-    letters = list(dead_letter_rows("t", batch, 0, rows, "window has expired"))
-    assert max(map(size, letters)) < KAFKA_DEFAULT_BYTES - 10_000
-    assert set(reasons_in(letters)) == {(17, "window has expired")}
-    assert rows_in(letters) == rows.to_pylist()
+    dead_letters = list(dead_letter_rows("t", batch, 0, rows, "window has expired"))
+    assert max(map(size, dead_letters)) < KAFKA_DEFAULT_BYTES - 10_000
+    assert set(reasons_in(dead_letters)) == {(17, "window has expired")}
+    assert rows_in(dead_letters) == rows.to_pylist()
 
 
 def test_column_codec_value_that_is_not_an_arrow_stream_is_refused() -> None:

@@ -7,11 +7,11 @@ import subprocess
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from skewless.errors import BrokerError, UnreachableError
 from skewless.lab.local import child_process, formatted_storage_cache, kafka_process
+from skewless.lab.local.managed_server import ManagedServer
 
 READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 10.0
@@ -19,7 +19,7 @@ MAX_ATTEMPTS = 3
 """Attempts to start on free ports, because another process can bind a port after it was chosen."""
 
 
-class Broker:
+class Broker(ManagedServer):
     """A Kafka broker as a child process, which ends with this process.
 
     Without `folder`, the data are temporary and removed at the end. After `kill`, `start` restarts the same broker with
@@ -95,14 +95,6 @@ class Broker:
     def wait(self) -> int:
         """Wait until the server exits and return its exit code."""
         return self._child.wait() if self._child else 0
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
     def _launch(self, ports: kafka_process.Ports) -> None:
         folder = self._folder()

@@ -15,7 +15,6 @@ import urllib.parse
 import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Literal, Self
 
 import click
@@ -24,6 +23,7 @@ import yaml
 from skewless.errors import ConfigurationError, UnreachableError
 from skewless.lab.local import child_process
 from skewless.lab.local.folders import cache_folder, file_lock
+from skewless.lab.local.managed_server import ManagedServer
 from skewless.lab.local.ports import find_free_ports
 
 READY_TIMEOUT_S = 30.0
@@ -80,7 +80,7 @@ def _run(folder: Path, *command: str) -> None:
         raise ConfigurationError(MISSING.format(reason=f"{command[0]} failed: {reason}"))
 
 
-class Prometheus:
+class Prometheus(ManagedServer):
     """A Prometheus server as a child process, with its data in `folder`.
 
     `rules` are files of recording and alerting rules. On Linux, the kernel kills the server when the thread that called
@@ -142,14 +142,6 @@ class Prometheus:
         """Shut the server down. Its data remain."""
         if self._child:
             child_process.stop(self._child)
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
     def _configuration(self) -> dict[str, object]:
         interval = f"{round(self._scrape_s * 1000)}ms"

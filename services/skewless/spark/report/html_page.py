@@ -12,15 +12,6 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 Figure = Mapping[str, Any]
 """A chart for plotly: `data` and `layout`, as plain values."""
 
-_ENVIRONMENT = Environment(
-    loader=FileSystemLoader(Path(__file__).parent),
-    autoescape=True,
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
-_ENVIRONMENT.policies["json.dumps_kwargs"] = {"allow_nan": False}
-
 
 class Chart(NamedTuple):
     """Place of a chart in the page."""
@@ -29,6 +20,22 @@ class Chart(NamedTuple):
     """Position of its figure among all figures of the page."""
     height: int
     """Height in pixels."""
+
+
+def template_environment(folder: Path) -> Environment:
+    """Return the environment of the HTML templates in a folder: values are escaped, and unknown names are errors."""
+    environment = Environment(
+        loader=FileSystemLoader(folder),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.policies["json.dumps_kwargs"] = {"allow_nan": False}
+    return environment
+
+
+_ENVIRONMENT = template_environment(Path(__file__).parent)
 
 
 def render(template: str, figures: Mapping[str, Sequence[Figure]], **context: object) -> str:

@@ -24,7 +24,7 @@ def uniform(keys: int, tuples: int) -> KeyBatch:
 
 
 def skewed(tuples: int, keys: int = 1_000) -> KeyBatch:
-    """Every second tuple is of key 0; the others take turns."""
+    """Key 0 in every second tuple, the other keys in turn."""
     turns = np.arange(tuples)
     return stream(np.where(turns % 2 == 0, 0, 1 + turns // 2 % (keys - 1)))
 

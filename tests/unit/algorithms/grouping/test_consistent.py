@@ -41,7 +41,7 @@ def test_consistent_grouping_without_full_workers_keeps_keys_on_one_worker() -> 
 
 
 def homes(workers: int, keys: int = 5_000) -> NDArray[np.int32]:
-    """Where keys go when nobody is full: far into the stream, each once."""
+    """Workers of keys while no worker is full: late in the stream, each key once."""
     grouping = create("consistent", workers, UNBOUNDED)
     grouping.assign(stream(np.arange(keys)), 0)
     return grouping.assign(stream(np.arange(keys)), 0)

@@ -19,7 +19,7 @@ def grouping(workers: int, **options: object) -> DynamicKeyGrouping:
 
 
 def send(to: DynamicKeyGrouping, *keys: str, at: float = 0, now: int = 0) -> list[int]:
-    """Send all at the same time, `at` seconds."""
+    """Assign all keys at the same time, `at` seconds."""
     index = {key: code for code, key in enumerate(dict.fromkeys(keys))}
     codes = np.array([index[key] for key in keys], dtype=np.int32)
     times = np.full(len(keys), int(at * 1_000), dtype=np.int64)
@@ -35,7 +35,7 @@ def key_at(worker: int, workers: int) -> str:
 
 
 def width(of: DynamicKeyGrouping, key: str, at: float) -> int:
-    """Tell the size of a key's pool after a tuple of it; then even out its workers' loads."""
+    """Return the number of workers of a key after a tuple of it; then equalise the loads of its workers."""
     send(of, key, at=at)
     size = pool_of(of, key)
     send(of, *[key] * 200, at=at)
@@ -47,8 +47,8 @@ def pool_of(of: DynamicKeyGrouping, key: str) -> int:
     return int(np.frombuffer(state["pool"], dtype=np.int32)[state["keys"].index(key)])
 
 
-def made_hot(workers: int, *, minutes: int, **options: object) -> DynamicKeyGrouping:
-    """Let "hot" have all tuples, and so one more worker a minute."""
+def hot_keys(workers: int, *, minutes: int, **options: object) -> DynamicKeyGrouping:
+    """Assign only tuples of "hot", which gets one more worker per minute."""
     made = grouping(workers, **options)
     for minute in range(minutes + 1):
         send(made, *["hot"] * 20, at=minute * 61)
@@ -105,7 +105,7 @@ def test_dynamic_key_pool_at_the_end_of_the_ring_continues_at_its_start() -> Non
 
 def test_dynamic_key_pool_never_exceeds_the_number_of_workers() -> None:
     for workers in (1, 2, 3):
-        assert set(send(made_hot(workers, minutes=2), *["hot"] * 100, at=600)) == set(range(workers))
+        assert set(send(hot_keys(workers, minutes=2), *["hot"] * 100, at=600)) == set(range(workers))
 
 
 def test_dynamic_key_during_the_warm_up_grows_no_pool() -> None:
@@ -154,7 +154,7 @@ def test_dynamic_key_hottest_keys_report_tuples_and_workers() -> None:
 
 
 def test_dynamic_key_resized_clips_pools_and_resets_loads_and_keeps_the_key_space() -> None:
-    made = made_hot(20, minutes=10)
+    made = hot_keys(20, minutes=10)
     before = hottest_keys(made._space)
     made.resize(3)
     assert made.snapshot()["sent"] == np.zeros(3, dtype=np.int64).tobytes()
@@ -185,7 +185,7 @@ def test_dynamic_key_changing_keys_keep_its_state_bounded() -> None:
     ("rules", "at", "size"), [("published", 3_720, 4), ("published", 3_740, 2), ("reference", 3_740, 4)]
 )
 def test_dynamic_key_pool_of_an_evicted_key_expires_by_the_published_rules_only(rules: str, at: int, size: int) -> None:
-    made = made_hot(5, minutes=2, rules=rules)
+    made = hot_keys(5, minutes=2, rules=rules)
     assert pool_of(made, "hot") == 4
     for turn in range(20):
         send(made, *(f"other {number}" for number in range(100) for _ in range(200)), at=200 + turn * 15)

@@ -1,4 +1,4 @@
-"""What `even` promises: balance at nearly the least replication there can be, on streams that nobody tuned it for."""
+"""Properties of `even`: balance at nearly the minimum replication, on streams for which it was not tuned."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def by_routers(keys: NDArray[np.int64], workers: int, routers: int) -> NDArray[n
 
 
 def rate(chosen: NDArray[np.int64], workers: int) -> float:
-    """Average load by the fullest worker's: throughput as a share of round robin's."""
+    """Average load divided by the load of the most loaded worker: throughput relative to round robin."""
     return len(chosen) / workers / int(np.bincount(chosen, minlength=workers).max())
 
 
@@ -42,7 +42,7 @@ def replication(keys: NDArray[np.int64], chosen: NDArray[np.int64]) -> float:
 
 
 def least_replication(keys: NDArray[np.int64], workers: int) -> float:
-    """Replication that perfect balance needs at least."""
+    """Minimum replication of a perfect balance."""
     counts = np.unique(keys, return_counts=True)[1]
     return float(np.ceil(counts / len(keys) * workers - 1e-9).sum() / len(counts))
 
@@ -53,20 +53,20 @@ def zipf(exponent: float, tuples: int, keys: int = 10_000) -> NDArray[np.int64]:
 
 
 def published(tuples: int) -> NDArray[np.int64]:
-    """80 % one key, 10 % a second, 10 % uniform over 30 with both."""
-    chance = np.random.default_rng(6)
-    keys = chance.integers(0, 30, tuples)
-    part = chance.random(tuples)
+    """80 % one key, 10 % a second, 10 % uniform over 30 keys including both."""
+    rng = np.random.default_rng(6)
+    keys = rng.integers(0, 30, tuples)
+    part = rng.random(tuples)
     keys[part < 0.9] = 1
     keys[part < 0.8] = 0
     return keys
 
 
 def drifting(tuples: int) -> NDArray[np.int64]:
-    """80 % one country and the rest uniform, then all uniform."""
-    chance = np.random.default_rng(7)
-    keys = chance.integers(0, COUNTRIES, tuples)
-    keys[: tuples // 2][chance.random(tuples // 2) < 0.8] = HOT
+    """80 % one country and the rest uniform, then all countries uniform."""
+    rng = np.random.default_rng(7)
+    keys = rng.integers(0, COUNTRIES, tuples)
+    keys[: tuples // 2][rng.random(tuples // 2) < 0.8] = HOT
     return keys
 
 
@@ -80,13 +80,13 @@ def test_even_published_stream_is_as_fast_as_round_robin_at_lower_replication(wo
 
 @pytest.mark.parametrize("workers", [5, 20, 100])
 @pytest.mark.parametrize("exponent", [0.5, 1.0, 1.5, 2.0])
-@pytest.mark.parametrize(("routers", "wanted", "factor"), [(1, 0.99, 1.25), (5, 0.98, 1.6)])
+@pytest.mark.parametrize(("routers", "expected", "factor"), [(1, 0.99, 1.25), (5, 0.98, 1.6)])
 def test_even_zipf_streams_are_balanced_near_the_least_replication(
-    exponent: float, workers: int, routers: int, wanted: float, factor: float
+    exponent: float, workers: int, routers: int, expected: float, factor: float
 ) -> None:
     keys = zipf(exponent, 1_000_000)
     chosen = by_routers(keys, workers, routers)
-    assert rate(chosen, workers) >= wanted
+    assert rate(chosen, workers) >= expected
     assert replication(keys, chosen) <= factor * least_replication(keys, workers)
 
 
@@ -118,11 +118,11 @@ def test_even_after_a_drift_reduces_the_workers_of_the_old_hot_key(workers: int)
 
 
 STRETCH = 100_000
-"""Tuples: short enough that a worker that gets too many of them has a queue that users notice."""
+"""Number of tuples of a segment. It is so short that an overloaded worker gets a queue that users notice."""
 
 
 def load_by_stretch(chosen: NDArray[np.int64], workers: int) -> NDArray[np.float64]:
-    """Most loaded worker by the average, in each stretch of consecutive tuples."""
+    """Load of the most loaded worker divided by the mean, in each segment of consecutive tuples."""
     stretches = np.split(chosen[: len(chosen) // STRETCH * STRETCH], len(chosen) // STRETCH)
     return np.array([np.bincount(each, minlength=workers).max() for each in stretches]) * workers / STRETCH
 
@@ -174,11 +174,11 @@ def test_even_after_a_burst_of_one_key_is_balanced_within_six_segments() -> None
 
 
 def test_even_worker_idle_before_is_not_overloaded_afterwards() -> None:
-    """The keys whose home is worker 0 pause: it must not get what it missed on top of its share afterwards."""
-    workers, chance = 20, np.random.default_rng(14)
-    keys = chance.integers(0, 10_000, 3_000_000)
+    """The keys whose home is worker 0 pause. Then the worker must not get the missed tuples on top of its share."""
+    workers, rng = 20, np.random.default_rng(14)
+    keys = rng.integers(0, 10_000, 3_000_000)
     home = assign(create("even", workers), np.arange(10_000))
-    keys[1_000_000:2_000_000] = chance.choice(np.flatnonzero(home != 0), 1_000_000)
+    keys[1_000_000:2_000_000] = rng.choice(np.flatnonzero(home != 0), 1_000_000)
     loads = load_by_stretch(by_routers(keys, workers, 1), workers)
     assert loads[20:].max() <= 1.06
 
@@ -220,7 +220,7 @@ def test_even_snapshot_with_another_number_of_buckets_is_refused() -> None:
 
 
 def test_even_large_weights_are_rescaled_without_effect() -> None:
-    """With the shortest memory and one worker weights reach their limit every 1,400 tuples."""
+    """With the shortest memory and one worker, weights reach their limit every 1,400 tuples."""
     short = GroupingOptions.model_validate({"even": {"decay_tuples": 100}})
     grouping = create("even", 2, short)
     chosen = assign(grouping, published(50_000))

@@ -14,7 +14,7 @@ NAMES = {"none": NONE, "baby": BABY, "teenage": TEENAGE, "old": OLD}
 
 
 class Space:
-    """A key space on its own, filled by hand after the first promotion. Times in seconds since the start."""
+    """A key space without a grouping, filled by the test after the first promotion. Times are seconds since then."""
 
     def __init__(self, **options: object) -> None:
         self.table = KeyTable(4, 2)
@@ -23,7 +23,7 @@ class Space:
         self.until(0)
 
     def see(self, counts: dict[str, int], at: int = 0) -> None:
-        """Let keys have so many tuples more; new ones enter baby."""
+        """Add this many tuples of each key. New keys enter as baby keys."""
         slots = self.table.slots_of(list(counts))
         columns = self.table.columns
         columns.generation[slots] = np.maximum(columns.generation[slots], BABY)

@@ -1,4 +1,4 @@
-"""Chunks of windows are of bounded size, whatever the windows hold, and a crash between two of them loses nothing."""
+"""Changelog records of windows have a bounded size, and a crash between two of them loses nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from skewless.algorithms.windowing.window_store import COMPACTION_THRESHOLD, Chu
 from skewless.wire.columns import read_table, write_table
 
 Log = dict[ChunkId, pa.Table]
-"""Chunks of the only window, as the changelog has them."""
+"""Changelog records of the only window."""
 
 
 def windows(log: Mapping[ChunkId, pa.Table] | None = None) -> WindowStore:
@@ -72,31 +72,31 @@ def test_window_store_400_000_keys_are_written_and_compacted_in_bounded_records(
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a chunk have two keys at most, and let two chunks be many."""
+    """Limit a changelog record to two keys, and compact from two records on."""
     monkeypatch.setattr(record_size, "RECORD_BYTES", 60)
     monkeypatch.setattr(window_store, "COMPACTION_THRESHOLD", 2)
 
 
 @pytest.mark.usefixtures("small")
 def test_window_store_crash_between_two_changelog_records_loses_nothing() -> None:
-    """Without transactions what was written before a crash stays: it may count twice, as everything then."""
+    """Without transactions, records that were written before a crash stay. Their tuples may be counted twice."""
     made, log = windows(), Log()
-    wanted: Counter[str] = Counter()
-    anew = 0
+    expected: Counter[str] = Counter()
+    compactions_seen = 0
     for number in range(20):
         keys = [f"{key:03d}" for key in range(number % 7)] or ["last"]
-        before = dict(wanted)
-        wanted.update(keys)
+        before = dict(expected)
+        expected.update(keys)
         chunks = flush(made, keys)
-        anew += any(chunk.table is None for chunk in chunks)
+        compactions_seen += any(chunk.table is None for chunk in chunks)
         for crash in range(len(chunks)):
             torn = dict(log)
             write(torn, chunks[:crash])
             found = counts(torn)
             assert {key: count for key, count in before.items() if found[key] < count} == {}
         write(log, chunks)
-        assert counts(log) == dict(wanted)
-    assert anew > 2
+        assert counts(log) == dict(expected)
+    assert compactions_seen > 2
 
 
 @pytest.mark.usefixtures("small")
@@ -137,27 +137,27 @@ BINARY = columns_of(ADDED)
 
 
 class BinaryRun:
-    """Tuples of random keys that a store with binary columns merges, and the partials that all of them have."""
+    """Tuples of random keys that a store with binary columns merges, and their expected partials."""
 
     def __init__(self, store: WindowStore) -> None:
         self.store = store
         self.log = Log()
         self.results: dict[str, dict[str, Any]] = {}
         self._tuples: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
-        self._chance = np.random.default_rng(3)
+        self._rng = np.random.default_rng(3)
         self.compactions = 0
 
     def merge(self) -> None:
         """Merge the partials of some tuples of the window from 0 to 1000."""
-        keys = self._chance.choice(["a", "b", "c", "d"], 5).tolist()
-        times, values = self._chance.integers(0, 1000, 5), self._chance.integers(-500, 500, 5)
+        keys = self._rng.choice(["a", "b", "c", "d"], 5).tolist()
+        times, values = self._rng.integers(0, 1000, 5), self._rng.integers(-500, 500, 5)
         for key, time, value in zip(keys, times.tolist(), values.tolist(), strict=True):
             self._tuples[key].append((time, value))
         columns = {"key": pa.array(keys).dictionary_encode(), "value": pa.array(values), "time": pa.array(times)}
         self.store.merge(to_partials([pa.record_batch(columns)], 100, BINARY))
 
     def flush(self, watermark: int | None = None) -> None:
-        """Flush, keep chunks and results, and check that the changed results are those of all tuples."""
+        """Flush, store changelog records and results, and check that the changed results are those of all tuples."""
         for part in self.store.flush(watermark):
             if isinstance(part, Chunk):
                 self.compactions += part.table is None
@@ -200,7 +200,7 @@ def test_binary_columns_survive_compaction_restore_closing_and_reopening() -> No
 
 
 def one_set_per_key(members: int, pane: int = 0) -> pa.Table:
-    """Return partials of 100 keys, each with a set of so many members, one byte each."""
+    """Return partials of 100 keys, each with a set of this many members of one byte."""
     keys, sets = pa.array([f"{key}" for key in range(100)]), pa.array([bytes(range(members))] * 100)
     return pa.table({"pane": pa.array([pane] * 100), "key": keys, "digit_set": sets})
 

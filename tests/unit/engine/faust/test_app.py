@@ -1,4 +1,4 @@
-"""What the app changes about Faust's own behaviour, without a broker."""
+"""Faust behaviour that the app changes, without a broker."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ async def test_faust_app_end_of_a_rebalance_keeps_queued_batches() -> None:
 
     @app.agent(app.input_topic(), name="router")  # type: ignore[untyped-decorator]
     async def route(batches: StreamT[MessageBatch]) -> None:
-        """Take nothing."""
+        """Ignore the stream."""
 
     queue = route.channel.queue
     queue.put_nowait("batch")

@@ -131,14 +131,16 @@ def test_pages_dataset_times_are_sent_in_milliseconds(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("bad", [b"junk", b"{", b'{"ticker": 5}', b"x\ty", b"9" * 30 + b"\tA", b"-5\tA", b"\xff\xfe"])
+@pytest.mark.parametrize(
+    "invalid", [b"junk", b"{", b'{"ticker": 5}', b"x\ty", b"9" * 30 + b"\tA", b"-5\tA", b"\xff\xfe"]
+)
 @pytest.mark.parametrize(("name", "good"), [("ticker", TICK), ("pages", b"1388531408665\tA")])
 def test_recorded_dataset_malformed_line_is_sent_at_the_previous_time(
-    name: str, good: bytes, bad: bytes, tmp_path: Path
+    name: str, good: bytes, invalid: bytes, tmp_path: Path
 ) -> None:
     path = tmp_path / "mixed"
-    path.write_bytes(b"\n".join([good, bad, good]))
-    assert records(name, path) == [(good, 1388531408665), (bad, 1388531408665), (good, 1388531408665)]
+    path.write_bytes(b"\n".join([good, invalid, good]))
+    assert records(name, path) == [(good, 1388531408665), (invalid, 1388531408665), (good, 1388531408665)]
 
 
 def test_pagecounts_dataset_lines_are_distributed_over_the_hour_of_their_file(tmp_path: Path) -> None:

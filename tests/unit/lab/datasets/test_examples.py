@@ -1,4 +1,4 @@
-"""The ready pipelines for the data sets of the evaluation read exactly what `skewless produce` sends."""
+"""The example pipelines for the data sets of the evaluation read exactly the records of `skewless produce`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines from either form into either form, with times in whatever unit they have."""
+"""Conversion of lines between both encodings, with times in any unit."""
 
 from __future__ import annotations
 

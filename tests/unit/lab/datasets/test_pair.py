@@ -1,4 +1,4 @@
-"""The pair of streams: who matches whom, when, and in what order."""
+"""The pair of streams: which records match, when, and in what order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `produce` and the demo say about records that a pipeline would leave out."""
+"""Reports of `produce` and the demo about records that a pipeline would reject."""
 
 from __future__ import annotations
 

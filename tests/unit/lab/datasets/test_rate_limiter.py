@@ -1,4 +1,4 @@
-"""The limiter, under a clock that the tests move."""
+"""The rate limiter with an injected clock."""
 
 from __future__ import annotations
 

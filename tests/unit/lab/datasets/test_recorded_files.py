@@ -1,4 +1,4 @@
-"""Real files, where SKEWLESS_DATA names a folder that has them: what is known of each comes out of its splitter."""
+"""Real files of the folder SKEWLESS_DATA: the known statistics of each file equal those of its splitter."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ pytestmark = pytest.mark.skipif(FOLDER is None, reason="SKEWLESS_DATA names no f
 
 
 @dataclass(frozen=True)
-class Known:
-    """Facts of a file: `share` is that of the hottest key, among all values."""
+class KnownFile:
+    """Statistics of a file. `share` is that of the hottest key among all values."""
 
     name: str
     dataset: str
@@ -31,10 +31,12 @@ class Known:
 
 
 FILES = [
-    Known("country_retail_2010-12_2011-06.txt.zst", "country", 245_903, 245_903, 37, "United Kingdom", 0.918),
-    Known("country_hotel_resort.txt.zst", "country", 40_060, 40_060, 126, "PRT", 0.440),
-    Known("twitter_ticker_2014-01_2015-03.jsonl.zst", "ticker", 122_939, 122_939, 4_735, "AAPL", 0.091, 1388531408665),
-    Known(
+    KnownFile("country_retail_2010-12_2011-06.txt.zst", "country", 245_903, 245_903, 37, "United Kingdom", 0.918),
+    KnownFile("country_hotel_resort.txt.zst", "country", 40_060, 40_060, 126, "PRT", 0.440),
+    KnownFile(
+        "twitter_ticker_2014-01_2015-03.jsonl.zst", "ticker", 122_939, 122_939, 4_735, "AAPL", 0.091, 1388531408665
+    ),
+    KnownFile(
         "twitter_election_2016-11-08T01h.jsonl.zst",
         "election",
         46_923,
@@ -44,7 +46,7 @@ FILES = [
         0.531,
         1478568050000,
     ),
-    Known(
+    KnownFile(
         "wiki_edits_by_page_20150912_00-12h.tsv.zst",
         "pages",
         18_176,
@@ -54,7 +56,7 @@ FILES = [
         0.001,
         1442018952942,
     ),
-    Known(
+    KnownFile(
         "http_nasa_by_page_19950701.tsv.zst",
         "pages",
         9_999,
@@ -64,10 +66,10 @@ FILES = [
         0.064,
         804571201000,
     ),
-    Known("pagecounts-20160801-000000.txt.zst", "pagecounts", 307_389, 307_389, 246, "en", 0.526, 1470009600000),
-    Known("clickstream-enwiki-2024-10_sample.tsv.zst", "clickstream", 9_936, 9_936, 9_820, "Main_Page", 0.986),
-    Known("wikispeedia_clicks_a.tsv.zst", "clickstream", 54_910, 54_910, 2_908, "United_States", 0.039),
-    Known(
+    KnownFile("pagecounts-20160801-000000.txt.zst", "pagecounts", 307_389, 307_389, 246, "en", 0.526, 1470009600000),
+    KnownFile("clickstream-enwiki-2024-10_sample.tsv.zst", "clickstream", 9_936, 9_936, 9_820, "Main_Page", 0.986),
+    KnownFile("wikispeedia_clicks_a.tsv.zst", "clickstream", 54_910, 54_910, 2_908, "United_States", 0.039),
+    KnownFile(
         "retail_hour_category_2010-12_2011-06.csv.zst",
         "sales",
         245_903,
@@ -77,7 +79,7 @@ FILES = [
         0.013,
         1291191960000,
     ),
-    Known(
+    KnownFile(
         "wiki_edits_hour_category_20150912_00-12h.csv.zst",
         "edits",
         18_176,
@@ -87,12 +89,12 @@ FILES = [
         0.336,
         1442018952942,
     ),
-    Known("ads_obd_men_impressions.csv.zst", "impressions", 20_000, 20_000, 34, "13", 0.115, 1574553663979),
-    Known("ads_obd_men_clicks.csv.zst", "clicks", 115, 115, 115, "men-bts-00190", 1 / 115, 1574562820638),
+    KnownFile("ads_obd_men_impressions.csv.zst", "impressions", 20_000, 20_000, 34, "13", 0.115, 1574553663979),
+    KnownFile("ads_obd_men_clicks.csv.zst", "clicks", 115, 115, 115, "men-bts-00190", 1 / 115, 1574562820638),
 ]
 
 
-def file(known: Known) -> Path:
+def file(known: KnownFile) -> Path:
     path = Path(FOLDER or "") / known.name
     if not path.exists():
         pytest.skip(f"{path} is not there")
@@ -101,7 +103,7 @@ def file(known: Known) -> Path:
 
 @pytest.mark.parametrize("encoding", ["raw", "json"])
 @pytest.mark.parametrize("known", FILES, ids=lambda known: known.name)
-def test_recorded_file_of_each_dataset_has_its_known_statistics(known: Known, encoding: Encoding) -> None:
+def test_recorded_file_of_each_dataset_has_its_known_statistics(known: KnownFile, encoding: Encoding) -> None:
     path = file(known)
     assert detect(path) == known.dataset
     dataset = find_dataset(known.dataset)

@@ -1,4 +1,4 @@
-"""What holds for every dataset: its splitter settings read its records, and words are Python's own source."""
+"""Properties of every data set: its splitter settings parse its records. The words are Python's own source."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Generated streams: reproducible by seed, of the shares that they promise, with event time at a fixed rate."""
+"""Generated streams: reproducible by seed, with the documented shares, with event time at a fixed rate."""
 
 from __future__ import annotations
 

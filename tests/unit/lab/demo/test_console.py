@@ -1,4 +1,4 @@
-"""What the demo shows of a run, and how results are put side by side."""
+"""Output of the demo during a run, and its comparison of results."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def run() -> RunProgress:
     return RunProgress("key (1 of 3)", 100, [1000, 2000, 3000], started=0.0)
 
 
-def outcome(*wrong: str) -> RunResult:
-    return RunResult("key", counted=10, wrong=wrong, seconds=3.0, counting_s=2.0, memory_bytes=1, distribution=RUN)
+def outcome(*failures: str) -> RunResult:
+    return RunResult("key", counted=10, wrong=failures, seconds=3.0, counting_s=2.0, memory_bytes=1, distribution=RUN)
 
 
 def test_snapshot_of_several_processes_aggregates_their_samples() -> None:
@@ -63,7 +63,7 @@ def test_snapshot_of_several_processes_aggregates_their_samples() -> None:
 
 
 class Process:
-    """Stands for a replica of the supervisor."""
+    """Replaces a replica of the supervisor."""
 
     name = "aggregator-0"
     metrics_port = 1
@@ -85,8 +85,8 @@ def test_prometheus_scraper_restarted_process_keeps_the_tuples_counted_before(mo
 
 def test_demo_console_closed_windows_stay_closed() -> None:
     shown = run()
-    for mark in (2000, None, 1000):
-        shown.update(1.0, Snapshot(tuples=50, load=(50,), watermark_ms=mark))
+    for watermark in (2000, None, 1000):
+        shown.update(1.0, Snapshot(tuples=50, load=(50,), watermark_ms=watermark))
         assert shown.closed == 2
 
 

@@ -1,4 +1,4 @@
-"""What the demo decides before it starts."""
+"""Decisions of the demo before it starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The demo's own count: which tuples are counted, and how differences are told."""
+"""The demo's reference count: counted tuples, and the report of differences."""
 
 from __future__ import annotations
 

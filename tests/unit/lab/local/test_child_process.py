@@ -1,4 +1,4 @@
-"""Children end when told, and never outlive the process that started them."""
+"""Child processes end on request, and never outlive the process that started them."""
 
 from __future__ import annotations
 
@@ -6,26 +6,18 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
 
+from helpers.waiting import until
 from skewless.lab.local import child_process
 
 WAIT_S = 20.0
 STUBBORN = (
     "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('ready', flush=True); time.sleep(60)"
 )
-
-
-def eventually(holds: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + WAIT_S
-    while not holds() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return holds()
 
 
 def test_child_process_output_is_written_to_the_log_and_its_exit_code_is_returned(tmp_path: Path) -> None:
@@ -46,7 +38,7 @@ def test_child_process_runs_the_command_itself_in_its_own_process_group(tmp_path
     child = child_process.start(["sleep", "60"], log=tmp_path / "log")
     try:
         assert os.getpgid(child.pid) == child.pid
-        assert eventually(lambda: psutil.Process(child.pid).name() == "sleep")
+        until(lambda: psutil.Process(child.pid).name() == "sleep", limit_s=WAIT_S)
     finally:
         child_process.kill(child)
 
@@ -59,7 +51,7 @@ def test_child_process_stop_sends_sigterm_first(tmp_path: Path) -> None:
 def test_child_process_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
     log = tmp_path / "log"
     child = child_process.start([sys.executable, "-c", STUBBORN], log=log)
-    assert eventually(lambda: "ready" in log.read_text())
+    until(lambda: "ready" in log.read_text(), limit_s=WAIT_S)
     assert child_process.stop(child, grace_s=0.1) == -signal.SIGKILL
 
 
@@ -94,8 +86,8 @@ with child_process.temporary_folder(folder):
         pid = int(parent.stdout.readline())
         assert psutil.pid_exists(pid)
         parent.kill()
-    assert eventually(lambda: not psutil.pid_exists(pid))
-    assert eventually(lambda: not (tmp_path / "temporary").exists())
+    until(lambda: not psutil.pid_exists(pid), limit_s=WAIT_S)
+    until(lambda: not (tmp_path / "temporary").exists(), limit_s=WAIT_S)
 
 
 def test_temporary_folder_after_its_block_is_removed(tmp_path: Path) -> None:

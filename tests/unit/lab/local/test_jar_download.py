@@ -1,4 +1,4 @@
-"""Jars come from a Maven repository: verified, several at once, each only once, and with errors that name the cause."""
+"""Jars from a Maven repository are verified, downloaded in parallel and only once; errors name the cause."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[MavenServer]:
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Give each test an empty cache, a lock of two jars, and no pauses between attempts."""
+    """Use an empty cache, a lock of two jars, and no pauses between attempts in each test."""
     monkeypatch.setenv("SKEWLESS_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(jars, "LOCK", write_lock(tmp_path / "jars.lock", THING, OTHER))
     monkeypatch.setattr(jar_download, "PAUSES_S", (0.0, 0.0))

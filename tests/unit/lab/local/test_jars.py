@@ -1,4 +1,4 @@
-"""The lock names every jar once; the server's properties are what a single node needs."""
+"""The lock contains every jar once. The server's properties are those of a single node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Only a Java that runs Kafka and Spark is taken."""
+"""Only a version of Java that runs Kafka and Spark is used."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_java_install_without_a_package_manager_raises() -> None:
 
 @pytest.fixture
 def apt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Put a package manager that runs the given script on the path, for root."""
+    """Put a package manager that runs the given script on PATH, for root."""
 
     def make(script: str) -> None:
         folder = tmp_path / "apt"

@@ -1,9 +1,8 @@
-"""Prometheus is found or fetched, and says clearly when it cannot be; it runs, scrapes and leaves nothing behind."""
+"""Prometheus is found or downloaded, or an error states why not. It runs, scrapes and leaves no files or processes."""
 
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -12,6 +11,7 @@ import psutil
 import pytest
 
 from dashboards.prometheus_api import Api
+from helpers.waiting import until
 from skewless.errors import ConfigurationError, UnreachableError
 from skewless.lab.local import prometheus
 from skewless.lab.local.prometheus import Prometheus
@@ -22,7 +22,7 @@ Tool = Callable[[str, str], None]
 
 @pytest.fixture
 def nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
-    """Give an empty cache, and an empty folder as PATH."""
+    """Use an empty cache, and an empty folder as PATH."""
     (tmp_path / "bin").mkdir()
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.setenv("SKEWLESS_CACHE", str(tmp_path / "cache"))
@@ -98,10 +98,8 @@ def test_prometheus_process_scrapes_its_targets_and_ends_with_its_block(tmp_path
     try:
         with Prometheus(tmp_path, scrape_s=0.5) as running:
             running.watch({"one": server.server_port})
-            deadline = time.monotonic() + WAIT_S
-            while not (found := Api(running.url).query("answer")):
-                assert time.monotonic() < deadline
-                time.sleep(0.05)
+            until(lambda: Api(running.url).query("answer"), limit_s=WAIT_S)
+            found = Api(running.url).query("answer")
             assert found[0].labels == {"__name__": "answer", "instance": "one", "job": "skewless"}
             assert found[0].values[0][1] == 42
             assert "answer" in running.page("answer")

@@ -1,4 +1,4 @@
-"""When a process that ended is started again."""
+"""Restart decisions for processes that have ended."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from skewless.lab.local.restarts import MAX_CONSECUTIVE_FAILURES, RestartDecisio
 
 
 def ends(restarts: RestartPolicy, *runs: tuple[float, int]) -> list[RestartDecision]:
-    """Run the process once per (seconds, exit code), each start as soon as it is allowed."""
+    """Run the process once per (seconds, exit code). Each start is as early as allowed."""
     now, decisions = 0.0, []
     for seconds, code in runs:
         restarts.started(now)

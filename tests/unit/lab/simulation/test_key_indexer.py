@@ -1,4 +1,4 @@
-"""Numbers of keys: dense, stable, one for each key."""
+"""Key numbers are dense, stable and unique."""
 
 from __future__ import annotations
 

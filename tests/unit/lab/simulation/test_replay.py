@@ -1,4 +1,4 @@
-"""The run: what routers get, what is merged, what is told."""
+"""The simulated run: the routers' streams, the merge of their results, and the report."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def lines_of(rows: int) -> Iterator[ParsedLines]:
 
 
 def chosen_by(name: str, routers: int, workers: int = 7) -> NDArray[np.int32]:
-    """Choose with a grouping per router, when each router has its part of the whole stream at once."""
+    """Choose with a grouping per router, each of which gets its part of the whole stream at once."""
     chosen = np.empty(len(KEYS), dtype=np.int32)
     for router in range(routers):
         keys = KEYS[router::routers]
@@ -50,9 +50,9 @@ def test_replay_several_routers_get_tuples_round_robin_and_are_merged_in_order(n
 
 def test_replay_every_grouping_is_run_and_measured_with_each_number_of_workers() -> None:
     runs = [(name, workers) for name in GROUPINGS for workers in (1, 7)]
-    facts = simulate(Simulation(runs, SimulationConfig(OPTIONS, window_ms=60_000)), lines_of(100))
-    assert [(line["grouping"], line["workers"]) for line in facts] == runs
-    for line in facts:
+    results = simulate(Simulation(runs, SimulationConfig(OPTIONS, window_ms=60_000)), lines_of(100))
+    assert [(line["grouping"], line["workers"]) for line in results] == runs
+    for line in results:
         assert (line["tuples"], line["keys"], line["window_s"]) == (400, len(set(KEYS)), 60)
         assert sum(line["tuples_by_worker"]) == 400
         assert len(line["tuples_by_worker"]) == line["workers"]
@@ -63,5 +63,5 @@ def test_replay_every_grouping_is_run_and_measured_with_each_number_of_workers()
 
 
 def test_replay_empty_stream_is_measured() -> None:
-    (facts,) = simulate(Simulation([("key", 3)], SimulationConfig(OPTIONS)), ())
-    assert (facts["tuples"], facts["router_ns_per_tuple"], facts["replication_bound"]) == (0, 0.0, 0.0)
+    (results,) = simulate(Simulation([("key", 3)], SimulationConfig(OPTIONS)), ())
+    assert (results["tuples"], results["router_ns_per_tuple"], results["replication_bound"]) == (0, 0.0, 0.0)

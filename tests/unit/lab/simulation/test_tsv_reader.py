@@ -1,4 +1,4 @@
-"""Lines of `time_ms TAB key [TAB count]`: what is read, and what is refused, with its line number."""
+"""Lines of `time_ms TAB key [TAB count]`: valid lines, and invalid ones with their line numbers."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_tsv_reader_line_longer_than_a_read_block_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("bad", "why"),
+    ("invalid", "why"),
     [
         (b"x\tb", "is not `time_ms TAB key`"),
         (b"1.5\tb", "is not"),
@@ -76,8 +76,8 @@ def test_tsv_reader_line_longer_than_a_read_block_is_read() -> None:
     ],
 )
 @pytest.mark.parametrize("before", [0, 1, 9])
-def test_tsv_reader_malformed_line_is_refused_with_its_number(bad: bytes, why: str, before: int) -> None:
-    message = problem(b"1\ta\n" * before + bad + b"\n2\tc\n")
+def test_tsv_reader_malformed_line_is_refused_with_its_number(invalid: bytes, why: str, before: int) -> None:
+    message = problem(b"1\ta\n" * before + invalid + b"\n2\tc\n")
     assert message.startswith(f"standard input: line {before + 1}: {why}")
 
 

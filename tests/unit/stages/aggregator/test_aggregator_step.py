@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from helpers.batches import facts_in, reasons_in, rows_in, written
+from helpers.batches import json_values_in, reasons_in, rows_in, written
 from helpers.in_memory_batch import InMemoryBatch
 from skewless.aggregate_registry import find_aggregate
 from skewless.algorithms.aggregates import columns_of
@@ -25,7 +25,7 @@ Row = tuple[int, str, int, int]
 """pane, key, count, sum"""
 
 
-def deltas(*rows: Row, mark: int | None = None, origin: int = 0) -> OutputRecord:
+def deltas(*rows: Row, watermark: int | None = None, source_partition: int = 0) -> OutputRecord:
     panes, keys, counts, sums = zip(*rows, strict=True)
     table = pa.table({
         "pane": pa.array(panes, pa.int64()), "key": pa.array(keys, pa.string()),
@@ -33,27 +33,33 @@ def deltas(*rows: Row, mark: int | None = None, origin: int = 0) -> OutputRecord
         "worker": pa.array(np.zeros(len(rows), np.int32)),
     })  # fmt: skip
     return OutputRecord(
-        "partials", write_table(table), headers=internal_headers(PARTIALS, {} if mark is None else {origin: mark})
+        "partials",
+        write_table(table),
+        headers=internal_headers(PARTIALS, {} if watermark is None else {source_partition: watermark}),
     )
 
 
-def progress(mark: int, origin: int = 0, *, idle: bool = False) -> OutputRecord:
-    return OutputRecord("partials", None, headers=internal_headers(WATERMARK, {origin: mark}, [origin] if idle else []))
+def progress(watermark: int, source_partition: int = 0, *, idle: bool = False) -> OutputRecord:
+    return OutputRecord(
+        "partials",
+        None,
+        headers=internal_headers(WATERMARK, {source_partition: watermark}, [source_partition] if idle else []),
+    )
 
 
 class Changelog:
-    """What the topic `aggregator-changelog` holds after compaction."""
+    """Records of the topic `aggregator-changelog` after compaction."""
 
     def __init__(self) -> None:
         self.records: dict[bytes, bytes] = {}
         self.chunks: list[OutputRecord] = []
 
     def take(self, outputs: Iterable[OutputRecord]) -> list[OutputRecord]:
-        """Keep the chunks, return the rest."""
-        rest = []
+        """Store the changelog records, return the others."""
+        others = []
         for output in outputs:
             if output.topic != "aggregator-changelog":
-                rest.append(output)
+                others.append(output)
                 continue
             self.chunks.append(output)
             assert output.key is not None
@@ -61,19 +67,23 @@ class Changelog:
                 del self.records[output.key]
             else:
                 self.records[output.key] = output.value
-        return rest
+        return others
 
     def of(self, windows: Iterable[int]) -> list[tuple[bytes, bytes]]:
         return [(key, value) for key, value in self.records.items() if window_of(key) in set(windows)]
 
 
 def aggregator(
-    checkpoint: str | None = None, state: Sequence[tuple[bytes, bytes]] = (), *, origins: int = 1, **rules: Any
+    checkpoint: str | None = None,
+    state: Sequence[tuple[bytes, bytes]] = (),
+    *,
+    source_partitions: int = 1,
+    **rules: Any,
 ) -> AggregatorStep:
-    wanted = [find_aggregate(name) for name in ("count", "sum")]
+    expected = [find_aggregate(name) for name in ("count", "sum")]
     chosen = {"window_ms": 60, "closed_window_retention_ms": 1000, "updates": True, "decimals": 0} | rules
-    tested_rules = AggregatorRules(wanted, columns_of(wanted), **chosen)
-    step = AggregatorStep(tested_rules, worker_partitions=origins, topic="p.partials")
+    tested_rules = AggregatorRules(expected, columns_of(expected), **chosen)
+    step = AggregatorStep(tested_rules, worker_partitions=source_partitions, topic="p.partials")
     step.assign(1, checkpoint, state)
     return step
 
@@ -82,16 +92,16 @@ def merge(step: AggregatorStep, *records: OutputRecord) -> list[OutputRecord]:
     return list(step.process(InMemoryBatch(1, records), 0))
 
 
-def told(outputs: Iterable[OutputRecord]) -> list[tuple[int, str, int, int, int]]:
-    facts = facts_in(written(outputs, "aggregates"))
-    return [(fact["window_start"], fact["key"], fact["count"], fact["sum"], fact["revision"]) for fact in facts]
+def emitted(outputs: Iterable[OutputRecord]) -> list[tuple[int, str, int, int, int]]:
+    entries = json_values_in(written(outputs, "aggregates"))
+    return [(entry["window_start"], entry["key"], entry["count"], entry["sum"], entry["revision"]) for entry in entries]
 
 
 def test_aggregator_partials_of_a_window_become_one_record_per_key_with_the_window_start() -> None:
     step = aggregator()
     merge(step, deltas((0, "a", 1, 5), (15, "a", 2, 7), (60, "a", 1, 1)))
     first, second = written(step.flush(0), "aggregates")
-    assert facts_in([first]) == [
+    assert json_values_in([first]) == [
         {"key": "a", "window_start": 0, "window_end": 60, "count": 3, "sum": 12, "revision": 0}
     ]
     assert (first.key, first.partition, first.timestamp) == (b"0/a", 1, 0)
@@ -108,11 +118,11 @@ def test_aggregator_window_before_1970_has_no_kafka_timestamp() -> None:
 def test_aggregator_updates_emit_changed_keys_with_the_next_revision() -> None:
     step = aggregator()
     merge(step, deltas((0, "a", 1, 5), (0, "b", 1, 1)))
-    assert told(step.flush(0)) == [(0, "a", 1, 5, 0), (0, "b", 1, 1, 0)]
+    assert emitted(step.flush(0)) == [(0, "a", 1, 5, 0), (0, "b", 1, 1, 0)]
     merge(step, deltas((15, "a", 1, 2)))
     merge(step, deltas((30, "a", 1, 2)))
-    assert told(step.flush(0)) == [(0, "a", 3, 9, 1)]
-    assert told(step.flush(0)) == []
+    assert emitted(step.flush(0)) == [(0, "a", 3, 9, 1)]
+    assert emitted(step.flush(0)) == []
 
 
 def test_aggregator_keys_change_in_another_order_keep_their_own_values() -> None:
@@ -120,34 +130,34 @@ def test_aggregator_keys_change_in_another_order_keep_their_own_values() -> None
     merge(step, deltas((0, "b", 1, 10)))
     list(step.flush(0))
     merge(step, deltas((0, "a", 5, 50), (0, "b", 1, 10)))
-    assert sorted(told(step.flush(0))) == [(0, "a", 5, 50, 0), (0, "b", 2, 20, 1)]
+    assert sorted(emitted(step.flush(0))) == [(0, "a", 5, 50, 0), (0, "b", 2, 20, 1)]
 
 
 def test_aggregator_final_results_are_emitted_once_when_every_worker_partition_passed_the_end() -> None:
-    step = aggregator(updates=False, origins=2)
-    merge(step, deltas((0, "a", 1, 5), mark=60), deltas((30, "a", 1, 1), (60, "a", 1, 1)))
-    assert told(step.flush(0)) == []
-    merge(step, progress(59, origin=1))
-    assert told(step.flush(0)) == []
-    merge(step, progress(60, origin=1))
-    assert told(step.flush(0)) == [(0, "a", 2, 6, 0)]
-    assert told(step.flush(0)) == []
+    step = aggregator(updates=False, source_partitions=2)
+    merge(step, deltas((0, "a", 1, 5), watermark=60), deltas((30, "a", 1, 1), (60, "a", 1, 1)))
+    assert emitted(step.flush(0)) == []
+    merge(step, progress(59, source_partition=1))
+    assert emitted(step.flush(0)) == []
+    merge(step, progress(60, source_partition=1))
+    assert emitted(step.flush(0)) == [(0, "a", 2, 6, 0)]
+    assert emitted(step.flush(0)) == []
 
 
 def test_aggregator_decimals_scale_values_and_not_counts() -> None:
     step = aggregator(decimals=2)
     merge(step, deltas((0, "a", 3, 125)))
-    assert told(step.flush(0)) == [(0, "a", 3, 1.25, 0)]
+    assert emitted(step.flush(0)) == [(0, "a", 3, 1.25, 0)]
 
 
 @pytest.mark.parametrize("updates", [True, False])
 def test_aggregator_restored_from_its_changelog_continues_identically(updates: bool) -> None:  # noqa: FBT001
-    """Chunks and positions of every flush, over consolidations and closings, are the whole state."""
+    """Changelog records and checkpoints of every flush, with compaction and closings, are the whole state."""
     whole, log, restored_log = aggregator(updates=updates), Changelog(), Changelog()
     checkpoint: str | None = None
     for flush in range(3 * COMPACTION_THRESHOLD):
         restored = aggregator(checkpoint, list(restored_log.records.items()), updates=updates)
-        records = [deltas((flush // 2, f"k{flush % 5}", 1, flush), mark=flush // 2), deltas((60, "z", 1, 1))]
+        records = [deltas((flush // 2, f"k{flush % 5}", 1, flush), watermark=flush // 2), deltas((60, "z", 1, 1))]
         assert merge(whole, *records) == merge(restored, *records) == []
         outputs = restored_log.take(restored.flush(0))
         assert log.take(whole.flush(0)) == outputs
@@ -170,7 +180,7 @@ def test_aggregator_many_changelog_records_are_compacted_and_tombstoned() -> Non
     ] * COMPACTION_THRESHOLD
     assert list(log.records) == [b"0/32/compacted"]
     merge(step, deltas((0, "a", 1, 2)))
-    assert told(log.take(step.flush(0))) == [
+    assert emitted(log.take(step.flush(0))) == [
         (0, "a", COMPACTION_THRESHOLD + 2, 2 * COMPACTION_THRESHOLD + 4, COMPACTION_THRESHOLD + 1)
     ]
     assert list(log.records) == [b"0/32/compacted", b"0/33/changes"]
@@ -179,20 +189,20 @@ def test_aggregator_many_changelog_records_are_compacted_and_tombstoned() -> Non
 @pytest.mark.parametrize("updates", [True, False])
 def test_aggregator_partition_active_again_corrects_a_closed_window_with_the_next_revision(updates: bool) -> None:  # noqa: FBT001
     step, log = aggregator(updates=updates), Changelog()
-    merge(step, deltas((0, "a", 1, 5), (0, "b", 1, 1), mark=100))
-    assert told(log.take(step.flush(0))) == [(0, "a", 1, 5, 0), (0, "b", 1, 1, 0)]
+    merge(step, deltas((0, "a", 1, 5), (0, "b", 1, 1), watermark=100))
+    assert emitted(log.take(step.flush(0))) == [(0, "a", 1, 5, 0), (0, "b", 1, 1, 0)]
     late = deltas((45, "a", 1, 1))
     assert step.windows_to_reopen(InMemoryBatch(1, [late])) == {0}
     step.reopen(1, log.of({0}))
     assert step.windows_to_reopen(InMemoryBatch(1, [late])) == set()
     merge(step, late)
-    assert told(log.take(step.flush(0))) == [(0, "a", 2, 6, 1)]
+    assert emitted(log.take(step.flush(0))) == [(0, "a", 2, 6, 1)]
 
 
 def reopened(log: Changelog, closed_window_retention_ms: int = 1000, *, updates: bool = True) -> AggregatorStep:
-    """Build a step with a closed window that is open again, and nothing for it yet."""
+    """Build a step with a closed window that was opened again, without new partials."""
     step = aggregator(updates=updates, closed_window_retention_ms=closed_window_retention_ms)
-    merge(step, deltas((0, "a", 1, 5), (0, "b", 1, 1), mark=100))
+    merge(step, deltas((0, "a", 1, 5), (0, "b", 1, 1), watermark=100))
     log.take(step.flush(0))
     step.reopen(1, log.of({0}))
     return step
@@ -223,8 +233,8 @@ def test_aggregator_reopened_window_is_held_for_some_flushes_with_the_same_resul
 def test_aggregator_reopened_window_that_expires_is_corrected_once_and_tombstoned(updates: bool) -> None:  # noqa: FBT001
     log = Changelog()
     step = reopened(log, closed_window_retention_ms=120, updates=updates)
-    merge(step, deltas((45, "a", 1, 1), mark=180))
-    assert told(log.take(step.flush(0))) == [(0, "a", 2, 6, 1)]
+    merge(step, deltas((45, "a", 1, 1), watermark=180))
+    assert emitted(log.take(step.flush(0))) == [(0, "a", 2, 6, 1)]
     assert log.records == {}
     assert list(step.flush(0)) == []
 
@@ -232,7 +242,7 @@ def test_aggregator_reopened_window_that_expires_is_corrected_once_and_tombstone
 @pytest.mark.parametrize("updates", [True, False])
 def test_aggregator_window_that_expires_during_its_fetch_is_not_emitted_again(updates: bool) -> None:  # noqa: FBT001
     step, log = aggregator(updates=updates, closed_window_retention_ms=120), Changelog()
-    merge(step, deltas((0, "a", 1, 5), mark=100))
+    merge(step, deltas((0, "a", 1, 5), watermark=100))
     log.take(step.flush(0))
     fetched = log.of({0})
     merge(step, progress(180))
@@ -248,123 +258,128 @@ def test_aggregator_window_that_expires_during_its_fetch_is_not_emitted_again(up
 
 def test_aggregator_restarted_knows_a_closed_window_without_its_rows() -> None:
     before, log = aggregator(), Changelog()
-    merge(before, deltas((0, "a", 1, 5), mark=100))
+    merge(before, deltas((0, "a", 1, 5), watermark=100))
     log.take(before.flush(0))
     step = aggregator(before.checkpoint(1), [(key, b"") for key in log.records])
     late = deltas((45, "a", 1, 1))
     assert step.windows_to_reopen(InMemoryBatch(1, [late])) == {0}
     step.reopen(1, log.of({0}))
     merge(step, late)
-    assert told(step.flush(0)) == [(0, "a", 2, 6, 1)]
+    assert emitted(step.flush(0)) == [(0, "a", 2, 6, 1)]
 
 
 def test_aggregator_expired_window_is_tombstoned_and_its_partials_are_dead_letters() -> None:
     step, log = aggregator(closed_window_retention_ms=120), Changelog()
-    for mark in (10, 100):
-        merge(step, deltas((0, "a", 1, 5), mark=mark))
+    for watermark in (10, 100):
+        merge(step, deltas((0, "a", 1, 5), watermark=watermark))
         log.take(step.flush(0))
-    merge(step, deltas((240, "a", 1, 5), mark=179))
+    merge(step, deltas((240, "a", 1, 5), watermark=179))
     log.take(step.flush(0))
     assert {window_of(key) for key in log.records} == {0, 240}
     merge(step, progress(180))
     log.take(step.flush(0))
     assert [window_of(key) for key in log.records] == [240]
     outputs = merge(step, deltas((0, "a", 1, 9), (240, "a", 1, 1)))
-    (letter,) = written(outputs, "dead-letters")
-    assert reasons_in([letter]) == [(0, "window has expired")]
-    assert [(row["pane"], row["key"], row["sum"]) for row in rows_in([letter])] == [(0, "a", 9)]
-    assert told(step.flush(0)) == [(240, "a", 2, 6, 1)]
+    (dead_letter,) = written(outputs, "dead-letters")
+    assert reasons_in([dead_letter]) == [(0, "window has expired")]
+    assert [(row["pane"], row["key"], row["sum"]) for row in rows_in([dead_letter])] == [(0, "a", 9)]
+    assert emitted(step.flush(0)) == [(240, "a", 2, 6, 1)]
 
 
 def test_aggregator_window_longer_than_the_retention_is_kept_after_its_end() -> None:
     step, log = aggregator(closed_window_retention_ms=30), Changelog()
-    merge(step, deltas((0, "a", 1, 5), (60, "a", 1, 1), mark=60))
+    merge(step, deltas((0, "a", 1, 5), (60, "a", 1, 1), watermark=60))
     log.take(step.flush(0))
     late = deltas((45, "a", 1, 1))
     assert step.windows_to_reopen(InMemoryBatch(1, [late])) == {0}
     step.reopen(1, log.of({0}))
     assert merge(step, late) == []
-    assert told(log.take(step.flush(0))) == [(0, "a", 2, 6, 1)]
+    assert emitted(log.take(step.flush(0))) == [(0, "a", 2, 6, 1)]
     merge(step, progress(90))
     log.take(step.flush(0))
     assert {window_of(key) for key in log.records} == {60}
 
 
 def test_aggregator_record_far_ahead_keeps_closed_windows_for_other_partitions() -> None:
-    step, log = aggregator(origins=2), Changelog()
-    merge(step, deltas((0, "a", 1, 5), mark=100), progress(100, origin=1))
+    step, log = aggregator(source_partitions=2), Changelog()
+    merge(step, deltas((0, "a", 1, 5), watermark=100), progress(100, source_partition=1))
     log.take(step.flush(0))
     merge(step, deltas((500_000, "z", 1, 1)))
     log.take(step.flush(0))
-    late = deltas((45, "a", 1, 1), mark=45, origin=1)
+    late = deltas((45, "a", 1, 1), watermark=45, source_partition=1)
     assert step.windows_to_reopen(InMemoryBatch(1, [late])) == {0}
     step.reopen(1, log.of({0}))
     assert merge(step, late) == []
-    assert told(step.flush(0)) == [(0, "a", 2, 6, 1)]
+    assert emitted(step.flush(0)) == [(0, "a", 2, 6, 1)]
 
 
 @pytest.mark.parametrize("updates", [True, False])
 def test_aggregator_key_first_seen_in_a_closed_window_starts_with_revision_0(updates: bool) -> None:  # noqa: FBT001
     step, log = aggregator(updates=updates), Changelog()
-    merge(step, deltas((0, "a", 1, 5), mark=100))
+    merge(step, deltas((0, "a", 1, 5), watermark=100))
     log.take(step.flush(0))
     for revisions in ({"a": 1, "b": 0}, {"a": 2, "b": 1}):
         step.reopen(1, log.of({0}))
         merge(step, deltas((45, "a", 1, 1), (45, "b", 1, 1)))
-        assert {key: revision for _, key, _, _, revision in told(log.take(step.flush(0)))} == revisions
+        assert {key: revision for _, key, _, _, revision in emitted(log.take(step.flush(0)))} == revisions
 
 
 def test_aggregator_all_worker_partitions_idle_closes_windows_at_their_watermark() -> None:
     step = aggregator(updates=False)
     merge(step, deltas((0, "a", 1, 5), (60, "a", 1, 5)), progress(119, idle=True))
-    assert told(step.flush(0)) == [(0, "a", 1, 5, 0)]
+    assert emitted(step.flush(0)) == [(0, "a", 1, 5, 0)]
     assert (step.watermark(1), step.idle(1)) == (119, True)
     assert aggregator(step.checkpoint(1), updates=False).idle(1)
 
 
 def test_aggregator_idle_partition_with_a_lower_watermark_holds_windows_open() -> None:
-    step = aggregator(updates=False, origins=2)
-    merge(step, deltas((0, "a", 1, 5)), progress(59, idle=True), progress(59, origin=1, idle=True))
-    merge(step, progress(120, origin=1))
-    assert told(step.flush(0)) == []
+    step = aggregator(updates=False, source_partitions=2)
+    merge(step, deltas((0, "a", 1, 5)), progress(59, idle=True), progress(59, source_partition=1, idle=True))
+    merge(step, progress(120, source_partition=1))
+    assert emitted(step.flush(0)) == []
     assert not step.idle(1)
     merge(step, deltas((0, "a", 1, 5)), progress(120))
-    assert told(step.flush(0)) == [(0, "a", 2, 10, 0)]
+    assert emitted(step.flush(0)) == [(0, "a", 2, 10, 0)]
 
 
 def test_aggregator_max_watermark_closes_all_windows_and_ends_a_bounded_run() -> None:
     step = aggregator(updates=False)
-    merge(step, deltas((0, "a", 1, 5), (600, "a", 1, 5), mark=MAX_WATERMARK))
+    merge(step, deltas((0, "a", 1, 5), (600, "a", 1, 5), watermark=MAX_WATERMARK))
     assert not step.finished(1)
-    assert [(start, count) for start, _, count, _, _ in told(step.flush(0))] == [(0, 1), (600, 1)]
+    assert [(start, count) for start, _, count, _, _ in emitted(step.flush(0))] == [(0, 1), (600, 1)]
     assert step.finished(1)
 
 
 def test_aggregator_restarted_after_a_bounded_run_opens_newer_windows() -> None:
     before, log = aggregator(updates=False), Changelog()
-    merge(before, deltas((0, "a", 1, 5), mark=MAX_WATERMARK))
+    merge(before, deltas((0, "a", 1, 5), watermark=MAX_WATERMARK))
     log.take(before.flush(0))
     step = aggregator(before.checkpoint(1), list(log.records.items()), updates=False)
-    merge(step, deltas((60, "a", 1, 1), mark=100))
-    assert told(step.flush(0)) == []
+    merge(step, deltas((60, "a", 1, 1), watermark=100))
+    assert emitted(step.flush(0)) == []
     merge(step, progress(120))
-    assert told(step.flush(0)) == [(60, "a", 1, 1, 0)]
+    assert emitted(step.flush(0)) == [(60, "a", 1, 1, 0)]
 
 
-@pytest.mark.parametrize("origins", [64, 1024, 3000])
-def test_aggregator_checkpoint_of_many_partitions_fits_and_is_restored(origins: int) -> None:
-    step = aggregator(origins=origins)
-    for origin in range(origins):
-        merge(step, progress(1_700_000_000_000 + 7_919_001 * origin, origin, idle=origin % 2 == 1))
+@pytest.mark.parametrize("source_partitions", [64, 1024, 3000])
+def test_aggregator_checkpoint_of_many_partitions_fits_and_is_restored(source_partitions: int) -> None:
+    step = aggregator(source_partitions=source_partitions)
+    for source_partition in range(source_partitions):
+        merge(
+            step,
+            progress(
+                1_700_000_000_000 + 7_919_001 * source_partition, source_partition, idle=source_partition % 2 == 1
+            ),
+        )
     list(step.flush(0))
     checkpoint = step.checkpoint(1)
     assert len(checkpoint) <= 3_850
-    restored = aggregator(checkpoint, origins=origins)
+    restored = aggregator(checkpoint, source_partitions=source_partitions)
     assert restored.watermark(1) == 1_700_000_000_000
     assert restored.checkpoint(1) == checkpoint
 
 
-BAD = {
+INVALID = {
     "no Arrow IPC stream": OutputRecord("partials", b"junk", headers=internal_headers(PARTIALS, {})),
     "no value": OutputRecord("partials", None, headers=internal_headers(PARTIALS, {})),
     "no schema": OutputRecord("partials", b"junk"),
@@ -376,20 +391,20 @@ BAD = {
         write_table(pa.table({"pane": [1], "key": ["a"], "count": [1.5], "sum": [1]})),
         headers=internal_headers(PARTIALS, {}),
     ),
-    "an unknown origin": deltas((0, "x", 1, 1), mark=5, origin=7),
+    "an unknown origin": deltas((0, "x", 1, 1), watermark=5, source_partition=7),
 }
 
 
-@pytest.mark.parametrize("name", BAD)
+@pytest.mark.parametrize("name", INVALID)
 def test_aggregator_invalid_records_become_dead_letters_and_are_not_counted(name: str) -> None:
     step = aggregator()
-    merge(step, deltas((0, "a", 1, 5), mark=100))
+    merge(step, deltas((0, "a", 1, 5), watermark=100))
     list(step.flush(0))
-    records = [deltas((60, "a", 1, 1)), BAD[name], deltas((60, "a", 1, 1))]
+    records = [deltas((60, "a", 1, 1)), INVALID[name], deltas((60, "a", 1, 1))]
     assert step.windows_to_reopen(InMemoryBatch(1, records)) <= {0}
     outputs = merge(step, *records)
     assert [offset for offset, _ in reasons_in(written(outputs, "dead-letters"))] == [1]
-    assert told(step.flush(0)) == [(60, "a", 2, 2, 0)]
+    assert emitted(step.flush(0)) == [(60, "a", 2, 2, 0)]
 
 
 def test_aggregator_revoked_partition_is_dropped() -> None:

@@ -1,4 +1,4 @@
-"""Closed windows that are fetched for a batch, while partitions are lost and assigned again."""
+"""Closed windows that are read for a batch while partitions are revoked and assigned again."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from helpers.batches import facts_in, written
+from helpers.batches import json_values_in, written
 from helpers.engine import assign, at, batch_of, revoke
 from helpers.in_memory_batch import InMemoryBatch
 from skewless.aggregate_registry import find_aggregate
@@ -26,7 +26,7 @@ from skewless.wire.record import OutputRecord
 
 
 class Message:
-    """As much of a confluent_kafka.Message as the step asks for: that class cannot be made by hand."""
+    """The part of a confluent_kafka.Message that the step reads. Python code cannot create that class."""
 
     def __init__(self, output: OutputRecord, offset: int) -> None:
         self._output = output
@@ -45,21 +45,21 @@ class Message:
         return list(self._output.headers)
 
 
-def deltas(count: int, mark: int) -> OutputRecord:
+def deltas(count: int, watermark: int) -> OutputRecord:
     ones = np.ones(1, np.int64)
     columns = {"pane": ones - 1, "key": ["a"], "count": ones * count, "worker": pa.array([0], pa.int32())}
-    return OutputRecord("partials", write_table(pa.table(columns)), headers=internal_headers(PARTIALS, {0: mark}))
+    return OutputRecord("partials", write_table(pa.table(columns)), headers=internal_headers(PARTIALS, {0: watermark}))
 
 
 def built() -> AggregatorStep:
-    wanted = [find_aggregate("count")]
+    expected = [find_aggregate("count")]
     rules = AggregatorRules(
-        wanted, columns_of(wanted), window_ms=60, closed_window_retention_ms=1000, updates=True, decimals=0
+        expected, columns_of(expected), window_ms=60, closed_window_retention_ms=1000, updates=True, decimals=0
     )
     return AggregatorStep(rules, worker_partitions=1, topic="p.partials")
 
 
-class World:
+class ChaosContext:
     """A partition with a window that was closed with one tuple, and again with a second one by another process."""
 
     def __init__(self) -> None:
@@ -67,16 +67,16 @@ class World:
         first.assign(0, None, ())
         list(first.process(InMemoryBatch(0, [deltas(1, 100)]), 0))
         self.before = self.chunks(first)
-        self.taken = RestoredPartition(1, first.checkpoint(0), [(key, b"") for key, _ in self.before])
+        self.used = RestoredPartition(1, first.checkpoint(0), [(key, b"") for key, _ in self.before])
         first.reopen(0, self.before)
         list(first.process(InMemoryBatch(0, [deltas(1, 100)]), 0))
         self.after = [*self.before, *self.chunks(first)]
-        self.taken_again = RestoredPartition(2, first.checkpoint(0), [(key, b"") for key, _ in self.after])
+        self.restored_again = RestoredPartition(2, first.checkpoint(0), [(key, b"") for key, _ in self.after])
         self.step = built()
-        self.session = StepExecutor(self.step)
-        assign(self.session, {0: self.taken})
+        self.executor = StepExecutor(self.step)
+        assign(self.executor, {0: self.used})
         self.sent: list[OutputRecord] = []
-        self.session.send = self.sent.extend
+        self.executor.send = self.sent.extend
 
     @staticmethod
     def chunks(step: AggregatorStep) -> State:
@@ -84,32 +84,32 @@ class World:
         return [(output.key, output.value) for output in outputs if output.key and output.value]
 
     def batch(self) -> MessageBatch:
-        batch = batch_of(self.session, [Message(deltas(1, 100), self.session.assignment[at(0)].delivered_offset)])
-        assert self.session.deliver(batch)
+        batch = batch_of(self.executor, [Message(deltas(1, 100), self.executor.assignment[at(0)].delivered_offset)])
+        assert self.executor.deliver(batch)
         return batch
 
     async def process(self, batch: MessageBatch, read: Callable[[], State]) -> None:
-        await self.session.process(batch, reopening(self.session, self.step, lambda _partition, _wanted: read()))
+        await self.executor.process(batch, reopening(self.executor, self.step, lambda _partition, _wanted: read()))
 
     def counts(self) -> list[tuple[int, int]]:
         """Count and revision of each result of the next flush."""
-        facts = facts_in(written(self.step.flush(0), "aggregates"))
-        return [(fact["count"], fact["revision"]) for fact in facts]
+        entries = json_values_in(written(self.step.flush(0), "aggregates"))
+        return [(entry["count"], entry["revision"]) for entry in entries]
 
 
 @pytest.fixture
-def world() -> World:
-    return World()
+def context() -> ChaosContext:
+    return ChaosContext()
 
 
-def test_reopening_batch_for_a_closed_window_waits_for_its_fetch(world: World) -> None:
-    asyncio.run(world.process(world.batch(), lambda: world.before))
-    assert world.session.failure is None
-    assert world.counts() == [(2, 1)]
+def test_reopening_batch_for_a_closed_window_waits_for_its_fetch(context: ChaosContext) -> None:
+    asyncio.run(context.process(context.batch(), lambda: context.before))
+    assert context.executor.failure is None
+    assert context.counts() == [(2, 1)]
 
 
-def test_reopening_window_fetched_before_a_reassignment_is_not_used(world: World) -> None:
-    """The partition was with another process meanwhile, which has changed the window."""
+def test_reopening_window_fetched_before_a_reassignment_is_not_used(context: ChaosContext) -> None:
+    """Meanwhile the partition was assigned to another process, which has changed the window."""
 
     async def run() -> None:
         fetching, lost = threading.Event(), threading.Event()
@@ -117,16 +117,16 @@ def test_reopening_window_fetched_before_a_reassignment_is_not_used(world: World
         def read() -> State:
             fetching.set()
             assert lost.wait(30)
-            return world.before
+            return context.before
 
-        processing = asyncio.create_task(world.process(world.batch(), read))
+        processing = asyncio.create_task(context.process(context.batch(), read))
         assert await asyncio.to_thread(fetching.wait, 30)
-        revoke(world.session, [0])
-        assign(world.session, {0: world.taken_again})
+        revoke(context.executor, [0])
+        assign(context.executor, {0: context.restored_again})
         lost.set()
         await processing
-        await world.process(world.batch(), lambda: world.after)
+        await context.process(context.batch(), lambda: context.after)
 
     asyncio.run(run())
-    assert world.session.failure is None
-    assert world.counts() == [(3, 2)]
+    assert context.executor.failure is None
+    assert context.counts() == [(3, 2)]

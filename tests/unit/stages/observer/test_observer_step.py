@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from helpers.batches import facts_in, reasons_in, repeated, written
+from helpers.batches import json_values_in, reasons_in, repeated, written
 from helpers.in_memory_batch import InMemoryBatch
 from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.stages.observer.run_statistics import RunStatistics
@@ -35,8 +35,8 @@ def deltas(*rows: Row) -> OutputRecord:
     return OutputRecord("partials", write_table(table), headers=internal_headers(PARTIALS, {}))
 
 
-def progress(mark: int) -> OutputRecord:
-    return OutputRecord("partials", None, headers=internal_headers(WATERMARK, {0: mark}))
+def progress(watermark: int) -> OutputRecord:
+    return OutputRecord("partials", None, headers=internal_headers(WATERMARK, {0: watermark}))
 
 
 State = dict[int, list[tuple[bytes, bytes]]]
@@ -55,7 +55,7 @@ def observe(step: ObserverStep, partition: int, *records: OutputRecord, now: int
 
 
 def ticks(outputs: Iterable[OutputRecord]) -> list[dict[str, Any]]:
-    return facts_in(written(outputs, "distribution"))
+    return json_values_in(written(outputs, "distribution"))
 
 
 def state_of(outputs: Iterable[OutputRecord]) -> State:
@@ -74,7 +74,7 @@ def test_observer_tick_over_all_partitions_reports_the_reference_measures() -> N
     observe(step, 0, deltas(*ROWS[:3]), progress(60))
     observe(step, 1, deltas(*ROWS[3:]), progress(60))
     (output,) = written(step.flush(3_000), "distribution")
-    (tick,) = facts_in([output])
+    (tick,) = json_values_in([output])
     loads = [55, 40, 14, 0]
     shares = [load * 100 / 109 for load in loads]
     assert (output.key, output.timestamp, output.partition) == (b"0", 0, 0)
@@ -150,7 +150,7 @@ def test_observer_late_partials_after_a_tick_count_for_the_run_only() -> None:
 def test_observer_restarted_at_any_flush_gives_the_same_ticks() -> None:
     whole, restored = observer(), observer()
     written_so_far: list[OutputRecord] = []
-    told: list[dict[str, Any]] = []
+    emitted: list[dict[str, Any]] = []
     positions = ["", ""]
     for moment in range(12):
         outputs = []
@@ -161,11 +161,11 @@ def test_observer_restarted_at_any_flush_gives_the_same_ticks() -> None:
             outputs.append(list(step.flush(moment + 10)))
         assert ticks(outputs[0]) == ticks(outputs[1])
         written_so_far += outputs[1]
-        told += ticks(outputs[1])
+        emitted += ticks(outputs[1])
         positions = [restored.checkpoint(partition) for partition in (0, 1)]
         restored = observer(positions, state_of(written_so_far))
-    assert [tick["tick_start"] for tick in told] == [0, 60]
-    assert told[-1]["run"]["tuples"] == 6 * sum(range(1, 10))
+    assert [tick["tick_start"] for tick in emitted] == [0, 60]
+    assert emitted[-1]["run"]["tuples"] == 6 * sum(range(1, 10))
 
 
 def test_observer_max_watermark_emits_the_last_tick_and_newer_ticks_follow() -> None:
@@ -191,7 +191,7 @@ def test_observer_emitted_ticks_are_tombstoned() -> None:
     assert {key for key, _ in state_of(outputs)[0]} == {b"run", b"240/0/changes"}
 
 
-BAD = {
+INVALID = {
     "no Arrow IPC stream": OutputRecord("partials", b"junk", headers=internal_headers(PARTIALS, {})),
     "columns missing": OutputRecord(
         "partials", write_table(pa.table({"pane": [1]})), headers=internal_headers(PARTIALS, {})
@@ -201,10 +201,10 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("name", BAD)
+@pytest.mark.parametrize("name", INVALID)
 def test_observer_invalid_records_become_dead_letters_and_are_not_counted(name: str) -> None:
     step = observer([None])
-    outputs = observe(step, 0, deltas(*ROWS[:1]), BAD[name], deltas(*ROWS[1:]), progress(60))
+    outputs = observe(step, 0, deltas(*ROWS[:1]), INVALID[name], deltas(*ROWS[1:]), progress(60))
     assert [offset for offset, _ in reasons_in(written(outputs, "dead-letters"))] == [1]
     (tick,) = ticks(step.flush(0))
     assert (tick["tuples"], tick["run"]["tuples"]) == (109, 109)

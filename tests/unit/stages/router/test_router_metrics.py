@@ -1,4 +1,4 @@
-"""What a router shows of its load: that of the last 10 s, as they were."""
+"""Load metrics of a router: the loads of the last 10 s."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def max_over_avg(view: RouterMetrics) -> float | None:
 
 
 def even(view: RouterMetrics, now: int, until: int) -> int:
-    """Send to all workers alike for a while, commit by commit."""
+    """Route tuples to all workers evenly for a while, with a commit per portion."""
     while now < until:
         view.sent = [sent + 10 for sent in view.sent]
         view.update(now)

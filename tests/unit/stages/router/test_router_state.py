@@ -1,4 +1,4 @@
-"""A router's loads outlive its process, and another number of workers is no reason to begin anew."""
+"""A router's saved loads are restored after a restart, also with another number of workers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def router(name: str = "partial_key", workers: int = 3, state: Records | None = 
 def route(
     step: RouterStep, keys: NDArray[np.int64], now: int = 0
 ) -> list[tuple[int | None, list[tuple[str, int, int]]]]:
-    """Tuples by worker."""
+    """Route tuples of these keys; returns partition and tuples of each output record."""
     column = pa.array([f"k{key}" for key in keys]).dictionary_encode()
     ones = np.ones(len(keys), dtype=np.int64)
     record = OutputRecord(
@@ -160,9 +160,9 @@ BROKEN = {
 @pytest.mark.parametrize("name", BROKEN)
 def test_router_unreadable_saved_loads_are_reported_and_ignored(name: str) -> None:
     step = build()
-    told = step.assign(2, None, [(b"loads/partial_key", BROKEN[name])])
-    assert told is not None
-    assert told.startswith("ignored the loads in topic control, they start at zero: ")
+    warning = step.assign(2, None, [(b"loads/partial_key", BROKEN[name])])
+    assert warning is not None
+    assert warning.startswith("ignored the loads in topic control, they start at zero: ")
     assert route(step, KEYS) == route(router(), KEYS)
 
 
@@ -175,8 +175,8 @@ def test_router_state_restore_that_fails_leaves_the_grouping_unchanged() -> None
             self._next = 0
 
     choice: Grouping = Fails(3, grouping.DEFAULTS)
-    told = router_state.restore(choice, [(b"loads/shuffle", encoded(workers=3, next=2))], 5)
-    assert told is not None
+    warning = router_state.restore(choice, [(b"loads/shuffle", encoded(workers=3, next=2))], 5)
+    assert warning is not None
     assert choice.snapshot() == {"workers": 3, "next": 0}
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from helpers.batches import encode_tuples, idle_in, marks_in, reasons_in, tuples_in, written
+from helpers.batches import encode_tuples, idle_in, reasons_in, tuples_in, watermarks_in, written
 from helpers.in_memory_batch import InMemoryBatch
 from skewless.algorithms import grouping
 from skewless.algorithms.grouping import KeyBatch
@@ -25,13 +25,13 @@ Tuple = tuple[str, int, int]
 TUPLES_IN = [("a", 1, 10), ("b", 2, 11), ("a", 3, 12), ("c", 4, 13), ("b", 5, 14), ("a", 6, 15)]
 
 
-def tuples(rows: Sequence[Tuple], marks: dict[int, int] | None = None) -> OutputRecord:
+def tuples(rows: Sequence[Tuple], watermarks: dict[int, int] | None = None) -> OutputRecord:
     keys, values, times = zip(*rows, strict=True) if rows else ((), (), ())
     encoded = encode_tuples(
         pa.array(keys, pa.string()).dictionary_encode(), np.array(values, np.int64), np.array(times, np.int64)
     )
     return OutputRecord(
-        "tuples", encoded, partition=2, headers=internal_headers(TUPLES, {2: 5} if marks is None else marks)
+        "tuples", encoded, partition=2, headers=internal_headers(TUPLES, {2: 5} if watermarks is None else watermarks)
     )
 
 
@@ -59,16 +59,16 @@ def test_router_tuples_are_sent_to_the_partition_chosen_by_the_grouping(name: st
     chosen = grouping.create(name, 3).assign(KeyBatch(keys, codes, times), 0).tolist()
     outputs = route(router(name, encoding), tuples(TUPLES_IN[:4]), tuples(TUPLES_IN[4:]))
     for worker in range(5):
-        mine = [output for output in outputs if output.partition == worker]
-        found = plain(mine) if encoding == "record" else tuples_in(mine)
+        own = [output for output in outputs if output.partition == worker]
+        found = plain(own) if encoding == "record" else tuples_in(own)
         assert sorted(found) == sorted(row for row, to in zip(TUPLES_IN, chosen, strict=True) if to == worker)
 
 
 def plain(outputs: list[OutputRecord]) -> list[Tuple]:
     found = []
     for output in outputs:
-        fact = msgspec.json.decode(output.value or b"", type=TupleRecord)
-        found.append(((output.key or b"").decode(), fact.value, fact.time))
+        entry = msgspec.json.decode(output.value or b"", type=TupleRecord)
+        found.append(((output.key or b"").decode(), entry.value, entry.time))
     return found
 
 
@@ -92,14 +92,14 @@ def test_router_batch_too_large_for_a_record_is_split_with_the_watermark_in_the_
         assert len(output.value or b"") < 2 * RECORD_BYTES
     assert len(outputs) > len(by_worker) > 1
     assert sorted(value for _, value, _ in tuples_in(outputs)) == sorted([*range(500)] * 40)
-    for mine in by_worker.values():
-        assert marks_in(mine) == [*({} for _ in mine[1:]), {2: 5}]
+    for own in by_worker.values():
+        assert watermarks_in(own) == [*({} for _ in own[1:]), {2: 5}]
 
 
 def test_router_tuple_records_carry_the_last_watermark_of_their_batch() -> None:
     outputs = route(router(), tuples(TUPLES_IN, {2: 5}), tuples(TUPLES_IN, {2: 9}))
     assert {schema_of(output.headers) for output in outputs} == {TUPLES}
-    assert all(mark == {2: 9} for mark in marks_in(outputs))
+    assert all(watermark == {2: 9} for watermark in watermarks_in(outputs))
 
 
 def test_router_watermark_record_is_sent_to_all_worker_partitions_once() -> None:
@@ -108,57 +108,57 @@ def test_router_watermark_record_is_sent_to_all_worker_partitions_once() -> None
     outputs = written(step.flush(0), "worker-input")
     assert [output.partition for output in outputs] == list(range(5))
     assert all(output.value is None and schema_of(output.headers) == WATERMARK for output in outputs)
-    assert marks_in(outputs) == [{2: 5}] * 5
+    assert watermarks_in(outputs) == [{2: 5}] * 5
     assert list(step.flush(0)) == []
 
 
-@pytest.mark.parametrize("mark", [MAX_WATERMARK, 4])
-def test_router_watermark_record_to_an_earlier_time_is_forwarded(mark: int) -> None:
+@pytest.mark.parametrize("watermark", [MAX_WATERMARK, 4])
+def test_router_watermark_record_to_an_earlier_time_is_forwarded(watermark: int) -> None:
     step = router()
     route(step, tuples(TUPLES_IN, {2: 5}))
     list(step.flush(0))
-    assert route(step, OutputRecord("tuples", None, headers=internal_headers(WATERMARK, {2: mark}))) == []
-    assert marks_in(step.flush(0)) == [{2: mark}] * 5
-    assert step.finished(2) == (mark == MAX_WATERMARK)
+    assert route(step, OutputRecord("tuples", None, headers=internal_headers(WATERMARK, {2: watermark}))) == []
+    assert watermarks_in(step.flush(0)) == [{2: watermark}] * 5
+    assert step.finished(2) == (watermark == MAX_WATERMARK)
 
 
-def report(mark: int | None, *, idle: bool = False) -> OutputRecord:
-    marks = {} if mark is None else {2: mark}
-    return OutputRecord("tuples", None, headers=internal_headers(WATERMARK, marks, [2] if idle else []))
+def report(watermark: int | None, *, idle: bool = False) -> OutputRecord:
+    watermarks = {} if watermark is None else {2: watermark}
+    return OutputRecord("tuples", None, headers=internal_headers(WATERMARK, watermarks, [2] if idle else []))
 
 
 def test_router_idle_flag_is_forwarded_with_the_preceding_watermark() -> None:
     step = router()
     route(step, report(9), report(None, idle=True))
     outputs = list(step.flush(0))
-    assert (marks_in(outputs), idle_in(outputs)) == ([{2: 9}] * 5, [{2}] * 5)
+    assert (watermarks_in(outputs), idle_in(outputs)) == ([{2: 9}] * 5, [{2}] * 5)
     assert (step.watermark(2), step.idle(2)) == (9, True)
     route(step, report(9))
     outputs = list(step.flush(0))
-    assert (marks_in(outputs), idle_in(outputs)) == ([{2: 9}] * 5, [set()] * 5)
+    assert (watermarks_in(outputs), idle_in(outputs)) == ([{2: 9}] * 5, [set()] * 5)
 
 
 def test_router_partition_that_never_had_a_record_is_forwarded_as_idle() -> None:
     step = router()
     route(step, report(None, idle=True))
     outputs = list(step.flush(0))
-    assert (marks_in(outputs), idle_in(outputs)) == ([{}] * 5, [{2}] * 5)
+    assert (watermarks_in(outputs), idle_in(outputs)) == ([{}] * 5, [{2}] * 5)
     assert list(step.flush(0)) == []
 
 
-@pytest.mark.parametrize("mark", [5, None])
-def test_router_restarted_reports_idle_again_with_its_watermark(mark: int | None) -> None:
+@pytest.mark.parametrize("watermark", [5, None])
+def test_router_restarted_reports_idle_again_with_its_watermark(watermark: int | None) -> None:
     before = router()
-    route(before, report(mark, idle=True))
+    route(before, report(watermark, idle=True))
     outputs = list(router(checkpoint=before.checkpoint(2)).flush(0))
-    assert (marks_in(outputs), idle_in(outputs)) == ([{} if mark is None else {2: mark}] * 5, [{2}] * 5)
+    assert (watermarks_in(outputs), idle_in(outputs)) == ([{} if watermark is None else {2: watermark}] * 5, [{2}] * 5)
 
 
 def test_router_idle_partition_that_ends_is_forwarded_as_ended() -> None:
     step = router()
     route(step, report(5, idle=True), report(MAX_WATERMARK))
     outputs = list(step.flush(0))
-    assert (marks_in(outputs), idle_in(outputs)) == ([{2: MAX_WATERMARK}] * 5, [set()] * 5)
+    assert (watermarks_in(outputs), idle_in(outputs)) == ([{2: MAX_WATERMARK}] * 5, [set()] * 5)
     assert step.finished(2)
 
 
@@ -168,7 +168,7 @@ def test_router_several_source_partitions_are_reported_in_one_record_per_worker(
     for partition in (1, 2):
         moved = OutputRecord("tuples", None, headers=internal_headers(WATERMARK, {partition: partition * 10}))
         list(step.process(InMemoryBatch(partition, [moved]), 0))
-    assert marks_in(step.flush(0)) == [{1: 10, 2: 20}] * 5
+    assert watermarks_in(step.flush(0)) == [{1: 10, 2: 20}] * 5
 
 
 def test_router_single_tuple_records_have_key_and_schema_and_no_watermark_or_timestamp() -> None:
@@ -177,14 +177,14 @@ def test_router_single_tuple_records_have_key_and_schema_and_no_watermark_or_tim
         ("é".encode(), None, b'{"value":7,"time":12}')
     ]
     assert [schema_of(output.headers) for output in outputs] == [TUPLE]
-    assert marks_in(outputs) == [{}]
+    assert watermarks_in(outputs) == [{}]
 
 
 NAMELESS: Any = [("schema", None)]
 """A header without a value, which another producer may write."""
 
 
-def bad_tuples() -> dict[str, OutputRecord]:
+def invalid_tuples() -> dict[str, OutputRecord]:
     good = internal_headers(TUPLES, {2: 99})
     nothing = pa.table({"key": pa.array([None], pa.string()).dictionary_encode(), "value": [1], "time": [1]})
     unknown = pa.DictionaryArray.from_arrays(pa.array([1], pa.int32()), pa.array(["a"]), safe=False)
@@ -197,22 +197,24 @@ def bad_tuples() -> dict[str, OutputRecord]:
         "a dictionary without that key": OutputRecord("tuples", write_table(beyond), headers=good),
         "no schema": OutputRecord("tuples", b"junk"),
         "a schema without a name": OutputRecord("tuples", tuples(TUPLES_IN).value, headers=NAMELESS),
-        "marks without a value": OutputRecord(
+        "watermarks without a value": OutputRecord(
             "tuples",
             None,
             headers=[*internal_headers(WATERMARK, {}), ("watermarks", None)],  # type: ignore[list-item]  # as above
         ),
         "unknown schema": OutputRecord("tuples", b"junk", headers=[("schema", b"other")]),
         "unreadable idle": OutputRecord("tuples", tuples(TUPLES_IN).value, headers=[*good[:1], ("idle", b"[-1]")]),
-        "unreadable marks": OutputRecord("tuples", tuples(TUPLES_IN).value, headers=[*good[:1], ("watermarks", b"?")]),
-        "marks beyond all time": OutputRecord("tuples", None, headers=internal_headers(WATERMARK, {2: 2**60})),
+        "invalid watermarks": OutputRecord(
+            "tuples", tuples(TUPLES_IN).value, headers=[*good[:1], ("watermarks", b"?")]
+        ),
+        "watermarks beyond the maximum": OutputRecord("tuples", None, headers=internal_headers(WATERMARK, {2: 2**60})),
     }
 
 
-@pytest.mark.parametrize("name", bad_tuples())
+@pytest.mark.parametrize("name", invalid_tuples())
 def test_router_invalid_records_become_dead_letters_and_leave_the_watermark_unchanged(name: str) -> None:
     step = router()
-    outputs = route(step, tuples([("a", 1, 10)], {2: 7}), bad_tuples()[name], tuples([("b", 2, 11)], {2: 8}))
+    outputs = route(step, tuples([("a", 1, 10)], {2: 7}), invalid_tuples()[name], tuples([("b", 2, 11)], {2: 8}))
     assert sorted(tuples_in(written(outputs, "worker-input"))) == [("a", 1, 10), ("b", 2, 11)]
     assert [offset for offset, _ in reasons_in(written(outputs, "dead-letters"))] == [1]
     assert step.watermark(2) == 8
@@ -230,13 +232,13 @@ def test_router_restarted_reports_its_watermark_again() -> None:
     list(before.flush(0))
     restarted = router(checkpoint=before.checkpoint(2))
     assert restarted.watermark(2) == 5
-    assert marks_in(restarted.flush(0)) == [{2: 5}] * 5
+    assert watermarks_in(restarted.flush(0)) == [{2: 5}] * 5
 
 
 def test_router_without_a_source_watermark_emits_nothing() -> None:
     step = router(checkpoint=router().checkpoint(2))
     assert list(step.flush(0)) == []
-    assert all(mark == {} for mark in marks_in(route(step, tuples(TUPLES_IN, {}))))
+    assert all(watermark == {} for watermark in watermarks_in(route(step, tuples(TUPLES_IN, {}))))
 
 
 def test_router_revoked_partition_is_not_reported() -> None:

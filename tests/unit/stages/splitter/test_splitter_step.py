@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from helpers.batches import batch_of, facts_in, idle_in, marks_in, reasons_in, tuples_in, written
+from helpers.batches import batch_of, idle_in, json_values_in, reasons_in, tuples_in, watermarks_in, written
 from skewless.algorithms.record_size import RECORD_BYTES
 from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.parsing import batch_slices
@@ -58,7 +58,7 @@ def test_splitter_tuples_of_a_batch_become_one_record_of_the_source_partition() 
 
 
 def test_splitter_watermark_header_is_the_maximum_time_minus_the_lateness() -> None:
-    assert marks_in(split(splitter(), record(100, "a"), record(150, "b"), record(145, "c"))) == [{3: 140}]
+    assert watermarks_in(split(splitter(), record(100, "a"), record(150, "b"), record(145, "c"))) == [{3: 140}]
 
 
 def test_splitter_batch_without_tuples_gives_no_record() -> None:
@@ -68,11 +68,11 @@ def test_splitter_batch_without_tuples_gives_no_record() -> None:
 def test_splitter_invalid_records_become_dead_letters_with_coordinates_and_others_are_processed() -> None:
     outputs = split(splitter(), record(100, "a"), b"{", record(101, "b"), None, first=40)
     assert tuples_in(written(outputs, "tuples")) == [("a", 1, 100), ("b", 1, 101)]
-    letters = written(outputs, "dead-letters")
-    assert [letter.value for letter in letters] == [b"{", None]
-    assert [offset for offset, _ in reasons_in(letters)] == [41, 43]
-    assert dict(letters[0].headers)["__skewless.errors.topic"] == b"source"
-    assert dict(letters[0].headers)["__skewless.errors.partition"] == b"3"
+    dead_letters = written(outputs, "dead-letters")
+    assert [dead_letter.value for dead_letter in dead_letters] == [b"{", None]
+    assert [offset for offset, _ in reasons_in(dead_letters)] == [41, 43]
+    assert dict(dead_letters[0].headers)["__skewless.errors.topic"] == b"source"
+    assert dict(dead_letters[0].headers)["__skewless.errors.partition"] == b"3"
 
 
 def test_splitter_late_tuples_are_written_to_late_with_watermark_and_coordinates() -> None:
@@ -80,13 +80,13 @@ def test_splitter_late_tuples_are_written_to_late_with_watermark_and_coordinates
     assert tuples_in(written(outputs, "tuples")) == [("a", 1, 100), ("b", 1, 90)]
     late = written(outputs, "late")
     common = {"value": 7, "time": 89, "watermark": 90, "partition": 3, "offset": 7}
-    assert facts_in(late) == [{"key": "c", **common}, {"key": "d", **common}]
+    assert json_values_in(late) == [{"key": "c", **common}, {"key": "d", **common}]
     assert [(output.key, output.timestamp) for output in late] == [(b"c", 89), (b"d", 89)]
 
 
 def test_splitter_late_values_have_their_decimals() -> None:
     outputs = split(splitter(decimals=2), record(100, "a"), record(1, "b", value=1.25))
-    assert facts_in(written(outputs, "late"))[0]["value"] == 1.25
+    assert json_values_in(written(outputs, "late"))[0]["value"] == 1.25
 
 
 @pytest.mark.parametrize("cut", range(6))
@@ -95,7 +95,10 @@ def test_splitter_log_split_into_batches_anywhere_gives_the_same_late_tuples(cut
     step = splitter()
     outputs = split(step, *log[:cut]) + split(step, *log[cut:], first=cut)
     assert [key for key, _, _ in tuples_in(written(outputs, "tuples"))] == ["k50", "k100", "k120", "k115"]
-    assert [(fact["time"], fact["watermark"]) for fact in facts_in(written(outputs, "late"))] == [(89, 90), (109, 110)]
+    assert [(entry["time"], entry["watermark"]) for entry in json_values_in(written(outputs, "late"))] == [
+        (89, 90),
+        (109, 110),
+    ]
 
 
 def test_splitter_restarted_decides_lateness_as_without_a_restart() -> None:
@@ -103,7 +106,7 @@ def test_splitter_restarted_decides_lateness_as_without_a_restart() -> None:
     split(before, record(100, "a"))
     restarted = splitter(before.checkpoint(3))
     assert len(written(split(restarted, record(89, "b")), "late")) == 1
-    assert marks_in(restarted.flush(NOW)) == [{3: 90}]
+    assert watermarks_in(restarted.flush(NOW)) == [{3: 90}]
 
 
 def test_splitter_invalid_record_leaves_the_watermark_unchanged() -> None:
@@ -125,7 +128,7 @@ def test_splitter_times_too_far_ahead_or_too_early_become_dead_letters() -> None
 def test_splitter_allowed_times_before_1970_give_records_without_kafka_timestamp() -> None:
     outputs = split(splitter(earliest=-1000), record(-500, "a"), record(-600, "b"))
     assert tuples_in(written(outputs, "tuples")) == [("a", 1, -500)]
-    assert [(fact["time"], fact["watermark"]) for fact in facts_in(written(outputs, "late"))] == [(-600, -510)]
+    assert [(entry["time"], entry["watermark"]) for entry in json_values_in(written(outputs, "late"))] == [(-600, -510)]
     assert [output.timestamp for output in written(outputs, "late")] == [None]
 
 
@@ -136,7 +139,7 @@ def test_splitter_watermark_advanced_without_tuples_is_emitted_once() -> None:
     split(step, record(200))
     (output,) = step.flush(NOW)
     assert (output.topic, output.partition, output.value, schema_of(output.headers)) == ("tuples", 3, None, WATERMARK)
-    assert marks_in([output]) == [{3: 190}]
+    assert watermarks_in([output]) == [{3: 190}]
     assert list(step.flush(NOW)) == []
 
 
@@ -151,10 +154,10 @@ def test_splitter_silent_partition_becomes_idle_at_its_watermark_until_its_next_
     assert list(step.flush(NOW)) == []
     step.end_of_partition(3, NOW + 500)
     outputs = list(step.flush(NOW))
-    assert (marks_in(outputs), idle_in(outputs)) == ([{3: 90}], [{3}])
+    assert (watermarks_in(outputs), idle_in(outputs)) == ([{3: 90}], [{3}])
     assert (step.watermark(3), step.idle(3)) == (90, True)
     outputs = split(step, record(101, "a"), now=NOW + 600)
-    assert (marks_in(outputs), idle_in(outputs)) == ([{3: 91}], [set()])
+    assert (watermarks_in(outputs), idle_in(outputs)) == ([{3: 91}], [set()])
     assert not step.idle(3)
     step.end_of_partition(3, NOW + 700)
     assert list(step.flush(NOW)) == []
@@ -166,7 +169,7 @@ def test_splitter_partition_that_was_always_empty_becomes_idle() -> None:
     assert list(step.flush(NOW)) == []
     step.end_of_partition(3, NOW + 500)
     outputs = list(step.flush(NOW))
-    assert (marks_in(outputs), idle_in(outputs)) == ([{}], [{3}])
+    assert (watermarks_in(outputs), idle_in(outputs)) == ([{}], [{3}])
     assert list(step.flush(NOW)) == []
 
 
@@ -181,24 +184,24 @@ def idle_splitter() -> SplitterStep:
 def test_splitter_restarted_keeps_a_partition_idle_until_its_next_record() -> None:
     restarted = splitter(idle_splitter().checkpoint(3))
     outputs = list(restarted.flush(NOW))
-    assert (marks_in(outputs), idle_in(outputs)) == ([{3: 90}], [{3}])
+    assert (watermarks_in(outputs), idle_in(outputs)) == ([{3: 90}], [{3}])
     restarted.end_of_partition(3, NOW)
     assert list(restarted.flush(NOW)) == []
     outputs = split(restarted, record(100, "a"))
-    assert (marks_in(outputs), idle_in(outputs)) == ([{3: 90}], [set()])
+    assert (watermarks_in(outputs), idle_in(outputs)) == ([{3: 90}], [set()])
 
 
 @pytest.mark.parametrize("rules", [{"drain": True}, {"idle_timeout_ms": None}])
 def test_splitter_restarted_without_idle_detection_makes_an_idle_partition_active(rules: dict[str, Any]) -> None:
     outputs = list(splitter(idle_splitter().checkpoint(3), **rules).flush(NOW))
-    assert (marks_in(outputs), idle_in(outputs)) == ([{3: 90}], [set()])
+    assert (watermarks_in(outputs), idle_in(outputs)) == ([{3: 90}], [set()])
 
 
 def test_splitter_idle_partition_in_a_bounded_run_ends() -> None:
     restarted = splitter(idle_splitter().checkpoint(3), drain=True)
     restarted.end_of_partition(3, NOW)
     outputs = list(restarted.flush(NOW))
-    assert (marks_in(outputs), idle_in(outputs)) == ([{3: MAX_WATERMARK}], [set()])
+    assert (watermarks_in(outputs), idle_in(outputs)) == ([{3: MAX_WATERMARK}], [set()])
     assert restarted.finished(3)
 
 
@@ -224,7 +227,7 @@ def test_splitter_bounded_run_at_the_end_of_a_partition_emits_the_max_watermark(
     assert not step.finished(3)
     step.end_of_partition(3, NOW)
     assert not step.finished(3)
-    assert marks_in(step.flush(NOW)) == [{3: MAX_WATERMARK}]
+    assert watermarks_in(step.flush(NOW)) == [{3: MAX_WATERMARK}]
     assert step.finished(3)
 
 
@@ -232,7 +235,7 @@ def test_splitter_records_after_the_end_of_a_partition_make_it_active_again() ->
     step = splitter(drain=True)
     step.end_of_partition(3, NOW)
     step.flush(NOW)
-    assert marks_in(split(step, record(100, "a"))) == [{3: 90}]
+    assert watermarks_in(split(step, record(100, "a"))) == [{3: 90}]
     assert not step.finished(3)
 
 
@@ -246,7 +249,7 @@ def test_splitter_large_batch_is_split_into_bounded_records_with_the_watermark_i
     assert len(outputs) > 1
     assert all(output.value is not None and len(output.value) <= RECORD_BYTES for output in outputs)
     assert [key for key, _, _ in tuples_in(outputs)] == keys
-    assert marks_in(outputs) == [*({} for _ in outputs[1:]), {3: 90}]
+    assert watermarks_in(outputs) == [*({} for _ in outputs[1:]), {3: 90}]
 
 
 def test_splitter_keys_of_late_tuples_are_not_in_the_tuple_record() -> None:
@@ -279,11 +282,11 @@ def test_splitter_batch_sliced_at_any_size_gives_the_same_outputs(log: list[byte
         patch.setattr(batch_slices, "SLICE_BYTES", most)
         found = split(sliced, *log, first=7)
     assert tuples_in(written(found, "tuples")) == tuples_in(written(expected, "tuples"))
-    # Where the last slices have no tuples, the commit reports their time.
+    # If the last slices have no tuples, the commit writes their watermark.
     found += sliced.flush(NOW)
     expected += whole.flush(NOW)
-    assert marks_in(written(found, "tuples"))[-1:] == marks_in(written(expected, "tuples"))[-1:]
-    assert facts_in(written(found, "late")) == facts_in(written(expected, "late"))
+    assert watermarks_in(written(found, "tuples"))[-1:] == watermarks_in(written(expected, "tuples"))[-1:]
+    assert json_values_in(written(found, "late")) == json_values_in(written(expected, "late"))
     assert written(found, "dead-letters") == written(expected, "dead-letters")
     assert (sliced.checkpoint(3), sliced.tuples) == (whole.checkpoint(3), whole.tuples)
 

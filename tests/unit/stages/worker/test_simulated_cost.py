@@ -1,14 +1,14 @@
-"""A simulated cost changes when tuples are processed, and nothing of what follows from a failure."""
+"""A simulated cost changes when tuples are processed, but not the recovery from a failure."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from helpers.engine import at
+from helpers.waiting import until_in_thread
 from skewless.engine.message_batch import MessageBatch
 from skewless.stages.worker.settings import CostSettings
 from skewless.stages.worker.simulated_cost import SimulatedCost
@@ -17,7 +17,7 @@ from skewless.wire.tuples import TUPLE
 
 
 class Message:
-    """As much of a confluent_kafka.Message as is asked for: that class cannot be made by hand."""
+    """The part of a confluent_kafka.Message that is read. Python code cannot create that class."""
 
     def __init__(self, offset: int, headers: Any) -> None:
         self._offset, self._headers = offset, headers
@@ -38,12 +38,6 @@ class Message:
 def batch(offset: int, headers: Any = None) -> MessageBatch:
     messages: Any = [Message(offset, headers or list(internal_headers(TUPLE, {})))]
     return MessageBatch(at(0), 1, messages)
-
-
-async def until(holds: Callable[[], object]) -> None:
-    async with asyncio.timeout(5):
-        while not holds():  # noqa: ASYNC110 - of several things, some of which nobody tells
-            await asyncio.sleep(0.001)
 
 
 @pytest.mark.parametrize("where", ["spent", "processed"])
@@ -68,11 +62,11 @@ def test_simulated_cost_failed_batch_is_reported_and_later_batches_are_processed
             lambda _, __: fail_at("spent", next(seen)),
         )
         cost.submit(batch(0))
-        await until(lambda: done == [0])
+        await until_in_thread(lambda: done == [0], limit_s=5.0, every_s=0.001)
         cost.submit(batch(1))
-        await until(lambda: failures)
+        await until_in_thread(lambda: failures, limit_s=5.0, every_s=0.001)
         cost.submit(batch(2))
-        await until(lambda: done == [0, 2])
+        await until_in_thread(lambda: done == [0, 2], limit_s=5.0, every_s=0.001)
 
     asyncio.run(story())
     assert [type(error) for error in failures] == [ZeroDivisionError]
@@ -89,6 +83,6 @@ def test_simulated_cost_header_without_a_value_costs_nothing_and_is_passed_on() 
             CostSettings(cycle=1, process_duration_ms=0.01), process, lambda _: None, lambda _, __: None
         )
         cost.submit(batch(0, [("schema", None)]))
-        await until(lambda: done == [0])
+        await until_in_thread(lambda: done == [0], limit_s=5.0, every_s=0.001)
 
     asyncio.run(story())

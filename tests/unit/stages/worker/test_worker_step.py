@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from helpers.aggregates import DIGITS
-from helpers.batches import encode_tuples, idle_in, marks_in, reasons_in, rows_in, written
+from helpers.batches import encode_tuples, idle_in, reasons_in, rows_in, watermarks_in, written
 from helpers.in_memory_batch import InMemoryBatch
 from skewless.algorithms.aggregates import AGGREGATES, TUPLE_COUNT, Aggregate, columns_of
 from skewless.algorithms.hashing import partition_of_keys
@@ -33,12 +33,12 @@ SUMS = [
 ]
 
 
-def columns(rows: Sequence[Tuple], marks: dict[int, int] | None = None) -> OutputRecord:
+def columns(rows: Sequence[Tuple], watermarks: dict[int, int] | None = None) -> OutputRecord:
     keys, values, times = zip(*rows, strict=True)
     encoded = encode_tuples(
         pa.array(keys, pa.string()).dictionary_encode(), np.array(values, np.int64), np.array(times, np.int64)
     )
-    return OutputRecord("worker-input", encoded, headers=internal_headers(TUPLES, marks or {}))
+    return OutputRecord("worker-input", encoded, headers=internal_headers(TUPLES, watermarks or {}))
 
 
 def plain(key: str, value: int, time: int) -> OutputRecord:
@@ -46,9 +46,9 @@ def plain(key: str, value: int, time: int) -> OutputRecord:
     return OutputRecord("worker-input", encoded, key.encode(), headers=internal_headers(TUPLE, {}))
 
 
-def progress(idle: Sequence[int] = (), **marks: int) -> OutputRecord:
-    told = {int(name.removeprefix("origin_")): mark for name, mark in marks.items()}
-    return OutputRecord("worker-input", None, headers=internal_headers(WATERMARK, told, idle))
+def progress(idle: Sequence[int] = (), **watermarks: int) -> OutputRecord:
+    by_partition = {int(name.removeprefix("origin_")): watermark for name, watermark in watermarks.items()}
+    return OutputRecord("worker-input", None, headers=internal_headers(WATERMARK, by_partition, idle))
 
 
 def worker(
@@ -155,25 +155,25 @@ def test_worker_holds_more_than_the_bound_requests_a_commit_until_the_flush(
     work(step, columns(ROWS))
     work(step, columns(ROWS), partition=7)
     work(step, columns(ROWS))
-    wanted = [step.wants_commit]
+    expected = [step.wants_commit]
     work(step, columns(ROWS), partition=7)
-    wanted.append(step.wants_commit)
+    expected.append(step.wants_commit)
     list(step.flush(0))
-    wanted.append(step.wants_commit)
-    assert wanted == [False, True, False]
+    expected.append(step.wants_commit)
+    assert expected == [False, True, False]
 
 
 def test_wants_commit_binary_partials_are_larger_than_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_step, "BUFFER_TUPLES", 0)
     monkeypatch.setattr(worker_step, "HELD_BYTES", 300)
     rows = [("a", value, 10) for value in range(100)]
-    wanted = []
+    expected = []
     for aggregates in ([TUPLE_COUNT], [TUPLE_COUNT, DIGITS]):
         step = worker(aggregates=aggregates)
         for _ in range(3):
             work(step, columns(rows))
-        wanted.append(step.wants_commit)
-    assert wanted == [False, True]
+        expected.append(step.wants_commit)
+    assert expected == [False, True]
     (row,) = rows_in(written(step.flush(0), "partials"))
     assert (row["count"], row["digit_set"]) == (300, bytes(range(100)))
 
@@ -183,14 +183,14 @@ def test_worker_revoked_partition_no_longer_counts_towards_a_commit_request(monk
     monkeypatch.setattr(worker_step, "HELD_ROWS", 2)
     step = worker()
     work(step, columns(ROWS))
-    wanted = [step.wants_commit]
+    expected = [step.wants_commit]
     step.revoke(6)
-    wanted.append(step.wants_commit)
-    assert wanted == [True, False]
+    expected.append(step.wants_commit)
+    assert expected == [True, False]
 
 
 def test_worker_load_metrics_equal_the_written_partials(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A hot partition reduces several times between two commits; a key is written once."""
+    """The buffer of a hot partition is reduced several times between two commits. Each key is written once."""
     monkeypatch.setattr(worker_step, "BUFFER_TUPLES", 2)
     step = worker()
     step.assign(7, None, ())
@@ -216,22 +216,22 @@ def test_worker_many_long_keys_are_split_into_records_that_the_topic_accepts() -
 def test_worker_watermark_of_all_router_partitions_is_emitted_after_the_partials_to_every_partition() -> None:
     step = worker(partitions=3)
     work(step, columns(ROWS, {0: 30}))
-    assert marks_in(step.flush(0)) == [{}] * len(Counter(partition_of_keys(pa.array(["a", "b"]), 3).tolist()))
+    assert watermarks_in(step.flush(0)) == [{}] * len(Counter(partition_of_keys(pa.array(["a", "b"]), 3).tolist()))
     work(step, columns([("a", 1, 30)], {1: 25}))
     outputs = list(step.flush(0))
     assert [schema_of(output.headers) for output in outputs] == [PARTIALS, WATERMARK, WATERMARK, WATERMARK]
-    assert marks_in(outputs[1:]) == [{6: 25}] * 3
+    assert watermarks_in(outputs[1:]) == [{6: 25}] * 3
     assert [output.partition for output in outputs[1:]] == [0, 1, 2]
 
 
 def test_worker_unchanged_watermark_is_not_emitted_and_a_lower_one_is() -> None:
     step = worker()
     work(step, progress(origin_0=30, idle=[1]))
-    assert marks_in(step.flush(0)) == [{6: 30}]
+    assert watermarks_in(step.flush(0)) == [{6: 30}]
     work(step, progress(origin_0=30))
     assert list(step.flush(0)) == []
     work(step, progress(origin_1=10))
-    assert marks_in(step.flush(0)) == [{6: 10}]
+    assert watermarks_in(step.flush(0)) == [{6: 10}]
 
 
 def test_worker_all_router_partitions_ended_emits_the_max_watermark() -> None:
@@ -239,7 +239,7 @@ def test_worker_all_router_partitions_ended_emits_the_max_watermark() -> None:
     work(step, progress(origin_0=MAX_WATERMARK))
     assert list(step.flush(0)) == []
     work(step, progress(origin_1=MAX_WATERMARK))
-    assert marks_in(step.flush(0)) == [{6: MAX_WATERMARK}]
+    assert watermarks_in(step.flush(0)) == [{6: MAX_WATERMARK}]
     assert step.finished(6)
 
 
@@ -247,23 +247,23 @@ def test_worker_all_router_partitions_idle_emits_idle_with_the_highest_watermark
     step = worker()
     work(step, progress(origin_0=30), progress(idle=[0], origin_1=20))
     outputs = list(step.flush(0))
-    assert (marks_in(outputs), idle_in(outputs)) == ([{6: 20}], [set()])
+    assert (watermarks_in(outputs), idle_in(outputs)) == ([{6: 20}], [set()])
     work(step, progress(idle=[1]))
     outputs = list(step.flush(0))
-    assert (marks_in(outputs), idle_in(outputs)) == ([{6: 30}], [{6}])
+    assert (watermarks_in(outputs), idle_in(outputs)) == ([{6: 30}], [{6}])
     assert (step.watermark(6), step.idle(6)) == (30, True)
     restarted = worker(step.checkpoint(6))
     outputs = list(restarted.flush(0))
-    assert (marks_in(outputs), idle_in(outputs)) == ([{6: 30}], [{6}])
+    assert (watermarks_in(outputs), idle_in(outputs)) == ([{6: 30}], [{6}])
 
 
 def test_worker_idle_partition_that_ends_ends_the_worker_partition() -> None:
     step = worker()
     work(step, progress(idle=[0, 1], origin_0=30), progress(origin_1=MAX_WATERMARK))
-    assert marks_in(step.flush(0)) == [{6: 30}]
+    assert watermarks_in(step.flush(0)) == [{6: 30}]
     assert not step.finished(6)
     work(step, progress(origin_0=MAX_WATERMARK))
-    assert marks_in(step.flush(0)) == [{6: MAX_WATERMARK}]
+    assert watermarks_in(step.flush(0)) == [{6: MAX_WATERMARK}]
     assert step.finished(6)
 
 
@@ -272,7 +272,7 @@ def test_worker_several_worker_partitions_are_reported_in_one_record() -> None:
     step.assign(7, None, ())
     work(step, progress(origin_0=1, origin_1=2))
     work(step, progress(origin_0=3, origin_1=4), partition=7)
-    assert marks_in(step.flush(0)) == [{6: 1, 7: 3}]
+    assert watermarks_in(step.flush(0)) == [{6: 1, 7: 3}]
 
 
 def test_worker_restarted_continues_its_watermarks_and_reports_them_again() -> None:
@@ -281,7 +281,7 @@ def test_worker_restarted_continues_its_watermarks_and_reports_them_again() -> N
     list(before.flush(0))
     restarted = worker(before.checkpoint(6))
     work(restarted, progress(origin_1=40))
-    assert marks_in(restarted.flush(0)) == [{6: 30}]
+    assert watermarks_in(restarted.flush(0)) == [{6: 30}]
 
 
 def test_worker_revoked_partition_drops_its_partials() -> None:
@@ -293,16 +293,16 @@ def test_worker_revoked_partition_drops_its_partials() -> None:
 
 UNKNOWN = pa.DictionaryArray.from_arrays(pa.array([1], pa.int32()), pa.array(["a"]), safe=False)
 BEYOND = write_table(pa.record_batch([UNKNOWN, [1], [1]], schema=TUPLES_SCHEMA))
-BAD = {
+INVALID = {
     "no Arrow IPC stream": OutputRecord("worker-input", b"junk", headers=internal_headers(TUPLES, {})),
     "no schema": OutputRecord("worker-input", b"junk"),
     "unknown schema": OutputRecord("worker-input", b"junk", headers=internal_headers("other", {})),
-    "a schema without a name": OutputRecord("worker-input", columns(ROWS).value, headers=[("schema", None)]),  # type: ignore[list-item]  # anybody's producer may
+    "a schema without a name": OutputRecord("worker-input", columns(ROWS).value, headers=[("schema", None)]),  # type: ignore[list-item]  # a foreign producer may
     "a dictionary without that key": OutputRecord("worker-input", BEYOND, headers=internal_headers(TUPLES, {})),
     "no JSON": OutputRecord("worker-input", b"{", b"a", headers=internal_headers(TUPLE, {})),
     "a value beyond 64 bits": OutputRecord("worker-input", b'{"value":9223372036854775808,"time":1}', b"a",
                                      headers=internal_headers(TUPLE, {})),
-    "a key that is no text": OutputRecord(
+    "a key that is not a text": OutputRecord(
         "worker-input", b'{"value":1,"time":1}', b"\xff", headers=internal_headers(TUPLE, {})
     ),
     "an unknown idle origin": OutputRecord(
@@ -312,9 +312,9 @@ BAD = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", BAD)
+@pytest.mark.parametrize("name", INVALID)
 def test_worker_invalid_records_become_dead_letters_and_are_not_counted(name: str) -> None:
     step = worker()
-    outputs = work(step, columns(ROWS[:2]), BAD[name], plain(*ROWS[2]), columns(ROWS[3:]))
+    outputs = work(step, columns(ROWS[:2]), INVALID[name], plain(*ROWS[2]), columns(ROWS[3:]))
     assert [offset for offset, _ in reasons_in(written(outputs, "dead-letters"))] == [1]
     assert by_pane(list(step.flush(0))) == SUMS

@@ -1,4 +1,4 @@
-"""Requests for offsets that a broker answers with an error."""
+"""Responses with errors to requests for offsets."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def slept(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def answering(*answers: object) -> Iterator[object]:
-    """Yield the answers. An exception is raised instead."""
+    """Yield the responses. An exception is raised instead."""
     for answer in answers:
         if isinstance(answer, Exception):
             raise answer

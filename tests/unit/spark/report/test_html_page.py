@@ -1,4 +1,4 @@
-"""Pages of the reports: texts of the user are escaped, and charts have their places."""
+"""Report pages: texts of the user are escaped, and charts have their places."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HOSTILE = "</script><img src=x>&{{ 7 * 7 }}"
 
 
 class Page(HTMLParser):
-    """Elements, texts and places of charts of a page."""
+    """Elements, texts and chart places of a page."""
 
     def __init__(self, page: str) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The tables of Faust's methods that are refused or do nothing."""
+"""Tables of the methods of Faust that are refused or do nothing."""
 
 from __future__ import annotations
 

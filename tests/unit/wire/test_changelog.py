@@ -1,4 +1,4 @@
-"""Keys of changelog records: one form, and everything else is refused with what to do."""
+"""Keys of changelog records have one form. Other forms are refused with a remedy."""
 
 from __future__ import annotations
 

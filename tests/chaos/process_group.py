@@ -1,0 +1,219 @@
+"""The processes of a pipeline under faults. A process that ends is restarted without back-off."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from chaos.ends import FENCED, NO_BROKER_AT_START
+from chaos.journal import Journal
+from helpers.kafka import Pipeline
+from helpers.waiting import until
+from skewless.lab.local import child_process
+
+AGAIN_S = 0.2
+LEAVE_S = 10.0
+"""Deadline in s for the end of a process after a stop request, while the broker is reachable."""
+MEGABYTE = 2**20
+NO_BROKER = ("no Kafka broker answers", "no answer from Kafka")
+"""Message of a process that cannot reach the broker at its start."""
+TOLERATED = (1, FENCED)
+"""Exit codes that any process may have if `strict` is off."""
+
+
+@dataclass
+class StageProcess:
+    """One process of a stage and instance number. `label` is unique where several processes have the same name."""
+
+    name: str
+    label: str
+    again: bool = True
+    """Whether the process is restarted when it ends. Duplicate instances and zombies are not."""
+    heir: bool = False
+    """Whether the process replaced a zombie, which must not end it."""
+    child: subprocess.Popen[bytes] | None = None
+    due: float | None = 0.0
+    logged: int = 0
+    """Size of its log at its start."""
+    stop_requested_at: float | None = None
+    """Time of the stop request."""
+    unreachable_at: float = 0.0
+    """Last time after the stop request at which the broker was unreachable. A clean stop waits for the broker."""
+
+    @property
+    def stage(self) -> str:
+        return self.name.partition("-")[0]
+
+
+@dataclass
+class ProcessGroup:
+    """Keeps the processes of a pipeline running. Used from one thread only."""
+
+    pipeline: Pipeline
+    journal: Journal
+    members: list[StageProcess] = field(default_factory=list)
+    strict: bool = True
+    """Whether a process may end by itself only when a fault justifies it."""
+    failures: list[str] = field(default_factory=list)
+    """Unexpected ends."""
+    ends: Counter[int] = field(default_factory=Counter)
+    """Exit codes of processes that ended by themselves."""
+    away: set[str] = field(default_factory=set)
+    """Stages whose processes are not restarted now."""
+    contested: set[str] = field(default_factory=set)
+    """Names that more than one process has."""
+    largest: dict[str, int] = field(default_factory=dict)
+    """Largest resident size in MB by stage."""
+    unreachable: Callable[[], bool] = lambda: False
+    """Returns whether a fault makes the broker unreachable now."""
+
+    def join(self, name: str, *, duplicate: bool = False) -> StageProcess:
+        """Add a process."""
+        member = StageProcess(name, f"{name}-duplicate" if duplicate else name, again=not duplicate)
+        self.members.append(member)
+        self._start(member)
+        return member
+
+    def replace(self, member: StageProcess) -> StageProcess:
+        """Start another process with the name of a frozen one, as an orchestrator does when a node is lost."""
+        member.again = False
+        heir = StageProcess(member.name, f"{member.label}-heir", heir=True)
+        self.members.append(heir)
+        self._start(heir)
+        return heir
+
+    def running(self) -> list[StageProcess]:
+        """Return the processes that run and are expected to run."""
+        return [each for each in self.members if each.child is not None and each.stop_requested_at is None]
+
+    def is_up(self, member: StageProcess) -> bool:
+        """Return whether a process has started to read its topic."""
+        return ": started" in self._log(member)
+
+    def kill(self, member: StageProcess, why: str = "SIGKILL") -> None:
+        """Kill a process."""
+        self._signal(member, signal.SIGKILL, why, "kills")
+
+    def stop_stage(self, stage: str) -> None:
+        """Kill all processes of a stage. None is started until the stage is removed from `away`."""
+        self.away.add(stage)
+        for member in self.running():
+            if member.stage == stage:
+                self.kill(member)
+
+    def freeze(self, member: StageProcess) -> subprocess.Popen[bytes] | None:
+        """Freeze a process; `thaw` resumes what this returns."""
+        self._signal(member, signal.SIGSTOP, "SIGSTOP", "stops")
+        return member.child
+
+    def thaw(self, member: StageProcess, child: subprocess.Popen[bytes] | None) -> None:
+        """Resume a frozen process, if it still exists."""
+        if child is not None and child.poll() is None:
+            self.journal.write(f"SIGCONT {member.label}")
+            child.send_signal(signal.SIGCONT)
+
+    def leave(self, member: StageProcess) -> None:
+        """Send a process a request to stop cleanly."""
+        member.stop_requested_at = now()
+        self._signal(member, signal.SIGTERM, "SIGTERM", "leaves")
+
+    def poll(self) -> None:
+        """Detect processes that have ended, and restart those that are due."""
+        at = now()
+        unreachable = self.unreachable()
+        for member in list(self.members):
+            if unreachable:
+                member.unreachable_at = at
+            if member.child is not None and (code := member.child.poll()) is not None:
+                self._ended(member, code, at)
+            if member.child is None and member.due is not None and member.due <= at and member.stage not in self.away:
+                self._start(member)
+
+    def weigh(self) -> None:
+        """Record the memory of the processes."""
+        for member in self.members:
+            if member.child is not None and member.child.poll() is None:
+                size = psutil.Process(member.child.pid).memory_info().rss // MEGABYTE
+                self.largest[member.stage] = max(size, self.largest.get(member.stage, 0))
+
+    def stop(self) -> None:
+        """Ask all processes to stop and wait for them. A process that does not stop is killed and reported."""
+        for member in self.running():
+            self.leave(member)
+        began = now()
+        with contextlib.suppress(AssertionError):
+            until(lambda: not self.members, each=self.poll, limit_s=3 * LEAVE_S)
+        for member in list(self.members):
+            self.failures.append(f"{member.label} still ran {now() - began:.0f} s after SIGTERM")
+            self.end(member)
+
+    def end(self, member: StageProcess) -> None:
+        """End a process without a restart."""
+        if member.child is not None:
+            child_process.kill(member.child)
+        if member in self.members:
+            self.members.remove(member)
+
+    def _start(self, member: StageProcess) -> None:
+        stage, _, instance = member.name.partition("-")
+        log = self._path(member)
+        member.logged = log.stat().st_size if log.exists() else 0
+        member.child = child_process.start(self.pipeline.armed_command(stage, int(instance)), log=log)
+        member.due = None
+        self.journal.write(f"start {member.label}, process {member.child.pid}", "starts")
+
+    def _signal(self, member: StageProcess, number: signal.Signals, what: str, counted: str) -> None:
+        if member.child is not None and member.child.poll() is None:
+            self.journal.write(f"{what} {member.label}", counted)
+            member.child.send_signal(number)
+
+    def _ended(self, member: StageProcess, code: int, at: float) -> None:
+        member.child = None
+        took = 0.0 if member.stop_requested_at is None else at - member.stop_requested_at
+        took_reachable = took and min(took, at - member.unreachable_at)
+        how = f"{member.label} ended with {code}" + (f" {took:.1f} s after SIGTERM" if member.stop_requested_at else "")
+        self.journal.write(how)
+        if code > 0:
+            self.ends[code] += 1
+            self.journal.write(f"    {self._last_line(member)}", "own ends")
+        began = '"assigned ' in self._log(member)
+        no_broker = code == FENCED and not began and any(text in self._last_line(member) for text in NO_BROKER)
+        if no_broker:
+            self.journal.write("    it had not started yet", NO_BROKER_AT_START)
+        if (code not in self._good_ends(member) and not no_broker) or took_reachable > LEAVE_S:
+            self.failures.append(how)
+        if member.stop_requested_at is not None or not member.again:
+            self.members.remove(member)
+        else:
+            member.due = at + AGAIN_S
+
+    def _good_ends(self, member: StageProcess) -> tuple[int, ...]:
+        """Return the expected exit codes. A process that is still starting dies of SIGTERM."""
+        if member.stop_requested_at is None:
+            fenced = (FENCED,) if member.name in self.contested and not member.heir else ()
+            return (-signal.SIGKILL, *(fenced if self.strict else TOLERATED))
+        return (0, -signal.SIGKILL) if self.is_up(member) else (0, -signal.SIGKILL, -signal.SIGTERM)
+
+    def _last_line(self, member: StageProcess) -> str:
+        lines = self._log(member).splitlines()
+        return next((line for line in reversed(lines) if "error: " in line), lines[-1] if lines else "")
+
+    def _log(self, member: StageProcess) -> str:
+        """Return the log of the process, without the log of earlier processes with its name."""
+        return self._path(member).read_bytes()[member.logged :].decode(errors="replace")
+
+    def _path(self, member: StageProcess) -> Path:
+        return self.pipeline.folder / f"{member.label}.log"
+
+
+def now() -> float:
+    """Return the seconds of the monotonic clock."""
+    return time.monotonic()
