@@ -305,7 +305,7 @@ def _topics(link: Link) -> SimpleNamespace:
 
 
 class ModelConsumer:
-    """A static member with eager rebalances. All callbacks run inside `poll`."""
+    """A static member with eager rebalances. All callbacks run inside `poll` and `consume`."""
 
     def __init__(self, link: Link, options: Mapping[str, Any]) -> None:
         self._link = link
@@ -359,9 +359,15 @@ class ModelConsumer:
             self._leave_group()
 
     def consume(self, most: int, _timeout: float) -> list[Message]:
+        """Return more records. Runs callbacks first, so they see a position after the record that `poll` returned."""
+        kind = self._link.enter("consume")
+        if not self._link.unnoticed_polls:
+            self._receive_from_group()
         self._link.check()
         found = (self._next() for _ in range(min(most, self._link.fetch)))
-        return [message for message in found if message is not None]
+        messages = [message for message in found if message is not None]
+        self._link.leave(kind)
+        return messages
 
     # Group
 

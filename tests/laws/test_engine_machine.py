@@ -53,6 +53,7 @@ FAULTS = {
     "describe_group": ["time out before", *DEATHS, *MEANWHILE],
     "restore": [*DEATHS, *MEANWHILE],
     "poll": [*DEATHS, "meanwhile agent", "meanwhile lost"],
+    "consume": [*DEATHS, *MEANWHILE, "meanwhile rebalance"],
 }
 PLAIN = {"flush": ["time out before", *DEATHS, *MEANWHILE], "commit": [*TIMEOUTS, *DEATHS, *MEANWHILE]}
 calls = st.sampled_from(sorted(FAULTS))
@@ -218,7 +219,7 @@ class TransportMachine(RuleBasedStateMachine):
         self.all_take_turns(2)
         if process := self.process(number):
             self.write_to_all(4)
-            self.take_turn(process, commit=False, fetch=8)
+            self.take_turn(process, commit=False, fetch=2)
             for partition in range(self.partitions):
                 process.work(partition, 2)
             self.clock.advance(wait_s)
@@ -284,8 +285,10 @@ class TransportMachine(RuleBasedStateMachine):
         if self.nested:
             return
         self.nested = True
-        if kind == "meanwhile agent":
+        if kind in {"meanwhile agent", "meanwhile rebalance"}:
             process.work_off()
+        if kind == "meanwhile rebalance":
+            self.broker.group.rebalance()
         if kind.startswith("meanwhile lost"):
             self.broker.group.leave(process.instance)
         if kind == "meanwhile lost for long":
