@@ -1,0 +1,36 @@
+"""The page docs/explanation/transport.md names code that exists."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+import skewless
+
+PACKAGE = Path(skewless.__file__).parent
+PAGE = Path(__file__).parents[3] / "docs" / "explanation" / "transport.md"
+_ROW = re.compile(r"^\| (\d+) \|[^|\n]*\|[^|\n]*\|([^|\n]*)\|[^|\n]*\|$", re.MULTILINE)
+_FILE = re.compile(r"`([\w/]+\.py)`: ((?:`\w+`(?:, )?)+)")
+
+
+def way_of_a_record() -> list[tuple[str, str]]:
+    """Return the cells of this version in the table of a record's way, with their row numbers."""
+    section = PAGE.read_text(encoding="utf-8").split("## A record's way from poll to commit\n")[1].split("\n## ")[0]
+    return _ROW.findall(section)
+
+
+@pytest.mark.parametrize(("row", "cell"), way_of_a_record())
+def test_transport_page_row_of_the_way_names_existing_functions(row: str, cell: str) -> None:
+    files = _FILE.findall(cell)
+    assert files, f"row {row} names no code"
+    for path, names in files:
+        tree = ast.parse((PACKAGE / path).read_text(encoding="utf-8"))
+        functions = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
+        assert set(re.findall(r"\w+", names)) <= functions
+
+
+def test_transport_page_way_of_a_record_has_all_rows() -> None:
+    assert [int(row) for row, _ in way_of_a_record()] == list(range(1, 16))
