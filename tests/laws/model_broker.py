@@ -157,6 +157,19 @@ class Broker:
         self.epochs[name] += 1
         return self.epochs[name]
 
+    def renew_epoch(self, name: str, epoch: int) -> int:
+        """Give a producer the epoch after its own (KIP-360).
+
+        An open transaction is aborted, and its producer is fenced, before the epoch of the request is checked.
+        """
+        if name in self.open:
+            self._end(name, "aborted")
+            self.epochs[name] += 1
+            if self.epochs[name] == epoch + 1:
+                return self.epochs[name]
+        self._check_epoch(name, epoch)
+        return self.init(name)
+
     def write(self, name: str, epoch: int, timeout_s: float, records: Iterable[tuple[str, int, bytes]]) -> None:
         transaction = self._transaction(name, epoch, timeout_s) if name else None
         written = [Written(*record, transaction) for record in records]

@@ -149,6 +149,12 @@ class ModelProducer:
         self._queue: list[tuple[str, int, bytes]] = []
         self._ripe = 0
         """Records that were queued at the last poll. They are sent at the next one, as `linger.ms` has passed."""
+        self._queued_at = 0.0
+        """Time at which the oldest record of the queue was added."""
+        self._registered = False
+        """Whether the coordinator knows the open transaction."""
+        self._needs_epoch = False
+        """Whether records have timed out, so that librdkafka asks for a new epoch to abort the transaction."""
         self._epoch = 0
         self._state = "new"
         self._error: KafkaException | None = None
@@ -174,6 +180,7 @@ class ModelProducer:
 
     def send_offsets_to_transaction(self, offsets: Sequence[TopicPartition], who: Membership, timeout: float) -> None:
         def add() -> None:
+            self._registered = True
             self._broker.add_offsets(self._name, self._epoch, self._timeout_s, _by_partition(offsets), who)
 
         assert self._state in {"open", "failed", "fatal"}, f"offsets in state {self._state}"
@@ -188,7 +195,7 @@ class ModelProducer:
         if self._state == "open":
             self._state = "committing"
         self._call("commit_transaction", commit, timeout)
-        self._state = "ready"
+        self._state, self._registered = "ready", False
 
     def abort_transaction(self, timeout: float) -> None:
         kind = self._link.enter("abort_transaction")
@@ -198,13 +205,18 @@ class ModelProducer:
         assert self._state in {"open", "failed"}, f"abort in state {self._state}"
         if kind == "time out before":
             raise self._link.time_out(timeout)
+        self._time_out_records()
         self._queue.clear()
         try:
-            self._broker.end(self._name, self._epoch, "aborted")
+            if self._registered or not self._needs_epoch:
+                self._broker.end(self._name, self._epoch, "aborted")
+            if self._needs_epoch:
+                self._epoch = self._broker.renew_epoch(self._name, self._epoch)
         except RefusedError as error:
             raise self._refused(error) from error
         self._link.leave(kind, timeout)
         self._state, self._error = "ready", None
+        self._registered = self._needs_epoch = False
 
     def _call(self, name: str, call: Callable[[], None], timeout: float) -> None:
         """Make a transactional call that may be repeated."""
@@ -255,8 +267,17 @@ class ModelProducer:
         if kind == "undelivered":
             self._undelivered(topic)
             return
+        if not self._queue:
+            self._queued_at = self._broker.clock.now
         self._queue.append((topic, partition, value))
         self._link.leave(kind)
+
+    def _time_out_records(self) -> None:
+        """Fail the transaction if its records could not be sent in time, as after a suspension of the process."""
+        if self._name and self._queue and self._broker.clock.now - self._queued_at > self._timeout_s:
+            topic, self._needs_epoch = self._queue[0][0], True
+            self._queue.clear()
+            self._undelivered(topic)
 
     def _undelivered(self, topic: str) -> None:
         error = KafkaError(KafkaError._MSG_TIMED_OUT)
@@ -267,6 +288,7 @@ class ModelProducer:
     def poll(self, timeout: float) -> int:
         self._link.check()
         self._broker.clock.advance(timeout)
+        self._time_out_records()
         if self._state == "open" or not self._name:
             try:
                 self._write(self._ripe)
@@ -280,6 +302,7 @@ class ModelProducer:
         sent = self._queue[:records]
         del self._queue[:records]
         if sent:
+            self._registered = True
             self._broker.write(self._name, self._epoch, self._timeout_s, sent)
 
     def flush(self, timeout: float) -> int:

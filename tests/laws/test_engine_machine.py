@@ -489,7 +489,7 @@ TestExactlyOnceIntoStore = StoreMachine.TestCase
 TestExactlyOnceIntoStore.settings = RUNS
 
 
-@pytest.mark.parametrize("moment", ["idle", "in a transaction"])
+@pytest.mark.parametrize("moment", ["idle", "in a transaction", "with unsent records"])
 @pytest.mark.parametrize("away_s", [4.0, 12.5, 16.0])
 @pytest.mark.parametrize("unnoticed_polls", [0, 4])
 def test_executor_suspended_and_replaced_process_ends_and_spares_its_successor(
@@ -505,6 +505,11 @@ def test_executor_suspended_and_replaced_process_ends_and_spares_its_successor(
             machine.write_to_all(4)
             machine.take_turn(suspended, commit=False, fetch=8)
             suspended.work_off()
+        elif moment == "with unsent records":
+            # The step writes the second of two records at once. The output sends it with the next one.
+            machine.write(0, 2, marker=False)
+            machine.take_turn(suspended, commit=False, fetch=8)
+            suspended.work_off()
         suspended.link.suspended = suspended.disturbed = suspended.duplicated = True
         machine.clock.advance(away_s)
         machine.start(0)
@@ -513,6 +518,11 @@ def test_executor_suspended_and_replaced_process_ends_and_spares_its_successor(
             machine.write_to_all(2)
             machine.take_turn(successor, commit=True, fetch=8)
             successor.work_off()
+        # The successor has an open transaction while the suspended process continues.
+        machine.write_to_all(2)
+        machine.take_turn(successor, commit=False, fetch=8)
+        successor.work_off()
+        machine.take_turn(successor, commit=False, fetch=8)
         suspended.link.unnoticed_polls = unnoticed_polls
         machine.all_take_turns(8)
         assert isinstance(suspended.failure, FencedError)

@@ -221,6 +221,13 @@ class GroupSession:
         """Make the next `confirm` ask the coordinator."""
         self._unconfirmed = True
 
+    def is_confirmed(self) -> bool:
+        """Return whether the coordinator confirms now that this consumer is the member of its instance."""
+        with suppress(BrokerUnavailableError):
+            registered = self._membership.member_id()
+            return registered is not None and registered == self.consumer.memberid()
+        return False
+
     def confirm(self) -> None:
         """Raise BrokerUnavailableError until the coordinator confirms this consumer as the member of its instance."""
         # A process that was suspended may have been replaced. Its new producer would fence the producer of its

@@ -88,7 +88,7 @@ class Rebalance:
         owned = self._revocable(partitions)
         if owned:
             reason = "partitions were lost, their new owner starts at the committed offsets"
-            self._drop(owned, TransactionAbortedError(reason))
+            self._drop(owned, TransactionAbortedError(reason, replace_producer=True))
 
     def _revocable(self, partitions: set[TopicPartition]) -> frozenset[TopicPartition]:
         """Drop what is not restored, and return the partitions that are."""
@@ -105,13 +105,21 @@ class Rebalance:
     def discard(self, partitions: Collection[TopicPartition], failure: TransactionAbortedError) -> None:
         """Revoke partitions, and abort what was sent."""
         self._on_loop.wait(self._executor.revoke, partitions)
-        self._output.abort(replace=failure.replace_producer)
+        self._abort(failure)
+
+    def _abort(self, failure: TransactionAbortedError) -> None:
+        """Abort what was sent; without the group's confirmation of this member, only discard the producer."""
+        # A process that was suspended may have been replaced. If its records have timed out, librdkafka asks for a new
+        # epoch to abort them, and the coordinator then aborts the open transaction of the successor and fences it
+        # (KIP-360), although the epoch of this producer is older. A discarded producer asks for nothing: the broker
+        # aborts its transaction when the next producer starts, and that one waits for the confirmation.
+        self._session.require_confirmation()
+        self._output.abort(replace=failure.replace_producer or not self._session.is_confirmed())
 
     def reset(self, failure: TransactionAbortedError) -> None:
         """Abort the transaction. The partitions are restored from their committed offsets afterwards."""
         log.warning("abort and reset to the committed offsets: %s", failure, extra=_logged(self._assignment.partitions))
         self._executor.counts.resets += 1
-        self._session.require_confirmation()
         if failure.rejoin:
             self.discard(self._assignment.partitions | self._assignment.restoring, failure)
             # Also if it has no partitions: then there is nothing to wait for.
@@ -120,7 +128,7 @@ class Rebalance:
             self.join()
             return
         self._on_loop.wait(self._executor.reset)
-        self._output.abort(replace=failure.replace_producer)
+        self._abort(failure)
         with suppress(KafkaException):  # of a consumer that has failed permanently; the next poll raises its error
             # Fetch nothing until the partitions are restored. The membership does not change.
             self._session.consumer.assign([])
@@ -130,6 +138,7 @@ class Rebalance:
         rejoin = TransactionAbortedError(
             "the coordinator fenced this process for its own join request, whose response was lost; joining again",
             rejoin=True,
+            replace_producer=True,
         )
         self.discard(self._assignment.partitions, rejoin)
         if self._session.is_replaced():
