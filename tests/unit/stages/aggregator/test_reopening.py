@@ -14,6 +14,7 @@ from helpers.batches import facts_in, written
 from helpers.engine import assign, at, batch_of, revoke
 from skewless.aggregate_registry import find_aggregate
 from skewless.algorithms.aggregates import columns_of
+from skewless.algorithms.windowing.assigner import tumbling
 from skewless.asyncapi.in_memory_batch import InMemoryBatch
 from skewless.engine.executor import RestoredPartition, StepExecutor
 from skewless.engine.message_batch import MessageBatch
@@ -54,7 +55,7 @@ def deltas(count: int, mark: int) -> OutputRecord:
 def built() -> AggregatorStep:
     wanted = [find_aggregate("count")]
     rules = AggregatorRules(
-        wanted, columns_of(wanted), window_ms=60, closed_window_retention_ms=1000, updates=True, decimals=0
+        wanted, columns_of(wanted), windows=tumbling(60), closed_window_retention_ms=1000, updates=True, decimals=0
     )
     return AggregatorStep(rules, worker_partitions=1, topic="p.partials")
 
