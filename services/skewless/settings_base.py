@@ -16,6 +16,9 @@ def _require_whole_ms(seconds: float) -> float:
 EventTimeSpan = Annotated[float, Field(ge=0.001), AfterValidator(_require_whole_ms)]
 """Length of a span of event time in seconds: a whole number of milliseconds, at least one."""
 
+EventTimeOffset = Annotated[float, Field(ge=0), AfterValidator(_require_whole_ms)]
+"""A shift of event time in seconds: a whole number of milliseconds, at least 0."""
+
 
 class InvalidSettingsError(ValueError):
     """Several settings of a group are invalid. For validators, because pydantic collects only a ValueError.

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import mmh3
 
 from helpers.in_memory_batch import InMemoryBatch
+from skewless.algorithms.windowing.assigner import WindowAssigner
 from skewless.engine.step import Step
 from skewless.stages.aggregator.step import AggregatorStep
 from skewless.wire.changelog import decode_checkpoint, window_of
@@ -116,9 +117,9 @@ class Stage:
             return list(self.topics[changelog].latest(partition).items())
         if self.name != "aggregator":
             return []
-        closed_until, size = decode_checkpoint(checkpoint).closed_until, _window_ms(self.build())
+        closed_until, windows = decode_checkpoint(checkpoint).closed_until, _windows(self.build())
         return [
-            (key, value if closed_until is None or window_of(key) + size > closed_until else b"")
+            (key, value if closed_until is None or windows.end(window_of(key)) > closed_until else b"")
             for key, value in self.topics["aggregator-changelog"].latest(partition).items()
         ]
 
@@ -177,6 +178,6 @@ class Stage:
         return moved
 
 
-def _window_ms(step: Step) -> int:
+def _windows(step: Step) -> WindowAssigner:
     assert isinstance(step, AggregatorStep)
-    return step._rules.window_ms
+    return step._rules.windows

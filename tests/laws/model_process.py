@@ -27,7 +27,7 @@ from skewless.wire.state_schema import StateSchema
 from skewless.wire.topic_partition import TopicPartition
 
 SHAPE = StateSchema(
-    window_ms=60_000,
+    window=60_000,
     tick_ms=60_000,
     columns="count",
     decimals=0,

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+from zoneinfo import ZoneInfo
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from skewless.algorithms.watermark import MAX_WATERMARK, WatermarkGenerator, WatermarkState, WatermarkTracker
-from skewless.algorithms.windowing.assigner import starts
+from skewless.algorithms.windowing.assigner import CalendarWindows, HoppingWindows, WindowAssigner, starts
+from skewless.time_zone import TimeZone
 
 times = st.integers(-MAX_WATERMARK, MAX_WATERMARK - 1) | st.integers(-50, 50)
 logs = st.lists(times, max_size=50)
@@ -31,6 +35,74 @@ def test_pane_assigner_any_time_is_in_one_aligned_pane(log: list[int], size: int
 def test_pane_assigner_pane_lies_in_the_window_of_its_tuples(log: list[int], pane: int, panes: int) -> None:
     window = pane * panes
     assert starts(starts(array(log), pane), window).tolist() == starts(array(log), window).tolist()
+
+
+SPAN_MS = 1_577_836_800_000
+"""From 1970 to 2020: the system, which the law asks, may have other rules for later years."""
+ZONES = ("Europe/Berlin", "Pacific/Apia", "Asia/Kathmandu", "America/Havana", "Australia/Lord_Howe", "Africa/Monrovia")
+calendar_times = st.lists(st.integers(0, SPAN_MS) | st.integers(1_325_000_000_000, 1_325_400_000_000), max_size=20)
+calendars = st.builds(
+    lambda days, weekday, hours, zone: CalendarWindows(days, weekday, hours * 3_600_000, TimeZone(zone).utc_offset),
+    st.sampled_from([1, 7]),
+    st.integers(0, 6),
+    st.integers(0, 23),
+    st.sampled_from(ZONES),
+)
+hoppings = st.builds(
+    lambda every, extra, offset: HoppingWindows(every + extra, every, offset % every),
+    st.integers(1, 50),
+    st.integers(0, 200),
+    st.integers(0, 50),
+)
+
+
+def by_time(windows: WindowAssigner, log: list[int]) -> list[list[int]]:
+    """Return the starts of the windows of each time."""
+    counts, found = windows.assign(array(log))
+    cuts = np.cumsum(counts)[:-1]
+    return [part.tolist() for part in np.split(found, cuts)] if log else []
+
+
+@given(windows=hoppings, log=logs)
+def test_hopping_windows_equal_those_that_contain_the_time(windows: HoppingWindows, log: list[int]) -> None:
+    for time, found in zip(log, by_time(windows, log), strict=True):
+        span = range(time - windows.size_ms + 1, time + 1)
+        assert found == [start for start in span if (start - windows.offset_ms) % windows.every_ms == 0]
+        assert 1 <= len(found) <= windows.overlap
+
+
+@given(windows=calendars, log=calendar_times)
+def test_calendar_windows_equal_the_date_of_the_clock_in_the_zone(windows: CalendarWindows, log: list[int]) -> None:
+    """The windows of all dates, found one after the other with `zoneinfo`, contain each time once."""
+    zone = windows.utc_offset.__self__.name  # type: ignore[attr-defined]
+    for time, found in zip(log, by_time(windows, log), strict=True):
+        assert found == [max(start for start in starts_around(windows, zone, time) if start <= time)]
+        assert windows.end(found[0]) == min(start for start in starts_around(windows, zone, time) if start > time)
+
+
+def starts_around(windows: CalendarWindows, zone: str, time: int) -> list[int]:
+    """Moments of the days around a time at which the clock of a zone shows the start of a window for the first time."""
+    nearest = datetime.fromtimestamp(time / 1000, UTC).date()
+    dates = [nearest + timedelta(days=days) for days in range(-9, 10)]
+    clock = datetime.fromtimestamp(windows.offset_ms / 1000, UTC).time()
+    chosen = [date for date in dates if windows.days == 1 or date.weekday() == windows.first_weekday]
+    moments = [datetime.combine(date, clock, ZoneInfo(zone)) for date in chosen]
+    return [round(moment.timestamp() * 1000) for moment in moments]
+
+
+@given(windows=hoppings | calendars, log=calendar_times)
+def test_window_assigner_times_of_a_slice_have_the_same_windows(windows: WindowAssigner, log: list[int]) -> None:
+    slices = windows.slices(array(log)).tolist()
+    assert by_time(windows, slices) == by_time(windows, log)
+    for time, found in zip(log, by_time(windows, log), strict=True):
+        assert all(start <= time < windows.end(start) for start in found)
+        assert windows.ends(array(found)).tolist() == [windows.end(start) for start in found]
+
+
+@given(windows=hoppings | calendars, log=calendar_times)
+def test_window_assigner_panes_that_divide_the_grid_lie_in_one_slice(windows: WindowAssigner, log: list[int]) -> None:
+    pane = windows.grid_ms(0, SPAN_MS)
+    assert windows.slices(starts(array(log), pane)).tolist() == windows.slices(array(log)).tolist()
 
 
 @given(log=logs, lateness=st.integers(0, 100))

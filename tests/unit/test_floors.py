@@ -15,7 +15,7 @@ SERVICES = Path(__file__).parents[2] / "services"
 PACKAGE = SERVICES / "skewless"
 
 FLOORS = (
-    ("errors", "topology", "settings_base", "metric_definition"),
+    ("errors", "topology", "settings_base", "metric_definition", "time_zone"),
     ("algorithms",),
     ("wire", "parsing", "aggregate_registry"),
     ("kafka",),

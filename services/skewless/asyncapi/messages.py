@@ -207,7 +207,8 @@ DEAD_LETTER_MESSAGE = Message(
     guarantee="Each invalid record {once}. The other records of its batch are processed.",
     payload={
         "description": "Value of the invalid record: any bytes or none. For an expired window: the partials that "
-        "arrived for it, as columns, in as many dead letters as needed."
+        "arrived for it, as columns, in as many dead letters as needed. If windows overlap, the column `window` is the "
+        "start of the expired window."
     },
     headers=DeadLetterHeaders,
 )

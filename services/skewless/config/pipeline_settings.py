@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -150,6 +151,7 @@ class PipelineSettings(SettingsModel):
     @model_validator(mode="after")
     def _sections_fit(self) -> PipelineSettings:
         excess = grouping.GROUPINGS[self.router.grouping].excess(self.router.workers, self.router)
+        grid_ms = self.aggregator.windows.grid_ms(self.splitter.time.earliest, self.splitter.time.latest)
         checks = [
             (excess is not None, f"router.workers: {excess}"),
             (
@@ -159,13 +161,7 @@ class PipelineSettings(SettingsModel):
                     f"worker_input.max_workers ({self.worker_input.max_workers})"
                 ),
             ),
-            (
-                self.aggregator.window_ms % self.worker.pane_ms != 0,
-                (
-                    f"aggregator.window_s ({self.aggregator.window_s}) must be a multiple of "
-                    f"worker.pane_s ({self.worker.pane_s})"
-                ),
-            ),
+            (grid_ms % self.worker.pane_ms != 0, self._pane_problem(grid_ms)),
             (
                 self.observer.tick_ms % self.worker.pane_ms != 0,
                 f"observer.tick_s ({self.observer.tick_s}) must be a multiple of worker.pane_s ({self.worker.pane_s})",
@@ -179,6 +175,18 @@ class PipelineSettings(SettingsModel):
         if problems:
             raise InvalidSettingsError(*problems)
         return self
+
+    def _pane_problem(self, grid_ms: int) -> str:
+        """Return the message for a pane that does not divide `grid_ms`."""
+        setting = "window_s" if self.aggregator.window is None else "window"
+        divisors = _divisors(math.gcd(grid_ms, self.observer.tick_ms))
+        shorter = max((divisor for divisor in divisors if divisor <= self.worker.pane_ms), default=None)
+        longer = min((divisor for divisor in divisors if divisor >= self.worker.pane_ms), default=None)
+        fitting = " or ".join(f"{divisor / 1000:g}" for divisor in (shorter, longer) if divisor is not None)
+        return (
+            f"worker.pane_s: {self.worker.pane_s:g} does not divide aggregator.{setting}, whose windows begin and end "
+            f"at multiples of {grid_ms / 1000:.15g} seconds: use {fitting}"
+        )
 
     def topic(self, name: str) -> str:
         """Return the full name of a topic of the topology. `source` is the user's topic."""
@@ -196,3 +204,9 @@ class PipelineSettings(SettingsModel):
             earliest=self.splitter.time.earliest,
             latest=self.splitter.time.latest,
         )
+
+
+def _divisors(number: int) -> list[int]:
+    """Return all divisors of a number."""
+    small = [divisor for divisor in range(1, math.isqrt(number) + 1) if number % divisor == 0]
+    return [*small, *(number // divisor for divisor in small)]

@@ -19,7 +19,7 @@ def state_schema_of(settings: PipelineSettings) -> StateSchema:
     """
     columns = wire_columns_of(find_aggregates(settings.aggregator.aggregates))
     schema = StateSchema(
-        window_ms=settings.aggregator.window_ms,
+        window=settings.aggregator.window_schema,
         tick_ms=settings.observer.tick_ms,
         columns=",".join(sorted(map(_name_and_type, columns))),
         decimals=settings.splitter.value.decimals,

@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 
 from skewless.algorithms.aggregates import TUPLE_COUNT
+from skewless.algorithms.windowing.assigner import WindowAssigner
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import CheckFailedError, ConfigurationError
 from skewless.kafka.admin.client import Admin
@@ -66,7 +67,7 @@ def run(settings: PipelineSettings, count: int, prefix: str, timeout_s: float) -
     with Tail(settings.kafka, topic, _partition_count(partitions, topic), NEWEST_RECORDS) as tail:
         partition, newest = _choose_partition_and_time(tail, source_format, settings.splitter.time.earliest)
     values, time_ms = sample_records.make(settings.splitter, sample_records.keys(count, prefix), newest)
-    expected = _expected_counts(source_format, values, time_ms, settings.aggregator.window_ms)
+    expected = _expected_counts(source_format, values, time_ms, settings.aggregator.windows)
     _require_unchanged_keys(expected, values, prefix)
     results = settings.topic("aggregates")
     with Tail(settings.kafka, results, _partition_count(partitions, results)) as tail:
@@ -110,11 +111,12 @@ def _event_times(source_format: Format, records: Sequence[tuple[bytes | None, in
     return [int(event_time) for index, event_time in enumerate(parsed.times.tolist()) if index not in invalid]
 
 
-def _expected_counts(source_format: Format, values: Sequence[bytes], time_ms: int, window_ms: int) -> Counts:
+def _expected_counts(source_format: Format, values: Sequence[bytes], time_ms: int, assigner: WindowAssigner) -> Counts:
     """Count the tuples that the splitter creates from the records, with the splitter's own parser."""
     parsed = source_format.parse(values, np.full(len(values), time_ms, dtype=np.int64))
-    windows = parsed.times[parsed.records] // window_ms * window_ms
-    return Counter(zip(windows.tolist(), parsed.keys, strict=True))
+    counts, windows = assigner.assign(parsed.times[parsed.records])
+    keys = np.repeat(np.array(parsed.keys, dtype=np.object_), counts)
+    return Counter(zip(windows.tolist(), keys.tolist(), strict=True))
 
 
 def _require_unchanged_keys(expected: Counts, values: Sequence[bytes], prefix: str) -> None:

@@ -144,17 +144,16 @@ def _left_out(rows: DataFrame, closed_until: Mapping[int, int], since: int | Non
 
 def _with_expired_left_out(rows: DataFrame, dead_letters: DataFrame, settings: PipelineSettings) -> DataFrame:
     """Leave out the (window, key) pairs of partials that the aggregator refused because the window had expired."""
-    # The dead letter of such a partial has its value, an Arrow table.
-    window_ms = settings.aggregator.window_ms
+    # The dead letter of such partials has them as value, an Arrow table. It names the window if windows overlap.
+    assigner = settings.aggregator.windows
 
     def windows_and_keys(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for value in batch["value"].to_pylist():
                 table = read_table(value)
-                panes = table["pane"].to_numpy()
-                yield pa.record_batch(
-                    [pa.array(panes // window_ms * window_ms), table["key"].combine_chunks()], ["window_start", "key"]
-                )
+                named = table["window"].combine_chunks() if "window" in table.column_names else None
+                windows = pa.array(assigner.slices(table["pane"].to_numpy())) if named is None else named
+                yield pa.record_batch([windows, table["key"].combine_chunks()], ["window_start", "key"])
 
     refused = kafka_source.dead_letters(dead_letters, WINDOW_EXPIRED).select("value")
     expired = refused.mapInArrow(windows_and_keys, "window_start bigint, key string").distinct()

@@ -31,6 +31,7 @@ from skewless.algorithms.aggregates import (
 )
 from skewless.algorithms.hashing import partition_of_keys
 from skewless.algorithms.watermark import MAX_WATERMARK
+from skewless.algorithms.windowing.assigner import WindowAssigner
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.spark.partition_reader import (
     SPLIT,
@@ -72,7 +73,9 @@ def read_plan(settings: PipelineSettings, now: int | None) -> PartitionReadPlan:
     if now is None:
         rules = replace(rules, max_ahead_ms=MAX_WATERMARK)
     columns = wire_columns_of(find_aggregates(settings.aggregator.aggregates))
-    return PartitionReadPlan(settings.splitter, rules, columns, settings.aggregator.window_ms, now=now or 0)
+    windows = settings.aggregator.windows
+    pane_ms = windows.grid_ms(rules.earliest, rules.latest)
+    return PartitionReadPlan(settings.splitter, rules, columns, windows, pane_ms, now=now or 0)
 
 
 def answer(records: DataFrame, plan: PartitionReadPlan) -> BatchResult:
@@ -89,10 +92,12 @@ def answer(records: DataFrame, plan: PartitionReadPlan) -> BatchResult:
     classified = classified.where(F.col("kind") != SPLIT)
     late_count = classified.where("late").agg(F.sum(LOAD_COLUMN.name)).first()
     late_in_heads = int(late_count[0] or 0) if late_count else 0
-    window = F.col("time") - F.pmod("time", F.lit(plan.window_ms))
+    on_time = classified.where("not late")
+    if plan.windows.overlap > 1:
+        on_time = on_time.withColumn("window", F.explode("window"))
     merged = [F.call_function(_spark_function(column), column.name).alias(column.name) for column in plan.columns]
     return BatchResult(
-        partials=classified.where("not late").groupBy(window.alias("window"), "key").agg(*merged),
+        partials=on_time.groupBy("window", "key").agg(*merged),
         records=sum(statistics.records for statistics in splits.values()),
         tuples=sum(statistics.tuples for statistics in splits.values()) - late_in_heads,
         late=sum(statistics.late for statistics in splits.values()) + late_in_heads,
@@ -117,8 +122,8 @@ def _read(records: DataFrame, plan: PartitionReadPlan) -> DataFrame:
     partition_type = _source_partition_type(records)
     partials = ", ".join(f"`{column.name}` {_spark_type(column.type)}" for column in plan.columns)
     schema = (
-        f"source_partition {partition_type}, block bigint, first_offset bigint, kind string, time bigint, key string, "
-        f"{partials}"
+        f"source_partition {partition_type}, block bigint, first_offset bigint, kind string, time bigint, "
+        f"window {'bigint' if plan.windows.overlap == 1 else 'array<bigint>'}, key string, {partials}"
     )
     return records.mapInArrow(_as_function(plan), schema).persist(StorageLevel.DISK_ONLY)
 
@@ -172,7 +177,7 @@ class _ResultMapper:
 
     aggregates: tuple[Aggregate, ...]
     columns: tuple[PartialColumn, ...]
-    window_ms: int
+    windows: WindowAssigner
     decimals: int
     partitions: int
 
@@ -181,7 +186,7 @@ class _ResultMapper:
             partials = {column.name: _merged(column, batch[column.name]) for column in self.columns}
             windows = batch["window"].to_numpy()
             partitions = partition_of_keys(batch["key"], self.partitions)
-            bounds = {"window_start": pa.array(windows), "window_end": pa.array(windows + self.window_ms)}
+            bounds = {"window_start": pa.array(windows), "window_end": pa.array(self.windows.ends(windows))}
             results = {aggregate.name: self._results(aggregate, partials) for aggregate in self.aggregates}
             yield pa.record_batch({"key": batch["key"], **bounds, **results, "partition": pa.array(partitions)})
 
@@ -211,7 +216,7 @@ def results(result: BatchResult, settings: PipelineSettings, partitions: int | N
     mapper = _ResultMapper(
         find_aggregates(settings.aggregator.aggregates),
         read_plan(settings, None).columns,
-        settings.aggregator.window_ms,
+        settings.aggregator.windows,
         settings.splitter.value.decimals,
         partitions or settings.topics.aggregator_partitions,
     )

@@ -36,7 +36,9 @@ def _cell_blocks(run: PipelineRun, run_index: int, partitions: int) -> DataFrame
 
 def _latency_blocks(run: PipelineRun, run_index: int, partitions: int) -> DataFrame:
     """Return when the tuples of each key and window were sent and when they were counted, by shuffle partition."""
-    read = partial(topic_rows.cells, bucket_ms=run.settings.aggregator.window_ms)
+    rules = run.settings.event_time_rules()
+    bucket_ms = run.settings.aggregator.windows.grid_ms(rules.earliest, rules.latest)
+    read = partial(topic_rows.cells, bucket_ms=bucket_ms)
     sent_spec = shuffle.ShuffleSpec(run_index, "sent", partitions, read, topic_rows.last_cells)
     changelog_spec = shuffle.ShuffleSpec(
         run_index, "changelog", partitions, topic_rows.changelog_rows, topic_rows.unmerged
@@ -175,7 +177,9 @@ def _with_run_names(rows: Rows, runs: Sequence[PipelineRun]) -> list[dict[str, A
 
 def _latencies(runs: Sequence[PipelineRun], partitions: int) -> DataFrame:
     blocks = union([_latency_blocks(run, index, partitions) for index, run in enumerate(runs)])
-    latencies = blocks.repartitionById(partitions, "shuffle_partition").mapInArrow(latency.latencies, latency.LATENCIES)
+    latencies = blocks.repartitionById(partitions, "shuffle_partition").mapInArrow(
+        partial(latency.latencies, windows=[run.settings.aggregator.windows for run in runs]), latency.LATENCIES
+    )
     return latency.quantiles(latencies)
 
 

@@ -61,7 +61,7 @@ def measures_of_run(
             "grouping": grouping,
             "workers": workers,
             "routers": settings.replicas.of("router"),
-            "window_s": settings.aggregator.window_s,
+            "window_s": settings.aggregator.window_ms / 1000,
             "tick_s": settings.observer.tick_s,
             **_segment_measures(settings, distributions, run_sums.where(grouping=grouping, workers=workers), workers),
             "offsets": _offsets_json(offsets),

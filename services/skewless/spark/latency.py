@@ -9,7 +9,7 @@ time until a transaction was committed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
 
+from skewless.algorithms.windowing.assigner import WindowAssigner
 from skewless.spark.shuffle import collect
 from skewless.spark.topic_rows import last_cells
 
@@ -25,11 +26,14 @@ LATENCIES = "run int, window long, latency_ms long, results long"
 """Number of results of a window that have the same latency. `run` is the index of the run."""
 
 
-def latencies(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the latencies of an executor's keys (LATENCIES), given blocks of the kinds `sent` and `changelog`."""
+def latencies(batches: Iterable[pa.RecordBatch], windows: Sequence[WindowAssigner]) -> Iterator[pa.RecordBatch]:
+    """Yield the latencies of an executor's keys (LATENCIES), given blocks of the kinds `sent` and `changelog`.
+
+    `windows` has the windows of each run. The buckets of `sent` must divide their slices.
+    """
     for run, tables in collect(batches).items():
         if tables.keys() >= {"sent", "changelog"}:
-            sent = last_cells(tables["sent"]).rename_columns(
+            sent = last_cells(_by_window(tables["sent"], windows[run])).rename_columns(
                 ["window", "key", "worker", "tuples", "first_at", "sent_at"]
             )
             joined = sent.select(["window", "key", "sent_at"]).join(
@@ -41,6 +45,13 @@ def latencies(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             runs = pa.array(np.full(counts.num_rows, run, dtype=np.int32))
             table = pa.table([runs, *counts.columns], names=["run", "window", "latency_ms", "results"])
             yield from table.combine_chunks().to_batches()
+
+
+def _by_window(cells: pa.Table, windows: WindowAssigner) -> pa.Table:
+    """Replace the bucket of each cell by its windows, with one row for each of them."""
+    counts, starts = windows.assign(cells["bucket"].to_numpy())
+    rows = cells.take(pa.array(np.repeat(np.arange(cells.num_rows), counts)))
+    return rows.set_column(rows.schema.get_field_index("bucket"), "bucket", pa.array(starts))
 
 
 def completed(changelog: pa.Table) -> pa.Table:

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from skewless.algorithms.aggregates import PartialColumn, Tuples, as_arrow
 from skewless.algorithms.partials import merge_partials, to_partials
 from skewless.algorithms.watermark import WatermarkGenerator
+from skewless.algorithms.windowing.assigner import WindowAssigner
 from skewless.parsing.settings import ParsingSettings, open_format
 from skewless.parsing.validation import EventTimeRules, RecordClassification, classify
 from skewless.wire.tuples import TUPLES_SCHEMA
@@ -34,8 +35,8 @@ HEAD_RECORDS = 1_000
 BUFFER_TUPLES = 262_144
 REDUCE_ROWS = 524_288
 TUPLE, PARTIAL, SPLIT = "tuple", "partial", "split"
-"""Kinds of rows. `time` is the event time of a tuple, or the window start of a partial result. `key` of a split is its
-`SplitStatistics` as JSON."""
+"""Kinds of rows. `time` is the event time of a tuple, or the start of the slice of a partial result. `window` is the
+start of its window, or a list of them if windows overlap. `key` of a split is its `SplitStatistics` as JSON."""
 
 SplitId = tuple[int | str, int, int]
 """Source partition, block (of a file; 0 in Kafka) and first offset. The last two order the splits of a partition."""
@@ -62,7 +63,9 @@ class PartitionReadPlan:
     splitter: ParsingSettings
     rules: EventTimeRules
     columns: tuple[PartialColumn, ...]
-    window_ms: int
+    windows: WindowAssigner
+    pane_ms: int
+    """Span of event time that divides all slices of windows."""
     now: int
     """Wall-clock time in ms. Event times more than `max_ahead_ms` after it are invalid."""
     earlier_max_times: Mapping[SplitId, int] | None = None
@@ -106,7 +109,7 @@ class _SplitReader:
         self._plan = plan
         self._format = open_format(plan.splitter)
         self._split: _OpenSplit | None = None
-        self._schema = row_schema(source_partition_type, plan.columns)
+        self._schema = row_schema(source_partition_type, plan)
 
     def add(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Read the next records, all of one source partition and block."""
@@ -159,7 +162,7 @@ class _SplitReader:
             tuples, columns = Tuples(keys.dictionary_encode(), values, times), self._plan.columns
             rows = np.arange(len(times))
             partials = [as_arrow(column, column.prepare(tuples, rows, len(rows))) for column in columns]
-            yield self._rows(split, TUPLE, [times, keys, *partials])
+            yield self._rows(split, TUPLE, [times, self._windows_of(times), keys, *partials])
 
     def _buffer(
         self, split: _OpenSplit, keys: pa.StringArray, values: NDArray[np.int64], times: NDArray[np.int64]
@@ -175,7 +178,9 @@ class _SplitReader:
             yield from self._partials(split)
 
     def _reduce(self, split: _OpenSplit) -> None:
-        reduced = to_partials(split.tuples, self._plan.window_ms, self._plan.columns)
+        reduced = to_partials(split.tuples, self._plan.pane_ms, self._plan.columns)
+        slices = pa.array(self._plan.windows.slices(reduced["pane"].to_numpy()))
+        reduced = reduced.set_column(reduced.schema.get_field_index("pane"), "pane", slices)
         split.tuples, split.buffered_tuples = [], 0
         split.reduced.append(reduced)
         split.reduced_rows += reduced.num_rows
@@ -184,7 +189,16 @@ class _SplitReader:
         merged = merge_partials(split.reduced, ("pane", "key"), self._plan.columns)
         split.reduced, split.reduced_rows = [], 0
         for part in merged.combine_chunks().to_batches(max_chunksize=50_000):
-            yield self._rows(split, PARTIAL, part.columns)
+            slices, *columns = part.columns
+            yield self._rows(split, PARTIAL, [slices, self._windows_of(slices.to_numpy()), *columns])
+
+    def _windows_of(self, times: NDArray[np.int64]) -> pa.Array:
+        """Return for each time the start of its window, or the starts of its windows if windows overlap."""
+        counts, starts = self._plan.windows.assign(times)
+        if self._plan.windows.overlap == 1:
+            return pa.array(starts)
+        offsets = np.append(0, np.cumsum(counts))
+        return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.array(starts))
 
     def finish(self) -> Iterator[pa.RecordBatch]:
         """Yield the remaining partial results and the statistics of the current split, and close it."""
@@ -197,7 +211,8 @@ class _SplitReader:
             yield from self._partials(split)
         no_values = [pa.nulls(1, column.type) for column in self._plan.columns]
         statistics = pa.array([msgspec.json.encode(split.statistics).decode()])
-        yield self._rows(split, SPLIT, [pa.nulls(1, pa.int64()), statistics, *no_values])
+        no_windows = pa.nulls(1, self._schema.field("window").type)
+        yield self._rows(split, SPLIT, [pa.nulls(1, pa.int64()), no_windows, statistics, *no_values])
 
     def _rows(self, split: _OpenSplit, kind: str, columns: Sequence[pa.Array | NDArray[np.int64]]) -> pa.RecordBatch:
         size = len(columns[0])
@@ -208,11 +223,13 @@ class _SplitReader:
         return pa.record_batch([*id_columns, pa.repeat(kind, size), *columns], schema=self._schema)
 
 
-def row_schema(source_partition_type: pa.DataType, columns: Sequence[PartialColumn]) -> pa.Schema:
+def row_schema(source_partition_type: pa.DataType, plan: PartitionReadPlan) -> pa.Schema:
     """Return the schema of the rows that a `PartitionReadPlan` yields."""
-    partials = [(column.name, column.type) for column in columns]
+    partials = [(column.name, column.type) for column in plan.columns]
     split_id = [("source_partition", source_partition_type), ("block", pa.int64()), ("first_offset", pa.int64())]
-    return pa.schema([*split_id, ("kind", pa.string()), ("time", pa.int64()), ("key", pa.string()), *partials])
+    window = pa.int64() if plan.windows.overlap == 1 else pa.list_(pa.int64())
+    times = [("kind", pa.string()), ("time", pa.int64()), ("window", window)]
+    return pa.schema([*split_id, *times, ("key", pa.string()), *partials])
 
 
 def _refused_records(batch: pa.RecordBatch) -> list[int]:

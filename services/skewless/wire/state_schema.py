@@ -18,7 +18,8 @@ class StateSchema(msgspec.Struct, frozen=True, kw_only=True, array_like=True, ta
     the fields: a checkpoint with another version is rejected.
     """
 
-    window_ms: int
+    window: int | str
+    """Length in ms of tumbling windows from 1970-01-01 on, or a summary of other windows."""
     tick_ms: int
     columns: str
     """Names of the partial columns, separated by commas. One that is not int64 has its type: `name:binary`."""
@@ -38,7 +39,7 @@ VERSIONS_OF_0_1 = (1, 2)
 def incompatibilities(previous: StateSchema, current: StateSchema) -> Iterator[str]:
     """Yield a line with both values for each setting that differs."""
     settings = (
-        ("aggregator.window_s", previous.window_ms / 1000, current.window_ms / 1000),
+        _windows(previous, current),
         ("aggregator.emit", previous.emit, current.emit),
         ("observer.tick_s", previous.tick_ms / 1000, current.tick_ms / 1000),
         ("splitter.value.decimals", previous.decimals, current.decimals),
@@ -51,3 +52,14 @@ def incompatibilities(previous: StateSchema, current: StateSchema) -> Iterator[s
             yield f"{path}: is {current_value}, was {previous_value}"
     if previous.columns != current.columns:
         yield f"aggregator.aggregates: needs the columns {current.columns}, needed {previous.columns}"
+
+
+def _windows(previous: StateSchema, current: StateSchema) -> tuple[str, object, object]:
+    """Return the path of the setting of windows, and both values."""
+    if isinstance(previous.window, int) and isinstance(current.window, int):
+        return "aggregator.window_s", previous.window / 1000, current.window / 1000
+    return "aggregator.window", _window_text(previous.window), _window_text(current.window)
+
+
+def _window_text(window: int | str) -> str:
+    return f"size_s {window / 1000:g}" if isinstance(window, int) else window

@@ -33,7 +33,7 @@ from skewless.wire.topic_partition import TopicPartition as InputPartition
 
 RECORDS = 40
 SHAPE = StateSchema(
-    window_ms=60_000,
+    window=60_000,
     tick_ms=60_000,
     columns="count",
     decimals=0,

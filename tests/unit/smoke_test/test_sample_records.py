@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from skewless.algorithms.windowing.assigner import tumbling
 from skewless.errors import ConfigurationError
 from skewless.parsing.formats.base import FormatSettings
 from skewless.parsing.settings import ParsingSettings, open_format
@@ -57,6 +58,6 @@ def test_sample_records_for_a_format_of_a_package_are_refused() -> None:
 def test_smoke_test_settings_that_change_the_keys_are_refused() -> None:
     settings = ParsingSettings.model_validate({"format": "text", "key": {"rename_if_contains": {"all": ["check"]}}})
     values, time_ms = sample_records.make(settings, ["check0"], AT)
-    expected = check._expected_counts(open_format(settings), values, time_ms, 60_000)
+    expected = check._expected_counts(open_format(settings), values, time_ms, tumbling(60_000))
     with pytest.raises(ConfigurationError, match="does not keep the key"):
         check._require_unchanged_keys(expected, values, "check")

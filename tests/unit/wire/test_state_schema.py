@@ -19,7 +19,7 @@ KAFKA_LIMIT = 4_096
 STEP_LIMIT = 3_850
 """Longest checkpoint of a step."""
 LARGEST = StateSchema(
-    window_ms=31_536_000_000,
+    window="size week start wednesday offset_s 86399.999 zone America/Argentina/ComodRivadavia",
     tick_ms=86_400_000,
     columns="count,max,min,sum",
     decimals=9,
@@ -95,6 +95,14 @@ def test_state_schema_of_largest_size_fits_next_to_the_largest_checkpoint() -> N
     ("changed", "line"),
     [
         ({"aggregator": {"window_s": 120}}, "aggregator.window_s: is 120.0, was 60.0"),
+        (
+            {"aggregator": {"window": {"size_s": 300, "every_s": 60}}},
+            "aggregator.window: is size_s 300 every_s 60 offset_s 0, was size_s 60",
+        ),
+        (
+            {"aggregator": {"window": {"size": "day", "zone": "Europe/Berlin"}}},
+            "aggregator.window: is size day offset_s 0 zone Europe/Berlin, was size_s 60",
+        ),
         ({"aggregator": {"emit": "final"}}, "aggregator.emit: is final, was updates"),
         ({"observer": {"tick_s": 30}}, "observer.tick_s: is 30.0, was 60.0"),
         ({"event_time": {"allowed_lateness_s": 2.5}}, "event_time.allowed_lateness_s: is 2.5, was 0.0"),
@@ -106,7 +114,18 @@ def test_state_schema_of_largest_size_fits_next_to_the_largest_checkpoint() -> N
             "aggregator.aggregates: needs the columns count,max,sum, needed count,sum",
         ),
     ],
-    ids=["window", "emit", "tick", "lateness", "max_workers", "aggregator_partitions", "decimals", "aggregates"],
+    ids=[
+        "window",
+        "hopping",
+        "calendar",
+        "emit",
+        "tick",
+        "lateness",
+        "max_workers",
+        "aggregator_partitions",
+        "decimals",
+        "aggregates",
+    ],
 )
 def test_incompatibilities_name_each_changed_setting_once_with_both_values(changed: dict[str, Any], line: str) -> None:
     assert list(incompatibilities(shape(), shape(**changed))) == [line]
@@ -123,12 +142,13 @@ def test_incompatibilities_of_each_schema_field_have_a_line() -> None:
     "changed",
     [
         {"worker": {"pane_s": 5}},
+        {"aggregator": {"window": {"size_s": 60}}},
         {"aggregator": {"aggregates": ["sum", "count", "mean"]}},
         {"aggregator": {"closed_window_retention_s": 5}},
         {"event_time": {"idle_timeout_s": None}},
         {"router": {"workers": 3, "grouping": "key"}},
     ],
-    ids=["pane", "same columns", "kept windows", "idle", "routing"],
+    ids=["pane", "the same window", "same columns", "kept windows", "idle", "routing"],
 )
 def test_state_schema_ignores_settings_that_state_does_not_depend_on(changed: dict[str, Any]) -> None:
     assert shape(**changed) == shape()

@@ -24,7 +24,7 @@ from skewless.algorithms.aggregates import PartialColumn, Partials, as_arrow, co
 from skewless.algorithms.keyed_table import Changes, KeyedTable
 from skewless.algorithms.partials import merge_partials
 from skewless.algorithms.record_size import split_by_size
-from skewless.algorithms.windowing.assigner import starts
+from skewless.algorithms.windowing.assigner import WindowAssigner
 
 COMPACTION_THRESHOLD = 32
 """A window is compacted when it has this many chunks of flushes, and at least as many as compacted chunks."""
@@ -63,8 +63,6 @@ class OpenWindow:
     """Partials that were merged into the rows since the last flush: the next chunks."""
     chunks: list[ChunkId] = field(default_factory=list)
     """Its chunks in write order."""
-    pending: list[pa.Table] = field(default_factory=list)
-    """Partials that are not yet merged into the rows."""
     flushed_rows: int = 0
     """Number of rows at the last flush."""
     unchanged_flushes: int = 0
@@ -72,8 +70,8 @@ class OpenWindow:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of rows, changes and pending partials."""
-        return self.rows.nbytes + self.changes.nbytes + sum(int(table.nbytes) for table in self.pending)
+        """Bytes of rows and changes."""
+        return self.rows.nbytes + self.changes.nbytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,15 +100,19 @@ class WindowStore:
     when the watermark is `retention_ms` after its end.
     """
 
-    def __init__(self, columns: Sequence[PartialColumn], size_ms: int, retention_ms: int, *, updates: bool) -> None:
+    def __init__(
+        self, columns: Sequence[PartialColumn], windows: WindowAssigner, retention_ms: int, *, updates: bool
+    ) -> None:
         self._columns = (*columns, EMIT_COUNT)
-        self._size_ms = size_ms
+        self._windows = windows
         self._retention_ms = retention_ms
         self._updates = updates
         self._loaded: dict[int, OpenWindow] = {}
         self._closed: dict[int, list[ChunkId]] = {}
         """Chunks of each closed window, in write order."""
         self._newest: int | None = None
+        self._pending: dict[int, list[pa.Table]] = {}
+        """Partials that are not yet merged into their windows, by the start of their slice."""
         self._pending_rows = self._pending_bytes = 0
         self.closed_until: int | None = None
         """Windows that end at or before this time are closed. It never decreases."""
@@ -120,8 +122,8 @@ class WindowStore:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all windows in memory."""
-        return sum(window.nbytes for window in self._loaded.values())
+        """Bytes of all windows in memory, and of pending partials."""
+        return sum(window.nbytes for window in self._loaded.values()) + self._pending_bytes
 
     @property
     def open(self) -> int:
@@ -134,7 +136,7 @@ class WindowStore:
 
         It does not close all of time: more records may arrive after the bounded run, and their windows are open.
         """
-        return None if self._newest is None else self._newest + self._size_ms
+        return None if self._newest is None else self._windows.end(self._newest)
 
     # Restore and reopen
 
@@ -159,9 +161,9 @@ class WindowStore:
 
     def release(self) -> None:
         """Remove reopened windows without unwritten changes from memory."""
-        for start in self._loaded.keys() & self._closed.keys():
-            window = self._loaded[start]
-            if not window.pending and not window.changes:
+        pending = {start for slice_start in self._pending for start in self._windows.windows_of(slice_start)}
+        for start in (self._loaded.keys() & self._closed.keys()) - pending:
+            if not self._loaded[start].changes:
                 del self._loaded[start]
 
     def _from_chunks(self, chunks: Mapping[ChunkId, pa.Table | None]) -> OpenWindow:
@@ -184,33 +186,43 @@ class WindowStore:
 
     def windows_to_reopen(self, panes: NDArray[np.int64]) -> set[int]:
         """Return the closed windows of these panes that must be reopened before the panes are merged."""
-        windows = np.unique(starts(panes, self._size_ms)).tolist()
+        slices = np.unique(self._windows.slices(panes)).tolist()
+        windows = {start for slice_start in slices for start in self._windows.windows_of(slice_start)}
         return {start for start in windows if start in self._closed and start not in self._loaded}
 
     def merge(self, partials: pa.Table) -> pa.Table | None:
-        """Merge partials (`pane`, `key` and the columns) into their windows. Returns those whose window has expired."""
-        start_of = starts(partials["pane"].to_numpy(), self._size_ms)
-        names = ["key", *(column.name for column in self._columns[:-1])]
+        """Merge partials (`pane`, `key` and the columns) into their windows. Returns those whose window has expired.
+
+        If windows overlap, the returned partials have the additional column `window`: the start of the expired window.
+        """
+        slice_of = self._windows.slices(partials["pane"].to_numpy())
         expired = []
-        for start in np.unique(start_of).tolist():
-            rows = np.flatnonzero(start_of == start)
-            window_partials = partials if len(rows) == len(start_of) else partials.take(pa.array(rows))
-            if self._is_expired(start):
-                expired.append(window_partials)
-            else:
-                pending = window_partials.select(names)
-                self._get_or_create(start).pending.append(pending)
-                self._pending_rows += len(rows)
-                self._pending_bytes += pending.nbytes
+        for slice_start in np.unique(slice_of).tolist():
+            rows = np.flatnonzero(slice_of == slice_start)
+            slice_partials = partials if len(rows) == len(slice_of) else partials.take(pa.array(rows))
+            windows = self._windows.windows_of(slice_start)
+            expired += [self._rejected(slice_partials, start) for start in windows if self._is_expired(start)]
+            if not self._is_expired(windows[-1]):
+                self._add_pending(slice_start, slice_partials)
         if self._pending_rows > PENDING_ROWS or self._pending_bytes > PENDING_BYTES:
             self.absorb()
         return pa.concat_tables(expired) if expired else None
 
-    def _get_or_create(self, start: int) -> OpenWindow:
-        if start not in self._loaded:
-            self._loaded[start] = self._new_window()
-            self._update_newest(start)
-        return self._loaded[start]
+    def _rejected(self, partials: pa.Table, start: int) -> pa.Table:
+        if self._windows.overlap == 1:
+            return partials
+        return partials.append_column("window", pa.array(np.full(partials.num_rows, start)))
+
+    def _add_pending(self, slice_start: int, partials: pa.Table) -> None:
+        """Add partials to the pending ones, and create their windows."""
+        pending = partials.select(["key", *(column.name for column in self._columns[:-1])])
+        self._pending.setdefault(slice_start, []).append(pending)
+        self._pending_rows += pending.num_rows
+        self._pending_bytes += pending.nbytes
+        for start in self._windows.windows_of(slice_start):
+            if start not in self._loaded and not self._is_expired(start):
+                self._loaded[start] = self._new_window()
+                self._update_newest(start)
 
     def _update_newest(self, start: int) -> None:
         self._newest = start if self._newest is None else max(self._newest, start)
@@ -218,15 +230,17 @@ class WindowStore:
     # Flush
 
     def absorb(self) -> None:
-        """Merge the pending partials of all windows into their rows."""
+        """Merge the pending partials into the rows of their windows."""
+        pending, self._pending = self._pending, {}
         self._pending_rows = self._pending_bytes = 0
-        for start, window in self._loaded.items():
-            if window.pending:
-                self._absorb(window, reopened=start in self._closed)
+        for slice_start, tables in pending.items():
+            merged = merge_partials(tables, ("key",), self._columns[:-1])
+            for start in self._windows.windows_of(slice_start):
+                if start in self._loaded:  # otherwise it has expired
+                    self._absorb(self._loaded[start], merged, reopened=start in self._closed)
 
-    def _absorb(self, window: OpenWindow, *, reopened: bool) -> None:
-        merged = merge_partials(window.pending, ("key",), self._columns[:-1])
-        window.pending = []
+    def _absorb(self, window: OpenWindow, merged: pa.Table, *, reopened: bool) -> None:
+        """Merge partials with distinct keys into the rows of a window."""
         rows = window.rows.rows_of(merged["key"])
         first_change = window.changes.unchanged(rows, len(window.rows))
         # A row is emitted once per flush. Without `updates`, a new key of a reopened window was not emitted before.
@@ -295,14 +309,14 @@ class WindowStore:
             yield Emission(start, window.rows.keys(rows[portion]), data)
 
     def _is_closed(self, start: int) -> bool:
-        return self.closed_until is not None and start + self._size_ms <= self.closed_until
+        return self.closed_until is not None and self._windows.end(start) <= self.closed_until
 
     def _is_expired(self, start: int) -> bool:
         return start not in self._closed and self._is_past_retention(start)
 
     def _is_past_retention(self, start: int) -> bool:
         # Retention is not relative to the newest window: one record far ahead would expire all closed windows.
-        return self.closed_until is not None and start + self._size_ms + self._retention_ms <= self.closed_until
+        return self.closed_until is not None and self._windows.end(start) + self._retention_ms <= self.closed_until
 
     def _expire(self) -> Iterator[Chunk]:
         for start in [start for start in self._closed if self._is_past_retention(start)]:

@@ -8,6 +8,7 @@ from functools import partial
 
 from skewless.aggregate_registry import find_aggregates
 from skewless.algorithms.aggregates import columns_of
+from skewless.algorithms.windowing.assigner import WindowAssigner
 from skewless.engine.executor import Before, StepExecutor
 from skewless.engine.faust.agent import Process
 from skewless.engine.message_batch import MessageBatch
@@ -31,7 +32,7 @@ def build(settings: AggregatorSettings, pipeline: PipelineContext) -> BuiltStage
     rules = AggregatorRules(
         aggregates=aggregates,
         columns=columns_of(aggregates),
-        window_ms=settings.window_ms,
+        windows=settings.windows,
         closed_window_retention_ms=settings.closed_window_retention_ms,
         updates=settings.emit == "updates",
         decimals=pipeline.decimals,
@@ -44,16 +45,16 @@ def build(settings: AggregatorSettings, pipeline: PipelineContext) -> BuiltStage
     )
     step = AggregatorStep(rules, worker_partitions=pipeline.max_workers, topic=pipeline.topic("partials"))
     read = partial(read_compacted, pipeline.kafka, pipeline.topic("aggregator-changelog"))
-    restore_partition = partial(restore, read, settings.window_ms)
+    restore_partition = partial(restore, read, settings.windows)
     return BuiltStage(step, processor=partial(process_reopened, step, read), restore=restore_each(restore_partition))
 
 
-def restore(read: Read, window_ms: int, partition: int, checkpoint: str | None) -> State:
+def restore(read: Read, windows: WindowAssigner, partition: int, checkpoint: str | None) -> State:
     """Return the changelog records of a partition. Those of closed windows have keys only."""
     closed_until = decode_checkpoint(checkpoint).closed_until
 
     def is_open(key: bytes) -> bool:
-        return closed_until is None or window_of(key) + window_ms > closed_until
+        return closed_until is None or windows.end(window_of(key)) > closed_until
 
     return read(partition, is_open)
 

@@ -2,25 +2,144 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Iterator
+from typing import Any, Literal, get_args
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from skewless.aggregate_registry import find_aggregates
 from skewless.algorithms.aggregates import DEFAULT, columns_of
+from skewless.algorithms.windowing.assigner import DAY_MS, CalendarWindows, HoppingWindows, WindowAssigner, tumbling
 from skewless.errors import ConfigurationError
-from skewless.settings_base import EventTimeSpan, SettingsModel
+from skewless.settings_base import EventTimeOffset, EventTimeSpan, InvalidSettingsError, SettingsModel
+from skewless.time_zone import TimeZone, closest_zone, zone_names
 
 STATE_BYTES = 384 * 2**20
 """Default limit of the state: with it, half of the chart's memory limit (1 GiB) is left for everything else."""
 
 
+MAX_WINDOW_S = 31_536_000
+MAX_OVERLAP = 1_440
+"""Maximum number of windows that contain a tuple: a day every minute. Each of them stores the keys of the tuple."""
+WEEK_MS = 7 * DAY_MS
+Weekday = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
+WEEKDAYS: tuple[Weekday, ...] = get_args(Weekday)
+
+
+class WindowSettings(SettingsModel):
+    """Settings of windows, instead of `aggregator.window_s`. Exactly one of `size_s` and `size` is required."""
+
+    size_s: EventTimeSpan | None = Field(
+        None, ge=0.001, le=MAX_WINDOW_S, description="Length of a window in seconds of event time."
+    )
+    every_s: EventTimeSpan | None = Field(
+        None,
+        ge=0.001,
+        le=MAX_WINDOW_S,
+        description="With size_s: seconds from the start of a window to the start of the next one. If it is less than "
+        "size_s, windows overlap, and a tuple counts in several of them. null: size_s.",
+    )
+    size: Literal["day", "week"] | None = Field(
+        None, description="Calendar days, or weeks of seven of them, that begin at midnight in `zone`."
+    )
+    zone: str | None = Field(
+        None, description="With size: time zone of the calendar days, such as Europe/Berlin. null: UTC."
+    )
+    offset_s: EventTimeOffset = Field(
+        0.0,
+        le=MAX_WINDOW_S,
+        description="Seconds by which windows begin later, for example 18000 for days that begin at 05:00.",
+    )
+    start: Weekday | None = Field(
+        None,
+        description="Day on which weeks begin: with size week, or if windows begin every n weeks. null: monday with "
+        "size week, otherwise thursday, because 1970-01-01 is one.",
+    )
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> WindowSettings:
+        problems = list(self._problems() if self.size is None else self._calendar_problems())
+        if problems:
+            raise InvalidSettingsError(*problems)
+        return self
+
+    def _problems(self) -> Iterator[str]:
+        """Yield what is wrong with windows of a number of seconds."""
+        if self.zone is not None:
+            yield "zone: needs size day or week instead of size_s, because the length of a day varies"
+        if self.size_s is None:
+            yield "size_s: is required, or size with day or week"
+            return
+        every_s = self.size_s if self.every_s is None else self.every_s
+        if every_s > self.size_s:
+            yield "every_s: must not be more than size_s, because some tuples would be in no window"
+        elif self.size_s > MAX_OVERLAP * every_s:
+            least_ms = -(-_ms(self.size_s) // MAX_OVERLAP)
+            yield f"every_s: must be at least {_seconds(least_ms)}: a tuple can be in at most {MAX_OVERLAP:,} windows"
+        if self.offset_s >= every_s:
+            yield f"offset_s: must be less than {_seconds(_ms(every_s))}, because a window begins after this time again"
+        if self.start is not None and _ms(every_s) % WEEK_MS:
+            yield f"start: needs size week, or windows that begin every n weeks ({_seconds(WEEK_MS)} seconds)"
+
+    def _calendar_problems(self) -> Iterator[str]:
+        """Yield what is wrong with calendar windows."""
+        for name in ("size_s", "every_s"):
+            if getattr(self, name) is not None:
+                yield f"{name}: has no effect on size {self.size}: remove one of them"
+        if _ms(self.offset_s) >= DAY_MS:
+            yield f"offset_s: must be less than a day ({_seconds(DAY_MS)})"
+        if self.start is not None and self.size != "week":
+            yield "start: needs size week"
+        if self.zone is not None and self.zone not in zone_names():
+            yield f"zone: unknown time zone{closest_zone(self.zone)}"
+
+    @property
+    def length_ms(self) -> int:
+        """Length of a window in milliseconds, without changes of clocks."""
+        if self.size_s is not None:
+            return _ms(self.size_s)
+        return WEEK_MS if self.size == "week" else DAY_MS
+
+    def assigner(self) -> WindowAssigner:
+        """Return the function of event time that these settings describe."""
+        weekday = WEEKDAYS.index(self.start or "monday")
+        if self.size is None:
+            every_ms = self.length_ms if self.every_s is None else _ms(self.every_s)
+            # The first Monday is the fifth day.
+            start_ms = (weekday + 4) % 7 * DAY_MS if self.start is not None else 0
+            return HoppingWindows(self.length_ms, every_ms, (start_ms + _ms(self.offset_s)) % every_ms)
+        days = 7 if self.size == "week" else 1
+        return CalendarWindows(days, weekday, _ms(self.offset_s), TimeZone(self.zone or "UTC").utc_offset)
+
+    def summary(self) -> str:
+        """Return the settings that have an effect, as text for the state schema."""
+        windows = self.assigner()
+        if isinstance(windows, HoppingWindows):
+            every, offset = _seconds(windows.every_ms), _seconds(windows.offset_ms)
+            return f"size_s {_seconds(windows.size_ms)} every_s {every} offset_s {offset}"
+        start = f" start {self.start or 'monday'}" if self.size == "week" else ""
+        return f"size {self.size}{start} offset_s {_seconds(_ms(self.offset_s))} zone {self.zone or 'UTC'}"
+
+
+def _ms(seconds: float) -> int:
+    return round(seconds * 1000)
+
+
+def _seconds(ms: int) -> str:
+    return f"{ms / 1000:.15g}"
+
+
 class AggregatorSettings(SettingsModel):
     """Settings of windows and of their results."""
 
-    window_s: EventTimeSpan = Field(
-        60.0, le=31_536_000, description="Length of a window in seconds of event time, a multiple of worker.pane_s."
+    window_s: EventTimeSpan | None = Field(
+        60.0,
+        ge=0.001,
+        le=MAX_WINDOW_S,
+        description="Length of tumbling windows in seconds of event time, a multiple of worker.pane_s. The same as "
+        "window with this size_s. null with window.",
     )
+    window: WindowSettings | None = None
     aggregates: tuple[str, ...] = Field(DEFAULT, min_length=1, description="Aggregates to compute per key and window.")
     emit: Literal["updates", "final"] = Field(
         "updates",
@@ -41,10 +160,39 @@ class AggregatorSettings(SettingsModel):
         "200 MB.",
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _window_replaces_default(cls, settings: Any) -> Any:
+        if isinstance(settings, dict) and settings.get("window") is not None:
+            return {"window_s": None} | settings
+        return settings
+
+    @model_validator(mode="after")
+    def _one_window(self) -> AggregatorSettings:
+        if self.window_s is not None and self.window is not None:
+            raise InvalidSettingsError("window_s: has the same meaning as window.size_s: remove window_s or window")
+        if self.window_s is None and self.window is None:
+            raise InvalidSettingsError("window_s: is required, or window")
+        return self
+
+    def _window(self) -> WindowSettings:
+        return self.window or WindowSettings(size_s=self.window_s)
+
+    @property
+    def windows(self) -> WindowAssigner:
+        """Assigns event times to windows."""
+        return self._window().assigner()
+
     @property
     def window_ms(self) -> int:
-        """Length of a window in milliseconds."""
-        return round(self.window_s * 1000)
+        """Length of a window in milliseconds, without changes of clocks."""
+        return self._window().length_ms
+
+    @property
+    def window_schema(self) -> int | str:
+        """Windows in the state schema: the length in ms of tumbling windows from 1970 on, or a summary."""
+        window = self._window()
+        return window.length_ms if window.assigner() == tumbling(window.length_ms) else window.summary()
 
     @property
     def closed_window_retention_ms(self) -> int:

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from skewless.algorithms.aggregates import LOAD_COLUMN, Aggregate, PartialColumn
 from skewless.algorithms.watermark import MAX_WATERMARK
+from skewless.algorithms.windowing.assigner import WindowAssigner
 from skewless.algorithms.windowing.window_store import Chunk, Emission, WindowStore
 from skewless.engine.step import Sample
 from skewless.errors import BadRecordError
@@ -35,7 +36,7 @@ class AggregatorRules:
 
     aggregates: Sequence[Aggregate]
     columns: Sequence[PartialColumn]
-    window_ms: int
+    windows: WindowAssigner
     closed_window_retention_ms: int
     updates: bool
     decimals: int
@@ -54,7 +55,7 @@ class AggregatorStep(WindowedStep):
 
     def _new_store(self) -> WindowStore:
         rules = self._rules
-        return WindowStore(rules.columns, rules.window_ms, rules.closed_window_retention_ms, updates=rules.updates)
+        return WindowStore(rules.columns, rules.windows, rules.closed_window_retention_ms, updates=rules.updates)
 
     def windows_to_reopen(self, batch: Batch) -> set[int]:
         """Return the closed windows of the partials in a batch. Pass them to `reopen` before the batch is processed."""
@@ -114,7 +115,7 @@ class AggregatorStep(WindowedStep):
         window, revisions = emission.window, int(np.count_nonzero(emission.data["revision"]))
         self._first_results += len(emission.keys) - revisions
         self._revisions += revisions
-        bounds = window, window + self._rules.window_ms
+        bounds = window, self._rules.windows.end(window)
         encode, record_type = msgspec.json.Encoder().encode, self._record_type
         prefix, timestamp = f"{window}/".encode(), public_timestamp(window)
         for key, results in self._presented(emission):

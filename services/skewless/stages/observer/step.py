@@ -21,7 +21,7 @@ from skewless.algorithms.load_metrics import (
     tuples_by_worker,
 )
 from skewless.algorithms.watermark import MAX_WATERMARK
-from skewless.algorithms.windowing.assigner import starts
+from skewless.algorithms.windowing.assigner import starts, tumbling
 from skewless.algorithms.windowing.window_store import Chunk, Emission, WindowStore
 from skewless.engine.step import Sample
 from skewless.errors import BadRecordError
@@ -68,7 +68,7 @@ class ObserverStep(WindowedStep):
 
     def _new_store(self) -> WindowStore:
         # A tick is emitted only once. Later tuples of an idle source partition count for the run only.
-        return WindowStore([LOAD_COLUMN], self._rules.tick_ms, retention_ms=0, updates=False)
+        return WindowStore([LOAD_COLUMN], tumbling(self._rules.tick_ms), retention_ms=0, updates=False)
 
     def assign(self, partition: int, checkpoint: str | None, state: Sequence[tuple[bytes, bytes]]) -> None:
         """Restore open ticks and the statistics of the run."""

@@ -16,6 +16,7 @@ from skewless.algorithms.aggregates import columns_of
 from skewless.algorithms.aggregates.base import COUNT
 from skewless.algorithms.partials import to_partials
 from skewless.algorithms.windowing import window_store
+from skewless.algorithms.windowing.assigner import tumbling
 from skewless.algorithms.windowing.window_store import COMPACTION_THRESHOLD, Chunk, ChunkId, Emission, WindowStore
 from skewless.wire.columns import read_table, write_table
 
@@ -24,7 +25,7 @@ Log = dict[ChunkId, pa.Table]
 
 
 def windows(log: Mapping[ChunkId, pa.Table] | None = None) -> WindowStore:
-    made = WindowStore([COUNT], size_ms=1000, retention_ms=1000, updates=True)
+    made = WindowStore([COUNT], windows=tumbling(1000), retention_ms=1000, updates=True)
     if log:
         made.restore(0, log)
     return made
@@ -173,7 +174,7 @@ class BinaryRun:
 
 
 def binary_store() -> WindowStore:
-    return WindowStore(BINARY, size_ms=1000, retention_ms=1000, updates=True)
+    return WindowStore(BINARY, windows=tumbling(1000), retention_ms=1000, updates=True)
 
 
 @pytest.mark.usefixtures("small")
@@ -206,7 +207,7 @@ def one_set_per_key(members: int, pane: int = 0) -> pa.Table:
 
 
 def test_size_of_a_store_includes_its_binary_partials() -> None:
-    small, large = (WindowStore(DIGITS.columns, size_ms=1000, retention_ms=0, updates=True) for _ in range(2))
+    small, large = (WindowStore(DIGITS.columns, windows=tumbling(1000), retention_ms=0, updates=True) for _ in range(2))
     for store, members in ((small, 1), (large, 201)):
         store.merge(one_set_per_key(members))
     assert large.nbytes - small.nbytes == 100 * 200
@@ -225,7 +226,7 @@ def test_size_of_a_store_includes_its_binary_partials() -> None:
 
 def test_pending_partials_of_many_bytes_are_merged_before_the_flush(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(window_store, "PENDING_BYTES", 30_000)
-    store = WindowStore(DIGITS.columns, size_ms=1000, retention_ms=0, updates=True)
+    store = WindowStore(DIGITS.columns, windows=tumbling(1000), retention_ms=0, updates=True)
     store.merge(one_set_per_key(200))
     assert len(store) == 0
     store.merge(one_set_per_key(200))
@@ -234,7 +235,7 @@ def test_pending_partials_of_many_bytes_are_merged_before_the_flush(monkeypatch:
 
 def test_portions_of_large_partials_have_few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(window_store, "PORTION_BYTES", 2_000)
-    store = WindowStore(DIGITS.columns, size_ms=1000, retention_ms=0, updates=True)
+    store = WindowStore(DIGITS.columns, windows=tumbling(1000), retention_ms=0, updates=True)
     store.merge(one_set_per_key(200))
     parts = list(store.flush(None))
     assert max(len(part.keys) for part in parts if isinstance(part, Emission)) < 10

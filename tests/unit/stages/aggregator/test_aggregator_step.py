@@ -12,8 +12,10 @@ from helpers.in_memory_batch import InMemoryBatch
 from skewless.aggregate_registry import find_aggregate
 from skewless.algorithms.aggregates import columns_of
 from skewless.algorithms.watermark import MAX_WATERMARK
+from skewless.algorithms.windowing.assigner import CalendarWindows, HoppingWindows, tumbling
 from skewless.algorithms.windowing.window_store import COMPACTION_THRESHOLD, KEPT_FLUSHES
 from skewless.stages.aggregator.step import AggregatorRules, AggregatorStep
+from skewless.time_zone import TimeZone
 from skewless.wire.changelog import window_of
 from skewless.wire.columns import write_table
 from skewless.wire.dead_letters import WINDOW_EXPIRED
@@ -81,7 +83,12 @@ def aggregator(
     **rules: Any,
 ) -> AggregatorStep:
     expected = [find_aggregate(name) for name in ("count", "sum")]
-    chosen = {"window_ms": 60, "closed_window_retention_ms": 1000, "updates": True, "decimals": 0} | rules
+    chosen: dict[str, Any] = {
+        "windows": tumbling(60),
+        "closed_window_retention_ms": 1000,
+        "updates": True,
+        "decimals": 0,
+    } | rules
     tested_rules = AggregatorRules(expected, columns_of(expected), **chosen)
     step = AggregatorStep(tested_rules, worker_partitions=source_partitions, topic="p.partials")
     step.assign(1, checkpoint, state)
@@ -413,3 +420,64 @@ def test_aggregator_revoked_partition_is_dropped() -> None:
     step.revoke(1)
     assert list(step.flush(0)) == []
     assert step.windows_to_reopen(InMemoryBatch(1, [deltas((0, "a", 1, 5))])) == set()
+
+
+HOPPING = HoppingWindows(60, 30, 15)
+
+
+def test_aggregator_pane_counts_in_each_hopping_window_that_contains_it() -> None:
+    step = aggregator(windows=HOPPING)
+    merge(step, deltas((30, "a", 1, 5), (45, "a", 2, 7), (45, "b", 1, 1)))
+    assert emitted(step.flush(0)) == [(-15, "a", 1, 5, 0), (15, "a", 3, 12, 0), (15, "b", 1, 1, 0), (45, "a", 2, 7, 0),
+                                   (45, "b", 1, 1, 0)]  # fmt: skip
+    merge(step, deltas((30, "b", 1, 1)))
+    assert emitted(step.flush(0)) == [(-15, "b", 1, 1, 0), (15, "b", 2, 2, 1)]
+
+
+def test_aggregator_hopping_windows_close_and_reopen_independently() -> None:
+    step, log = aggregator(windows=HOPPING, updates=False), Changelog()
+    merge(step, deltas((45, "a", 1, 5), watermark=75))
+    assert emitted(log.take(step.flush(0))) == [(15, "a", 1, 5, 0)]
+    batch = InMemoryBatch(1, [deltas((60, "a", 1, 1), (30, "a", 1, 1))])
+    assert step.windows_to_reopen(batch) == {15}
+    step.reopen(1, log.of({15}))
+    merge(step, *[deltas((60, "a", 1, 1), (30, "a", 1, 1))])
+    assert emitted(log.take(step.flush(0))) == [(-15, "a", 1, 1, 0), (15, "a", 3, 7, 1)]
+    merge(step, progress(105))
+    assert emitted(log.take(step.flush(0))) == [(45, "a", 2, 6, 0)]
+
+
+def test_aggregator_dead_letter_names_the_expired_windows_of_hopping_windows() -> None:
+    step = aggregator(windows=HOPPING, closed_window_retention_ms=30)
+    merge(step, progress(75))
+    list(step.flush(0))
+    late = merge(step, deltas((30, "a", 1, 9)))
+    assert reasons_in(written(late, "dead-letters")) == [(0, WINDOW_EXPIRED)]
+    assert [(row["pane"], row["window"], row["key"]) for row in rows_in(written(late, "dead-letters"))] == [
+        (30, -15, "a")
+    ]
+    assert emitted(step.flush(0)) == [(15, "a", 1, 9, 0)]
+
+
+def test_aggregator_restarted_restores_hopping_windows() -> None:
+    before, log = aggregator(windows=HOPPING), Changelog()
+    merge(before, deltas((45, "a", 1, 5), watermark=75))
+    log.take(before.flush(0))
+    state = [(key, value if window_of(key) == 45 else b"") for key, value in log.records.items()]
+    step, late = aggregator(before.checkpoint(1), state, windows=HOPPING), deltas((60, "a", 1, 2))
+    assert step.windows_to_reopen(InMemoryBatch(1, [late])) == {15}
+    step.reopen(1, log.of({15}))
+    merge(step, late)
+    assert emitted(step.flush(0)) == [(15, "a", 2, 7, 1), (45, "a", 2, 7, 1)]
+
+
+def test_aggregator_calendar_window_has_its_real_end() -> None:
+    hour = 3_600_000
+    step = aggregator(windows=CalendarWindows(1, 0, 0, TimeZone("Europe/Berlin").utc_offset))
+    start = 1_459_033_200_000  # 2016-03-27 in Berlin: 23 hours
+    merge(step, deltas((start, "a", 1, 1), (start + 22 * hour, "a", 1, 1), (start + 23 * hour, "a", 1, 1)))
+    results = json_values_in(written(step.flush(0), "aggregates"))
+    assert [(result["window_start"], result["window_end"], result["count"]) for result in results] == [
+        (start, start + 23 * hour, 2),
+        (start + 23 * hour, start + 47 * hour, 1),
+    ]

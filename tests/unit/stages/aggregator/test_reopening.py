@@ -15,6 +15,7 @@ from helpers.engine import assign, at, batch_of, revoke
 from helpers.in_memory_batch import InMemoryBatch
 from skewless.aggregate_registry import find_aggregate
 from skewless.algorithms.aggregates import columns_of
+from skewless.algorithms.windowing.assigner import tumbling
 from skewless.engine.executor import RestoredPartition, StepExecutor
 from skewless.engine.message_batch import MessageBatch
 from skewless.stages.aggregator.agent import State, reopening
@@ -54,7 +55,7 @@ def deltas(count: int, watermark: int) -> OutputRecord:
 def built() -> AggregatorStep:
     expected = [find_aggregate("count")]
     rules = AggregatorRules(
-        expected, columns_of(expected), window_ms=60, closed_window_retention_ms=1000, updates=True, decimals=0
+        expected, columns_of(expected), windows=tumbling(60), closed_window_retention_ms=1000, updates=True, decimals=0
     )
     return AggregatorStep(rules, worker_partitions=1, topic="p.partials")
 
