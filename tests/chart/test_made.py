@@ -108,8 +108,8 @@ def test_chart_page_tests_of_every_feature_exist() -> None:
     assert len(named) > 30
     assert all(named)
     for file, name in (test for row in named for test in row):
-        folder, watermark = (CHART / "tests", f"- it: {name}\n") if file.endswith(".yaml") else (TESTS, f"def {name}(")
-        assert any(watermark in path.read_text() for path in folder.rglob(file)), f"{file}: {name}"
+        folder, line = (CHART / "tests", f"- it: {name}\n") if file.endswith(".yaml") else (TESTS, f"def {name}(")
+        assert any(line in path.read_text() for path in folder.rglob(file)), f"{file}: {name}"
 
 
 @pytest.mark.parametrize("block", IN_DOCS, ids=str)
