@@ -16,7 +16,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.aggregates import ADDED, digits_of, last_of
-from skewless.algorithms.aggregates import AGGREGATES, Aggregate, columns_of
+from skewless.algorithms.aggregates import (
+    AGGREGATES,
+    Aggregate,
+    Partials,
+    as_arrow,
+    as_python,
+    as_result_array,
+    columns_of,
+)
 from skewless.algorithms.keyed_table import KeyedTable
 from skewless.algorithms.partials import merge_partials, to_partials
 
@@ -41,7 +49,7 @@ every_aggregate = pytest.mark.parametrize("aggregate", TESTED.values(), ids=TEST
 tuples = st.tuples(
     st.sampled_from(["", "a", "b", "日本"]) | st.text(max_size=5),
     st.integers(-500, 500) | st.integers(-(2**47), 2**47),
-    st.integers(-(2**40), 2**40),
+    st.integers(-(2**40), 2**40) | st.integers(-(2**63) + 1, 2**63 - 1),
 )
 streams = st.lists(tuples, max_size=60)
 
@@ -55,6 +63,10 @@ def batch(stream: Sequence[Tuple]) -> pa.RecordBatch:
 
 def partials(aggregate: Aggregate, *streams: Sequence[Tuple]) -> pa.Table:
     return to_partials([batch(stream) for stream in streams], PANE_MS, aggregate.columns)
+
+
+def stored(aggregate: Aggregate, table: pa.Table) -> Partials:
+    return {column.name: column.from_arrow(table[column.name]) for column in aggregate.columns}
 
 
 def rows(table: pa.Table) -> list[dict[str, object]]:
@@ -75,11 +87,13 @@ def test_aggregate_over_any_stream_equals_its_reference_definition(aggregate: Ag
         times.append(time)
         values.append(value)
     table = partials(aggregate, stream)
-    results = list(aggregate.present({column.name: table[column.name].to_numpy() for column in aggregate.columns}, 0))
+    results = as_python(aggregate.present(stored(aggregate, table), 0))
     by_group = dict(zip(zip(table["pane"].to_pylist(), table["key"].to_pylist(), strict=True), results, strict=True))
     assert len(table) == len(by_group)
     assert by_group == {group: PLAIN[aggregate.name](*columns) for group, columns in groups.items()}
-    assert pa.array(results, aggregate.result_type(0)).to_pylist() == results
+    assert (
+        as_result_array(aggregate.present(stored(aggregate, table), 0), aggregate.result_type(0)).to_pylist() == results
+    )
 
 
 @every_aggregate
@@ -134,10 +148,11 @@ def test_table_that_merges_batches_has_the_partials_of_the_whole(
     table = KeyedTable(aggregate.columns)
     for piece in pieces:
         merged = merge_partials([partials(aggregate, piece)], ["key"], aggregate.columns)
-        table.merge(table.rows_of(merged["key"]), {name: merged[name].to_numpy() for name in merged.column_names[1:]})
+        table.merge(table.rows_of(merged["key"]), stored(aggregate, merged))
     whole = merge_partials([partials(aggregate, stream)], ["key"], aggregate.columns).sort_by("key").to_pydict()
-    columns = {name: values.tolist() for name, values in table.data(slice(len(table))).items()}
-    rows = sorted(zip(table.keys(np.arange(len(table))).to_pylist(), *columns.values(), strict=True))
+    data = table.data(slice(len(table)))
+    columns = [as_arrow(column, data[column.name]).to_pylist() for column in aggregate.columns]
+    rows = sorted(zip(table.keys(np.arange(len(table))).to_pylist(), *columns, strict=True))
     assert rows == list(zip(*whole.values(), strict=True))
 
 

@@ -33,9 +33,9 @@ FLOORS = (
 """Folders and modules from floor 0 up. A module imports only modules of its own floor and of lower ones."""
 
 PURE_LIBRARIES = (
-    "__future__", "abc", "array", "base64", "bisect", "collections", "contextlib", "dataclasses", "enum", "functools",
-    "heapq", "itertools", "math", "mmh3", "numba", "numpy", "operator", "pyarrow", "pydantic", "struct", "types",
-    "typing",
+    "__future__", "abc", "array", "base64", "bisect", "collections", "contextlib", "dataclasses", "decimal", "enum",
+    "functools", "heapq", "itertools", "math", "mmh3", "numba", "numpy", "operator", "pyarrow", "pydantic", "struct",
+    "types", "typing",
 )  # fmt: skip
 """Libraries that the pure core may import, without their modules for I/O or random numbers."""
 

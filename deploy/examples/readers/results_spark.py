@@ -3,13 +3,12 @@
 CONNECTOR is org.apache.spark:spark-sql-kafka-0-10_2.13:VERSION with the version of your Spark.
 """
 
-import json
 import sys
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import col, from_json, max_by, struct
+from pyspark.sql.functions import col, from_json, max_by, struct, to_json
 
-RESULT = "key string, window_start long, window_end long, count long, sum double, revision long"
+RESULT = "key string, window_start long, window_end long, count long, sum decimal(38, 9), revision long"
 
 
 def results(spark: SparkSession, bootstrap: str, pipeline: str) -> DataFrame:
@@ -29,8 +28,8 @@ def results(spark: SparkSession, bootstrap: str, pipeline: str) -> DataFrame:
 def main(bootstrap: str, pipeline: str) -> None:
     """Print a line of JSON per result."""
     spark = SparkSession.builder.appName("results").getOrCreate()
-    for row in results(spark, bootstrap, pipeline).collect():
-        print(json.dumps(row.asDict()))
+    for (line,) in results(spark, bootstrap, pipeline).select(to_json(struct("*"))).collect():
+        print(line)
 
 
 if __name__ == "__main__":

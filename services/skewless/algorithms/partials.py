@@ -19,8 +19,8 @@ def to_partials(batches: Sequence[pa.RecordBatch], pane_ms: int, columns: Sequen
     """
     non_empty = [batch for batch in batches if batch.num_rows]
     if not non_empty:
-        no_rows = np.empty(0, dtype=np.int64)
-        return _table(no_rows, pa.array([], pa.string()), [no_rows] * len(columns), columns)
+        no_partials = [column.unset(0) for column in columns]
+        return _table(np.empty(0, dtype=np.int64), pa.array([], pa.string()), no_partials, columns)
     table = pa.Table.from_batches(non_empty).unify_dictionaries()
     tuples = Tuples(table["key"].combine_chunks(), table["value"].to_numpy(), table["time"].to_numpy())
     keys = tuples.keys

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
-
 from skewless.aggregate_registry import find_aggregates
-from skewless.algorithms.aggregates import PartialColumn, wire_columns_of
+from skewless.algorithms.aggregates import BinaryColumn, PartialColumn, wire_columns_of
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import ConfigurationError
 from skewless.wire.offset_metadata import SCHEMA_CHARACTERS, encode_offset_metadata
@@ -38,4 +36,4 @@ def state_schema_of(settings: PipelineSettings) -> StateSchema:
 
 
 def _name_and_type(column: PartialColumn) -> str:
-    return column.name if column.type == pa.int64() else f"{column.name}:{column.type}"
+    return f"{column.name}:{column.type}" if isinstance(column, BinaryColumn) else column.name

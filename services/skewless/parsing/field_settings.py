@@ -77,7 +77,7 @@ class ValueSettings(SettingsModel):
         ge=0,
         le=9,
         description="Decimal places of values, rounded half to even. Multiplied by 10 to the power of this, values are "
-        "limited to 9e15 and sums to 9.2e18 (64 bits).",
+        "limited to 9e15. Sums are not limited.",
     )
     constant: int = Field(
         1, ge=-LARGEST_VALUE, le=LARGEST_VALUE, description="Value of each tuple if `field` is not set."

@@ -27,6 +27,7 @@ from skewless.algorithms.aggregates import (
     BinaryColumn,
     PartialColumn,
     Partials,
+    as_result_array,
     wire_columns_of,
 )
 from skewless.algorithms.hashing import partition_of_keys
@@ -192,16 +193,16 @@ class _ResultMapper:
 
     def _results(self, aggregate: Aggregate, partials: Partials) -> pa.Array:
         results = aggregate.present(partials, self.decimals)
-        return pa.array(results, aggregate.result_type(self.decimals))
+        return as_result_array(results, aggregate.result_type(self.decimals))
 
 
 def _merged(column: PartialColumn, values: pa.Array) -> NDArray[Any]:
     """Return the partials of a column of `BatchResult.partials`."""
-    return column.merge_lists(values) if isinstance(column, BinaryColumn) else values.to_numpy()
+    return column.merge_lists(values) if isinstance(column, BinaryColumn) else column.from_arrow(values)
 
 
 def fields(settings: PipelineSettings) -> dict[str, str]:
-    """Return the fields of a result and their Spark types, such as bigint for integers and double for decimals."""
+    """Return the fields of a result and their Spark types, such as bigint for counts and decimal(38,0) for sums."""
     decimals = settings.splitter.value.decimals
     aggregates = find_aggregates(settings.aggregator.aggregates)
     types = {aggregate.name: _spark_type(aggregate.result_type(decimals)) for aggregate in aggregates}

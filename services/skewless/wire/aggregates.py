@@ -53,6 +53,8 @@ def _field_type(aggregate: Aggregate) -> Any:
 
 def json_type(result_type: pa.DataType) -> Any:
     """Return the Python type of the results of an aggregate. Raises KeyError for a type that no result may have."""
+    if pa.types.is_decimal(result_type):
+        return float if result_type.scale else int
     if pa.types.is_list(result_type):
         return types.GenericAlias(list, (JSON_TYPES[result_type.value_type],))
     return JSON_TYPES[result_type]

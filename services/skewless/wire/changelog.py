@@ -15,7 +15,7 @@ import msgspec
 from skewless.algorithms.watermark import WatermarkTracker
 from skewless.algorithms.windowing.window_store import Chunk, ChunkId, WindowStore
 from skewless.errors import ConfigurationError
-from skewless.wire.columns import write_table
+from skewless.wire.partials import write_partials
 from skewless.wire.record import OutputRecord
 
 CHUNK_KEY = "^-?[0-9]+/[0-9]+/(changes|compacted)$"
@@ -94,5 +94,5 @@ def chunks_by_window(state: Sequence[tuple[bytes, bytes]]) -> Mapping[int, Mappi
 
 def chunk_output(topic: str, partition: int, chunk: Chunk) -> OutputRecord:
     """Return the changelog record of a chunk. A deleted chunk becomes a tombstone."""
-    value = None if chunk.table is None else write_table(chunk.table)
+    value = None if chunk.table is None else write_partials(chunk.table)
     return OutputRecord(topic, value, encode_chunk_key(chunk.window, chunk.id), partition)

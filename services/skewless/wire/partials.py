@@ -6,9 +6,10 @@ from collections.abc import Iterable
 
 import pyarrow as pa
 
-from skewless.algorithms.aggregates import PartialColumn
+from skewless.algorithms import int128
+from skewless.algorithms.aggregates import Int128Column, PartialColumn
 from skewless.errors import BadRecordError
-from skewless.wire.columns import has_nulls, read_table
+from skewless.wire.columns import has_nulls, read_table, write_table
 
 PARTIALS = "skewless.partials.v1"
 FIELD_TYPES = {"pane": pa.int64(), "key": pa.string(), "worker": pa.int32()}
@@ -20,12 +21,32 @@ def read_partials(value: bytes | None, fields: Iterable[str], columns: Iterable[
 
     Raises BadRecordError if one is missing, has another type, or has nulls.
     """
+    columns = tuple(columns)
     types = {name: FIELD_TYPES[name] for name in fields} | {column.name: column.type for column in columns}
     expected = pa.schema(list(types.items()))
     try:
-        table = read_table(value).select(expected.names)
+        table = _widened(read_table(value).select(expected.names), columns)
     except KeyError as error:
         raise BadRecordError(f"columns are not those of {PARTIALS}") from error
     if table.schema != expected or has_nulls(table):
         raise BadRecordError(f"columns are not those of {PARTIALS}")
+    return table
+
+
+def write_partials(partials: pa.Table) -> bytes:
+    """Encode partials. 128-bit integers are written as int64 if all of a column fit into 64 bits."""
+    # They nearly always fit, and version 0.2.0 can read them.
+    for index, field in enumerate(partials.schema):
+        if field.type == int128.TYPE:
+            numbers = int128.narrowed(partials.column(index))
+            partials = partials.set_column(index, pa.field(field.name, numbers.type), numbers)
+    return write_table(partials)
+
+
+def _widened(table: pa.Table, columns: Iterable[PartialColumn]) -> pa.Table:
+    """Return partials with the 64-bit integers of 128-bit columns as 128-bit integers."""
+    for column in columns:
+        index = table.schema.get_field_index(column.name)
+        if isinstance(column, Int128Column) and table.schema.field(index).type == pa.int64():
+            table = table.set_column(index, column.name, table[column.name].cast(int128.TYPE))
     return table

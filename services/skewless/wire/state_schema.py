@@ -22,7 +22,7 @@ class StateSchema(msgspec.Struct, frozen=True, kw_only=True, array_like=True, ta
     """Length in ms of tumbling windows from 1970-01-01 on, or a summary of other windows."""
     tick_ms: int
     columns: str
-    """Names of the partial columns, separated by commas. One that is not int64 has its type: `name:binary`."""
+    """Names of the partial columns, separated by commas. A binary one has its type: `name:binary`."""
     decimals: int
     max_workers: int
     """Partitions of worker-input: each has a watermark in partials."""

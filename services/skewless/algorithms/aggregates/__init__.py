@@ -8,13 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from skewless.algorithms.aggregates.base import COUNT, Aggregate, Results, in_source_unit
+from skewless.algorithms.aggregates.base import (
+    COUNT,
+    Aggregate,
+    Results,
+    as_python,
+    as_result_array,
+    in_source_unit,
+)
 from skewless.algorithms.aggregates.count import Count
+from skewless.algorithms.aggregates.fixed_point_results import FixedPointResults
 from skewless.algorithms.aggregates.max import Max
 from skewless.algorithms.aggregates.mean import Mean
 from skewless.algorithms.aggregates.min import Min
 from skewless.algorithms.aggregates.partial_column import (
     BinaryColumn,
+    Int128Column,
     IntegerColumn,
     PartialColumn,
     Partials,
@@ -32,12 +41,16 @@ __all__ = [
     "TUPLE_COUNT",
     "Aggregate",
     "BinaryColumn",
+    "FixedPointResults",
+    "Int128Column",
     "IntegerColumn",
     "PartialColumn",
     "Partials",
     "Results",
     "Tuples",
     "as_arrow",
+    "as_python",
+    "as_result_array",
     "columns_of",
     "counting_column",
     "in_source_unit",

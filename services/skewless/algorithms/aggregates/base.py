@@ -3,8 +3,8 @@
 The three steps are those of Algebird's `Aggregator`: prepare, merge, present. A partial column has the first two, an
 aggregate the third.
 
-Values are int64 on the wire (the splitter scales decimals to fixed point). A sum is therefore exact and does not depend
-on the order of its terms. For the same reason there is no sum of floats.
+Values are int64 on the wire (the splitter scales decimals to fixed point), and sums have 128 bits. A sum is therefore
+exact and does not depend on the order of its terms. For the same reason there is no sum of floats.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from typing import Any, ClassVar, TypeAlias
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from skewless.algorithms.aggregates.fixed_point_results import FixedPointResults
 from skewless.algorithms.aggregates.partial_column import (
+    Int128Column,
     IntegerColumn,
     PartialColumn,
     Partials,
@@ -22,11 +24,11 @@ from skewless.algorithms.aggregates.partial_column import (
     value_of,
 )
 
-Results: TypeAlias = NDArray[Any] | list[Any]
-"""One result per group: an array of numbers, or a list of Python values."""
+Results: TypeAlias = NDArray[Any] | list[Any] | FixedPointResults
+"""One result per group: an array of numbers, a list of Python values, or numbers that are exact to the last digit."""
 
 COUNT = counting_column("count")
-SUM = IntegerColumn("sum", value_of, "sum")
+SUM = Int128Column("sum", value_of)
 MIN = IntegerColumn("min", value_of, "min")
 MAX = IntegerColumn("max", value_of, "max")
 
@@ -41,8 +43,8 @@ class Aggregate:
     columns: ClassVar[tuple[PartialColumn, ...]]
 
     def result_type(self, decimals: int) -> pa.DataType:
-        """Return the type of a result: int64, float64, string, bool, or a list of one of these."""
-        return pa.float64() if decimals else pa.int64()
+        """Return the type of a result: int64, float64, decimal128(38, decimals), string, bool, or a list of one."""
+        return pa.decimal128(38, decimals) if decimals else pa.int64()
 
     def present(self, partials: Partials, decimals: int) -> Results:
         """Return one result per group (row). The default is the first column.
@@ -53,6 +55,22 @@ class Aggregate:
         return in_source_unit(partials[self.columns[0].name], decimals)
 
 
-def in_source_unit(fixed_point: NDArray[Any], decimals: int) -> NDArray[Any]:
-    """Return fixed-point numbers in the unit of the source."""
-    return fixed_point / 10**decimals if decimals else fixed_point
+def in_source_unit(fixed_point: NDArray[Any], decimals: int) -> Results:
+    """Return fixed-point integers of 64 or 128 bits in the unit of the source, exact to the last digit."""
+    return FixedPointResults(fixed_point, decimals) if decimals or fixed_point.ndim > 1 else fixed_point
+
+
+def as_python(results: Results) -> list[Any]:
+    """Return results as Python values whose JSON has all their digits."""
+    return (
+        results
+        if isinstance(results, list)
+        else results.to_list()
+        if isinstance(results, FixedPointResults)
+        else results.tolist()
+    )
+
+
+def as_result_array(results: Results, result_type: pa.DataType) -> pa.Array:
+    """Return results as an Arrow array of their type."""
+    return results.to_arrow() if isinstance(results, FixedPointResults) else pa.array(results, result_type)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from skewless.algorithms.aggregates.base import COUNT, SUM, Aggregate, Results, in_source_unit
+from skewless.algorithms import int128
+from skewless.algorithms.aggregates.base import COUNT, SUM, Aggregate, Results
 from skewless.algorithms.aggregates.partial_column import PartialColumn, Partials
 
 
@@ -21,5 +24,11 @@ class Mean(Aggregate):
         return pa.float64()
 
     def present(self, partials: Partials, decimals: int) -> Results:
-        """Divide sum by count. The result is the nearest double while the sum is below 2^53."""
-        return in_source_unit(partials[SUM.name] / partials[COUNT.name], decimals)
+        """Divide sum by count. With integers, the result is the nearest double."""
+        sums, counts = partials[SUM.name], partials[COUNT.name]
+        means: NDArray[np.float64] = sums[:, 0] / counts / 10**decimals
+        # Beyond 2^53 the conversion of a sum to a double is rounded, so the quotient would be rounded twice.
+        large = np.flatnonzero((sums[:, 1] != sums[:, 0] >> 63) | (sums[:, 0] > 2**53) | (sums[:, 0] < -(2**53)))
+        totals, divisors = int128.to_ints(sums[large]), counts[large].tolist()
+        means[large] = [total / (count * 10**decimals) for total, count in zip(totals, divisors, strict=True)]
+        return means

@@ -1,6 +1,6 @@
 """Columns of partial results: how a group of tuples becomes a partial, and how partials merge.
 
-Partials are numpy arrays with one element per group: numbers of an `IntegerColumn`, `bytes` objects of a
+Partials are numpy arrays with one row per group: numbers of an `IntegerColumn` or `Int128Column`, `bytes` objects of a
 `BinaryColumn`. In records they are Arrow columns.
 """
 
@@ -13,6 +13,9 @@ from typing import Any, ClassVar, Literal, TypeAlias
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+
+from skewless.algorithms import int128
+from skewless.algorithms.int128 import Int128
 
 Groups: TypeAlias = NDArray[np.int64]
 """Index of the group of each element. Groups are numbered from 0, and none is empty."""
@@ -28,6 +31,7 @@ _MERGES: Mapping[str, tuple[np.ufunc, int]] = {
     "max": (np.maximum, _INT64.min),
 }
 """Operation of each kind of merge, and its neutral value."""
+_LOW_HALF = np.int64(2**32 - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,47 @@ class IntegerColumn:
         combined: NDArray[np.int64] = _MERGES[self.merge][0](stored, added)
         return combined
 
+    def from_arrow(self, partials: pa.Array | pa.ChunkedArray) -> NDArray[np.int64]:
+        """Return the partials of an Arrow array."""
+        numbers: NDArray[np.int64] = partials.to_numpy()
+        return numbers
+
+
+@dataclass(frozen=True)
+class Int128Column:
+    """A column of 128-bit integers (see `int128`), which merge by sum. A sum of 64-bit integers never overflows."""
+
+    name: str
+    contribution: Callable[[Tuples], NDArray[np.int64]]
+    """Returns the number of each tuple."""
+    merge: ClassVar[Literal["sum"]] = "sum"
+    """Name of the operation. Arrow and Spark have functions of the same names."""
+    type: ClassVar[pa.DataType] = int128.TYPE
+
+    def prepare(self, tuples: Tuples, group_of: Groups, groups: int) -> Int128:
+        """Return the sum of each group of tuples."""
+        numbers = self.contribution(tuples)
+        largest = max(int(numbers.max()), -int(numbers.min())) if len(numbers) else 0
+        if largest * len(numbers) <= _INT64.max:
+            return int128.widen(_sums(numbers, group_of, groups))
+        # Sums of 32-bit halves fit into 64 bits.
+        low = int128.widen(_sums(numbers & _LOW_HALF, group_of, groups))
+        high = _sums(numbers >> 32, group_of, groups)
+        shifted = np.stack((high << 32, high >> 32), axis=1)
+        return int128.add(low, shifted)
+
+    def unset(self, rows: int) -> Int128:
+        """Return rows without a partial: the neutral value."""
+        return np.zeros((rows, 2), dtype=np.int64)
+
+    def combine(self, stored: Int128, added: Int128) -> Int128:
+        """Merge two arrays row by row."""
+        return int128.add(stored, added)
+
+    def from_arrow(self, partials: pa.Array | pa.ChunkedArray) -> Int128:
+        """Return the partials of an Arrow array."""
+        return int128.from_arrow(partials)
+
 
 @dataclass(frozen=True)
 class BinaryColumn:
@@ -103,8 +148,13 @@ class BinaryColumn:
         group_of = lists.value_parent_indices().to_numpy().astype(np.int64)
         return self.merge(partials, group_of, len(lists))
 
+    def from_arrow(self, partials: pa.Array | pa.ChunkedArray) -> Binary:
+        """Return the partials of an Arrow array."""
+        objects: Binary = partials.to_numpy(zero_copy_only=False) if len(partials) else self.unset(0)
+        return objects
 
-PartialColumn: TypeAlias = IntegerColumn | BinaryColumn
+
+PartialColumn: TypeAlias = IntegerColumn | Int128Column | BinaryColumn
 """A column of partial results. Columns of the same name are the same column."""
 
 
@@ -124,4 +174,10 @@ def _one(_tuples: Tuples) -> int:
 
 def as_arrow(column: PartialColumn, partials: NDArray[Any]) -> pa.Array:
     """Return partials of a column as an Arrow array. Integers share their memory."""
-    return pa.array(partials, column.type)
+    return int128.to_arrow(partials) if isinstance(column, Int128Column) else pa.array(partials, column.type)
+
+
+def _sums(numbers: NDArray[np.int64], group_of: Groups, groups: int) -> NDArray[np.int64]:
+    sums = np.zeros(groups, dtype=np.int64)
+    np.add.at(sums, group_of, numbers)
+    return sums

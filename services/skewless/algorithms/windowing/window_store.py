@@ -180,7 +180,7 @@ class WindowStore:
         return OpenWindow(KeyedTable(self._columns), Changes(self._columns))
 
     def _values(self, table: pa.Table) -> dict[str, NDArray[Any]]:
-        return {column.name: table[column.name].to_numpy() for column in self._columns}
+        return {column.name: column.from_arrow(table[column.name]) for column in self._columns}
 
     # Merge
 

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from skewless.algorithms.aggregates import LOAD_COLUMN, Aggregate, PartialColumn
+from skewless.algorithms.aggregates import LOAD_COLUMN, Aggregate, PartialColumn, as_python
 from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.algorithms.windowing.assigner import WindowAssigner
 from skewless.algorithms.windowing.window_store import Chunk, Emission, WindowStore
@@ -116,7 +116,7 @@ class AggregatorStep(WindowedStep):
         self._first_results += len(emission.keys) - revisions
         self._revisions += revisions
         bounds = window, self._rules.windows.end(window)
-        encode, record_type = msgspec.json.Encoder().encode, self._record_type
+        encode, record_type = msgspec.json.Encoder(decimal_format="number").encode, self._record_type
         prefix, timestamp = f"{window}/".encode(), public_timestamp(window)
         for key, results in self._presented(emission):
             value = encode(record_type(key, *bounds, *results))
@@ -129,7 +129,7 @@ class AggregatorStep(WindowedStep):
             rows = slice(first, first + ROWS)
             data = {name: values[rows] for name, values in emission.data.items()}
             results = [aggregate.present(data, self._rules.decimals) for aggregate in self._rules.aggregates]
-            columns = [column if isinstance(column, list) else column.tolist() for column in results]
+            columns = map(as_python, results)
             keys = emission.keys[rows].to_pylist()
             yield from zip(keys, zip(*columns, data["revision"].tolist(), strict=True), strict=True)
 

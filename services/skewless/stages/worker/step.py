@@ -20,10 +20,9 @@ from skewless.algorithms.record_size import split_by_size
 from skewless.algorithms.watermark import MAX_WATERMARK, NOTHING_REPORTED, WatermarkState, WatermarkTracker
 from skewless.engine.step import Sample, Step
 from skewless.errors import BadRecordError
-from skewless.wire.columns import write_table
 from skewless.wire.dead_letters import dead_letter
 from skewless.wire.headers import WATERMARK, internal_headers, require_schema, update_watermarks, watermark_records
-from skewless.wire.partials import PARTIALS
+from skewless.wire.partials import PARTIALS, write_partials
 from skewless.wire.record import Batch, OutputRecord
 from skewless.wire.tuples import TUPLE, TUPLES, TUPLES_SCHEMA, TupleRecord, read_tuples
 
@@ -187,7 +186,7 @@ class WorkerStep(Step):
             rows = np.flatnonzero(targets == target)
             if len(rows):
                 for part in split_by_size(partials.take(pa.array(rows)).combine_chunks()):
-                    yield OutputRecord("partials", write_table(part), partition=target, headers=headers)
+                    yield OutputRecord("partials", write_partials(part), partition=target, headers=headers)
 
     def _count_output(self, partition: int, input_: _Input, partials: pa.Table) -> None:
         """Update the metrics for partials that are about to be emitted."""

@@ -17,10 +17,10 @@ from skewless.algorithms.windowing.window_store import COMPACTION_THRESHOLD, KEP
 from skewless.stages.aggregator.step import AggregatorRules, AggregatorStep
 from skewless.time_zone import TimeZone
 from skewless.wire.changelog import window_of
-from skewless.wire.columns import write_table
+from skewless.wire.columns import read_table, write_table
 from skewless.wire.dead_letters import WINDOW_EXPIRED
 from skewless.wire.headers import WATERMARK, internal_headers
-from skewless.wire.partials import PARTIALS
+from skewless.wire.partials import PARTIALS, write_partials
 from skewless.wire.record import OutputRecord
 
 Row = tuple[int, str, int, int]
@@ -481,3 +481,29 @@ def test_aggregator_calendar_window_has_its_real_end() -> None:
         (start, start + 23 * hour, 2),
         (start + 23 * hour, start + 47 * hour, 1),
     ]
+
+
+def decimals_of(*sums: int) -> OutputRecord:
+    """Write partials as a worker does whose sums do not fit into 64 bits."""
+    keys = [f"k{number}" for number in range(len(sums))]
+    zeros = pa.array(np.zeros(len(sums), np.int64))
+    table = pa.table({"pane": zeros, "key": keys, "count": zeros, "sum": pa.array(sums, pa.decimal128(38, 0))})
+    return OutputRecord("partials", write_partials(table), headers=internal_headers(PARTIALS, {}))
+
+
+def test_aggregator_sums_beyond_64_bits_are_exact_also_after_a_restore() -> None:
+    changelog, step = Changelog(), aggregator(decimals=2)
+    largest = 2**63 - 1
+    first, second = decimals_of(largest, -largest - 1, 7), decimals_of(2**70, -1, 10**18)
+    assert [read_table(record.value).schema.field("sum").type for record in (first, second)] == [
+        pa.int64(),
+        pa.decimal128(38, 0),
+    ]
+    merge(step, first)
+    changelog.take(step.flush(0))
+    state = changelog.of([0])
+    step = aggregator(step.checkpoint(1), state, decimals=2)
+    merge(step, second)
+    values = [output.value or b"" for output in changelog.take(step.flush(0))]
+    texts = [value.partition(b'"sum":')[2].partition(b",")[0].decode() for value in values]
+    assert texts == ["11898149927542660792.31", "-92233720368547758.09", "10000000000000000.07"]

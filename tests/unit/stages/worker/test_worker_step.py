@@ -144,7 +144,7 @@ def test_worker_tuples_are_reduced_by_the_bytes_of_their_records(monkeypatch: py
     assert step._inputs[6].buffered == 0
 
 
-@pytest.mark.parametrize(("name", "bound"), [("HELD_ROWS", 3 * len(SUMS)), ("HELD_BYTES", 300)])
+@pytest.mark.parametrize(("name", "bound"), [("HELD_ROWS", 3 * len(SUMS)), ("HELD_BYTES", 400)])
 def test_worker_holds_more_than_the_bound_requests_a_commit_until_the_flush(
     name: str, bound: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

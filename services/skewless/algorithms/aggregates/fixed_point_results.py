@@ -1,0 +1,61 @@
+"""Results in the unit of the source that are exact to the last digit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import Context, Decimal
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from skewless.algorithms import int128
+from skewless.algorithms.int128 import Int128
+
+_SAFE_IN_DOUBLE = 10**15
+"""The shortest form of a double has the digits of each decimal number of at most 15 digits."""
+_EXACT = Context(prec=60)
+
+
+@dataclass(frozen=True, slots=True)
+class FixedPointResults:
+    """Fixed-point numbers, one per group: the result is the number divided by 10 to the power of `decimals`."""
+
+    numbers: NDArray[np.int64] | Int128
+    """64-bit integers, or 128-bit integers as in `int128`."""
+    decimals: int
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __iter__(self) -> Iterator[int | float | Decimal]:
+        return iter(self.to_list())
+
+    def to_list(self) -> list[int | float | Decimal]:
+        """Return the results as Python numbers whose JSON has all their digits. An integer has no decimal point."""
+        integers = self._integers()
+        if self.decimals == 0:
+            return list(integers)
+        scale = 10**self.decimals
+        return [
+            number / scale if -_SAFE_IN_DOUBLE < number < _SAFE_IN_DOUBLE else self._decimal(number)
+            for number in integers
+        ]
+
+    def to_texts(self) -> list[str]:
+        """Return the results as text with all decimal places, such as `12.50`."""
+        return [f"{self._decimal(number):f}" for number in self._integers()]
+
+    def to_arrow(self) -> pa.Array:
+        """Return the results as an array of decimals."""
+        return int128.to_arrow(int128.widen(self.numbers) if self.numbers.ndim == 1 else self.numbers, self.decimals)
+
+    def _integers(self) -> list[int]:
+        if self.numbers.ndim > 1:
+            return int128.to_ints(self.numbers)
+        integers: list[int] = self.numbers.tolist()
+        return integers
+
+    def _decimal(self, number: int) -> Decimal:
+        return Decimal(number).scaleb(-self.decimals, _EXACT)
