@@ -39,7 +39,7 @@ from skewless.config import topic_plan
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.lab.local.broker import Broker
 from skewless.lab.local.supervisor import Supervisor
-from skewless.wire.tuples import read_tuples
+from skewless.wire.tuples import read_keys_and_times
 
 Facts = dict[str, Any]
 
@@ -168,7 +168,7 @@ def loads(settings: PipelineSettings, bootstrap: str) -> tuple[float, float]:
         quiet = 0 if messages else quiet + 1
         for message in messages:
             if message.error() is None and message.value():
-                for part in read_tuples(message.value()):
+                for part in read_keys_and_times(message.value()):
                     keys = set(part["key"].dictionary.to_pylist()) - {WARM_UP}
                     pairs.update((message.partition() or 0, key) for key in keys)
                     tuples[message.partition() or 0] += part.num_rows

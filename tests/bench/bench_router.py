@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from helpers.batches import encode_tuples
+from helpers.batches import FORMAT, encode_tuples
 from helpers.in_memory_batch import InMemoryBatch
 from skewless.algorithms.grouping import GROUPINGS, GroupingOptions, KeyBatch, create
 from skewless.lab.datasets.base import START_MS
@@ -25,7 +25,7 @@ from skewless.lab.datasets.zipf import cumulative, key_names
 from skewless.stages.router.step import RouterStep
 from skewless.wire.headers import internal_headers
 from skewless.wire.record import OutputRecord
-from skewless.wire.tuples import TUPLES, read_tuples
+from skewless.wire.tuples import TUPLES
 
 Z, KEYS = 1.1, 50_000
 BATCH = 16_000
@@ -52,7 +52,7 @@ def batches(tuples: int) -> list[InMemoryBatch]:
 def routed(name: str, workers: int, given: list[InMemoryBatch]) -> float:
     """Route all tuples; returns CPU seconds without the first batch."""
     grouping = create(name, workers, OPTIONS)
-    step = RouterStep(grouping, max_workers=workers, encoding="batch", topic="tuples", snapshot_ms=1000)
+    step = RouterStep(grouping, FORMAT, max_workers=workers, encoding="batch", topic="tuples", snapshot_ms=1000)
     step.assign(0, None, ())
     started = 0.0
     for index, batch in enumerate(given):
@@ -74,7 +74,7 @@ def decided(name: str, workers: int, given: list[KeyBatch]) -> tuple[float, int]
 
 
 def decoded(batch: InMemoryBatch) -> KeyBatch:
-    (columns,) = read_tuples(batch.values[0])
+    (columns,) = FORMAT.read(batch.values[0])
     keys = columns["key"]
     return KeyBatch(keys.dictionary.to_pylist(), keys.indices.to_numpy(), columns["time"].to_numpy())
 

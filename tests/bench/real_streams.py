@@ -116,7 +116,9 @@ def _file(real: Real, path: Path, random: np.random.Generator) -> tuple[pa.Dicti
     keys = keys.unify_dictionaries().combine_chunks()
     times = np.concatenate([part.times[part.records] for part in parsed])
     if real.expanded:
-        rows = random.permutation(np.repeat(np.arange(len(keys)), np.concatenate([part.values for part in parsed])))
+        rows = random.permutation(
+            np.repeat(np.arange(len(keys)), np.concatenate([part.values["value"].to_numpy() for part in parsed]))
+        )
         keys = keys.take(pa.array(rows))
     if not real.timed:
         times = (hour_of(path) or 0) + np.arange(len(keys)) * HOUR_MS // max(1, len(keys))

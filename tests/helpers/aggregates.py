@@ -19,11 +19,13 @@ from skewless.algorithms.aggregates import (
     BinaryColumn,
     PartialColumn,
     Partials,
+    ResultField,
     Results,
     Tuples,
     in_source_unit,
 )
 from skewless.algorithms.aggregates.partial_column import Binary, Groups
+from skewless.algorithms.value_type import DEFAULT_VALUES
 
 _SIZE = 256
 
@@ -56,7 +58,7 @@ class Digits(Aggregate):
     """Distinct last two digits of the values, ascending."""
 
     name: ClassVar[str] = "digits"
-    columns: ClassVar[tuple[PartialColumn, ...]] = (BinaryColumn("digit_set", _last_digits, _union),)
+    columns: tuple[PartialColumn, ...] = (BinaryColumn("digit_set", _last_digits, _union),)
 
     def result_type(self, decimals: int) -> pa.DataType:
         return pa.list_(pa.int64())
@@ -76,7 +78,7 @@ def _newest(tuples: Tuples, group_of: Groups, groups: int) -> Binary:
     return _objects((struct.pack(_TIME_AND_VALUE, *row) for row in newest), groups)
 
 
-def _newest_of(partials: Binary, group_of: Groups, groups: int) -> Binary:
+def _merged(partials: Binary, group_of: Groups, groups: int) -> Binary:
     newest = [(-(2**63), 0)] * groups
     for group, partial in zip(group_of.tolist(), partials.tolist(), strict=True):
         time, value = struct.unpack(_TIME_AND_VALUE, partial)
@@ -84,20 +86,25 @@ def _newest_of(partials: Binary, group_of: Groups, groups: int) -> Binary:
     return _objects((struct.pack(_TIME_AND_VALUE, *row) for row in newest), groups)
 
 
-class Last(Aggregate):
+class Newest(Aggregate):
     """Value of the newest tuple; of several with the same time, the largest value."""
 
-    name: ClassVar[str] = "last"
-    columns: ClassVar[tuple[PartialColumn, ...]] = (BinaryColumn("last_value", _newest, _newest_of),)
+    name: ClassVar[str] = "newest"
+    columns: tuple[PartialColumn, ...] = (BinaryColumn("newest_value", _newest, _merged),)
 
     def present(self, partials: Partials, decimals: int) -> Results:
-        values = [struct.unpack(_TIME_AND_VALUE, partial)[1] for partial in partials["last_value"].tolist()]
+        values = [struct.unpack(_TIME_AND_VALUE, partial)[1] for partial in partials["newest_value"].tolist()]
         return in_source_unit(np.array(values, dtype=np.int64), decimals)
 
 
+def results(*names: str) -> tuple[ResultField, ...]:
+    """Return the results of aggregates of the value named `value`."""
+    return aggregate_registry.results_of(names, DEFAULT_VALUES)
+
+
 DIGITS = Digits()
-LAST = Last()
-ADDED = (DIGITS, LAST)
+NEWEST = Newest()
+ADDED = (DIGITS, NEWEST)
 
 
 def digits_of(values: Iterable[int]) -> list[int]:
@@ -105,8 +112,8 @@ def digits_of(values: Iterable[int]) -> list[int]:
     return sorted({abs(value) % 100 for value in values})
 
 
-def last_of(tuples: Iterable[tuple[int, int]]) -> int:
-    """Compute the result of LAST from (time, value) of all tuples."""
+def newest_of(tuples: Iterable[tuple[int, int]]) -> int:
+    """Compute the result of NEWEST from (time, value) of all tuples."""
     return max(tuples)[1]
 
 

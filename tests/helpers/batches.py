@@ -14,10 +14,14 @@ from numpy.typing import NDArray
 from helpers.in_memory_batch import InMemoryBatch
 from skewless.algorithms.grouping.hot_key_tracker import KeySpace
 from skewless.algorithms.grouping.key_load_table import OLD
+from skewless.algorithms.value_type import DEFAULT_VALUES, VALUE
 from skewless.wire.columns import read_table, write_table
 from skewless.wire.headers import idle_of, watermarks_of
 from skewless.wire.record import OutputRecord
-from skewless.wire.tuples import tuples_of
+from skewless.wire.tuples import TupleFormat
+
+FORMAT = TupleFormat(DEFAULT_VALUES)
+"""Format of tuples with one number."""
 
 
 class HotKey(NamedTuple):
@@ -42,8 +46,8 @@ def batch_of(partition: int, values: Sequence[bytes | None], *, first: int = 0, 
 
 
 def encode_tuples(keys: pa.DictionaryArray, values: NDArray[np.int64], times: NDArray[np.int64]) -> bytes:
-    """Encode columns of tuples."""
-    return write_table(tuples_of(keys, values, times))
+    """Write columns of tuples."""
+    return write_table(FORMAT.batch(keys, {VALUE: pa.array(values)}, times))
 
 
 def written(outputs: Iterable[OutputRecord], topic: str) -> list[OutputRecord]:

@@ -5,8 +5,10 @@ The aggregates are those of the registry, and aggregates of a package with binar
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -15,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers.aggregates import ADDED, digits_of, last_of
+from helpers.aggregates import ADDED, digits_of, newest_of
 from skewless.algorithms.aggregates import (
     AGGREGATES,
     Aggregate,
@@ -31,14 +33,28 @@ from skewless.algorithms.partials import merge_partials, to_partials
 Tuple: TypeAlias = tuple[str, int, int]
 """Key, time, value."""
 
+
+def stddev_of(values: list[int]) -> float | None:
+    mean = Fraction(sum(values), len(values))
+    squares = sum((value - mean) ** 2 for value in values)
+    return math.sqrt(squares / (len(values) - 1)) if len(values) > 1 else None
+
+
 PLAIN: dict[str, Callable[[list[int], list[int]], Any]] = {
     "count": lambda _times, values: len(values),
     "sum": lambda _times, values: sum(values),
     "mean": lambda _times, values: sum(values) / len(values),
     "min": lambda _times, values: min(values),
     "max": lambda _times, values: max(values),
+    "first": lambda times, values: min(zip(times, values, strict=True))[1],
+    "last": lambda times, values: max(zip(times, values, strict=True))[1],
+    "largest": lambda _times, values: sorted(values, reverse=True)[:10],
+    "smallest": lambda _times, values: sorted(values)[:10],
+    "stddev": lambda _times, values: stddev_of(values),
+    "distinct": lambda _times, values: len(set(values)),
+    "quantile": lambda _times, values: sorted(values)[(len(values) - 1) // 2] / 1,
     "digits": lambda _times, values: digits_of(values),
-    "last": lambda times, values: last_of(zip(times, values, strict=True)),
+    "newest": lambda times, values: newest_of(zip(times, values, strict=True)),
 }
 """Plain definition of each aggregate: a function of the times and the values of all tuples."""
 
@@ -150,8 +166,8 @@ def test_table_that_merges_batches_has_the_partials_of_the_whole(
         merged = merge_partials([partials(aggregate, piece)], ["key"], aggregate.columns)
         table.merge(table.rows_of(merged["key"]), stored(aggregate, merged))
     whole = merge_partials([partials(aggregate, stream)], ["key"], aggregate.columns).sort_by("key").to_pydict()
-    data = table.data(slice(len(table)))
-    columns = [as_arrow(column, data[column.name]).to_pylist() for column in aggregate.columns]
+    partials_of = table.data(slice(len(table)))
+    columns = [as_arrow(column, partials_of[column.name]).to_pylist() for column in aggregate.columns]
     rows = sorted(zip(table.keys(np.arange(len(table))).to_pylist(), *columns, strict=True))
     assert rows == list(zip(*whole.values(), strict=True))
 

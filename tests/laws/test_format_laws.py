@@ -68,7 +68,9 @@ def by_record(parsed: ParsedBatch) -> list[Any]:
     """Return, per record, the reason why it is invalid, or its tuples."""
     reasons = dict(parsed.invalid)
     tuples: list[list[tuple[str, int]]] = [[] for _ in parsed.times]
-    for key, value, record in zip(parsed.keys, parsed.values.tolist(), parsed.records.tolist(), strict=True):
+    for key, value, record in zip(
+        parsed.keys, parsed.values["value"].to_pylist(), parsed.records.tolist(), strict=True
+    ):
         tuples[record].append((key, value))
     return [reasons[i] if i in reasons else tuples[i] for i in range(len(parsed.times))]
 
@@ -93,13 +95,13 @@ def test_format_parser_batch_split_anywhere_is_parsed_equally(name: str, values:
 @given(values=RECORDS)
 def test_format_parser_columns_of_any_batch_are_consistent(name: str, values: list[bytes | None]) -> None:
     parsed = parse(name, values)
-    assert len(parsed.keys) == len(parsed.values) == len(parsed.records)
+    assert len(parsed.keys) == len(parsed.values["value"]) == len(parsed.records)
     assert len(parsed.times) == len(values)
     assert (np.diff(parsed.records) >= 0).all()
     assert not set(parsed.records.tolist()) & dict(parsed.invalid).keys()
     assert [i for i, _ in parsed.invalid] == sorted(dict(parsed.invalid))
     assert all(len(key.encode()) <= LIMITS["key_bytes"] for key in parsed.keys)
-    assert [str(column.dtype) for column in (parsed.values, parsed.records, parsed.times)] == [
+    assert [str(column.dtype) for column in (parsed.values["value"].to_numpy(), parsed.records, parsed.times)] == [
         "int64",
         "int32",
         "int64",

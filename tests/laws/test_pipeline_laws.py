@@ -14,12 +14,13 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from helpers.aggregates import ADDED, digits_of, last_of
+from helpers import batches
+from helpers.aggregates import ADDED, digits_of, newest_of, results
 from helpers.batches import json_values_in, reasons_in, repeated
 from helpers.in_memory_pipeline import WALL_CLOCK, Stage, Topic
-from skewless.aggregate_registry import find_aggregates
 from skewless.algorithms import grouping, record_size
-from skewless.algorithms.aggregates import columns_of
+from skewless.algorithms.aggregates import columns_of, default_fields
+from skewless.algorithms.value_type import DEFAULT_VALUES
 from skewless.algorithms.windowing import window_store
 from skewless.algorithms.windowing.assigner import HoppingWindows, tumbling
 from skewless.engine.step import Step
@@ -33,8 +34,8 @@ from skewless.stages.worker.step import WorkerStep
 from skewless.wire.headers import idle_of, watermarks_of
 from skewless.wire.record import OutputRecord
 
-AGGREGATES = (*find_aggregates(["count", "sum", "mean", "min", "max"]), *ADDED)
-"""The aggregates of the package, and two of another package with binary partials."""
+RESULTS = (*results("count", "sum", "mean", "min", "max"), *default_fields(ADDED))
+"""The results of the package, and two of another package with binary partials."""
 FORMAT = ParsingSettings.model_validate(
     {"format": "json", "key": {"field": "k[]"}, "value": {"field": "v"}, "time": {"field": "t"}}
 )
@@ -213,12 +214,13 @@ class Pipeline:
         rules = SplitterRules(
             lateness_ms=setup.lateness_ms, idle_timeout_ms=setup.idle_timeout_ms, max_ahead_ms=0, drain=self.drain
         )
-        return SplitterStep(open_format(FORMAT), rules, "source")
+        return SplitterStep(open_format(FORMAT), DEFAULT_VALUES, rules, "source")
 
     def router(self) -> Step:
         setup = self.setup
         return RouterStep(
             grouping.create(setup.grouping, self.workers),
+            batches.FORMAT,
             max_workers=setup.max_workers,
             encoding=setup.encoding,
             topic="tuples",
@@ -227,7 +229,8 @@ class Pipeline:
 
     def worker(self) -> Step:
         return WorkerStep(
-            columns_of(AGGREGATES),
+            columns_of(RESULTS),
+            batches.FORMAT,
             pane_ms=self.setup.pane_ms,
             source_partitions=self.setup.sources,
             aggregator_partitions=self.setup.partitions,
@@ -235,9 +238,7 @@ class Pipeline:
         )
 
     def aggregator(self) -> Step:
-        rules = AggregatorRules(
-            AGGREGATES, columns_of(AGGREGATES), self.setup.windows, 10**6, updates=self.setup.updates, decimals=0
-        )
+        rules = AggregatorRules(RESULTS, columns_of(RESULTS), self.setup.windows, 10**6, updates=self.setup.updates)
         return AggregatorStep(rules, worker_partitions=self.setup.max_workers, topic="partials")
 
     def observer(self) -> Step:
@@ -377,7 +378,7 @@ def expected(setup: Setup, groups: dict[str, list[tuple[int, int]]]) -> dict[str
             "min": min(values),
             "max": max(values),
             "digits": digits_of(values),
-            "last": last_of(tuples),
+            "newest": newest_of(tuples),
         }
     return records
 

@@ -207,7 +207,7 @@ def test_batch_and_audit_with_binary_partials_give_the_answer_of_the_stream(
     source.send((partition, write(number, *others)) for partition, number, *others in entries() if number != 1_234)
     dead_letters.send([(0, b"no dead letter")])
     settings = settings_of(broker, source.topic, splitting)
-    aggregator = settings.aggregator.model_copy(update={"aggregates": ("count", "digits", "sum", "last")})
+    aggregator = settings.aggregator.model_copy(update={"aggregates": ("count", "digits", "sum", "newest")})
     settings = settings.model_copy(update={"aggregator": aggregator})
     partitions = settings.topics.aggregator_partitions
     target = Source(broker, partitions)

@@ -12,10 +12,10 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from helpers.aggregates import results
 from helpers.docs_blocks import ROOT
 from helpers.kafka import START_MS
 from helpers.waiting import WAIT_S
-from skewless.aggregate_registry import find_aggregates
 from skewless.wire.aggregates import aggregate_type
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def pipeline(broker: str) -> str:
         future.result()
     producer = Producer({"bootstrap.servers": broker, "transactional.id": name, "log_level": 2})
     producer.init_transactions(WAIT_S)
-    entry = aggregate_type(find_aggregates(["count", "sum"]))
+    entry = aggregate_type(results("count", "sum"))
     for revision, end in (
         (0, producer.commit_transaction),
         (1, producer.commit_transaction),

@@ -16,6 +16,7 @@ OTHER_MEANINGS = {
     "algorithms/grouping/even.py": {"count"},  # field of a numpy record
     "cli/smoke_test_command.py": {"count"},  # a parameter: number of records
     "lab/demo/demo_run.py": {"min"},  # minutes
+    "stages/aggregator/step.py": {"first"},  # label of a metric
     "spark/evaluation_json.py": {"max"},  # quantile of latencies
     "spark/key_statistics.py": {"count", "max", "min", "sum"},  # functions of Arrow
     "spark/topic_rows.py": {"max", "min", "sum"},  # functions of Arrow

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import pyarrow as pa
 import pytest
 
-from helpers.aggregates import DIGITS, LAST, Digits, install
-from skewless.aggregate_registry import find_aggregate, find_aggregates
+from helpers.aggregates import DIGITS, NEWEST, Digits, install
+from skewless.aggregate_registry import choices_of, find_aggregate, results_of
 from skewless.algorithms.aggregates import (
     Aggregate,
     BinaryColumn,
@@ -20,6 +20,7 @@ from skewless.algorithms.aggregates import (
     counting_column,
 )
 from skewless.algorithms.partials import merge_partials, to_partials
+from skewless.algorithms.value_type import ValueType
 from skewless.asyncapi.document import document
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.state_layout import state_schema_of
@@ -30,7 +31,7 @@ class Plain(Aggregate):
     """Base class of the other test aggregates."""
 
     name: ClassVar[str] = "plain"
-    columns: ClassVar[tuple[PartialColumn, ...]] = (counting_column("plain_count"),)
+    columns: tuple[PartialColumn, ...] = (counting_column("plain_count"),)
 
 
 class OtherName(Plain):
@@ -58,23 +59,19 @@ class ReservedColumnName(Plain):
     columns = (BinaryColumn("sum", DIGITS.columns[0].prepare, Digits.columns[0].merge),)  # type: ignore[arg-type]
 
 
-class TooManyColumns(Plain):
-    columns = tuple(counting_column(f"a_long_name_of_a_column_{number}") for number in range(9))
-
-
 PLAIN, OTHER_NAME, RESULT_FIELD, RESERVED_COLUMN = Plain(), OtherName(), ResultField(), ReservedColumn()
-STRANGE_RESULT, RESERVED_COLUMN_NAME, TOO_MANY_COLUMNS = StrangeResult(), ReservedColumnName(), TooManyColumns()
+STRANGE_RESULT, RESERVED_COLUMN_NAME = StrangeResult(), ReservedColumnName()
 UPPER_CASE_COLUMN, NO_AGGREGATE = UpperCaseColumn(), object()
 
 
-def settings(*aggregates: str, **sections: Any) -> PipelineSettings:
+def settings(*aggregates: Any, **sections: Any) -> PipelineSettings:
     sections = {"name": "p", "source": {"topic": "t"}, "aggregator": {"aggregates": aggregates}} | sections
     return PipelineSettings.model_validate(sections)
 
 
 def test_a_package_adds_an_aggregate_by_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch)
-    assert find_aggregates(["digits", "last"]) == (DIGITS, LAST)
+    assert [choice.aggregates for choice in choices_of(["digits", "newest"])] == [(DIGITS,), (NEWEST,)]
     assert settings("count", "digits").aggregator.aggregates == ("count", "digits")
 
 
@@ -88,17 +85,18 @@ def test_unknown_aggregate_is_refused_with_the_known_ones_and_those_of_packages(
 ) -> None:
     install(monkeypatch)
     with pytest.raises(
-        ConfigurationError, match=r"unknown aggregate digit, did you mean digits\? \(known: count, digits, last, max"
+        ConfigurationError,
+        match=r"unknown aggregate digit, did you mean digits\? \(known: count, digits, distinct, first, largest, last,",
     ):
         find_aggregate("digit")
 
 
 def test_all_unknown_aggregates_are_reported_at_once() -> None:
     with pytest.raises(ConfigurationError) as failed:
-        find_aggregates(["median", "sum", "mode"])
+        choices_of(["median", "sum", "mode"])
     assert [problem.split(" (")[0] for problem in failed.value.problems] == [
-        "unknown aggregate median, did you mean mean?",
-        "unknown aggregate mode",
+        "0: unknown aggregate median, did you mean mean?",
+        "2: unknown aggregate mode",
     ]
 
 
@@ -133,10 +131,19 @@ def test_state_schema_names_the_type_of_a_binary_column(monkeypatch: pytest.Monk
     assert state_schema_of(settings("digits", "sum")).columns == "count,digit_set:binary,sum"
 
 
-def test_columns_that_do_not_fit_into_the_metadata_of_an_offset_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    install(monkeypatch, ("plain", f"{__name__}:TOO_MANY_COLUMNS"))
-    with pytest.raises(ConfigurationError, match=r"aggregator\.aggregates: .* fewer aggregates or shorter names"):
-        state_schema_of(settings("plain"))
+def test_state_schema_of_many_columns_has_a_digest_that_differs_for_other_columns() -> None:
+    elements = ({"largest": "price", "n": 3}, {"stddev": "price"}, {"first": "price"}, {"distinct": "price"})
+
+    def columns(decimals: int, *elements: Any) -> str:
+        values = {"price": {"field": "p", "decimals": decimals}}
+        splitter = {"key": {"field": "k"}, "values": values}
+        return state_schema_of(settings(*elements, splitter=splitter)).columns
+
+    digests = [columns(2, *elements), columns(3, *elements), columns(2, *elements[1:])]
+    assert {(digest[:7], len(digest)) for digest in digests} == {("sha256:", 39)}
+    assert len(set(digests)) == 3
+    assert columns(2, *reversed(elements)) == digests[0]
+    assert columns(2, {"sum": "price"}, {"distinct": "price"}) == "count,distinct_12_price:binary/2,sum_price/2"
 
 
 def test_document_of_a_pipeline_has_the_result_types_of_added_aggregates(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,7 +151,7 @@ def test_document_of_a_pipeline_has_the_result_types_of_added_aggregates(monkeyp
     schemas = document(settings("count", "sum", "digits"))["components"]["schemas"]
     fields = schemas["Aggregate"]["properties"]
     assert fields["count"]["type"] == "integer"
-    assert fields["sum"]["type"] == "number"
+    assert fields["sum"]["type"] == "integer"
     assert (fields["digits"]["type"], fields["digits"]["items"]) == ("array", {"type": "integer"})
     assert fields["digits"]["description"] == "Distinct last two digits of the values, ascending."
 
@@ -154,13 +161,69 @@ def test_example_of_the_recipe_is_an_aggregate_with_the_result_that_it_describes
     (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     module: dict[str, Any] = {}
     exec(code, module)  # noqa: S102 - a page of this repository
-    first = module["FIRST"]
+    first = module["EARLIEST"]
     keys = pa.array(["a", "b", "a", "a"]).dictionary_encode()
     columns = {"key": keys, "value": pa.array([5, 7, 4, 6]), "time": pa.array([3, 1, 2, 2])}
     batch = pa.record_batch(columns)
     merged = merge_partials(
         [to_partials([part], 10, first.columns) for part in (batch[2:], batch[:2])], ["key"], first.columns
     )
-    partials = {"first_value": merged["first_value"].to_numpy()}
+    partials = {"earliest_value": merged["earliest_value"].to_numpy()}
     results = as_python(first.present(partials, 1))
     assert dict(zip(merged["key"].to_pylist(), results, strict=True)) == {"a": 0.4, "b": 0.7}
+
+
+VALUES = (ValueType("price", decimals=2), ValueType("user", "text"), ValueType("score", optional=True))
+
+
+@pytest.mark.parametrize(
+    ("element", "names"),
+    [
+        ("count", ["count"]),
+        ({"count": "user"}, ["count_user"]),
+        ({"sum": "price"}, ["sum_price"]),
+        ({"sum": "price", "as": "total"}, ["total"]),
+        (
+            {"quantile": "price", "at": [0.5, 0.99, 0.999, 0, 1]},
+            [f"price_p{p}" for p in ("50", "99", "99_9", "0", "100")],
+        ),
+        ({"quantile": "price", "at": [0.5, 0.99], "as": ["median", "high"]}, ["median", "high"]),
+        ({"largest": "price", "n": 3}, ["largest_price"]),
+        ({"distinct": "user", "precision": 14}, ["distinct_user"]),
+        ({"n": 2, "smallest": "price"}, ["smallest_price"]),
+    ],
+)
+def test_results_of_an_element_have_names_by_rule_or_those_of_as(element: Any, names: list[str]) -> None:
+    assert [result.name for result in results_of([element], VALUES)] == names
+
+
+@pytest.mark.parametrize(
+    ("element", "problem"),
+    [
+        ("sum", "sum: name a value, as in {sum: price}"),
+        ({"sum": "prise"}, "sum: unknown value prise, did you mean price?"),
+        ({"sum": "user"}, "sum: the value user is text, but sum needs numbers"),
+        ({"sum": ["price"]}, "sum: should be the name of a value"),
+        ({"sum": "price", "n": 2}, "n: unknown argument of sum (known: as)"),
+        ({"largest": "price", "n": 0}, "n: should be greater than or equal to 1"),
+        ({"quantile": "price", "at": [1.5]}, "at.0: should be less than or equal to 1"),
+        ({"quantile": "price", "at": "half"}, "at: should be a valid tuple"),
+        ({"quantile": "price", "relative_error": 0.00123}, "relative_error: should be a multiple of 0.0001"),
+        ({"quantile": "price", "at": [0.1, 0.2], "as": "low"}, "as: should be a list of 2 names"),
+        ({"sum": "price", "as": "Total"}, "as: 'Total' cannot be the name of a result"),
+        ({"sum": "price", "as": "revision"}, "as: 'revision' cannot be the name of a result"),
+        ({"distinct": "user", "precision": 9}, "precision: should be greater than or equal to 10"),
+        ({"median": "price"}, "unknown aggregate median, did you mean mean?"),
+        ({}, "unknown aggregate "),
+    ],
+)
+def test_element_that_does_not_fit_is_refused_with_its_index_and_the_reason(element: Any, problem: str) -> None:
+    with pytest.raises(ConfigurationError) as failed:
+        results_of(["count", element, "count"], VALUES)
+    found = failed.value.problems
+    assert [text for text in found if text.startswith(f"1: {problem}")]
+
+
+def test_results_of_the_same_name_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="2: the result sum_price is there twice"):
+        results_of(["count", {"sum": "price"}, {"sum": "price"}], VALUES)

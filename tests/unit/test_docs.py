@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from helpers.docs_blocks import PAGES, ROOT, Block, blocks
-from skewless.algorithms.aggregates import AGGREGATES
+from skewless.algorithms.aggregates import AGGREGATES, default_fields
 from skewless.apidocs import reference_pages
 from skewless.cli import main
 from skewless.config import loader
@@ -102,7 +102,7 @@ def test_docs_pipelines_are_valid(block: Block, tmp_path: Path) -> None:
 
 def type_of(name: str, entry: dict[str, Any]) -> type[msgspec.Struct]:
     if name == "aggregates":
-        return aggregate_type([aggregate for name, aggregate in AGGREGATES.items() if name in entry])
+        return aggregate_type(default_fields(aggregate for name, aggregate in AGGREGATES.items() if name in entry))
     types: dict[str, type[msgspec.Struct]] = {
         "late": LateTuple,
         "distribution": TickDistribution,

@@ -10,27 +10,58 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from skewless.algorithms.aggregates import BinaryColumn, PartialColumn, Tuples, as_arrow
+from skewless.algorithms.aggregates.partial_column import in_present_groups
 
 
 def to_partials(batches: Sequence[pa.RecordBatch], pane_ms: int, columns: Sequence[PartialColumn]) -> pa.Table:
     """Return one row per (pane, key), by pane: `pane` (its start, int64 ms), `key` (utf8), the partial columns.
 
-    A batch has the columns `key` (dictionary<int32, utf8>; dictionaries may differ), `value` and `time` (int64).
+    A batch has the columns `key` (dictionary<int32, utf8>; dictionaries may differ), `time` (int64), and one for each
+    value.
     """
     non_empty = [batch for batch in batches if batch.num_rows]
     if not non_empty:
         no_partials = [column.unset(0) for column in columns]
         return _table(np.empty(0, dtype=np.int64), pa.array([], pa.string()), no_partials, columns)
     table = pa.Table.from_batches(non_empty).unify_dictionaries()
-    tuples = Tuples(table["key"].combine_chunks(), table["value"].to_numpy(), table["time"].to_numpy())
-    keys = tuples.keys
-    panes, pane_of = _distinct(tuples.times // pane_ms)
+    keys: pa.DictionaryArray = table["key"].combine_chunks()
+    panes, pane_of = _distinct(table["time"].to_numpy() // pane_ms)
     # One number per (pane, key) makes each group an index into plain arrays. This is faster than Arrow's group_by over
     # both columns: about twice as fast for a single batch.
     groups, group_of = _distinct(pane_of * len(keys.dictionary) + keys.indices.to_numpy())
     pane_of_group, key_of_group = np.divmod(groups, len(keys.dictionary))
-    partials = [column.prepare(tuples, group_of, len(groups)) for column in columns]
+    partials = prepare_partials(table, group_of, len(groups), columns)
     return _table(panes[pane_of_group] * pane_ms, keys.dictionary.take(pa.array(key_of_group)), partials, columns)
+
+
+def prepare_partials(
+    tuples: pa.Table | pa.RecordBatch, group_of: NDArray[np.int64], groups: int, columns: Sequence[PartialColumn]
+) -> list[NDArray[Any]]:
+    """Return the partials of each column for groups of tuples, which have the columns `key`, `time` and the values."""
+    return [_prepare(tuples, group_of, groups, column) for column in columns]
+
+
+def _prepare(
+    tuples: pa.Table | pa.RecordBatch, group_of: NDArray[np.int64], groups: int, column: PartialColumn
+) -> NDArray[Any]:
+    if column.optional:
+        rows = np.flatnonzero(tuples[column.value].is_valid())
+        tuples = tuples.take(pa.array(rows))
+        own = _tuples(tuples, column)
+        return in_present_groups(column, groups, group_of[rows], lambda dense, count: column.prepare(own, dense, count))
+    return column.prepare(_tuples(tuples, column), group_of, groups)
+
+
+def _tuples(tuples: pa.Table | pa.RecordBatch, column: PartialColumn) -> Tuples:
+    values: Any = None
+    if column.value is not None:
+        values = _combined(tuples[column.value])
+        values = values if pa.types.is_dictionary(values.type) else values.to_numpy()
+    return Tuples(_combined(tuples["key"]), values, tuples["time"].to_numpy())
+
+
+def _combined(array: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
 
 
 def merge_partials(tables: Sequence[pa.Table], by: Sequence[str], columns: Sequence[PartialColumn]) -> pa.Table:

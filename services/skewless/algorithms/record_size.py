@@ -25,13 +25,13 @@ def split_by_size(rows: pa.RecordBatch | pa.Table, max_bytes: int | None = None)
         return
     half = rows.num_rows // 2
     for part in (rows.slice(0, half), rows.slice(half)):
-        yield from split_by_size(_compact_dictionary(part), max_bytes)
+        yield from split_by_size(_compact_dictionaries(part), max_bytes)
 
 
-def _compact_dictionary(part: pa.RecordBatch | pa.Table) -> pa.RecordBatch | pa.Table:
-    """Remove the keys of other parts from the dictionary, which a slice shares with the whole."""
-    index = part.schema.get_field_index("key")
-    keys = part.column(index)
-    if not pa.types.is_dictionary(keys.type):
-        return part
-    return part.set_column(index, part.schema.field(index), keys.cast(keys.type.value_type).dictionary_encode())
+def _compact_dictionaries(part: pa.RecordBatch | pa.Table) -> pa.RecordBatch | pa.Table:
+    """Remove the texts of other parts from the dictionaries, which a slice shares with the whole."""
+    for index, field in enumerate(part.schema):
+        if pa.types.is_dictionary(field.type):
+            texts = part.column(index).cast(field.type.value_type)
+            part = part.set_column(index, field, texts.dictionary_encode())
+    return part

@@ -113,6 +113,13 @@ def _settings() -> Iterator[str]:
     yield from ["", "## Aggregates", "", AGGREGATES_INTRO]
     rows = [(f"`{name}`", inspect.getdoc(type(aggregate)) or "") for name, aggregate in AGGREGATES.items()]
     yield from ["", *table(["name", "description"], rows)]
+    yield from ["", "Arguments, in addition to `as`:", ""]
+    arguments = [
+        (f"`{name}`", f"`{argument}`", _value_of(field), _default(field), field.description or "")
+        for name, aggregate in AGGREGATES.items()
+        for argument, field in aggregate.arguments.model_fields.items()
+    ]
+    yield from table(["aggregate", "argument", "value", "default", "description"], arguments)
 
 
 def _group(path: str, model: type[BaseModel]) -> Iterator[str]:
@@ -128,6 +135,8 @@ def _group(path: str, model: type[BaseModel]) -> Iterator[str]:
     for name, field in model.model_fields.items():
         inner = _models_of(field.annotation)
         inner_path = f"{path}.{name}" if path else name
+        if _is_mapping(field.annotation):
+            inner_path += ".<name>"
         if len(inner) == 1:
             yield from _group(inner_path, inner[0])
         elif inner:
@@ -151,6 +160,11 @@ def _models_of(annotation: Any) -> list[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
     return [model for part in get_args(annotation) for model in _models_of(part)]
+
+
+def _is_mapping(annotation: Any) -> bool:
+    """Return whether the type of a field is a mapping, or a mapping or null."""
+    return dict in {annotation, get_origin(annotation), *map(get_origin, get_args(annotation))}
 
 
 def _value_of(field: FieldInfo) -> str:

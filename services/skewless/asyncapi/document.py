@@ -8,7 +8,6 @@ from typing import Any
 import yaml
 
 from skewless import __version__
-from skewless.aggregate_registry import find_aggregates
 from skewless.algorithms.aggregates import AGGREGATES
 from skewless.asyncapi.channels import BINDING, Names, channels, operations
 from skewless.asyncapi.example_run import samples
@@ -26,11 +25,17 @@ from skewless.asyncapi.schemas import Schema, schemas
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.monitoring.tracing import PARENT, STATE
 from skewless.wire.aggregates import aggregate_type
+from skewless.wire.tuples import TupleFormat
 
 Document = dict[str, Any]
 VERSION = "3.1.0"
 ANY = PipelineSettings.model_validate(
-    {"name": "pipeline", "source": {"topic": "source"}, "aggregator": {"aggregates": list(AGGREGATES)}}
+    {
+        "name": "pipeline",
+        "source": {"topic": "source"},
+        "splitter": {"format": "text", "value": {"decimals": 2}},
+        "aggregator": {"aggregates": list(AGGREGATES)},
+    }
 )
 DESCRIPTION = (
     "Public topics are the API: one result per record, UTF-8 keys, JSON values, event time as the record's timestamp. "
@@ -129,10 +134,11 @@ def _examples(message: Message, example: Example | None) -> dict[str, Any]:
 
 
 def _schemas(messages: Mapping[str, Message], names: Names) -> dict[str, Schema]:
-    aggregate = aggregate_type(find_aggregates(names.settings.aggregator.aggregates))
-    schema_by_name = schemas(types(messages)) | schemas([aggregate])
+    aggregate = aggregate_type(names.settings.results, names.settings.aggregator.numbers)
+    tuples = TupleFormat(names.settings.values)
+    schema_by_name = schemas(types(messages)) | schemas([aggregate, tuples.record_type, tuples.late_type])
     if not names.is_concrete:
-        optional = set(AGGREGATES)
+        optional = {result.name for result in names.settings.results}
         required = schema_by_name["Aggregate"]["required"]
         schema_by_name["Aggregate"]["required"] = [name for name in required if name not in optional]
     return schema_by_name

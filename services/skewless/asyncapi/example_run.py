@@ -39,18 +39,28 @@ def samples(settings: PipelineSettings) -> Samples:
 
 
 def _small_pipeline(settings: PipelineSettings, encoding: str) -> PipelineSettings:
-    fields = {name: {"field": name} for name in ("key", "value", "time")}
+    fields = {name: {"field": name} for name in ("key", "time")}
     return PipelineSettings.model_validate(
         {
             "name": settings.name,
             "source": {"topic": settings.source.topic},
-            "splitter": {"format": "json", **fields},
+            "splitter": {"format": "json", **fields, **_values(settings)},
             "router": {"workers": 2},
             "worker_input": {"max_workers": 2, "encoding": encoding},
             "topics": {"aggregator_partitions": 1},
-            "aggregator": {"aggregates": settings.aggregator.aggregates},
+            "aggregator": {"aggregates": settings.aggregator.aggregates, "numbers": settings.aggregator.numbers},
         }
     )
+
+
+def _values(settings: PipelineSettings) -> dict[str, Any]:
+    """Return the settings of the values of a pipeline for the example records, which all have the field `value`."""
+    values = {
+        value.name: {"field": "value", "kind": value.kind, "missing": "skip" if value.optional else "invalid"}
+        | ({"decimals": value.decimals} if value.kind == "number" else {})
+        for value in settings.values
+    }
+    return {"value": values["value"]} if settings.splitter.values is None else {"values": values}
 
 
 def _run_pipeline(settings: PipelineSettings) -> dict[str, list[OutputRecord]]:

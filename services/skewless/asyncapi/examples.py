@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from skewless.algorithms import int128
 from skewless.algorithms.windowing.window_store import EMIT_COUNT
 from skewless.asyncapi.example_run import Samples
 from skewless.asyncapi.messages import ARROW, JSON, Message, find
@@ -24,6 +25,7 @@ COLUMNS = {
 """Descriptions of Arrow columns by name."""
 PARTIALS = {
     "int64": "Partial result as fixed-point integer. `aggregator.aggregates` determines the number of these columns.",
+    str(int128.TYPE): "Partial result as integer. Columns whose numbers all fit into 64 bits are int64.",
     "binary": "Partial result in the format of its aggregate.",
 }
 """Descriptions of partial columns by type."""

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from skewless import topology
-from skewless.algorithms.aggregates import AGGREGATES, LOAD_COLUMN
+from skewless.algorithms.aggregates import AGGREGATES, LOAD_COLUMN, default_fields
 from skewless.asyncapi.schemas import Schema, ref
 from skewless.stages.router import state
 from skewless.wire.aggregates import AggregateRecord, aggregate_type
@@ -186,7 +186,7 @@ AGGREGATE_MESSAGE = Message(
     key=_text_key("`<window_start>/<key>`.", "^-?[0-9]+/"),
     timestamp="`window_start`. For times before 1970, which Kafka cannot store, the time of writing.",
     guarantee="Each result {once}. The record with the highest `revision` is valid; it is the last of its key.",
-    payload=aggregate_type(AGGREGATES.values()),
+    payload=aggregate_type(default_fields(AGGREGATES.values())),
 )
 DISTRIBUTION_MESSAGE = Message(
     name="distribution",

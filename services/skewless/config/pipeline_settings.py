@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field, create_model, field_validator, model_validator
 
 from skewless import topology
+from skewless.aggregate_registry import results_of
 from skewless.algorithms import grouping
-from skewless.errors import unknown
+from skewless.algorithms.aggregates import ResultField
+from skewless.algorithms.value_type import ValueType
+from skewless.errors import ConfigurationError, unknown
 from skewless.kafka.settings import KafkaSettings, TransportSettings
 from skewless.monitoring.settings import LogSettings, MetricsSettings, TracingSettings
 from skewless.parsing.validation import EventTimeRules
@@ -172,6 +175,10 @@ class PipelineSettings(SettingsModel):
             ),
         ]
         problems = [message for is_problem, message in checks if is_problem]
+        try:
+            results_of(self.aggregator.aggregates, self.values)
+        except ConfigurationError as error:
+            problems += [f"aggregator.aggregates.{problem}" for problem in error.problems]
         if problems:
             raise InvalidSettingsError(*problems)
         return self
@@ -187,6 +194,16 @@ class PipelineSettings(SettingsModel):
             f"worker.pane_s: {self.worker.pane_s:g} does not divide aggregator.{setting}, whose windows begin and end "
             f"at multiples of {grid_ms / 1000:.15g} seconds: use {fitting}"
         )
+
+    @property
+    def values(self) -> tuple[ValueType, ...]:
+        """Values of the tuples."""
+        return self.splitter.value_types
+
+    @property
+    def results(self) -> tuple[ResultField, ...]:
+        """Results per key and window."""
+        return results_of(self.aggregator.aggregates, self.values)
 
     def topic(self, name: str) -> str:
         """Return the full name of a topic of the topology. `source` is the user's topic."""

@@ -66,13 +66,16 @@ def _path(setting: Location) -> list[str]:
 
 
 def _by_setting(group: Location, problem: ErrorDetails) -> dict[Location, str]:
-    """Return the messages of a problem by setting: a validator of a group may find several, in members of the group."""
+    """Return the messages of a problem by setting: a validator of a group may find several, in members of the group.
+
+    Members are named; those of a list have numbers.
+    """
     error = problem.get("ctx", {}).get("error")
     messages = error.problems if isinstance(error, InvalidSettingsError) else (_message(problem, group),)
     names, lines = _names(group), dict[Location, str]()
     for message in messages:
         member, colon, detail = message.partition(": ")
-        names_a_member = colon and member.split(".")[0] in names
+        names_a_member = colon and (member.split(".")[0] in names or member.isdigit())
         setting, line = ((*group, *member.split(".")), detail) if names_a_member else (group, message)
         lines[setting] = f"{lines[setting]}; {line}" if setting in lines else line
     return lines

@@ -2,38 +2,43 @@
 
 from __future__ import annotations
 
-from skewless.aggregate_registry import find_aggregates
+import hashlib
+from collections.abc import Mapping
+
 from skewless.algorithms.aggregates import BinaryColumn, PartialColumn, wire_columns_of
+from skewless.algorithms.value_type import VALUE
 from skewless.config.pipeline_settings import PipelineSettings
-from skewless.errors import ConfigurationError
-from skewless.wire.offset_metadata import SCHEMA_CHARACTERS, encode_offset_metadata
-from skewless.wire.state_schema import StateSchema
+from skewless.wire.state_schema import DIGEST, DIGEST_CHARACTERS, StateSchema
+
+COLUMN_CHARACTERS = 48
+"""Maximum characters of the list of columns in a state schema. A longer list is replaced by its digest."""
 
 
 def state_schema_of(settings: PipelineSettings) -> StateSchema:
-    """Return the state schema of a pipeline with these settings.
-
-    Raises ConfigurationError if it is too large, because the aggregates of a package have many columns.
-    """
-    columns = wire_columns_of(find_aggregates(settings.aggregator.aggregates))
-    schema = StateSchema(
+    """Return the state schema of a pipeline with these settings."""
+    return StateSchema(
         window=settings.aggregator.window_schema,
         tick_ms=settings.observer.tick_ms,
-        columns=",".join(sorted(map(_name_and_type, columns))),
+        columns=_columns_or_digest(settings),
         decimals=settings.splitter.value.decimals,
         max_workers=settings.worker_input.max_workers,
         aggregator_partitions=settings.topics.aggregator_partitions,
         emit=settings.aggregator.emit,
         lateness_ms=settings.event_time.lateness_ms,
     )
-    size = len(encode_offset_metadata("", schema))
-    if size > SCHEMA_CHARACTERS:
-        raise ConfigurationError(
-            f"aggregator.aggregates: with the partial columns {schema.columns} the state schema has {size} characters, "
-            f"more than fit into the metadata of an offset ({SCHEMA_CHARACTERS}): use fewer aggregates or shorter names"
-        )
-    return schema
 
 
-def _name_and_type(column: PartialColumn) -> str:
-    return f"{column.name}:{column.type}" if isinstance(column, BinaryColumn) else column.name
+def _columns_or_digest(settings: PipelineSettings) -> str:
+    decimals = {value.name: value.decimals for value in settings.values}
+    listed = ",".join(sorted(_description(column, decimals) for column in wire_columns_of(settings.results)))
+    if len(listed) <= COLUMN_CHARACTERS:
+        return listed
+    return f"{DIGEST}{hashlib.sha256(listed.encode()).hexdigest()[:DIGEST_CHARACTERS]}"
+
+
+def _description(column: PartialColumn, decimals: Mapping[str, int]) -> str:
+    """Return the name of a column, its type if it is binary, and the decimals of the value if it has a name."""
+    text = f"{column.name}:{column.type}" if isinstance(column, BinaryColumn) else column.name
+    # The decimals of the value `value` are a part of the schema of their own.
+    own_decimals = 0 if column.value in (None, VALUE) else decimals[column.value]
+    return f"{text}/{own_decimals}" if own_decimals else text

@@ -13,6 +13,7 @@ from decimal import ROUND_FLOOR, ROUND_HALF_EVEN
 from typing import Literal
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from skewless.parsing.fixed_point import FixedPoint, Scalar
@@ -125,6 +126,27 @@ def values(column: Sequence[Scalar], decimals: int) -> tuple[NDArray[np.int64], 
     """Convert numbers to fixed-point numbers, rounded half to even."""
     result, failed = FixedPoint(decimals, ROUND_HALF_EVEN, LARGEST_VALUE).convert(column)
     return result, dict.fromkeys(failed, "value is not a number within bounds")
+
+
+def products(column: Sequence[Scalar], factors: Sequence[Scalar], decimals: int) -> tuple[NDArray[np.int64], Problems]:
+    """Multiply two columns of numbers as decimals, and convert the products to fixed-point numbers, rounded once."""
+    result, failed = FixedPoint(decimals, ROUND_HALF_EVEN, LARGEST_VALUE).convert_products(column, factors)
+    return result, dict.fromkeys(failed, "value is not a product of two numbers within bounds")
+
+
+def texts(column: Sequence[Scalar], limit: int) -> tuple[pa.DictionaryArray, Problems]:
+    """Convert scalars to texts of at most `limit` bytes."""
+    entries = _texts(column)
+    too_long = _longer(entries, limit)
+    problems = dict.fromkeys(too_long, f"value longer than {limit} bytes")
+    if too_long:
+        entries = ["" if i in problems else text for i, text in enumerate(entries)]
+    return pa.array(entries, pa.string()).dictionary_encode(), problems
+
+
+def is_missing(entry: Scalar | None) -> bool:
+    """Return whether a field is null, absent or empty."""
+    return entry is None or entry == ""
 
 
 def times(column: Sequence[Scalar], unit: Unit) -> tuple[NDArray[np.int64], Problems]:

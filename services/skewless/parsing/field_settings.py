@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import BeforeValidator, Field, field_validator
 
+from skewless.algorithms.value_type import Kind
 from skewless.errors import ConfigurationError
 from skewless.parsing.converters import FIRST_INSTANT, LARGEST_VALUE, LAST_INSTANT, Unit
 from skewless.parsing.pattern import Pattern
@@ -72,6 +74,20 @@ class ValueSettings(SettingsModel):
         description="As `key.field`. A JSON path may contain only lists that the path of the key contains too. Each "
         "element then has its own value.",
     )
+    times: FieldRef | None = Field(
+        None,
+        description="Second field: the value is the product of both, multiplied as decimals and rounded once. As "
+        "`field`.",
+    )
+    kind: Kind = Field(
+        "number",
+        description="number, or text for aggregates of any values. Numbers and booleans of JSON are converted to text.",
+    )
+    missing: Literal["invalid", "skip"] = Field(
+        "invalid",
+        description="A field that is null, empty or absent: the record is invalid, or the tuple counts without this "
+        "value (skip), and no aggregate of the value takes it into account.",
+    )
     decimals: int = Field(
         0,
         ge=0,
@@ -82,6 +98,26 @@ class ValueSettings(SettingsModel):
     constant: int = Field(
         1, ge=-LARGEST_VALUE, le=LARGEST_VALUE, description="Value of each tuple if `field` is not set."
     )
+
+
+def value_fields(fields: FieldSettings) -> dict[str, tuple[ValueSettings, FieldRef]]:
+    """Return the fields of all values by the path of their setting without `.field`: `value`, or `values.<name>`.
+
+    The second field of a product has the path `value.times`, or `values.<name>.times`.
+    """
+    found: dict[str, tuple[ValueSettings, FieldRef]] = {}
+    for name, settings in fields.named_values.items():
+        path = value_path(fields, name)
+        if settings.field is not None:
+            found[path] = settings, settings.field
+        if settings.times is not None:
+            found[f"{path}.times"] = settings, settings.times
+    return found
+
+
+def value_path(fields: FieldSettings, name: str) -> str:
+    """Return the path of the settings of a value."""
+    return "value" if fields.values is None else f"values.{name}"
 
 
 class TimeSettings(SettingsModel):
@@ -112,6 +148,7 @@ class LimitSettings(SettingsModel):
         "find all matches grows with the square of the size.",
     )
     max_depth: int = Field(32, ge=1, le=128, description="Maximum nesting of lists and objects in JSON.")
+    text_bytes: int = Field(1024, ge=1, le=65_536, description="Maximum bytes of a text value in UTF-8.")
     tuples_per_record: int = Field(10_000, ge=1, le=1_000_000, description="Maximum tuples of one record.")
 
 
@@ -124,8 +161,13 @@ class FieldSettings(Protocol):
         ...
 
     @property
-    def value(self) -> ValueSettings:
-        """Settings of the value of a tuple."""
+    def values(self) -> Mapping[str, ValueSettings] | None:
+        """Settings of named values. None: the settings have the section `value`."""
+        ...
+
+    @property
+    def named_values(self) -> Mapping[str, ValueSettings]:
+        """Settings of the values of a tuple by name."""
         ...
 
     @property

@@ -18,6 +18,8 @@ _INTEGER = re.compile(r"[+-]?[0-9]+")
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 # A double has at most 17 significant digits, so 60 digits are exact for all results within bounds.
 _CONTEXT = Context(prec=60, Emin=-10_000, Emax=10_000, traps=[])
+_LARGEST_FACTOR = 10**30
+"""Larger factors are invalid. The product of two numbers within it is exact with 60 digits."""
 _SAFELY_DOUBLE = 1e15
 """Below it a decimal of at most 15 digits is the shortest form of the double that is nearest to it."""
 
@@ -43,6 +45,55 @@ class FixedPoint:
             return self._integers(cast("NDArray[np.int64]", numbers))
         result, uncertain = self._doubles(cast("NDArray[np.float64]", numbers))
         return self._convert_each(column, uncertain, result)
+
+    def convert_products(
+        self, column: Sequence[Scalar], factors: Sequence[Scalar]
+    ) -> tuple[NDArray[np.int64], list[int]]:
+        """Return round(x * y * 10**decimals) for each pair, and the indices of pairs without a result. It is 0 there.
+
+        Numbers with a fraction have the value of their shortest decimal form. The product is exact before it is
+        rounded.
+        """
+        result = np.zeros(len(column), np.int64)
+        left, right = _as_integers(column), _as_integers(factors)
+        if left is None or right is None:
+            remaining: Iterable[int] = range(len(column))
+        else:
+            (x, x_decimals), (y, y_decimals) = left, right
+            is_small = np.abs(x.astype(np.float64)) * np.abs(y.astype(np.float64)) < _SAFELY_DOUBLE
+            scaled = self._rescaled(np.where(is_small, x * y, 0), x_decimals + y_decimals)
+            remaining = np.flatnonzero(~is_small).tolist() if scaled is not None else range(len(column))
+            result = result if scaled is None else scaled
+        failed = []
+        for i in remaining:
+            number = self._exact_product(column[i], factors[i])
+            if number is None:
+                failed.append(i)
+            else:
+                result[i] = number
+        return result, failed
+
+    def _rescaled(self, products: NDArray[np.int64], decimals: int) -> NDArray[np.int64] | None:
+        """Round products with this many decimals to the decimals of the result. None if they might not fit."""
+        if decimals <= self.decimals:
+            scale = 10 ** (self.decimals - decimals)
+            return products * scale if _SAFELY_DOUBLE * scale < self.limit else None
+        divisor = 10 ** (decimals - self.decimals)
+        quotient, rest = np.divmod(products, divisor)
+        is_up = (2 * rest > divisor) | ((2 * rest == divisor) & (quotient % 2 == 1))
+        rounded: NDArray[np.int64] = quotient + is_up
+        return rounded
+
+    def _exact_product(self, entry: Scalar, factor: Scalar) -> int | None:
+        """Multiply two entries with decimal arithmetic."""
+        numbers = [_as_decimal(entry), _as_decimal(factor)]
+        if numbers[0] is None or numbers[1] is None:
+            return None
+        product = _CONTEXT.multiply(numbers[0], numbers[1]).scaleb(self.decimals, _CONTEXT)
+        if not product.is_finite() or abs(product) > 2 * self.limit:
+            return None
+        scaled = int(product.to_integral_value(self.rounding, _CONTEXT))
+        return scaled if -self.limit <= scaled <= self.limit else None
 
     def exact(self, entry: Scalar) -> int | None:
         """Convert one entry with decimal arithmetic. This is the reference for the fast conversions.
@@ -134,3 +185,28 @@ def _read_number(text: str) -> int | float | None:
     except ValueError:  # Python rejects integers of more than 4,300 digits, which are out of bounds anyway.
         return None
     return float(text) if _DECIMAL.fullmatch(text) else None
+
+
+_EXACT_DECIMALS = (0, 2, 4, 6)
+
+
+def _as_integers(column: Sequence[Scalar]) -> tuple[NDArray[np.int64], int] | None:
+    """Return a column as integers and their number of decimals, if it has the same few decimals everywhere."""
+    numbers = _numbers(column)
+    if numbers is None:
+        return None
+    if numbers.dtype == np.int64:
+        return cast("NDArray[np.int64]", numbers), 0
+    with np.errstate(over="ignore", invalid="ignore"):
+        for decimals in _EXACT_DECIMALS:
+            nearest = np.rint(numbers * 10.0**decimals)
+            if np.all((nearest / 10.0**decimals == numbers) & (np.abs(nearest) < _SAFELY_DOUBLE)):
+                return nearest.astype(np.int64), decimals
+    return None
+
+
+def _as_decimal(entry: Scalar) -> Decimal | None:
+    number = _read_number(entry.strip()) if isinstance(entry, str) else entry
+    if number is None or isinstance(number, bool) or abs(number) > _LARGEST_FACTOR:
+        return None
+    return Decimal(number) if isinstance(number, int) else Decimal(repr(number))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from operator import attrgetter
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 import numpy as np
@@ -48,6 +48,7 @@ class DecoderSchema:
 
     def __init__(self, leaves: Mapping[Path, Any]) -> None:
         self._attributes: dict[Path, str] = {}
+        self._optional = {path for path, leaf in leaves.items() if _accepts_null(leaf)}
         self.type = self._build((), leaves)
 
     def _build(self, parent: Path, leaves: Mapping[Path, Any]) -> Any:
@@ -59,9 +60,15 @@ class DecoderSchema:
         fields = []
         for i, name in enumerate(names):
             self._attributes[*parent, name] = f"f{i}"
-            fields.append((f"f{i}", self._build((*parent, name), leaves), msgspec.field(name=name)))
+            field_type = self._build((*parent, name), leaves)
+            # A field without a value of its own may be absent if nothing in it is required.
+            default = {"default": None} if _accepts_null(field_type) else {}
+            fields.append((f"f{i}", field_type, msgspec.field(name=name, **default)))
         # Decoded objects have no cycles, so the garbage collector does not need to track them.
-        return msgspec.defstruct("Object", fields, gc=False)
+        # Required fields have to be first.
+        fields.sort(key=lambda field: _accepts_null(field[1]))
+        built = msgspec.defstruct("Object", fields, gc=False)
+        return built | None if parent and all(_accepts_null(field_type) for _, field_type, _ in fields) else built
 
     def accessor(self, path: Path, start: Path = ()) -> PathAccessor:
         """Return an accessor from the objects at `start` to the elements at `path`."""
@@ -71,11 +78,30 @@ class DecoderSchema:
             if path[end - 1] != LIST:
                 names.append(self._attributes[path[:end]])
             if names and (end == len(path) or path[end] == LIST):
-                steps.append(attrgetter(".".join(names)))
+                steps.append(_getter(names, optional=path in self._optional))
                 names = []
             if path[end - 1] == LIST:
                 steps.append(None)
         return PathAccessor(steps)
+
+
+def _accepts_null(field_type: Any) -> bool:
+    return type(None) in get_args(field_type)
+
+
+def _getter(names: Sequence[str], *, optional: bool) -> Callable[[Any], Any]:
+    """Return a function from an object to the attribute at the end of these names. An optional one may be absent."""
+    if not optional:
+        return attrgetter(".".join(names))
+
+    def get(node: Any) -> Any:
+        for name in names:
+            if node is None:
+                return None
+            node = getattr(node, name)
+        return node
+
+    return get
 
 
 class PathAccessor:
@@ -101,15 +127,23 @@ class PathAccessor:
 
 
 def conflicts(paths: Mapping[str, Path]) -> Iterator[str]:
-    """Yield a line for each path of `key`, `value` and `time` that conflicts with another one, or has invalid lists."""
+    """Yield a line for each path of a key, value or time that conflicts with another one, or has invalid lists."""
     named_paths = list(paths.items())
     for i, (name, path) in enumerate(named_paths):
         for other, other_path in named_paths[:i]:
             if paths_conflict(path, other_path):
-                yield f"{name}.field: conflicts with {other}.field, both need different types of one element"
+                yield (
+                    f"{field_setting(name)}: conflicts with {field_setting(other)}, both need different types of one "
+                    "element"
+                )
     if LIST in paths.get("time", ()):
         yield "time.field: must not contain a list, because a record has one time"
-    if "key" in paths and "value" in paths:
-        lists = lists_of(paths["value"])
-        if paths["key"][: len(lists)] != lists:
-            yield "value.field: must contain only lists that key.field contains too"
+    for name, path in paths.items() if "key" in paths else ():
+        lists = lists_of(path)
+        if name not in ("key", "time") and paths["key"][: len(lists)] != lists:
+            yield f"{field_setting(name)}: must contain only lists that key.field contains too"
+
+
+def field_setting(name: str) -> str:
+    """Return the path of the setting of a field: `key.field`, or `value.times` for the second field of a product."""
+    return name if name.endswith(".times") else f"{name}.field"

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Self
 
-from pydantic import BeforeValidator, Discriminator, Tag, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
+from skewless.algorithms.value_type import VALUE, ValueType
 from skewless.errors import ConfigurationError
 from skewless.parsing.converters import LARGEST_VALUE
-from skewless.parsing.field_settings import KeySettings, LimitSettings, TimeSettings, ValueSettings
+from skewless.parsing.field_settings import KeySettings, LimitSettings, TimeSettings, ValueSettings, value_path
 from skewless.parsing.formats import BUILT_IN, AddedFormatSettings, Format, find_format
 from skewless.parsing.formats.delimited import CsvSettings, TsvSettings
 from skewless.parsing.formats.json import JsonSettings
 from skewless.parsing.formats.text import TextSettings
 from skewless.settings_base import InvalidSettingsError, SettingsModel
+from skewless.wire.tuples import RESERVED_VALUES
 
 ADDED = "added"
 """Tag of the settings of a format that a package adds."""
@@ -34,6 +37,7 @@ def _tag_of(value: Any) -> str | None:
     return name if name in BUILT_IN else ADDED
 
 
+ValueName = Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_]*$", max_length=100)]
 AnyFormatSettings = (
     Annotated[JsonSettings, Tag("json")]
     | Annotated[CsvSettings, Tag("csv")]
@@ -58,8 +62,28 @@ class ParsingSettings(SettingsModel):
     format: FormatChoice = JsonSettings()
     key: KeySettings = KeySettings()
     value: ValueSettings = ValueSettings()
+    values: dict[ValueName, ValueSettings] | None = Field(
+        None,
+        min_length=1,
+        max_length=32,
+        description="Named values, each with the settings of `splitter.value`, which they replace: {price: {field: "
+        "unit_price, decimals: 2}}. Names are identifiers in lower case.",
+    )
     time: TimeSettings = TimeSettings()
     limits: LimitSettings = LimitSettings()
+
+    @property
+    def value_types(self) -> tuple[ValueType, ...]:
+        """Values of the tuples."""
+        return tuple(
+            ValueType(name, value.kind, value.decimals, optional=value.missing == "skip")
+            for name, value in self.named_values.items()
+        )
+
+    @property
+    def named_values(self) -> dict[str, ValueSettings]:
+        """Settings of the values of a tuple by name."""
+        return {VALUE: self.value} if self.values is None else self.values
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -70,10 +94,15 @@ class ParsingSettings(SettingsModel):
 
     def _conflicts(self) -> list[str]:
         problems = []
-        if self.value.field is not None and "constant" in self.value.model_fields_set:
-            problems.append("value.constant: only for tuples without value.field, remove one of the two")
-        if abs(self.value.constant) * 10**self.value.decimals > LARGEST_VALUE:
-            problems.append(f"value.constant: with {self.value.decimals} decimals it is larger than 2**53")
+        if self.values is not None and "value" in self.model_fields_set:
+            problems.append("value: move it into values, as {value: ...}, because there can be only one of the two")
+        problems += [
+            f"values.{name}: this name is used by other fields of the records, choose another one"
+            for name in self.named_values
+            if name in RESERVED_VALUES
+        ]
+        for name, value in self.named_values.items():
+            problems += [f"{value_path(self, name)}.{problem}" for problem in _value_conflicts(value)]
         if self.time.field is None and self.time.model_fields_set & {"unit"}:
             problems.append("time.unit: set time.field too, without it the time is the timestamp of the Kafka record")
         if self.time.earliest > self.time.latest:
@@ -85,6 +114,23 @@ class ParsingSettings(SettingsModel):
             return list(find_format(self.format.name).validate(self.format.resolved(), self))
         except ConfigurationError as error:
             return [f"format: {error}"]
+
+
+def _value_conflicts(value: ValueSettings) -> Iterator[str]:
+    """Yield what is wrong with the settings of a value."""
+    if value.field is not None and "constant" in value.model_fields_set:
+        yield "constant: only for tuples without value.field, remove one of the two"
+    if abs(value.constant) * 10**value.decimals > LARGEST_VALUE:
+        yield f"constant: with {value.decimals} decimals it is larger than 2**53"
+    if value.field is None:
+        needing = {"times": value.times is not None, "kind": value.kind == "text", "missing": value.missing == "skip"}
+        yield from (f"{name}: needs a field, set field too" for name, is_set in needing.items() if is_set)
+    if value.kind == "text":
+        yield from (
+            f"{name}: only for numbers, remove it or kind: text"
+            for name in ("times", "decimals")
+            if name in value.model_fields_set
+        )
 
 
 def open_format(settings: ParsingSettings) -> Format:

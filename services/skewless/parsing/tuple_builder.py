@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
+from typing import cast
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
-from skewless.parsing.converters import KeyConverter, Problems, times, values
-from skewless.parsing.field_settings import FieldSettings
+from skewless.parsing import converters
+from skewless.parsing.converters import KeyConverter, Problems, is_missing, products, texts, times
+from skewless.parsing.field_settings import FieldSettings, ValueSettings, value_path
 from skewless.parsing.fixed_point import Scalar
 from skewless.parsing.formats.base import ParsedBatch
 from skewless.parsing.key_rules import KeyRules
@@ -27,8 +30,8 @@ class ExtractedFields:
     keys: list[Scalar] = field(default_factory=list)
     key_rows: NDArray[np.intp] | None = None
     """Index in `rows` of each key, non-decreasing. None: one key per row."""
-    values: list[Scalar] = field(default_factory=list)
-    """One per key. Empty without a value field."""
+    values: dict[str, Sequence[Scalar | None]] = field(default_factory=dict)
+    """Fields of values by their path (see `value_fields`), each with one entry per key."""
     invalid: Problems = field(default_factory=dict)
     """Reasons of invalid records, by index in the batch."""
 
@@ -46,8 +49,8 @@ class TupleBuilder:
             key_bytes=settings.limits.key_bytes,
             pattern_input_bytes=settings.limits.pattern_input_bytes,
         )
-        self._value = settings.value
-        self._constant = settings.value.constant * 10**settings.value.decimals
+        self._values = {name: (value_path(settings, name), value) for name, value in settings.named_values.items()}
+        self._text_bytes = settings.limits.text_bytes
         self._time = settings.time
         self._tuples_per_record = settings.limits.tuples_per_record
 
@@ -62,13 +65,17 @@ class TupleBuilder:
         records = key_records if row_indices is None else key_records[row_indices]
         _mark_invalid(key_column.unsearchable, key_records, invalid)
         _mark_invalid(key_column.problems, records, invalid)
-        numbers = self._values(columns.values, key_records, row_indices, len(keys), invalid)
+        values = {
+            name: self._value(columns.values, path, value, key_records, row_indices, len(keys), invalid)
+            for name, (path, value) in self._values.items()
+        }
         if row_indices is not None or columns.key_rows is not None:
             self._check_tuples_per_record(records, invalid)
         if invalid:
             keep = ~np.isin(records, np.fromiter(invalid, np.int32, len(invalid)))
-            keys, numbers, records = list(compress(keys, keep)), numbers[keep], records[keep]
-        return ParsedBatch(keys, numbers, records, instants, sorted(invalid.items()))
+            keys, records = list(compress(keys, keep)), records[keep]
+            values = {name: array.filter(pa.array(keep)) for name, array in values.items()}
+        return ParsedBatch(keys, values, records, instants, sorted(invalid.items()))
 
     def _times(
         self, column: Sequence[Scalar], rows: NDArray[np.int32], timestamps: NDArray[np.int64], invalid: Problems
@@ -81,19 +88,56 @@ class TupleBuilder:
         result[rows] = converted
         return result
 
-    def _values(
+    def _value(  # noqa: PLR0913, PLR0917 - by position
         self,
-        column: Sequence[Scalar],
+        fields: Mapping[str, Sequence[Scalar | None]],
+        path: str,
+        value: ValueSettings,
         key_records: NDArray[np.int32],
         row_indices: NDArray[np.intp] | None,
         tuples: int,
         invalid: Problems,
-    ) -> NDArray[np.int64]:
-        if self._value.field is None:
-            return np.full(tuples, self._constant, np.int64)
-        converted, problems = values(column, self._value.decimals)
-        _mark_invalid(problems, key_records, invalid)
-        return converted if row_indices is None else converted[row_indices]
+    ) -> pa.Array:
+        """Return the values of the tuples."""
+        if value.field is None:
+            return pa.array(np.full(tuples, value.constant * 10**value.decimals, np.int64))
+        factors = fields.get(f"{path}.times")
+        array, problems = self._converted(fields[path], factors, value)
+        _mark_invalid({i: _reason(path, problem) for i, problem in problems.items()}, key_records, invalid)
+        return array if row_indices is None else array.take(pa.array(row_indices))
+
+    def _converted(
+        self, column: Sequence[Scalar | None], factors: Sequence[Scalar | None] | None, value: ValueSettings
+    ) -> tuple[pa.Array, Problems]:
+        """Convert fields to values. Missing ones are null if they are optional."""
+        if value.missing == "invalid" and value.kind == "number":
+            # The conversion reports null as a problem, as anything else that is not a number.
+            return self._convert(cast("Sequence[Scalar]", column), cast("Sequence[Scalar] | None", factors), value)
+        missing = [
+            is_missing(entry) or (factors is not None and is_missing(factors[i])) for i, entry in enumerate(column)
+        ]
+        present = [i for i, is_null in enumerate(missing) if not is_null]
+        numbers = cast("list[Scalar]", [column[i] for i in present])
+        own_factors = None if factors is None else cast("list[Scalar]", [factors[i] for i in present])
+        array, problems = self._convert(numbers, own_factors, value)
+        index = np.full(len(column), -1)
+        index[present] = np.arange(len(present))
+        array = array.take(pa.array(index, mask=index < 0))
+        problems = {present[i]: problem for i, problem in problems.items()}
+        if value.missing == "invalid":
+            problems |= {i: "value field missing" for i, is_null in enumerate(missing) if is_null}
+        return array, problems
+
+    def _convert(
+        self, column: Sequence[Scalar], factors: Sequence[Scalar] | None, value: ValueSettings
+    ) -> tuple[pa.Array, Problems]:
+        if value.kind == "text":
+            return texts(column, self._text_bytes)
+        if factors is None:
+            numbers, problems = converters.values(column, value.decimals)
+        else:
+            numbers, problems = products(column, factors, value.decimals)
+        return pa.array(numbers), problems
 
     def _check_tuples_per_record(self, records: NDArray[np.int32], invalid: Problems) -> None:
         limit = self._tuples_per_record
@@ -105,6 +149,11 @@ def _mark_invalid(problems: Problems, records: NDArray[np.int32], invalid: Probl
     """Add the record of each problem to `invalid`. The first reason of a record is kept."""
     for index, reason in problems.items():
         invalid.setdefault(int(records[index]), reason)
+
+
+def _reason(path: str, problem: str) -> str:
+    """Return a problem of a value with the path of the value's setting."""
+    return problem if path == "value" else f"{path}{problem.removeprefix('value')}"
 
 
 def _to_array(rows: Sequence[int]) -> NDArray[np.int32]:

@@ -48,14 +48,16 @@ class RecordClassification:
         """Number of late tuples."""
         return int(np.count_nonzero(self.late[self.parsed.records]))
 
-    def tuples(self) -> tuple[pa.StringArray, NDArray[np.int64], NDArray[np.int64]]:
-        """Return keys, values and times of the tuples of accepted records, in order."""
+    def tuples(self) -> tuple[pa.StringArray, Mapping[str, pa.Array], NDArray[np.int64]]:
+        """Return keys, values by name, and times of the tuples of accepted records, in order."""
         parsed = self.parsed
         accepted = np.flatnonzero(self.accepted[parsed.records])
         keys = pa.array(parsed.keys, pa.string())
         values, times = parsed.values, parsed.times[parsed.records]
-        if len(accepted) < len(values):
-            keys, values, times = keys.take(pa.array(accepted)), values[accepted], times[accepted]
+        if len(accepted) < len(keys):
+            rows = pa.array(accepted)
+            keys, times = keys.take(rows), times[accepted]
+            values = {name: array.take(rows) for name, array in values.items()}
         return keys, values, times
 
 

@@ -59,7 +59,7 @@ def run(settings: PipelineSettings, count: int, prefix: str, timeout_s: float) -
     Raises CheckFailedError with the differences after `timeout_s`, ConfigurationError for a pipeline that the smoke
     test cannot check, UnreachableError if no broker answers.
     """
-    if TUPLE_COUNT.name not in settings.aggregator.aggregates:
+    if not any(result.name == result.aggregate.name == TUPLE_COUNT.name for result in settings.results):
         raise ConfigurationError(f"aggregator.aggregates: must contain {TUPLE_COUNT.name}: the smoke test checks it")
     partitions = Admin(settings.kafka).partition_counts()
     source_format = open_format(settings.splitter)

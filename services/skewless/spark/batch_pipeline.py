@@ -20,14 +20,11 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's use
 from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.storagelevel import StorageLevel
 
-from skewless.aggregate_registry import find_aggregates
 from skewless.algorithms.aggregates import (
     LOAD_COLUMN,
-    Aggregate,
     BinaryColumn,
     PartialColumn,
-    Partials,
-    as_result_array,
+    ResultField,
     wire_columns_of,
 )
 from skewless.algorithms.hashing import partition_of_keys
@@ -73,7 +70,7 @@ def read_plan(settings: PipelineSettings, now: int | None) -> PartitionReadPlan:
     rules = settings.event_time_rules()
     if now is None:
         rules = replace(rules, max_ahead_ms=MAX_WATERMARK)
-    columns = wire_columns_of(find_aggregates(settings.aggregator.aggregates))
+    columns = wire_columns_of(settings.results)
     windows = settings.aggregator.windows
     pane_ms = windows.grid_ms(rules.earliest, rules.latest)
     return PartitionReadPlan(settings.splitter, rules, columns, windows, pane_ms, now=now or 0)
@@ -176,10 +173,9 @@ def _classified(rows: DataFrame, watermarks: Mapping[SplitId, int], to_reread: M
 class _ResultMapper:
     """Computes results from partial columns, whole columns at a time."""
 
-    aggregates: tuple[Aggregate, ...]
+    results: tuple[ResultField, ...]
     columns: tuple[PartialColumn, ...]
     windows: WindowAssigner
-    decimals: int
     partitions: int
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -188,12 +184,8 @@ class _ResultMapper:
             windows = batch["window"].to_numpy()
             partitions = partition_of_keys(batch["key"], self.partitions)
             bounds = {"window_start": pa.array(windows), "window_end": pa.array(self.windows.ends(windows))}
-            results = {aggregate.name: self._results(aggregate, partials) for aggregate in self.aggregates}
+            results = {result.name: result.to_arrow(partials) for result in self.results}
             yield pa.record_batch({"key": batch["key"], **bounds, **results, "partition": pa.array(partitions)})
-
-    def _results(self, aggregate: Aggregate, partials: Partials) -> pa.Array:
-        results = aggregate.present(partials, self.decimals)
-        return as_result_array(results, aggregate.result_type(self.decimals))
 
 
 def _merged(column: PartialColumn, values: pa.Array) -> NDArray[Any]:
@@ -203,9 +195,7 @@ def _merged(column: PartialColumn, values: pa.Array) -> NDArray[Any]:
 
 def fields(settings: PipelineSettings) -> dict[str, str]:
     """Return the fields of a result and their Spark types, such as bigint for counts and decimal(38,0) for sums."""
-    decimals = settings.splitter.value.decimals
-    aggregates = find_aggregates(settings.aggregator.aggregates)
-    types = {aggregate.name: _spark_type(aggregate.result_type(decimals)) for aggregate in aggregates}
+    types = {result.name: _spark_type(result.result_type) for result in settings.results}
     return {"key": "string", "window_start": "bigint", "window_end": "bigint", **types}
 
 
@@ -215,10 +205,9 @@ def results(result: BatchResult, settings: PipelineSettings, partitions: int | N
     `partitions`: number of partitions of the target topic; None: that of `aggregates`.
     """
     mapper = _ResultMapper(
-        find_aggregates(settings.aggregator.aggregates),
+        settings.results,
         read_plan(settings, None).columns,
         settings.aggregator.windows,
-        settings.splitter.value.decimals,
         partitions or settings.topics.aggregator_partitions,
     )
     columns = fields(settings) | {"partition": "int"}
@@ -228,4 +217,15 @@ def results(result: BatchResult, settings: PipelineSettings, partitions: int | N
 
 def as_json(rows: DataFrame, settings: PipelineSettings) -> Column:
     """Return rows of `results` as JSON values of records of `aggregates`."""
-    return F.to_json(F.struct(*(rows[name] for name in fields(settings)), F.lit(0).alias("revision")))
+    columns = {name: rows[name] for name in fields(settings)}
+    if settings.aggregator.numbers == "text":
+        columns |= {
+            result.name: rows[result.name].cast(_as_text(result)) for result in settings.results if result.is_exact
+        }
+    struct = F.struct(*(column.alias(name) for name, column in columns.items()), F.lit(0).alias("revision"))
+    return F.to_json(struct, {"ignoreNullFields": "false"})
+
+
+def _as_text(result: ResultField) -> str:
+    """Return the Spark type of a result whose numbers are text."""
+    return "array<string>" if pa.types.is_list(result.result_type) else "string"

@@ -22,13 +22,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from skewless.algorithms.aggregates import PartialColumn, Tuples, as_arrow
-from skewless.algorithms.partials import merge_partials, to_partials
+from skewless.algorithms.aggregates import PartialColumn, as_arrow
+from skewless.algorithms.partials import merge_partials, prepare_partials, to_partials
 from skewless.algorithms.watermark import WatermarkGenerator
 from skewless.algorithms.windowing.assigner import WindowAssigner
 from skewless.parsing.settings import ParsingSettings, open_format
 from skewless.parsing.validation import EventTimeRules, RecordClassification, classify
-from skewless.wire.tuples import TUPLES_SCHEMA
+from skewless.wire.tuples import TupleFormat
 
 HEAD_RECORDS = 1_000
 """A batch belongs to the head if it begins within the first `HEAD_RECORDS` records of its split."""
@@ -108,6 +108,7 @@ class _SplitReader:
     def __init__(self, plan: PartitionReadPlan, source_partition_type: pa.DataType) -> None:
         self._plan = plan
         self._format = open_format(plan.splitter)
+        self._tuples = TupleFormat(plan.splitter.value_types)
         self._split: _OpenSplit | None = None
         self._schema = row_schema(source_partition_type, plan)
 
@@ -147,7 +148,7 @@ class _SplitReader:
         _add_counts(statistics, classified, len(times))
         statistics.max_time = split.watermark_generator.max_time
         if is_head:
-            yield from self._tuples(split, keys, values, times)
+            yield from self._single_tuples(split, keys, values, times)
             return
         if classified.accepted.any():
             min_time = int(parsed.times[classified.accepted].min())
@@ -155,22 +156,22 @@ class _SplitReader:
             statistics.tail_min_time = min_time if previous is None else min(min_time, previous)
         yield from self._buffer(split, keys, values, times)
 
-    def _tuples(
-        self, split: _OpenSplit, keys: pa.StringArray, values: NDArray[np.int64], times: NDArray[np.int64]
+    def _single_tuples(
+        self, split: _OpenSplit, keys: pa.StringArray, values: Mapping[str, pa.Array], times: NDArray[np.int64]
     ) -> Iterator[pa.RecordBatch]:
         if len(times):
-            tuples, columns = Tuples(keys.dictionary_encode(), values, times), self._plan.columns
-            rows = np.arange(len(times))
-            partials = [as_arrow(column, column.prepare(tuples, rows, len(rows))) for column in columns]
+            tuples = self._tuples.batch(keys.dictionary_encode(), values, times)
+            rows, columns = np.arange(len(times)), self._plan.columns
+            prepared = prepare_partials(tuples, rows, len(rows), columns)
+            partials = [as_arrow(column, array) for column, array in zip(columns, prepared, strict=True)]
             yield self._rows(split, TUPLE, [times, self._windows_of(times), keys, *partials])
 
     def _buffer(
-        self, split: _OpenSplit, keys: pa.StringArray, values: NDArray[np.int64], times: NDArray[np.int64]
+        self, split: _OpenSplit, keys: pa.StringArray, values: Mapping[str, pa.Array], times: NDArray[np.int64]
     ) -> Iterator[pa.RecordBatch]:
         if not len(times):
             return
-        columns = [keys.dictionary_encode(), pa.array(values), pa.array(times)]
-        split.tuples.append(pa.record_batch(columns, schema=TUPLES_SCHEMA))
+        split.tuples.append(self._tuples.batch(keys.dictionary_encode(), values, times))
         split.buffered_tuples += len(times)
         if split.buffered_tuples > BUFFER_TUPLES:
             self._reduce(split)

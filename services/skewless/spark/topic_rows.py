@@ -19,7 +19,7 @@ from skewless.errors import BadRecordError
 from skewless.wire.changelog import decode_chunk_key
 from skewless.wire.columns import read_table
 from skewless.wire.partials import read_partials
-from skewless.wire.tuples import TupleRecord, read_tuples
+from skewless.wire.tuples import Int64, read_keys_and_times
 
 CELLS = ("bucket", "key", "worker", "tuples", "first_at", "last_at")
 """Tuples of a key at a worker in a bucket of event time (its start in ms), with the Kafka timestamps of the first and
@@ -32,7 +32,14 @@ CHANGELOG_ROWS = ("window", "compacted", "key", "tuples", "timestamp_ms", "offse
 PARTIAL_ROWS = "bucket long, rows long"
 """Number of partial results in a bucket of event time."""
 
-_tuple_decoder = msgspec.json.Decoder(TupleRecord)
+
+class _TupleTime(msgspec.Struct):
+    """The only field of a single tuple that is read here."""
+
+    time: Int64
+
+
+_tuple_decoder = msgspec.json.Decoder(_TupleTime)
 
 
 def cells(batches: Iterator[pa.RecordBatch], bucket_ms: int) -> Iterator[pa.RecordBatch]:
@@ -67,7 +74,7 @@ def _cells_of_single_tuples(batch: pa.RecordBatch, bucket_ms: int) -> Iterator[p
     yield _cell_batch(times // bucket_ms * bucket_ms, valid["key"].cast(pa.string()), workers, ones, timestamps)
 
 
-def _decode_tuple(value: bytes | None) -> TupleRecord | None:
+def _decode_tuple(value: bytes | None) -> _TupleTime | None:
     try:
         return _tuple_decoder.decode(value or b"")
     except msgspec.DecodeError:
@@ -76,7 +83,7 @@ def _decode_tuple(value: bytes | None) -> TupleRecord | None:
 
 def _read_tuples(value: bytes | None) -> Sequence[pa.RecordBatch]:
     try:
-        return [batch for batch in read_tuples(value) if batch.num_rows]
+        return [batch for batch in read_keys_and_times(value) if batch.num_rows]
     except BadRecordError:
         return ()
 

@@ -97,8 +97,7 @@ def _key_and_timestamp(rows: pa.RecordBatch) -> ParsedBatch:
     valid = texts.is_valid().to_numpy(zero_copy_only=False)
     records = np.flatnonzero(valid).astype(np.int32)
     invalid = [(index, "key is missing or not UTF-8") for index in np.flatnonzero(~valid).tolist()]
-    ones = np.ones(len(records), dtype=np.int64)
-    return ParsedBatch(texts.drop_null().to_pylist(), ones, records, rows["timestamp_ms"].to_numpy(), invalid)
+    return ParsedBatch(texts.drop_null().to_pylist(), {}, records, rows["timestamp_ms"].to_numpy(), invalid)
 
 
 def _decode_key(key: bytes | None) -> str | None:

@@ -7,6 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from skewless.algorithms.aggregates import ResultField
+from skewless.algorithms.value_type import ValueType
 from skewless.engine.executor import Restore, State, StepExecutor
 from skewless.engine.faust.agent import Process, process_at_once
 from skewless.engine.output import Output
@@ -30,9 +32,10 @@ class PipelineContext:
     event_time: EventTimeRules
     idle_timeout_ms: int | None
     """Time without records after which a source partition is idle. None: never."""
-    aggregates: tuple[str, ...]
-    decimals: int
-    """Decimal places of fixed-point values."""
+    values: tuple[ValueType, ...]
+    """Values of the tuples."""
+    results: tuple[ResultField, ...]
+    """Results per key and window."""
     grouping: str
     workers: int
     max_workers: int

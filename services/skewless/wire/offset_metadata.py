@@ -8,9 +8,6 @@ import msgspec
 
 from skewless.wire.state_schema import VERSIONS_OF_0_1, StateSchema
 
-SCHEMA_CHARACTERS = 240
-"""Maximum size of the schema. With a checkpoint of 3,850 characters it fits into Kafka's limit for the metadata of an
-offset (`offset.metadata.max.bytes`: 4,096)."""
 _SEPARATOR = "\n"
 """Separates checkpoint and schema. Checkpoints do not contain it."""
 

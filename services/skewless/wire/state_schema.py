@@ -10,11 +10,14 @@ from typing import Literal
 
 import msgspec
 
+DIGEST = "sha256:"
+DIGEST_CHARACTERS = 32
+
 
 class StateSchema(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=3, forbid_unknown_fields=True):
     """The state schema. Its JSON is an array that starts with its version.
 
-    With the built-in aggregates it has at most 200 characters. The version is the tag. Change it together with
+    It has at most 240 characters. The version is the tag. Change it together with
     the fields: a checkpoint with another version is rejected.
     """
 
@@ -22,7 +25,10 @@ class StateSchema(msgspec.Struct, frozen=True, kw_only=True, array_like=True, ta
     """Length in ms of tumbling windows from 1970-01-01 on, or a summary of other windows."""
     tick_ms: int
     columns: str
-    """Names of the partial columns, separated by commas. A binary one has its type: `name:binary`."""
+    """Names of the partial columns, separated by commas, or DIGEST and the digest of this list if it is long.
+
+    A binary column has its type (`name:binary`). A column of a named value has the decimals of this value (`name/2`).
+    """
     decimals: int
     max_workers: int
     """Partitions of worker-input: each has a watermark in partials."""
@@ -51,7 +57,13 @@ def incompatibilities(previous: StateSchema, current: StateSchema) -> Iterator[s
         if previous_value != current_value:
             yield f"{path}: is {current_value}, was {previous_value}"
     if previous.columns != current.columns:
-        yield f"aggregator.aggregates: needs the columns {current.columns}, needed {previous.columns}"
+        needed = _columns_text(previous).removeprefix("the columns ")
+        yield f"aggregator.aggregates: needs {_columns_text(current)}, needed {needed}"
+
+
+def _columns_text(schema: StateSchema) -> str:
+    is_digest = schema.columns.startswith(DIGEST)
+    return f"other columns (digest {schema.columns})" if is_digest else f"the columns {schema.columns}"
 
 
 def _windows(previous: StateSchema, current: StateSchema) -> tuple[str, object, object]:

@@ -5,8 +5,8 @@ With `worker_input.encoding: record`, topic `worker-input` contains JSON too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Annotated
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Annotated, Any, get_type_hints
 
 import msgspec
 import numpy as np
@@ -15,17 +15,20 @@ from msgspec import Meta
 from numpy.typing import NDArray
 
 from skewless.algorithms.record_size import split_by_size
+from skewless.algorithms.value_type import VALUE, ValueType
 from skewless.errors import BadRecordError
 from skewless.wire.columns import read_table, write_table
 from skewless.wire.headers import internal_headers
 from skewless.wire.record import OutputRecord, OwnHeaders
 
-TUPLES = "skewless.tuples.v1"
-TUPLE = "skewless.tuple.v1"
-TUPLES_SCHEMA = pa.schema(
-    [("key", pa.dictionary(pa.int32(), pa.string())), ("value", pa.int64()), ("time", pa.int64())]
-)
-"""Columns of tuples. `value` is a fixed-point number, `time` the event time in ms."""
+TUPLES, TUPLES_V2 = "skewless.tuples.v1", "skewless.tuples.v2"
+"""Schemas of columns of tuples. Version 1 has the only value `value`; version 2 has a column for each named value."""
+TUPLE, TUPLE_V2 = "skewless.tuple.v1", "skewless.tuple.v2"
+"""Schemas of single tuples (`worker_input.encoding: record`), as above."""
+RESERVED_VALUES = frozenset({"key", "time", "watermark", "partition", "offset", "pane", "worker"})
+"""Columns and fields of records that contain values. No value may be named after one."""
+_KEY = pa.field("key", pa.dictionary(pa.int32(), pa.string()))
+_TIME = pa.field("time", pa.int64())
 
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 
@@ -54,29 +57,103 @@ class TupleRecord(msgspec.Struct):
     time: Annotated[Int64, Meta(description="Event time, ms since the epoch (UTC).")]
 
 
-def tuples_of(keys: pa.DictionaryArray, values: NDArray[np.int64], times: NDArray[np.int64]) -> pa.RecordBatch:
-    """Return columns of tuples as one record batch."""
-    return pa.record_batch([keys, pa.array(values), pa.array(times)], schema=TUPLES_SCHEMA)
+class TupleFormat:
+    """Format of tuples with certain values: key, values, and event time in ms.
+
+    Version 1 is the format of version 0.2.0. It is used wherever it is sufficient, so that stages of both versions read
+    each other's records.
+    """
+
+    def __init__(self, values: Sequence[ValueType]) -> None:
+        self.values = tuple(values)
+        is_version_1 = [(value.name, value.kind, value.optional) for value in values] == [(VALUE, "number", False)]
+        self.schema = pa.schema([_KEY, *((value.name, value.arrow_type) for value in values), _TIME])
+        """Arrow schema of the columns. A number is an integer: multiplied by 10 to the power of its decimals."""
+        self.columns_name, self.record_name = (TUPLES, TUPLE) if is_version_1 else (TUPLES_V2, TUPLE_V2)
+        """Names of the schemas in headers."""
+        self.record_type: type[msgspec.Struct] = TupleRecord if is_version_1 else _record_type(self.values)
+        """Type of single tuples as JSON."""
+        self.late_type: type[msgspec.Struct] = LateTuple if is_version_1 else _late_type(self.values)
+        """Type of records in topic `late`."""
+        self._required = ["key", *(value.name for value in values if not value.optional), "time"]
+
+    def batch(
+        self, keys: pa.DictionaryArray, values: Mapping[str, pa.Array], times: NDArray[np.int64]
+    ) -> pa.RecordBatch:
+        """Return columns of tuples as one record batch."""
+        columns = [keys, *(values[value.name] for value in self.values), pa.array(times)]
+        return pa.record_batch(columns, schema=self.schema)
+
+    def from_rows(self, rows: Sequence[tuple[Any, ...]]) -> pa.RecordBatch:
+        """Return tuples, each of which is given as key, values and time."""
+        columns = zip(*rows, strict=True)
+        return pa.record_batch(
+            [pa.array(column, field.type) for column, field in zip(columns, self.schema, strict=True)],
+            schema=self.schema,
+        )
+
+    def records(
+        self, topic: str, partition: int, tuples: pa.RecordBatch, headers: OwnHeaders
+    ) -> Iterator[OutputRecord]:
+        """Yield tuples as records of bounded size. `headers` are the headers of the last one: schema and watermarks."""
+        # The watermarks hold after all tuples of the batch, so only the last record contains them.
+        *first_parts, last_part = split_by_size(tuples)
+        for part in first_parts:
+            own_headers = internal_headers(self.columns_name, {})
+            yield OutputRecord(topic, write_table(part), partition=partition, headers=own_headers)
+        yield OutputRecord(topic, write_table(last_part), partition=partition, headers=headers)
+
+    def read(self, value: bytes | None) -> list[pa.RecordBatch]:
+        """Return the tuples of a record. Raises BadRecordError if the columns are not those of this format."""
+        table = read_table(value)
+        batches: list[pa.RecordBatch] = table.to_batches()
+        if table.schema != self.schema or any(self._has_missing_entries(batch) for batch in batches):
+            raise BadRecordError(f"columns are not those of {self.columns_name}")
+        return batches
+
+    def _has_missing_entries(self, tuples: pa.RecordBatch) -> bool:
+        dictionaries = [column.dictionary for column in tuples.columns if pa.types.is_dictionary(column.type)]
+        return any(array.null_count for array in (*(tuples[name] for name in self._required), *dictionaries))
 
 
-def tuple_records(topic: str, partition: int, tuples: pa.RecordBatch, headers: OwnHeaders) -> Iterator[OutputRecord]:
-    """Yield tuples as records of bounded size. `headers` are the headers of the last one: schema and watermarks."""
-    # The watermarks hold after all tuples of the batch, so only the last record contains them.
-    *first_parts, last_part = split_by_size(tuples)
-    for part in first_parts:
-        yield OutputRecord(topic, write_table(part), partition=partition, headers=internal_headers(TUPLES, {}))
-    yield OutputRecord(topic, write_table(last_part), partition=partition, headers=headers)
+def read_keys_and_times(value: bytes | None) -> list[pa.RecordBatch]:
+    """Return the columns `key` and `time` of tuples with any values.
+
+    Raises BadRecordError if the columns are not those of tuples.
+    """
+    batches: list[pa.RecordBatch] = read_table(value).to_batches()
+    for batch in batches:
+        if batch.schema.field(0) != _KEY or batch.schema.field(batch.num_columns - 1) != _TIME:
+            raise BadRecordError("columns are not those of tuples")
+    selected = [batch.select(["key", "time"]) for batch in batches]
+    columns = [array for batch in selected for array in (batch["key"], batch["key"].dictionary, batch["time"])]
+    if any(array.null_count for array in columns):
+        raise BadRecordError("columns are not those of tuples")
+    return selected
 
 
-def read_tuples(value: bytes | None) -> list[pa.RecordBatch]:
-    """Return the tuples of a record. Raises BadRecordError if the columns are not those of tuples."""
-    table = read_table(value)
-    batches: list[pa.RecordBatch] = table.to_batches()
-    if table.schema != TUPLES_SCHEMA or any(map(_has_missing_columns, batches)):
-        raise BadRecordError(f"columns are not those of {TUPLES}")
-    return batches
+def _record_type(values: Iterable[ValueType]) -> type[msgspec.Struct]:
+    number = Annotated[Int64, Meta(description="Value times 10 to the power of its `decimals`.")]
+    fields = [(value.name, _with_null(number if value.kind == "number" else str, value)) for value in values]
+    return _derived(TupleRecord, fields, ("time",))
 
 
-def _has_missing_columns(tuples: pa.RecordBatch) -> bool:
-    keys, values, times = tuples.columns
-    return bool(keys.null_count or keys.dictionary.null_count or values.null_count or times.null_count)
+def _late_type(values: Iterable[ValueType]) -> type[msgspec.Struct]:
+    number = Annotated[int | float, Meta(description="Value of the tuple, in the unit of the source.")]
+    fields = [(value.name, _with_null(number if value.kind == "number" else str, value)) for value in values]
+    return _derived(LateTuple, fields, ("time", "watermark", "partition", "offset"))
+
+
+def _with_null(value_type: Any, value: ValueType) -> Any:
+    return value_type | None if value.optional else value_type
+
+
+def _derived(
+    base: type[msgspec.Struct], values: Sequence[tuple[str, Any]], last: Sequence[str]
+) -> type[msgspec.Struct]:
+    """Return a type like `base` with these values instead of `value`, followed by the fields `last`."""
+    hints = get_type_hints(base, include_extras=True)
+    first = [("key", hints["key"])] if "key" in hints else []
+    derived = msgspec.defstruct(base.__name__, [*first, *values, *((field, hints[field]) for field in last)])
+    derived.__doc__ = base.__doc__
+    return derived

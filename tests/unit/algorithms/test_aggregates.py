@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skewless.aggregate_registry import find_aggregates
+from helpers.aggregates import results
 from skewless.algorithms.aggregates import AGGREGATES, FixedPointResults, as_python, columns_of
 from skewless.algorithms.int128 import full, widen
 
 
 def test_aggregate_columns_shared_by_several_aggregates_are_stored_once() -> None:
-    columns = columns_of(find_aggregates(["count", "mean", "sum", "max"]))
+    columns = columns_of(results("count", "mean", "sum", "max"))
     assert [column.name for column in columns] == ["count", "sum", "max"]
 
 

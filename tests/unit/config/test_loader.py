@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from skewless.algorithms.aggregates import AGGREGATES
 from skewless.config import loader
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.problems import RENAMED
@@ -102,7 +103,7 @@ def test_loader_several_problems_are_reported_at_once_with_their_places(file: Pa
         "FILE: splitter.key.field: should be a valid string, or should be a valid integer",
         "FILE: router.workers: should be greater than or equal to 1",
         "FILE: worker: must be a mapping of settings; add settings, or remove it",
-        "FILE: aggregator.aggregates: unknown aggregate mode (known: count, max, mean, min, sum)",
+        f"FILE: aggregator.aggregates.0: unknown aggregate mode (known: {', '.join(sorted(AGGREGATES))})",
         "SKEWLESS__OBSERVER__TOP_KEYS: should be a valid integer, unable to parse string as an integer",
         "SKEWLESS__OBSERVER__TICKS: unknown setting; did you mean tick_s?",
     ]

@@ -266,7 +266,7 @@ INVALID = {
 def test_format_parser_valid_record_gives_its_tuples(case: Good) -> None:
     parsed = parse(case.settings, case.record)
     assert parsed.invalid == []
-    assert list(zip(parsed.keys, parsed.values.tolist(), strict=True)) == case.tuples
+    assert list(zip(parsed.keys, parsed.values["value"].to_pylist(), strict=True)) == case.tuples
     assert parsed.records.tolist() == [0] * len(case.tuples)
     assert parsed.times.tolist() == [case.time]
 
@@ -276,7 +276,7 @@ def test_format_parser_invalid_record_gives_a_reason_and_no_tuples(case: Invalid
     parsed = parse(case.settings, case.record)
     assert parsed.invalid == [(0, case.reason)]
     assert parsed.keys == []
-    assert len(parsed.values) == len(parsed.records) == 0
+    assert len(parsed.values["value"]) == len(parsed.records) == 0
     assert len(parsed.times) == 1
 
 
@@ -285,7 +285,7 @@ def test_format_parser_records_around_an_invalid_one_are_read(case: Invalid) -> 
     good = next(good for good in GOOD.values() if good.settings == case.settings and good.tuples)
     parsed = parse(case.settings, good.record, case.record, good.record)
     assert parsed.invalid == [(1, case.reason)]
-    assert list(zip(parsed.keys, parsed.values.tolist(), strict=True)) == good.tuples * 2
+    assert list(zip(parsed.keys, parsed.values["value"].to_pylist(), strict=True)) == good.tuples * 2
     assert parsed.records.tolist() == [0] * len(good.tuples) + [2] * len(good.tuples)
     assert [parsed.times[0], parsed.times[2]] == [good.time] * 2
 
@@ -294,7 +294,7 @@ def test_format_parser_records_around_an_invalid_one_are_read(case: Invalid) -> 
 def test_format_parser_empty_batch_gives_no_tuples(settings: dict[str, Any]) -> None:
     parsed = parse(settings)
     assert (parsed.keys, parsed.invalid) == ([], [])
-    assert len(parsed.values) == len(parsed.records) == len(parsed.times) == 0
+    assert len(parsed.values["value"]) == len(parsed.records) == len(parsed.times) == 0
 
 
 def test_format_parser_two_malformed_records_are_not_joined_into_a_valid_one() -> None:

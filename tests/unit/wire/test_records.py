@@ -7,15 +7,16 @@ import pyarrow as pa
 import pytest
 
 from helpers.aggregates import DIGITS
-from helpers.batches import reasons_in, rows_in, tuples_in, watermarks_in
+from helpers.batches import FORMAT, reasons_in, rows_in, tuples_in, watermarks_in
 from helpers.in_memory_batch import InMemoryBatch
+from skewless.algorithms.value_type import VALUE
 from skewless.errors import BadRecordError
 from skewless.wire.columns import read_table, write_table
 from skewless.wire.dead_letters import DEAD_LETTER_KEY_BYTES, DEAD_LETTER_VALUE_BYTES, dead_letter, dead_letter_rows
 from skewless.wire.headers import idle_of, internal_headers, schema_of, watermarks_of
 from skewless.wire.partials import read_partials
 from skewless.wire.record import OutputRecord
-from skewless.wire.tuples import TUPLES, TUPLES_SCHEMA, read_tuples, tuple_records, tuples_of
+from skewless.wire.tuples import TUPLES
 
 KAFKA_DEFAULT_BYTES = 1_048_588
 """Default `max.message.bytes` of a topic."""
@@ -25,7 +26,7 @@ def written_tuples(indices: list[int], dictionary: list[str | None]) -> bytes:
     codes = pa.array(indices, pa.int32())
     keys = pa.DictionaryArray.from_arrays(codes, pa.array(dictionary, pa.string()), safe=False)
     numbers = pa.array(np.zeros(len(indices), dtype=np.int64))
-    return write_table(pa.record_batch([keys, numbers, numbers], schema=TUPLES_SCHEMA))
+    return write_table(pa.record_batch([keys, numbers, numbers], schema=FORMAT.schema))
 
 
 @pytest.mark.parametrize(
@@ -40,7 +41,7 @@ def written_tuples(indices: list[int], dictionary: list[str | None]) -> bytes:
 )
 def test_tuples_codec_inconsistent_columns_are_refused(value: bytes) -> None:
     with pytest.raises(BadRecordError):
-        read_tuples(value)
+        FORMAT.read(value)
 
 
 def test_partials_codec_keys_that_are_not_text_are_refused() -> None:
@@ -72,7 +73,8 @@ def test_header_codec_header_without_a_value_is_refused() -> None:
 def test_tuple_records_large_batch_is_split_and_the_last_record_has_the_watermark() -> None:
     keys = pa.array([f"{number:01000d}" for number in range(20_000)]).dictionary_encode()
     numbers = np.arange(20_000)
-    outputs = list(tuple_records("any", 3, tuples_of(keys, numbers, numbers), internal_headers(TUPLES, {0: 9})))
+    tuples = FORMAT.batch(keys, {VALUE: pa.array(numbers)}, numbers)
+    outputs = list(FORMAT.records("any", 3, tuples, internal_headers(TUPLES, {0: 9})))
     assert max(len(output.value or b"") for output in outputs) < 8 * 2**20
     assert watermarks_in(outputs) == [*({} for _ in outputs[1:]), {0: 9}]
     assert [value for _, value, _ in tuples_in(outputs)] == numbers.tolist()

@@ -17,7 +17,11 @@ from skewless.algorithms.aggregates.base import (
     in_source_unit,
 )
 from skewless.algorithms.aggregates.count import Count
+from skewless.algorithms.aggregates.distinct import Distinct
+from skewless.algorithms.aggregates.first import First
 from skewless.algorithms.aggregates.fixed_point_results import FixedPointResults
+from skewless.algorithms.aggregates.largest import Largest
+from skewless.algorithms.aggregates.last import Last
 from skewless.algorithms.aggregates.max import Max
 from skewless.algorithms.aggregates.mean import Mean
 from skewless.algorithms.aggregates.min import Min
@@ -29,8 +33,13 @@ from skewless.algorithms.aggregates.partial_column import (
     Partials,
     Tuples,
     as_arrow,
+    as_objects,
     counting_column,
 )
+from skewless.algorithms.aggregates.quantile import Quantile
+from skewless.algorithms.aggregates.result_field import ResultField, default_fields
+from skewless.algorithms.aggregates.smallest import Smallest
+from skewless.algorithms.aggregates.stddev import Stddev
 from skewless.algorithms.aggregates.sum import Sum
 from skewless.errors import ConfigurationError
 
@@ -46,13 +55,16 @@ __all__ = [
     "IntegerColumn",
     "PartialColumn",
     "Partials",
+    "ResultField",
     "Results",
     "Tuples",
     "as_arrow",
+    "as_objects",
     "as_python",
     "as_result_array",
     "columns_of",
     "counting_column",
+    "default_fields",
     "in_source_unit",
     "wire_columns_of",
 ]
@@ -65,6 +77,13 @@ AGGREGATES: dict[str, Aggregate] = {
         Mean(),
         Min(),
         Max(),
+        First(),
+        Last(),
+        Largest(),
+        Smallest(),
+        Stddev(),
+        Distinct(),
+        Quantile(),
     )
 }
 """The built-in aggregates by name."""
@@ -79,7 +98,7 @@ TUPLE_COUNT = AGGREGATES[Count.name]
 """Aggregate whose result is the number of tuples. The demo and the smoke test compare it with their own count."""
 
 
-def columns_of(aggregates: Iterable[Aggregate]) -> tuple[PartialColumn, ...]:
+def columns_of(aggregates: Iterable[Aggregate | ResultField]) -> tuple[PartialColumn, ...]:
     """Return the columns that these aggregates need. A column that several aggregates share is included once.
 
     Raises ConfigurationError if two of them define a column of the same name differently.
@@ -95,6 +114,6 @@ def columns_of(aggregates: Iterable[Aggregate]) -> tuple[PartialColumn, ...]:
     return tuple(columns.values())
 
 
-def wire_columns_of(aggregates: Iterable[Aggregate]) -> tuple[PartialColumn, ...]:
+def wire_columns_of(aggregates: Iterable[Aggregate | ResultField]) -> tuple[PartialColumn, ...]:
     """Return the columns of partials in records: LOAD_COLUMN and those that these aggregates need."""
     return columns_of([TUPLE_COUNT, *aggregates])

@@ -9,6 +9,7 @@ exact and does not depend on the order of its terms. For the same reason there i
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar, TypeAlias
 
 import pyarrow as pa
@@ -23,6 +24,8 @@ from skewless.algorithms.aggregates.partial_column import (
     counting_column,
     value_of,
 )
+from skewless.algorithms.value_type import VALUE, Kind
+from skewless.settings_base import SettingsModel
 
 Results: TypeAlias = NDArray[Any] | list[Any] | FixedPointResults
 """One result per group: an array of numbers, a list of Python values, or numbers that are exact to the last digit."""
@@ -40,7 +43,25 @@ class Aggregate:
     """
 
     name: ClassVar[str]
-    columns: ClassVar[tuple[PartialColumn, ...]]
+    columns: tuple[PartialColumn, ...]
+    kinds: ClassVar[tuple[Kind, ...]] = ("number",)
+    """Kinds of values that it can be computed from."""
+    needs_value: ClassVar[bool] = True
+    """Whether it is computed from a value. Otherwise it is computed from tuples, unless the settings name a value."""
+    empty: ClassVar[Any] = None
+    """Result of a group in which no tuple has the value."""
+    can_be_null: ClassVar[bool] = False
+    """Whether a group with values may have no result."""
+    arguments: ClassVar[type[SettingsModel]] = SettingsModel
+    """Settings of the aggregate. With the default it has none. `with_arguments` receives an object of this class."""
+
+    def with_arguments(self, arguments: Any) -> Sequence[Aggregate]:  # noqa: ARG002 - for subclasses
+        """Return the aggregates for these arguments: one, or several if they have several results."""
+        return (self,)
+
+    def result_name(self, value: str) -> str:
+        """Return the default name of the result for a value."""
+        return self.name if value == VALUE else f"{self.name}_{value}"
 
     def result_type(self, decimals: int) -> pa.DataType:
         """Return the type of a result: int64, float64, decimal128(38, decimals), string, bool, or a list of one."""

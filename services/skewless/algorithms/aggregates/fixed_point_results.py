@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
 from dataclasses import dataclass
 from decimal import Context, Decimal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,31 +26,41 @@ class FixedPointResults:
     numbers: NDArray[np.int64] | Int128
     """64-bit integers, or 128-bit integers as in `int128`."""
     decimals: int
+    ends: NDArray[np.int64] | None = None
+    """If results are lists: the end of each list in `numbers`. The lists follow each other."""
 
-    def __len__(self) -> int:
-        return len(self.numbers)
-
-    def __iter__(self) -> Iterator[int | float | Decimal]:
-        return iter(self.to_list())
-
-    def to_list(self) -> list[int | float | Decimal]:
+    def to_list(self) -> list[Any]:
         """Return the results as Python numbers whose JSON has all their digits. An integer has no decimal point."""
         integers = self._integers()
-        if self.decimals == 0:
-            return list(integers)
         scale = 10**self.decimals
-        return [
-            number / scale if -_SAFE_IN_DOUBLE < number < _SAFE_IN_DOUBLE else self._decimal(number)
-            for number in integers
-        ]
+        if scale == 1:
+            return self._in_lists(integers)
+        return self._in_lists(
+            [
+                number / scale if -_SAFE_IN_DOUBLE < number < _SAFE_IN_DOUBLE else self._decimal(number)
+                for number in integers
+            ]
+        )
 
-    def to_texts(self) -> list[str]:
+    def to_texts(self) -> list[Any]:
         """Return the results as text with all decimal places, such as `12.50`."""
-        return [f"{self._decimal(number):f}" for number in self._integers()]
+        return self._in_lists([f"{self._decimal(number):f}" for number in self._integers()])
 
     def to_arrow(self) -> pa.Array:
-        """Return the results as an array of decimals."""
-        return int128.to_arrow(int128.widen(self.numbers) if self.numbers.ndim == 1 else self.numbers, self.decimals)
+        """Return the results as an array of int64 (64-bit integers without decimals) or decimals, or of lists."""
+        if self.numbers.ndim == 1 and self.decimals == 0:
+            array = pa.array(self.numbers)
+        else:
+            wide = int128.widen(self.numbers) if self.numbers.ndim == 1 else self.numbers
+            array = int128.to_arrow(wide, self.decimals)
+        if self.ends is None:
+            return array
+        return pa.ListArray.from_arrays(pa.array(np.concatenate(([0], self.ends)), pa.int32()), array)
+
+    def _in_lists(self, items: list[Any]) -> list[Any]:
+        if self.ends is None:
+            return items
+        return [items[start:end] for start, end in itertools.pairwise([0, *self.ends.tolist()])]
 
     def _integers(self) -> list[int]:
         if self.numbers.ndim > 1:

@@ -12,4 +12,4 @@ class Max(Aggregate):
     """Largest value."""
 
     name: ClassVar[str] = "max"
-    columns: ClassVar[tuple[PartialColumn, ...]] = (MAX,)
+    columns: tuple[PartialColumn, ...] = (MAX,)

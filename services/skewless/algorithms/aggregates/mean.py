@@ -17,7 +17,7 @@ class Mean(Aggregate):
     """Arithmetic mean of the values. Stored as sum and count, so that partial results merge."""
 
     name: ClassVar[str] = "mean"
-    columns: ClassVar[tuple[PartialColumn, ...]] = (SUM, COUNT)
+    columns: tuple[PartialColumn, ...] = (SUM, COUNT)
 
     def result_type(self, decimals: int) -> pa.DataType:  # noqa: ARG002 - a mean of integers has decimals, too
         """Return the type of a number with decimals."""

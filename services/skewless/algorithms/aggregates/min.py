@@ -12,4 +12,4 @@ class Min(Aggregate):
     """Smallest value."""
 
     name: ClassVar[str] = "min"
-    columns: ClassVar[tuple[PartialColumn, ...]] = (MIN,)
+    columns: tuple[PartialColumn, ...] = (MIN,)

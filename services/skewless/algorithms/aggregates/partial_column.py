@@ -6,7 +6,7 @@ Partials are numpy arrays with one row per group: numbers of an `IntegerColumn` 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeAlias
 
@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 from skewless.algorithms import int128
 from skewless.algorithms.int128 import Int128
+from skewless.algorithms.jit import jit
+from skewless.algorithms.value_type import VALUE
 
 Groups: TypeAlias = NDArray[np.int64]
 """Index of the group of each element. Groups are numbered from 0, and none is empty."""
@@ -31,6 +33,9 @@ _MERGES: Mapping[str, tuple[np.ufunc, int]] = {
     "max": (np.maximum, _INT64.min),
 }
 """Operation of each kind of merge, and its neutral value."""
+_NEUTRAL = {"sum": 0, "min": 2**121, "max": -(2**121)}
+"""Neutral value of each kind of merge of 128-bit integers. They fit into the 38 digits of Arrow's decimals."""
+_SIGN_BIT = np.int64(-(2**63))
 _LOW_HALF = np.int64(2**32 - 1)
 
 
@@ -39,8 +44,9 @@ class Tuples:
     """Columns of tuples. All have the same length."""
 
     keys: pa.DictionaryArray
-    values: NDArray[np.int64]
-    """Fixed-point numbers: the value times 10 to the power of `splitter.value.decimals`."""
+    values: Any
+    """The value of a column: an array of fixed-point numbers (int64: the number times 10 to the power of its decimals),
+    or a pyarrow.DictionaryArray of texts."""
     times: NDArray[np.int64]
     """Event times in ms."""
 
@@ -54,6 +60,10 @@ class IntegerColumn:
     """Returns the number of each tuple, or one number for all of them."""
     merge: Literal["sum", "min", "max"]
     """Name of the operation. Arrow and Spark have functions of the same names."""
+    value: str | None = VALUE
+    """Name of the value that the column is computed from. None: the column counts tuples."""
+    optional: bool = False
+    """Whether only the tuples that have this value contribute. Groups without it have the neutral value."""
     type: ClassVar[pa.DataType] = pa.int64()
 
     def prepare(self, tuples: Tuples, group_of: Groups, groups: int) -> NDArray[np.int64]:
@@ -79,18 +89,28 @@ class IntegerColumn:
 
 @dataclass(frozen=True)
 class Int128Column:
-    """A column of 128-bit integers (see `int128`), which merge by sum. A sum of 64-bit integers never overflows."""
+    """A column of 128-bit integers (see `int128`), which merge by sum, minimum or maximum.
+
+    A sum of 64-bit integers never overflows. Minimum and maximum are of 128-bit integers of at most 120 bits.
+    """
 
     name: str
     contribution: Callable[[Tuples], NDArray[np.int64]]
-    """Returns the number of each tuple."""
-    merge: ClassVar[Literal["sum"]] = "sum"
+    """Returns the number of each tuple: a 64-bit integer for a sum, otherwise a 128-bit integer."""
+    merge: Literal["sum", "min", "max"] = "sum"
     """Name of the operation. Arrow and Spark have functions of the same names."""
+    value: str | None = VALUE
+    optional: bool = False
+    """As in `IntegerColumn`."""
     type: ClassVar[pa.DataType] = int128.TYPE
 
     def prepare(self, tuples: Tuples, group_of: Groups, groups: int) -> Int128:
-        """Return the sum of each group of tuples."""
+        """Return the partial of each group of tuples."""
         numbers = self.contribution(tuples)
+        if self.merge != "sum":
+            partials = self.unset(groups)
+            _set_extremes(partials, numbers, group_of, self.merge == "min")
+            return partials
         largest = max(int(numbers.max()), -int(numbers.min())) if len(numbers) else 0
         if largest * len(numbers) <= _INT64.max:
             return int128.widen(_sums(numbers, group_of, groups))
@@ -102,11 +122,15 @@ class Int128Column:
 
     def unset(self, rows: int) -> Int128:
         """Return rows without a partial: the neutral value."""
-        return np.zeros((rows, 2), dtype=np.int64)
+        return int128.full(rows, _NEUTRAL[self.merge])
 
     def combine(self, stored: Int128, added: Int128) -> Int128:
         """Merge two arrays row by row."""
-        return int128.add(stored, added)
+        if self.merge == "sum":
+            return int128.add(stored, added)
+        is_added_less = int128.is_less(added, stored)
+        is_added = is_added_less if self.merge == "min" else ~is_added_less
+        return np.where(is_added[:, np.newaxis], added, stored)
 
     def from_arrow(self, partials: pa.Array | pa.ChunkedArray) -> Int128:
         """Return the partials of an Arrow array."""
@@ -120,12 +144,16 @@ class BinaryColumn:
     `prepare` receives tuples, the group of each tuple and the number of groups, and returns the partial of each group.
     `merge` receives partials, the group of each partial and the number of groups, and returns the merged partial of
     each group. It must be associative and commutative: the result must not depend on the order of the partials, also
-    not in its bytes. Both are functions of a module, so that Spark can send them to its tasks.
+    not in its bytes. Both are functions of a module, or frozen dataclasses that can be called: Spark sends them to its
+    tasks, and equal columns are one column.
     """
 
     name: str
     prepare: Callable[[Tuples, Groups, int], Binary]
     merge: Callable[[Binary, Groups, int], Binary]
+    value: str | None = VALUE
+    optional: bool = False
+    """As in `IntegerColumn`. The partial of a group without the value is None, and the two functions do not see it."""
     type: ClassVar[pa.DataType] = pa.binary()
 
     def unset(self, rows: int) -> Binary:
@@ -133,20 +161,27 @@ class BinaryColumn:
         return np.full(rows, None, dtype=np.object_)
 
     def combine(self, stored: Binary, added: Binary) -> Binary:
-        """Merge two arrays element by element. Elements of `stored` may be None."""
+        """Merge two arrays element by element. Elements may be None."""
         combined = added.copy()
-        both = [row for row, partial in enumerate(stored.tolist()) if partial is not None]
-        if both:
+        has_stored, has_added = (_are_present(partials) for partials in (stored, added))
+        combined[~has_added] = stored[~has_added]
+        both = np.flatnonzero(has_stored & has_added)
+        if len(both):
             group_of = np.arange(len(both))
             partials = np.concatenate((stored[both], added[both]))
             combined[both] = self.merge(partials, np.concatenate((group_of, group_of)), len(both))
         return combined
 
     def merge_lists(self, lists: pa.ListArray) -> Binary:
-        """Merge the partials of each list. No list is empty."""
-        partials = lists.flatten().to_numpy(zero_copy_only=False)
+        """Merge the partials of each list. The result is None for a list without partials."""
+        partials = self.from_arrow(lists.flatten())
         group_of = lists.value_parent_indices().to_numpy().astype(np.int64)
-        return self.merge(partials, group_of, len(lists))
+        if not self.optional:
+            return self.merge(partials, group_of, len(lists))
+        valid = np.flatnonzero(_are_present(partials))
+        return in_present_groups(
+            self, len(lists), group_of[valid], lambda groups, size: self.merge(partials[valid], groups, size)
+        )
 
     def from_arrow(self, partials: pa.Array | pa.ChunkedArray) -> Binary:
         """Return the partials of an Arrow array."""
@@ -158,23 +193,63 @@ PartialColumn: TypeAlias = IntegerColumn | Int128Column | BinaryColumn
 """A column of partial results. Columns of the same name are the same column."""
 
 
+def in_present_groups(
+    column: PartialColumn, groups: int, group_of: Groups, compute: Callable[[Groups, int], NDArray[Any]]
+) -> NDArray[Any]:
+    """Return partials that `compute` returns for the groups that occur in `group_of`. The others have none.
+
+    `compute` receives groups that are numbered without gaps, and their number.
+    """
+    partials = column.unset(groups)
+    present, dense = np.unique(group_of, return_inverse=True)
+    if len(present):
+        partials[present] = compute(dense, len(present))
+    return partials
+
+
 def counting_column(name: str) -> IntegerColumn:
     """Return a column that counts: each tuple contributes 1, and partials are added."""
-    return IntegerColumn(name, _one, "sum")
+    return IntegerColumn(name, _one, "sum", value=None)
 
 
 def value_of(tuples: Tuples) -> NDArray[np.int64]:
     """Return the value of each tuple."""
-    return tuples.values
+    values: NDArray[np.int64] = tuples.values
+    return values
 
 
 def _one(_tuples: Tuples) -> int:
     return 1
 
 
+def _are_present(partials: Binary) -> NDArray[np.bool_]:
+    return np.array([partial is not None for partial in partials.tolist()], dtype=np.bool_)
+
+
+def as_objects(partials: Iterable[bytes]) -> Binary:
+    """Return partials as an array."""
+    listed = list(partials)
+    array = np.empty(len(listed), dtype=np.object_)
+    array[:] = listed
+    return array
+
+
 def as_arrow(column: PartialColumn, partials: NDArray[Any]) -> pa.Array:
     """Return partials of a column as an Arrow array. Integers share their memory."""
     return int128.to_arrow(partials) if isinstance(column, Int128Column) else pa.array(partials, column.type)
+
+
+@jit
+def _set_extremes(partials: Int128, numbers: Int128, group_of: Groups, minimum: bool) -> None:  # noqa: FBT001
+    """Replace each partial that a number of its group is less (or more) than."""
+    for row in range(len(group_of)):
+        group = group_of[row]
+        low, high = numbers[row, 0], numbers[row, 1]
+        # Adding 2^63 makes the order of the low words that of unsigned numbers.
+        own, other = low ^ _SIGN_BIT, partials[group, 0] ^ _SIGN_BIT
+        is_less = high < partials[group, 1] or (high == partials[group, 1] and own < other)
+        if is_less == minimum:
+            partials[group, 0], partials[group, 1] = low, high
 
 
 def _sums(numbers: NDArray[np.int64], group_of: Groups, groups: int) -> NDArray[np.int64]:

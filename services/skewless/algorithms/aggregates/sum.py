@@ -14,7 +14,7 @@ class Sum(Aggregate):
     """Exact sum of the values. It has at most 38 digits, more than any number of values can reach."""
 
     name: ClassVar[str] = "sum"
-    columns: ClassVar[tuple[PartialColumn, ...]] = (SUM,)
+    columns: tuple[PartialColumn, ...] = (SUM,)
 
     def result_type(self, decimals: int) -> pa.DataType:
         """Return the type of a decimal of 38 digits, which holds every sum."""

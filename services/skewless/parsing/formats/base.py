@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 from pydantic import Field
 
@@ -28,13 +29,15 @@ class FormatSettings(SettingsModel):
 class ParsedBatch:
     """The tuples of a batch of records, in the order of the records.
 
-    `keys`, `values` and `records` have one entry per tuple, `times` has one per record. An invalid record has no tuples
-    and no meaningful time. A valid record may have no tuples either, for example one with an empty list of keys.
+    `keys`, each of `values`, and `records` have one entry per tuple, `times` has one per record. An invalid record has
+    no tuples and no meaningful time. A valid record may have no tuples either, for example one with an empty list of
+    keys.
     """
 
     keys: list[str]
-    values: NDArray[np.int64]
-    """Fixed-point numbers: the value times 10 to the power of `value.decimals`."""
+    values: Mapping[str, pa.Array]
+    """Values by name. A number is an integer: multiplied by 10 to the power of its `decimals`. A text is an entry of a
+    dictionary. Optional values that are missing are null."""
     records: NDArray[np.int32]
     """Index of each tuple's record in the batch, non-decreasing."""
     times: NDArray[np.int64]

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterator, Sequence
-from typing import ClassVar, Literal, Self
+from operator import itemgetter
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from skewless.parsing.field_settings import FieldRef, FieldSettings
-from skewless.parsing.fixed_point import Scalar
+from skewless.parsing.field_settings import FieldRef, FieldSettings, value_fields
 from skewless.parsing.formats.base import FormatSettings, ParsedBatch
+from skewless.parsing.json_path import field_setting
 from skewless.parsing.line_decoder import LineDecoder
 from skewless.parsing.tuple_builder import ExtractedFields, TupleBuilder
 
@@ -53,12 +54,15 @@ class Delimited:
     def __init__(self, settings: DelimitedSettings, fields: FieldSettings) -> None:
         self._lines = LineDecoder(fields.limits)
         self._converter = TupleBuilder(fields)
-        references = {"key": fields.key.field, "value": fields.value.field, "time": fields.time.field}
-        columns = {name: _column(reference, settings.columns) for name, reference in references.items()}
+        columns = {name: _column(reference, settings.columns) for name, reference in _references(fields).items()}
         self._columns = {name: column for name, column in columns.items() if column is not None}
         """Column number of each field that is set, by the name of the field."""
+        optional = {name for name, (value, _) in value_fields(fields).items() if value.missing == "skip"}
+        self._optional = {name: column for name, column in self._columns.items() if name in optional}
+        """Column numbers of the fields that a line need not have."""
+        self._required = {name: column for name, column in self._columns.items() if name not in optional}
         self._last = max(self._columns.values())
-        """Number of the last column that is needed."""
+        """Number of the last column that is read."""
         self._split = self._splitter(settings, self._last + 1)
 
     @classmethod
@@ -71,11 +75,11 @@ class Delimited:
         """Yield a line for each missing or unknown field, and for a delimiter that does not work with quoting."""
         if fields.key.field is None:
             yield "key.field: missing, set the number (from 0) of the key's column"
-        for name, field in (("key", fields.key), ("value", fields.value), ("time", fields.time)):
-            if isinstance(field.field, str) and field.field not in settings.columns:
+        for name, reference in _references(fields).items():
+            if isinstance(reference, str) and reference not in settings.columns:
                 names = ", ".join(settings.columns)
                 alternative = f"one of format.columns ({names})" if names else "a column number"
-                yield f"{name}.field: no column is named {field.field!r}, use {alternative}"
+                yield f"{field_setting(name)}: no column is named {reference!r}, use {alternative}"
         if len(set(settings.columns)) < len(settings.columns):
             yield "format.columns: a name is listed twice"
         quoting = isinstance(settings, CsvSettings) and settings.quoting
@@ -100,11 +104,8 @@ class Delimited:
         """Parse the columns of each record; see `Format.parse`."""
         extracted = ExtractedFields()
         rows: list[int] = []
-        keys: list[Scalar] = []
-        numbers: list[Scalar] = []
-        times: list[Scalar] = []
-        split, last = self._split, self._last
-        key, value, time = self._columns["key"], self._columns.get("value"), self._columns.get("time")
+        lines: list[list[str]] = []
+        split, last = self._split, max(self._required.values())
         for i, line in zip(*self._lines.read(values, extracted.invalid), strict=True):
             try:
                 columns = split(line)
@@ -115,17 +116,19 @@ class Delimited:
                 extracted.invalid[i] = self._missing(len(columns))
                 continue
             rows.append(i)
-            keys.append(columns[key])
-            if value is not None:
-                numbers.append(columns[value])
-            if time is not None:
-                times.append(columns[time])
-        extracted.rows, extracted.keys, extracted.values, extracted.times = rows, keys, numbers, times
+            lines.append(columns)
+        fields: dict[str, list[Any]] = {
+            name: list(map(itemgetter(column), lines)) for name, column in self._required.items()
+        }
+        for name, column in self._optional.items():
+            fields[name] = [columns[column] if column < len(columns) else None for columns in lines]
+        extracted.rows, extracted.keys, extracted.times = rows, fields.pop("key"), fields.pop("time", [])
+        extracted.values |= fields
         return self._converter.convert(extracted, timestamps)
 
     def _missing(self, count: int) -> str:
         """Return the reason for a line of only `count` columns."""
-        return next(f"{name} field missing" for name, column in self._columns.items() if column >= count)
+        return next(f"{name} field missing" for name, column in self._required.items() if column >= count)
 
 
 class Csv(Delimited):
@@ -138,6 +141,12 @@ class Tsv(Delimited):
     """Columns separated by tabs, or by another delimiter."""
 
     settings: ClassVar[type[FormatSettings]] = TsvSettings
+
+
+def _references(fields: FieldSettings) -> dict[str, FieldRef | None]:
+    """Return the fields by the name of their setting."""
+    values = {name: reference for name, (_, reference) in value_fields(fields).items()}
+    return {"key": fields.key.field, **values, "time": fields.time.field}
 
 
 def _column(reference: FieldRef | None, names: Sequence[str]) -> int | None:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from skewless.parsing.field_settings import FieldSettings
+from skewless.parsing.field_settings import FieldRef, FieldSettings, value_fields
 from skewless.parsing.formats.base import FormatSettings, ParsedBatch
-from skewless.parsing.json_path import DecoderSchema, Path, conflicts, lists_of, parse_path
+from skewless.parsing.json_path import DecoderSchema, Path, PathAccessor, conflicts, field_setting, lists_of, parse_path
 from skewless.parsing.prevalidate import prevalidate
 from skewless.parsing.tuple_builder import ExtractedFields, TupleBuilder
 
@@ -29,6 +30,16 @@ class JsonSettings(FormatSettings):
     name: Literal["json"] = "json"
 
 
+@dataclass(frozen=True, slots=True)
+class _Level:
+    """The elements of the last list that key and some values share, or the whole records."""
+
+    nodes: PathAccessor
+    keys: PathAccessor
+    values: Mapping[str, PathAccessor]
+    """Values by the path of their setting."""
+
+
 class Json:
     """Reads key, value and time at their paths.
 
@@ -42,14 +53,21 @@ class Json:
         self._limits = fields.limits
         self._converter = TupleBuilder(fields)
         self._paths = _paths(fields)
-        key, value, time = (self._paths.get(name) for name in ("key", "value", "time"))
-        schema = DecoderSchema({path: _KEY if name == "key" else _NUMBER for name, path in self._paths.items()})
+        key, time = self._paths.get("key"), self._paths.get("time")
+        values = {name: path for name, path in self._paths.items() if name not in ("key", "time")}
+        schema = DecoderSchema(_leaves(fields, self._paths))
         self._decode = msgspec.json.Decoder(schema.type).decode
-        # If the value is inside a list, so is the key. Both are then read from the elements of the last shared list.
-        shared = lists_of(value or ())
-        self._nodes = schema.accessor(shared)
-        self._key = schema.accessor(key or (), shared)
-        self._value = schema.accessor(value, shared) if value else None
+        # If a value is inside a list, so is the key. Both are then read from the elements of the last shared list.
+        self._levels = [
+            _Level(
+                nodes=schema.accessor(shared),
+                keys=schema.accessor(key or (), shared),
+                values={
+                    name: schema.accessor(path, shared) for name, path in values.items() if lists_of(path) == shared
+                },
+            )
+            for shared in dict.fromkeys(map(lists_of, values.values())) or [()]
+        ]
         self._time = schema.accessor(time) if time else None
 
     @classmethod
@@ -63,21 +81,27 @@ class Json:
         if fields.key.field is None:
             yield "key.field: missing, set the path of the key, such as user.id or hashtags[].text"
         paths = _paths(fields)
-        for name, field in (("key", fields.key), ("value", fields.value), ("time", fields.time)):
-            if field.field is not None and name not in paths:
-                yield f"{name}.field: {field.field!r} is not a path: separate names with dots, write [] after a list"
+        for name, reference in _references(fields).items():
+            if reference is not None and name not in paths:
+                setting = field_setting(name)
+                yield f"{setting}: {reference!r} is not a path: separate names with dots, write [] after a list"
         yield from conflicts(paths)
 
     def parse(self, values: Sequence[bytes | None], timestamps: NDArray[np.int64]) -> ParsedBatch:
         """Read each record's fields; see `Format.parse`."""
         columns = ExtractedFields()
         rows = self._rows(prevalidate(values, self._limits, columns.invalid), columns)
-        nodes, node_rows = self._nodes.follow(rows)
-        columns.keys, key_nodes = self._key.follow(nodes)
-        columns.key_rows = node_rows if key_nodes is None else key_nodes if node_rows is None else node_rows[key_nodes]
-        if self._value is not None:
-            node_values, _ = self._value.follow(nodes)
-            columns.values = node_values if key_nodes is None else [node_values[i] for i in key_nodes.tolist()]
+        for level in self._levels:
+            nodes, node_rows = level.nodes.follow(rows)
+            columns.keys, key_nodes = level.keys.follow(nodes)
+            columns.key_rows = (
+                node_rows if key_nodes is None else key_nodes if node_rows is None else node_rows[key_nodes]
+            )
+            for name, accessor in level.values.items():
+                node_values, _ = accessor.follow(nodes)
+                columns.values[name] = (
+                    node_values if key_nodes is None else [node_values[i] for i in key_nodes.tolist()]
+                )
         if self._time is not None:
             columns.times, _ = self._time.follow(rows)
         return self._converter.convert(columns, timestamps)
@@ -114,6 +138,24 @@ class Json:
 
 def _paths(fields: FieldSettings) -> dict[str, Path]:
     """Return the paths of the fields that are set and valid, by the name of their setting."""
-    references = {"key": fields.key.field, "value": fields.value.field, "time": fields.time.field}
-    paths = {name: parse_path(text) for name, text in references.items() if isinstance(text, str)}
+    paths = {name: parse_path(text) for name, text in _references(fields).items() if isinstance(text, str)}
     return {name: path for name, path in paths.items() if path}
+
+
+def _references(fields: FieldSettings) -> dict[str, FieldRef | None]:
+    """Return the fields by the name of their setting."""
+    values = {name: reference for name, (_, reference) in value_fields(fields).items()}
+    return {"key": fields.key.field, **values, "time": fields.time.field}
+
+
+def _leaves(fields: FieldSettings, paths: Mapping[str, Path]) -> dict[Path, Any]:
+    """Return the types of the fields by path. A field that may be missing may be null."""
+    settings = {name: value for name, (value, _) in value_fields(fields).items()}
+    leaves: dict[Path, Any] = {}
+    for name, path in paths.items():
+        value = settings.get(name)
+        leaf = _KEY if name == "key" or (value is not None and value.kind == "text") else _NUMBER
+        if value is not None and value.missing == "skip":
+            leaf |= None
+        leaves[path] = leaves[path] | leaf if path in leaves else leaf
+    return leaves

@@ -8,8 +8,9 @@ from typing import ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from skewless.parsing.field_settings import FieldSettings
+from skewless.parsing.field_settings import FieldSettings, value_fields
 from skewless.parsing.formats.base import FormatSettings, ParsedBatch
+from skewless.parsing.json_path import field_setting
 from skewless.parsing.line_decoder import LineDecoder
 from skewless.parsing.tuple_builder import ExtractedFields, TupleBuilder
 
@@ -37,9 +38,10 @@ class Text:
     @staticmethod
     def validate(_settings: TextSettings, fields: FieldSettings) -> Iterator[str]:
         """Yield a line for each field that is set, because text has no fields."""
-        for name, field in (("key", fields.key), ("value", fields.value), ("time", fields.time)):
-            if field.field is not None:
-                yield f"{name}.field: text has no fields, remove it (or choose csv or tsv)"
+        values = {name: reference for name, (_, reference) in value_fields(fields).items()}
+        for name, reference in {"key": fields.key.field, **values, "time": fields.time.field}.items():
+            if reference is not None:
+                yield f"{field_setting(name)}: text has no fields, remove it (or choose csv or tsv)"
 
     def parse(self, values: Sequence[bytes | None], timestamps: NDArray[np.int64]) -> ParsedBatch:
         """Parse the line of each record; see `Format.parse`."""

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from skewless.aggregate_registry import find_aggregates
 from skewless.algorithms.aggregates import columns_of
 from skewless.algorithms.windowing.assigner import WindowAssigner
 from skewless.engine.executor import Before, StepExecutor
@@ -28,14 +27,13 @@ Read = Callable[[int, Callable[[bytes], bool]], State]
 
 def build(settings: AggregatorSettings, pipeline: PipelineContext) -> BuiltStage:
     """Build the aggregator from its settings."""
-    aggregates = find_aggregates(settings.aggregates)
     rules = AggregatorRules(
-        aggregates=aggregates,
-        columns=columns_of(aggregates),
+        results=pipeline.results,
+        columns=columns_of(pipeline.results),
         windows=settings.windows,
         closed_window_retention_ms=settings.closed_window_retention_ms,
         updates=settings.emit == "updates",
-        decimals=pipeline.decimals,
+        numbers=settings.numbers,
         limit=StateLimit(
             settings.max_state_bytes,
             "aggregator.max_state_bytes",

@@ -7,12 +7,13 @@ from typing import Any, Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
 
-from skewless.aggregate_registry import find_aggregates
-from skewless.algorithms.aggregates import DEFAULT, columns_of
+from skewless.aggregate_registry import choices_of
+from skewless.algorithms.aggregates import DEFAULT
 from skewless.algorithms.windowing.assigner import DAY_MS, CalendarWindows, HoppingWindows, WindowAssigner, tumbling
 from skewless.errors import ConfigurationError
 from skewless.settings_base import EventTimeOffset, EventTimeSpan, InvalidSettingsError, SettingsModel
 from skewless.time_zone import TimeZone, closest_zone, zone_names
+from skewless.wire.aggregates import Numbers
 
 STATE_BYTES = 384 * 2**20
 """Default limit of the state: with it, half of the chart's memory limit (1 GiB) is left for everything else."""
@@ -140,7 +141,17 @@ class AggregatorSettings(SettingsModel):
         "window with this size_s. null with window.",
     )
     window: WindowSettings | None = None
-    aggregates: tuple[str, ...] = Field(DEFAULT, min_length=1, description="Aggregates to compute per key and window.")
+    aggregates: tuple[str | dict[str, Any], ...] = Field(
+        DEFAULT,
+        min_length=1,
+        description="Aggregates to compute per key and window: a name, or a mapping of the name to a value, with the "
+        "arguments of the aggregate and the name of the result (`as`), for example {quantile: price, at: [0.5]}.",
+    )
+    numbers: Numbers = Field(
+        "number",
+        description="Sums and results with decimals in the topic: JSON numbers with all digits, or text for consumers "
+        "whose JSON numbers are doubles (15 to 17 digits).",
+    )
     emit: Literal["updates", "final"] = Field(
         "updates",
         description="updates: emit all changed results at each commit; final: emit one result when the window closes.",
@@ -201,11 +212,9 @@ class AggregatorSettings(SettingsModel):
 
     @field_validator("aggregates")
     @classmethod
-    def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+    def _known(cls, elements: tuple[str | dict[str, Any], ...]) -> tuple[str | dict[str, Any], ...]:
         try:
-            columns_of(find_aggregates(names))
+            choices_of(elements)
         except ConfigurationError as error:
-            raise ValueError("; ".join(error.problems)) from None
-        if len(set(names)) != len(names):
-            raise ValueError("an aggregate is listed twice")
-        return names
+            raise InvalidSettingsError(*error.problems) from None
+        return elements

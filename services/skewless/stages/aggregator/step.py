@@ -11,14 +11,14 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from skewless.algorithms.aggregates import LOAD_COLUMN, Aggregate, PartialColumn, as_python
+from skewless.algorithms.aggregates import LOAD_COLUMN, PartialColumn, ResultField
 from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.algorithms.windowing.assigner import WindowAssigner
 from skewless.algorithms.windowing.window_store import Chunk, Emission, WindowStore
 from skewless.engine.step import Sample
 from skewless.errors import BadRecordError
 from skewless.stages.windowed_step import UNLIMITED, Input, StateLimit, WindowedStep
-from skewless.wire.aggregates import aggregate_type
+from skewless.wire.aggregates import Numbers, aggregate_type
 from skewless.wire.changelog import chunk_output, chunks_by_window
 from skewless.wire.columns import read_table
 from skewless.wire.dead_letters import WINDOW_EXPIRED, dead_letter, dead_letter_rows
@@ -34,12 +34,12 @@ ROWS = 8192
 class AggregatorRules:
     """Settings of windows and of their results."""
 
-    aggregates: Sequence[Aggregate]
+    results: Sequence[ResultField]
     columns: Sequence[PartialColumn]
     windows: WindowAssigner
     closed_window_retention_ms: int
     updates: bool
-    decimals: int
+    numbers: Numbers = "number"
     limit: StateLimit = UNLIMITED
 
 
@@ -51,7 +51,7 @@ class AggregatorStep(WindowedStep):
         self._rules = rules
         self._closed = self._reopened = self._first_results = self._revisions = 0
         """Numbers of windows and of results since the process started, for the metrics."""
-        self._record_type = aggregate_type(rules.aggregates)
+        self._record_type = aggregate_type(rules.results, rules.numbers)
 
     def _new_store(self) -> WindowStore:
         rules = self._rules
@@ -128,8 +128,8 @@ class AggregatorStep(WindowedStep):
         for first in range(0, len(emission.keys), ROWS):
             rows = slice(first, first + ROWS)
             data = {name: values[rows] for name, values in emission.data.items()}
-            results = [aggregate.present(data, self._rules.decimals) for aggregate in self._rules.aggregates]
-            columns = map(as_python, results)
+            as_text = self._rules.numbers == "text"
+            columns = [result.to_python(data, as_text=as_text) for result in self._rules.results]
             keys = emission.keys[rows].to_pylist()
             yield from zip(keys, zip(*columns, data["revision"].tolist(), strict=True), strict=True)
 

@@ -15,6 +15,7 @@ from skewless.stages.context import BuiltStage, PipelineContext
 from skewless.stages.router.by_worker import by_worker
 from skewless.stages.router.settings import RouterSettings
 from skewless.stages.router.step import RouterStep
+from skewless.wire.tuples import TupleFormat
 
 
 def build(settings: RouterSettings, pipeline: PipelineContext) -> BuiltStage:
@@ -22,6 +23,7 @@ def build(settings: RouterSettings, pipeline: PipelineContext) -> BuiltStage:
     precompile(settings)
     step = RouterStep(
         grouping.create(settings.grouping, settings.workers, settings),
+        TupleFormat(pipeline.values),
         max_workers=pipeline.max_workers,
         encoding=pipeline.encoding,
         topic=pipeline.topic("tuples"),
@@ -39,7 +41,7 @@ def precompile(settings: RouterSettings) -> None:
     zero = np.zeros(1, dtype=np.int64)
     throwaway = grouping.create(settings.grouping, settings.workers, settings)
     workers = throwaway.assign(grouping.KeyBatch(["any"], keys.indices.to_numpy(), zero), now=0)
-    list(by_worker(workers, keys, zero, zero))
+    list(by_worker(workers, pa.table([keys, pa.array(zero)], ["key", "time"])))
 
 
 def restore(pipeline: PipelineContext, router: RouterStep, checkpoints: Mapping[int, str | None]) -> dict[int, State]:

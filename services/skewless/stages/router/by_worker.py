@@ -11,14 +11,17 @@ from numpy.typing import NDArray
 from skewless.algorithms.jit import jit
 
 
-def by_worker(
-    workers: NDArray[np.int32], keys: pa.DictionaryArray, values: NDArray[np.int64], times: NDArray[np.int64]
-) -> Iterator[tuple[int, pa.DictionaryArray, NDArray[np.int64], NDArray[np.int64]]]:
-    """Yield (worker, keys, values, times) by ascending worker. Tuples with equal keys keep their order."""
+def by_worker(workers: NDArray[np.int32], tuples: pa.Table) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Yield (worker, tuples) by ascending worker. Tuples with equal keys keep their order.
+
+    The first column of the tuples has the keys. Each column consists of one chunk.
+    """
+    keys = tuples.column(0).chunk(0)
     codes = keys.indices.to_numpy()
     by_key = _order(codes, np.arange(len(codes)), len(keys.dictionary))
     order = _order(workers, by_key, int(workers.max()) + 1)
-    workers, codes, values, times = workers[order], codes[order], values[order], times[order]
+    workers, codes = workers[order], codes[order]
+    others = [_taken(column.chunk(0), order) for column in tuples.columns[1:]]
     starts = np.flatnonzero(np.diff(workers, prepend=-1))
     is_new_key = np.diff(codes, prepend=-1) != 0
     is_new_key[starts] = True
@@ -29,7 +32,21 @@ def by_worker(
         worker_keys = pa.DictionaryArray.from_arrays(
             pa.array(indices[start:end] - first), dictionaries.slice(int(first), int(last - first) + 1), safe=False
         )
-        yield int(workers[start]), worker_keys, values[start:end], times[start:end]
+        columns = [worker_keys, *(_part(column, start, end) for column in others)]
+        yield int(workers[start]), pa.record_batch(columns, schema=tuples.schema)
+
+
+def _taken(column: pa.Array, order: NDArray[np.int64]) -> pa.Array:
+    """Return the entries of a column in this order."""
+    # For integers numpy is faster than Arrow, which checks each index.
+    is_plain = pa.types.is_int64(column.type) and not column.null_count
+    return pa.array(column.to_numpy()[order]) if is_plain else column.take(pa.array(order))
+
+
+def _part(column: pa.Array, start: int, end: int) -> pa.Array:
+    """Return entries of a column. Texts have a dictionary of their own, without those of other workers."""
+    part = column.slice(start, end - start)
+    return part.cast(part.type.value_type).dictionary_encode() if pa.types.is_dictionary(part.type) else part
 
 
 @jit

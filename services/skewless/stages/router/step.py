@@ -26,7 +26,7 @@ from skewless.wire.headers import (
     watermark_records,
 )
 from skewless.wire.record import Batch, OutputRecord
-from skewless.wire.tuples import TUPLE, TUPLES, TupleRecord, read_tuples, tuple_records, tuples_of
+from skewless.wire.tuples import TupleFormat
 
 NO_TIME = np.iinfo(np.int64).min
 
@@ -39,7 +39,17 @@ class RouterStep(Step):
     aborts, because they describe the tuples that it has sent.
     """
 
-    def __init__(self, grouping: Grouping, *, max_workers: int, encoding: str, topic: str, snapshot_ms: int) -> None:
+    def __init__(  # noqa: PLR0913 - keyword arguments
+        self,
+        grouping: Grouping,
+        tuple_format: TupleFormat,
+        *,
+        max_workers: int,
+        encoding: str,
+        topic: str,
+        snapshot_ms: int,
+    ) -> None:
+        self._tuples = tuple_format
         self._grouping = grouping
         self._max_workers = max_workers
         self._encoding = encoding
@@ -93,8 +103,8 @@ class RouterStep(Step):
         for index, (value, headers) in enumerate(zip(batch.values, batch.headers, strict=True)):
             try:
                 state = state_after(headers, batch.partition, self._states[batch.partition])
-                if require_schema(headers, TUPLES, WATERMARK) == TUPLES:
-                    tuple_batches += [tuples for tuples in read_tuples(value) if tuples.num_rows]
+                if require_schema(headers, self._tuples.columns_name, WATERMARK) != WATERMARK:
+                    tuple_batches += [tuples for tuples in self._tuples.read(value) if tuples.num_rows]
             except BadRecordError as error:
                 yield dead_letter(self._topic, batch, index, error.reason)
             else:
@@ -103,23 +113,35 @@ class RouterStep(Step):
             yield from self._route(batch.partition, tuple_batches, now)
 
     def _route(self, partition: int, tuple_batches: Sequence[pa.RecordBatch], now: int) -> Iterator[OutputRecord]:
-        tuples = pa.Table.from_batches(tuple_batches).unify_dictionaries()
-        keys = tuples["key"].combine_chunks()
-        values, times = tuples["value"].to_numpy(), tuples["time"].to_numpy()
+        tuples = pa.Table.from_batches(tuple_batches).unify_dictionaries().combine_chunks()
+        keys, times = tuples["key"].chunk(0), tuples["time"].chunk(0).to_numpy()
         key_batch = KeyBatch(keys.dictionary.to_pylist(), keys.indices.to_numpy(), times)
         workers = self._grouping.assign(key_batch, now)
         self.tuples += len(workers)
         self._max_times[partition] = max(int(times.max()), self._max_times.get(partition, NO_TIME))
-        headers = headers_with(TUPLES, {partition: self._states[partition]})
+        headers = headers_with(self._tuples.columns_name, {partition: self._states[partition]})
         sent = self._metrics.sent
         if self._encoding == "record":
             for worker, count in enumerate(np.bincount(workers).tolist()):
                 sent[worker] += count
-            yield from _as_single_records(workers, key_batch, values)
+            yield from self._as_single_records(workers, key_batch, tuples)
             return
-        for worker, *worker_columns in by_worker(workers, keys, values, times):
-            sent[worker] += len(worker_columns[0])
-            yield from tuple_records("worker-input", worker, tuples_of(*worker_columns), headers)
+        for worker, worker_tuples in by_worker(workers, tuples):
+            sent[worker] += worker_tuples.num_rows
+            yield from self._tuples.records("worker-input", worker, worker_tuples, headers)
+
+    def _as_single_records(
+        self, workers: NDArray[np.int32], key_batch: KeyBatch, tuples: pa.Table
+    ) -> Iterator[OutputRecord]:
+        """Yield one JSON record per tuple, for other consumers (`worker_input.encoding: record`)."""
+        # The event time is not the record's timestamp: retention by time would delete the tuples of an old recording
+        # before they are read.
+        keys = [key.encode() for key in key_batch.keys]
+        headers = internal_headers(self._tuples.record_name, {})
+        encode, record_type = msgspec.json.encode, self._tuples.record_type
+        fields = zip(*(column.to_pylist() for column in tuples.columns[1:]), strict=True)
+        for worker, code, row in zip(workers.tolist(), key_batch.codes.tolist(), fields, strict=True):
+            yield OutputRecord("worker-input", encode(record_type(*row)), keys[code], worker, headers=headers)
 
     def flush(self, now: int) -> Iterator[OutputRecord]:
         """Save the loads if a snapshot is due, and report changed watermarks to every worker partition."""
@@ -167,17 +189,3 @@ class RouterStep(Step):
     def finished(self, partition: int) -> bool:
         """Return whether the end of the partition was reported to every worker partition."""
         return self._last_forwarded[partition].watermark == MAX_WATERMARK
-
-
-def _as_single_records(
-    workers: NDArray[np.int32], key_batch: KeyBatch, values: NDArray[np.int64]
-) -> Iterator[OutputRecord]:
-    """Yield one JSON record per tuple, for other consumers (`worker_input.encoding: record`)."""
-    # The event time is not the record's timestamp: retention by time would delete the tuples of an old recording before
-    # they are read.
-    keys = [key.encode() for key in key_batch.keys]
-    headers = internal_headers(TUPLE, {})
-    encode = msgspec.json.encode
-    rows = zip(workers.tolist(), key_batch.codes.tolist(), values.tolist(), key_batch.times.tolist(), strict=True)
-    for worker, code, value, time in rows:
-        yield OutputRecord("worker-input", encode(TupleRecord(value, time)), keys[code], worker, headers=headers)

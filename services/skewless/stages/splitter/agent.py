@@ -17,7 +17,6 @@ def build(settings: SplitterSettings, pipeline: PipelineContext) -> BuiltStage:
         idle_timeout_ms=pipeline.idle_timeout_ms,
         drain=pipeline.drain,
         kafka_time=settings.time.field is None,
-        decimals=settings.value.decimals,
     )
-    step = SplitterStep(open_format(settings), rules, pipeline.topic("source"))
+    step = SplitterStep(open_format(settings), pipeline.values, rules, pipeline.topic("source"))
     return BuiltStage(step, end_of_partition=True)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
+from skewless.algorithms.aggregates import as_python, in_source_unit
+from skewless.algorithms.value_type import ValueType
 from skewless.algorithms.watermark import MAX_WATERMARK, NOTHING_REPORTED, WatermarkGenerator, WatermarkState
 from skewless.engine.step import Step
 from skewless.parsing.batch_slices import slices
@@ -18,7 +21,9 @@ from skewless.parsing.validation import EventTimeRules, RecordClassification, cl
 from skewless.wire.dead_letters import dead_letter
 from skewless.wire.headers import headers_with, watermark_records
 from skewless.wire.record import Batch, OutputRecord, public_timestamp
-from skewless.wire.tuples import TUPLES, LateTuple, tuple_records, tuples_of
+from skewless.wire.tuples import TupleFormat
+
+encode_late = msgspec.json.Encoder(decimal_format="number").encode
 
 
 class _Checkpoint(NamedTuple):
@@ -47,12 +52,11 @@ class _Source:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SplitterRules(EventTimeRules):
-    """Settings of the splitter for event time and values."""
+    """Settings of the splitter for event time."""
 
     idle_timeout_ms: int | None
     """Time without records after which a source partition is idle. None: never."""
     drain: bool
-    decimals: int = 0
     kafka_time: bool = True
     """Whether the event time is the Kafka timestamp of the record. False if it is a field of the record."""
 
@@ -60,7 +64,11 @@ class SplitterRules(EventTimeRules):
 class SplitterStep(Step):
     """Parses records, checks their event times, and writes tuples to the same partition of topic `tuples`."""
 
-    def __init__(self, record_format: Format, rules: SplitterRules, source_topic: str) -> None:
+    def __init__(
+        self, record_format: Format, values: Sequence[ValueType], rules: SplitterRules, source_topic: str
+    ) -> None:
+        self._values = tuple(values)
+        self._tuple_format = TupleFormat(values)
         self._format = record_format
         self._rules = rules
         self._topic = source_topic
@@ -104,8 +112,9 @@ class SplitterStep(Step):
             return
         self.tuples += len(times)
         source.last_forwarded = source.state()
-        headers = headers_with(TUPLES, {partition: source.last_forwarded})
-        yield from tuple_records("tuples", partition, tuples_of(keys.dictionary_encode(), values, times), headers)
+        headers = headers_with(self._tuple_format.columns_name, {partition: source.last_forwarded})
+        tuples = self._tuple_format.batch(keys.dictionary_encode(), values, times)
+        yield from self._tuple_format.records("tuples", partition, tuples, headers)
 
     def _watermarks_before(
         self, times: NDArray[np.int64], valid: NDArray[np.bool_], previous_max: int | None
@@ -120,23 +129,17 @@ class SplitterStep(Step):
     def _late(
         self, batch: Batch, classified: RecordClassification, watermarks: NDArray[np.int64]
     ) -> Iterator[OutputRecord]:
-        parsed, scale = classified.parsed, 10**self._rules.decimals
-        for index in np.flatnonzero(classified.late[parsed.records]):
-            record, value = int(parsed.records[index]), int(parsed.values[index])
-            late_tuple = LateTuple(
-                key=parsed.keys[index],
-                value=value if scale == 1 else value / scale,
-                time=int(parsed.times[record]),
-                watermark=int(watermarks[record]),
-                partition=batch.partition,
-                offset=batch.offsets[record],
+        parsed = classified.parsed
+        late = np.flatnonzero(classified.late[parsed.records])
+        values = [_in_source_unit(parsed.values[value.name].take(pa.array(late)), value) for value in self._values]
+        for index, *late_values in zip(late.tolist(), *values, strict=True):
+            record = int(parsed.records[index])
+            key, time = parsed.keys[index], int(parsed.times[record])
+            # All fields in their order: see `TupleFormat.late_type`.
+            late_tuple = self._tuple_format.late_type(
+                key, *late_values, time, int(watermarks[record]), batch.partition, batch.offsets[record]
             )
-            yield OutputRecord(
-                "late",
-                msgspec.json.encode(late_tuple),
-                key=late_tuple.key.encode(),
-                timestamp=public_timestamp(late_tuple.time),
-            )
+            yield OutputRecord("late", encode_late(late_tuple), key=key.encode(), timestamp=public_timestamp(time))
 
     def end_of_partition(self, partition: int, now: int) -> None:
         """End the partition in a bounded run. Otherwise mark it idle if it had no records for the idle timeout."""
@@ -179,3 +182,12 @@ class SplitterStep(Step):
     def finished(self, partition: int) -> bool:
         """Return whether the end of the partition was reported downstream."""
         return self._sources[partition].last_forwarded.watermark == MAX_WATERMARK
+
+
+def _in_source_unit(array: pa.Array, value: ValueType) -> list[Any]:
+    """Return values as they are in the source: numbers with decimals, or texts. Missing ones are None."""
+    if value.kind == "text":
+        texts: list[Any] = array.to_pylist()
+        return texts
+    numbers = as_python(in_source_unit(array.fill_null(0).to_numpy(), value.decimals))
+    return [number if valid else None for number, valid in zip(numbers, array.is_valid().to_pylist(), strict=True)]

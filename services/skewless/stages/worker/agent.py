@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 
-from skewless.aggregate_registry import find_aggregates
 from skewless.algorithms.aggregates import wire_columns_of
 from skewless.engine.executor import StepExecutor
 from skewless.engine.faust.agent import Process
@@ -13,12 +12,14 @@ from skewless.stages.context import BuiltStage, PipelineContext
 from skewless.stages.worker.settings import CostSettings, WorkerSettings
 from skewless.stages.worker.simulated_cost import SimulatedCost
 from skewless.stages.worker.step import WorkerStep
+from skewless.wire.tuples import TupleFormat
 
 
 def build(settings: WorkerSettings, pipeline: PipelineContext) -> BuiltStage:
     """Build the worker from its settings."""
     step = WorkerStep(
-        wire_columns_of(find_aggregates(pipeline.aggregates)),
+        wire_columns_of(pipeline.results),
+        TupleFormat(pipeline.values),
         pane_ms=settings.pane_ms,
         source_partitions=pipeline.count_source_partitions(),
         aggregator_partitions=pipeline.aggregator_partitions,

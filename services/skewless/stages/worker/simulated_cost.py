@@ -10,7 +10,7 @@ from skewless.engine.message_batch import MessageBatch
 from skewless.errors import BadRecordError
 from skewless.stages.worker.settings import CostSettings
 from skewless.wire.headers import WATERMARK, schema_of
-from skewless.wire.tuples import TUPLE, read_tuples
+from skewless.wire.tuples import TUPLE, TUPLE_V2, read_keys_and_times
 
 
 class SimulatedCost:
@@ -83,6 +83,8 @@ def _tuples(part: MessageBatch) -> int:
         schema = schema_of(part.headers[0])
         if schema == WATERMARK:
             return 0
-        return 1 if schema == TUPLE else sum(batch.num_rows for batch in read_tuples(part.values[0]))
+        if schema in (TUPLE, TUPLE_V2):
+            return 1
+        return sum(batch.num_rows for batch in read_keys_and_times(part.values[0]))
     except BadRecordError:
         return 0

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -24,7 +25,7 @@ from skewless.wire.dead_letters import dead_letter
 from skewless.wire.headers import WATERMARK, internal_headers, require_schema, update_watermarks, watermark_records
 from skewless.wire.partials import PARTIALS, write_partials
 from skewless.wire.record import Batch, OutputRecord
-from skewless.wire.tuples import TUPLE, TUPLES, TUPLES_SCHEMA, TupleRecord, read_tuples
+from skewless.wire.tuples import TupleFormat
 
 BUFFER_TUPLES = 262_144
 """Maximum buffered tuples of all partitions. With more, they are reduced to partials."""
@@ -64,9 +65,10 @@ class _Input:
 class WorkerStep(Step):
     """Aggregates tuples into tumbling panes. Each commit emits the partials of the tuples since the last one."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - keyword arguments
         self,
         columns: Sequence[PartialColumn],
+        tuple_format: TupleFormat,
         *,
         pane_ms: int,
         source_partitions: int,
@@ -74,6 +76,7 @@ class WorkerStep(Step):
         topic: str,
     ) -> None:
         self._columns = tuple(columns)
+        self._tuples = tuple_format
         self._pane_ms = pane_ms
         self._source_partitions = source_partitions
         self._aggregator_partitions = aggregator_partitions
@@ -83,7 +86,7 @@ class WorkerStep(Step):
         """Tuples received by worker partition, for the metrics."""
         self._partials_out: Counter[int] = Counter()
         """Partials emitted by worker partition, for the metrics."""
-        self._json_decoder = msgspec.json.Decoder(TupleRecord)
+        self._json_decoder = msgspec.json.Decoder(tuple_format.record_type)
 
     def assign(self, partition: int, checkpoint: str | None, state: Sequence[tuple[bytes, bytes]]) -> None:  # noqa: ARG002
         """Restore the committed watermarks."""
@@ -99,21 +102,20 @@ class WorkerStep(Step):
     def process(self, batch: Batch, now: int) -> Iterator[OutputRecord]:  # noqa: ARG002 - event time only
         """Buffer the tuples of a batch, and update the watermarks."""
         input_ = self._inputs[batch.partition]
-        single_tuples: list[tuple[str, int, int]] = []
+        single_tuples: list[tuple[Any, ...]] = []
+        columns_name, record_name = self._tuples.columns_name, self._tuples.record_name
         for index, (value, headers) in enumerate(zip(batch.values, batch.headers, strict=True)):
             try:
-                schema = require_schema(headers, TUPLES, TUPLE, WATERMARK)
-                tuples = read_tuples(value) if schema == TUPLES else []
-                if schema == TUPLE:
+                schema = require_schema(headers, columns_name, record_name, WATERMARK)
+                tuples = self._tuples.read(value) if schema == columns_name else []
+                if schema == record_name:
                     single_tuples.append(self._read_single_tuple(batch.keys[index], value))
                 update_watermarks(input_.watermarks, headers)
                 self._buffer(batch.partition, input_, tuples, len(value or b""))
             except BadRecordError as error:
                 yield dead_letter(self._topic, batch, index, error.reason)
         if single_tuples:
-            keys, values, times = zip(*single_tuples, strict=True)
-            columns = [pa.array(keys, pa.string()).dictionary_encode(), pa.array(values), pa.array(times)]
-            tuples = pa.record_batch(columns, schema=TUPLES_SCHEMA)
+            tuples = self._tuples.from_rows(single_tuples)
             self._buffer(batch.partition, input_, [tuples], tuples.nbytes)
 
     @property
@@ -124,13 +126,13 @@ class WorkerStep(Step):
             sum(input_.reduced_bytes for input_ in inputs) > HELD_BYTES
         )
 
-    def _read_single_tuple(self, key: bytes | None, value: bytes | None) -> tuple[str, int, int]:
-        """Return key, value and time of a record with one tuple (`worker_input.encoding: record`)."""
+    def _read_single_tuple(self, key: bytes | None, value: bytes | None) -> tuple[Any, ...]:
+        """Return key, values and time of a record with one tuple (`worker_input.encoding: record`)."""
         try:
             record = self._json_decoder.decode(value or b"")
-            return (key or b"").decode(), record.value, record.time
+            return (key or b"").decode(), *msgspec.structs.astuple(record)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise BadRecordError(f"not a {TUPLE}") from error
+            raise BadRecordError(f"not a {self._tuples.record_name}") from error
 
     def _buffer(self, partition: int, input_: _Input, batches: Sequence[pa.RecordBatch], record_bytes: int) -> None:
         input_.tuples += batches

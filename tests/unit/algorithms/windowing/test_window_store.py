@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from helpers.aggregates import ADDED, DIGITS, digits_of, last_of
+from helpers.aggregates import ADDED, DIGITS, digits_of, newest_of
 from skewless.algorithms import record_size
-from skewless.algorithms.aggregates import columns_of
+from skewless.algorithms.aggregates import as_python, columns_of
 from skewless.algorithms.aggregates.base import COUNT
 from skewless.algorithms.partials import to_partials
 from skewless.algorithms.windowing import window_store
@@ -165,10 +165,10 @@ class BinaryRun:
                 write(self.log, [part])
             else:
                 results = [aggregate.present(part.data, 0) for aggregate in ADDED]
-                for key, *row in zip(part.keys.to_pylist(), *map(list, results), strict=True):
-                    self.results[key] = dict(zip(["digits", "last"], row, strict=True))
+                for key, *row in zip(part.keys.to_pylist(), *map(as_python, results), strict=True):
+                    self.results[key] = dict(zip(["digits", "newest"], row, strict=True))
         assert self.results == {
-            key: {"digits": digits_of(value for _, value in tuples), "last": last_of(tuples)}
+            key: {"digits": digits_of(value for _, value in tuples), "newest": newest_of(tuples)}
             for key, tuples in self._tuples.items()
         }
 

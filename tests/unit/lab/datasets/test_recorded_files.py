@@ -114,7 +114,7 @@ def test_recorded_file_of_each_dataset_has_its_known_statistics(known: KnownFile
         parsed = parser.parse(batch.values, batch.times)
         assert parsed.invalid == []
         assert parsed.times.tolist() == batch.times.tolist()
-        for key, value in zip(parsed.keys, parsed.values.tolist(), strict=True):
+        for key, value in zip(parsed.keys, parsed.values["value"].to_pylist(), strict=True):
             counts[key] += value
         records, tuples = records + len(batch.values), tuples + len(parsed.keys)
         times.append(int(batch.times[0]))

@@ -71,7 +71,7 @@ def test_recorded_dataset_lines_in_each_encoding_give_their_key_and_count(
     name: str, tuples: list[tuple[str, int]], encoding: Encoding, tmp_path: Path
 ) -> None:
     parsed = parse(name, tmp_path, encoding)
-    assert list(zip(parsed.keys, parsed.values.tolist(), strict=True)) == tuples
+    assert list(zip(parsed.keys, parsed.values["value"].to_pylist(), strict=True)) == tuples
 
 
 def test_words_dataset_sources_are_the_standard_library_without_installed_packages() -> None:

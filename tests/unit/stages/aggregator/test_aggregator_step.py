@@ -9,8 +9,9 @@ import pytest
 
 from helpers.batches import json_values_in, reasons_in, rows_in, written
 from helpers.in_memory_batch import InMemoryBatch
-from skewless.aggregate_registry import find_aggregate
+from skewless.aggregate_registry import results_of
 from skewless.algorithms.aggregates import columns_of
+from skewless.algorithms.value_type import ValueType
 from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.algorithms.windowing.assigner import CalendarWindows, HoppingWindows, tumbling
 from skewless.algorithms.windowing.window_store import COMPACTION_THRESHOLD, KEPT_FLUSHES
@@ -82,13 +83,9 @@ def aggregator(
     source_partitions: int = 1,
     **rules: Any,
 ) -> AggregatorStep:
-    expected = [find_aggregate(name) for name in ("count", "sum")]
-    chosen: dict[str, Any] = {
-        "windows": tumbling(60),
-        "closed_window_retention_ms": 1000,
-        "updates": True,
-        "decimals": 0,
-    } | rules
+    value = ValueType(decimals=rules.pop("decimals", 0))
+    expected = results_of(rules.pop("aggregates", ("count", "sum")), [value])
+    chosen = {"windows": tumbling(60), "closed_window_retention_ms": 1000, "updates": True} | rules
     tested_rules = AggregatorRules(expected, columns_of(expected), **chosen)
     step = AggregatorStep(tested_rules, worker_partitions=source_partitions, topic="p.partials")
     step.assign(1, checkpoint, state)

@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from helpers.aggregates import results
 from helpers.batches import json_values_in, written
 from helpers.engine import assign, at, batch_of, revoke
 from helpers.in_memory_batch import InMemoryBatch
-from skewless.aggregate_registry import find_aggregate
 from skewless.algorithms.aggregates import columns_of
 from skewless.algorithms.windowing.assigner import tumbling
 from skewless.engine.executor import RestoredPartition, StepExecutor
@@ -53,9 +53,9 @@ def deltas(count: int, watermark: int) -> OutputRecord:
 
 
 def built() -> AggregatorStep:
-    expected = [find_aggregate("count")]
+    expected = results("count")
     rules = AggregatorRules(
-        expected, columns_of(expected), windows=tumbling(60), closed_window_retention_ms=1000, updates=True, decimals=0
+        expected, columns_of(expected), windows=tumbling(60), closed_window_retention_ms=1000, updates=True
     )
     return AggregatorStep(rules, worker_partitions=1, topic="p.partials")
 

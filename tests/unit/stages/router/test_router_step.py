@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from helpers.batches import encode_tuples, idle_in, reasons_in, tuples_in, watermarks_in, written
+from helpers.batches import FORMAT, encode_tuples, idle_in, reasons_in, tuples_in, watermarks_in, written
 from helpers.in_memory_batch import InMemoryBatch
 from skewless.algorithms import grouping
 from skewless.algorithms.grouping import KeyBatch
@@ -43,7 +43,7 @@ def router(name: str = "key", encoding: str = "batch", checkpoint: str | None = 
 
 def build(name: str = "partial_key", encoding: str = "batch", workers: int = 3, snapshot_ms: int = 1000) -> RouterStep:
     choice = grouping.create(name, workers)
-    return RouterStep(choice, max_workers=5, encoding=encoding, topic="p.tuples", snapshot_ms=snapshot_ms)
+    return RouterStep(choice, FORMAT, max_workers=5, encoding=encoding, topic="p.tuples", snapshot_ms=snapshot_ms)
 
 
 def route(step: RouterStep, *records: OutputRecord) -> list[OutputRecord]:

@@ -34,8 +34,9 @@ def splitter(checkpoint: str | None = None, *, decimals: int = 0, earliest: int 
     settings["time"] = {"field": "t", "earliest": earliest}
     chosen = {"lateness_ms": 10, "idle_timeout_ms": 500, "max_ahead_ms": 1000, "drain": False, "earliest": earliest}
     step = SplitterStep(
-        open_format(ParsingSettings.model_validate(settings)),
-        SplitterRules(**chosen | rules, decimals=decimals),
+        open_format(parsing := ParsingSettings.model_validate(settings)),
+        parsing.value_types,
+        SplitterRules(**chosen | rules),
         "source",
     )
     step.assign(3, checkpoint, ())

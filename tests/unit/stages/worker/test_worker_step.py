@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from helpers.aggregates import DIGITS
-from helpers.batches import encode_tuples, idle_in, reasons_in, rows_in, watermarks_in, written
+from helpers.batches import FORMAT, encode_tuples, idle_in, reasons_in, rows_in, watermarks_in, written
 from helpers.in_memory_batch import InMemoryBatch
 from skewless.algorithms.aggregates import AGGREGATES, TUPLE_COUNT, Aggregate, columns_of
 from skewless.algorithms.hashing import partition_of_keys
@@ -22,7 +22,7 @@ from skewless.wire.columns import write_table
 from skewless.wire.headers import WATERMARK, internal_headers, schema_of
 from skewless.wire.partials import PARTIALS
 from skewless.wire.record import OutputRecord
-from skewless.wire.tuples import TUPLE, TUPLES, TUPLES_SCHEMA, TupleRecord
+from skewless.wire.tuples import TUPLE, TUPLES, TupleRecord
 
 Tuple = tuple[str, int, int]
 ROWS = [("a", 1, 10), ("b", 2, 19), ("a", 3, 12), ("a", 4, 20)]
@@ -58,6 +58,7 @@ def worker(
 ) -> WorkerStep:
     step = WorkerStep(
         columns_of(aggregates),
+        FORMAT,
         pane_ms=10,
         source_partitions=2,
         aggregator_partitions=partitions,
@@ -292,7 +293,7 @@ def test_worker_revoked_partition_drops_its_partials() -> None:
 
 
 UNKNOWN = pa.DictionaryArray.from_arrays(pa.array([1], pa.int32()), pa.array(["a"]), safe=False)
-BEYOND = write_table(pa.record_batch([UNKNOWN, [1], [1]], schema=TUPLES_SCHEMA))
+BEYOND = write_table(pa.record_batch([UNKNOWN, [1], [1]], schema=FORMAT.schema))
 INVALID = {
     "no Arrow IPC stream": OutputRecord("worker-input", b"junk", headers=internal_headers(TUPLES, {})),
     "no schema": OutputRecord("worker-input", b"junk"),

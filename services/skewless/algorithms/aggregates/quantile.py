@@ -1,0 +1,201 @@
+"""Quantiles of the values in a group: exact for few distinct values, otherwise with a bounded relative error.
+
+A group with few distinct values is stored as its values and their counts, a larger one as the counts of logarithmic
+buckets, as in C. Masson, J. E. Rim, H. K. Lee, "DDSketch: a fast and fully-mergeable quantile sketch with
+relative-error guarantees" (2019). Both depend on the multiset of the values only, not on their order or division. The
+bounds of the buckets are integers that are computed without floating-point numbers, so that they are equal everywhere.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Annotated, ClassVar
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+from pydantic import Field, field_validator
+
+from skewless.algorithms.aggregates.base import Aggregate, Results
+from skewless.algorithms.aggregates.distinct_pairs import EXACT_LIMIT, segments, sorted_pairs
+from skewless.algorithms.aggregates.partial_column import (
+    Binary,
+    BinaryColumn,
+    Groups,
+    PartialColumn,
+    Partials,
+    Tuples,
+    as_objects,
+)
+from skewless.settings_base import SettingsModel
+
+ERROR_STEPS = 10_000
+"""The relative error is a multiple of 1 / ERROR_STEPS."""
+_VALUES, _BUCKETS = b"v", b"b"
+"""First byte of a partial: values or buckets. Then come all values or buckets in ascending order, and their counts."""
+
+
+class QuantileArguments(SettingsModel):
+    """Settings of `quantile`."""
+
+    at: Annotated[tuple[Annotated[float, Field(ge=0, le=1)], ...], Field(min_length=1, max_length=100)] = Field(
+        (0.5,), description="Quantiles between 0 and 1. Each is a result of its own: `<value>_p50` for 0.5."
+    )
+    relative_error: float = Field(
+        0.01,
+        ge=0.001,
+        le=0.1,
+        description="Maximum relative error for a key with more than 256 distinct values in a window, a multiple of "
+        "0.0001. A bucket takes 16 bytes; with 0.01 a factor of 10 between values has 115 buckets.",
+    )
+
+    @field_validator("relative_error")
+    @classmethod
+    def _is_a_multiple(cls, error: float) -> float:
+        if abs(error * ERROR_STEPS - round(error * ERROR_STEPS)) > 1e-9:
+            raise ValueError(f"should be a multiple of {1 / ERROR_STEPS}")
+        return error
+
+
+@functools.cache
+def bucket_starts(error: int) -> NDArray[np.uint64]:
+    """Return the smallest number of each bucket of positive integers. `error` is the relative error * ERROR_STEPS.
+
+    The largest number of a bucket is at most (1 + error) / (1 - error) times the smallest one. The number
+    2 * smallest * largest / (smallest + largest) is then within the error of every number in the bucket.
+    """
+    starts, start = [], 1
+    while start <= 2**63:
+        starts.append(start)
+        start = start * (ERROR_STEPS + error) // (ERROR_STEPS - error) + 1
+    return np.array(starts, dtype=np.uint64)
+
+
+def _bucket_of(values: NDArray[np.int64], error: int) -> NDArray[np.int64]:
+    """Return the bucket of each value: 1, 2, ... for positive, -1, -2, ... for negative values, and 0 for 0."""
+    magnitudes = np.where(values < 0, -values, values).view(np.uint64)
+    return np.searchsorted(bucket_starts(error), magnitudes, side="right") * np.sign(values)
+
+
+def _value_in(bucket: int, error: int) -> float:
+    """Return the number that is within the relative error of all values in a bucket."""
+    if bucket == 0:
+        return 0.0
+    starts = bucket_starts(error)
+    smallest = int(starts[abs(bucket) - 1])
+    largest = int(starts[abs(bucket)]) - 1 if abs(bucket) < len(starts) else 2**63
+    return math.copysign(2 * smallest * largest / (smallest + largest), bucket)
+
+
+def _encode(kind: bytes, numbers: NDArray[np.int64], counts: NDArray[np.int64]) -> bytes:
+    return kind + numbers.astype("<i8").tobytes() + counts.astype("<i8").tobytes()
+
+
+def _decode(partial: bytes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    content = np.frombuffer(partial, dtype="<i8", offset=1).astype(np.int64)
+    return content[: len(content) // 2], content[len(content) // 2 :]
+
+
+@dataclass(frozen=True)
+class PrepareQuantile:
+    """Returns the sketch of each group of tuples."""
+
+    error: int
+
+    def __call__(self, tuples: Tuples, group_of: Groups, groups: int) -> Binary:
+        """Return the partial of each group."""
+        pair_groups, values, counts = sorted_pairs(group_of, tuples.values)
+        return as_objects(
+            self.of_values(values[start:end], counts[start:end]) for start, end in segments(pair_groups, groups)
+        )
+
+    def of_values(self, values: NDArray[np.int64], counts: NDArray[np.int64]) -> bytes:
+        """Return the partial of a group with these distinct values, which are sorted."""
+        if len(values) <= EXACT_LIMIT:
+            return _encode(_VALUES, values, counts)
+        return _encode(_BUCKETS, *_summed(_bucket_of(values, self.error), counts))
+
+
+@dataclass(frozen=True)
+class MergeQuantile:
+    """Merges results of `PrepareQuantile`."""
+
+    prepare: PrepareQuantile
+
+    def __call__(self, partials: Binary, group_of: Groups, groups: int) -> Binary:
+        """Return the merged partial of each group."""
+        by_group: list[list[bytes]] = [[] for _ in range(groups)]
+        for group, partial in zip(group_of.tolist(), partials.tolist(), strict=True):
+            by_group[group].append(partial)
+        return as_objects(map(self._merged, by_group))
+
+    def _merged(self, partials: Sequence[bytes]) -> bytes:
+        if len(partials) == 1:
+            return partials[0]
+        if all(partial[:1] == _VALUES for partial in partials):
+            return self.prepare.of_values(*_summed(*_joined(map(_decode, partials))))
+        return _encode(_BUCKETS, *_summed(*_joined(map(self._buckets, partials))))
+
+    def _buckets(self, partial: bytes) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        numbers, counts = _decode(partial)
+        return _bucket_of(numbers, self.prepare.error) if partial[:1] == _VALUES else numbers, counts
+
+
+def _joined(
+    parts: Iterable[tuple[NDArray[np.int64], NDArray[np.int64]]],
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    numbers, counts = zip(*parts, strict=True)
+    return np.concatenate(numbers), np.concatenate(counts)
+
+
+def _summed(numbers: NDArray[np.int64], counts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the distinct numbers in ascending order, and the sum of the counts of each."""
+    distinct, index = np.unique(numbers, return_inverse=True)
+    totals = np.zeros(len(distinct), dtype=np.int64)
+    np.add.at(totals, index, counts)
+    return distinct, totals
+
+
+class Quantile(Aggregate):
+    """The smallest value that at least this share of the values does not exceed, as `percentile_disc` of SQL.
+
+    Exact up to 256 distinct values per key and window, otherwise with a relative error of at most 1 % (settable).
+    """
+
+    name: ClassVar[str] = "quantile"
+    arguments: ClassVar[type[SettingsModel]] = QuantileArguments
+
+    def __init__(self, at: float = 0.5, error: int = ERROR_STEPS // 100) -> None:
+        self._at = Fraction(str(at))
+        self._error = error
+        prepare = PrepareQuantile(error)
+        self.columns: tuple[PartialColumn, ...] = (BinaryColumn(f"quantile_{error}", prepare, MergeQuantile(prepare)),)
+
+    def with_arguments(self, arguments: QuantileArguments) -> Sequence[Aggregate]:
+        """Return an aggregate for each quantile. They share their partial column."""
+        return [Quantile(at, round(arguments.relative_error * ERROR_STEPS)) for at in arguments.at]
+
+    def result_name(self, value: str) -> str:
+        """Return for example `price_p50`, and `price_p99_9` for the quantile 0.999."""
+        percent = self._at * 100
+        return f"{value}_p{float(percent):.10g}".replace(".", "_")
+
+    def result_type(self, decimals: int) -> pa.DataType:  # noqa: ARG002 - an estimate is not a multiple of the last decimal place
+        """Return the type of a number with decimals."""
+        return pa.float64()
+
+    def present(self, partials: Partials, decimals: int) -> Results:
+        """Return the quantile of each group."""
+        scale = 10**decimals
+        return [self._quantile(partial) / scale for partial in partials[self.columns[0].name].tolist()]
+
+    def _quantile(self, partial: bytes) -> float:
+        numbers, counts = _decode(partial)
+        ranks = np.cumsum(counts)
+        rank = max(1, math.ceil(self._at * int(ranks[-1])))
+        number = int(numbers[np.searchsorted(ranks, rank)])
+        return number if partial[:1] == _VALUES else _value_in(number, self._error)

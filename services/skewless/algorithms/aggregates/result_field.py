@@ -1,0 +1,89 @@
+"""A field of the results: an aggregate of a named value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from skewless.algorithms.aggregates.base import COUNT, Aggregate, Results, as_python, as_result_array
+from skewless.algorithms.aggregates.fixed_point_results import FixedPointResults
+from skewless.algorithms.aggregates.partial_column import PartialColumn, Partials
+from skewless.algorithms.value_type import VALUE, ValueType
+
+
+@dataclass(frozen=True, slots=True)
+class ResultField:
+    """One aggregate of one value, under the name that it has in the results."""
+
+    name: str
+    aggregate: Aggregate
+    value: ValueType
+
+    @property
+    def columns(self) -> tuple[PartialColumn, ...]:
+        """Partial columns of the aggregate for this value. An optional value has a count of its own."""
+        columns = tuple(_column_of(column, self.value) for column in self.aggregate.columns)
+        count = _column_of(COUNT, self.value)
+        return columns if not self.value.optional or count in columns else (*columns, count)
+
+    @property
+    def result_type(self) -> pa.DataType:
+        """Arrow type of a result."""
+        return self.aggregate.result_type(self.value.decimals)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether results are numbers that a double may not be able to represent."""
+        result_type = self.result_type
+        return bool(pa.types.is_decimal(result_type.value_type if pa.types.is_list(result_type) else result_type))
+
+    def to_python(self, partials: Partials, *, as_text: bool = False) -> list[Any]:
+        """Return one result per group. With `as_text`, exact numbers are text."""
+        rows, results = self._present(partials)
+        if as_text and isinstance(results, FixedPointResults) and self.is_exact:
+            listed: list[Any] = results.to_texts()
+        else:
+            listed = as_python(results)
+        if rows is None:
+            return listed
+        complete = [self.aggregate.empty] * len(partials[_column_of(COUNT, self.value).name])
+        for row, result in zip(rows.tolist(), listed, strict=True):
+            complete[row] = result
+        return complete
+
+    def to_arrow(self, partials: Partials) -> pa.Array:
+        """Return one result per group."""
+        rows, results = self._present(partials)
+        array = as_result_array(results, self.result_type)
+        if rows is None:
+            return array
+        index = np.full(len(partials[_column_of(COUNT, self.value).name]), -1)
+        index[rows] = np.arange(len(rows))
+        complete = array.take(pa.array(index, mask=index < 0))
+        return complete if self.aggregate.empty is None else complete.fill_null(self.aggregate.empty)
+
+    def _present(self, partials: Partials) -> tuple[np.ndarray[Any, np.dtype[np.int64]] | None, Results]:
+        """Return the groups that have a value, None for all of them, and their results."""
+        own = {column.name: partials[_column_of(column, self.value).name] for column in self.aggregate.columns}
+        if not self.value.optional:
+            return None, self.aggregate.present(own, self.value.decimals)
+        rows = np.flatnonzero(partials[_column_of(COUNT, self.value).name])
+        return rows, self.aggregate.present({name: rows_of[rows] for name, rows_of in own.items()}, self.value.decimals)
+
+
+def _column_of(column: PartialColumn, value: ValueType) -> PartialColumn:
+    """Return a column of an aggregate as the column for a value. All values share a count of tuples."""
+    if column.value is None and not value.optional:
+        return column
+    has_plain_name = value.name == VALUE and column.value is not None
+    name = column.name if has_plain_name else f"{column.name}_{value.name}"
+    return replace(column, name=name, value=value.name, optional=value.optional)
+
+
+def default_fields(aggregates: Iterable[Aggregate]) -> tuple[ResultField, ...]:
+    """Return the results of these aggregates for the value named `value`."""
+    return tuple(ResultField(aggregate.result_name(VALUE), aggregate, ValueType()) for aggregate in aggregates)

@@ -1,0 +1,72 @@
+"""Sample standard deviation of the values in a group."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from skewless.algorithms.aggregates.base import COUNT, SUM, Aggregate, Results
+from skewless.algorithms.aggregates.partial_column import Int128Column, PartialColumn, Partials, Tuples
+from skewless.algorithms.int128 import to_ints
+
+# A value is high * 2^32 + low with -2^31 <= low < 2^31, so that each product of two parts fits into 64 bits.
+
+
+def _high(values: NDArray[np.int64]) -> NDArray[np.int64]:
+    high: NDArray[np.int64] = (values >> 32) + ((values >> 31) & 1)
+    return high
+
+
+def _low(values: NDArray[np.int64]) -> NDArray[np.int64]:
+    low: NDArray[np.int64] = (values << 32) >> 32
+    return low
+
+
+def _high_squares(tuples: Tuples) -> NDArray[np.int64]:
+    return _high(tuples.values) ** 2
+
+
+def _products(tuples: Tuples) -> NDArray[np.int64]:
+    return _high(tuples.values) * _low(tuples.values)
+
+
+def _low_squares(tuples: Tuples) -> NDArray[np.int64]:
+    return _low(tuples.values) ** 2
+
+
+HIGH_SQUARES = Int128Column("high_squares", _high_squares)
+PRODUCTS = Int128Column("products", _products)
+LOW_SQUARES = Int128Column("low_squares", _low_squares)
+"""Their sums are the sum of the squares: high_squares * 2^64 + products * 2^33 + low_squares."""
+
+
+class Stddev(Aggregate):
+    """Sample standard deviation of the values, as `stddev` of SQL. null for one value."""
+
+    name: ClassVar[str] = "stddev"
+    columns: tuple[PartialColumn, ...] = (COUNT, SUM, HIGH_SQUARES, PRODUCTS, LOW_SQUARES)
+    can_be_null: ClassVar[bool] = True
+
+    def result_type(self, decimals: int) -> pa.DataType:  # noqa: ARG002 - not a multiple of the last decimal place
+        """Return the type of a number with decimals."""
+        return pa.float64()
+
+    def present(self, partials: Partials, decimals: int) -> Results:
+        """Return the square root of the variance, which is exact before it is rounded to a double."""
+        counts = partials[COUNT.name].tolist()
+        columns = (to_ints(partials[column.name]) for column in (SUM, HIGH_SQUARES, PRODUCTS, LOW_SQUARES))
+        rows = zip(counts, *columns, strict=True)
+        return [
+            _stddev(count, total, (high << 64) + (mixed << 33) + low, decimals)
+            for count, total, high, mixed, low in rows
+        ]
+
+
+def _stddev(count: int, total: int, squares: int, decimals: int) -> float | None:
+    if count < 2:
+        return None
+    return math.sqrt((count * squares - total**2) / (count * (count - 1) * 10 ** (2 * decimals)))

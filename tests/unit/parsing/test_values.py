@@ -1,0 +1,182 @@
+"""Named values: products, texts, and what becomes of missing and invalid fields, in every format that has fields."""
+
+from __future__ import annotations
+
+from decimal import ROUND_HALF_EVEN, Decimal
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from skewless.algorithms.value_type import ValueType
+from skewless.parsing.converters import LARGEST_VALUE, products
+from skewless.parsing.formats import ParsedBatch
+from skewless.parsing.settings import ParsingSettings, open_format
+from skewless.settings_base import InvalidSettingsError
+
+VALUES = {
+    "price": {"field": "p", "decimals": 2},
+    "amount": {"field": "p", "times": "n", "decimals": 2},
+    "user": {"field": "u", "kind": "text", "missing": "skip"},
+    "score": {"field": "s", "decimals": 1, "missing": "skip"},
+    "name": {"field": "m", "kind": "text"},
+}
+JSON = {"key": {"field": "k"}, "values": VALUES}
+CSV = {"format": {"name": "csv", "columns": ["k", "p", "n", "m", "u", "s"]}, "key": {"field": "k"}, "values": VALUES}
+NAMES = tuple(VALUES)
+
+
+def parse(settings: dict[str, Any], *records: bytes) -> ParsedBatch:
+    return open_format(ParsingSettings.model_validate(settings)).parse(records, np.zeros(len(records), np.int64))
+
+
+def rows(parsed: ParsedBatch) -> list[tuple[Any, ...]]:
+    return list(zip(*(parsed.values[name].to_pylist() for name in NAMES), strict=True))
+
+
+def test_value_types_have_name_kind_decimals_and_whether_they_are_optional() -> None:
+    assert ParsingSettings.model_validate(JSON).value_types == (
+        ValueType("price", decimals=2),
+        ValueType("amount", decimals=2),
+        ValueType("user", "text", optional=True),
+        ValueType("score", decimals=1, optional=True),
+        ValueType("name", "text"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "records"),
+    [
+        (
+            JSON,
+            (
+                b'{"k": "a", "p": 1.25, "n": 3, "m": "x", "u": "u1", "s": "0.5"}',
+                b'{"k": "a", "p": "0.335", "n": 1, "m": 7, "u": null, "s": null}',
+                b'{"k": "b", "p": -2, "n": 0.5, "m": true, "u": "", "s": ""}',
+                b'{"k": "b", "p": 1e3, "n": 1, "m": "y"}',
+            ),
+        ),
+        (CSV, (b"a,1.25,3,x,u1,0.5", b"a,0.335,1,7,,", b"b,-2,0.5,true,,", b"b,1e3,1,y")),
+    ],
+    ids=["json", "csv"],
+)
+def test_named_values_of_valid_records_are_converted_and_missing_ones_are_null(
+    settings: dict[str, Any], records: tuple[bytes, ...]
+) -> None:
+    parsed = parse(settings, *records)
+    assert parsed.invalid == []
+    assert rows(parsed) == [
+        (125, 375, "u1", 5, "x"),
+        (34, 34, None, None, "7"),
+        (-200, -100, None, None, "true"),
+        (100_000, 100_000, None, None, "y"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("field", "written", "reason"),
+    [
+        ("p", "null", "values.price has the wrong type or is out of range"),
+        ("p", None, "values.price field missing"),
+        ("p", '""', "values.price is not a number within bounds"),
+        ("p", '"ten"', "values.price is not a number within bounds"),
+        ("p", "1e400", "values.price has the wrong type or is out of range"),
+        ("p", '"NaN"', "values.price is not a number within bounds"),
+        ("p", '"Infinity"', "values.price is not a number within bounds"),
+        ("p", "1e14", "values.price is not a number within bounds"),
+        ("n", "1e15", "values.amount is not a product of two numbers within bounds"),
+        ("n", "true", "values.amount.times has the wrong type or is out of range"),
+        ("n", '"x"', "values.amount is not a product of two numbers within bounds"),
+        ("m", "null", "values.name has the wrong type or is out of range"),
+        ("m", '""', "values.name field missing"),
+        ("m", '"' + 1025 * "x" + '"', "values.name longer than 1024 bytes"),
+        ("u", '"' + 400_000 * "x" + '"', "longer than 262144 bytes"),
+        ("s", '"none"', "values.score is not a number within bounds"),
+        ("s", "[]", "values.score has the wrong type or is out of range"),
+    ],
+)
+def test_record_with_an_invalid_value_is_invalid_with_field_and_reason(
+    field: str, written: str | None, reason: str
+) -> None:
+    fields = {"k": '"a"', "p": "1", "n": "1", "m": '"x"', "u": '"y"', "s": "1"}
+    good = "{" + ", ".join(f'"{name}": {text}' for name, text in fields.items()) + "}"
+    changed = fields | {field: written} if written is not None else {n: t for n, t in fields.items() if n != field}
+    bad = "{" + ", ".join(f'"{name}": {text}' for name, text in changed.items()) + "}"
+    parsed = parse(JSON, good.encode(), bad.encode(), good.encode())
+    assert parsed.invalid == [(1, reason)]
+    assert rows(parsed) == [(100, 100, "y", 10, "x")] * 2
+
+
+def test_values_at_different_levels_of_lists_belong_to_the_tuples_of_their_element() -> None:
+    settings = {
+        "key": {"field": "items[].id"},
+        "values": {
+            "price": {"field": "items[].price", "missing": "skip"},
+            "user": {"field": "customer.id", "kind": "text", "missing": "skip"},
+        },
+    }
+    parsed = parse(
+        settings,
+        b'{"customer": {"id": "c1"}, "items": [{"id": "a", "price": 1}, {"id": "b"}]}',
+        b'{"items": []}',
+        b'{"items": [{"id": "c", "price": 3}]}',
+        b'{"customer": null, "items": [{"id": "d", "price": null}]}',
+    )
+    assert parsed.invalid == []
+    assert parsed.keys == ["a", "b", "c", "d"]
+    assert parsed.values["price"].to_pylist() == [1, None, 3, None]
+    assert parsed.values["user"].to_pylist() == ["c1", "c1", None, None]
+
+
+def test_values_are_repeated_for_all_matches_of_a_pattern() -> None:
+    settings = {"key": {"field": "k", "pattern": "[a-z]+"}, "values": {"user": {"field": "u", "kind": "text"}}}
+    parsed = parse(settings, b'{"k": "a b", "u": "x"}', b'{"k": "1", "u": "y"}', b'{"k": "c", "u": "z"}')
+    assert (parsed.keys, parsed.values["user"].to_pylist()) == (["a", "b", "c"], ["x", "x", "z"])
+
+
+numbers = st.one_of(
+    st.integers(-(10**6), 10**6),
+    st.decimals(-(10**5), 10**5, places=3).map(float),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.decimals(-(10**5), 10**5, places=2).map(str),
+)
+
+
+@given(pairs=st.lists(st.tuples(numbers, numbers), max_size=8), decimals=st.integers(0, 4))
+def test_products_of_any_numbers_are_exact_and_rounded_once(pairs: list[tuple[Any, Any]], decimals: int) -> None:
+    found, problems = products([x for x, _ in pairs], [y for _, y in pairs], decimals)
+    for i, (x, y) in enumerate(pairs):
+        exact = Decimal(str(x)) * Decimal(str(y)) * 10**decimals
+        rounded = exact.to_integral_value(ROUND_HALF_EVEN) if exact.adjusted() < 20 else exact
+        if abs(rounded) > LARGEST_VALUE or max(abs(Decimal(str(x))), abs(Decimal(str(y)))) > 10**30:
+            assert i in problems
+        else:
+            assert (i not in problems, int(found[i])) == (True, int(rounded))
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"value": {"field": "v"}, "values": {"price": {"field": "p"}}}, "value: move it into values"),
+        ({"values": {"time": {"field": "p"}}}, "values.time: this name is used by other fields"),
+        ({"values": {"a": {"times": "n"}}}, "values.a.times: needs a field"),
+        ({"values": {"a": {"kind": "text"}}}, "values.a.kind: needs a field"),
+        ({"values": {"a": {"missing": "skip"}}}, "values.a.missing: needs a field"),
+        ({"values": {"a": {"field": "p", "kind": "text", "decimals": 2}}}, "values.a.decimals: only for numbers"),
+        ({"values": {"a": {"field": "p", "kind": "text", "times": "n"}}}, "values.a.times: only for numbers"),
+        ({"values": {"a": {"field": "p", "constant": 2}}}, "values.a.constant: only for tuples without"),
+        ({"values": {"a": {"field": "x[].p"}}}, "values.a.field: must contain only lists that key.field contains"),
+        ({"values": {"a": {"field": "p", "times": "p.n"}}}, "values.a.times: conflicts with values.a.field"),
+        ({"values": {"a": {"field": "p", "times": "."}}}, "values.a.times: '.' is not a path"),
+    ],
+)
+def test_settings_of_values_that_do_not_fit_are_refused_by_their_path(settings: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        ParsingSettings.model_validate({"key": {"field": "k"}} | settings)
+    (error,) = caught.value.errors()
+    cause = error["ctx"]["error"]
+    assert isinstance(cause, InvalidSettingsError)
+    assert [text for text in cause.problems if text.startswith(problem)]
