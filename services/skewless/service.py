@@ -71,6 +71,7 @@ def context_of(settings: PipelineSettings, *, drain: bool, source_partitions: in
         idle_timeout_ms=None if idle_s is None else round(idle_s * 1000),
         values=settings.values,
         results=settings.results,
+        conditions=settings.conditions,
         grouping=settings.router.grouping,
         workers=settings.router.workers,
         max_workers=settings.worker_input.max_workers,

@@ -31,7 +31,7 @@ def main(bootstrap: str, pipeline: str) -> None:
         else:
             raise KafkaException(message.error())
     consumer.close()
-    for value in latest.values():
+    for value in filter(None, latest.values()):
         print(value.decode())
 
 

@@ -12,7 +12,7 @@ RESULT = "key string, window_start long, window_end long, count long, sum decima
 
 
 def results(spark: SparkSession, bootstrap: str, pipeline: str) -> DataFrame:
-    """Read `aggregates`. For each key and window, the record with the highest revision is valid."""
+    """Read `aggregates`. For each key and window, the last record is valid. Without a value it deletes the result."""
     records = (
         spark.read.format("kafka")
         .option("kafka.bootstrap.servers", bootstrap)
@@ -20,9 +20,8 @@ def results(spark: SparkSession, bootstrap: str, pipeline: str) -> DataFrame:
         .option("subscribe", f"{pipeline}.aggregates")
         .load()
     )
-    parsed = records.select(from_json(col("value").cast("string"), RESULT).alias("result"))
-    latest = max_by(col("result"), col("result.revision")).alias("result")
-    return parsed.groupBy(struct("result.window_start", "result.key").alias("group")).agg(latest).select("result.*")
+    latest = records.groupBy("key").agg(max_by("value", "offset").alias("value")).where("value is not null")
+    return latest.select(from_json(col("value").cast("string"), RESULT).alias("result")).select("result.*")
 
 
 def main(bootstrap: str, pipeline: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import Field, create_model, field_validator, model_validator
@@ -11,7 +11,8 @@ from pydantic import Field, create_model, field_validator, model_validator
 from skewless import topology
 from skewless.aggregate_registry import results_of
 from skewless.algorithms import grouping
-from skewless.algorithms.aggregates import ResultField
+from skewless.algorithms.aggregates import ResultCondition, ResultField
+from skewless.algorithms.aggregates.having import is_comparable
 from skewless.algorithms.value_type import ValueType
 from skewless.errors import ConfigurationError, unknown
 from skewless.kafka.settings import KafkaSettings, TransportSettings
@@ -176,7 +177,7 @@ class PipelineSettings(SettingsModel):
         ]
         problems = [message for is_problem, message in checks if is_problem]
         try:
-            results_of(self.aggregator.aggregates, self.values)
+            problems += self._having_problems(results_of(self.aggregator.aggregates, self.values))
         except ConfigurationError as error:
             problems += [f"aggregator.aggregates.{problem}" for problem in error.problems]
         if problems:
@@ -193,6 +194,25 @@ class PipelineSettings(SettingsModel):
         return (
             f"worker.pane_s: {self.worker.pane_s:g} does not divide aggregator.{setting}, whose windows begin and end "
             f"at multiples of {grid_ms / 1000:.15g} seconds: use {fitting}"
+        )
+
+    def _having_problems(self, results: Sequence[ResultField]) -> Iterator[str]:
+        """Yield a line for each condition whose result does not exist or is no number."""
+        by_name = {result.name: result for result in results}
+        for name in self.aggregator.having:
+            if name not in by_name:
+                yield f"aggregator.having.{name}: {unknown('result', name, by_name)}"
+            elif not is_comparable(by_name[name]):
+                yield f"aggregator.having.{name}: is not a number"
+
+    @property
+    def conditions(self) -> tuple[ResultCondition, ...]:
+        """Conditions of `aggregator.having`."""
+        by_name = {result.name: result for result in self.results}
+        return tuple(
+            ResultCondition(by_name[name], operator, bound)
+            for name, settings in self.aggregator.having.items()
+            for operator, bound in settings.bounds().items()
         )
 
     @property

@@ -24,7 +24,9 @@ from skewless.algorithms.aggregates import (
     LOAD_COLUMN,
     BinaryColumn,
     PartialColumn,
+    ResultCondition,
     ResultField,
+    selected,
     wire_columns_of,
 )
 from skewless.algorithms.hashing import partition_of_keys
@@ -176,6 +178,7 @@ class _ResultMapper:
     results: tuple[ResultField, ...]
     columns: tuple[PartialColumn, ...]
     windows: WindowAssigner
+    conditions: tuple[ResultCondition, ...]
     partitions: int
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -185,7 +188,8 @@ class _ResultMapper:
             partitions = partition_of_keys(batch["key"], self.partitions)
             bounds = {"window_start": pa.array(windows), "window_end": pa.array(self.windows.ends(windows))}
             results = {result.name: result.to_arrow(partials) for result in self.results}
-            yield pa.record_batch({"key": batch["key"], **bounds, **results, "partition": pa.array(partitions)})
+            rows = pa.record_batch({"key": batch["key"], **bounds, **results, "partition": pa.array(partitions)})
+            yield rows.filter(pa.array(selected(self.conditions, partials))) if self.conditions else rows
 
 
 def _merged(column: PartialColumn, values: pa.Array) -> NDArray[Any]:
@@ -208,6 +212,7 @@ def results(result: BatchResult, settings: PipelineSettings, partitions: int | N
         settings.results,
         read_plan(settings, None).columns,
         settings.aggregator.windows,
+        settings.conditions,
         partitions or settings.topics.aggregator_partitions,
     )
     columns = fields(settings) | {"partition": "int"}

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from skewless.algorithms.aggregates import ResultField
+from skewless.algorithms.aggregates import ResultCondition, ResultField
 from skewless.algorithms.value_type import ValueType
 from skewless.engine.executor import Restore, State, StepExecutor
 from skewless.engine.faust.agent import Process, process_at_once
@@ -36,6 +36,8 @@ class PipelineContext:
     """Values of the tuples."""
     results: tuple[ResultField, ...]
     """Results per key and window."""
+    conditions: tuple[ResultCondition, ...]
+    """Conditions that the results of a key must match to be emitted."""
     grouping: str
     workers: int
     max_workers: int

@@ -20,6 +20,7 @@ from skewless.algorithms.aggregates.count import Count
 from skewless.algorithms.aggregates.distinct import Distinct
 from skewless.algorithms.aggregates.first import First
 from skewless.algorithms.aggregates.fixed_point_results import FixedPointResults
+from skewless.algorithms.aggregates.having import ResultCondition, selected
 from skewless.algorithms.aggregates.largest import Largest
 from skewless.algorithms.aggregates.last import Last
 from skewless.algorithms.aggregates.max import Max
@@ -55,6 +56,7 @@ __all__ = [
     "IntegerColumn",
     "PartialColumn",
     "Partials",
+    "ResultCondition",
     "ResultField",
     "Results",
     "Tuples",
@@ -66,6 +68,7 @@ __all__ = [
     "counting_column",
     "default_fields",
     "in_source_unit",
+    "selected",
     "wire_columns_of",
 ]
 

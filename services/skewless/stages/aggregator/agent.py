@@ -34,6 +34,7 @@ def build(settings: AggregatorSettings, pipeline: PipelineContext) -> BuiltStage
         closed_window_retention_ms=settings.closed_window_retention_ms,
         updates=settings.emit == "updates",
         numbers=settings.numbers,
+        conditions=pipeline.conditions,
         limit=StateLimit(
             settings.max_state_bytes,
             "aggregator.max_state_bytes",

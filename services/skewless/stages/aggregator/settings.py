@@ -130,6 +130,25 @@ def _seconds(ms: int) -> str:
     return f"{ms / 1000:.15g}"
 
 
+class HavingSettings(SettingsModel):
+    """Conditions on a result, all of which must match."""
+
+    above: int | float | None = Field(None, description="The result is greater than this.")
+    at_least: int | float | None = Field(None, description="The result is not less than this.")
+    below: int | float | None = Field(None, description="The result is less than this.")
+    at_most: int | float | None = Field(None, description="The result is not greater than this.")
+
+    @model_validator(mode="after")
+    def _has_a_condition(self) -> HavingSettings:
+        if not self.bounds():
+            raise ValueError(f"needs a condition: {', '.join(HavingSettings.model_fields)}")
+        return self
+
+    def bounds(self) -> dict[str, int | float]:
+        """Return the bounds by the name of their operator."""
+        return self.model_dump(exclude_none=True)
+
+
 class AggregatorSettings(SettingsModel):
     """Settings of windows and of their results."""
 
@@ -151,6 +170,11 @@ class AggregatorSettings(SettingsModel):
         "number",
         description="Sums and results with decimals in the topic: JSON numbers with all digits, or text for consumers "
         "whose JSON numbers are doubles (15 to 17 digits).",
+    )
+    having: dict[str, HavingSettings] = Field(
+        default_factory=dict,
+        description="Conditions on results by their name, for example {count: {at_least: 10}}. Only results of keys "
+        "that match all of them are emitted. Needs emit: final.",
     )
     emit: Literal["updates", "final"] = Field(
         "updates",
@@ -209,6 +233,14 @@ class AggregatorSettings(SettingsModel):
     def closed_window_retention_ms(self) -> int:
         """Event time for which closed windows are kept after their end, in milliseconds."""
         return round(self.closed_window_retention_s * 1000)
+
+    @model_validator(mode="after")
+    def _having_is_final(self) -> AggregatorSettings:
+        if self.having and self.emit == "updates":
+            raise InvalidSettingsError(
+                "having: needs emit: final, because a result that is updated may match at one time and not at another"
+            )
+        return self
 
     @field_validator("aggregates")
     @classmethod

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from skewless.algorithms.aggregates import LOAD_COLUMN, PartialColumn, ResultField
+from skewless.algorithms.aggregates import LOAD_COLUMN, PartialColumn, ResultCondition, ResultField, selected
 from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.algorithms.windowing.assigner import WindowAssigner
 from skewless.algorithms.windowing.window_store import Chunk, Emission, WindowStore
@@ -40,6 +40,8 @@ class AggregatorRules:
     closed_window_retention_ms: int
     updates: bool
     numbers: Numbers = "number"
+    conditions: Sequence[ResultCondition] = ()
+    """Conditions that the results of a key must match to be emitted."""
     limit: StateLimit = UNLIMITED
 
 
@@ -119,11 +121,15 @@ class AggregatorStep(WindowedStep):
         encode, record_type = msgspec.json.Encoder(decimal_format="number").encode, self._record_type
         prefix, timestamp = f"{window}/".encode(), public_timestamp(window)
         for key, results in self._presented(emission):
-            value = encode(record_type(key, *bounds, *results))
+            value = None if results is None else encode(record_type(key, *bounds, *results))
             yield OutputRecord("aggregates", value, prefix + key.encode(), partition, timestamp)
 
-    def _presented(self, emission: Emission) -> Iterator[tuple[str, Sequence[Any]]]:
-        """Yield each key with its results and its revision as Python objects."""
+    def _presented(self, emission: Emission) -> Iterator[tuple[str, Sequence[Any] | None]]:
+        """Yield each key with its results and its revision as Python objects.
+
+        Results that do not match the conditions are omitted. They are None if earlier ones, which may have matched,
+        must be deleted.
+        """
         # A few thousand at a time, because the objects take four times the memory of the columns.
         for first in range(0, len(emission.keys), ROWS):
             rows = slice(first, first + ROWS)
@@ -131,7 +137,13 @@ class AggregatorStep(WindowedStep):
             as_text = self._rules.numbers == "text"
             columns = [result.to_python(data, as_text=as_text) for result in self._rules.results]
             keys = emission.keys[rows].to_pylist()
-            yield from zip(keys, zip(*columns, data["revision"].tolist(), strict=True), strict=True)
+            presented = zip(keys, zip(*columns, data["revision"].tolist(), strict=True), strict=True)
+            if not self._rules.conditions:
+                yield from presented
+                continue
+            for (key, results), is_selected in zip(presented, selected(self._rules.conditions, data), strict=True):
+                if is_selected or results[-1]:
+                    yield key, results if is_selected else None
 
     def collect_metrics(self) -> Iterator[Sample]:
         """Yield the numbers of windows, keys and results."""

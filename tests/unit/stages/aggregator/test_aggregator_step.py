@@ -10,7 +10,7 @@ import pytest
 from helpers.batches import json_values_in, reasons_in, rows_in, written
 from helpers.in_memory_batch import InMemoryBatch
 from skewless.aggregate_registry import results_of
-from skewless.algorithms.aggregates import columns_of
+from skewless.algorithms.aggregates import ResultCondition, columns_of
 from skewless.algorithms.value_type import ValueType
 from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.algorithms.windowing.assigner import CalendarWindows, HoppingWindows, tumbling
@@ -504,3 +504,17 @@ def test_aggregator_sums_beyond_64_bits_are_exact_also_after_a_restore() -> None
     values = [output.value or b"" for output in changelog.take(step.flush(0))]
     texts = [value.partition(b'"sum":')[2].partition(b",")[0].decode() for value in values]
     assert texts == ["11898149927542660792.31", "-92233720368547758.09", "10000000000000000.07"]
+
+
+def test_aggregator_having_emits_results_that_match_and_deletes_those_that_no_longer_match() -> None:
+    count, total = results_of(["count", "sum"], [ValueType()])
+    conditions = (ResultCondition(count, "at_least", 2), ResultCondition(total, "below", 10))
+    log, step = Changelog(), aggregator(updates=False, conditions=conditions)
+    merge(step, deltas((0, "few", 1, 1), (0, "many", 3, 9), (0, "large", 2, 10)), progress(60))
+    outputs = log.take(step.flush(0))
+    assert [(output.key, json_values_in([output])[0]["count"]) for output in outputs] == [(b"0/many", 3)]
+    late = deltas((0, "few", 1, 1), (0, "many", 1, 1), (0, "large", 1, -5))
+    step.reopen(1, log.of(step.windows_to_reopen(InMemoryBatch(1, [late]))))
+    merge(step, late)
+    found = {output.key: output.value and json_values_in([output])[0]["revision"] for output in log.take(step.flush(0))}
+    assert found == {b"0/few": 1, b"0/many": None, b"0/large": 1}
