@@ -58,6 +58,13 @@ def entries() -> Iterator[tuple[int, int, str, float, int]]:
             yield partition, number, key, round(float(random.normal(0, 50)), 2), time
 
 
+BINARY_AND_EXACT = (
+    "count", "digits", "sum", "newest", "first", "stddev", "distinct", {"largest": "value", "n": 2},
+    {"quantile": "value", "at": [0.5, 0.9]},
+)  # fmt: skip
+"""Aggregates whose partials are bytes or 128-bit integers."""
+
+
 def as_json(number: int, key: str, value: float, time: int) -> bytes | None:
     if number % 500 == 17:
         return None if number % 1000 == 17 else b'{"tags": "'
@@ -207,7 +214,7 @@ def test_batch_and_audit_with_binary_partials_give_the_answer_of_the_stream(
     source.send((partition, write(number, *others)) for partition, number, *others in entries() if number != 1_234)
     dead_letters.send([(0, b"no dead letter")])
     settings = settings_of(broker, source.topic, splitting)
-    aggregator = settings.aggregator.model_copy(update={"aggregates": ("count", "digits", "sum", "newest")})
+    aggregator = settings.aggregator.model_copy(update={"aggregates": BINARY_AND_EXACT})
     settings = settings.model_copy(update={"aggregator": aggregator})
     partitions = settings.topics.aggregator_partitions
     target = Source(broker, partitions)

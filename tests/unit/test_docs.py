@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from helpers.docs_blocks import PAGES, ROOT, Block, blocks
-from skewless.algorithms.aggregates import AGGREGATES, default_fields
+from skewless.algorithms.aggregates import AGGREGATES, ResultField
+from skewless.algorithms.value_type import ValueType
 from skewless.apidocs import reference_pages
 from skewless.cli import main
 from skewless.config import loader
@@ -102,7 +103,9 @@ def test_docs_pipelines_are_valid(block: Block, tmp_path: Path) -> None:
 
 def type_of(name: str, entry: dict[str, Any]) -> type[msgspec.Struct]:
     if name == "aggregates":
-        return aggregate_type(default_fields(aggregate for name, aggregate in AGGREGATES.items() if name in entry))
+        value = ValueType(decimals=2)
+        results = (ResultField(kind.result_name(value.name), kind, value) for kind in AGGREGATES.values())
+        return aggregate_type(result for result in results if result.name in entry)
     types: dict[str, type[msgspec.Struct]] = {
         "late": LateTuple,
         "distribution": TickDistribution,
