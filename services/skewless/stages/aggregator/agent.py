@@ -35,6 +35,7 @@ def build(settings: AggregatorSettings, pipeline: PipelineContext) -> BuiltStage
         windows=settings.windows,
         closed_window_retention_ms=settings.closed_window_retention_ms,
         updates=settings.emit == "updates",
+        emit_interval_ms=settings.emit_interval_ms,
         decimals=pipeline.decimals,
         limit=StateLimit(
             settings.max_state_bytes,

@@ -12,6 +12,7 @@ from helpers.in_memory_batch import InMemoryBatch
 from skewless.aggregate_registry import find_aggregate
 from skewless.algorithms.aggregates import columns_of
 from skewless.algorithms.watermark import MAX_WATERMARK
+from skewless.algorithms.windowing import window_store
 from skewless.algorithms.windowing.assigner import CalendarWindows, HoppingWindows, tumbling
 from skewless.algorithms.windowing.window_store import COMPACTION_THRESHOLD, KEPT_FLUSHES
 from skewless.stages.aggregator.step import AggregatorRules, AggregatorStep
@@ -481,3 +482,71 @@ def test_aggregator_calendar_window_has_its_real_end() -> None:
         (start, start + 23 * hour, 2),
         (start + 23 * hour, start + 47 * hour, 1),
     ]
+
+
+INTERVAL = {"emit_interval_ms": 100}
+
+
+def test_aggregator_updates_of_a_window_are_emitted_at_most_once_per_interval() -> None:
+    step = aggregator(**INTERVAL)
+    merge(step, deltas((0, "a", 1, 5)))
+    assert emitted(step.flush(1000)) == [(0, "a", 1, 5, 0)]
+    merge(step, deltas((0, "a", 1, 1), (0, "b", 1, 1), (60, "c", 1, 1)))
+    assert emitted(step.flush(1050)) == [(60, "c", 1, 1, 0)]
+    merge(step, deltas((0, "a", 1, 1)))
+    assert emitted(step.flush(1099)) == []
+    assert emitted(step.flush(1100)) == [(0, "a", 3, 7, 1), (0, "b", 1, 1, 0)]
+    assert emitted(step.flush(5000)) == []
+
+
+def test_aggregator_window_that_closes_emits_its_deferred_updates() -> None:
+    step, log = aggregator(**INTERVAL), Changelog()
+    merge(step, deltas((0, "a", 1, 5)))
+    log.take(step.flush(1000))
+    merge(step, deltas((0, "a", 1, 1)))
+    assert emitted(log.take(step.flush(1001))) == []
+    merge(step, progress(60))
+    assert emitted(log.take(step.flush(1002))) == [(0, "a", 2, 6, 1)]
+    step.reopen(1, log.of({0}))
+    merge(step, deltas((0, "a", 1, 1)))
+    assert emitted(log.take(step.flush(1003))) == [(0, "a", 3, 7, 2)]
+
+
+def test_aggregator_clock_that_is_set_back_delays_updates_by_one_interval_at_most() -> None:
+    step = aggregator(**INTERVAL)
+    merge(step, deltas((0, "a", 1, 5)))
+    list(step.flush(10**6))
+    merge(step, deltas((0, "a", 1, 1)))
+    assert emitted(step.flush(1000)) == []
+    assert emitted(step.flush(1100)) == [(0, "a", 2, 6, 1)]
+
+
+@pytest.mark.parametrize("threshold", [2, 5, COMPACTION_THRESHOLD])
+def test_aggregator_restart_at_any_flush_emits_each_deferred_update_once(
+    threshold: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(window_store, "COMPACTION_THRESHOLD", threshold)
+    step, log, updates, last = aggregator(**INTERVAL), Changelog(), list[tuple[int, str, int, int, int]](), 0
+    for number in range(60):
+        key = "abc"[number % 3]
+        if number % 4 != 3:
+            merge(step, deltas((0, key, 1, number)))
+        now = 1000 + 30 * number
+        new = emitted(log.take(step.flush(now)))
+        assert not new or now - last >= 100
+        last = now if new else last
+        updates += new
+        if number % 5 == 2:
+            step = aggregator(step.checkpoint(1), list(reversed(log.records.items())), **INTERVAL)
+            assert emitted(log.take(step.flush(now))) == []
+    updates += emitted(log.take(step.flush(10**6)))
+    updates += emitted(log.take(step.flush(10**6 + 100)))
+    assert emitted(step.flush(10**7)) == []
+    numbers = [number for number in range(60) if number % 4 != 3]
+    for key in "abc":
+        results = [row for row in updates if row[1] == key]
+        assert [row[4] for row in results] == list(range(len(results)))
+        own = [number for number in numbers if "abc"[number % 3] == key]
+        assert results[-1][2:4] == (len(own), sum(own))
+    assert any(b"deferred" in (chunk.key or b"") for chunk in log.chunks)
+    assert any(b"deferred-compacted" in (chunk.key or b"") for chunk in log.chunks)
