@@ -484,7 +484,7 @@ def test_aggregator_calendar_window_has_its_real_end() -> None:
     ]
 
 
-INTERVAL = {"emit_interval_ms": 100}
+INTERVAL: dict[str, Any] = {"emit_interval_ms": 100}
 
 
 def test_aggregator_updates_of_a_window_are_emitted_at_most_once_per_interval() -> None:
