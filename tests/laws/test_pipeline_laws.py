@@ -78,6 +78,7 @@ class Setup:
     every_panes: int | None = None
     """From the start of a window to the next one; None, or more than `panes`: tumbling windows."""
     offset_panes: int = 0
+    emit_interval_ms: int = 0
 
     @property
     def window_ms(self) -> int:
@@ -141,6 +142,7 @@ setups = st.builds(
     snapshot_ms=st.sampled_from([0, 1000, 10**9]),
     every_panes=st.sampled_from([None, None, 1, 2]),
     offset_panes=st.sampled_from([0, 0, 1]),
+    emit_interval_ms=st.sampled_from([0, 0, 3, 10**6]),
 )
 moves = st.builds(
     Move,
@@ -238,7 +240,15 @@ class Pipeline:
         )
 
     def aggregator(self) -> Step:
-        rules = AggregatorRules(RESULTS, columns_of(RESULTS), self.setup.windows, 10**6, updates=self.setup.updates)
+        setup = self.setup
+        rules = AggregatorRules(
+            RESULTS,
+            columns_of(RESULTS),
+            setup.windows,
+            closed_window_retention_ms=10**6,
+            updates=setup.updates,
+            emit_interval_ms=setup.emit_interval_ms if setup.updates else 0,
+        )
         return AggregatorStep(rules, worker_partitions=self.setup.max_workers, topic="partials")
 
     def observer(self) -> Step:

@@ -159,7 +159,9 @@ CHANGELOG_MESSAGE = Message(
     summary="Part of the state of a window, or of a tick "
     f"(only `{LOAD_COLUMN.name}`, by `<worker>/<key>`), as columns.",
     content_type=ARROW,
-    key=_text_key("`<start>/<number of the part>/<changes or compacted>`.", CHUNK_KEY),
+    key=_text_key(
+        "`<start>/<number of the part>/<kind>`: changes, compacted, deferred-changes or deferred-compacted.", CHUNK_KEY
+    ),
     timestamp=TIME_OF_WRITING,
     guarantee=LAST_OF_KEY,
     payload=_binary(ARROW),

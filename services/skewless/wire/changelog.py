@@ -2,7 +2,8 @@
 
 The key is `<window start>/<chunk number>/<kind>`, for example `1767225600000/33/changes`. The window start is in ms.
 Chunks of a window are numbered in write order. The kind is `changes` for the rows that a flush changed, or `compacted`
-for rows that replace earlier chunks.
+for rows that replace earlier chunks. It is `deferred-changes` or `deferred-compacted` if the emission of the rows was
+deferred (`aggregator.emit_interval_s`).
 """
 
 from __future__ import annotations
@@ -18,9 +19,16 @@ from skewless.errors import ConfigurationError
 from skewless.wire.partials import write_partials
 from skewless.wire.record import OutputRecord
 
-CHUNK_KEY = "^-?[0-9]+/[0-9]+/(changes|compacted)$"
+CHUNK_KEY = "^-?[0-9]+/[0-9]+/(deferred-)?(changes|compacted)$"
 """Pattern of the key of a chunk."""
-_KINDS = {b"changes": False, b"compacted": True}
+_KINDS = {
+    (False, False): "changes",
+    (True, False): "compacted",
+    (False, True): "deferred-changes",
+    (True, True): "deferred-compacted",
+}
+"""Name of each kind, by whether a chunk is compacted and whether it is deferred."""
+_FLAGS = {name.encode(): flags for flags, name in _KINDS.items()}
 _SHOWN_BYTES = 100
 """Maximum bytes of an invalid key in the error message."""
 
@@ -56,14 +64,14 @@ def encode_checkpoint(watermarks: WatermarkTracker, windows: WindowStore) -> str
 
 def encode_chunk_key(window: int, chunk: ChunkId) -> bytes:
     """Return the record key of a chunk."""
-    return f"{window}/{chunk.number}/{'compacted' if chunk.compacted else 'changes'}".encode()
+    return f"{window}/{chunk.number}/{_KINDS[chunk.compacted, chunk.deferred]}".encode()
 
 
 def decode_chunk_key(key: bytes) -> tuple[int, ChunkId]:
     """Return the window start and the chunk of a record key. Raises ConfigurationError if the key is malformed."""
     try:
         window, number, kind = key.split(b"/")
-        start, chunk = int(window), ChunkId(int(number), _KINDS[kind])
+        start, chunk = int(window), ChunkId(int(number), *_FLAGS[kind])
         # `int` also accepts spaces, signs and leading zeros.
         is_valid = chunk.number >= 0 and encode_chunk_key(start, chunk) == key
     except (ValueError, KeyError):
@@ -71,7 +79,7 @@ def decode_chunk_key(key: bytes) -> tuple[int, ChunkId]:
     if not is_valid:
         raise ConfigurationError(
             f"a changelog topic of windows contains the key {key[:_SHOWN_BYTES]!r}, which is not of the form "
-            "<window start>/<chunk number>/<changes or compacted>: another program or another version of Skewless "
+            "<window start>/<chunk number>/<kind>: another program or another version of Skewless "
             "wrote to the topic. Let only this pipeline write to it; if the record cannot be deleted, start a new "
             "pipeline under another name"
         )

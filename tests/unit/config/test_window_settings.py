@@ -171,3 +171,11 @@ def test_window_settings_times_before_standard_time_need_smaller_panes(tmp_path:
     parts = {"splitter": {"format": "text", "time": {"earliest": "1890-01-01"}}}
     (problem,) = problems(tmp_path, aggregator={"window": {"size": "day", "zone": "Europe/Berlin"}}, **parts)
     assert problem.endswith("multiples of 8 seconds: use 4")
+
+
+def test_window_settings_interval_of_updates_needs_updates(tmp_path: Path) -> None:
+    assert problems(tmp_path, aggregator={"emit": "final", "emit_interval_s": 5}) == [
+        "aggregator.emit_interval_s: has no effect on emit final: remove one of them"
+    ]
+    given = PipelineSettings.model_validate(BASE | {"aggregator": {"emit_interval_s": 0.5}})
+    assert given.aggregator.emit_interval_ms == 500

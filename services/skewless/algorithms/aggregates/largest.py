@@ -49,7 +49,7 @@ class PrepareExtremes:
         # The complement reverses the order of all 64-bit integers.
         order = np.lexsort((values if self.smallest else ~values, group_of))
         ends = np.cumsum(np.bincount(group_of, minlength=groups))
-        starts = np.concatenate(([0], ends[:-1]))
+        starts = np.concatenate(([0], ends))[:-1]
         return as_objects(
             values[order[start : min(start + self.n, end)]].astype("<i8").tobytes()
             for start, end in zip(starts.tolist(), ends.tolist(), strict=True)

@@ -7,6 +7,10 @@ to the size of the state. Rows that are too large for a record are split into se
 
 Chunks are numbered in write order. No number is used twice in a window, so that no chunk overwrites another one.
 Tombstones are written after all chunks that replace the deleted ones.
+
+A flush may defer the emission of its rows, so that a window is emitted at most once per interval. Its chunks are marked
+as deferred. The next chunk that is not deferred follows the emission of all these rows. It has no rows if the window
+did not change again.
 """
 
 from __future__ import annotations
@@ -42,7 +46,9 @@ PORTION_BYTES = 32 * 2**20
 
 EMIT_COUNT = counting_column("emit_count")
 """Number of emissions of a key of a window, without the one at its close. A column of the state, so that it survives
-restarts."""
+restarts. A deferred emission is counted when the row changes."""
+NO_ROWS = np.empty(0, dtype=np.int64)
+NEVER = 2**63 - 1
 
 
 class ChunkId(NamedTuple):
@@ -52,6 +58,8 @@ class ChunkId(NamedTuple):
     """Position in write order, from 0."""
     compacted: bool
     """Whether the chunk was written by a compaction: its rows contain all that was merged into them before."""
+    deferred: bool = False
+    """Whether the emission of its rows was deferred."""
 
 
 @dataclass(slots=True)
@@ -67,11 +75,15 @@ class OpenWindow:
     """Number of rows at the last flush."""
     unchanged_flushes: int = 0
     """Number of flushes since the last change."""
+    deferred: NDArray[np.int64] = field(default_factory=NO_ROWS.copy)
+    """Rows whose emission was deferred, in ascending order."""
+    emit_at: int = 0
+    """Wall-clock time in ms from which on changed rows are emitted."""
 
     @property
     def nbytes(self) -> int:
         """Bytes of rows and changes."""
-        return self.rows.nbytes + self.changes.nbytes
+        return self.rows.nbytes + self.changes.nbytes + self.deferred.nbytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,18 +107,26 @@ class Emission:
 class WindowStore:
     """All windows of one partition. A window is closed when the watermark has passed its end.
 
-    With `updates` each flush emits the changed rows. Without it, a window is emitted once when it closes, and rows
-    that change later (an idle upstream partition became active) are emitted as corrections. A closed window expires
-    when the watermark is `retention_ms` after its end.
+    With `updates` each flush emits the changed rows. `emit_interval_ms` is the minimum wall-clock time between two such
+    emissions of an open window; when the window closes, all deferred rows are emitted. Without `updates`, a window is
+    emitted once when it closes. In both cases, rows that change later (an idle upstream partition became active) are
+    emitted as corrections. A closed window expires when the watermark is `retention_ms` after its end.
     """
 
     def __init__(
-        self, columns: Sequence[PartialColumn], windows: WindowAssigner, retention_ms: int, *, updates: bool
+        self,
+        columns: Sequence[PartialColumn],
+        windows: WindowAssigner,
+        retention_ms: int,
+        *,
+        updates: bool,
+        emit_interval_ms: int = 0,
     ) -> None:
         self._columns = (*columns, EMIT_COUNT)
         self._windows = windows
         self._retention_ms = retention_ms
         self._updates = updates
+        self._emit_interval_ms = emit_interval_ms
         self._loaded: dict[int, OpenWindow] = {}
         self._closed: dict[int, list[ChunkId]] = {}
         """Chunks of each closed window, in write order."""
@@ -147,6 +167,7 @@ class WindowStore:
             self._closed[window] = sorted(chunks)
         else:
             self._loaded[window] = self._from_chunks(chunks)
+            self._loaded[window].emit_at = NEVER  # the time of the last emission is unknown
 
     def reopen(self, window: int, chunks: Mapping[ChunkId, pa.Table]) -> bool:
         """Load a closed window into memory, so that late partials can be merged. Returns whether it was loaded.
@@ -171,8 +192,13 @@ class WindowStore:
         window.chunks = sorted(chunks)
         for chunk in window.chunks:
             table = chunks[chunk]
-            if table is not None:
-                window.rows.merge(window.rows.rows_of(table["key"]), self._values(table))
+            if table is None:
+                continue
+            rows = NO_ROWS
+            if table.num_rows:
+                rows = window.rows.rows_of(table["key"])
+                window.rows.merge(rows, self._values(table))
+            window.deferred = np.union1d(window.deferred, rows) if chunk.deferred else NO_ROWS
         window.flushed_rows = len(window.rows)
         return window
 
@@ -245,12 +271,17 @@ class WindowStore:
         first_change = window.changes.unchanged(rows, len(window.rows))
         # A row is emitted once per flush. Without `updates`, a new key of a reopened window was not emitted before.
         emitted = first_change & (self._updates or (reopened & (rows < window.flushed_rows)))
+        if len(window.deferred):
+            emitted &= ~np.isin(rows, window.deferred)
         data = self._values(merged.append_column(EMIT_COUNT.name, pa.array(emitted.astype(np.int64))))
         window.rows.merge(rows, data)
         window.changes.merge(rows, data, len(window.rows))
 
-    def flush(self, watermark: int | None) -> Iterator[Chunk | Emission]:
-        """Yield changelog records and emissions, and close the windows whose end the watermark has passed."""
+    def flush(self, watermark: int | None, now: int) -> Iterator[Chunk | Emission]:
+        """Yield changelog records and emissions, and close the windows whose end the watermark has passed.
+
+        `now` is the wall-clock time in ms.
+        """
         self.absorb()
         if watermark is not None:
             self.closed_until = watermark if self.closed_until is None else max(self.closed_until, watermark)
@@ -258,8 +289,11 @@ class WindowStore:
             window = self._loaded[start]
             closed, reopened = self._is_closed(start), start in self._closed
             window.unchanged_flushes += 1
-            if window.changes:
-                yield from self._flush_changes(start, window, emit=self._updates or reopened)
+            defer = self._must_defer(window, now) and not (closed or reopened)
+            if window.changes or (len(window.deferred) and not defer):
+                yield from self._flush_changes(start, window, emit=self._updates or reopened, defer=defer)
+                if not defer:
+                    window.emit_at = now + self._emit_interval_ms
             if closed:
                 if not self._updates and not reopened:
                     yield from self._emissions(start, window, np.arange(len(window.rows)))
@@ -268,13 +302,21 @@ class WindowStore:
                     del self._loaded[start]
         yield from self._expire()
 
-    def _flush_changes(self, start: int, window: OpenWindow, *, emit: bool) -> Iterator[Chunk | Emission]:
-        """Yield the changes of a window as chunks, and emit the changed rows."""
+    def _must_defer(self, window: OpenWindow, now: int) -> bool:
+        """Return whether a window was emitted less than an interval ago."""
+        # The limit is for a restored window, and for a clock that was set back.
+        window.emit_at = min(window.emit_at, now + self._emit_interval_ms)
+        return now < window.emit_at
+
+    def _flush_changes(self, start: int, window: OpenWindow, *, emit: bool, defer: bool) -> Iterator[Chunk | Emission]:
+        """Yield the changes of a window as chunks, and emit the changed and the deferred rows, or defer them all."""
         rows, data = window.changes.take()
         window.flushed_rows, window.unchanged_flushes = len(window.rows), 0
+        unemitted = np.union1d(window.deferred, rows) if defer or len(window.deferred) else rows
+        window.deferred = unemitted if defer else NO_ROWS
         yield from self._write_changelog(start, window, rows, data)
-        if emit:
-            yield from self._emissions(start, window, rows)
+        if emit and not defer:
+            yield from self._emissions(start, window, unemitted)
 
     def _write_changelog(
         self, start: int, window: OpenWindow, rows: NDArray[np.int64], data: Partials
@@ -284,20 +326,35 @@ class WindowStore:
         uncompacted = sum(not chunk.compacted for chunk in previous)
         compact = uncompacted >= max(COMPACTION_THRESHOLD, len(previous) - uncompacted)
         numbers = itertools.count(previous[-1].number + 1 if previous else 0)
-        if compact:
-            rows = np.arange(len(window.rows))
-            data = window.rows.data(slice(len(rows)))
         window.chunks = [] if compact else previous.copy()
-        for part in itertools.chain.from_iterable(map(split_by_size, self._tables(window.rows, rows, data))):
-            chunk = ChunkId(next(numbers), compact)
-            window.chunks.append(chunk)
-            yield Chunk(start, chunk, part)
+        for table, deferred in self._compacted(window) if compact else self._changed(window, rows, data):
+            for part in split_by_size(table):
+                chunk = ChunkId(next(numbers), compact, deferred)
+                window.chunks.append(chunk)
+                yield Chunk(start, chunk, part)
         if compact:
             yield from (Chunk(start, chunk, None) for chunk in previous)
 
+    def _changed(self, window: OpenWindow, rows: NDArray[np.int64], data: Partials) -> Iterator[tuple[pa.Table, bool]]:
+        """Yield tables of changed rows, and whether their emission is deferred. Without rows, yield an empty table."""
+        for table in self._tables(window.rows, rows, data):
+            yield table, len(window.deferred) > 0
+
+    def _compacted(self, window: OpenWindow) -> Iterator[tuple[pa.Table, bool]]:
+        """Yield tables of all rows, and whether their emission is deferred."""
+        rows = np.arange(len(window.rows))
+        if not len(window.deferred):
+            yield from self._changed(window, rows, window.rows.data(slice(len(rows))))
+            return
+        # The deferred rows come last, because the emission of all earlier rows precedes a chunk that is not deferred.
+        emitted = np.setdiff1d(rows, window.deferred, assume_unique=True)
+        for part, deferred in ((emitted, False), (window.deferred, True)):
+            for table in self._tables(window.rows, part, window.rows.data(part)):
+                yield table, deferred
+
     def _tables(self, keys: KeyedTable, rows: NDArray[np.int64], data: Partials) -> Iterator[pa.Table]:
         """Yield tables with the keys of some rows, and their partials in `data`."""
-        for portion in _portions(keys, len(rows)):
+        for portion in _portions(keys, max(1, len(rows))):
             columns = {column.name: as_arrow(column, data[column.name][portion]) for column in self._columns}
             yield pa.table({"key": keys.keys(rows[portion]), **columns})
 

@@ -35,6 +35,7 @@ def build(settings: AggregatorSettings, pipeline: PipelineContext) -> BuiltStage
         updates=settings.emit == "updates",
         numbers=settings.numbers,
         conditions=pipeline.conditions,
+        emit_interval_ms=settings.emit_interval_ms,
         limit=StateLimit(
             settings.max_state_bytes,
             "aggregator.max_state_bytes",

@@ -180,6 +180,13 @@ class AggregatorSettings(SettingsModel):
         "updates",
         description="updates: emit all changed results at each commit; final: emit one result when the window closes.",
     )
+    emit_interval_s: float = Field(
+        0.0,
+        ge=0,
+        le=86_400,
+        description="With emit updates: minimum seconds of wall clock between two updates of the same key and window, "
+        "until the window closes. 0: at each commit.",
+    )
     closed_window_retention_s: float = Field(
         3_600.0,
         ge=0,
@@ -210,6 +217,12 @@ class AggregatorSettings(SettingsModel):
             raise InvalidSettingsError("window_s: is required, or window")
         return self
 
+    @model_validator(mode="after")
+    def _interval_has_updates(self) -> AggregatorSettings:
+        if self.emit_interval_s and self.emit != "updates":
+            raise InvalidSettingsError(f"emit_interval_s: has no effect on emit {self.emit}: remove one of them")
+        return self
+
     def _window(self) -> WindowSettings:
         return self.window or WindowSettings(size_s=self.window_s)
 
@@ -228,6 +241,11 @@ class AggregatorSettings(SettingsModel):
         """Windows in the state schema: the length in ms of tumbling windows from 1970 on, or a summary."""
         window = self._window()
         return window.length_ms if window.assigner() == tumbling(window.length_ms) else window.summary()
+
+    @property
+    def emit_interval_ms(self) -> int:
+        """Minimum wall-clock time between two updates of a key and window in milliseconds."""
+        return _ms(self.emit_interval_s)
 
     @property
     def closed_window_retention_ms(self) -> int:

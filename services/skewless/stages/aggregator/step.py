@@ -43,6 +43,7 @@ class AggregatorRules:
     conditions: Sequence[ResultCondition] = ()
     """Conditions that the results of a key must match to be emitted."""
     limit: StateLimit = UNLIMITED
+    emit_interval_ms: int = 0
 
 
 class AggregatorStep(WindowedStep):
@@ -57,7 +58,13 @@ class AggregatorStep(WindowedStep):
 
     def _new_store(self) -> WindowStore:
         rules = self._rules
-        return WindowStore(rules.columns, rules.windows, rules.closed_window_retention_ms, updates=rules.updates)
+        return WindowStore(
+            rules.columns,
+            rules.windows,
+            rules.closed_window_retention_ms,
+            updates=rules.updates,
+            emit_interval_ms=rules.emit_interval_ms,
+        )
 
     def windows_to_reopen(self, batch: Batch) -> set[int]:
         """Return the closed windows of the partials in a batch. Pass them to `reopen` before the batch is processed."""
@@ -98,14 +105,14 @@ class AggregatorStep(WindowedStep):
         self._update_watermarks(input_, headers, partials)
         return None if partials is None else self._merge(input_, partials)
 
-    def flush(self, now: int) -> Iterable[OutputRecord]:  # noqa: ARG002 - event time only
+    def flush(self, now: int) -> Iterable[OutputRecord]:
         """Yield changelog records for all changes, and results that must be emitted."""
         self._absorb()
         for partition, input_ in self._inputs.items():
             watermark = input_.watermarks.watermark()
             input_.ended = watermark == MAX_WATERMARK
             open_before = input_.windows.open
-            for output in input_.windows.flush(input_.windows.end if input_.ended else watermark):
+            for output in input_.windows.flush(input_.windows.end if input_.ended else watermark, now):
                 if isinstance(output, Chunk):
                     yield chunk_output("aggregator-changelog", partition, output)
                 else:

@@ -115,7 +115,7 @@ class ObserverStep(WindowedStep):
         emissions_by_tick: dict[int, list[Emission]] = {}
         for partition, input_ in self._inputs.items():
             input_.ended = watermark == MAX_WATERMARK
-            for output in input_.windows.flush(last_end if input_.ended else watermark):
+            for output in input_.windows.flush(last_end if input_.ended else watermark, now):
                 if isinstance(output, Chunk):
                     yield chunk_output("observer-changelog", partition, output)
                 else:

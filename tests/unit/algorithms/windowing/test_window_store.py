@@ -35,7 +35,7 @@ def flush(made: WindowStore, keys: Iterable[str]) -> list[Chunk]:
     names = pa.array(keys, pa.string())
     ones = np.ones(len(names), dtype=np.int64)
     made.merge(pa.table({"pane": 0 * ones, "key": names, "count": ones}))
-    return chunks_of(made.flush(None))
+    return chunks_of(made.flush(None, 0))
 
 
 def chunks_of(parts: Iterable[Chunk | Emission]) -> list[Chunk]:
@@ -128,9 +128,9 @@ def test_window_store_expired_window_tombstones_all_its_changelog_records() -> N
     made, log = windows(), Log()
     for _ in range(4):
         write(log, flush(made, [f"{key:03d}" for key in range(9)]))
-    write(log, chunks_of(made.flush(1000)))
+    write(log, chunks_of(made.flush(1000, 0)))
     assert log != {}
-    write(log, chunks_of(made.flush(2000)))
+    write(log, chunks_of(made.flush(2000, 0)))
     assert log == {}
 
 
@@ -159,7 +159,7 @@ class BinaryRun:
 
     def flush(self, watermark: int | None = None) -> None:
         """Flush, store changelog records and results, and check that the changed results are those of all tuples."""
-        for part in self.store.flush(watermark):
+        for part in self.store.flush(watermark, 0):
             if isinstance(part, Chunk):
                 self.compactions += part.table is None
                 write(self.log, [part])
@@ -215,12 +215,12 @@ def test_size_of_a_store_includes_its_binary_partials() -> None:
         store.absorb()
     assert large.nbytes - small.nbytes == 2 * 100 * 200  # rows and changes
     for store in (small, large):
-        list(store.flush(None))
+        list(store.flush(None, 0))
     assert large.nbytes - small.nbytes == 100 * 200
     large.merge(one_set_per_key(251))
-    list(large.flush(None))
+    list(large.flush(None, 0))
     assert large.nbytes - small.nbytes == 100 * 250
-    list(large.flush(1000))
+    list(large.flush(1000, 0))
     assert large.nbytes == 0
 
 
@@ -237,6 +237,6 @@ def test_portions_of_large_partials_have_few_rows(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(window_store, "PORTION_BYTES", 2_000)
     store = WindowStore(DIGITS.columns, windows=tumbling(1000), retention_ms=0, updates=True)
     store.merge(one_set_per_key(200))
-    parts = list(store.flush(None))
+    parts = list(store.flush(None, 0))
     assert max(len(part.keys) for part in parts if isinstance(part, Emission)) < 10
     assert max(part.table.num_rows for part in parts if isinstance(part, Chunk) and part.table is not None) < 10

@@ -13,6 +13,7 @@ from skewless.aggregate_registry import results_of
 from skewless.algorithms.aggregates import ResultCondition, columns_of
 from skewless.algorithms.value_type import ValueType
 from skewless.algorithms.watermark import MAX_WATERMARK
+from skewless.algorithms.windowing import window_store
 from skewless.algorithms.windowing.assigner import CalendarWindows, HoppingWindows, tumbling
 from skewless.algorithms.windowing.window_store import COMPACTION_THRESHOLD, KEPT_FLUSHES
 from skewless.stages.aggregator.step import AggregatorRules, AggregatorStep
@@ -85,7 +86,7 @@ def aggregator(
 ) -> AggregatorStep:
     value = ValueType(decimals=rules.pop("decimals", 0))
     expected = results_of(rules.pop("aggregates", ("count", "sum")), [value])
-    chosen = {"windows": tumbling(60), "closed_window_retention_ms": 1000, "updates": True} | rules
+    chosen: dict[str, Any] = {"windows": tumbling(60), "closed_window_retention_ms": 1000, "updates": True} | rules
     tested_rules = AggregatorRules(expected, columns_of(expected), **chosen)
     step = AggregatorStep(tested_rules, worker_partitions=source_partitions, topic="p.partials")
     step.assign(1, checkpoint, state)
@@ -518,3 +519,71 @@ def test_aggregator_having_emits_results_that_match_and_deletes_those_that_no_lo
     merge(step, late)
     found = {output.key: output.value and json_values_in([output])[0]["revision"] for output in log.take(step.flush(0))}
     assert found == {b"0/few": 1, b"0/many": None, b"0/large": 1}
+
+
+INTERVAL: dict[str, Any] = {"emit_interval_ms": 100}
+
+
+def test_aggregator_updates_of_a_window_are_emitted_at_most_once_per_interval() -> None:
+    step = aggregator(**INTERVAL)
+    merge(step, deltas((0, "a", 1, 5)))
+    assert emitted(step.flush(1000)) == [(0, "a", 1, 5, 0)]
+    merge(step, deltas((0, "a", 1, 1), (0, "b", 1, 1), (60, "c", 1, 1)))
+    assert emitted(step.flush(1050)) == [(60, "c", 1, 1, 0)]
+    merge(step, deltas((0, "a", 1, 1)))
+    assert emitted(step.flush(1099)) == []
+    assert emitted(step.flush(1100)) == [(0, "a", 3, 7, 1), (0, "b", 1, 1, 0)]
+    assert emitted(step.flush(5000)) == []
+
+
+def test_aggregator_window_that_closes_emits_its_deferred_updates() -> None:
+    step, log = aggregator(**INTERVAL), Changelog()
+    merge(step, deltas((0, "a", 1, 5)))
+    log.take(step.flush(1000))
+    merge(step, deltas((0, "a", 1, 1)))
+    assert emitted(log.take(step.flush(1001))) == []
+    merge(step, progress(60))
+    assert emitted(log.take(step.flush(1002))) == [(0, "a", 2, 6, 1)]
+    step.reopen(1, log.of({0}))
+    merge(step, deltas((0, "a", 1, 1)))
+    assert emitted(log.take(step.flush(1003))) == [(0, "a", 3, 7, 2)]
+
+
+def test_aggregator_clock_that_is_set_back_delays_updates_by_one_interval_at_most() -> None:
+    step = aggregator(**INTERVAL)
+    merge(step, deltas((0, "a", 1, 5)))
+    list(step.flush(10**6))
+    merge(step, deltas((0, "a", 1, 1)))
+    assert emitted(step.flush(1000)) == []
+    assert emitted(step.flush(1100)) == [(0, "a", 2, 6, 1)]
+
+
+@pytest.mark.parametrize("threshold", [2, 5, COMPACTION_THRESHOLD])
+def test_aggregator_restart_at_any_flush_emits_each_deferred_update_once(
+    threshold: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(window_store, "COMPACTION_THRESHOLD", threshold)
+    step, log, updates, last = aggregator(**INTERVAL), Changelog(), list[tuple[int, str, int, int, int]](), 0
+    for number in range(60):
+        key = "abc"[number % 3]
+        if number % 4 != 3:
+            merge(step, deltas((0, key, 1, number)))
+        now = 1000 + 30 * number
+        new = emitted(log.take(step.flush(now)))
+        assert not new or now - last >= 100
+        last = now if new else last
+        updates += new
+        if number % 5 == 2:
+            step = aggregator(step.checkpoint(1), list(reversed(log.records.items())), **INTERVAL)
+            assert emitted(log.take(step.flush(now))) == []
+    updates += emitted(log.take(step.flush(10**6)))
+    updates += emitted(log.take(step.flush(10**6 + 100)))
+    assert emitted(step.flush(10**7)) == []
+    numbers = [number for number in range(60) if number % 4 != 3]
+    for key in "abc":
+        results = [row for row in updates if row[1] == key]
+        assert [row[4] for row in results] == list(range(len(results)))
+        own = [number for number in numbers if "abc"[number % 3] == key]
+        assert results[-1][2:4] == (len(own), sum(own))
+    assert any(b"deferred" in (chunk.key or b"") for chunk in log.chunks)
+    assert any(b"deferred-compacted" in (chunk.key or b"") for chunk in log.chunks)
