@@ -41,6 +41,7 @@ class Entry(NamedTuple):
 
 COMMANDS = {
     "demo": Entry("skewless.cli.demo:demo", "Run Kafka and all stages on this machine with real data, and report."),
+    "inspect": Entry("skewless.cli.inspect_command:inspect", "Show the hot keys, skew and times of any topic."),
     "up": Entry("skewless.cli.up:up", "Run all stages of a pipeline on this machine."),
     "run": Entry("skewless.cli.run:run", "Run one stage in the foreground."),
     "config": Entry("skewless.cli.config_command:config", "Check or show the configuration of a pipeline."),
