@@ -42,8 +42,10 @@ class Entry(NamedTuple):
 COMMANDS = {
     "demo": Entry("skewless.cli.demo:demo", "Run Kafka and all stages on this machine with real data, and report."),
     "inspect": Entry("skewless.cli.inspect_command:inspect", "Show the hot keys, skew and times of any topic."),
+    "init": Entry("skewless.cli.init_command:init", "Write a pipeline file for a topic."),
     "up": Entry("skewless.cli.up:up", "Run all stages of a pipeline on this machine."),
     "run": Entry("skewless.cli.run:run", "Run one stage in the foreground."),
+    "results": Entry("skewless.cli.results:results", "Print the results of a pipeline."),
     "config": Entry("skewless.cli.config_command:config", "Check or show the configuration of a pipeline."),
     "topics": Entry("skewless.cli.topics_command:topics", "Create or verify the topics of a pipeline."),
     "produce": Entry("skewless.cli.produce:produce", "Write a data set into a topic."),
