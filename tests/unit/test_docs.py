@@ -28,7 +28,7 @@ from skewless.wire.tuples import LateTuple, TupleRecord
 BLOCKS = [block for page in PAGES for block in blocks(page)]
 PIPELINES = [block for block in BLOCKS if block.language == "yaml"]
 FACTS = [block for block in BLOCKS if block.language == "json"]
-COMMAND = re.compile(r"(?:^|[\s(])(?P<program>skewless|make) (?P<arguments>[a-z][^)|;&#>]*)")
+COMMAND = re.compile(r"(?:^|[\s(])(?P<program>skewless|make) (?P<arguments>[a-z](?:'[^']*'|[^)|;&#>'])*)")
 INLINE = re.compile(r"`(skewless|make)\s([a-z][^`]*)`")
 CODE = re.compile(r"`[^`\n]+`")
 LINK = re.compile(r"\]\((?!https?:)(?P<target>[^)#]*)(?:#(?P<anchor>[^)]*))?\)")

@@ -33,7 +33,7 @@ def find(offset_reader: OffsetReader, settings: PipelineSettings) -> AuditScope:
     """Return the scope of an audit of a pipeline, which may be running."""
     # The order of the queries makes the answer valid for a running pipeline. The closed windows are read before the
     # splitter's offsets, so these offsets cover all records of the closed windows.
-    closed_until = _closed_until(offset_reader, settings)
+    closed_until = closed_windows(offset_reader, settings)
     committed_by_splitter = committed(offset_reader, settings, "splitter")
     # All records that were read are processed if no later stage has lag and the splitter has not moved meanwhile.
     settled = not any(_has_lag(offset_reader, settings, stage) for stage in STAGES_AFTER_SPLITTER)
@@ -54,7 +54,7 @@ def find(offset_reader: OffsetReader, settings: PipelineSettings) -> AuditScope:
     return AuditScope(offset_ranges, closed_until, settled, truncated)
 
 
-def _closed_until(offset_reader: OffsetReader, settings: PipelineSettings) -> dict[int, int]:
+def closed_windows(offset_reader: OffsetReader, settings: PipelineSettings) -> dict[int, int]:
     """Return up to which time the aggregator has closed windows; MAX_WATERMARK after a bounded run."""
     closed_until = {}
     committed_offsets = offset_reader.committed(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import click
@@ -45,3 +46,16 @@ def dump(file: Path | None) -> None:
     from skewless.config import loader as configuration
 
     click.echo(configuration.dump(load_settings(file)), nl=False)
+
+
+@config.command()
+def schema() -> None:
+    """Print the JSON Schema of pipeline files, with which editors complete and check them.
+
+    \b
+    Example:
+      skewless config schema > pipeline.schema.json
+    """  # noqa: D301 - \b is click's marker for unwrapped text
+    from skewless.config.pipeline_settings import PipelineSettings
+
+    click.echo(json.dumps(PipelineSettings.model_json_schema(), indent=2))

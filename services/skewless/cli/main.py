@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, NoReturn
 import click
 
 from skewless import __version__
-from skewless.errors import BUG, ConfigurationError, RecoverableError, SkewlessError, UnreachableError
+from skewless.errors import BUG, ConfigurationError, RecoverableError, SkewlessError, UnreachableError, unknown
 
 INTERRUPTED = 130
 CLOSED_PIPE = 141
@@ -39,23 +39,39 @@ class Entry(NamedTuple):
     summary: str
 
 
-COMMANDS = {
-    "demo": Entry("skewless.cli.demo:demo", "Run Kafka and all stages on this machine with real data, and report."),
-    "up": Entry("skewless.cli.up:up", "Run all stages of a pipeline on this machine."),
-    "run": Entry("skewless.cli.run:run", "Run one stage in the foreground."),
-    "config": Entry("skewless.cli.config_command:config", "Check or show the configuration of a pipeline."),
-    "topics": Entry("skewless.cli.topics_command:topics", "Create or verify the topics of a pipeline."),
-    "produce": Entry("skewless.cli.produce:produce", "Write a data set into a topic."),
-    "simulate": Entry("skewless.cli.simulate:simulate", "Run only the groupings on a stream of keys, and measure."),
-    "smoke-test": Entry(
-        "skewless.cli.smoke_test_command:smoke_test", "Send records through a running pipeline, and check their counts."
-    ),
-    "batch": Entry("skewless.cli.batch:batch", "Compute a pipeline's results from recorded data with Spark."),
-    "audit": Entry("skewless.cli.audit:audit", "Recompute a pipeline's results with Spark, and compare them."),
-    "evaluate": Entry("skewless.cli.evaluate:evaluate", "Measure runs of pipelines, and compare them in a report."),
-    "plan": Entry("skewless.cli.plan:plan", "Recommend a grouping and the number of workers from a sample."),
-    "broker": Entry("skewless.cli.broker_command:broker", "Start and stop a Kafka broker on this machine."),
+GROUPS: dict[str, dict[str, Entry]] = {
+    "Start": {
+        "demo": Entry("skewless.cli.demo:demo", "Run Kafka and all stages on this machine with real data, and report."),
+        "inspect": Entry("skewless.cli.inspect_command:inspect", "Show the hot keys, skew and times of any topic."),
+        "init": Entry("skewless.cli.init_command:init", "Write a pipeline file for a topic."),
+    },
+    "Run": {
+        "up": Entry("skewless.cli.up:up", "Run all stages of a pipeline on this machine."),
+        "run": Entry("skewless.cli.run:run", "Run one stage in the foreground."),
+        "config": Entry("skewless.cli.config_command:config", "Check or show the configuration of a pipeline."),
+        "topics": Entry("skewless.cli.topics_command:topics", "Create or verify the topics of a pipeline."),
+        "produce": Entry("skewless.cli.produce:produce", "Write a data set into a topic."),
+    },
+    "See": {
+        "results": Entry("skewless.cli.results:results", "Print the results of a pipeline."),
+        "smoke-test": Entry(
+            "skewless.cli.smoke_test_command:smoke_test",
+            "Send records through a running pipeline, and check their counts.",
+        ),
+    },
+    "Analyse": {
+        "simulate": Entry("skewless.cli.simulate:simulate", "Run only the groupings on a stream of keys, and measure."),
+        "plan": Entry("skewless.cli.plan:plan", "Recommend a grouping and the number of workers from a sample."),
+        "batch": Entry("skewless.cli.batch:batch", "Compute a pipeline's results from recorded data with Spark."),
+        "audit": Entry("skewless.cli.audit:audit", "Recompute a pipeline's results with Spark, and compare them."),
+        "evaluate": Entry("skewless.cli.evaluate:evaluate", "Measure runs of pipelines, and compare them in a report."),
+    },
+    "This machine": {
+        "broker": Entry("skewless.cli.broker_command:broker", "Start and stop a Kafka broker on this machine."),
+    },
 }
+"""Commands by section of the help."""
+COMMANDS = {name: entry for group in GROUPS.values() for name, entry in group.items()}
 
 
 class LazyGroup(click.Group):
@@ -74,9 +90,18 @@ class LazyGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
-        """Write the commands and their summaries from the table."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, entry.summary) for name, entry in COMMANDS.items()])
+        """Write the commands and their summaries from the table, a section for each group."""
+        for title, entries in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, entry.summary) for name, entry in entries.items()])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the name, the command and the remaining arguments. Fails with the closest name if it is unknown."""
+        if args and not args[0].startswith("-") and args[0] not in COMMANDS and not ctx.resilient_parsing:
+            ctx.fail(unknown("command", args[0], COMMANDS))
+        return super().resolve_command(ctx, args)
 
     def main(self, args: Sequence[str] | None = None, *others: Any, **options: Any) -> Any:
         """Run the command line. Without `args` it runs as the program, and this method ends the process."""

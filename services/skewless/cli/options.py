@@ -83,6 +83,22 @@ def broker_of(servers: str | None, kafka: KafkaSettings | None = None) -> KafkaS
         raise ConfigurationError(f"--bootstrap-servers: {plain(error.errors()[0])}") from None
 
 
+def kafka_of(file: Path | None, servers: str | None) -> KafkaSettings:
+    """Return the Kafka settings of a command that needs only a topic.
+
+    They are the section `kafka` of the file or, without a file, of the environment. `servers` overrides the address.
+    """
+    from skewless.config.loader import load
+
+    if file is not None:
+        return broker_of(servers, load_settings(file).kafka)
+    only_kafka = {name: value for name, value in os.environ.items() if name.upper().startswith("SKEWLESS__KAFKA__")}
+    if not only_kafka:
+        return broker_of(servers)
+    required = {"SKEWLESS__NAME": "topic", "SKEWLESS__SOURCE__TOPIC": "topic"}
+    return broker_of(servers, load(None, only_kafka | required).kafka)
+
+
 def prepare_output_folder(out: Path, report: str = "", subfolders: Sequence[str] = ()) -> None:
     """Create the folder --out for results; ConfigurationError if that fails or would replace files of the user.
 

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 from click.testing import CliRunner
 
@@ -30,6 +31,14 @@ def test_config_check_librdkafka_options_are_tried_offline(
     file.write_text(PIPELINE % options)
     found = CliRunner().invoke(main, ["config", "check", "-f", str(file)])
     assert (found.exit_code, message in found.output) == (code, True), found.output
+
+
+def test_config_schema_accepts_a_pipeline_and_rejects_an_unknown_setting() -> None:
+    schema = json.loads(CliRunner().invoke(main, ["config", "schema"]).output)
+    pipeline = {"name": "p", "source": {"topic": "t"}, "splitter": {"format": "json", "key": {"field": "k"}}}
+    jsonschema.validate(pipeline, schema)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(pipeline | {"rooter": {}}, schema)
 
 
 OPEN = Path.open

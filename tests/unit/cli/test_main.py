@@ -49,6 +49,18 @@ def test_main_help_lists_every_command_and_shell_completion() -> None:
     assert "_SKEWLESS_COMPLETE" in output
 
 
+def test_main_help_groups_the_commands() -> None:
+    output = invoke("--help").output
+    positions = [output.index(f"\n{title}:\n") for title in main.GROUPS]
+    assert positions == sorted(positions)
+    assert output.index("\n  inspect ") < output.index("\nRun:\n") < output.index("\n  up ")
+
+
+def test_main_unknown_command_names_the_closest() -> None:
+    result = invoke("insepct", "clicks")
+    assert (result.exit_code, "unknown command insepct, did you mean inspect?" in result.output) == (2, True)
+
+
 def test_main_help_imports_no_expensive_module() -> None:
     program = (
         "import sys; from skewless.cli.main import main; main(['--help'], standalone_mode=False); "

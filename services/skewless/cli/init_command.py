@@ -1,0 +1,129 @@
+"""Implements `skewless init`: writes a pipeline file for a topic."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from skewless.cli.inspect_command import Duration
+from skewless.cli.options import kafka_of, topic_of
+from skewless.errors import CheckFailedError, ConfigurationError
+
+if TYPE_CHECKING:
+    from skewless.kafka.settings import KafkaSettings
+    from skewless.lab.inspection.pipeline_file import Choices
+
+DEFAULT_RECORDS = 200_000
+
+
+@click.command("init")
+@click.argument("topic")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default=Path("pipeline.yaml"),
+    show_default=True,
+    help="File to write. An existing file is not replaced.",
+)
+@click.option("-b", "--bootstrap-servers", metavar="HOST:PORT", help="Brokers. Default: localhost:9092.")
+@click.option(
+    "--records", type=click.IntRange(min=1), default=DEFAULT_RECORDS, show_default=True, help="Records to read."
+)
+@click.option("--since", type=Duration(), metavar="TIME", help="Read the records of this time, such as 1h, instead.")
+@click.option("--key", metavar="PATH", help="Field to use as key: a JSON path, or the number of a column (from 0).")
+@click.option("--name", help="Name of the pipeline. Default: from the topic.")
+@click.option("--yes", is_flag=True, help="Accept all proposals. Without a terminal they are always accepted.")
+def init(  # noqa: PLR0913 - click passes an argument per option
+    *,
+    topic: str,
+    output: Path,
+    bootstrap_servers: str | None,
+    records: int,
+    since: float | None,
+    key: str | None,
+    name: str | None,
+    yes: bool,
+) -> None:
+    """Write a commented pipeline file for a topic, from a sample of its records.
+
+    On a terminal, the key, the allowed lateness and the number of workers can be changed. Secrets are not written: set
+    them in the environment.
+
+    \b
+    Examples:
+      skewless init clicks
+      skewless init clicks -b kafka:9092 --key user.id -o clicks.yaml --yes
+    """  # noqa: D301 - \b is click's marker for unwrapped text
+    from skewless.lab.inspection.pipeline_file import choices_of, pipeline_file, usable_keys
+    from skewless.lab.inspection.read_topic import inspect_topic, sample_range
+    from skewless.lab.progress import report_progress
+
+    if output.exists():
+        raise ConfigurationError(f"-o: {output}: exists; name another file, or remove it")
+    kafka = kafka_of(None, bootstrap_servers)
+    source = topic_of("TOPIC", topic)
+    sample = sample_range(kafka, source, records, since, time.time_ns() // 1_000_000)
+    with report_progress("reading", sample.records, time.monotonic()) as progress:
+        report = inspect_topic(kafka, source, sample, key, progress.update)
+    if not usable_keys(report):
+        raise CheckFailedError(
+            f"topic {source}: no field can be the key; its records are {report['format']['description']}"
+        )
+    choices = choices_of(report)
+    if name is not None:
+        choices = dataclasses.replace(choices, name=name)
+    if not yes and sys.stdin.isatty() and sys.stdout.isatty():
+        choices = _asked(report, choices)
+    text = pipeline_file(report, choices, _kafka_section(kafka))
+    _require_valid(text)
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(f"-o: {output}: cannot be written: {error.strerror}") from None
+    click.echo(f"{output}: pipeline {choices.name}, key {choices.key['name']}")
+    click.echo(f"next: skewless up -f {output}, then skewless results -f {output}")
+
+
+def _asked(report: dict[str, Any], proposed: Choices) -> Choices:
+    """Let the user change the proposals."""
+    from skewless.lab.inspection.pipeline_file import usable_keys
+
+    keys = {key["name"]: key for key in usable_keys(report)}
+    for key in keys.values():
+        click.echo(f"  {key['name']}: {key['cardinality']:,} distinct, the hottest has {key['max_share']:.2%}")
+    key = click.prompt("Key", type=click.Choice(list(keys)), default=proposed.key["name"])
+    lateness_s = click.prompt("Allowed lateness in s", type=click.FloatRange(min=0), default=proposed.lateness_s)
+    workers = click.prompt("Workers", type=click.IntRange(1, 64), default=proposed.workers)
+    return dataclasses.replace(proposed, key=keys[key], lateness_s=lateness_s, workers=workers)
+
+
+def _kafka_section(kafka: KafkaSettings) -> dict[str, Any]:
+    """Return the settings of the connection, without secrets."""
+    section = kafka.model_dump(exclude_defaults=True, mode="json", exclude={"options"})
+    section["bootstrap_servers"] = kafka.bootstrap_servers
+    for group, secret in (("sasl", "password"), ("tls", "key_password")):
+        if section.get(group):
+            section[group].pop(secret, None)
+    return section
+
+
+def _require_valid(text: str) -> None:
+    """Raise ConfigurationError if the text is not a valid pipeline: --name may be wrong."""
+    import os
+    import tempfile
+
+    from skewless.config.loader import load
+
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "pipeline.yaml"
+        file.write_text(text, encoding="utf-8")
+        try:
+            load(file, os.environ)
+        except ConfigurationError as error:
+            raise ConfigurationError(*(problem.removeprefix(f"{file}: ") for problem in error.problems)) from None

@@ -1,0 +1,149 @@
+"""Terminal output of `skewless inspect`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+SHOWN_KEYS = 10
+BAR_WIDTH = 30
+MAX_NAME = 40
+PIPED_WIDTH = 160
+"""Columns of output that is not a terminal, so that no table is cut."""
+NOTES = """\
+max/avg: most loaded worker / average. rate: relative to an even load. workers/key: mean number of workers per key."""
+
+
+def show(report: Mapping[str, Any]) -> None:
+    """Print the measures of a topic."""
+    console = Console(highlight=False, width=None if sys.stdout.isatty() else PIPED_WIDTH)
+    _show_records(console, report)
+    if not report["keys"]:
+        console.print("\nNo candidate for a key: the records have no keys and no fields.")
+        return
+    chosen = report["keys"][0]
+    _show_candidates(console, report["keys"])
+    _show_top(console, chosen)
+    _show_loads(console, chosen["name"], report["loads"])
+    _show_times(console, report["times"])
+
+
+def _show_records(console: Console, report: Mapping[str, Any]) -> None:
+    partitions, sizes, rate = report["partitions"], report["value_sizes"], report["records_per_s"]
+    counts = partitions["records"].values()
+    missing = f"{report['null_value_share']:.2%} without a value, {report['null_key_share']:.2%} without a record key"
+    size_parts = (
+        f"median {sizes['p50_bytes']:,}, 99 % {sizes['p99_bytes']:,}, largest {sizes['max_bytes']:,} bytes per value"
+    )
+    total = f"{report['records']:,} records of {report['retained_offsets']:,} offsets"
+    lines = [
+        f"[bold]{escape(report['topic'])}[/bold]: {total}, {len(report['offsets'])} partitions",
+        f"format      {report['format']['description']}; {missing}",
+        f"partitions  {min(counts):,} to {max(counts):,} records, max/avg {partitions['max_over_avg']:.2f}",
+        f"sizes       {size_parts}",
+        f"rate        {'unknown' if rate is None else f'{_number(rate)} records/s, by the Kafka timestamps'}",
+    ]
+    console.print("\n".join(lines), soft_wrap=True)
+
+
+def _show_candidates(console: Console, keys: Sequence[Mapping[str, Any]]) -> None:
+    table = _table(("key", "distinct", "hottest", "share", "Zipf", "R²", "invalid", "records"), left=(0, 2))
+    for key in keys:
+        zipf = key["zipf"]
+        table.add_row(
+            _name(key["name"]),
+            f"{'' if key['cardinality_is_exact'] else '~'}{key['cardinality']:,}",
+            _name(key["top"][0]["key"], 24) if key["top"] else "-",
+            f"{key['max_share']:.2%}",
+            f"{zipf['exponent']:.2f}" if zipf else "-",
+            f"{zipf['r_squared']:.2f}" if zipf else "-",
+            f"{key['invalid_share']:.2%}",
+            f"{key['records']:,}",
+        )
+    console.print("\nCandidates for the key; the first one is used below (--key chooses another)", style="bold")
+    console.print(table)
+
+
+def _show_top(console: Console, key: Mapping[str, Any]) -> None:
+    top = key["top"][:SHOWN_KEYS]
+    if not top:
+        return
+    console.print(f"\nHottest keys of {escape(key['name'])}", style="bold")
+    names = [_name(entry["key"]) for entry in top]
+    width = max(len(entry["key"][:MAX_NAME]) for entry in top)
+    for name, entry in zip(names, top, strict=True):
+        padding = " " * (width - len(entry["key"][:MAX_NAME]))
+        bar = "█" * max(1, round(BAR_WIDTH * entry["share"] / top[0]["share"]))
+        console.print(f"{name}{padding} {bar} {entry['share']:.2%} {entry['count']:,}", soft_wrap=True)
+
+
+def _show_loads(console: Console, name: str, loads: Sequence[Mapping[str, Any]]) -> None:
+    workers = sorted({load["workers"] for load in loads})
+    if not workers:
+        return
+    cells = {(load["grouping"], load["workers"]): load for load in loads}
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    table.add_column("grouping")
+    for number in workers:
+        table.add_column(f"W={number}\nmax/avg", justify="right")
+        table.add_column("\nrate", justify="right")
+        table.add_column("workers\n/key", justify="right")
+    for grouping in dict.fromkeys(load["grouping"] for load in loads):
+        row = [grouping]
+        for number in workers:
+            load = cells[grouping, number]
+            row += [f"{load['max_over_avg']:.2f}", f"{load['relative_rate']:.0%}", f"{load['workers_per_key']:.2f}"]
+        table.add_row(*row)
+    console.print(f"\nLoad balance by {escape(name)}", style="bold")
+    console.print(table)
+    console.print(NOTES, style="dim", soft_wrap=True)
+
+
+def _show_times(console: Console, times: Sequence[Mapping[str, Any]]) -> None:
+    table = _table(("time", "unit", "disorder", "late: 0 s", "1 min", "1 h", "advice"), left=(0, 1))
+    for time in times:
+        late = {entry["allowed_lateness_s"]: entry["share"] for entry in time["late"]}
+        lateness = time["recommended_lateness_s"]
+        table.add_row(
+            _name(time["name"]),
+            time["unit"] or "ms",
+            _duration(time["max_disorder_ms"] / 1000),
+            f"{late[0]:.2%}",
+            f"{late[60]:.2%}",
+            f"{late[3_600]:.2%}",
+            "-" if lateness is None else _duration(lateness),
+        )
+    console.print(
+        "\nTimes: largest disorder, late records by allowed lateness, and the lateness that loses at most 0.1 %",
+        style="bold",
+    )
+    console.print(table)
+
+
+def _table(columns: Sequence[str], left: Sequence[int]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for index, name in enumerate(columns):
+        table.add_column(name, justify="left" if index in left else "right", no_wrap=True)
+    return table
+
+
+def _name(text: str, limit: int = MAX_NAME) -> str:
+    """Return a key as it may be printed on a terminal: short, without control characters and markup."""
+    printable = "".join(letter if letter.isprintable() else "?" for letter in text[:limit])
+    return escape(printable)
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _duration(seconds: float) -> str:
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds / size:,.4g} {unit}"
+    return f"{seconds:.4g} s"

@@ -1,0 +1,196 @@
+"""Implements `skewless results`: prints the results of a pipeline from its topic `aggregates`."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from skewless.cli.offset_range import parse_instant
+from skewless.cli.options import load_settings, pipeline_file
+from skewless.errors import CheckFailedError, ConfigurationError
+
+if TYPE_CHECKING:
+    from skewless.config.pipeline_settings import PipelineSettings
+
+FOLLOW_S = 1.0
+"""Interval at which --follow looks for new results."""
+WINDOWS = "last, open, all, or the start of a window in ISO 8601"
+Result = dict[str, Any]
+"""A record of `aggregates`."""
+
+
+@click.command()
+@pipeline_file
+@click.option("--window", default="last", show_default=True, metavar="WINDOW", help=f"Windows to show: {WINDOWS}.")
+@click.option("--key", help="Show only this key.")
+@click.option("--top", type=click.IntRange(min=1), metavar="N", help="Show only the N largest results of each window.")
+@click.option("--by", metavar="AGGREGATE", help="Aggregate that --top orders by. Default: the first one.")
+@click.option("--follow", is_flag=True, help="Print new results as they arrive, until Ctrl-C.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV with a header.")
+def results(  # noqa: PLR0913 - click passes an argument per option
+    *,
+    file: Path | None,
+    window: str,
+    key: str | None,
+    top: int | None,
+    by: str | None,
+    follow: bool,
+    as_json: bool,
+    as_csv: bool,
+) -> None:
+    """Print the results of a pipeline: committed ones, the newest revision of each key and window.
+
+    `last` is the last window that is closed, `open` are the windows after it. Without a consumer group.
+
+    \b
+    Examples:
+      skewless results -f pipeline.yaml --top 10
+      skewless results -f pipeline.yaml --window 2026-03-01T10:00 --key books --json
+    """  # noqa: D301 - \b is click's marker for unwrapped text
+    settings = load_settings(file)
+    aggregates = settings.aggregator.aggregates
+    if as_json and as_csv:
+        raise ConfigurationError("--json: not with --csv, leave one out")
+    if follow and top is not None:
+        raise ConfigurationError("--top: not with --follow, because later results can be larger")
+    if by is not None and by not in aggregates:
+        raise ConfigurationError(f"--by: {by} is not an aggregate of this pipeline: {', '.join(aggregates)}")
+    select = _selection(window)
+    show = _printer(aggregates, as_json=as_json, as_csv=as_csv)
+    if follow:
+        for batch in _followed(settings):
+            show([result for result in batch if key is None or result["key"] == key])
+    found = _newest(settings, lambda result: key is None or result["key"] == key)
+    if not found:
+        raise CheckFailedError(f"topic {settings.topic('aggregates')} has no results{f' of key {key}' if key else ''}")
+    windows = select(sorted({result["window_start"] for result in found}), _closed_until(settings), settings)
+    chosen = [result for result in found if result["window_start"] in windows]
+    if not chosen:
+        raise CheckFailedError(f"no results for --window {window}: choose {WINDOWS}")
+    show(_ordered(chosen, by or aggregates[0], top))
+
+
+def _selection(window: str) -> Callable[[list[int], int | None, PipelineSettings], set[int]]:
+    """Return a function from all windows (starts, ascending) and the closed time to the chosen windows."""
+
+    def is_closed(start: int, closed_until: int | None, settings: PipelineSettings) -> bool:
+        return closed_until is not None and start + settings.aggregator.window_ms <= closed_until
+
+    match window:
+        case "all":
+            return lambda starts, _closed, _settings: set(starts)
+        case "last":
+            return lambda starts, closed, settings: set(
+                [start for start in starts if is_closed(start, closed, settings)][-1:] or starts[-1:]
+            )
+        case "open":
+            return lambda starts, closed, settings: {
+                start for start in starts if not is_closed(start, closed, settings)
+            }
+    instant = parse_instant("--window", window, WINDOWS)
+    return lambda _starts, _closed, settings: {instant - instant % settings.aggregator.window_ms}
+
+
+def _closed_until(settings: PipelineSettings) -> int | None:
+    """Return up to which time all partitions have closed their windows; None if that is unknown."""
+    from skewless.cli.audit_scope import closed_windows
+    from skewless.kafka.consumer.offsets import OffsetReader
+
+    closed = closed_windows(OffsetReader(settings.kafka), settings)
+    return min(closed.values()) if len(closed) == settings.topics.aggregator_partitions else None
+
+
+def _newest(settings: PipelineSettings, wanted: Callable[[Result], bool]) -> list[Result]:
+    """Return the newest revision of every wanted result."""
+    newest: dict[tuple[int, str], Result] = {}
+    for result in _read(settings, {}):
+        if wanted(result):
+            place = result["window_start"], result["key"]
+            if place not in newest or newest[place]["revision"] <= result["revision"]:
+                newest[place] = result
+    return list(newest.values())
+
+
+def _followed(settings: PipelineSettings) -> Iterator[list[Result]]:
+    """Yield the results that are committed from now on."""
+    from skewless.kafka.consumer.offsets import OffsetReader
+
+    positions = OffsetReader(settings.kafka).end(settings.topic("aggregates"))
+    while True:
+        yield list(_read(settings, positions))
+        time.sleep(FOLLOW_S)
+
+
+def _read(settings: PipelineSettings, positions: dict[int, int]) -> Iterator[Result]:
+    """Yield the results from the positions (default: the beginning) to the end, and advance the positions."""
+    from skewless.kafka.consumer.offsets import OffsetReader
+    from skewless.kafka.consumer.range_reader import read_ranges
+
+    topic = settings.topic("aggregates")
+    offsets = OffsetReader(settings.kafka)
+    begin, end = offsets.begin(topic), offsets.end(topic)
+    ranges = {
+        partition: (max(first, positions.get(partition, first)), end[partition]) for partition, first in begin.items()
+    }
+    for _, messages in read_ranges(settings.kafka, topic, ranges):
+        for message in messages:
+            if message.value() is not None:
+                yield json.loads(message.value())
+    positions.update(end)
+
+
+def _ordered(found: list[Result], by: str, top: int | None) -> list[Result]:
+    """Return the results by window, largest first, at most `top` of each window."""
+    by_window: dict[int, list[Result]] = {}
+    for result in sorted(found, key=lambda result: (result["window_start"], -_number(result[by]), result["key"])):
+        by_window.setdefault(result["window_start"], []).append(result)
+    return [result for window in by_window.values() for result in window[:top]]
+
+
+def _number(value: Any) -> float:
+    return float(value) if isinstance(value, int | float) else 0.0
+
+
+def _printer(aggregates: tuple[str, ...], *, as_json: bool, as_csv: bool) -> Callable[[list[Result]], None]:
+    """Return a function that prints results in the chosen form."""
+    if as_json:
+
+        def write_json(batch: list[Result]) -> None:
+            for result in batch:
+                click.echo(json.dumps(result, ensure_ascii=False))
+
+        return write_json
+    columns = ("window_start", "window_end", "key", *aggregates, "revision")
+    if as_csv:
+        writer = csv.writer(sys.stdout)
+        writer.writerow(columns)
+
+        def write(batch: list[Result]) -> None:
+            writer.writerows([result[name] for name in columns] for result in batch)
+            sys.stdout.flush()
+
+        return write
+
+    def show(batch: list[Result]) -> None:
+        for result in batch:
+            numbers = "  ".join(f"{name} {result[name]}" for name in aggregates)
+            click.echo(f"{_iso(result['window_start'])}  {_printable(result['key'])}  {numbers}")
+
+    return show
+
+
+def _iso(time_ms: int) -> str:
+    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def _printable(text: str) -> str:
+    return "".join(letter if letter.isprintable() else "?" for letter in text)

@@ -1,0 +1,81 @@
+"""Reads a range of offsets of each partition of a topic. Does not join a consumer group and commits no offsets."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping
+
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+
+from skewless.errors import BrokerError, UnreachableError
+from skewless.kafka.clients import create_client
+from skewless.kafka.consumer.read_compacted import MANUAL_ASSIGNMENT, READ_RECORDS, STALL_TIMEOUT_S
+from skewless.kafka.errors import authorization_error
+from skewless.kafka.reachability import QUIET
+from skewless.kafka.settings import KafkaSettings
+
+POLL_S = 0.2
+FETCH = {
+    "fetch.message.max.bytes": 2**20,
+    "queued.max.messages.kbytes": 8 * 1024,
+    "queued.min.messages": 10_000,
+    "fetch.queue.backoff.ms": 20,
+}
+"""Limits of librdkafka's read-ahead, which bound the memory for any number of partitions."""
+_IGNORED = {
+    KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001 - librdkafka's local codes are named so; it reconnects by itself
+    KafkaError._TRANSPORT,  # noqa: SLF001
+    KafkaError.GROUP_AUTHORIZATION_FAILED,  # of the unused group: no permission on it is needed
+}
+
+
+def read_ranges(
+    kafka: KafkaSettings, topic: str, ranges: Mapping[int, tuple[int, int]]
+) -> Iterator[tuple[int, list[Message]]]:
+    """Yield the committed records of each range (first offset, end offset exclusive) in batches of one partition.
+
+    Raises BrokerError if the broker refuses the reads, and UnreachableError if no record arrives for a minute although
+    a range is not read to its end.
+    """
+    unread = {partition: end for partition, (begin, end) in ranges.items() if begin < end}
+    if not unread:
+        return
+    consumer = create_client(Consumer, {**QUIET, **FETCH, **kafka.client_options(), **MANUAL_ASSIGNMENT})
+    with contextlib.closing(consumer):
+        consumer.assign([TopicPartition(topic, partition, ranges[partition][0]) for partition in unread])
+        advanced_at = time.monotonic()
+        while unread:
+            batches = _by_partition(consumer.consume(READ_RECORDS, POLL_S), topic)
+            for partition, messages in batches.items():
+                if records := [message for message in messages if message.offset() < ranges[partition][1]]:
+                    yield partition, records
+            finished = _finished(consumer, topic, unread)
+            if batches or finished:
+                advanced_at = time.monotonic()
+            elif time.monotonic() > advanced_at + STALL_TIMEOUT_S:
+                raise UnreachableError(
+                    f"no records from topic {topic} at {kafka.bootstrap_servers} within {STALL_TIMEOUT_S:g} s, and its "
+                    "end offset was not reached"
+                )
+            if finished:
+                for partition in finished:
+                    del unread[partition]
+                consumer.incremental_unassign([TopicPartition(topic, partition) for partition in finished])
+
+
+def _by_partition(messages: list[Message], topic: str) -> dict[int, list[Message]]:
+    batches: dict[int, list[Message]] = {}
+    for message in messages:
+        error = message.error()
+        if error is None:
+            batches.setdefault(message.partition(), []).append(message)
+        elif error.code() not in _IGNORED:
+            operation = f"reading topic {topic}"
+            raise authorization_error(error, operation, "Read") or BrokerError(f"{operation}: {error.str()}")
+    return batches
+
+
+def _finished(consumer: Consumer, topic: str, ends: Mapping[int, int]) -> list[int]:
+    positions = consumer.position([TopicPartition(topic, partition) for partition in ends])
+    return [position.partition for position in positions if position.offset >= ends[position.partition]]

@@ -1,0 +1,91 @@
+"""Chooses the fields of a sample that can be the time and the key of tuples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from skewless.lab.inspection.format_detection import DetectedFormat, SampledField, Scalar
+from skewless.parsing.converters import Unit
+from skewless.parsing.field_settings import FieldRef
+
+MIN_SHARE = 0.95
+"""Share of the records that have to have a time."""
+MIN_KEY_SHARE = 0.5
+"""Share of the records that have to have a key."""
+MAX_CANDIDATES = 6
+UNIQUE = 0.9
+"""Share of distinct values from which on a field is an identifier of records rather than a key."""
+_UNITS: tuple[tuple[Unit, int], ...] = (("s", 1), ("ms", 1000), ("us", 1_000_000))
+_FIRST_S, _LAST_S = 946_684_800, 4_102_444_800
+"""2000-01-01 and 2100-01-01: numbers are times only if they are between these."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimeField:
+    """A field with the event time."""
+
+    reference: FieldRef
+    unit: Unit
+
+
+def time_fields(detected: DetectedFormat) -> list[TimeField]:
+    """Return the fields that contain times, in the order of the records."""
+    return [
+        TimeField(found.reference, unit)
+        for found in detected.fields
+        if found.share >= MIN_SHARE and "[]" not in str(found.reference) and (unit := _unit(found.values)) is not None
+    ]
+
+
+def key_fields(detected: DetectedFormat) -> list[FieldRef]:
+    """Return the fields that can be a key, most likely key first: texts with many values that occur repeatedly."""
+    times = {found.reference for found in time_fields(detected)}
+    usable = [
+        found
+        for found in detected.fields
+        if found.reference not in times and _is_frequent(found) and not _is_measure(found.values)
+    ]
+    return [found.reference for found in sorted(usable, key=_rank)[:MAX_CANDIDATES]]
+
+
+def _is_frequent(found: SampledField) -> bool:
+    """Return whether most records have the field. A list may be empty in most records, which are still valid."""
+    return found.share >= MIN_KEY_SHARE or "[]" in str(found.reference)
+
+
+def _rank(found: SampledField) -> tuple[bool, bool, bool, int]:
+    distinct = len(set(found.values))
+    is_constant, is_unique = distinct == 1, distinct > UNIQUE * len(found.values)
+    is_number = all(_is_number(value) for value in found.values)
+    return is_constant, is_unique, is_number, -distinct
+
+
+def _is_measure(values: Sequence[Scalar]) -> bool:
+    """Return whether values are truth values or fractions, by which nothing is grouped."""
+    return all(isinstance(value, bool) or (_is_number(value) and float(value) % 1 != 0) for value in values)
+
+
+def _is_number(value: Scalar) -> bool:
+    if isinstance(value, str):
+        return value.lstrip("-").replace(".", "", 1).isdecimal() and value.isascii()
+    return not isinstance(value, bool)
+
+
+def _unit(values: Sequence[Scalar]) -> Unit | None:
+    if all(_is_number(value) for value in values):
+        numbers = [float(value) for value in values]
+        for unit, per_second in _UNITS:
+            if all(_FIRST_S * per_second <= number < _LAST_S * per_second for number in numbers):
+                return unit
+        return None
+    return "iso8601" if all(isinstance(value, str) and _is_iso(value) for value in values) else None
+
+
+def _is_iso(text: str) -> bool:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        return False
+    return "-" in text

@@ -1,0 +1,125 @@
+"""Detects the format of records from a sample of their values: JSON, delimited columns, text or binary."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from skewless.parsing.field_settings import FieldRef
+
+MIN_SHARE = 0.9
+"""Share of the values that have to be of a format."""
+MAX_PATHS = 200
+MAX_DEPTH = 5
+MAX_ELEMENTS = 20
+"""Limits of the fields that are looked at in a JSON record."""
+DELIMITERS = ("\t", ";", ",", "|", " ")
+"""Delimiters in the order of preference among those that fit equally well."""
+_NAME = re.compile(r"[^.\[\]]+")
+Scalar = str | int | float | bool
+
+
+@dataclass(frozen=True, slots=True)
+class SampledField:
+    """A field of the records, with its values in the sample."""
+
+    reference: FieldRef
+    values: list[Scalar]
+    share: float
+    """Share of the sampled records that have the field."""
+
+
+@dataclass(frozen=True, slots=True)
+class DetectedFormat:
+    """Format of the records of a topic."""
+
+    description: str
+    settings: dict[str, Any] | None
+    """Value of `splitter.format`; None if no format can read the records."""
+    fields: list[SampledField] = field(default_factory=list)
+
+
+def detect(values: Sequence[bytes | None]) -> DetectedFormat:
+    """Detect the format of records from their values. Records without a value are ignored."""
+    present = [value for value in values if value]
+    if not present:
+        return DetectedFormat("no values", None)
+    texts = list(_texts(present))
+    if len(texts) < MIN_SHARE * len(present):
+        registry = sum(value[0] == 0 and len(value) > 5 for value in present) >= MIN_SHARE * len(present)
+        return DetectedFormat("binary, in the wire format of a schema registry" if registry else "binary", None)
+    objects = list(_objects(texts))
+    if len(objects) >= MIN_SHARE * len(texts):
+        return DetectedFormat("JSON", {"name": "json"}, list(_json_fields(objects)))
+    return _detect_columns(texts) or DetectedFormat("text", {"name": "text"})
+
+
+def _texts(values: Sequence[bytes]) -> Iterator[str]:
+    for value in values:
+        try:
+            text = value.decode()
+        except UnicodeDecodeError:
+            continue
+        if "\0" not in text:
+            yield text.rstrip("\r\n")
+
+
+def _objects(texts: Sequence[str]) -> Iterator[dict[str, Any]]:
+    decode = msgspec.json.Decoder(dict[str, Any]).decode
+    for text in texts:
+        try:
+            yield decode(text)
+        except msgspec.MsgspecError:
+            continue
+
+
+def _json_fields(objects: Sequence[dict[str, Any]]) -> Iterator[SampledField]:
+    values: dict[str, list[Scalar]] = {}
+    records: Counter[str] = Counter()
+    for document in objects:
+        paths = set()
+        for path, value in _scalars(document, "", MAX_DEPTH):
+            if path in values or len(values) < MAX_PATHS:
+                values.setdefault(path, []).append(value)
+                paths.add(path)
+        records.update(paths)
+    for path, scalars in values.items():
+        yield SampledField(path, scalars, records[path] / len(objects))
+
+
+def _scalars(node: Any, path: str, depth: int) -> Iterator[tuple[str, Scalar]]:
+    """Yield the path and value of every scalar in a JSON document, except those that no path of settings can name."""
+    if isinstance(node, dict) and depth:
+        for name, child in node.items():
+            if _NAME.fullmatch(name):
+                yield from _scalars(child, f"{path}.{name}" if path else name, depth - 1)
+    elif isinstance(node, list) and depth and path:
+        for child in node[:MAX_ELEMENTS]:
+            yield from _scalars(child, f"{path}[]", depth - 1)
+    elif isinstance(node, str | int | float):
+        yield path, node
+
+
+def _detect_columns(lines: Sequence[str]) -> DetectedFormat | None:
+    """Return the delimited format whose number of columns is the same in most lines; None if there is none."""
+    best, best_share = None, MIN_SHARE
+    for delimiter in DELIMITERS:
+        width, lines_with_it = Counter(line.count(delimiter) + 1 for line in lines).most_common(1)[0]
+        share = lines_with_it / len(lines)
+        if width > 1 and (share > best_share or (best is None and share >= MIN_SHARE)):
+            best, best_share = (delimiter, width), share
+    if best is None:
+        return None
+    delimiter, width = best
+    rows = [columns for line in lines if len(columns := line.split(delimiter)) == width]
+    settings: dict[str, Any] = {"name": "tsv"} if delimiter == "\t" else {"name": "csv", "delimiter": delimiter}
+    if settings["name"] == "csv" and any(cell.startswith('"') for row in rows for cell in row):
+        settings["quoting"] = True
+    fields = [SampledField(column, [row[column] for row in rows], 1.0) for column in range(width)]
+    name = {"\t": "tab", " ": "space"}.get(delimiter, delimiter)
+    return DetectedFormat(f"{width} columns, delimiter {name}", settings, fields)

@@ -1,0 +1,268 @@
+"""Inspector: measures a topic from batches of its records, in bounded memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import ValidationError
+
+from skewless.algorithms.grouping import KeyBatch
+from skewless.errors import ConfigurationError
+from skewless.lab.inspection.field_roles import TimeField, key_fields, time_fields
+from skewless.lab.inspection.format_detection import DetectedFormat, detect
+from skewless.lab.inspection.key_profile import EncodedKeys, KeyProfile
+from skewless.lab.inspection.load_comparison import LoadComparison
+from skewless.lab.inspection.sizes import Sizes
+from skewless.lab.inspection.time_profile import TimeProfile
+from skewless.parsing.field_settings import FieldRef
+from skewless.parsing.formats import Format, ParsedBatch
+from skewless.parsing.settings import ParsingSettings, open_format
+
+RECORD_KEY = "record key"
+"""Name of the key of the Kafka record among the candidates."""
+LINE = "whole line"
+"""Name of the whole record among the candidates, for the format text."""
+KAFKA_TIME = "Kafka timestamp"
+DETECTION_RECORDS = 1_000
+"""Records from which the format and the fields are detected."""
+MAX_DETECTION_BYTES = 65_536
+"""Longer values are not used to detect the format."""
+CANDIDATE_RECORDS = 100_000
+"""Records from which candidates are measured that are not the chosen key."""
+KEY_CAPACITY = 65_536
+"""Counters of the chosen key. Its counts are exact up to so many distinct keys."""
+CANDIDATE_CAPACITY = 8_192
+
+
+class Records(Protocol):
+    """Consecutive records of one partition."""
+
+    @property
+    def partition(self) -> int:
+        """Number of the partition."""
+        ...
+
+    @property
+    def keys(self) -> Sequence[bytes | None]:
+        """Keys of the records."""
+        ...
+
+    @property
+    def values(self) -> Sequence[bytes | None]:
+        """Values of the records."""
+        ...
+
+    @property
+    def timestamps(self) -> NDArray[np.int64]:
+        """Kafka timestamps of the records in ms."""
+        ...
+
+
+class _Candidate:
+    """A possible key: where it is read, and the profile of its values."""
+
+    def __init__(self, name: str, settings: dict[str, Any] | None, capacity: int) -> None:
+        self.name = name
+        self.settings = settings
+        """Value of `splitter`; None for the key of the Kafka record."""
+        self._format: Format | None = open_format(ParsingSettings.model_validate(settings)) if settings else None
+        self.profile = KeyProfile(capacity)
+        self.records = 0
+        self.invalid: Counter[str] = Counter()
+
+    def parse(self, records: Records) -> ParsedBatch:
+        """Return the tuples of records."""
+        self.records += len(records.values)
+        parsed = _by_record_key(records) if self._format is None else self._parse_values(records, self._format)
+        self.invalid.update(reason for _, reason in parsed.invalid)
+        return parsed
+
+    @staticmethod
+    def _parse_values(records: Records, format_: Format) -> ParsedBatch:
+        return format_.parse(records.values, records.timestamps)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the measures of this key."""
+        return {
+            "name": self.name,
+            "splitter": self.settings,
+            "records": self.records,
+            "invalid": [{"reason": reason, "records": count} for reason, count in self.invalid.most_common(5)],
+            "invalid_share": self.invalid.total() / max(1, self.records),
+            **self.profile.to_json(),
+        }
+
+
+class Inspector:
+    """Measures the records of a topic. The first batch decides the format and the candidates for key and time."""
+
+    def __init__(self, first: Sequence[Records], key: str | None) -> None:
+        self.detected = detect(_sample(first))
+        self._times = {KAFKA_TIME: TimeProfile()}
+        self._sizes, self._key_sizes = Sizes(), Sizes()
+        self._records: Counter[int] = Counter()
+        self._null_values = self._null_keys = 0
+        self._spans: dict[int, tuple[int, int]] = {}
+        self._time_fields = time_fields(self.detected)
+        self._candidates = self._find_candidates(first, key)
+        self._time_format = self._open_time_format()
+        self._loads = LoadComparison(KEY_CAPACITY)
+
+    def add(self, records: Records) -> None:
+        """Measure the next records of a partition, in offset order."""
+        partition, timestamps = records.partition, records.timestamps
+        self._records[partition] += len(records.values)
+        self._null_values += sum(value is None for value in records.values)
+        self._null_keys += sum(key is None for key in records.keys)
+        self._sizes.add(records.values)
+        self._key_sizes.add(records.keys)
+        self._times[KAFKA_TIME].add(partition, timestamps)
+        first, last = self._spans.get(partition, (int(timestamps.min()), int(timestamps.max())))
+        self._spans[partition] = min(first, int(timestamps.min())), max(last, int(timestamps.max()))
+        for index, candidate in enumerate(self._candidates):
+            if index and candidate.records >= CANDIDATE_RECORDS:
+                continue
+            parsed = candidate.parse(records)
+            keys = EncodedKeys.of(parsed.keys)
+            kept = candidate.profile.add(keys)
+            if index == 0:
+                self._add_times(records, parsed)
+                self._add_loads(parsed, keys, kept)
+
+    def report(self) -> dict[str, Any]:
+        """Return all measures as JSON."""
+        records = self._records.total()
+        counts = np.array(list(self._records.values()))
+        rates = [
+            self._records[partition] * 1000 / (last - first)
+            for partition, (first, last) in self._spans.items()
+            if last > first
+        ]
+        return {
+            "records": records,
+            "format": {"description": self.detected.description, "splitter_format": self.detected.settings},
+            "null_value_share": self._null_values / max(1, records),
+            "null_key_share": self._null_keys / max(1, records),
+            "value_sizes": self._sizes.to_json(),
+            "key_sizes": self._key_sizes.to_json(),
+            "records_per_s": sum(rates) if rates else None,
+            "partitions": {
+                "max_over_avg": float(counts.max() / counts.mean()) if records else 1.0,
+                "records": {str(partition): count for partition, count in sorted(self._records.items())},
+            },
+            "keys": [candidate.to_json() for candidate in self._candidates],
+            "times": [
+                {"name": name, **self._time_setting(name), **profile.to_json()}
+                for name, profile in self._times.items()
+                if profile.records
+            ],
+            "loads": self._loads.to_json() if self._candidates and self._candidates[0].profile.tuples else [],
+        }
+
+    def _find_candidates(self, first: Sequence[Records], key: str | None) -> list[_Candidate]:
+        """Return the candidates, the chosen key first."""
+        references = key_fields(self.detected)
+        keyed = [value for records in first for value in records.keys]
+        has_record_keys = bool(keyed) and sum(value is not None for value in keyed) * 2 >= len(keyed)
+        names: list[FieldRef] = [RECORD_KEY] if has_record_keys else []
+        names += references
+        if self.detected.settings == {"name": "text"}:
+            names.append(LINE)
+        if key is not None:
+            chosen: FieldRef = int(key) if key.isdecimal() else key
+            names = [chosen, *(name for name in names if name != chosen)]
+        candidates: list[_Candidate] = []
+        for name in names:
+            capacity = CANDIDATE_CAPACITY if candidates else KEY_CAPACITY
+            candidates.append(_Candidate(str(name), self._splitter(name), capacity))
+        if key is not None:
+            self._require_values(candidates[0], first)
+        return candidates
+
+    def _splitter(self, name: FieldRef) -> dict[str, Any] | None:
+        """Return the value of `splitter` that reads this key; ConfigurationError if the format has no such field."""
+        if name == RECORD_KEY:
+            return None
+        if self.detected.settings is None:
+            raise ConfigurationError(f"--key: {name}: the values are {self.detected.description}, without fields")
+        settings: dict[str, Any] = {"format": self.detected.settings}
+        if name != LINE:
+            settings["key"] = {"field": name}
+        if self._time_fields:
+            settings["time"] = {"field": self._time_fields[0].reference, "unit": self._time_fields[0].unit}
+        try:
+            ParsingSettings.model_validate(settings)
+        except ValidationError:
+            known = ", ".join(str(field.reference) for field in self.detected.fields) or LINE
+            raise ConfigurationError(f"--key: no field {name} in the records; fields: {known}") from None
+        return settings
+
+    def _require_values(self, candidate: _Candidate, first: Sequence[Records]) -> None:
+        known = {str(field.reference) for field in self.detected.fields} | {RECORD_KEY, LINE}
+        if candidate.name in known:
+            return
+        if not any(candidate.parse(records).keys for records in first):
+            fields = ", ".join(str(field.reference) for field in self.detected.fields) or "none"
+            raise ConfigurationError(f"--key: no record has a field {candidate.name}; fields: {fields}")
+        candidate.records = 0
+        candidate.invalid.clear()
+
+    def _open_time_format(self) -> Format | None:
+        """Return a format that reads the time; None if there is no time, or if it is read with the chosen key."""
+        if not self._time_fields or (self._candidates and self._candidates[0].settings is not None):
+            return None
+        time = self._time_fields[0]
+        fields = {"key": {"field": time.reference}, "time": {"field": time.reference, "unit": time.unit}}
+        return open_format(ParsingSettings.model_validate({"format": self.detected.settings, **fields}))
+
+    def _add_times(self, records: Records, parsed: ParsedBatch) -> None:
+        if not self._time_fields:
+            return
+        if self._time_format is not None:
+            parsed = self._time_format.parse(records.values, records.timestamps)
+        valid = np.ones(len(records.values), dtype=np.bool_)
+        valid[[index for index, _ in parsed.invalid]] = False
+        name = str(self._time_fields[0].reference)
+        self._times.setdefault(name, TimeProfile()).add(records.partition, parsed.times[valid])
+
+    def _time_setting(self, name: str) -> Mapping[str, Any]:
+        by_name: Mapping[str, TimeField] = {str(field.reference): field for field in self._time_fields}
+        found = by_name.get(name)
+        return {"field": found.reference, "unit": found.unit} if found else {"field": None, "unit": None}
+
+    def _add_loads(self, parsed: ParsedBatch, keys: EncodedKeys, kept: NDArray[np.int64] | None) -> None:
+        if kept is not None:
+            self._loads.keep(kept)
+        if len(keys.codes):
+            sampled = self._candidates[0].profile.sample.indices_of(keys.hashes)
+            self._loads.add(KeyBatch(keys.names, keys.codes, parsed.times[parsed.records]), sampled)
+
+
+def _sample(first: Iterable[Records]) -> list[bytes | None]:
+    """Return values of records, evenly spaced, for the detection of the format."""
+    values = [value for records in first for value in records.values]
+    step = max(1, len(values) // DETECTION_RECORDS)
+    return [value for value in values[::step] if value is None or len(value) <= MAX_DETECTION_BYTES]
+
+
+def _by_record_key(records: Records) -> ParsedBatch:
+    """Return a tuple for each record, with the key of the Kafka record."""
+    keys, rows, invalid = [], [], []
+    for row, key in enumerate(records.keys):
+        if key is None:
+            invalid.append((row, "record key missing"))
+            continue
+        try:
+            keys.append(key.decode())
+        except UnicodeDecodeError:
+            keys.append(key.hex())
+        rows.append(row)
+    values = np.ones(len(keys), dtype=np.int64)
+    return ParsedBatch(keys, values, np.array(rows, dtype=np.int32), records.timestamps, invalid)
+
+
+__all__ = ["KAFKA_TIME", "LINE", "RECORD_KEY", "DetectedFormat", "Inspector", "Records"]

@@ -1,0 +1,120 @@
+"""Writes a commented pipeline file from the measures of a topic. Pure."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+WORKER_RATE = 100_000
+"""Tuples per second that a worker processes without a cost of its own, on the safe side."""
+MIN_WORKERS, MAX_WORKERS = 4, 64
+EXACT_LATENESS_S = 3_600
+"""A disorder up to this is allowed for completely."""
+LONG_SPAN_MS = 7 * 86_400_000
+"""Recordings that are longer get windows of an hour."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """What the user may choose; `choices_of` has the proposals."""
+
+    name: str
+    key: Mapping[str, Any]
+    """One of the `keys` of the report."""
+    lateness_s: float
+    workers: int
+
+
+def usable_keys(report: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the candidates that a pipeline can read."""
+    return [key for key in report["keys"] if key["splitter"] is not None and key["tuples"]]
+
+
+def choices_of(report: Mapping[str, Any]) -> Choices:
+    """Return the proposals for a topic with a usable key."""
+    return Choices(pipeline_name(report["topic"]), usable_keys(report)[0], _lateness_s(report), _workers(report))
+
+
+def pipeline_name(topic: str) -> str:
+    """Return a valid name of a pipeline for a topic."""
+    return re.sub(r"[^a-z0-9]+", "-", topic.lower()).strip("-")[:100].strip("-") or "pipeline"
+
+
+def pipeline_file(report: Mapping[str, Any], choices: Choices, kafka: Mapping[str, Any]) -> str:
+    """Return the YAML text. `kafka` is the section `kafka`, without secrets."""
+    time = _event_time(report)
+    window_s = 3_600 if (time["last_ms"] - time["first_ms"]) > LONG_SPAN_MS else 60
+    late = next(
+        (entry["share"] for entry in reversed(time["late"]) if entry["allowed_lateness_s"] <= choices.lateness_s), 0.0
+    )
+    disorder = "The records of each partition are in the order of their times."
+    if time["max_disorder_ms"]:
+        disorder = f"A record is up to {time['max_disorder_ms'] / 1000:g} s older than the newest one in its partition."
+        disorder += f" At most {late:.2%} of the records are late."
+    sections = [
+        f"# Pipeline for topic {report['topic']}, from {report['records']:,} of its records.",
+        "# All settings: docs/reference/settings.md. `skewless config check` checks the file.",
+        _yaml({"name": choices.name, "source": {"topic": report["topic"]}, "kafka": dict(kafka)}),
+        "",
+        *_key_comments(report, choices.key),
+        _yaml({"splitter": choices.key["splitter"]}),
+        "",
+        f"# {disorder}",
+        _yaml({"event_time": {"allowed_lateness_s": choices.lateness_s}}),
+        "",
+        *_grouping_comments(report, choices.key),
+        _yaml({"router": {"grouping": "even", "workers": choices.workers}}),
+        "# Fixed when the topics are created: the maximum of router.workers.",
+        _yaml({"worker_input": {"max_workers": max(16, choices.workers)}}),
+        "",
+        "# To sum a field: splitter.value.field, and the aggregates sum, min, max, mean.",
+        _yaml({"aggregator": {"window_s": window_s, "aggregates": ["count"]}}),
+    ]
+    return "\n".join(sections).rstrip("\n") + "\n"
+
+
+def _yaml(document: Mapping[str, Any]) -> str:
+    return yaml.safe_dump(dict(document), sort_keys=False, allow_unicode=True).rstrip("\n")
+
+
+def _event_time(report: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the time that the pipeline uses: the field, or else the Kafka timestamp."""
+    time: Mapping[str, Any] = report["times"][-1]
+    return time
+
+
+def _lateness_s(report: Mapping[str, Any]) -> float:
+    time = _event_time(report)
+    exact = math.ceil(time["max_disorder_ms"] / 1000)
+    recommended: float | None = time["recommended_lateness_s"]
+    return exact if exact <= EXACT_LATENESS_S or recommended is None else recommended
+
+
+def _workers(report: Mapping[str, Any]) -> int:
+    needed = math.ceil(2 * (report["records_per_s"] or 0) / WORKER_RATE)
+    return max(MIN_WORKERS, min(MAX_WORKERS, needed))
+
+
+def _key_comments(report: Mapping[str, Any], chosen: Mapping[str, Any]) -> list[str]:
+    hottest = f", the hottest is {_shown(chosen['top'][0]['key'])} with {chosen['max_share']:.2%}"
+    lines = [f"# Key {_shown(chosen['name'])}: {chosen['cardinality']:,} distinct values{hottest}."]
+    others = [_shown(key["name"]) for key in usable_keys(report) if key["name"] != chosen["name"]]
+    return [*lines, *([f"# Other candidates: {', '.join(others)}."] if others else [])]
+
+
+def _grouping_comments(report: Mapping[str, Any], chosen: Mapping[str, Any]) -> list[str]:
+    loads = {load["grouping"]: load for load in report["loads"] if load["workers"] == 8}
+    if report["keys"][0]["name"] != chosen["name"] or not loads:
+        return []
+    key, even = loads["key"]["max_over_avg"], loads["even"]["max_over_avg"]
+    return [f"# With 8 workers, the most loaded one has {key:.2f} x the average by key, and {even:.2f} x by even."]
+
+
+def _shown(text: str) -> str:
+    """Return a text of the records as it may be written into a comment."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text[:60])

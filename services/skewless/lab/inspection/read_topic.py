@@ -1,0 +1,100 @@
+"""Reads a sample of a topic and inspects it."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from skewless.engine.message_batch import MessageBatch
+from skewless.errors import CheckFailedError
+from skewless.kafka.admin.client import Admin
+from skewless.kafka.consumer.offsets import OffsetReader
+from skewless.kafka.consumer.range_reader import read_ranges
+from skewless.kafka.settings import KafkaSettings
+from skewless.lab.inspection.inspector import DETECTION_RECORDS, Inspector
+from skewless.wire.topic_partition import TopicPartition
+
+Ranges = dict[int, tuple[int, int]]
+
+
+class SampleRange(NamedTuple):
+    """Offsets of a topic, and those of the sample."""
+
+    retained: int
+    """Offsets that the topic holds. Transaction markers and compacted records are among them."""
+    ranges: Ranges
+    """First offset and end offset (exclusive) of the sample, by partition."""
+
+    @property
+    def records(self) -> int:
+        """Largest number of records in the sample."""
+        return sum(end - first for first, end in self.ranges.values())
+
+
+def sample_range(kafka: KafkaSettings, topic: str, records: int, since_s: float | None, now_ms: int) -> SampleRange:
+    """Return the newest records of a topic: the same fraction of each partition, or those of the last `since_s`.
+
+    Raises CheckFailedError if there are no such records.
+    """
+    Admin(kafka).check_visible([topic])
+    offsets = OffsetReader(kafka)
+    begin, end = offsets.begin(topic), offsets.end(topic)
+    retained = sum(end[partition] - first for partition, first in begin.items())
+    if retained <= 0:
+        raise CheckFailedError(f"topic {topic} is empty: it has {len(begin)} partitions and no records")
+    if since_s is not None:
+        starts = offsets.at_time(topic, now_ms - round(since_s * 1000))
+    else:
+        fraction = min(1.0, records / retained)
+        starts = {p: end[p] - math.ceil((end[p] - first) * fraction) for p, first in begin.items()}
+    ranges = {partition: (max(first, starts[partition]), end[partition]) for partition, first in begin.items()}
+    sample = SampleRange(retained, ranges)
+    if sample.records <= 0:
+        raise CheckFailedError(f"topic {topic} has no records of the last {since_s:g} s: choose a longer --since")
+    return sample
+
+
+def inspect_topic(
+    kafka: KafkaSettings,
+    topic: str,
+    sample: SampleRange,
+    key: str | None,
+    on_progress: Callable[[float, int], None] = lambda _now, _done: None,
+) -> dict[str, Any]:
+    """Read a sample of a topic and return its measures as JSON; see `Inspector.report`.
+
+    Raises CheckFailedError if the offsets hold no records.
+    """
+    inspector: Inspector | None = None
+    waiting: list[MessageBatch] = []
+    done = 0
+    for partition, messages in read_ranges(kafka, topic, sample.ranges):
+        batch = MessageBatch(TopicPartition(topic, partition), 0, messages)
+        done += len(messages)
+        if inspector is None:
+            waiting.append(batch)
+            if done < DETECTION_RECORDS:
+                continue
+            inspector, waiting = _started(waiting, key), []
+        else:
+            inspector.add(batch)
+        on_progress(time.monotonic(), done)
+    if inspector is None:
+        if not waiting:
+            raise CheckFailedError(f"topic {topic} has no committed records in the offsets that were read")
+        inspector = _started(waiting, key)
+    return {
+        "topic": topic,
+        "retained_offsets": sample.retained,
+        "offsets": {str(partition): list(offsets) for partition, offsets in sample.ranges.items()},
+        **inspector.report(),
+    }
+
+
+def _started(batches: list[MessageBatch], key: str | None) -> Inspector:
+    inspector = Inspector(batches, key)
+    for batch in batches:
+        inspector.add(batch)
+    return inspector

@@ -1,0 +1,71 @@
+"""TimeProfile: span and disorder of one time of the records, and the share of records that each lateness loses."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+LATENESS_S = (0, 1, 5, 10, 30, 60, 300, 600, 3_600, 21_600, 86_400, 604_800)
+"""Values of `event_time.allowed_lateness_s` that are compared."""
+TOLERATED_SHARE = 0.001
+"""Largest share of late records with which a lateness is recommended."""
+
+
+class TimeProfile:
+    """Measures the disorder in each partition: the newest time before a record minus its own time.
+
+    A record is late if and only if its disorder is above the allowed lateness, as in the splitter.
+    """
+
+    def __init__(self) -> None:
+        self._newest: dict[int, int] = {}
+        self._late = np.zeros(len(LATENESS_S) + 1, dtype=np.int64)
+        self._max_disorder_by_partition: dict[int, int] = {}
+        self._first: int | None = None
+        self._records = 0
+
+    def add(self, partition: int, times: NDArray[np.int64]) -> None:
+        """Add the times (ms) of a partition's next records, in offset order."""
+        if not len(times):
+            return
+        start = self._newest.get(partition, int(times[0]))
+        newest = np.maximum.accumulate(np.concatenate((np.array([start]), times)))
+        disorder = np.maximum(newest[:-1] - times, 0)
+        # With side="left", a disorder equal to a lateness counts as not late for it.
+        classes = np.searchsorted(np.array(LATENESS_S) * 1000, disorder, side="left")
+        self._late += np.bincount(classes, minlength=len(self._late))
+        self._newest[partition] = int(newest[-1])
+        largest = self._max_disorder_by_partition.get(partition, 0)
+        self._max_disorder_by_partition[partition] = max(largest, int(disorder.max()))
+        first = int(times.min())
+        self._first = first if self._first is None else min(first, self._first)
+        self._records += len(times)
+
+    @property
+    def records(self) -> int:
+        """Number of records with a time."""
+        return self._records
+
+    def to_json(self) -> dict[str, Any]:
+        """Return span, disorder, and late share by lateness. `recommended_lateness_s` is None if none is enough."""
+        late = self._records - np.cumsum(self._late)[: len(LATENESS_S)]
+        late_share = (late / max(1, self._records)).tolist()
+        sufficient = [
+            lateness for lateness, share in zip(LATENESS_S, late_share, strict=True) if share <= TOLERATED_SHARE
+        ]
+        return {
+            "records": self._records,
+            "first_ms": self._first,
+            "last_ms": max(self._newest.values(), default=None),
+            "max_disorder_ms": max(self._max_disorder_by_partition.values(), default=0),
+            "max_disorder_ms_by_partition": {
+                str(partition): value for partition, value in sorted(self._max_disorder_by_partition.items())
+            },
+            "late": [
+                {"allowed_lateness_s": lateness, "records": count, "share": share}
+                for lateness, count, share in zip(LATENESS_S, late.tolist(), late_share, strict=True)
+            ],
+            "recommended_lateness_s": sufficient[0] if sufficient else None,
+        }

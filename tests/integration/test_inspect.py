@@ -1,0 +1,100 @@
+"""`skewless inspect` against a real Kafka."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from skewless.cli.main import main
+
+pytestmark = pytest.mark.broker
+RECORDS = 3_000
+
+
+@pytest.fixture
+def topic(broker: str) -> str:
+    name = f"inspect-{uuid.uuid4().hex[:8]}"
+    admin = AdminClient({"bootstrap.servers": broker})  # must outlive its futures
+    admin.create_topics([NewTopic(name, 3, 1)])[name].result()
+    return name
+
+
+def write(broker: str, topic: str) -> None:
+    """Write half of the records with the key `hot`, and 30 tombstones."""
+    producer = Producer({"bootstrap.servers": broker})
+    for i in range(RECORDS):
+        value = None if i % 100 == 99 else json.dumps({"user": f"u{i % 9}", "at": 1_700_000_000 + i}).encode()
+        producer.produce(topic, value, "hot" if i % 2 else f"k{i % 50}", partition=i % 3)
+    assert producer.flush(60) == 0
+
+
+def inspect(broker: str, topic: str, *options: object) -> Result:
+    return CliRunner().invoke(main, ["inspect", topic, "-b", broker, *map(str, options)])
+
+
+def groups(broker: str) -> set[str]:
+    admin = AdminClient({"bootstrap.servers": broker})
+    listed = admin.list_consumer_groups().result()
+    return {group.group_id for group in listed.valid}
+
+
+def test_inspect_topic_is_measured_without_a_consumer_group(broker: str, topic: str, tmp_path: Path) -> None:
+    write(broker, topic)
+    before = groups(broker)
+    page = tmp_path / "page.html"
+    result = inspect(broker, topic, "--json", "--html", page)
+    assert result.exit_code == 0, result.output
+    found: dict[str, Any] = json.loads(result.stdout)
+    assert (found["records"], found["null_value_share"]) == (RECORDS, 0.01)
+    assert [key["name"] for key in found["keys"]] == ["record key", "user"]
+    assert found["keys"][0]["top"][0] == {"key": "hot", "count": RECORDS // 2, "share": 0.5}
+    assert found["measures"]["max_share"] == 0.5
+    assert "hot" in page.read_text(encoding="utf-8")
+    assert groups(broker) == before
+
+
+def test_inspect_records_option_reads_the_newest_of_each_partition(broker: str, topic: str) -> None:
+    write(broker, topic)
+    found = json.loads(inspect(broker, topic, "--json", "--records", 300).stdout)
+    assert found["partitions"]["records"] == {"0": 100, "1": 100, "2": 100}
+    assert found["offsets"] == {"0": [900, 1000], "1": [900, 1000], "2": [900, 1000]}
+
+
+def test_inspect_condition_that_is_met_exits_with_1(broker: str, topic: str) -> None:
+    write(broker, topic)
+    result = inspect(broker, topic, "--fail-if", "max_share > 0.05", "--fail-if", "max_over_avg > 1.5")
+    assert result.exit_code == 1
+    assert "error: max_share > 0.05: it is 0.5\n" in result.stderr
+    assert "Hottest keys of record key" in result.stdout
+    assert inspect(broker, topic, "--fail-if", "max_share > 0.5").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        ((), 1, "is empty: it has 3 partitions and no records"),
+        (("--fail-if", "skew > 1"), 2, "--fail-if: unknown measure skew"),
+        (("--since", "1y"), 2, "is not a duration such as"),
+        (("--html", "/nowhere/page.html"), 2, "the folder does not exist"),
+    ],
+)
+def test_inspect_nothing_to_measure_or_wrong_use_is_one_line(
+    broker: str, topic: str, options: tuple[str, ...], code: int, message: str
+) -> None:
+    result = inspect(broker, topic, *options)
+    assert (result.exit_code, message in result.stderr) == (code, True), result.output
+    assert "Traceback" not in result.output
+
+
+def test_inspect_unknown_topic_or_key_is_one_line(broker: str, topic: str) -> None:
+    write(broker, topic)
+    assert "does not exist" in inspect(broker, f"{topic}-no").stderr
+    result = inspect(broker, topic, "--key", "nothing.here")
+    assert (result.exit_code, "--key: no record has a field nothing.here" in result.stderr) == (2, True)

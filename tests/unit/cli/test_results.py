@@ -1,0 +1,92 @@
+"""Selection, order and form of the results that `skewless results` prints."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from skewless.cli import results
+from skewless.cli.main import main
+
+PIPELINE = "name: p\nsource: {topic: t}\naggregator: {aggregates: [count, sum]}\n"
+MINUTE = 60_000
+
+
+def record(window: int, key: str, count: int, revision: int = 0) -> dict[str, Any]:
+    times = {"window_start": window * MINUTE, "window_end": (window + 1) * MINUTE}
+    return {"key": key, **times, "count": count, "sum": -count, "revision": revision}
+
+
+RECORDS = [
+    record(0, "a", 5),
+    record(1, "a", 1),
+    record(1, "b", 2),
+    record(1, "a", 3, 1),
+    record(2, "c\x1b", 1),
+]
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(results, "_read", lambda _settings, _positions: iter(RECORDS))
+    monkeypatch.setattr(results, "_closed_until", lambda _settings: 2 * MINUTE)
+    path = tmp_path / "pipeline.yaml"
+    path.write_text(PIPELINE)
+    return path
+
+
+def run(file: Path, *options: str) -> Result:
+    return CliRunner().invoke(main, ["results", "-f", str(file), *options])
+
+
+def shown(file: Path, *options: str) -> list[tuple[int, str, int]]:
+    lines = run(file, *options, "--json").stdout.splitlines()
+    return [(one["window_start"] // MINUTE, one["key"], one["count"]) for one in map(json.loads, lines)]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ((), [(1, "a", 3), (1, "b", 2)]),
+        (("--window", "open"), [(2, "c\x1b", 1)]),
+        (("--window", "1970-01-01T00:00:30"), [(0, "a", 5)]),
+        (("--window", "all", "--key", "a"), [(0, "a", 5), (1, "a", 3)]),
+        (("--window", "all", "--top", "1"), [(0, "a", 5), (1, "a", 3), (2, "c\x1b", 1)]),
+        (("--top", "1", "--by", "sum"), [(1, "b", 2)]),
+    ],
+)
+def test_results_newest_revisions_of_the_chosen_windows_are_shown(
+    file: Path, options: tuple[str, ...], expected: list[tuple[int, str, int]]
+) -> None:
+    assert shown(file, *options) == expected
+
+
+def test_results_csv_has_a_header(file: Path) -> None:
+    lines = run(file, "--csv").stdout.splitlines()
+    assert lines == ["window_start,window_end,key,count,sum,revision", "60000,120000,a,3,-3,1", "60000,120000,b,2,-2,0"]
+
+
+def test_results_control_characters_do_not_reach_the_terminal(file: Path) -> None:
+    assert run(file, "--window", "open").stdout == "1970-01-01T00:02:00Z  c?  count 1  sum -1\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "message"),
+    [
+        (("--by", "max"), 2, "--by: max is not an aggregate of this pipeline: count, sum"),
+        (("--window", "now"), 2, "--window: 'now' must be last, open, all, or"),
+        (("--json", "--csv"), 2, "leave one out"),
+        (("--follow", "--top", "3"), 2, "--top: not with --follow"),
+        (("--key", "z"), 1, "has no results of key z"),
+        (("--window", "2020-01-01"), 1, "no results for --window 2020-01-01"),
+    ],
+)
+def test_results_wrong_use_or_nothing_to_show_is_one_line(
+    file: Path, options: tuple[str, ...], code: int, message: str
+) -> None:
+    result = run(file, *options)
+    assert (result.exit_code, message in result.stderr) == (code, True), result.output

@@ -1,0 +1,92 @@
+"""The format and the fields that are detected from values of records."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from skewless.lab.inspection.field_roles import TimeField, key_fields, time_fields
+from skewless.lab.inspection.format_detection import detect
+
+
+def documents(count: int = 100) -> list[bytes | None]:
+    return [
+        json.dumps(
+            {"id": i, "user": {"name": f"u{i % 7}"}, "tags": [f"t{i % 3}"], "price": i + 0.5, "at": 1_700_000_000 + i}
+        ).encode()
+        for i in range(count)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("values", "description", "settings"),
+    [
+        (documents(), "JSON", {"name": "json"}),
+        ([b"1;a;3", b"2;b;4"] * 20, "3 columns, delimiter ;", {"name": "csv", "delimiter": ";"}),
+        ([b"1\ta, b\n", b"2\tc\n"] * 20, "2 columns, delimiter tab", {"name": "tsv"}),
+        ([b'1,"a"', b"2,b"] * 20, "2 columns, delimiter ,", {"name": "csv", "delimiter": ",", "quoting": True}),
+        (
+            [b"en Main_Page 42 1000", b"de Haus 1 2"] * 20,
+            "4 columns, delimiter space",
+            {"name": "csv", "delimiter": " "},
+        ),
+        ([b"the quick brown fox", b"jumps", b"over the dog"] * 20, "text", {"name": "text"}),
+        ([b"\x00\x00\x00\x00\x07\xfe\xff"] * 20, "binary, in the wire format of a schema registry", None),
+        ([b"\xff\xfe"] * 20, "binary", None),
+        ([None, None], "no values", None),
+    ],
+)
+def test_detect_values_of_a_format_are_recognised(
+    values: list[bytes | None], description: str, settings: dict[str, Any] | None
+) -> None:
+    found = detect(values)
+    assert (found.description, found.settings) == (description, settings)
+
+
+def test_detect_a_few_broken_records_do_not_change_the_format() -> None:
+    assert detect([*documents(), b"{", None, b"\xff"]).settings == {"name": "json"}
+
+
+def test_detect_json_fields_have_paths_of_settings_and_their_share() -> None:
+    found = {field.reference: field.share for field in detect([*documents(), b'{"id": 1, "a.b": 2}']).fields}
+    assert found.keys() == {"id", "user.name", "tags[]", "price", "at"}
+    assert found["id"] == 1
+    assert found["at"] == pytest.approx(100 / 101)
+
+
+def test_key_fields_repeated_texts_come_first_and_measures_and_times_are_left_out() -> None:
+    assert key_fields(detect(documents())) == ["user.name", "tags[]", "id"]
+
+
+def test_key_fields_list_that_is_empty_in_most_records_is_a_candidate() -> None:
+    values: list[bytes | None] = [b'{"tags": ["a"]}' if i % 10 == 0 else b'{"tags": []}' for i in range(100)]
+    assert key_fields(detect(values)) == ["tags[]"]
+
+
+@pytest.mark.parametrize(
+    ("time", "unit"),
+    [
+        (1_700_000_000, "s"),
+        (1_700_000_000_000, "ms"),
+        (1_700_000_000_000_000, "us"),
+        ("2026-03-01 10:00:00", "iso8601"),
+        ("2026-03-01T10:00:00+01:00", "iso8601"),
+        ("1700000000", "s"),
+    ],
+)
+def test_time_fields_unit_is_detected(time: Any, unit: str) -> None:
+    values: list[bytes | None] = [json.dumps({"key": "a", "when": time}).encode()] * 10
+    assert [(field.reference, field.unit) for field in time_fields(detect(values))] == [("when", unit)]
+
+
+def test_time_fields_numbers_that_are_no_times_are_left_out() -> None:
+    values: list[bytes | None] = [
+        json.dumps({"bytes": size, "day": "20101201"}).encode() for size in (1, 5_000_000_000)
+    ]
+    assert time_fields(detect(values)) == []
+
+
+def test_time_fields_columns_are_numbers() -> None:
+    assert time_fields(detect([b"1700000000\ta", b"1700000001\tb"] * 10)) == [TimeField(0, "s")]

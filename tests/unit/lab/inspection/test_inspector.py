@@ -1,0 +1,140 @@
+"""Measures of the records of a topic."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from skewless.errors import ConfigurationError
+from skewless.lab.inspection.conditions import MEASURES, Condition, measures_of
+from skewless.lab.inspection.inspector import Inspector
+from skewless.lab.inspection.time_profile import TimeProfile
+from skewless.spark.report.inspection_report import report as page
+
+START = 1_700_000_000_000
+
+
+@dataclass
+class Batch:
+    partition: int
+    values: list[bytes | None]
+    keys: list[bytes | None]
+    timestamps: NDArray[np.int64]
+
+
+def batch(values: Iterable[bytes | None], key: bytes | None = None, partition: int = 0) -> Batch:
+    listed = list(values)
+    return Batch(partition, listed, [key] * len(listed), START + 1000 * np.arange(len(listed)))
+
+
+def clicks(count: int = 1000) -> list[bytes | None]:
+    """Make every second record of the user `hot`; every tenth is an hour late."""
+    return [
+        json.dumps(
+            {"user": "hot" if i % 2 else f"u{i % 50}", "at": START + 1000 * i - (3_600_000 if i % 10 == 9 else 0)}
+        ).encode()
+        for i in range(count)
+    ]
+
+
+def inspected(batches: list[Batch], key: str | None = None) -> dict[str, Any]:
+    inspector = Inspector(batches, key)
+    for records in batches:
+        inspector.add(records)
+    return inspector.report() | {"topic": "clicks", "retained_offsets": 1, "offsets": {"0": [0, 1]}}
+
+
+def test_inspector_json_records_are_measured() -> None:
+    found = inspected([batch(clicks()), batch(clicks(500), partition=1)])
+    key = found["keys"][0]
+    assert (found["records"], key["name"], key["cardinality"], key["max_share"]) == (1500, "user", 26, 0.5)
+    assert key["top"][0] == {"key": "hot", "count": 750, "share": 0.5}
+    assert found["partitions"] == {"max_over_avg": pytest.approx(1000 / 750), "records": {"0": 1000, "1": 500}}
+    assert found["records_per_s"] == pytest.approx(2, rel=0.01)
+    at = found["times"][1]
+    assert (at["field"], at["unit"], at["max_disorder_ms"]) == ("at", "ms", 3_599_000)
+
+
+def test_inspector_grouping_key_overloads_the_worker_of_the_hot_key() -> None:
+    loads = {(load["grouping"], load["workers"]): load for load in inspected([batch(clicks())])["loads"]}
+    assert set(loads) == {(g, w) for g in ("key", "partial_key", "dynamic_key", "even") for w in (8, 16, 32)}
+    assert loads["key", 8]["max_over_avg"] >= 4
+    assert loads["key", 8]["workers_per_key"] == 1
+    assert loads["even", 8]["max_over_avg"] < 1.2
+    assert loads["even", 8]["relative_rate"] == pytest.approx(1 / loads["even", 8]["max_over_avg"])
+
+
+def test_inspector_record_key_comes_first_and_time_of_the_value_is_measured() -> None:
+    found = inspected([batch(clicks(), key=b"a")])
+    assert [key["name"] for key in found["keys"]] == ["record key", "user"]
+    assert found["keys"][0]["max_share"] == 1
+    assert [time["name"] for time in found["times"]] == ["Kafka timestamp", "at"]
+
+
+def test_inspector_chosen_key_comes_first() -> None:
+    assert inspected([batch(clicks(), key=b"a")], key="user")["keys"][0]["name"] == "user"
+
+
+def test_inspector_tombstones_and_invalid_records_are_counted() -> None:
+    found = inspected([batch([*clicks(98), None, b"{}"], key=b"a")], key="user")
+    assert found["null_value_share"] == 0.01
+    assert found["keys"][0]["invalid_share"] == 0.02
+    assert {entry["reason"] for entry in found["keys"][0]["invalid"]} == {"empty record", "key field missing"}
+
+
+def test_inspector_binary_records_without_keys_have_no_candidate() -> None:
+    found = inspected([batch([b"\xff\xfe"] * 10)])
+    assert (found["keys"], found["loads"], found["format"]["splitter_format"]) == ([], [], None)
+    assert measures_of(found)["max_share"] is None
+    assert "clicks" in page(found)
+
+
+@pytest.mark.parametrize("key", ["nothing", "user.name", "a b[", "3"])
+def test_inspector_key_that_no_record_has_is_an_error_with_the_fields(key: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"--key: no .*user"):
+        inspected([batch(clicks())], key=key)
+
+
+def test_time_profile_late_shares_are_those_of_the_splitter() -> None:
+    profile = TimeProfile()
+    profile.add(0, np.array([0, 10_000, 9_000, 5_000]))
+    profile.add(0, np.array([10_000, 0]))
+    profile.add(1, np.array([0]))
+    found = profile.to_json()
+    late = {entry["allowed_lateness_s"]: entry["records"] for entry in found["late"]}
+    # Disorder: 1 s, 5 s and 10 s. A record that is exactly as old as the allowed lateness is not late.
+    assert (late[0], late[1], late[5], late[10]) == (3, 2, 1, 0)
+    assert found["recommended_lateness_s"] == 10
+    assert found["max_disorder_ms_by_partition"] == {"0": 10_000, "1": 0}
+
+
+@pytest.mark.parametrize("text", ["max_share", "max_share > ", "max_share > x", "max_share >> 1", "1 < max_share", ""])
+def test_condition_wrong_expression_is_a_configuration_error(text: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"--fail-if: .* must be a measure"):
+        Condition.parse(text)
+
+
+def test_condition_unknown_measure_names_the_closest() -> None:
+    with pytest.raises(ConfigurationError, match="did you mean max_share"):
+        Condition.parse("maxshare > 0.1")
+
+
+def test_condition_failure_is_the_text_with_the_value() -> None:
+    measures = measures_of(inspected([batch(clicks())]))
+    assert set(measures) == set(MEASURES)
+    assert Condition.parse("max_share > 0.05").failure(measures) == "max_share > 0.05: it is 0.5"
+    assert Condition.parse("max_share>0.5").failure(measures) is None
+    assert Condition.parse("max_disorder_s >= 3599").failure(measures) == "max_disorder_s >= 3599: it is 3599"
+
+
+def test_report_page_key_names_are_escaped() -> None:
+    hostile: list[bytes | None] = [
+        json.dumps({"k": "<script>alert(1)</script>", "n": i % 3}).encode() for i in range(20)
+    ]
+    assert "<script>alert(1)" not in page(inspected([batch(hostile)], key="k"))
