@@ -6,18 +6,20 @@ import csv
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import numpy as np
 
 from skewless.cli.offset_range import parse_instant
 from skewless.cli.options import load_settings, pipeline_file
 from skewless.errors import CheckFailedError, ConfigurationError
 
 if TYPE_CHECKING:
+    from skewless.algorithms.windowing.assigner import WindowAssigner
     from skewless.config.pipeline_settings import PipelineSettings
 
 FOLLOW_S = 1.0
@@ -57,15 +59,15 @@ def results(  # noqa: PLR0913 - click passes an argument per option
       skewless results -f pipeline.yaml --window 2026-03-01T10:00 --key books --json
     """  # noqa: D301 - \b is click's marker for unwrapped text
     settings = load_settings(file)
-    aggregates = settings.aggregator.aggregates
+    names = [field.name for field in settings.results]
     if as_json and as_csv:
         raise ConfigurationError("--json: not with --csv, leave one out")
     if follow and top is not None:
         raise ConfigurationError("--top: not with --follow, because later results can be larger")
-    if by is not None and by not in aggregates:
-        raise ConfigurationError(f"--by: {by} is not an aggregate of this pipeline: {', '.join(aggregates)}")
+    if by is not None and by not in names:
+        raise ConfigurationError(f"--by: {by} is not a result of this pipeline: {', '.join(names)}")
     select = _selection(window)
-    show = _printer(aggregates, as_json=as_json, as_csv=as_csv)
+    show = _printer(names, as_json=as_json, as_csv=as_csv)
     if follow:
         for batch in _followed(settings):
             show([result for result in batch if key is None or result["key"] == key])
@@ -76,14 +78,14 @@ def results(  # noqa: PLR0913 - click passes an argument per option
     chosen = [result for result in found if result["window_start"] in windows]
     if not chosen:
         raise CheckFailedError(f"no results for --window {window}: choose {WINDOWS}")
-    show(_ordered(chosen, by or aggregates[0], top))
+    show(_ordered(chosen, by or names[0], top))
 
 
 def _selection(window: str) -> Callable[[list[int], int | None, PipelineSettings], set[int]]:
     """Return a function from all windows (starts, ascending) and the closed time to the chosen windows."""
 
     def is_closed(start: int, closed_until: int | None, settings: PipelineSettings) -> bool:
-        return closed_until is not None and start + settings.aggregator.window_ms <= closed_until
+        return closed_until is not None and settings.aggregator.windows.end(start) <= closed_until
 
     match window:
         case "all":
@@ -97,7 +99,12 @@ def _selection(window: str) -> Callable[[list[int], int | None, PipelineSettings
                 start for start in starts if not is_closed(start, closed, settings)
             }
     instant = parse_instant("--window", window, WINDOWS)
-    return lambda _starts, _closed, settings: {instant - instant % settings.aggregator.window_ms}
+    return lambda _starts, _closed, settings: set(_windows_at(instant, settings.aggregator.windows))
+
+
+def _windows_at(instant: int, windows: WindowAssigner) -> Sequence[int]:
+    """Return the starts of the windows that contain an instant."""
+    return windows.windows_of(int(windows.slices(np.array([instant]))[0]))
 
 
 def _closed_until(settings: PipelineSettings) -> int | None:
@@ -160,7 +167,7 @@ def _number(value: Any) -> float:
     return float(value) if isinstance(value, int | float) else 0.0
 
 
-def _printer(aggregates: tuple[str, ...], *, as_json: bool, as_csv: bool) -> Callable[[list[Result]], None]:
+def _printer(aggregates: Sequence[str], *, as_json: bool, as_csv: bool) -> Callable[[list[Result]], None]:
     """Return a function that prints results in the chosen form."""
     if as_json:
 
