@@ -261,8 +261,7 @@ def _by_record_key(records: Records) -> ParsedBatch:
         except UnicodeDecodeError:
             keys.append(key.hex())
         rows.append(row)
-    values = np.ones(len(keys), dtype=np.int64)
-    return ParsedBatch(keys, values, np.array(rows, dtype=np.int32), records.timestamps, invalid)
+    return ParsedBatch(keys, {}, np.array(rows, dtype=np.int32), records.timestamps, invalid)
 
 
 __all__ = ["KAFKA_TIME", "LINE", "RECORD_KEY", "DetectedFormat", "Inspector", "Records"]
