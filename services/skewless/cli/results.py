@@ -6,27 +6,27 @@ import csv
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-import numpy as np
 
 from skewless.cli.offset_range import parse_instant
 from skewless.cli.options import load_settings, pipeline_file
 from skewless.errors import CheckFailedError, ConfigurationError
 
 if TYPE_CHECKING:
-    from skewless.algorithms.windowing.assigner import WindowAssigner
     from skewless.config.pipeline_settings import PipelineSettings
 
 FOLLOW_S = 1.0
 """Interval at which --follow looks for new results."""
-WINDOWS = "last, open, all, or the start of a window in ISO 8601"
+WINDOWS = "last, open, all, or a time within a window in ISO 8601"
 Result = dict[str, Any]
 """A record of `aggregates`."""
+Window = tuple[int, int]
+"""Start and end (exclusive) of a window in ms."""
 
 
 @click.command()
@@ -59,52 +59,49 @@ def results(  # noqa: PLR0913 - click passes an argument per option
       skewless results -f pipeline.yaml --window 2026-03-01T10:00 --key books --json
     """  # noqa: D301 - \b is click's marker for unwrapped text
     settings = load_settings(file)
-    names = [field.name for field in settings.results]
+    aggregates = tuple(result.name for result in settings.results)
     if as_json and as_csv:
         raise ConfigurationError("--json: not with --csv, leave one out")
     if follow and top is not None:
         raise ConfigurationError("--top: not with --follow, because later results can be larger")
-    if by is not None and by not in names:
-        raise ConfigurationError(f"--by: {by} is not a result of this pipeline: {', '.join(names)}")
+    if by is not None and by not in aggregates:
+        raise ConfigurationError(f"--by: {by} is not a result of this pipeline: {', '.join(aggregates)}")
     select = _selection(window)
-    show = _printer(names, as_json=as_json, as_csv=as_csv)
+    show = _printer(aggregates, as_json=as_json, as_csv=as_csv)
     if follow:
         for batch in _followed(settings):
             show([result for result in batch if key is None or result["key"] == key])
     found = _newest(settings, lambda result: key is None or result["key"] == key)
     if not found:
         raise CheckFailedError(f"topic {settings.topic('aggregates')} has no results{f' of key {key}' if key else ''}")
-    windows = select(sorted({result["window_start"] for result in found}), _closed_until(settings), settings)
-    chosen = [result for result in found if result["window_start"] in windows]
+    windows = select(sorted({_window_of(result) for result in found}), _closed_until(settings))
+    chosen = [result for result in found if _window_of(result) in windows]
     if not chosen:
         raise CheckFailedError(f"no results for --window {window}: choose {WINDOWS}")
-    show(_ordered(chosen, by or names[0], top))
+    show(_ordered(chosen, by or aggregates[0], top))
 
 
-def _selection(window: str) -> Callable[[list[int], int | None, PipelineSettings], set[int]]:
-    """Return a function from all windows (starts, ascending) and the closed time to the chosen windows."""
+def _window_of(result: Result) -> Window:
+    return result["window_start"], result["window_end"]
 
-    def is_closed(start: int, closed_until: int | None, settings: PipelineSettings) -> bool:
-        return closed_until is not None and settings.aggregator.windows.end(start) <= closed_until
+
+def _selection(window: str) -> Callable[[list[Window], int | None], set[Window]]:
+    """Return a function from all windows (ascending) and the time up to which they are closed to the chosen windows."""
+
+    def is_closed(window: Window, closed_until: int | None) -> bool:
+        return closed_until is not None and window[1] <= closed_until
 
     match window:
         case "all":
-            return lambda starts, _closed, _settings: set(starts)
+            return lambda windows, _closed: set(windows)
         case "last":
-            return lambda starts, closed, settings: set(
-                [start for start in starts if is_closed(start, closed, settings)][-1:] or starts[-1:]
+            return lambda windows, closed: set(
+                [window for window in windows if is_closed(window, closed)][-1:] or windows[-1:]
             )
         case "open":
-            return lambda starts, closed, settings: {
-                start for start in starts if not is_closed(start, closed, settings)
-            }
+            return lambda windows, closed: {window for window in windows if not is_closed(window, closed)}
     instant = parse_instant("--window", window, WINDOWS)
-    return lambda _starts, _closed, settings: set(_windows_at(instant, settings.aggregator.windows))
-
-
-def _windows_at(instant: int, windows: WindowAssigner) -> Sequence[int]:
-    """Return the starts of the windows that contain an instant."""
-    return windows.windows_of(int(windows.slices(np.array([instant]))[0]))
+    return lambda windows, _closed: {window for window in windows if window[0] <= instant < window[1]}
 
 
 def _closed_until(settings: PipelineSettings) -> int | None:
@@ -164,10 +161,14 @@ def _ordered(found: list[Result], by: str, top: int | None) -> list[Result]:
 
 
 def _number(value: Any) -> float:
-    return float(value) if isinstance(value, int | float) else 0.0
+    """Return a result as a number for the order; results may be numbers as text, texts or null."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return 0.0
 
 
-def _printer(aggregates: Sequence[str], *, as_json: bool, as_csv: bool) -> Callable[[list[Result]], None]:
+def _printer(aggregates: tuple[str, ...], *, as_json: bool, as_csv: bool) -> Callable[[list[Result]], None]:
     """Return a function that prints results in the chosen form."""
     if as_json:
 

@@ -77,7 +77,7 @@ def test_results_control_characters_do_not_reach_the_terminal(file: Path) -> Non
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
-        (("--by", "max"), 2, "--by: max is not an aggregate of this pipeline: count, sum"),
+        (("--by", "max"), 2, "--by: max is not a result of this pipeline: count, sum"),
         (("--window", "now"), 2, "--window: 'now' must be last, open, all, or"),
         (("--json", "--csv"), 2, "leave one out"),
         (("--follow", "--top", "3"), 2, "--top: not with --follow"),

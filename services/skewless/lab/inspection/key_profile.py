@@ -65,7 +65,7 @@ class KeyProfile:
         threshold = self._threshold()
         for row in np.flatnonzero(last >= threshold).tolist():
             self._names[int(keys.hashes[row])] = keys.names[row]
-        if len(self._names) > 2 * self._capacity:
+        if len(self._names) > self._capacity * 5 // 4:
             self._forget(threshold)
         return self.sample.add(keys.hashes)
 
