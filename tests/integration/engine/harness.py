@@ -199,13 +199,9 @@ async def running(wiring: StageRuntime) -> AsyncIterator[App]:
 async def failure_of(app: App) -> BaseException | None:
     """Wait until the consumer's thread has ended by itself, and return its error."""
 
-    def ended() -> bool:
-        thread = consumer_of(app).stopped_thread
-        return thread is not None and thread.done()
-
-    await until(ended)
-    thread = consumer_of(app).stopped_thread
-    assert thread is not None
+    async with asyncio.timeout(DEADLINE_S):
+        while (thread := consumer_of(app).stopped_thread) is None or not thread.done():
+            await asyncio.sleep(0.05)
     return thread.result()
 
 
