@@ -73,7 +73,7 @@ def pipeline_file(report: Mapping[str, Any], choices: Choices, kafka: Mapping[st
         _yaml({"worker_input": {"max_workers": max(16, choices.workers)}}),
         "",
         "# To sum a field: splitter.value.field, and the aggregates sum, min, max, mean.",
-        _yaml({"aggregator": {"window_s": window_s, "aggregates": ["count"]}}),
+        _yaml({"aggregator": {"window_s": window_s, "aggregates": [Count.name]}}),
     ]
     return "\n".join(sections).rstrip("\n") + "\n"
 
