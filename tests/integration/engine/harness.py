@@ -199,7 +199,8 @@ async def running(wiring: StageRuntime) -> AsyncIterator[App]:
 async def failure_of(app: App) -> BaseException | None:
     """Wait until the consumer's thread has ended by itself, and return its error."""
     async with asyncio.timeout(DEADLINE_S):
-        while (thread := consumer_of(app).stopped_thread) is None or not thread.done():
+        # The future does not exist before the consumer starts.
+        while (thread := consumer_of(app).stopped_thread) is None or not thread.done():  # noqa: ASYNC110
             await asyncio.sleep(0.05)
     return thread.result()
 

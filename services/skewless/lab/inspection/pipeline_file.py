@@ -10,6 +10,8 @@ from typing import Any
 
 import yaml
 
+from skewless.algorithms.aggregates.count import Count
+
 WORKER_RATE = 100_000
 """Tuples per second that a worker processes without a cost of its own, on the safe side."""
 MIN_WORKERS, MAX_WORKERS = 4, 64
