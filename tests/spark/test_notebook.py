@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -46,6 +47,6 @@ def test_notebook_page_blocks_run_in_order_give_the_documented_results(
         if block.language == "python":
             exec(block.text, notebook)  # noqa: S102 - the project's own page
     assert notebook["spark"] is spark
-    assert dict(notebook["total"].to_numpy().tolist()) == {"ada": 13.5, "bob": 3.99}
+    assert dict(notebook["total"].to_numpy().tolist()) == {"ada": Decimal("13.50"), "bob": Decimal("3.99")}
     assert notebook["answer"].tuples == len(orders)
     assert notebook["report"]["stream"]["keys"] == 2

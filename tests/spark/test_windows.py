@@ -74,10 +74,10 @@ CASES = {
         hopping(300_000, 60_000, 15_000),
     ),
     "day of 23 hours": Case(
-        {"size": "day", "zone": "Europe/Berlin"}, 900, datetime(2016, 3, 26, tzinfo=BERLIN), 20_000, day_in(BERLIN)
+        {"size": "day", "zone": "Europe/Berlin"}, 900, datetime(2016, 3, 27, tzinfo=BERLIN), 20_000, day_in(BERLIN)
     ),
     "day of 25 hours": Case(
-        {"size": "day", "zone": "Europe/Berlin"}, 900, datetime(2016, 10, 29, tzinfo=BERLIN), 20_000, day_in(BERLIN)
+        {"size": "day", "zone": "Europe/Berlin"}, 900, datetime(2016, 10, 30, tzinfo=BERLIN), 20_000, day_in(BERLIN)
     ),
 }
 
