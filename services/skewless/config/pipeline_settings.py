@@ -202,7 +202,7 @@ class PipelineSettings(SettingsModel):
         )
 
     def _having_problems(self, results: Sequence[ResultField]) -> Iterator[str]:
-        """Yield a line for each condition whose result does not exist or is no number."""
+        """Yield a line for each condition whose result does not exist or is not a number."""
         by_name = {result.name: result for result in results}
         for name in self.aggregator.having:
             if name not in by_name:
