@@ -31,6 +31,15 @@ RETRY_S = 0.2
 """Pause before a request is repeated."""
 
 
+_HAS_MEMBERS = {
+    KafkaError.UNKNOWN_MEMBER_ID,
+    KafkaError.ILLEGAL_GENERATION,
+    KafkaError.REBALANCE_IN_PROGRESS,
+    KafkaError.FENCED_INSTANCE_ID,
+}
+"""Errors of a commit without a membership, if the group has members."""
+
+
 class Committed(NamedTuple):
     """Committed offset of a group in a partition."""
 
@@ -79,6 +88,37 @@ class OffsetReader:
             for answer in answers
             if answer.offset >= 0 and answer.error is None
         }
+
+    def at_start(self, topic: str, start: str | int) -> dict[int, int]:
+        """Return the offset of every partition for `earliest`, `latest`, or a Kafka timestamp in ms."""
+        if isinstance(start, int):
+            return self.at_time(topic, start)
+        return self.end(topic) if start == "latest" else self.begin(topic)
+
+    def commit_first(self, group: str, topic: str, offsets: Mapping[int, tuple[int, str]]) -> bool:
+        """Commit offsets with their metadata for a group without members; return False if it has members.
+
+        All partitions are committed by one request.
+        """
+        committed = [
+            TopicPartition(topic, partition, offset, metadata) for partition, (offset, metadata) in offsets.items()
+        ]
+        options = {"group.id": group, "enable.auto.commit": False}
+
+        def commit() -> bool:
+            try:
+                results = consumer.commit(offsets=committed, asynchronous=False)
+            except KafkaException as error:
+                if error.args[0].code() in _HAS_MEMBERS:
+                    return False
+                raise
+            failed = [result.error for result in results if result.error is not None]
+            if failed:
+                raise KafkaException(failed[0])
+            return True
+
+        with contextlib.closing(Consumer({**self._options, **options})) as consumer:
+            return self._repeat(commit, f"committing the first offsets of group {group}")
 
     def has_committed(self, group: str, topic: str) -> bool:
         """Return whether the group has a committed offset of the topic."""
