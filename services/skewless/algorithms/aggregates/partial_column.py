@@ -6,7 +6,7 @@ Partials are numpy arrays with one row per group: numbers of an `IntegerColumn` 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeAlias
 
@@ -232,6 +232,14 @@ def as_objects(partials: Iterable[bytes]) -> Binary:
     array = np.empty(len(listed), dtype=np.object_)
     array[:] = listed
     return array
+
+
+def merge_groups(partials: Binary, group_of: Groups, groups: int, merge: Callable[[Sequence[bytes]], bytes]) -> Binary:
+    """Return the merged partial of each group. `group_of` has the group of each partial."""
+    by_group: list[list[bytes]] = [[] for _ in range(groups)]
+    for group, partial in zip(group_of.tolist(), partials.tolist(), strict=True):
+        by_group[group].append(partial)
+    return as_objects(map(merge, by_group))
 
 
 def as_arrow(column: PartialColumn, partials: NDArray[Any]) -> pa.Array:

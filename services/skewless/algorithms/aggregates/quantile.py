@@ -30,6 +30,7 @@ from skewless.algorithms.aggregates.partial_column import (
     Partials,
     Tuples,
     as_objects,
+    merge_groups,
 )
 from skewless.settings_base import SettingsModel
 
@@ -128,10 +129,7 @@ class MergeQuantile:
 
     def __call__(self, partials: Binary, group_of: Groups, groups: int) -> Binary:
         """Return the merged partial of each group."""
-        by_group: list[list[bytes]] = [[] for _ in range(groups)]
-        for group, partial in zip(group_of.tolist(), partials.tolist(), strict=True):
-            by_group[group].append(partial)
-        return as_objects(map(self._merged, by_group))
+        return merge_groups(partials, group_of, groups, self._merged)
 
     def _merged(self, partials: Sequence[bytes]) -> bytes:
         if len(partials) == 1:
