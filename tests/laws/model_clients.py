@@ -96,6 +96,8 @@ class Link:
     """Number of polls before the client has found the group coordinator."""
     suspended: bool = False
     """Whether the process was suspended since its last poll, so that it sent no heartbeats."""
+    all_brokers_down: bool = False
+    """Whether the next poll reports that no broker is reachable."""
 
     def enter(self, call: str) -> str:
         """Begin a call; returns its fault, or None."""
@@ -347,6 +349,7 @@ class ModelConsumer:
         self._turn = 0
         self._closed = False
         self._subscribed = False
+        self._fenced = False
 
     def subscribe(self, topics: list[str], **callbacks: Callable[[Any, list[TopicPartition]], None]) -> None:
         (self._topic,) = topics
@@ -363,6 +366,9 @@ class ModelConsumer:
     def poll(self, timeout: float) -> Message | None:
         assert not self._closed
         kind = self._link.enter("poll")
+        if self._link.all_brokers_down:
+            self._link.all_brokers_down = False
+            self._on_error(KafkaError(KafkaError._ALL_BROKERS_DOWN, "all brokers down"))
         if self._link.unnoticed_polls:
             self._link.unnoticed_polls -= 1
         else:
@@ -407,7 +413,9 @@ class ModelConsumer:
         own = self.membership
         known = self._group.members.get(self._instance)
         if own is not None and known is not None and known != own.member:
-            self._on_error(KafkaError(KafkaError.FENCED_INSTANCE_ID, "fenced by another", fatal=True))
+            if not self._fenced:  # librdkafka reports a fatal error once
+                self._fenced = True
+                self._on_error(KafkaError(KafkaError.FENCED_INSTANCE_ID, "fenced by another", fatal=True))
             return
         if not self._subscribed:
             return

@@ -489,7 +489,7 @@ TestExactlyOnceIntoStore = StoreMachine.TestCase
 TestExactlyOnceIntoStore.settings = RUNS
 
 
-@pytest.mark.parametrize("moment", ["idle", "in a transaction", "with unsent records"])
+@pytest.mark.parametrize("moment", ["idle", "in a transaction", "with unsent records", "in an outage"])
 @pytest.mark.parametrize("away_s", [4.0, 12.5, 16.0])
 @pytest.mark.parametrize("unnoticed_polls", [0, 4])
 def test_executor_suspended_and_replaced_process_ends_and_spares_its_successor(
@@ -510,6 +510,8 @@ def test_executor_suspended_and_replaced_process_ends_and_spares_its_successor(
             machine.write(0, 2, marker=False)
             machine.take_turn(suspended, commit=False, fetch=8)
             suspended.work_off()
+        # The client reports the outage before it hears of its successor.
+        suspended.link.all_brokers_down = moment == "in an outage"
         suspended.link.suspended = suspended.disturbed = suspended.duplicated = True
         machine.clock.advance(away_s)
         machine.start(0)

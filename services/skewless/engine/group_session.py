@@ -5,7 +5,8 @@ Only the consumer thread uses this module. A member of a group can lose its memb
 - Another process has joined with the same `group.instance.id`: this process ends (FencedError).
 - A join request was answered, and the answer was lost. The coordinator then has a member that no process uses, and
   fences this process for it. This process joins again once that member has expired.
-- No broker was reachable for longer than the session timeout: this process joins again.
+- No broker was reachable for longer than the session timeout: librdkafka joins again. If the coordinator then fences
+  this process, one of the two cases above applies.
 - librdkafka has removed all brokers from the client and does not connect again: the consumer is replaced.
 
 So before anything that would fence another process, the group coordinator is asked which member it knows.
@@ -88,8 +89,6 @@ class GroupSession:
         """Member id as of the last assignment."""
         self._callback_failure: BaseException | None = None
         """Error of a callback, which is raised after poll()."""
-        self._lost = False
-        """Whether the session may have expired since the last assignment, because no broker was reachable."""
         self._fenced: FencedError | None = None
         """Error of the consumer after another member of its instance id has fenced it."""
         self._unconfirmed = False
@@ -114,7 +113,6 @@ class GroupSession:
         self._consumer = create_client(Consumer, {**self._options, "error_cb": self._on_error})
 
         def on_assign(consumer: Consumer, partitions: list[KafkaPartition]) -> None:
-            self._lost = False
             self._member_id = consumer.memberid()
             self._counts.rebalances["assigned"] += 1
             self._defer_error(callbacks.assign, partitions)
@@ -126,7 +124,6 @@ class GroupSession:
             self._defer_error(callbacks.revoke, partitions)
 
         def on_lost(_consumer: Consumer, partitions: list[KafkaPartition]) -> None:
-            self._lost = True
             self._counts.rebalances["lost"] += 1
             self._defer_error(callbacks.lose, partitions)
             self._defer_error(lambda _partitions: self._check_not_replaced(), partitions)
@@ -182,7 +179,6 @@ class GroupSession:
         if error.fatal():
             self._callback_failure = self._failure_of(error)
         elif class_of(error) is ErrorClass.UNREACHABLE:
-            self._lost = True
             self.outage.warn(f"no broker is reachable, waiting: {error.str()}", kind="no broker")
 
     def raise_if_fatal(self, error: KafkaError) -> None:
@@ -195,13 +191,6 @@ class GroupSession:
     def _failure_of(self, error: KafkaError) -> SkewlessError | None:
         operation = f"reading topic {', '.join(self._topics)} as group {self.group}"
         failure = classify_consumer_error(error, operation)
-        if self._lost and isinstance(failure, FencedError):
-            # This is not a duplicate instance. The answer to a join request was lost with the connection, so the
-            # coordinator has registered this process under a member id that the process has not received.
-            self._lost = False
-            return TransactionAbortedError(
-                "the group session expired while no broker was reachable; joining again", rejoin=True
-            )
         if isinstance(failure, FencedError):
             self._fenced = failure
         return failure
@@ -212,7 +201,6 @@ class GroupSession:
 
     def committed(self) -> None:
         """Record that the group has accepted a commit of this member."""
-        self._lost = False
         self.outage.over()
 
     # Membership
