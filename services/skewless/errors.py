@@ -92,7 +92,7 @@ class LimitError(SkewlessError):
 
 
 class FencedError(SkewlessError):
-    """Another process runs with the same transactional id or group instance id.
+    """Another process has joined the consumer group with the same group instance id.
 
     The two would fence each other repeatedly, so this process exits: give each process its own `instance` number.
     """

@@ -124,16 +124,12 @@ class TransactionAbortedError(RecoverableError):
     """The open transaction is lost: abort it and reset to the committed offsets.
 
     `replace_producer`: the producer is unusable, because it was fenced or the outcome of its last call is unknown.
-    `fenced`: a newer producer epoch or member fenced this one. `rejoin`: the consumer is unusable, and a new consumer
-    must join the group.
+    `rejoin`: the consumer is unusable, and a new consumer must join the group.
     """
 
-    def __init__(
-        self, reason: str, *, replace_producer: bool = False, fenced: bool = False, rejoin: bool = False
-    ) -> None:
+    def __init__(self, reason: str, *, replace_producer: bool = False, rejoin: bool = False) -> None:
         super().__init__(reason)
         self.replace_producer = replace_producer
-        self.fenced = fenced
         self.rejoin = rejoin
 
 
@@ -194,11 +190,7 @@ def classify_transaction_error(error: KafkaException, operation: str) -> Skewles
     if error_class is ErrorClass.REPLACED:
         return FencedError(f"while {operation}: {_REPLACED_MESSAGE}")
     replace_producer = bool(kafka_error.fatal()) or not kafka_error.txn_requires_abort()
-    return TransactionAbortedError(
-        f"{operation}: {kafka_error.str()}",
-        replace_producer=replace_producer,
-        fenced=error_class is ErrorClass.FENCED,
-    )
+    return TransactionAbortedError(f"{operation}: {kafka_error.str()}", replace_producer=replace_producer)
 
 
 def classify_consumer_error(error: KafkaError, operation: str) -> SkewlessError | None:

@@ -9,14 +9,14 @@ from typing import Any
 import confluent_kafka
 import faust
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from integration.engine.harness import Copy, Harness, build, consumer_of, failure_of, running, started, until
 from skewless.engine import group_session
 from skewless.engine.faust.driver import Producer as DriverProducer
 from skewless.engine.faust.driver import Transport
-from skewless.errors import BrokerError, ConfigurationError, FencedError, SkewlessError
+from skewless.errors import BrokerError, ConfigurationError, SkewlessError
 from skewless.kafka.errors import TransactionAbortedError
 from skewless.kafka.settings import KafkaSettings, TransportSettings
 from skewless.wire.record import Batch
@@ -228,18 +228,19 @@ async def test_transactional_producer_unknown_commit_outcome_is_replaced(harness
     assert len(seen) > 2
 
 
-async def test_executor_fenced_by_a_duplicate_instance_ends_with_a_remedy(harness: Harness) -> None:
-    async with started(harness.wiring(Copy())) as app:
+async def test_executor_fenced_by_a_producer_outside_the_group_continues_with_a_new_producer(harness: Harness) -> None:
+    async with running(harness.wiring(Copy())) as app:
         harness.fill(100)
         await until(lambda: harness.count() == 100)
-        duplicate = Producer({"bootstrap.servers": harness.bootstrap, "transactional.id": f"{harness.prefix}-copy-0"})
-        await asyncio.to_thread(duplicate.init_transactions, 20)
+        stranger = Producer({"bootstrap.servers": harness.bootstrap, "transactional.id": f"{harness.prefix}-copy-0"})
+        await asyncio.to_thread(stranger.init_transactions, 20)
+        stranger.begin_transaction()
+        stranger.produce(f"{harness.prefix}.out", b"of a stranger")
         harness.fill(100, start=100)
-        failure = await failure_of(app)
-    assert isinstance(failure, FencedError), failure
-    assert "--instance" in str(failure)
-    async with running(harness.wiring(Copy(), member=1)):
         await copied(harness, 200)
+        assert app.executor.counts.resets > 0
+        with pytest.raises(KafkaException, match="fenced"):
+            await asyncio.to_thread(stranger.commit_transaction, 20)
 
 
 async def test_back_pressure_slow_step_bounds_the_batches_in_flight(harness: Harness) -> None:

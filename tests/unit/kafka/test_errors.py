@@ -84,7 +84,6 @@ def test_error_code_of_the_table_has_the_remedy_of_its_class(code: int) -> None:
     else:
         assert of_consumer is None
         assert isinstance(of_transaction, TransactionAbortedError)
-        assert of_transaction.fenced == (error_class is ErrorClass.FENCED)
         assert of_transaction.replace_producer
 
 

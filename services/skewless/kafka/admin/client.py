@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
-from concurrent.futures import Future
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import ClusterMetadata, ConfigEntry, ConfigResource, NewTopic
 
 from skewless.errors import BrokerError, UnreachableError
 from skewless.kafka.clients import connect_admin
-from skewless.kafka.errors import authorization_error
+from skewless.kafka.errors import authorization_error, is_transient
+from skewless.kafka.repeat import repeat_while_transient
 from skewless.kafka.settings import KafkaSettings
 
-_TIMEOUTS = {KafkaError._TIMED_OUT, KafkaError._TIMED_OUT_QUEUE, KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN}  # noqa: SLF001 - the library's names of its local error codes
+Result = TypeVar("Result")
+
 RETRY_INTERVAL_S = 0.1
 
 
@@ -60,15 +62,16 @@ class Admin:
         existing = [name for name in names if name in topics and not topics[name].error]
         if not existing:
             return {}
-        resources = {name: ConfigResource(ConfigResource.Type.TOPIC, name) for name in existing}
-        futures = self._client.describe_configs(list(resources.values()), request_timeout=self._kafka.connect_timeout_s)
+        options = self._read(
+            lambda: self._options(existing), f"reading the options of topics {', '.join(existing)}", "DescribeConfigs"
+        )
         return {
             name: TopicDescription(
                 partitions=len(topics[name].partitions),
                 replication_factor=min(len(partition.replicas) for partition in topics[name].partitions.values()),
-                options={option: entry.value for option, entry in self._options(name, futures[resource]).items()},
+                options={option: entry.value for option, entry in options[name].items()},
             )
-            for name, resource in resources.items()
+            for name in existing
         }
 
     def create(self, name: str, partitions: int, replication_factor: int, options: Mapping[str, str]) -> bool:
@@ -105,20 +108,30 @@ class Admin:
 
     def _metadata(self) -> ClusterMetadata:
         # Of all topics: a request for one topic by name may create it on brokers that create topics automatically.
-        try:
-            return self._client.list_topics(timeout=self._kafka.connect_timeout_s)
-        except KafkaException as error:
-            raise self._translated("reading the list of topics", error.args[0], "Describe") from None
+        return self._read(
+            lambda: self._client.list_topics(timeout=self._kafka.connect_timeout_s),
+            "reading the list of topics",
+            "Describe",
+        )
 
-    def _options(self, name: str, future: Future[dict[str, ConfigEntry]]) -> dict[str, ConfigEntry]:
+    def _options(self, names: Iterable[str]) -> dict[str, dict[str, ConfigEntry]]:
+        resources = {name: ConfigResource(ConfigResource.Type.TOPIC, name) for name in names}
+        futures = self._client.describe_configs(list(resources.values()), request_timeout=self._kafka.connect_timeout_s)
+        return {name: futures[resource].result() for name, resource in resources.items()}
+
+    def _read(self, request: Callable[[], Result], operation: str, acl_operation: str) -> Result:
         try:
-            return future.result()
+            return repeat_while_transient(request, self._kafka.connect_timeout_s)
         except KafkaException as error:
-            raise self._translated(f"reading the options of topic {name}", error.args[0], "DescribeConfigs") from None
+            raise self._translated(operation, error.args[0], acl_operation) from None
 
     def _translated(self, operation: str, error: KafkaError, acl_operation: str) -> UnreachableError | BrokerError:
-        operation = f"{operation} at {self._kafka.bootstrap_servers}"
-        error_type = UnreachableError if error.code() in _TIMEOUTS else BrokerError
-        return authorization_error(error, operation, acl_operation) or error_type(
+        address = self._kafka.bootstrap_servers
+        if is_transient(error):
+            return UnreachableError(
+                f"no answer from Kafka at {address} while {operation}: {error.str()}: check that the brokers run"
+            )
+        operation = f"{operation} at {address}"
+        return authorization_error(error, operation, acl_operation) or BrokerError(
             f"{operation} failed: {error.str()} ({error.name()})"
         )

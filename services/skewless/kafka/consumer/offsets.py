@@ -21,14 +21,12 @@ from skewless.kafka.clients import connect_admin
 from skewless.kafka.consumer.read_compacted import STALL_TIMEOUT_S, UNUSED_GROUP
 from skewless.kafka.errors import authorization_error, is_transient
 from skewless.kafka.reachability import QUIET
+from skewless.kafka.repeat import repeat_while_transient
 from skewless.kafka.settings import KafkaSettings
 from skewless.wire.offset_metadata import decode_offset_metadata
 from skewless.wire.record import Headers
 
 Answer = TypeVar("Answer")
-
-RETRY_S = 0.2
-"""Pause before a request is repeated."""
 
 
 class Committed(NamedTuple):
@@ -70,7 +68,7 @@ class OffsetReader:
         if not requested:
             return {}
         with contextlib.closing(Consumer({**self._options, **options})) as consumer:
-            answers = self._repeat(
+            answers = self._read(
                 lambda: consumer.committed(requested, timeout=self._kafka.connect_timeout_s),
                 f"reading the offsets of group {group}",
             )
@@ -147,7 +145,7 @@ class OffsetReader:
             )
             return {requested.partition: future.result() for requested, future in sorted(futures.items())}
 
-        return self._repeat(list_offsets, f"reading the offsets of topic {topic}")
+        return self._read(list_offsets, f"reading the offsets of topic {topic}")
 
     def _partitions(self, topic: str) -> list[int]:
         partitions = self._existing_partitions(topic)
@@ -157,22 +155,15 @@ class OffsetReader:
 
     def _existing_partitions(self, topic: str) -> list[int]:
         # Of all topics: a request for one topic by name may create it on brokers that create topics automatically.
-        metadata = self._repeat(
+        metadata = self._read(
             lambda: self._client.list_topics(timeout=self._kafka.connect_timeout_s), f"looking for topic {topic}"
         ).topics.get(topic)
         return [] if metadata is None or metadata.error else list(metadata.partitions)
 
-    def _repeat(self, request: Callable[[], Answer], operation: str) -> Answer:
-        """Send a request, and repeat it while its error is transient, for at most `kafka.connect_timeout_s`."""
-        # Just after a broker has started, or has been cut off, it answers that it is not the coordinator or leader.
-        deadline = time.monotonic() + self._kafka.connect_timeout_s
-        while True:
-            try:
-                return request()
-            except KafkaException as error:
-                transient = is_transient(error.args[0])
-                if not transient or time.monotonic() > deadline:
-                    error_type = UnreachableError if transient else BrokerError
-                    address = self._kafka.bootstrap_servers
-                    raise error_type(f"{operation} at {address}: {error.args[0].str()}") from None
-            time.sleep(RETRY_S)
+    def _read(self, request: Callable[[], Answer], operation: str) -> Answer:
+        try:
+            return repeat_while_transient(request, self._kafka.connect_timeout_s)
+        except KafkaException as error:
+            error_type = UnreachableError if is_transient(error.args[0]) else BrokerError
+            address = self._kafka.bootstrap_servers
+            raise error_type(f"{operation} at {address}: {error.args[0].str()}") from None

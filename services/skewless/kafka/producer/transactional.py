@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from confluent_kafka import KafkaError, KafkaException
 
-from skewless.errors import BrokerError, FencedError, UnreachableError
+from skewless.errors import BrokerError, UnreachableError
 from skewless.kafka.call_with_timeout import TimedCalls
 from skewless.kafka.errors import (
     BrokerUnavailableError,
@@ -142,20 +142,15 @@ class TransactionalProducer(OutputProducer):
                     ) from error
 
     def _classified(self, error: KafkaException, operation: str) -> Exception:
-        """Distinguish fencing by another producer of the same id from a transaction that the broker timed out."""
+        """Return the error to raise, with the cause instead of the producer's state."""
+        # Fencing is no reason to end. The broker fences a producer whose transaction has timed out, and a process that
+        # was suspended in `init_transactions` fences its successor on waking. Only the group knows which process is the
+        # member, and it is asked before the next producer starts.
         if error.args[0].code() == KafkaError._FATAL:  # noqa: SLF001
             error = self._fatal_error(error)
         elif error.args[0].code() == KafkaError._STATE and self._begun_at is not None:  # noqa: SLF001
             error, operation = self._abort_error(error), f"writing to topics {self._topics()}"
-        failure = super()._classified(error, f"{operation} as {self._transactional_id}")
-        if isinstance(failure, TransactionAbortedError) and failure.fenced:
-            age = 0.0 if self._begun_at is None else time.monotonic() - self._begun_at
-            if age < self._transport.transaction_timeout_s * 0.8:
-                return FencedError(
-                    f"another process has started with transactional id {self._transactional_id}, so this one ends; "
-                    "if both are meant to run, give each its own --instance"
-                )
-        return failure
+        return super()._classified(error, f"{operation} as {self._transactional_id}")
 
     def _fatal_error(self, error: KafkaException) -> KafkaException:
         """Return the cause of a fatal error.

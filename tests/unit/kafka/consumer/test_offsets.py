@@ -8,6 +8,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from skewless.errors import BrokerError, UnreachableError
+from skewless.kafka import repeat
 from skewless.kafka.consumer import offsets
 from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.kafka.settings import KafkaSettings
@@ -37,18 +38,18 @@ def answering(*answers: object) -> Iterator[object]:
 def ask(*answers: object, connect_timeout_s: float = 1.0) -> object:
     reader = OffsetReader(KafkaSettings(connect_timeout_s=connect_timeout_s))
     remaining = list(answers)
-    return reader._repeat(lambda: next(answering(remaining.pop(0))), "reading the offsets of group g")
+    return reader._read(lambda: next(answering(remaining.pop(0))), "reading the offsets of group g")
 
 
 def test_offset_reader_transient_error_repeats_the_request(slept: list[float]) -> None:
     assert ask(NOT_COORDINATOR, NOT_COORDINATOR, 7) == 7
-    assert slept == [offsets.RETRY_S] * 2
+    assert slept == [repeat.PAUSE_S] * 2
 
 
 def test_offset_reader_transient_error_beyond_the_timeout_raises_unreachable_error(slept: list[float]) -> None:
     with pytest.raises(UnreachableError, match="reading the offsets of group g at localhost:9092: "):
-        ask(*[NOT_COORDINATOR] * 10)
-    assert sum(slept) == pytest.approx(1.2)
+        ask(*[NOT_COORDINATOR] * 20)
+    assert sum(slept) == pytest.approx(1.1)
 
 
 def test_offset_reader_permanent_error_raises_broker_error_at_once(slept: list[float]) -> None:
