@@ -18,8 +18,8 @@ JUSTIFIED: dict[str, tuple[int, int]] = {
 }
 """Fault, by its name in the journal -> exit code that it justifies, and the number of such ends per fault.
 
-Of two processes with one name, one is fenced and ends. If it is the first one, it is restarted and fences the second. A
-zombie is fenced by the process that replaced it, and only the zombie may end.
+Of two processes with one name, the one that joined the group first ends. It is restarted, and then the second one
+ends. A zombie is fenced by the process that replaced it in the group, and only the zombie may end.
 """
 
 

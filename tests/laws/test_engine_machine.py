@@ -510,7 +510,7 @@ def test_executor_suspended_and_replaced_process_ends_and_spares_its_successor(
             machine.write(0, 2, marker=False)
             machine.take_turn(suspended, commit=False, fetch=8)
             suspended.work_off()
-        # The client reports the outage before it hears of its successor.
+        # The client reports the outage before it is fenced.
         suspended.link.all_brokers_down = moment == "in an outage"
         suspended.link.suspended = suspended.disturbed = suspended.duplicated = True
         machine.clock.advance(away_s)

@@ -143,9 +143,9 @@ class TransactionalProducer(OutputProducer):
 
     def _classified(self, error: KafkaException, operation: str) -> Exception:
         """Return the error to raise, with the cause instead of the producer's state."""
-        # Fencing is no reason to end. The broker fences a producer whose transaction has timed out, and a process that
-        # was suspended in `init_transactions` fences its successor on waking. Only the group knows which process is the
-        # member, and it is asked before the next producer starts.
+        # A fenced producer does not end the process. The broker fences a producer whose transaction has timed out, and
+        # a process that was suspended in `init_transactions` fences its successor on waking. Only the group knows
+        # which process is the member, and it is asked before the next producer starts.
         if error.args[0].code() == KafkaError._FATAL:  # noqa: SLF001
             error = self._fatal_error(error)
         elif error.args[0].code() == KafkaError._STATE and self._begun_at is not None:  # noqa: SLF001
