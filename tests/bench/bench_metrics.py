@@ -27,6 +27,7 @@ import pyarrow as pa
 
 from helpers.batches import encode_tuples
 from helpers.engine import assign, batch_of
+from helpers.messages import message
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.engine.executor import RestoredPartition
 from skewless.engine.faust.app import StageRuntime
@@ -43,25 +44,6 @@ from skewless.wire.tuples import TUPLES
 BATCH = 16_000
 COMMIT_EVERY = 20
 ARMS = ("unwatched", "watched", "uncounted", "unwatched again")
-
-
-class Message:
-    """The part of confluent_kafka.Message that an executor uses."""
-
-    def __init__(self, offset: int, value: bytes, headers: OwnHeaders) -> None:
-        self._offset, self._value, self._headers = offset, value, headers
-
-    def offset(self) -> int:
-        return self._offset
-
-    def leader_epoch(self) -> None:
-        return None
-
-    def value(self) -> bytes:
-        return self._value
-
-    def headers(self) -> OwnHeaders:
-        return self._headers
 
 
 class Uncounted(EngineStatistics):
@@ -134,7 +116,7 @@ class Arm:
         executor = self._wiring.executor
         for number in range(batches):
             value, headers = given[number % len(given)]
-            batch = batch_of(executor, [Message(self._offset, value, headers)])
+            batch = batch_of(executor, [message(self._offset, value, headers=headers)])
             self._offset += 1
             executor.deliver(batch)
             await executor.process(batch)

@@ -25,6 +25,11 @@ class InMemoryBatch:
         self.offsets = self.offsets or range(len(self.outputs))
 
     @property
+    def size(self) -> int:
+        """Bytes of all values."""
+        return sum(map(len, filter(None, self.values)))
+
+    @property
     def values(self) -> Sequence[bytes | None]:
         """Values of the records."""
         return [output.value for output in self.outputs]

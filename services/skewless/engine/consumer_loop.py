@@ -19,6 +19,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import groupby
 
 from confluent_kafka import KafkaError, Message
 from confluent_kafka import TopicPartition as KafkaPartition
@@ -81,8 +82,8 @@ class ConsumerThread(threading.Thread):
         """Whether to leave the group at the end, so that the partitions are reassigned at once."""
         self._at_rest = False
         """Whether nothing is in flight and the last poll returned no records."""
-        self._single_input = len(inputs) == 1
-        """Whether the number of a partition identifies it. It costs less per record than topic and number."""
+        # With one input, the number of a partition identifies it. It costs less per record than topic and number.
+        self._partition_of: Callable[[Message], object] = Message.partition if len(inputs) == 1 else _source
         self._unreadable: dict[object, SkewlessError] = {}
         """Errors by partition of records that cannot be read, after one retry."""
         self._retried = RetriedRecords(
@@ -222,21 +223,29 @@ class ConsumerThread(threading.Thread):
     def _by_partition(self, messages: Sequence[Message]) -> tuple[Collection[list[Message]], Sequence[TopicPartition]]:
         """Return the records of each partition, and the partitions that were read to their end."""
         by_partition: defaultdict[object, list[Message]] = defaultdict(list)
-        ended_partitions = []
-        single_input, unreadable = self._single_input, self._unreadable
+        ended_partitions: list[TopicPartition] = []
+        if any(map(Message.error, messages)) or self._unreadable:
+            messages = self._readable(messages, ended_partitions)
+        # The records of a partition follow each other, so there are few groups.
+        for partition, records in groupby(messages, self._partition_of):
+            by_partition[partition].extend(records)
+        return by_partition.values(), ended_partitions
+
+    def _readable(self, messages: Sequence[Message], ended_partitions: list[TopicPartition]) -> list[Message]:
+        """Return the records to deliver, and add the partitions that were read to their end to `ended_partitions`."""
+        readable, unreadable = [], self._unreadable
         for message in messages:
             error = message.error()
             if error is None:
-                partition = message.partition() if single_input else _source(message)
-                if partition not in unreadable:
-                    by_partition[partition].append(message)
+                if self._partition_of(message) not in unreadable:
+                    readable.append(message)
             elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's local codes are named so
                 ended_partitions.append(_source(message))
             elif is_unreadable(error):
                 self._note_unreadable(message)
             else:
                 self._session.raise_if_fatal(error)
-        return by_partition.values(), ended_partitions
+        return readable
 
     # Records that cannot be read
 
@@ -244,7 +253,7 @@ class ConsumerThread(threading.Thread):
         """Reset once for unreadable records. The second time the process ends, after a commit of what precedes them."""
         # Records that librdkafka returns from the partition after the error are not usable: it may skip some, or read
         # garbage.
-        partition = message.partition() if self._single_input else _source(message)
+        partition = self._partition_of(message)
         if partition not in self._unreadable:
             failure = self._retried.failure_of(message)
             if isinstance(failure, TransactionAbortedError):

@@ -16,7 +16,7 @@ from skewless.wire.topic_partition import TopicPartition
 class MessageBatch:
     """A view of librdkafka's messages as columns. Each column is built when it is first read."""
 
-    __slots__ = ("__dict__", "generation", "messages", "next_offset", "partition", "size", "source", "topic")
+    __slots__ = ("__dict__", "generation", "messages", "next_offset", "partition", "source", "topic")
 
     def __init__(self, source: TopicPartition, generation: int, messages: Sequence[Message]) -> None:
         self.source = source
@@ -24,7 +24,6 @@ class MessageBatch:
         self.generation = generation
         self.messages = messages
         self.next_offset: int = messages[-1].offset() + 1
-        self.size = sum(map(len, filter(None, self.values)))
 
     @classmethod
     def of_outputs(cls, source: TopicPartition, outputs: Sequence[OutputRecord], now: int) -> MessageBatch:
@@ -54,19 +53,24 @@ class MessageBatch:
         return epoch
 
     @cached_property
+    def size(self) -> int:
+        """Bytes of all values."""
+        return sum(map(len, filter(None, self.values)))
+
+    @cached_property
     def values(self) -> list[bytes | None]:
         """Values of the records."""
-        return [message.value() for message in self.messages]
+        return list(map(Message.value, self.messages))
 
     @cached_property
     def keys(self) -> list[bytes | None]:
         """Keys of the records."""
-        return [message.key() for message in self.messages]
+        return list(map(Message.key, self.messages))
 
     @cached_property
     def offsets(self) -> list[int]:
         """Offsets of the records."""
-        return [message.offset() for message in self.messages]
+        return list(map(Message.offset, self.messages))
 
     @cached_property
     def timestamps(self) -> NDArray[np.int64]:

@@ -22,6 +22,11 @@ class Slice:
         self._rows = slice(first, end)
 
     @property
+    def size(self) -> int:
+        """Bytes of all values."""
+        return sum(map(len, filter(None, self.values)))
+
+    @property
     def values(self) -> Sequence[bytes | None]:
         """Values of the records."""
         return self._batch.values[self._rows]
@@ -53,7 +58,7 @@ def slices(batch: Batch, max_bytes: int | None = None) -> Iterator[Batch]:
     A larger record is a slice of its own.
     """
     limit = SLICE_BYTES if max_bytes is None else max_bytes
-    if sum(map(len, filter(None, batch.values))) <= limit:
+    if batch.size <= limit:
         yield batch
         return
     sizes = [len(value or b"") for value in batch.values]

@@ -23,8 +23,7 @@ _STRINGS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 
 def prevalidate(values: Sequence[bytes | None], limits: LimitSettings, invalid: Problems) -> Sequence[bytes]:
     """Add records that must not be parsed to `invalid`. Returns the values: empty for missing or too large ones."""
-    sized = _sized(values, limits.record_bytes, invalid)
-    joined = b"\0".join(sized)
+    sized, joined = _sized(values, limits.record_bytes, invalid)
     if not is_utf8(joined):
         invalid |= {i: NOT_UTF8 for i, value in enumerate(sized) if not is_utf8(value)}
     openings = joined.translate(_ALIKE, _ALL_BUT_OPENINGS)
@@ -38,10 +37,13 @@ def prevalidate(values: Sequence[bytes | None], limits: LimitSettings, invalid: 
     return sized
 
 
-def _sized(values: Sequence[bytes | None], limit: int, invalid: Problems) -> Sequence[bytes]:
+def _sized(values: Sequence[bytes | None], limit: int, invalid: Problems) -> tuple[Sequence[bytes], bytes]:
+    """Return the values, empty for missing or too large ones, and all of them joined."""
     try:
-        if max(map(len, values), default=0) <= limit:  # type: ignore[arg-type]  # None raises, see below
-            return values  # type: ignore[return-value]
+        joined = b"\0".join(values)  # type: ignore[arg-type]  # None raises, see below
+        # Most batches are together smaller than the limit of one record.
+        if len(joined) <= limit or max(map(len, values)) <= limit:  # type: ignore[arg-type]
+            return values, joined  # type: ignore[return-value]
     except TypeError:  # A record without a value.
         pass
     invalid |= {
@@ -49,7 +51,8 @@ def _sized(values: Sequence[bytes | None], limit: int, invalid: Problems) -> Seq
         for i, value in enumerate(values)
         if value is None or len(value) > limit
     }
-    return [b"" if value is None or i in invalid else value for i, value in enumerate(values)]
+    sized = [b"" if value is None or i in invalid else value for i, value in enumerate(values)]
+    return sized, b"\0".join(sized)
 
 
 def _reject_deep(candidates: Iterable[int], values: Sequence[bytes], depth: int, invalid: Problems) -> None:

@@ -23,6 +23,11 @@ class Batch(Protocol):
     partition: int
 
     @property
+    def size(self) -> int:
+        """Bytes of all values."""
+        ...
+
+    @property
     def values(self) -> Sequence[bytes | None]:
         """Values of the records."""
         ...

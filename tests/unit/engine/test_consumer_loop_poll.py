@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from helpers.engine import TOPIC, EagerLoop, adopt, assign
+from helpers.messages import message
 from laws.model_process import Ledger
 from skewless.engine.consumer_loop import ConsumerThread
 from skewless.engine.executor import RestoredPartition, StepExecutor
@@ -20,30 +21,11 @@ from skewless.kafka.producer.at_least_once import AtLeastOnceProducer
 from skewless.kafka.settings import KafkaSettings, TransportSettings
 
 
-class Message:
-    """The first record of a poll."""
-
-    def error(self) -> None:
-        return None
-
-    def topic(self) -> str:
-        return TOPIC
-
-    def partition(self) -> int:
-        return 0
-
-    def offset(self) -> int:
-        return 7
-
-    def value(self) -> bytes:
-        return b"x"
-
-
 class Failing:
     """Returns one record, and then an error from which librdkafka recovers by itself."""
 
     def poll(self, _timeout: float) -> Message:
-        return Message()
+        return message(7, topic=TOPIC)
 
     def consume(self, _most: int, _timeout: float) -> list[Message]:
         raise KafkaException(KafkaError(KafkaError._TRANSPORT))

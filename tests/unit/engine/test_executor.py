@@ -9,27 +9,12 @@ from typing import Any
 import pytest
 
 from helpers.engine import assign, at, batch_of, revoke
+from helpers.messages import message
 from skewless.engine.assignment import CommitPoint
 from skewless.engine.executor import RestoredPartition, StepExecutor
 from skewless.engine.message_batch import MessageBatch
 from skewless.engine.step import Step
 from skewless.wire.record import Batch, OutputRecord
-
-
-class Message:
-    """The part of a confluent_kafka.Message that a batch reads. Python code cannot create that class."""
-
-    def __init__(self, offset: int) -> None:
-        self._offset = offset
-
-    def offset(self) -> int:
-        return self._offset
-
-    def leader_epoch(self) -> None:
-        return None
-
-    def value(self) -> bytes:
-        return b"x" * 10
 
 
 class Notes(Step):
@@ -105,7 +90,7 @@ class Bench:
         self.executor.end_of_partition(at(0), self.executor.assignment.generation - generation_back)
 
     def batch(self, *offsets: int, partition: int = 0) -> MessageBatch:
-        return batch_of(self.executor, [Message(offset) for offset in offsets], partition)
+        return batch_of(self.executor, [message(offset, b"x" * 10) for offset in offsets], partition)
 
     def deliver_batch(self, *offsets: int, partition: int = 0) -> MessageBatch:
         batch = self.batch(*offsets, partition=partition)

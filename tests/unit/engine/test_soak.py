@@ -10,7 +10,6 @@ import gc
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, cast
 
@@ -21,6 +20,7 @@ import pyarrow as pa
 import pytest
 
 from helpers.batches import encode_tuples
+from helpers.messages import message
 from skewless import topology
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.engine.executor import RestoredPartition, StepExecutor
@@ -34,7 +34,7 @@ from skewless.stages.context import BuiltStage
 from skewless.wire.columns import write_table
 from skewless.wire.headers import internal_headers
 from skewless.wire.partials import PARTIALS
-from skewless.wire.record import Headers, OutputRecord
+from skewless.wire.record import OutputRecord
 from skewless.wire.topic_partition import TopicPartition
 from skewless.wire.tuples import TUPLES
 
@@ -67,32 +67,6 @@ SETTINGS = PipelineSettings.model_validate(
     }
 )
 KEYS = [f"key-{number}" for number in range(20)]
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """The part of a confluent_kafka.Message that a batch reads. Python code cannot create that class."""
-
-    at: int
-    output: OutputRecord
-
-    def offset(self) -> int:
-        return self.at
-
-    def value(self) -> bytes | None:
-        return self.output.value
-
-    def key(self) -> bytes | None:
-        return self.output.key
-
-    def timestamp(self) -> tuple[int, int]:
-        return 1, 0
-
-    def headers(self) -> Headers:
-        return self.output.headers
-
-    def leader_epoch(self) -> None:
-        return None
 
 
 def source_record(time: int) -> OutputRecord:
@@ -176,8 +150,9 @@ async def process(app: App, consumer: driver.Consumer, record: Callable[[int], O
     source = TopicPartition(app.runtime.topics[0], 0)
     for number in numbers:
         # Python caches small integers, so offsets begin above them.
-        message = Message(number + 1000, record(number * STEP_MS))
-        consumer._receive(MessageBatch(source, app.executor.assignment.generation, [cast("Any", message)]))
+        output = record(number * STEP_MS)
+        delivered = message(number + 1000, output.value, key=output.key, headers=output.headers)
+        consumer._receive(MessageBatch(source, app.executor.assignment.generation, [delivered]))
         while app.executor.assignment.any_in_flight:  # noqa: ASYNC110 - the session sets no event per batch
             await asyncio.sleep(0)
         app.executor.end_commit(app.executor.begin_commit({}))

@@ -14,6 +14,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, ParentBased, Sampler
 from opentelemetry.trace import SpanKind, StatusCode
 
+from helpers.messages import message
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.engine.executor import RestoredPartition, StepExecutor
 from skewless.engine.message_batch import MessageBatch
@@ -30,26 +31,6 @@ TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 
 def parent(number: int, *, sampled: bool = True) -> bytes:
     return f"00-{int(TRACE, 16) + number:032x}-{0xB7AD6B7169203331 + number:016x}-0{int(sampled)}".encode()
-
-
-class Message:
-    """The part of a confluent_kafka.Message that a batch reads."""
-
-    def __init__(self, offset: int, headers: Headers) -> None:
-        self._offset = offset
-        self._headers = headers
-
-    def offset(self) -> int:
-        return self._offset
-
-    def leader_epoch(self) -> None:
-        return None
-
-    def value(self) -> bytes:
-        return b"x"
-
-    def headers(self) -> Headers:
-        return self._headers
 
 
 class Copy(Step):
@@ -100,7 +81,7 @@ class Bench:
         self._next = 0
 
     def process(self, *headers: Headers) -> None:
-        messages = [Message(self._next + place, each) for place, each in enumerate(headers)]
+        messages = [message(self._next + place, headers=each) for place, each in enumerate(headers)]
         self._next += len(headers)
         batch = MessageBatch(SOURCE, self.executor.assignment.generation, messages)
         self.executor.deliver(batch)

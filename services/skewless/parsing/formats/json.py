@@ -108,16 +108,23 @@ class Json:
 
     def _rows(self, values: Sequence[bytes], columns: ExtractedFields) -> list[Any]:
         """Decode the valid records, and set `columns.rows` to their indices."""
-        decode, invalid, rows = self._decode, columns.invalid, []
+        decode, invalid = self._decode, columns.invalid
         candidates = [i for i in range(len(values)) if i not in invalid] if invalid else range(len(values))
-        # Record by record, for the reason in `prevalidate`. A `try` has no cost unless a record is invalid.
-        for i in candidates:
+        # Record by record, for the reason in `prevalidate`. A record that cannot be decoded ends `extend`, which keeps
+        # the rows before it; the next `extend` continues behind it.
+        remaining = map(values.__getitem__, candidates)
+        rows: list[Any] = []
+        errors = 0
+        while True:
             try:
-                rows.append(decode(values[i]))
+                rows.extend(map(decode, remaining))
+                break
             except msgspec.ValidationError as error:
-                invalid[i] = self._reason(str(error))
+                reason = self._reason(str(error))
             except msgspec.DecodeError:
-                invalid[i] = "malformed JSON"
+                reason = "malformed JSON"
+            invalid[candidates[len(rows) + errors]] = reason
+            errors += 1
         columns.rows = [i for i in candidates if i not in invalid] if invalid else candidates
         return rows
 

@@ -14,6 +14,7 @@ from helpers.aggregates import results
 from helpers.batches import json_values_in, written
 from helpers.engine import assign, at, batch_of, revoke
 from helpers.in_memory_batch import InMemoryBatch
+from helpers.messages import message
 from skewless.algorithms.aggregates import columns_of
 from skewless.algorithms.windowing.assigner import tumbling
 from skewless.engine.executor import RestoredPartition, StepExecutor
@@ -24,26 +25,6 @@ from skewless.wire.columns import write_table
 from skewless.wire.headers import internal_headers
 from skewless.wire.partials import PARTIALS
 from skewless.wire.record import OutputRecord
-
-
-class Message:
-    """The part of a confluent_kafka.Message that the step reads. Python code cannot create that class."""
-
-    def __init__(self, output: OutputRecord, offset: int) -> None:
-        self._output = output
-        self._offset = offset
-
-    def offset(self) -> int:
-        return self._offset
-
-    def value(self) -> bytes | None:
-        return self._output.value
-
-    def leader_epoch(self) -> None:
-        return None
-
-    def headers(self) -> list[tuple[str, bytes]]:
-        return list(self._output.headers)
 
 
 def deltas(count: int, watermark: int) -> OutputRecord:
@@ -85,7 +66,9 @@ class ChaosContext:
         return [(output.key, output.value) for output in outputs if output.key and output.value]
 
     def batch(self) -> MessageBatch:
-        batch = batch_of(self.executor, [Message(deltas(1, 100), self.executor.assignment[at(0)].delivered_offset)])
+        record = deltas(1, 100)
+        offset = self.executor.assignment[at(0)].delivered_offset
+        batch = batch_of(self.executor, [message(offset, record.value, headers=record.headers)])
         assert self.executor.deliver(batch)
         return batch
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from helpers.engine import at
+from helpers.messages import message
 from helpers.waiting import until_in_thread
 from skewless.engine.message_batch import MessageBatch
 from skewless.stages.worker.settings import CostSettings
@@ -16,28 +17,9 @@ from skewless.wire.headers import internal_headers
 from skewless.wire.tuples import TUPLE
 
 
-class Message:
-    """The part of a confluent_kafka.Message that is read. Python code cannot create that class."""
-
-    def __init__(self, offset: int, headers: Any) -> None:
-        self._offset, self._headers = offset, headers
-
-    def offset(self) -> int:
-        return self._offset
-
-    def leader_epoch(self) -> None:
-        return None
-
-    def value(self) -> bytes:
-        return b"{}"
-
-    def headers(self) -> Any:
-        return self._headers
-
-
 def batch(offset: int, headers: Any = None) -> MessageBatch:
-    messages: Any = [Message(offset, headers or list(internal_headers(TUPLE, {})))]
-    return MessageBatch(at(0), 1, messages)
+    headers = headers or internal_headers(TUPLE, {})
+    return MessageBatch(at(0), 1, [message(offset, b"{}", headers=headers)])
 
 
 @pytest.mark.parametrize("where", ["spent", "processed"])
