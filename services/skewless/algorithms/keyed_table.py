@@ -7,6 +7,7 @@ they change their sizes at every merge.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
@@ -23,8 +24,14 @@ GROWTH = 1.5
 """A full array is replaced by one of this many times the size."""
 SLOTS_PER_ROW = 2
 """Minimum slots per row. At most half of the slots are in use, so that searches stay short."""
-HASHED_KEYS = 8_192
-"""Keys that are converted to Python strings at once, for hashing."""
+WORD_BYTES = 8
+VECTOR_BYTES = 128
+"""Longer keys are hashed one by one."""
+WORD_MASKS = np.array([(1 << 8 * used) - 1 for used in range(WORD_BYTES + 1)], dtype="<u8").astype(np.uint64)
+"""Mask of a word of which only the first bytes belong to the key, by their number."""
+SHIFT = np.uint64(32)
+SECRET = np.frombuffer(secrets.token_bytes(3 * WORD_BYTES), np.uint64) | np.uint64(1)
+"""Seed and multipliers of the hashes. They are odd, so that each step is invertible."""
 TEXT_BYTES = 2**31 - 1
 """Maximum bytes of all keys: the largest 32-bit offset of an Arrow string array."""
 BYTES_OBJECT = 40
@@ -127,7 +134,8 @@ class KeyedTable:
             self._find_hashes(hashes, rows, slots, pending)
             matched = pending[rows[pending] != EMPTY]
             # Different keys may have the same hash, so the bytes are compared as well.
-            equal = np.asarray(pc.equal(self.keys(rows[matched]), keys.take(pa.array(matched, pa.int64()))))
+            matched_keys = keys if len(matched) == len(keys) else keys.take(pa.array(matched, pa.int64()))
+            equal = np.asarray(pc.equal(self.keys(rows[matched]), matched_keys))
             pending = matched[~equal]
             rows[pending] = EMPTY
             slots[pending] = self._next_slots(slots[pending], hashes[pending])
@@ -241,12 +249,29 @@ class Changes:
 
 
 def hashes_of(keys: pa.Array) -> NDArray[np.int64]:
-    """Return hashes of keys that are valid in this process only: Python's secret seed prevents chosen collisions."""
-    hashes = np.empty(len(keys), dtype=np.int64)
-    for first in range(0, len(keys), HASHED_KEYS):
-        part = keys.slice(first, HASHED_KEYS).to_pylist()
-        hashes[first : first + len(part)] = np.fromiter(map(hash, part), dtype=np.int64, count=len(part))
-    return hashes
+    """Return hashes of keys that are valid in this process only: a secret of the process prevents chosen collisions."""
+    text, ends = _text_and_ends(keys)
+    starts = np.zeros(len(keys), np.int64)
+    starts[1:] = ends[:-1]
+    lengths: NDArray[np.int64] = ends - starts
+    # Words of 8 bytes that begin at any byte, also at the last one.
+    padded = np.zeros(len(text) + WORD_BYTES, np.uint8)
+    padded[: len(text)] = text
+    words: NDArray[np.uint64] = np.ndarray(len(text) + 1, np.uint64, padded, strides=(1,))
+    hashes: NDArray[np.uint64] = SECRET[0] + lengths.astype(np.uint64)
+    rows: NDArray[np.int64] | slice = slice(None)
+    for first in range(0, min(int(lengths.max(initial=1)), VECTOR_BYTES), WORD_BYTES):
+        if first:
+            rows = np.flatnonzero(lengths > first)
+        used = WORD_MASKS[np.minimum(lengths[rows] - first, WORD_BYTES)]
+        # The steps of MurmurHash. The shift prevents that differences in the high bytes of two words cancel out.
+        mixed = (hashes[rows] ^ (words[starts[rows] + first] & used)) * SECRET[1]
+        hashes[rows] = mixed ^ (mixed >> SHIFT)
+    hashes *= SECRET[2]
+    result: NDArray[np.int64] = (hashes ^ (hashes >> SHIFT)).view(np.int64)
+    for row in np.flatnonzero(lengths > VECTOR_BYTES).tolist():
+        result[row] = hash(keys[row].as_py())
+    return result
 
 
 def _text_and_ends(keys: pa.Array) -> tuple[NDArray[np.uint8], NDArray[np.int32]]:

@@ -79,3 +79,24 @@ def test_keyed_changes_merged_by_row_are_returned_once() -> None:
     changes.merge(np.array([2]), {"count": np.array([7])}, 101)
     rows, data = changes.take()
     assert (rows.tolist(), data["count"].tolist()) == ([2], [7])
+
+
+def test_hashes_of_keys_of_every_length_are_distinct_and_independent_of_their_neighbours() -> None:
+    keys = ["", "\0", "\0\0", *("x" * length for length in range(1, 300)), *("é" * length for length in range(1, 99))]
+    hashes = keyed_table.hashes_of(pa.array(keys)).tolist()
+    assert len(set(hashes)) == len(keys)
+    assert keyed_table.hashes_of(pa.array(["before", *keys]).slice(1)).tolist() == hashes
+    assert [keyed_table.hashes_of(pa.array([key]))[0] for key in keys] == hashes
+    assert keyed_table.hashes_of(pa.array([], pa.string())).tolist() == []
+
+
+@pytest.mark.parametrize("tail", ["", "tail"])
+def test_hashes_of_keys_that_differ_in_few_bytes_spread_over_the_slots(tail: str) -> None:
+    """Keys that differ in the high bytes of two words: a sum of products would have 256 hashes."""
+    letters = [chr(code) for code in range(33, 127)]
+    keys = ["-" * 7 + first + "-" * 7 + second + tail for first in letters for second in letters]
+    hashes = keyed_table.hashes_of(pa.array(keys))
+    assert len(np.unique(hashes)) == len(keys)
+    slots = 1 << 14
+    expected = slots * (1 - (1 - 1 / slots) ** len(keys))
+    assert len(np.unique(hashes & (slots - 1))) > 0.95 * expected
