@@ -64,19 +64,29 @@ def kill_in_abort(context: ChaosContext) -> Iterator[float]:
 
 def stop(context: ChaosContext) -> Iterator[float]:
     """Freeze a process, for a short time or longer than session and transaction timeout."""
-    if member := context.pick():
-        child = context.process_group.freeze(member)
-        yield context.rng.choice((0.5 * SESSION_S, SESSION_S + 1.0, TRANSACTION_S + 3.0))
-        context.process_group.thaw(member, child)
+    # If the process that replaced a zombie is frozen, too, the zombie continues, and rightly so.
+    member = context.pick()
+    if member is None or "instance" in context.used:
+        return
+    context.used.add("instance")
+    child = context.process_group.freeze(member)
+    yield context.rng.choice((0.5 * SESSION_S, SESSION_S + 1.0, TRANSACTION_S + 3.0))
+    context.process_group.thaw(member, child)
+    context.used.remove("instance")
 
 
 def stop_at_point(context: ChaosContext) -> Iterator[float]:
     """Freeze a process at a named point until session and transaction have timed out."""
-    if member := context.pick():
-        token = context.arm(member, context.rng.choice((*TRANSACTION, "init")), "stop")
-        yield from was_hit(context, member, token, "stops")
-        yield TRANSACTION_S + 3.0
-        context.process_group.thaw(member, member.child)
+    # As in `stop`. A point also belongs to a name: of several processes, any may reach it.
+    member = context.pick()
+    if member is None or "instance" in context.used:
+        return
+    context.used.add("instance")
+    token = context.arm(member, context.rng.choice((*TRANSACTION, "init")), "stop")
+    yield from was_hit(context, member, token, "stops")
+    yield TRANSACTION_S + 3.0
+    context.process_group.thaw(member, member.child)
+    context.used.remove("instance")
 
 
 def error(context: ChaosContext) -> Iterator[float]:
