@@ -7,7 +7,6 @@ they change their sizes at every merge.
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
@@ -30,8 +29,9 @@ VECTOR_BYTES = 128
 WORD_MASKS = np.array([(1 << 8 * used) - 1 for used in range(WORD_BYTES + 1)], dtype="<u8").astype(np.uint64)
 """Mask of a word of which only the first bytes belong to the key, by their number."""
 SHIFT = np.uint64(32)
-SECRET = np.frombuffer(secrets.token_bytes(3 * WORD_BYTES), np.uint64) | np.uint64(1)
-"""Seed and multipliers of the hashes. They are odd, so that each step is invertible."""
+SECRET = np.array([hash(("keyed_table", number)) for number in range(3)]).view(np.uint64) | np.uint64(1)
+"""Seed and multipliers of the hashes, from the secret seed of Python's hashes of strings. They are odd, so that each
+step is invertible."""
 TEXT_BYTES = 2**31 - 1
 """Maximum bytes of all keys: the largest 32-bit offset of an Arrow string array."""
 BYTES_OBJECT = 40
