@@ -25,10 +25,12 @@ from skewless.engine.executor import StepExecutor
 from skewless.engine.faust.agent import declare_agent
 from skewless.engine.faust.app import App, StageRuntime
 from skewless.engine.faust.driver import Consumer
+from skewless.engine.first_offsets import commit_first_offsets
 from skewless.engine.output import Output
 from skewless.engine.start_checks import Evidence, Input, Origin
 from skewless.engine.step import InputStep
 from skewless.errors import ConfigurationError, SkewlessError, UnreachableError
+from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.kafka.producer.at_least_once import AtLeastOnceProducer
 from skewless.kafka.producer.transactional import TransactionalProducer
 from skewless.monitoring.stage_monitor import StageMonitor
@@ -72,6 +74,7 @@ def context_of(settings: PipelineSettings, *, drain: bool, source_partitions: in
         values=settings.values,
         results=settings.results,
         conditions=settings.conditions,
+        key_parts=settings.splitter.key.parts,
         grouping=settings.router.grouping,
         workers=settings.router.workers,
         max_workers=settings.worker_input.max_workers,
@@ -98,6 +101,11 @@ def run_stage(
         partitions = topic_plan.stage_partitions(settings, row)
         built = build(stage, settings, drain=drain)
         runtime = build_runtime(stage, built, settings, instance, drain=drain, partitions=partitions)
+        if built.first_checkpoint is not None and settings.source.start != "earliest":
+            (source,) = runtime.inputs
+            commit_first_offsets(
+                OffsetReader(settings.kafka), source, settings.source.start, built.first_checkpoint, runtime.written
+            )
         monitor.follow(runtime)
         watcher = ConfigWatcher(file, os.environ, settings) if file else None
         labels = {"pipeline": settings.name, "stage": stage, "instance": str(instance)}

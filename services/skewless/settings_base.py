@@ -41,6 +41,7 @@ class SettingsModel(BaseModel):
         validate_default=True,
         use_attribute_docstrings=False,
         protected_namespaces=(),
+        serialize_by_alias=True,
     )
 
     @field_validator("*", mode="before")

@@ -14,7 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from skewless.parsing.settings import ParsingSettings, open_format
+from skewless.parsing.record_parser import RecordParser
+from skewless.parsing.settings import ParsingSettings
+from skewless.parsing.source_records import RecordColumns
 
 START = 1_478_568_050_000
 JSON_FIELDS = {"key": {"field": "key"}, "time": {"field": "time"}, "value": {"field": "value"}}
@@ -44,12 +46,12 @@ def runs(records: int) -> Iterator[tuple[str, dict[str, Any], list[bytes]]]:
 
 def best_of(settings: dict[str, Any], values: list[bytes], repeat: int = 5) -> tuple[float, int, int]:
     """Return the shortest time in s, and the numbers of tuples and invalid records."""
-    parser = open_format(ParsingSettings.model_validate(settings))
+    parser = RecordParser(ParsingSettings.model_validate(settings))
     timestamps = np.full(len(values), START, np.int64)
     times = []
     for _ in range(repeat):
         started = time.perf_counter()
-        parsed = parser.parse(values, timestamps)
+        parsed = parser.parse(RecordColumns.of_values(values, timestamps))
         times.append(time.perf_counter() - started)
     return min(times), len(parsed.keys), len(parsed.invalid)
 

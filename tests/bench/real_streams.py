@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from skewless.lab.datasets.base import START_MS
 from skewless.lab.datasets.data_files import blocks
 from skewless.lab.datasets.recorded_files import HOUR_MS, hour_of
-from skewless.parsing.settings import ParsingSettings, open_format
+from skewless.parsing.record_parser import RecordParser
+from skewless.parsing.settings import ParsingSettings
 
 RATE = 1000
 ELECTION = (
@@ -110,7 +111,7 @@ def read(real: Real, files: list[Path]) -> tuple[pa.DictionaryArray, NDArray[np.
 
 
 def _file(real: Real, path: Path, random: np.random.Generator) -> tuple[pa.DictionaryArray, NDArray[np.int64]]:
-    parse: Callable[..., Any] = open_format(ParsingSettings.model_validate(real.splitter)).parse
+    parse: Callable[..., Any] = RecordParser(ParsingSettings.model_validate(real.splitter)).parse
     parsed = [parse(lines, np.zeros(len(lines), dtype=np.int64)) for lines in blocks(path)]
     keys = pa.chunked_array([pa.array(part.keys, pa.string()).dictionary_encode() for part in parsed])
     keys = keys.unify_dictionaries().combine_chunks()

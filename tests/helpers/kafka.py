@@ -130,14 +130,31 @@ class Source:
         """Write records and wait for their delivery."""
         for partition, value in records:
             self._producer.produce(self.topic, value, partition=partition)
+        self._flush()
+
+    def send_complete(self, records: Iterable[Record]) -> None:
+        """Write records with their keys, headers and timestamps, and wait until they have arrived."""
+        for record in records:
+            self._producer.produce(
+                self.topic,
+                record.value,
+                record.key,
+                record.partition,
+                timestamp=record.timestamp,
+                headers=list(record.headers.items()),
+            )
+            self._producer.poll(0)
+        self._flush()
+
+    def _flush(self) -> None:
         if self._producer.flush(WAIT_S):
             raise AssertionError("the source's records did not arrive")
 
 
 class Pipeline:
-    """A pipeline with its own topics. `parts` are merged into `BASE`, section by section."""
+    """A pipeline with its own topics. `parts` are merged into `BASE`, section by section; None removes a section."""
 
-    def __init__(self, bootstrap: str, folder: Path, source: Source, **parts: Mapping[str, Any]) -> None:
+    def __init__(self, bootstrap: str, folder: Path, source: Source, /, **parts: Mapping[str, Any] | None) -> None:
         self.bootstrap = bootstrap
         self.source = source
         self.name = f"p-{uuid.uuid4().hex[:8]}"
@@ -147,7 +164,9 @@ class Pipeline:
             "kafka": {"bootstrap_servers": bootstrap},
         }
         for section in BASE.keys() | parts.keys():
-            document[section] = {**BASE.get(section, {}), **parts.get(section, {})}
+            part = parts.get(section, {})
+            if part is not None:
+                document[section] = {**BASE.get(section, document.get(section, {})), **part}
         self.settings = PipelineSettings.model_validate(document)
         self.folder = folder / self.name
         self.folder.mkdir()

@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 
 from skewless.parsing.fixed_point import FixedPoint
 from skewless.parsing.formats import ParsedBatch
-from skewless.parsing.settings import ParsingSettings, open_format
+from skewless.parsing.record_parser import RecordParser
+from skewless.parsing.settings import ParsingSettings
+from skewless.parsing.source_records import RecordColumns
 
 LIMITS = {"record_bytes": 60, "key_bytes": 8, "max_depth": 3, "tuples_per_record": 4}
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -61,7 +63,7 @@ RECORDS = st.lists(st.none() | JSON | LINES | NOISE, max_size=12)
 
 def parse(name: str, values: Sequence[bytes | None]) -> ParsedBatch:
     settings = ParsingSettings.model_validate({**SETTINGS[name], "limits": LIMITS})
-    return open_format(settings).parse(values, np.arange(len(values), dtype=np.int64))
+    return RecordParser(settings).parse(RecordColumns.of_values(values, np.arange(len(values), dtype=np.int64)))
 
 
 def by_record(parsed: ParsedBatch) -> list[Any]:

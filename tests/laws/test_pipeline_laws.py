@@ -24,7 +24,8 @@ from skewless.algorithms.value_type import DEFAULT_VALUES
 from skewless.algorithms.windowing import window_store
 from skewless.algorithms.windowing.assigner import HoppingWindows, tumbling
 from skewless.engine.step import Step
-from skewless.parsing.settings import ParsingSettings, open_format
+from skewless.parsing.record_parser import RecordParser
+from skewless.parsing.settings import ParsingSettings
 from skewless.stages.aggregator.step import AggregatorRules, AggregatorStep
 from skewless.stages.observer.step import ObserverRules, ObserverStep
 from skewless.stages.router.step import RouterStep
@@ -216,7 +217,7 @@ class Pipeline:
         rules = SplitterRules(
             lateness_ms=setup.lateness_ms, idle_timeout_ms=setup.idle_timeout_ms, max_ahead_ms=0, drain=self.drain
         )
-        return SplitterStep(open_format(FORMAT), DEFAULT_VALUES, rules, "source")
+        return SplitterStep(RecordParser(FORMAT), DEFAULT_VALUES, rules, "source")
 
     def router(self) -> Step:
         setup = self.setup

@@ -170,7 +170,7 @@ def test_batch_of_each_record_format_gives_the_results_of_the_stream(
     spans = {partition: (0, end) for partition, end in ends.items()}
     client = kafka_options.client_options(settings)
     records = kafka_source.of_topic(
-        kafka_options.read(small_batches, client, topic.topic, spans, records_per_task=1_700)
+        kafka_options.read(small_batches, client, topic.topic, spans, records_per_task=1_700), settings.splitter
     )
     found = batch_pipeline.answer(records, batch_pipeline.read_plan(settings, NOW))
     rows = [row.asDict() for row in batch_pipeline.results(found, settings).collect()]

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 PER_PARTITION = 30_000
 OPTIONS = GroupingOptions(clock="event")
 JSON = ParsingSettings.model_validate({"format": "json", "key": {"field": "key"}})
+RECORD_KEY = ParsingSettings.model_validate({"key": {"from": "record_key"}})
 NEVER_LATE = EventTimeRules(lateness_ms=MAX_WATERMARK, max_ahead_ms=MAX_WATERMARK)
 WORKERS = (4, 9)
 
@@ -73,7 +74,9 @@ def planned(spark: SparkSession, broker: str, topic: str, partitions: int, route
     spans = {0: (0, PER_PARTITION), 1: (0, PER_PARTITION if partitions == 2 else 0)}
     records = kafka_options.read(spark, {"bootstrap.servers": broker}, topic, spans)
     candidates = Candidates(list(GROUPINGS), WORKERS, SimulationConfig(OPTIONS, routers, 60_000))
-    report_values = plan(spark, records, ReadPlan(None, NEVER_LATE, spans, now=0), candidates, Demand(1.0, None, 1.5))
+    report_values = plan(
+        spark, records, ReadPlan(RECORD_KEY, NEVER_LATE, spans, now=0), candidates, Demand(1.0, None, 1.5)
+    )
     assert report_values["stream"]["tuples"] == partitions * PER_PARTITION
     assert report_values["stream"]["tuples_per_s"] == pytest.approx(partitions * 100, rel=1e-3)
     found: list[dict[str, Any]] = report_values["candidates"]
@@ -121,14 +124,14 @@ def rows(keys: list[bytes | None], at: list[int]) -> pa.RecordBatch:
     columns = {
         "key": pa.array(keys, pa.binary()),
         "value": pa.array([b"{}"] * size),
-        "partition": pa.array([0] * size, pa.int32()),
+        "source_partition": pa.array([0] * size, pa.int32()),
         "offset": pa.array(range(10, 10 + size), pa.int64()),
-        "timestamp_ms": pa.array(at, pa.int64()),
+        "timestamp": pa.array(at, pa.int64()),
     }
     return pa.record_batch(columns)
 
 
-def read(batch: pa.RecordBatch, rules: EventTimeRules, splitter: ParsingSettings | None = None, now: int = 0) -> Any:
+def read(batch: pa.RecordBatch, rules: EventTimeRules, splitter: ParsingSettings = RECORD_KEY, now: int = 0) -> Any:
     reading = ReadPlan(splitter, rules, {0: (0, 100)}, now)
     (block,) = (made.to_pylist()[0] for made in blocks(iter([batch]), reading))
     return {name: block[name] for name in ("tuples", "late", "bad", "first_ms", "last_ms", "progress")}
@@ -142,10 +145,10 @@ def test_plan_late_and_unreadable_records_are_counted_and_left_out() -> None:
 
 @pytest.mark.parametrize(
     "splitter",
-    [None, ParsingSettings.model_validate({"format": "json", "key": {"field": "key"}})],
+    [RECORD_KEY, ParsingSettings.model_validate({"format": "json", "key": {"field": "key"}})],
     ids=["key and timestamp", "splitter"],
 )
-def test_plan_invalid_event_time_makes_no_other_record_late(splitter: ParsingSettings | None) -> None:
+def test_plan_invalid_event_time_makes_no_other_record_late(splitter: ParsingSettings) -> None:
     batch = rows([b"a", b"b", b"c", b"d"], [5000, 99_000_000, -1, 5001])
     values = pa.array([b'{"key": "a"}'] * 4)
     batch = batch.set_column(1, "value", values)

@@ -19,7 +19,8 @@ from click.testing import CliRunner
 from helpers.kafka import STAGES, Feed, Pipeline, Record, Sent, Source, read
 from skewless.cli.main import main
 from skewless.lab.datasets.data_files import blocks
-from skewless.parsing.settings import open_format
+from skewless.parsing.record_parser import RecordParser
+from skewless.parsing.source_records import RecordColumns
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -197,7 +198,9 @@ def test_windows_of_real_records_equal_a_plain_count_and_the_audit(
         aggregator={"window": window, "aggregates": ["count"]},
     )
     pipeline.drain(limit_s=300)
-    parsed = open_format(pipeline.settings.splitter).parse(lines, np.zeros(len(lines), dtype=np.int64))
+    parsed = RecordParser(pipeline.settings.splitter).parse(
+        RecordColumns.of_values(lines, np.zeros(len(lines), dtype=np.int64))
+    )
     expected: Counter[tuple[int, int, str]] = Counter()
     for record, key in zip(parsed.records.tolist(), parsed.keys, strict=True):
         expected.update((start, end, key) for start, end in windows_of(int(parsed.times[record])))

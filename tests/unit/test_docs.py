@@ -20,7 +20,8 @@ from skewless.apidocs import reference_pages
 from skewless.cli import main
 from skewless.config import loader
 from skewless.config.pipeline_settings import PipelineSettings
-from skewless.parsing.settings import open_format
+from skewless.parsing.record_parser import RecordParser
+from skewless.parsing.source_records import RecordColumns
 from skewless.wire.aggregates import aggregate_type
 from skewless.wire.distribution import TickDistribution
 from skewless.wire.tuples import LateTuple, TupleRecord
@@ -125,12 +126,12 @@ def test_docs_records_match_their_types(block: Block) -> None:
 @pytest.mark.parametrize("block", [block for block in FACTS if block.name == "source"], ids=str)
 def test_docs_source_records_can_be_parsed_by_a_pipeline_of_their_page(block: Block, tmp_path: Path) -> None:
     formats = [
-        open_format(load(each, tmp_path).splitter)
+        RecordParser(load(each, tmp_path).splitter)
         for each in PIPELINES
         if each.page == block.page and "format: json" in each.text
     ]
     values = [line.encode() for line in block.text.splitlines()]
-    parsed = [each.parse(values, np.zeros(len(values), dtype=np.int64)) for each in formats]
+    parsed = [each.parse(RecordColumns.of_values(values, np.zeros(len(values), dtype=np.int64))) for each in formats]
     assert any(len(each.keys) >= len(values) and not each.invalid for each in parsed)
 
 

@@ -125,7 +125,9 @@ def _settings() -> Iterator[str]:
 def _group(path: str, model: type[BaseModel]) -> Iterator[str]:
     """Yield the lines of a group of settings, followed by those of its subgroups."""
     yield from ["", f"## `{path}`" if path else "## The pipeline itself", "", inspect.getdoc(model) or ""]
-    fields = {name: field for name, field in model.model_fields.items() if not _models_of(field.annotation)}
+    fields = {
+        field.alias or name: field for name, field in model.model_fields.items() if not _models_of(field.annotation)
+    }
     rows = [
         (f"`{path}.{name}`" if path else f"`{name}`", _value_of(field), _default(field), field.description or "")
         for name, field in fields.items()

@@ -134,8 +134,9 @@ def _examples(message: Message, example: Example | None) -> dict[str, Any]:
 
 
 def _schemas(messages: Mapping[str, Message], names: Names) -> dict[str, Schema]:
-    aggregate = aggregate_type(names.settings.results, names.settings.aggregator.numbers)
-    tuples = TupleFormat(names.settings.values)
+    key_parts = names.settings.splitter.key.parts
+    aggregate = aggregate_type(names.settings.results, names.settings.aggregator.numbers, key_parts)
+    tuples = TupleFormat(names.settings.values, key_parts)
     schema_by_name = schemas(types(messages)) | schemas([aggregate, tuples.record_type, tuples.late_type])
     if not names.is_concrete:
         optional = {result.name for result in names.settings.results}

@@ -218,10 +218,13 @@ SOURCE_MESSAGE = Message(
     name="source-record",
     summary="Your own records, in the format that `splitter` configures.",
     content_type=BYTES,
-    key={"type": ["string", "null"], "description": "Anything: no result depends on it."},
-    timestamp="Event time, if `splitter.time` names no field.",
+    key={
+        "type": ["string", "null"],
+        "description": "Anything. Only a pipeline that names it in `splitter.key.from` reads it.",
+    },
+    timestamp="Event time, if `splitter.time` names no field or header.",
     guarantee="As you write it; each committed record is counted once.",
-    payload={"description": "A record with a key and optionally a value and a time."},
+    payload={"description": "Fields for the key, the value and the time of tuples, unless the record has them."},
 )
 
 MESSAGES_BY_SCHEMA: dict[str, tuple[Message, ...]] = {

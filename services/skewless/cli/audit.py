@@ -113,6 +113,7 @@ def _report(settings: PipelineSettings, scope: AuditScope, statistics: dict[str,
 
 def _text(report: dict[str, Any]) -> str:
     lines = [f"{report['records']:,} records, {report['tuples']:,} tuples, {report['late']:,} late"]
+    lines += [f"  {report['filtered']:,} filtered by splitter.where"] if report["filtered"] else []
     lines += [f"  {count:,} dead letters: {reason}" for reason, count in report["dead_letters_by_reason"].items()]
     lines.append(f"compared {report['compared']:,} results of {report['compared_windows']:,} windows")
     lines += [f"  left out {count:,}: {reason}" for reason, count in report["left_out"].items()]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from skewless import topology
 from skewless.algorithms.watermark import MAX_WATERMARK
-from skewless.cli.offset_range import committed
+from skewless.cli.offset_range import committed, pipeline_starts
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.wire.changelog import decode_checkpoint, read_watermarks
@@ -41,16 +41,17 @@ def find(offset_reader: OffsetReader, settings: PipelineSettings) -> AuditScope:
     settled = settled and committed(offset_reader, settings, "splitter") == committed_by_splitter
     if settled and settings.aggregator.emit == "updates":
         closed_until = dict.fromkeys(written["aggregates"], MAX_WATERMARK)
-    begin = offset_reader.begin(settings.source.topic)
-    source = {
-        partition: (first, max(first, committed_by_splitter.get(partition, first)))
-        for partition, first in begin.items()
-    }
+    begin, starts = offset_reader.begin(settings.source.topic), pipeline_starts(offset_reader, settings)
+    source = {}
+    for partition, first_available in begin.items():
+        first = max(first_available, starts.get(partition, 0))
+        source[partition] = (first, max(first, committed_by_splitter.get(partition, first)))
     offset_ranges = {"source": source, **written}
     truncated = {
         topic: {partition: first for partition, (first, _) in ranges.items() if first}
-        for topic, ranges in offset_ranges.items()
+        for topic, ranges in written.items()
     }
+    truncated["source"] = {partition: first for partition, first in begin.items() if first > starts.get(partition, 0)}
     return AuditScope(offset_ranges, closed_until, settled, truncated)
 
 

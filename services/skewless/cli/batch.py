@@ -22,9 +22,10 @@ if TYPE_CHECKING:
     from skewless.spark.batch_job import Folder, Topic
 
 _EPILOG = """\b
-Without --input the committed records of the pipeline's source topic are read. WHERE is earliest, latest, committed
-(the offsets that the pipeline's splitter has committed), a time such as 2026-03-01T00:00:00 (of the records' Kafka
-timestamps), or offsets by partition such as '{"0": 1000}'. Partitions that are not named are read completely.
+Without --input the committed records of the pipeline's source topic are read. WHERE is source.start (the offsets at
+which the pipeline started, or would start), earliest, latest, committed (the offsets that the pipeline's splitter has
+committed), a time such as 2026-03-01T00:00:00 (of the records' Kafka timestamps), or offsets by partition such as
+'{"0": 1000}'. Partitions that are not named are read completely.
 
 \b
 Examples:
@@ -47,7 +48,7 @@ _SPARK_OPTIONS_BY_FORMAT = {
     "--input", "inputs", multiple=True, metavar="PATH", help="File with one record per line, or folder; repeatable."
 )
 @click.option(
-    "--starting-offsets", "start", metavar="WHERE", help="First record of the topic to read.  [default: earliest]"
+    "--starting-offsets", "start", metavar="WHERE", help="First record of the topic to read.  [default: source.start]"
 )
 @click.option("--ending-offsets", "end", metavar="WHERE", help="End of the records to read.  [default: latest]")
 @click.option("--out", metavar="DIR", help="Folder to write the results into; any path that Spark can write to.")
@@ -77,7 +78,7 @@ def batch(  # noqa: PLR0913 - click passes an argument per option
     **spark: Any,
 ) -> None:
     """Compute a pipeline's results from the records of a topic or from files. They equal the results of the stream."""
-    from skewless.cli.offset_range import check
+    from skewless.cli.offset_range import START, check
 
     settings = load_settings(file)
     if (out is None) == (output_topic is None):
@@ -90,9 +91,9 @@ def batch(  # noqa: PLR0913 - click passes an argument per option
         )
     if output_topic:
         topic_of("--output-topic", output_topic)
-    check("--starting-offsets", start or "earliest")
+    check("--starting-offsets", start or START)
     check("--ending-offsets", end or "latest")
-    ranges = {} if inputs else _offset_ranges(settings, start or "earliest", end or "latest")
+    ranges = {} if inputs else _offset_ranges(settings, start or START, end or "latest")
     partitions = _partitions(settings, output_topic)
     with spark_running("batch", with_format(table_format, spark)) as session:
         from skewless.spark.batch_job import run
@@ -139,9 +140,9 @@ def _records(
 
     if inputs:
         return kafka_source.of_files(spark, inputs, settings)
-    return kafka_source.of_topic(
-        kafka_options.read(spark, kafka_options.client_options(settings), settings.source.topic, ranges, headers=False)
-    )
+    client, headers = kafka_options.client_options(settings), bool(settings.splitter.headers)
+    records = kafka_options.read(spark, client, settings.source.topic, ranges, headers=headers)
+    return kafka_source.of_topic(records, settings.splitter)
 
 
 def _target(
@@ -158,6 +159,7 @@ def _target(
 def _text(report: dict[str, Any]) -> str:
     lines = [
         f"{report['records']:,} records, {report['tuples']:,} tuples, {report['late']:,} late",
+        *([f"  {report['filtered']:,} filtered by splitter.where"] if report["filtered"] else []),
         *(f"  {count:,} dead letters: {reason}" for reason, count in report["dead_letters_by_reason"].items()),
         f"{report['results']:,} results in {report['written_to']}",
     ]

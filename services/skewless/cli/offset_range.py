@@ -11,9 +11,12 @@ from skewless import topology
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import ConfigurationError
 from skewless.kafka.consumer.offsets import OffsetReader
+from skewless.stages.splitter.step import start_of
 
-WORDS = ("earliest", "latest", "committed")
-WHERE = "earliest, latest, committed, a time in ISO 8601, or offsets by partition"
+START = "source.start"
+"""Where the pipeline started, or would start."""
+WORDS = (START, "earliest", "latest", "committed")
+WHERE = "source.start, earliest, latest, committed, a time in ISO 8601, or offsets by partition"
 
 
 def check(option: str, where: str) -> None:
@@ -34,6 +37,8 @@ def offset_ranges(
 
     def resolve(option: str, where: str) -> dict[int, int]:
         match where:
+            case "source.start":
+                return _start(offset_reader, settings, begin_offsets)
             case "earliest":
                 return begin_offsets
             case "latest":
@@ -46,6 +51,21 @@ def offset_ranges(
 
     starts, ends = begin_offsets | resolve("--starting-offsets", start), end_offsets | resolve("--ending-offsets", end)
     return {partition: (starts[partition], max(starts[partition], ends[partition])) for partition in begin_offsets}
+
+
+def _start(offset_reader: OffsetReader, settings: PipelineSettings, begin: Mapping[int, int]) -> dict[int, int]:
+    """Return where the pipeline started; where it would start now, if it has not run yet."""
+    topic = settings.source.topic
+    if not offset_reader.has_committed(settings.group("splitter"), topic):
+        return offset_reader.at_start(topic, settings.source.start)
+    starts = pipeline_starts(offset_reader, settings)
+    return {partition: max(first, starts.get(partition, 0)) for partition, first in begin.items()}
+
+
+def pipeline_starts(offset_reader: OffsetReader, settings: PipelineSettings) -> dict[int, int]:
+    """Return the offsets at which the pipeline started, of the partitions that the splitter has committed."""
+    committed_offsets = offset_reader.committed(settings.group("splitter"), settings.source.topic)
+    return {partition: start_of(checkpoint.metadata) for partition, checkpoint in committed_offsets.items()}
 
 
 def committed(offset_reader: OffsetReader, settings: PipelineSettings, stage: str) -> dict[int, int]:

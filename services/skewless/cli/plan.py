@@ -132,7 +132,7 @@ def planned(
             kafka_options.client_options(settings),
             settings.source.topic,
             read_plan.offset_ranges,
-            headers=False,
+            headers=bool(read_plan.splitter.headers),
         )
         planning = run_plan(session, records, read_plan, candidates, demand)
     offsets = {str(partition): list(offset_range) for partition, offset_range in read_plan.offset_ranges.items()}
@@ -198,10 +198,10 @@ def _read_plan(settings: PipelineSettings, ranges: dict[int, tuple[int, int]], *
     from skewless.algorithms.watermark import MAX_WATERMARK
     from skewless.spark.tuple_blocks import ReadPlan
 
-    rules, now = settings.event_time_rules(), time.time_ns() // 1_000_000
-    if parsed:
-        return ReadPlan(settings.splitter, rules, ranges, now)
-    return ReadPlan(None, replace(rules, lateness_ms=MAX_WATERMARK), ranges, now)
+    rules = settings.event_time_rules()
+    if not parsed:
+        rules = replace(rules, lateness_ms=MAX_WATERMARK)
+    return ReadPlan(settings.splitter, rules, ranges, now=time.time_ns() // 1_000_000)
 
 
 def _show(planning: dict[str, Any], out: Path | None) -> None:

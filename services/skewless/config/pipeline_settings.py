@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, create_model, field_validator, model_validator
 
@@ -17,6 +17,7 @@ from skewless.algorithms.value_type import ValueType
 from skewless.errors import ConfigurationError, unknown
 from skewless.kafka.settings import KafkaSettings, TransportSettings
 from skewless.monitoring.settings import LogSettings, MetricsSettings, TracingSettings
+from skewless.parsing.field_settings import Instant
 from skewless.parsing.validation import EventTimeRules
 from skewless.settings_base import InvalidSettingsError, SettingsModel
 from skewless.stages.aggregator.settings import AggregatorSettings
@@ -30,6 +31,11 @@ class SourceSettings(SettingsModel):
     """Settings of the source topic, which belongs to the user."""
 
     topic: str = Field(min_length=1, max_length=249, pattern=r"^[A-Za-z0-9._-]+$", description="Source topic.")
+    start: Literal["earliest", "latest"] | Annotated[Instant, Field(ge=0)] = Field(
+        "earliest",
+        description="First record to read when the pipeline starts for the first time: `earliest`, `latest`, or the "
+        "first one with this Kafka timestamp or a later one, in ISO 8601 or ms. Later changes have no effect.",
+    )
     skip_to: dict[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]] = Field(
         default_factory=dict,
         description="First offset to read per partition, for example {3: 1200}. Skips earlier records that cannot be "
@@ -134,7 +140,7 @@ class PipelineSettings(SettingsModel):
     transport: TransportSettings = TransportSettings.model_validate({})
     topics: TopicSettings = TopicSettings.model_validate({})
     event_time: EventTimeSettings = EventTimeSettings.model_validate({})
-    splitter: SplitterSettings = SplitterSettings.model_validate({"format": "text"})
+    splitter: SplitterSettings = SplitterSettings.model_validate({"key": {"from": "record_key"}})
     router: RouterSettings = RouterSettings.model_validate({})
     worker_input: WorkerInputSettings = WorkerInputSettings.model_validate({})
     worker: WorkerSettings = WorkerSettings.model_validate({})
@@ -177,7 +183,8 @@ class PipelineSettings(SettingsModel):
         ]
         problems = [message for is_problem, message in checks if is_problem]
         try:
-            problems += self._having_problems(results_of(self.aggregator.aggregates, self.values))
+            results = results_of(self.aggregator.aggregates, self.values)
+            problems += [*self._having_problems(results), *self._key_part_problems(results)]
         except ConfigurationError as error:
             problems += [f"aggregator.aggregates.{problem}" for problem in error.problems]
         if problems:
@@ -204,6 +211,13 @@ class PipelineSettings(SettingsModel):
                 yield f"aggregator.having.{name}: {unknown('result', name, by_name)}"
             elif not is_comparable(by_name[name]):
                 yield f"aggregator.having.{name}: is not a number"
+
+    def _key_part_problems(self, results: Sequence[ResultField]) -> Iterator[str]:
+        """Yield a line for each part of a composite key that has the name of a result, ignoring case as SQL does."""
+        names = {result.name.lower() for result in results}
+        for i, part in enumerate(self.splitter.key.parts):
+            if part.lower() in names:
+                yield f"splitter.key.fields.{i}.name: {part} is a result of aggregator.aggregates; set another name"
 
     @property
     def conditions(self) -> tuple[ResultCondition, ...]:

@@ -132,12 +132,18 @@ def _names(group: Location) -> list[str]:
     """Return the names of the settings in a group."""
     model: type[BaseModel] = PipelineSettings
     for part in group:
+        if isinstance(part, int):  # an element of a list, whose settings class was found already
+            continue
         field = model.model_fields.get(str(part))
         models = list(_models_of(field.annotation)) if field else []
         if len(models) != 1:
-            return list(dict.fromkeys(name for member in models for name in member.model_fields))
+            return list(dict.fromkeys(name for member in models for name in _setting_names(member)))
         model = models[0]
-    return list(model.model_fields)
+    return _setting_names(model)
+
+
+def _setting_names(model: type[BaseModel]) -> list[str]:
+    return [field.alias or name for name, field in model.model_fields.items()]
 
 
 def _models_of(annotation: Any) -> Iterator[type[BaseModel]]:

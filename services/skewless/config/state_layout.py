@@ -25,6 +25,7 @@ def state_schema_of(settings: PipelineSettings) -> StateSchema:
         aggregator_partitions=settings.topics.aggregator_partitions,
         emit=settings.aggregator.emit,
         lateness_ms=settings.event_time.lateness_ms,
+        key_parts=len(settings.splitter.key.fields),
     )
 
 

@@ -72,7 +72,7 @@ class KeyConverter:
 
     def convert(self, column: Sequence[Scalar]) -> KeyColumn:
         """Return the keys of a column of fields."""
-        texts = _texts(column)
+        texts = texts_of(column)
         if self._prefix:
             texts = [text.removeprefix(self._prefix) for text in texts]
         row_indices = None
@@ -109,14 +109,17 @@ def _longer(texts: list[str], limit: int) -> list[int]:
     return [i for i, text in enumerate(texts) if len(text) * 4 > limit and len(text.encode()) > limit]
 
 
-def _texts(column: Sequence[Scalar]) -> list[str]:
+def texts_of(column: Sequence[Scalar]) -> list[str]:
+    """Return fields as texts: a JSON number or boolean as JSON text, `5`, `1.5`, `true`."""
     if set(map(type, column)) <= {str}:
         return column  # type: ignore[return-value]  # proven by the line above
-    return [entry if isinstance(entry, str) else _canonical(entry) for entry in column]
+    return list(map(text_of, column))
 
 
-def _canonical(entry: float) -> str:
-    """Return a JSON number or boolean as JSON text: `5`, `1.5`, `true`."""
+def text_of(entry: Scalar) -> str:
+    """Return a field as text."""
+    if isinstance(entry, str):
+        return entry
     if isinstance(entry, bool):
         return "true" if entry else "false"
     return str(entry)
@@ -136,7 +139,7 @@ def products(column: Sequence[Scalar], factors: Sequence[Scalar], decimals: int)
 
 def texts(column: Sequence[Scalar], limit: int) -> tuple[pa.DictionaryArray, Problems]:
     """Convert scalars to texts of at most `limit` bytes."""
-    entries = _texts(column)
+    entries = texts_of(column)
     too_long = _longer(entries, limit)
     problems = dict.fromkeys(too_long, f"value longer than {limit} bytes")
     if too_long:

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Annotated, Any, Literal, Protocol
+from typing import Annotated, Any, Literal, Protocol, Self
 
-from pydantic import BeforeValidator, Field, field_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from skewless.algorithms.value_type import Kind
 from skewless.errors import ConfigurationError
 from skewless.parsing.converters import FIRST_INSTANT, LARGEST_VALUE, LAST_INSTANT, Unit
 from skewless.parsing.pattern import Pattern
-from skewless.settings_base import SettingsModel
+from skewless.settings_base import InvalidSettingsError, SettingsModel
 
 FieldRef = str | Annotated[int, Field(ge=0, strict=True)]
+HeaderName = Annotated[str, Field(min_length=1, max_length=1024)]
 Texts = Annotated[tuple[Annotated[str, Field(min_length=1, max_length=100)], ...], Field(max_length=1000)]
 
 
 def _instant(value: Any) -> Any:
     if isinstance(value, str) and not value.lstrip("-").isdigit():
-        value = datetime.fromisoformat(value)
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            raise ValueError(f"{value!r} is not a time in ISO 8601") from None
     if isinstance(value, datetime):
         aware = value if value.tzinfo else value.replace(tzinfo=UTC)
         return round(aware.timestamp() * 1000)
@@ -30,13 +35,83 @@ def _instant(value: Any) -> Any:
 Instant = Annotated[int, BeforeValidator(_instant), Field(ge=FIRST_INSTANT, le=LAST_INSTANT)]
 
 
-class KeySettings(SettingsModel):
-    """Settings of the key of a tuple. The steps are applied in the order of the attributes."""
+RESERVED_NAMES = frozenset(
+    {"key", "window_start", "window_end", "revision", "value", "time", "watermark", "partition", "offset", "topic"}
+)
+"""Fields of public records with a key, apart from aggregates."""
+Encoding = Literal["utf8", "int64", "int32"]
+Truncation = Literal["minute", "hour", "day"]
+PART_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]{0,63}")
+"""Names of key parts, which are fields of public records."""
 
+
+class KeyPartSettings(SettingsModel):
+    """A part of a composite key: one of `from`, `field` and `header` names its source."""
+
+    from_: Literal["record_key", "partition", "time"] | None = Field(
+        None, alias="from", description="As `key.from`; `time` is the event time of the record."
+    )
+    field: FieldRef | None = Field(None, description="As `key.field`, without lists.")
+    header: HeaderName | None = Field(None, description="As `key.header`.")
+    name: str | None = Field(
+        None,
+        description="Name of the part, which is a field of results and late tuples: letters, digits and `_`. Default: "
+        "the field or header.",
+    )
+    truncate: Truncation | None = Field(
+        None, description="Read the part as a time, and truncate it in UTC to the start of its minute, hour or day."
+    )
+    unit: Unit | None = Field(None, description="Unit of a part that is truncated. Default: `time.unit`.")
+
+    @property
+    def part_name(self) -> str:
+        """Name of the part in public records."""
+        return self.name or str(self.field if self.field is not None else self.header or self.from_)
+
+    @model_validator(mode="after")
+    def _is_complete(self) -> Self:
+        sources = [name for name in ("from_", "field", "header") if getattr(self, name) is not None]
+        problems = []
+        if len(sources) != 1:
+            problems.append("a part of the key has exactly one of from, field and header")
+        elif not PART_NAME.fullmatch(self.part_name):
+            problems.append(f"name: {self.part_name!r} is not a name of letters, digits and _; set another one")
+        if self.from_ == "time" and self.truncate is None:
+            problems.append("truncate: missing, set minute, hour or day")
+        if self.unit is not None and (self.truncate is None or self.from_ == "time"):
+            problems.append("unit: only for a field or header that is truncated")
+        if problems:
+            raise InvalidSettingsError(*problems)
+        return self
+
+
+class KeySettings(SettingsModel):
+    """Settings of the key of a tuple: one of `from`, `field`, `header` and `fields` names its source.
+
+    The other steps are applied to its text, in the order of the attributes.
+    """
+
+    from_: Literal["record_key", "partition"] | None = Field(
+        None,
+        alias="from",
+        description="`record_key`: the key of the Kafka record, the default of a pipeline without `splitter`. "
+        "`partition`: the number of its source partition.",
+    )
     field: FieldRef | None = Field(
         None,
         description="JSON: path such as `user.id`, `hashtags[]` or `entities.hashtags[].text` (one tuple per element). "
         "Delimited: column number from 0, or a name of `format.columns`. Text: not set, the field is the whole line.",
+    )
+    header: HeaderName | None = Field(
+        None, description="Name of a header of the Kafka record, with text in UTF-8. The last one of this name counts."
+    )
+    fields: Annotated[tuple[KeyPartSettings, ...], Field(max_length=8)] = Field(
+        (),
+        description="Parts of a composite key, 2 to 8. The key is the JSON array of their texts, such as "
+        '`["books","2010-12-01T08:00:00Z"]`. Each part is a field of public records, too.',
+    )
+    encoding: Encoding = Field(
+        "utf8", description="Encoding of the record key: text, or a signed integer of 8 or 4 bytes (big-endian)."
     )
     strip_prefix: str = Field("", description="Prefix to remove from the field, if present.")
     pattern: str | None = Field(
@@ -54,20 +129,117 @@ class KeySettings(SettingsModel):
         "new key. The first entry that matches applies.",
     )
 
+    @property
+    def in_value(self) -> bool:
+        """Whether the key is in the value of the record, from which the format extracts it."""
+        return self.from_ is None and self.header is None and not self.fields
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Names of the parts of a composite key; empty for any other key."""
+        return tuple(part.part_name for part in self.fields)
+
+    @model_validator(mode="after")
+    def _has_one_source(self) -> Self:
+        sources = {"from": self.from_, "field": self.field, "header": self.header, "fields": self.fields or None}
+        named = [name for name, source in sources.items() if source is not None]
+        problems = []
+        if len(named) > 1:
+            problems.append(f"{named[-1]}: set only one of {' and '.join(named)}, because a key has one source")
+        if "encoding" in self.model_fields_set and self.from_ != "record_key":
+            problems.append("encoding: only for the record key, set from: record_key or remove it")
+        if self.fields:
+            problems += self._composite_problems()
+        if problems:
+            raise InvalidSettingsError(*problems)
+        return self
+
+    def _composite_problems(self) -> Iterator[str]:
+        if len(self.fields) < 2:
+            yield "fields: a composite key has at least 2 parts; use key.field for one"
+        lower = [name.lower() for name in self.parts]
+        for i, part in enumerate(self.parts):
+            if part.lower() in RESERVED_NAMES:
+                yield f"fields.{i}.name: {part} is a field of public records already; set another name"
+            if lower.index(part.lower()) < i:
+                yield f"fields.{i}.name: two parts are named {part}; set another name"
+        for name in ("strip_prefix", "pattern", "lowercase", "drop_if_contains", "rename_if_contains"):
+            if name in self.model_fields_set:
+                yield f"{name}: not for a composite key, remove it or key.fields"
+
     @field_validator("pattern")
     @classmethod
     def _compiles(cls, pattern: str | None) -> str | None:
-        if pattern is None:
-            return None
-        try:
-            Pattern(pattern)
-        except ConfigurationError as error:
-            raise ValueError(str(error)) from None
-        return pattern
+        return pattern if pattern is None else _checked_pattern(pattern)
+
+
+def _checked_pattern(pattern: str) -> str:
+    try:
+        Pattern(pattern)
+    except ConfigurationError as error:
+        raise ValueError(str(error)) from None
+    return pattern
+
+
+Operand = Annotated[str | bool | int | float, Field(union_mode="smart")]
+
+
+class ConditionSettings(SettingsModel):
+    """A condition on a field or header. If several operators are set, all must hold.
+
+    Text is compared with the text of the field, a number with its number. A field that is absent, null, an object or a
+    list meets no condition but `exists`.
+    """
+
+    field: FieldRef | None = Field(None, description="Field of the record, as `key.field`, without lists.")
+    header: HeaderName | None = Field(None, description="Header of the record, as `key.header`.")
+    is_: Operand | None = Field(None, alias="is", description="Text, number or boolean that the field equals.")
+    is_not: Operand | None = Field(None, description="Text, number or boolean that the field does not equal.")
+    in_: Annotated[tuple[Operand, ...], Field(max_length=1000)] | None = Field(
+        None, alias="in", description="List of which the field equals an element."
+    )
+    not_in: Annotated[tuple[Operand, ...], Field(max_length=1000)] | None = Field(
+        None, description="List of which the field equals no element."
+    )
+    above: int | float | None = Field(None, description="The field is a number greater than this.")
+    at_least: int | float | None = Field(None, description="The field is a number not less than this.")
+    below: int | float | None = Field(None, description="The field is a number less than this.")
+    at_most: int | float | None = Field(None, description="The field is a number not greater than this.")
+    matches: str | None = Field(None, description="The text contains a match of this expression, as `key.pattern`.")
+    exists: bool | None = Field(
+        None, description="true: the field is present and not null. false: it is absent or null."
+    )
+
+    @model_validator(mode="after")
+    def _is_complete(self) -> Self:
+        problems = []
+        if (self.field is None) == (self.header is None):
+            problems.append("a condition has exactly one of field and header")
+        if all(getattr(self, name) is None for name in OPERATORS):
+            names = ", ".join(OPERATORS.values())
+            problems.append(f"a condition needs an operator: one of {names}")
+        if self.exists is False and any(getattr(self, name) is not None for name in OPERATORS if name != "exists"):
+            problems.append("exists: false needs an absent field, which meets no other operator; remove one of them")
+        if problems:
+            raise InvalidSettingsError(*problems)
+        return self
+
+    @field_validator("matches")
+    @classmethod
+    def _compiles(cls, pattern: str | None) -> str | None:
+        return pattern if pattern is None else _checked_pattern(pattern)
+
+
+OPERATORS = {
+    name: field.alias or name
+    for name, field in ConditionSettings.model_fields.items()
+    if name not in ("field", "header")
+}
+"""Operators of conditions by attribute."""
 
 
 class ValueSettings(SettingsModel):
-    """Settings of the value of a tuple. Without a field, each tuple has the value `constant`."""
+    """Settings of the value of a tuple. Without a field or header, each tuple has the value `constant`."""
 
     field: FieldRef | None = Field(
         None,
@@ -88,6 +260,7 @@ class ValueSettings(SettingsModel):
         description="A field that is null, empty or absent: the record is invalid, or the tuple counts without this "
         "value (skip), and no aggregate of the value takes it into account.",
     )
+    header: HeaderName | None = Field(None, description="Header with the value, instead of a field. As `key.header`.")
     decimals: int = Field(
         0,
         ge=0,
@@ -96,7 +269,7 @@ class ValueSettings(SettingsModel):
         "limited to 9e15. Sums are not limited.",
     )
     constant: int = Field(
-        1, ge=-LARGEST_VALUE, le=LARGEST_VALUE, description="Value of each tuple if `field` is not set."
+        1, ge=-LARGEST_VALUE, le=LARGEST_VALUE, description="Value of each tuple without `field` and `header`."
     )
 
 
@@ -121,9 +294,10 @@ def value_path(fields: FieldSettings, name: str) -> str:
 
 
 class TimeSettings(SettingsModel):
-    """Settings of the event time of a record. Without a field it is the timestamp of the Kafka record."""
+    """Settings of the event time of a record. Without a field or header it is the timestamp of the Kafka record."""
 
     field: FieldRef | None = Field(None, description="As `key.field`, without lists.")
+    header: HeaderName | None = Field(None, description="Header with the time, instead of a field. As `key.header`.")
     unit: Unit = Field(
         "ms",
         description="Unit of a number since the epoch, or `iso8601` for text with a space or `T` between date and "
@@ -178,4 +352,14 @@ class FieldSettings(Protocol):
     @property
     def limits(self) -> LimitSettings:
         """Limits of one record."""
+        ...
+
+    @property
+    def required(self) -> Mapping[str, FieldRef]:
+        """Fields that `Format.extract` returns, by the path of their group of settings."""
+        ...
+
+    @property
+    def optional(self) -> Mapping[str, FieldRef]:
+        """Fields that `Format.lookup` returns, by the path of their group of settings."""
         ...

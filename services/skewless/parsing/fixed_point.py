@@ -100,7 +100,7 @@ class FixedPoint:
 
         Returns None if the entry is not a number within the limit.
         """
-        number = _read_number(entry.strip()) if isinstance(entry, str) else entry
+        number = read_number(entry.strip()) if isinstance(entry, str) else entry
         if number is None or isinstance(number, bool):
             return None
         if isinstance(number, int):
@@ -178,7 +178,8 @@ def _text_numbers(texts: Sequence[str]) -> NDArray[np.int64] | NDArray[np.float6
         return np.array(list(map(float, texts)), np.float64)
 
 
-def _read_number(text: str) -> int | float | None:
+def read_number(text: str) -> int | float | None:
+    """Return the number that a text is, exactly or the nearest double; None if it is not a JSON-like number."""
     try:
         if _INTEGER.fullmatch(text):
             return int(text)
@@ -206,7 +207,7 @@ def _as_integers(column: Sequence[Scalar]) -> tuple[NDArray[np.int64], int] | No
 
 
 def _as_decimal(entry: Scalar) -> Decimal | None:
-    number = _read_number(entry.strip()) if isinstance(entry, str) else entry
+    number = read_number(entry.strip()) if isinstance(entry, str) else entry
     if number is None or isinstance(number, bool) or abs(number) > _LARGEST_FACTOR:
         return None
     return Decimal(number) if isinstance(number, int) else Decimal(repr(number))

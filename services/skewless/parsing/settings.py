@@ -10,8 +10,17 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 from skewless.algorithms.value_type import VALUE, ValueType
 from skewless.errors import ConfigurationError
 from skewless.parsing.converters import LARGEST_VALUE
-from skewless.parsing.field_settings import KeySettings, LimitSettings, TimeSettings, ValueSettings, value_path
-from skewless.parsing.formats import BUILT_IN, AddedFormatSettings, Format, find_format
+from skewless.parsing.field_settings import (
+    ConditionSettings,
+    FieldRef,
+    KeySettings,
+    LimitSettings,
+    TimeSettings,
+    ValueSettings,
+    value_fields,
+    value_path,
+)
+from skewless.parsing.formats import BUILT_IN, AddedFormatSettings, find_format
 from skewless.parsing.formats.delimited import CsvSettings, TsvSettings
 from skewless.parsing.formats.json import JsonSettings
 from skewless.parsing.formats.text import TextSettings
@@ -70,6 +79,9 @@ class ParsingSettings(SettingsModel):
         "unit_price, decimals: 2}}. Names are identifiers in lower case.",
     )
     time: TimeSettings = TimeSettings()
+    where: Annotated[tuple[ConditionSettings, ...], Field(max_length=100)] = Field(
+        (), description="Conditions that a record must meet. A record that does not meet all of them has no tuples."
+    )
     limits: LimitSettings = LimitSettings()
 
     @property
@@ -103,13 +115,60 @@ class ParsingSettings(SettingsModel):
         ]
         for name, value in self.named_values.items():
             problems += [f"{value_path(self, name)}.{problem}" for problem in _value_conflicts(value)]
-        if self.time.field is None and self.time.model_fields_set & {"unit"}:
+        value_names = {name.lower() for name in self.named_values}
+        problems += [
+            f"key.fields.{i}.name: {part} is a value; set another name"
+            for i, part in enumerate(self.key.parts)
+            if part.lower() in value_names
+        ]
+        if self.time.field is not None and self.time.header is not None:
+            problems.append("time.header: set only one of field and header")
+        if self.time.field is None and self.time.header is None and "unit" in self.time.model_fields_set:
             problems.append("time.unit: set time.field too, without it the time is the timestamp of the Kafka record")
         if self.time.earliest > self.time.latest:
             problems.append("time.earliest: is after time.latest")
         return problems
 
+    @property
+    def reads_value(self) -> bool:
+        """Whether a field of the record's value is read. Otherwise its format does not matter."""
+        return self.key.in_value or bool(self.required or self.optional)
+
+    @property
+    def required(self) -> dict[str, FieldRef]:
+        """Fields of tuples, by the path of their group of settings. Only a value with `missing: skip` may be absent."""
+        parts = {f"key.fields.{i}": part.field for i, part in enumerate(self.key.fields)}
+        values = {path: reference for path, (_, reference) in value_fields(self).items()}
+        references = {"key": self.key.field, **parts, **values, "time": self.time.field}
+        return {path: reference for path, reference in references.items() if reference is not None}
+
+    @property
+    def optional(self) -> dict[str, FieldRef]:
+        """Fields that conditions need, by the path of their group of settings."""
+        if not self.where:
+            return {}
+        references = {f"where.{i}": condition.field for i, condition in enumerate(self.where)}
+        # The event time of a record that does not meet the conditions still advances the watermark.
+        references["time"] = self.time.field
+        return {path: reference for path, reference in references.items() if reference is not None}
+
+    @property
+    def reads_record_key(self) -> bool:
+        """Whether the key of the Kafka record is read."""
+        return "record_key" in (self.key.from_, *(part.from_ for part in self.key.fields))
+
+    @property
+    def headers(self) -> tuple[str, ...]:
+        """Names of the headers that are read, each once."""
+        parts = [part.header for part in self.key.fields]
+        conditions = [condition.header for condition in self.where]
+        values = [value.header for value in self.named_values.values()]
+        names = (self.key.header, *parts, *values, self.time.header, *conditions)
+        return tuple(dict.fromkeys(name for name in names if name is not None))
+
     def _format_problems(self) -> list[str]:
+        if not self.reads_value:
+            return []
         try:
             return list(find_format(self.format.name).validate(self.format.resolved(), self))
         except ConfigurationError as error:
@@ -118,21 +177,24 @@ class ParsingSettings(SettingsModel):
 
 def _value_conflicts(value: ValueSettings) -> Iterator[str]:
     """Yield what is wrong with the settings of a value."""
-    if value.field is not None and "constant" in value.model_fields_set:
-        yield "constant: only for tuples without value.field, remove one of the two"
+    if value.field is not None and value.header is not None:
+        yield "header: set only one of field and header"
+    if "constant" in value.model_fields_set:
+        yield from (
+            f"constant: only for tuples without value.{name}, remove one of the two"
+            for name in ("field", "header")
+            if getattr(value, name) is not None
+        )
     if abs(value.constant) * 10**value.decimals > LARGEST_VALUE:
         yield f"constant: with {value.decimals} decimals it is larger than 2**53"
-    if value.field is None:
-        needing = {"times": value.times is not None, "kind": value.kind == "text", "missing": value.missing == "skip"}
-        yield from (f"{name}: needs a field, set field too" for name, is_set in needing.items() if is_set)
+    if value.field is None and value.times is not None:
+        yield "times: needs a field, set field too"
+    if value.field is None and value.header is None:
+        needing = {"kind": value.kind == "text", "missing": value.missing == "skip"}
+        yield from (f"{name}: needs a field or header, set one too" for name, is_set in needing.items() if is_set)
     if value.kind == "text":
         yield from (
             f"{name}: only for numbers, remove it or kind: text"
             for name in ("times", "decimals")
             if name in value.model_fields_set
         )
-
-
-def open_format(settings: ParsingSettings) -> Format:
-    """Open the format that the settings name."""
-    return find_format(settings.format.name).open(settings.format.resolved(), settings)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import compress
 from typing import cast
 
@@ -12,28 +11,13 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from skewless.parsing import converters
+from skewless.parsing.composite_key import CompositeKey
 from skewless.parsing.converters import KeyConverter, Problems, is_missing, products, texts, times
 from skewless.parsing.field_settings import FieldSettings, ValueSettings, value_path
 from skewless.parsing.fixed_point import Scalar
-from skewless.parsing.formats.base import ParsedBatch
+from skewless.parsing.formats.base import ExtractedFields, ParsedBatch
 from skewless.parsing.key_rules import KeyRules
-
-
-@dataclass(slots=True)
-class ExtractedFields:
-    """Unconverted fields of the valid records of a batch."""
-
-    rows: Sequence[int] = range(0)
-    """Index in the batch of each valid record, ascending."""
-    times: list[Scalar] = field(default_factory=list)
-    """One per row. Empty without a time field."""
-    keys: list[Scalar] = field(default_factory=list)
-    key_rows: NDArray[np.intp] | None = None
-    """Index in `rows` of each key, non-decreasing. None: one key per row."""
-    values: dict[str, Sequence[Scalar | None]] = field(default_factory=dict)
-    """Fields of values by their path (see `value_fields`), each with one entry per key."""
-    invalid: Problems = field(default_factory=dict)
-    """Reasons of invalid records, by index in the batch."""
+from skewless.parsing.source_records import SourceRecords
 
 
 class TupleBuilder:
@@ -49,42 +33,46 @@ class TupleBuilder:
             key_bytes=settings.limits.key_bytes,
             pattern_input_bytes=settings.limits.pattern_input_bytes,
         )
+        self._composite = CompositeKey(key.fields, settings.time.unit) if key.fields else None
         self._values = {name: (value_path(settings, name), value) for name, value in settings.named_values.items()}
         self._text_bytes = settings.limits.text_bytes
         self._time = settings.time
         self._tuples_per_record = settings.limits.tuples_per_record
 
-    def convert(self, columns: ExtractedFields, timestamps: NDArray[np.int64]) -> ParsedBatch:
-        """Return the tuples. A record is invalid if any of its fields is."""
-        rows = _to_array(columns.rows)
-        invalid = columns.invalid
-        instants = self._times(columns.times, rows, timestamps, invalid)
-        key_column = self._keys.convert(columns.keys)
+    def convert(self, fields: ExtractedFields, source: SourceRecords) -> ParsedBatch:
+        """Return the tuples of records whose fields were extracted. A record is invalid if any of its fields is."""
+        rows = _to_array(fields.rows)
+        invalid = fields.invalid
+        event_times = self._times(fields.times, rows, source, invalid)
+        if self._composite is not None:
+            fields.keys[:], problems = self._composite.convert(fields.parts, event_times[rows])
+            _mark_invalid(problems, rows, invalid)
+        key_column = self._keys.convert(fields.keys)
         keys, row_indices = key_column.keys, key_column.row_indices
-        key_records = rows if columns.key_rows is None else rows[columns.key_rows]
+        key_records = rows if fields.key_rows is None else rows[fields.key_rows]
         records = key_records if row_indices is None else key_records[row_indices]
         _mark_invalid(key_column.unsearchable, key_records, invalid)
         _mark_invalid(key_column.problems, records, invalid)
         values = {
-            name: self._value(columns.values, path, value, key_records, row_indices, len(keys), invalid)
+            name: self._value(fields.values, path, value, key_records, row_indices, len(keys), invalid)
             for name, (path, value) in self._values.items()
         }
-        if row_indices is not None or columns.key_rows is not None:
+        if row_indices is not None or fields.key_rows is not None:
             self._check_tuples_per_record(records, invalid)
         if invalid:
             keep = ~np.isin(records, np.fromiter(invalid, np.int32, len(invalid)))
             keys, records = list(compress(keys, keep)), records[keep]
             values = {name: array.filter(pa.array(keep)) for name, array in values.items()}
-        return ParsedBatch(keys, values, records, instants, sorted(invalid.items()))
+        return ParsedBatch(keys, values, records, event_times, sorted(invalid.items()))
 
     def _times(
-        self, column: Sequence[Scalar], rows: NDArray[np.int32], timestamps: NDArray[np.int64], invalid: Problems
+        self, column: Sequence[Scalar], rows: NDArray[np.int32], source: SourceRecords, invalid: Problems
     ) -> NDArray[np.int64]:
-        if self._time.field is None:
-            return timestamps
+        if self._time.field is None and self._time.header is None:
+            return source.timestamps
         converted, problems = times(column, self._time.unit)
         _mark_invalid(problems, rows, invalid)
-        result = np.zeros(len(timestamps), np.int64)
+        result = np.zeros(len(source.values), np.int64)
         result[rows] = converted
         return result
 
@@ -99,7 +87,7 @@ class TupleBuilder:
         invalid: Problems,
     ) -> pa.Array:
         """Return the values of the tuples."""
-        if value.field is None:
+        if value.field is None and value.header is None:
             return pa.array(np.full(tuples, value.constant * 10**value.decimals, np.int64))
         factors = fields.get(f"{path}.times")
         array, problems = self._converted(fields[path], factors, value)

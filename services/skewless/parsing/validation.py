@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from skewless.algorithms.watermark import MAX_WATERMARK, WatermarkGenerator
 from skewless.parsing.formats.base import ParsedBatch
 
+NO_TIME = np.iinfo(np.int64).min
+"""Event time of a record that does not meet the conditions, and whose time cannot be read."""
 TOO_FAR_AHEAD = "time too far ahead of the clock"
 """The only dead-letter reason that depends on the wall clock: a replay may give another result."""
 
@@ -34,9 +36,11 @@ class RecordClassification:
     invalid: Mapping[int, str]
     """Reasons of invalid records by index, ascending."""
     valid: NDArray[np.bool_]
-    """Per record: whether it is not invalid."""
+    """Per record: whether it is not invalid and has an event time. Only filtered records may have none."""
     late: NDArray[np.bool_]
     """Per record: whether it is valid but late."""
+    filtered: int = 0
+    """Number of records that are not invalid, and do not meet the conditions of the pipeline."""
 
     @property
     def accepted(self) -> NDArray[np.bool_]:
@@ -74,9 +78,11 @@ def classify(
         invalid.setdefault(index, TOO_FAR_AHEAD)
     valid = np.ones(len(parsed.times), dtype=np.bool_)
     valid[list(invalid)] = False
+    filtered = parsed.filtered[valid[parsed.filtered]]
+    valid[filtered[_is_out_of_bounds(parsed.times[filtered], rules)]] = False
     late = np.zeros(len(parsed.times), dtype=np.bool_)
     late[valid] = generator.observe(parsed.times[valid])
-    return RecordClassification(parsed, dict(sorted(invalid.items())), valid, late)
+    return RecordClassification(parsed, dict(sorted(invalid.items())), valid, late, len(filtered))
 
 
 def _invalid(parsed: ParsedBatch, rules: EventTimeRules, now: int) -> dict[int, str]:
@@ -85,6 +91,8 @@ def _invalid(parsed: ParsedBatch, rules: EventTimeRules, now: int) -> dict[int, 
     invalid = dict(parsed.invalid)
     is_parsed = np.ones(len(parsed.times), dtype=np.bool_)
     is_parsed[list(invalid)] = False
+    # The time of a filtered record may be anything. But the clock's decision must be in the stream, for the audit.
+    is_parsed[parsed.filtered[_is_out_of_bounds(parsed.times[parsed.filtered], rules)]] = False
     for is_out_of_bounds, reason in (
         (parsed.times < rules.earliest, "time before splitter.time.earliest"),
         (parsed.times > rules.latest, "time after splitter.time.latest"),
@@ -93,3 +101,7 @@ def _invalid(parsed: ParsedBatch, rules: EventTimeRules, now: int) -> dict[int, 
         for index in np.flatnonzero(is_out_of_bounds & is_parsed):
             invalid.setdefault(int(index), reason)
     return invalid
+
+
+def _is_out_of_bounds(times: NDArray[np.int64], rules: EventTimeRules) -> NDArray[np.bool_]:
+    return (times < rules.earliest) | (times > rules.latest)

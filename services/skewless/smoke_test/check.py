@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -17,8 +17,9 @@ from skewless.errors import CheckFailedError, ConfigurationError
 from skewless.kafka.admin.client import Admin
 from skewless.kafka.consumer.tail import Tail
 from skewless.kafka.producer.bulk import BulkProducer
-from skewless.parsing.formats import Format
-from skewless.parsing.settings import open_format
+from skewless.parsing.record_parser import RecordParser
+from skewless.parsing.source_records import SourceRecords
+from skewless.parsing.validation import NO_TIME
 from skewless.smoke_test import sample_records
 
 NEWEST_RECORDS = 1_000
@@ -62,18 +63,18 @@ def run(settings: PipelineSettings, count: int, prefix: str, timeout_s: float) -
     if not any(result.name == result.aggregate.name == TUPLE_COUNT.name for result in settings.results):
         raise ConfigurationError(f"aggregator.aggregates: must contain {TUPLE_COUNT.name}: the smoke test checks it")
     partitions = Admin(settings.kafka).partition_counts()
-    source_format = open_format(settings.splitter)
+    parser = RecordParser(settings.splitter)
     topic = settings.source.topic
     with Tail(settings.kafka, topic, _partition_count(partitions, topic), NEWEST_RECORDS) as tail:
-        partition, newest = _choose_partition_and_time(tail, source_format, settings.splitter.time.earliest)
-    values, time_ms = sample_records.make(settings.splitter, sample_records.keys(count, prefix), newest)
-    expected = _expected_counts(source_format, values, time_ms, settings.aggregator.windows)
-    _require_unchanged_keys(expected, values, prefix)
+        partition, newest = _choose_partition_and_time(tail, parser, settings.splitter.time.earliest)
+    records = sample_records.make(settings.splitter, sample_records.keys(count, prefix), newest)
+    expected = _expected_counts(parser, records, settings.aggregator.windows)
+    _require_unchanged_keys(expected, prefix)
     results = settings.topic("aggregates")
     with Tail(settings.kafka, results, _partition_count(partitions, results)) as tail:
         started = time.monotonic()
         producer = BulkProducer(settings.kafka, topic, 1, first=partition)
-        producer.send(values, [time_ms] * count)
+        producer.send(records.values, records.timestamps.tolist(), records.keys, records.headers)
         producer.flush()
         seconds = _wait_for_counts(tail, expected, prefix, started, timeout_s)
     return SmokeTestResult(count, len(expected), partition, seconds)
@@ -85,7 +86,7 @@ def _partition_count(partitions: Mapping[str, int], topic: str) -> int:
     return partitions[topic]
 
 
-def _choose_partition_and_time(tail: Tail, source_format: Format, earliest: int) -> tuple[int, int]:
+def _choose_partition_and_time(tail: Tail, parser: RecordParser, earliest: int) -> tuple[int, int]:
     """Return the source partition with the largest event time, and that event time in ms.
 
     The event time is the current time if all records of the topic are deleted.
@@ -95,7 +96,7 @@ def _choose_partition_and_time(tail: Tail, source_format: Format, earliest: int)
     if tail.untouched:
         return 0, max(EARLIEST_MS, earliest)
     times_by_partition = [
-        (partition, _event_times(source_format, records)) for partition, records in tail.read_to_end().items()
+        (partition, _event_times(parser, records)) for partition, records in tail.read_to_end().items()
     ]
     newest_times = [(max(times), partition) for partition, times in times_by_partition if times]
     if not newest_times:
@@ -104,26 +105,29 @@ def _choose_partition_and_time(tail: Tail, source_format: Format, earliest: int)
     return partition, newest
 
 
-def _event_times(source_format: Format, records: Sequence[tuple[bytes | None, int]]) -> list[int]:
-    timestamps = np.array([timestamp for _, timestamp in records], dtype=np.int64)
-    parsed = source_format.parse([value for value, _ in records], timestamps)
+def _event_times(parser: RecordParser, records: SourceRecords) -> list[int]:
+    parsed = parser.parse(records)
     invalid = {index for index, _ in parsed.invalid}
-    return [int(event_time) for index, event_time in enumerate(parsed.times.tolist()) if index not in invalid]
+    return [
+        int(event_time)
+        for index, event_time in enumerate(parsed.times.tolist())
+        if index not in invalid and event_time != NO_TIME
+    ]
 
 
-def _expected_counts(source_format: Format, values: Sequence[bytes], time_ms: int, assigner: WindowAssigner) -> Counts:
+def _expected_counts(parser: RecordParser, records: SourceRecords, assigner: WindowAssigner) -> Counts:
     """Count the tuples that the splitter creates from the records, with the splitter's own parser."""
-    parsed = source_format.parse(values, np.full(len(values), time_ms, dtype=np.int64))
+    parsed = parser.parse(records)
     counts, windows = assigner.assign(parsed.times[parsed.records])
     keys = np.repeat(np.array(parsed.keys, dtype=np.object_), counts)
     return Counter(zip(windows.tolist(), keys.tolist(), strict=True))
 
 
-def _require_unchanged_keys(expected: Counts, values: Sequence[bytes], prefix: str) -> None:
+def _require_unchanged_keys(expected: Counts, prefix: str) -> None:
     """Raise ConfigurationError if the splitter changes the keys, because they could equal other keys."""
-    if not expected or any(not key.startswith(prefix) for _, key in expected):
+    if not expected or any(prefix not in key for _, key in expected):
         raise ConfigurationError(
-            f"splitter: does not keep the key of a record such as {values[0].decode()!r}; "
+            f"splitter: does not keep keys such as {prefix}0 of generated records; "
             "this pipeline cannot be checked with generated records"
         )
 

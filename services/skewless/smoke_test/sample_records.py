@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
+
 from skewless.errors import ConfigurationError
 from skewless.parsing.field_settings import FieldRef
 from skewless.parsing.formats.delimited import DelimitedSettings
@@ -14,6 +16,7 @@ from skewless.parsing.formats.json import JsonSettings
 from skewless.parsing.formats.text import TextSettings
 from skewless.parsing.json_path import LIST, parse_path
 from skewless.parsing.settings import ParsingSettings
+from skewless.parsing.source_records import RecordColumns
 
 KEYS = 10
 
@@ -23,15 +26,26 @@ def keys(count: int, prefix: str) -> list[str]:
     return [f"{prefix}{0 if i % 2 else 1 + i // 2 % (KEYS - 1)}" for i in range(count)]
 
 
-def make(settings: ParsingSettings, record_keys: Sequence[str], time_ms: int) -> tuple[list[bytes], int]:
-    """Return one record with the value 1 for each key, and the event time of all records in ms.
+def make(settings: ParsingSettings, record_keys: Sequence[str], time_ms: int) -> RecordColumns:
+    """Return one record with the value 1 for each key, all with the same event time.
 
-    The event time is `time_ms`, rounded up to the unit of `time.field`. Raises ConfigurationError for a format that is
-    not built in.
+    The event time, which is the timestamp too, is `time_ms`, rounded up to the unit of the time field. Raises
+    ConfigurationError for a format that is not built in.
     """
     time, time_ms = _time_in_unit(settings, time_ms)
-    texts = [_record(settings, key, time) for key in record_keys]
-    return [text.encode() for text in texts], time_ms
+    size = len(record_keys)
+    return RecordColumns(
+        values=[_record(settings, key, time).encode() if settings.reads_value else b"" for key in record_keys],
+        timestamps=np.full(size, time_ms, dtype=np.int64),
+        keys=[key.encode() if settings.reads_record_key else None for key in record_keys],
+        headers=[_headers(settings, key, time) for key in record_keys],
+    )
+
+
+def _headers(settings: ParsingSettings, key: str, time: int | str) -> list[tuple[str, bytes]]:
+    parts = [(part.header, time if part.truncate else key) for part in settings.key.fields]
+    named = [(settings.key.header, key), *parts, (settings.value.header, 1), (settings.time.header, time)]
+    return [(name, str(value).encode()) for name, value in named if name is not None]
 
 
 def _time_in_unit(settings: ParsingSettings, time_ms: int) -> tuple[int | str, int]:
@@ -50,7 +64,8 @@ def _time_in_unit(settings: ParsingSettings, time_ms: int) -> tuple[int | str, i
 
 
 def _record(settings: ParsingSettings, key: str, time: int | str) -> str:
-    fields = [(settings.key.field, key), (settings.value.field, 1), (settings.time.field, time)]
+    parts = [(part.field, time if part.truncate else key) for part in settings.key.fields]
+    fields = [(settings.key.field, key), *parts, (settings.value.field, 1), (settings.time.field, time)]
     present = [(field, value) for field, value in fields if field is not None]
     match settings.format:
         case TextSettings():

@@ -47,9 +47,10 @@ def read(
 ) -> PipelineOutput:
     """Read input and output of a pipeline; `offset_ranges`: what to read, by topic of the topology and partition."""
     client = kafka_options.client_options(settings)
+    with_headers = {"source": bool(settings.splitter.headers), "aggregates": False, "dead-letters": True}
     records, aggregates, dead_letters = (
-        kafka_options.read(spark, client, settings.topic(topic), offset_ranges[topic], headers=topic == "dead-letters")
-        for topic in ("source", "aggregates", "dead-letters")
+        kafka_options.read(spark, client, settings.topic(topic), offset_ranges[topic], headers=headers)
+        for topic, headers in with_headers.items()
     )
     return PipelineOutput(records, aggregates, dead_letters, closed_until)
 
@@ -98,7 +99,7 @@ def _with_refused(records: DataFrame, dead_letters: DataFrame, settings: Pipelin
     """Return the input of the batch, with the records that the live run refused as too far in the future."""
     # This decision depends on the wall clock and cannot be recomputed, so the dead letters of the live run are used.
     refused = kafka_source.dead_letters(dead_letters, TOO_FAR_AHEAD).where(F.col("topic") == settings.source.topic)
-    return kafka_source.with_refused(kafka_source.of_topic(records), refused)
+    return kafka_source.with_refused(kafka_source.of_topic(records, settings.splitter), refused)
 
 
 def _latest(records: DataFrame, settings: PipelineSettings) -> DataFrame:

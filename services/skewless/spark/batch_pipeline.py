@@ -41,6 +41,7 @@ from skewless.spark.partition_reader import (
     SplitStatistics,
     resolve_lateness,
 )
+from skewless.wire.tuples import parts_of
 
 SPLIT_ID = ("source_partition", "block", "first_offset")
 
@@ -54,6 +55,8 @@ class BatchResult:
     records: int
     tuples: int
     late: int
+    filtered: int
+    """Number of records that do not meet the conditions of the pipeline."""
     invalid: Mapping[str, int]
     """Number of records that cannot be parsed or have an invalid time, by reason."""
     cached: Sequence[DataFrame]
@@ -101,6 +104,7 @@ def answer(records: DataFrame, plan: PartitionReadPlan) -> BatchResult:
         records=sum(statistics.records for statistics in splits.values()),
         tuples=sum(statistics.tuples for statistics in splits.values()) - late_in_heads,
         late=sum(statistics.late for statistics in splits.values()) + late_in_heads,
+        filtered=sum(statistics.filtered for statistics in splits.values()),
         invalid=_invalid_by_reason(splits.values()),
         cached=cached,
     )
@@ -180,6 +184,7 @@ class _ResultMapper:
     windows: WindowAssigner
     conditions: tuple[ResultCondition, ...]
     partitions: int
+    key_parts: tuple[str, ...]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -188,8 +193,18 @@ class _ResultMapper:
             partitions = partition_of_keys(batch["key"], self.partitions)
             bounds = {"window_start": pa.array(windows), "window_end": pa.array(self.windows.ends(windows))}
             results = {result.name: result.to_arrow(partials) for result in self.results}
-            rows = pa.record_batch({"key": batch["key"], **bounds, **results, "partition": pa.array(partitions)})
+            columns = {"key": batch["key"], **bounds, **self._parts(batch["key"]), **results}
+            rows = pa.record_batch({**columns, "partition": pa.array(partitions)})
             yield rows.filter(pa.array(selected(self.conditions, partials))) if self.conditions else rows
+
+    def _parts(self, keys: pa.Array) -> dict[str, pa.Array]:
+        """Return the columns of the parts of composite keys."""
+        if not self.key_parts:
+            return {}
+        rows = list(map(parts_of, keys.to_pylist()))
+        return {
+            part: pa.array([row[number] for row in rows], pa.string()) for number, part in enumerate(self.key_parts)
+        }
 
 
 def _merged(column: PartialColumn, values: pa.Array) -> NDArray[Any]:
@@ -200,7 +215,8 @@ def _merged(column: PartialColumn, values: pa.Array) -> NDArray[Any]:
 def fields(settings: PipelineSettings) -> dict[str, str]:
     """Return the fields of a result and their Spark types, such as bigint for counts and decimal(38,0) for sums."""
     types = {result.name: _spark_type(result.result_type) for result in settings.results}
-    return {"key": "string", "window_start": "bigint", "window_end": "bigint", **types}
+    parts = dict.fromkeys(settings.splitter.key.parts, "string")
+    return {"key": "string", "window_start": "bigint", "window_end": "bigint", **parts, **types}
 
 
 def results(result: BatchResult, settings: PipelineSettings, partitions: int | None = None) -> DataFrame:
@@ -214,6 +230,7 @@ def results(result: BatchResult, settings: PipelineSettings, partitions: int | N
         settings.aggregator.windows,
         settings.conditions,
         partitions or settings.topics.aggregator_partitions,
+        settings.splitter.key.parts,
     )
     columns = fields(settings) | {"partition": "int"}
     schema = ", ".join(f"`{name}` {spark_type}" for name, spark_type in columns.items())

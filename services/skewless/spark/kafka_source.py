@@ -1,13 +1,14 @@
 """Input records of the batch, from Kafka or from files.
 
-Columns: `source_partition`, `block`, `offset`, `timestamp` (ms) and `value`. In a topic a source partition is a Kafka
-partition; a file is one source partition. Lateness depends on the records of one source partition alone, in the order
-of (block, offset). Each task gets parts of source partitions in that order.
+Columns: `source_partition`, `block`, `offset`, `timestamp` (ms) and `value`; `key` and `headers` if the splitter reads
+them. In a topic a source partition is a Kafka partition; a file is one source partition. Lateness depends on the
+records of one source partition alone, in the order of (block, offset). Each task gets parts of source partitions in
+that order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
@@ -15,31 +16,32 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's use
 
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import ConfigurationError
+from skewless.parsing.settings import ParsingSettings
 
 ERRORS = "__skewless.errors."
 """Prefix of the headers of dead letters."""
 
 
-def of_topic(records: DataFrame) -> DataFrame:
-    """Convert rows of Spark's Kafka source."""
+def of_topic(records: DataFrame, splitter: ParsingSettings) -> DataFrame:
+    """Convert rows of Spark's Kafka source. They need `headers` if the splitter reads headers."""
     return records.select(
         F.col("partition").alias("source_partition"),
         F.lit(0).cast("long").alias("block"),
         "offset",
         F.unix_millis("timestamp").alias("timestamp"),
         "value",
+        *(["key"] if splitter.reads_record_key else []),
+        *(["headers"] if splitter.headers else []),
     )
 
 
 def of_files(spark: SparkSession, paths: Sequence[str], settings: PipelineSettings) -> DataFrame:
     """Read files with one record per line, plain or in a compression that Spark supports.
 
-    Raises ConfigurationError if a path does not exist, or if the pipeline uses Kafka timestamps as event times.
+    Raises ConfigurationError if a path does not exist, or if the pipeline reads more of a record than its value.
     """
-    if settings.splitter.time.field is None:
-        raise ConfigurationError(
-            "splitter.time.field: missing; lines of files have no Kafka timestamp, so name the field of the event time"
-        )
+    if problems := list(_unknown_in_files(settings.splitter)):
+        raise ConfigurationError(*problems)
     try:
         lines = spark.read.option("lineSep", "\n").option("recursiveFileLookup", "true").text(list(paths))
     except AnalysisException as error:
@@ -51,6 +53,19 @@ def of_files(spark: SparkSession, paths: Sequence[str], settings: PipelineSettin
         F.lit(-1).cast("long").alias("timestamp"),
         F.col("value").cast("binary").alias("value"),
     )
+
+
+def _unknown_in_files(splitter: ParsingSettings) -> Iterator[str]:
+    """Yield a line for each setting that reads something that lines of files do not have."""
+    lines = "--input: lines of files have no"
+    sources = {splitter.key.from_, *(part.from_ for part in splitter.key.fields)}
+    for source, name in (("record_key", "record keys"), ("partition", "partitions of a topic")):
+        if source in sources:
+            yield f"splitter.key: {lines} {name}, so name the field of the key"
+    for header in splitter.headers:
+        yield f"splitter: {lines} headers, and the pipeline reads the header {header}"
+    if splitter.time.field is None and splitter.time.header is None:
+        yield f"splitter.time.field: missing; {lines} Kafka timestamp, so name the field of the event time"
 
 
 def with_refused(records: DataFrame, refused: DataFrame) -> DataFrame:

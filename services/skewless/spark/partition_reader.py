@@ -26,8 +26,10 @@ from skewless.algorithms.aggregates import PartialColumn, as_arrow
 from skewless.algorithms.partials import merge_partials, prepare_partials, to_partials
 from skewless.algorithms.watermark import WatermarkGenerator
 from skewless.algorithms.windowing.assigner import WindowAssigner
-from skewless.parsing.settings import ParsingSettings, open_format
+from skewless.parsing.record_parser import RecordParser
+from skewless.parsing.settings import ParsingSettings
 from skewless.parsing.validation import EventTimeRules, RecordClassification, classify
+from skewless.spark.record_columns import record_columns
 from skewless.wire.tuples import TupleFormat
 
 HEAD_RECORDS = 1_000
@@ -49,6 +51,8 @@ class SplitStatistics(msgspec.Struct):
     tuples: int = 0
     """Tuples that are neither late nor invalid, judged by this split alone."""
     late: int = 0
+    filtered: int = 0
+    """Records that do not meet the conditions of the pipeline."""
     invalid: dict[str, int] = {}
     """Invalid records by reason."""
     max_time: int | None = None
@@ -75,7 +79,7 @@ class PartitionReadPlan:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Read a task's records.
 
-        Columns: `source_partition`, `block`, `offset`, `timestamp`, `value` and optionally `refused`.
+        Columns: see `kafka_source`, and optionally `refused`.
         """
         reader = None
         for batch in batches:
@@ -107,7 +111,7 @@ class _SplitReader:
 
     def __init__(self, plan: PartitionReadPlan, source_partition_type: pa.DataType) -> None:
         self._plan = plan
-        self._format = open_format(plan.splitter)
+        self._parser = RecordParser(plan.splitter)
         self._tuples = TupleFormat(plan.splitter.value_types)
         self._split: _OpenSplit | None = None
         self._schema = row_schema(source_partition_type, plan)
@@ -140,7 +144,7 @@ class _SplitReader:
     def _read(self, split: _OpenSplit, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         statistics = split.statistics
         is_head = not split.is_final and statistics.records < HEAD_RECORDS
-        parsed = self._format.parse(batch["value"].to_pylist(), batch["timestamp"].to_numpy())
+        parsed = self._parser.parse(record_columns(batch, split.id[0]))
         classified = classify(
             parsed, self._plan.rules, split.watermark_generator, self._plan.now, _refused_records(batch)
         )
@@ -245,6 +249,7 @@ def _add_counts(statistics: SplitStatistics, classified: RecordClassification, t
     statistics.records += len(classified.valid)
     statistics.tuples += tuples
     statistics.late += classified.late_tuples
+    statistics.filtered += classified.filtered
     if classified.invalid:
         statistics.invalid = dict(Counter(statistics.invalid) + Counter(classified.invalid.values()))
 

@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
 
 from skewless.errors import CheckFailedError
-from skewless.spark import candidate_shards, tuple_blocks
+from skewless.spark import candidate_shards, kafka_source, tuple_blocks
 from skewless.spark.recommend import Demand, recommend
 
 BLOCKS_PER_BATCH = 64
@@ -22,7 +22,7 @@ _BATCH_OPTION = "spark.sql.execution.arrow.maxRecordsPerBatch"
 
 def blocks_of(records: DataFrame, read_plan: tuple_blocks.ReadPlan) -> DataFrame:
     """Parse records of Spark's Kafka source into blocks of tuples. Each task must read its part in offset order."""
-    columns = records.select("key", "value", "partition", "offset", F.unix_millis("timestamp").alias("timestamp_ms"))
+    columns = kafka_source.of_topic(records, read_plan.splitter)
     return columns.mapInArrow(partial(tuple_blocks.blocks, read_plan=read_plan), tuple_blocks.BLOCKS)
 
 

@@ -6,7 +6,7 @@ row per tuple. For `mapInArrow`; does not use Spark itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,9 +14,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from skewless.algorithms.watermark import WatermarkGenerator
-from skewless.parsing.formats.base import Format, ParsedBatch
-from skewless.parsing.settings import ParsingSettings, open_format
+from skewless.parsing.record_parser import RecordParser
+from skewless.parsing.settings import ParsingSettings
 from skewless.parsing.validation import EventTimeRules, RecordClassification, classify
+from skewless.spark.record_columns import record_columns
 from skewless.wire.columns import write_table
 
 TUPLES = 20_000
@@ -30,8 +31,7 @@ SCHEMA = pa.schema([("key", pa.dictionary(pa.int32(), pa.string())), ("time", pa
 class ReadPlan:
     """How records become tuples. Spark sends it to the executors."""
 
-    splitter: ParsingSettings | None
-    """None: the key of the record is the tuple's key, the timestamp of the record is its time."""
+    splitter: ParsingSettings
     rules: EventTimeRules
     """Tuples that are late or have an invalid time are left out, as the splitter does."""
     offset_ranges: Mapping[int, tuple[int, int]]
@@ -68,52 +68,24 @@ class _Partition:
 
 
 def blocks(batches: Iterator[pa.RecordBatch], read_plan: ReadPlan) -> Iterator[pa.RecordBatch]:
-    """Convert records (key, value, partition, offset, timestamp_ms), which are in the order of their partition."""
-    parse = _key_and_timestamp if read_plan.splitter is None else _parse_with(open_format(read_plan.splitter))
+    """Convert records (see `kafka_source`), which are in the order of their source partition."""
+    parser = RecordParser(read_plan.splitter)
     partitions: dict[int, _Partition] = {}
     for batch in batches:
-        row_partitions = batch["partition"].to_numpy()
+        row_partitions = batch["source_partition"].to_numpy()
         for number in np.unique(row_partitions).tolist():
             partition = partitions.setdefault(number, _Partition(WatermarkGenerator(read_plan.rules.lateness_ms)))
             in_partition = row_partitions == number
             rows = batch if in_partition.all() else batch.filter(pa.array(in_partition))
             if partition.progress is None:
                 partition.progress = read_plan.progress(number, int(rows["offset"][0].as_py()))
-            _add(partition, classify(parse(rows), read_plan.rules, partition.watermark_generator, read_plan.now))
+            parsed = parser.parse(record_columns(rows, number))
+            _add(partition, classify(parsed, read_plan.rules, partition.watermark_generator, read_plan.now))
             if partition.tuples >= TUPLES:
                 yield _block(number, partition)
     for number, partition in partitions.items():
         if not partition.is_empty:
             yield _block(number, partition)
-
-
-def _key_and_timestamp(rows: pa.RecordBatch) -> ParsedBatch:
-    """Use the record's key and timestamp for its tuple. A record is invalid if its key is missing or not UTF-8."""
-    keys = rows["key"]
-    try:
-        texts = keys.cast(pa.string())
-    except pa.ArrowInvalid:
-        texts = pa.array([_decode_key(key) for key in keys.to_pylist()], pa.string())
-    valid = texts.is_valid().to_numpy(zero_copy_only=False)
-    records = np.flatnonzero(valid).astype(np.int32)
-    invalid = [(index, "key is missing or not UTF-8") for index in np.flatnonzero(~valid).tolist()]
-    return ParsedBatch(texts.drop_null().to_pylist(), {}, records, rows["timestamp_ms"].to_numpy(), invalid)
-
-
-def _decode_key(key: bytes | None) -> str | None:
-    try:
-        return None if key is None else key.decode()
-    except UnicodeDecodeError:
-        return None
-
-
-def _parse_with(record_format: Format) -> Callable[[pa.RecordBatch], ParsedBatch]:
-    """Return a function that parses records as a pipeline's splitter does."""
-
-    def parse(rows: pa.RecordBatch) -> ParsedBatch:
-        return record_format.parse(rows["value"].to_pylist(), rows["timestamp_ms"].to_numpy())
-
-    return parse
 
 
 def _add(partition: _Partition, classified: RecordClassification) -> None:

@@ -38,6 +38,8 @@ class PipelineContext:
     """Results per key and window."""
     conditions: tuple[ResultCondition, ...]
     """Conditions that the results of a key must match to be emitted."""
+    key_parts: tuple[str, ...]
+    """Names of the parts of a composite key; empty for another key."""
     grouping: str
     workers: int
     max_workers: int
@@ -56,6 +58,8 @@ class BuiltStage:
     processor: Callable[[StepExecutor], Process] = process_at_once
     """Makes the function that processes the batches of the agent."""
     restore: Restore = lambda _checkpoints: {}
+    first_checkpoint: Callable[[int], str] | None = None
+    """Returns the checkpoint of a partition that starts at an offset. None: the stage reads from the beginning."""
     end_of_partition: bool = False
     """Whether the consumer reports to the step that it has reached the end of a partition."""
     output: Callable[[str], Output] | None = None

@@ -11,13 +11,13 @@ import pyarrow as pa
 from msgspec import Meta
 
 from skewless.algorithms.aggregates import ResultField
-from skewless.wire.tuples import Int64
+from skewless.wire.tuples import KEY_DESCRIPTION, Int64
 
 
 class AggregateRecord(msgspec.Struct):
     """Results of one key in one window, with one field for each result of `aggregator.aggregates`."""
 
-    key: Annotated[str, Meta(description="The key.")]
+    key: Annotated[str, Meta(description=KEY_DESCRIPTION)]
     window_start: Annotated[Int64, Meta(description="Start of the window (inclusive), ms since the epoch (UTC).")]
     window_end: Annotated[Int64, Meta(description="End of the window (exclusive), ms since the epoch (UTC).")]
 
@@ -36,9 +36,15 @@ JSON_TYPES = {pa.int64(): int, pa.float64(): float, pa.string(): str, pa.bool_()
 """Python type of each type of a result. A list of one of these is a result, too."""
 
 
-def aggregate_type(results: Iterable[ResultField], numbers: Numbers = "number") -> type[msgspec.Struct]:
-    """Return the type of records in topic `aggregates`, with a field per result in the order of the settings."""
-    fields: list[tuple[str, Any]] = [(result.name, _field_type(result, numbers)) for result in results]
+def aggregate_type(
+    results: Iterable[ResultField], numbers: Numbers = "number", key_parts: Iterable[str] = ()
+) -> type[msgspec.Struct]:
+    """Return the type of records in topic `aggregates`, with a field per result in the order of the settings.
+
+    The parts of a composite key are before them.
+    """
+    fields: list[tuple[str, Any]] = [(part, str) for part in key_parts]
+    fields += [(result.name, _field_type(result, numbers)) for result in results]
     record_type = msgspec.defstruct("Aggregate", [*fields, ("revision", Revision)], bases=(AggregateRecord,), gc=False)
     record_type.__doc__ = AggregateRecord.__doc__
     return record_type

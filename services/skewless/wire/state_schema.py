@@ -36,6 +36,8 @@ class StateSchema(msgspec.Struct, frozen=True, kw_only=True, array_like=True, ta
     """Partitions of partials. The hash of a key determines its partition."""
     emit: Literal["updates", "final"]
     lateness_ms: int
+    key_parts: int = 0
+    """Number of parts of a composite key; 0 for another key."""
 
 
 VERSIONS_OF_0_1 = (1, 2)
@@ -51,6 +53,7 @@ def incompatibilities(previous: StateSchema, current: StateSchema) -> Iterator[s
         ("splitter.value.decimals", previous.decimals, current.decimals),
         ("event_time.allowed_lateness_s", previous.lateness_ms / 1000, current.lateness_ms / 1000),
         ("worker_input.max_workers", previous.max_workers, current.max_workers),
+        ("splitter.key.fields (their number)", previous.key_parts, current.key_parts),
         ("topics.aggregator_partitions", previous.aggregator_partitions, current.aggregator_partitions),
     )
     for path, previous_value, current_value in settings:

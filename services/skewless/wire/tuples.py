@@ -33,10 +33,16 @@ _TIME = pa.field("time", pa.int64())
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 
 
+KEY_DESCRIPTION = (
+    "The key. With `splitter.key.fields` it is the JSON array of its parts, and the record has a field for each part, "
+    "too: text with the part's name."
+)
+
+
 class LateTuple(msgspec.Struct):
     """A tuple whose time is below the watermark of its source partition. It is not counted in any window."""
 
-    key: Annotated[str, Meta(description="Key of the tuple.")]
+    key: Annotated[str, Meta(description=KEY_DESCRIPTION)]
     value: Annotated[int | float, Meta(description="Value of the tuple, in the unit of the source.")]
     time: Annotated[Int64, Meta(description="Event time of the tuple, ms since the epoch (UTC).")]
     watermark: Annotated[
@@ -64,7 +70,7 @@ class TupleFormat:
     each other's records.
     """
 
-    def __init__(self, values: Sequence[ValueType]) -> None:
+    def __init__(self, values: Sequence[ValueType], key_parts: Sequence[str] = ()) -> None:
         self.values = tuple(values)
         is_version_1 = [(value.name, value.kind, value.optional) for value in values] == [(VALUE, "number", False)]
         self.schema = pa.schema([_KEY, *((value.name, value.arrow_type) for value in values), _TIME])
@@ -73,8 +79,9 @@ class TupleFormat:
         """Names of the schemas in headers."""
         self.record_type: type[msgspec.Struct] = TupleRecord if is_version_1 else _record_type(self.values)
         """Type of single tuples as JSON."""
-        self.late_type: type[msgspec.Struct] = LateTuple if is_version_1 else _late_type(self.values)
-        """Type of records in topic `late`."""
+        late_type = LateTuple if is_version_1 else _late_type(self.values)
+        self.late_type: type[msgspec.Struct] = _with_parts(late_type, key_parts) if key_parts else late_type
+        """Type of records in topic `late`. Its last fields are the parts of a composite key, `key_parts`."""
         self._required = ["key", *(value.name for value in values if not value.optional), "time"]
 
     def batch(
@@ -116,6 +123,14 @@ class TupleFormat:
         return any(array.null_count for array in (*(tuples[name] for name in self._required), *dictionaries))
 
 
+def parts_of(key: str) -> list[str]:
+    """Return the parts of a composite key."""
+    return _decode_parts(key)
+
+
+_decode_parts = msgspec.json.Decoder(list[str]).decode
+
+
 def read_keys_and_times(value: bytes | None) -> list[pa.RecordBatch]:
     """Return the columns `key` and `time` of tuples with any values.
 
@@ -142,6 +157,13 @@ def _late_type(values: Iterable[ValueType]) -> type[msgspec.Struct]:
     number = Annotated[int | float, Meta(description="Value of the tuple, in the unit of the source.")]
     fields = [(value.name, _with_null(number if value.kind == "number" else str, value)) for value in values]
     return _derived(LateTuple, fields, ("time", "watermark", "partition", "offset"))
+
+
+def _with_parts(base: type[msgspec.Struct], key_parts: Iterable[str]) -> type[msgspec.Struct]:
+    """Return a type with the fields of another one, and then a text for each part of a composite key."""
+    derived = msgspec.defstruct(base.__name__, [(part, str) for part in key_parts], bases=(base,))
+    derived.__doc__ = base.__doc__
+    return derived
 
 
 def _with_null(value_type: Any, value: ValueType) -> Any:

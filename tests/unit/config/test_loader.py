@@ -14,6 +14,7 @@ from skewless.config import loader
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.problems import RENAMED
 from skewless.errors import ConfigurationError
+from skewless.parsing.field_settings import OPERATORS
 
 EXAMPLES = Path(__file__).parents[3] / "deploy" / "examples"
 MINIMAL = "name: words\nsource: {topic: text}\n"
@@ -326,3 +327,19 @@ def test_loader_setting_of_an_earlier_version_is_refused_with_its_successor(old:
     file.write_text(json.dumps({"name": "p", "source": {"topic": "t"}} | mapping))
     with pytest.raises(ConfigurationError, match=rf"{old}: unknown setting; did you mean {new}\?"):
         loader.load(file, {})
+
+
+def test_loader_problems_of_source_and_conditions_are_all_reported_with_their_places(file: Path) -> None:
+    file.write_text(
+        "name: p\nsource: {topic: t, start: yesterday}\n"
+        "splitter: {key: {from: record_key, field: k}, where: [{field: a}, {field: b, isnt: 1}]}\n"
+    )
+    with pytest.raises(ConfigurationError) as caught:
+        loader.load(file, {})
+    problems = [problem.removeprefix(f"{file}: ") for problem in caught.value.problems]
+    assert problems == [
+        "source.start: should be 'earliest' or 'latest', or 'yesterday' is not a time in ISO 8601",
+        "splitter.key.field: set only one of from and field, because a key has one source",
+        f"splitter.where.0: a condition needs an operator: one of {', '.join(OPERATORS.values())}",
+        "splitter.where.1.isnt: unknown setting; did you mean is_not?",
+    ]

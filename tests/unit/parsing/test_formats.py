@@ -7,14 +7,16 @@ import numpy as np
 import pytest
 
 from skewless.parsing.formats import ParsedBatch
-from skewless.parsing.settings import ParsingSettings, open_format
+from skewless.parsing.record_parser import RecordParser
+from skewless.parsing.settings import ParsingSettings
+from skewless.parsing.source_records import RecordColumns
 
 KAFKA_TIME = 1_000
 
 
 def parse(settings: dict[str, Any], *values: bytes | None) -> ParsedBatch:
     timestamps = np.full(len(values), KAFKA_TIME, np.int64)
-    return open_format(ParsingSettings.model_validate(settings)).parse(values, timestamps)
+    return RecordParser(ParsingSettings.model_validate(settings)).parse(RecordColumns.of_values(values, timestamps))
 
 
 @dataclass(frozen=True)
@@ -316,5 +318,5 @@ def test_json_parser_invalid_value_in_a_list_refuses_the_whole_record() -> None:
 
 def test_format_parser_without_a_time_field_uses_the_kafka_timestamps() -> None:
     timestamps = np.array([7, -1], np.int64)
-    parsed = open_format(ParsingSettings.model_validate(TEXT)).parse([b"a", b"b"], timestamps)
+    parsed = RecordParser(ParsingSettings.model_validate(TEXT)).parse(RecordColumns.of_values([b"a", b"b"], timestamps))
     assert parsed.times.tolist() == [7, -1]

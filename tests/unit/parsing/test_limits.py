@@ -12,7 +12,9 @@ import pytest
 
 from skewless.parsing.field_settings import LimitSettings
 from skewless.parsing.formats import ParsedBatch
-from skewless.parsing.settings import ParsingSettings, open_format
+from skewless.parsing.record_parser import RecordParser
+from skewless.parsing.settings import ParsingSettings
+from skewless.parsing.source_records import RecordColumns
 
 LIMIT = LimitSettings().record_bytes
 CPU_S = 3.0
@@ -90,8 +92,8 @@ BOMBS: Mapping[str, tuple[str, bytes]] = {
 
 
 def parse(settings: dict[str, Any], *values: bytes | None) -> ParsedBatch:
-    form = open_format(ParsingSettings.model_validate(settings))
-    return form.parse(values, np.ones(len(values), np.int64))
+    form = RecordParser(ParsingSettings.model_validate(settings))
+    return form.parse(RecordColumns.of_values(values, np.ones(len(values), np.int64)))
 
 
 @pytest.mark.parametrize(("form", "bomb"), BOMBS.values(), ids=BOMBS)

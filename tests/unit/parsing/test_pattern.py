@@ -15,7 +15,9 @@ from skewless.errors import ConfigurationError
 from skewless.parsing.field_settings import LimitSettings
 from skewless.parsing.formats import ParsedBatch
 from skewless.parsing.pattern import DELIMITER, Pattern
-from skewless.parsing.settings import ParsingSettings, open_format
+from skewless.parsing.record_parser import RecordParser
+from skewless.parsing.settings import ParsingSettings
+from skewless.parsing.source_records import RecordColumns
 
 LONG = 262_144
 CPU_S = 3.0
@@ -59,8 +61,8 @@ REFUSED = {
 
 
 def parse(settings: dict[str, Any], *values: bytes) -> ParsedBatch:
-    form = open_format(ParsingSettings.model_validate({"format": "text", **settings}))
-    return form.parse(values, np.ones(len(values), np.int64))
+    form = RecordParser(ParsingSettings.model_validate({"format": "text", **settings}))
+    return form.parse(RecordColumns.of_values(values, np.ones(len(values), np.int64)))
 
 
 @pytest.mark.parametrize("pattern", GREEDY.values(), ids=GREEDY)

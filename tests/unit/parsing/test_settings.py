@@ -11,7 +11,8 @@ from skewless.parsing import formats
 from skewless.parsing.field_settings import FieldSettings, TimeSettings
 from skewless.parsing.formats.base import FormatSettings
 from skewless.parsing.formats.text import Text
-from skewless.parsing.settings import ParsingSettings, open_format
+from skewless.parsing.record_parser import RecordParser
+from skewless.parsing.settings import ParsingSettings
 
 KEY: dict[str, Any] = {"field": "k"}
 PROBLEMS: dict[str, tuple[dict[str, Any], list[str]]] = {
@@ -137,7 +138,7 @@ def test_format_registry_package_adds_a_format_by_entry_point(monkeypatch: pytes
     added = EntryPoints([EntryPoint("shout", f"{__name__}:Shout", "skewless.formats")])
     monkeypatch.setattr(EntryPoint, "load", lambda _: Shout)
     monkeypatch.setattr(formats, "entry_points", lambda group: added.select(group=group))
-    opened = open_format(ParsingSettings.model_validate({"format": {"name": "shout", "suffix": "?"}}))
+    opened = RecordParser(ParsingSettings.model_validate({"format": {"name": "shout", "suffix": "?"}}))._format
     assert isinstance(opened, Shout)
     assert opened.suffix == "?"
     with pytest.raises(ValidationError, match=r"format\.sufix: Extra inputs"):

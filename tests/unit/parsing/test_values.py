@@ -14,7 +14,9 @@ from pydantic import ValidationError
 from skewless.algorithms.value_type import ValueType
 from skewless.parsing.converters import LARGEST_VALUE, products
 from skewless.parsing.formats import ParsedBatch
-from skewless.parsing.settings import ParsingSettings, open_format
+from skewless.parsing.record_parser import RecordParser
+from skewless.parsing.settings import ParsingSettings
+from skewless.parsing.source_records import RecordColumns
 from skewless.settings_base import InvalidSettingsError
 
 VALUES = {
@@ -30,11 +32,42 @@ NAMES = tuple(VALUES)
 
 
 def parse(settings: dict[str, Any], *records: bytes) -> ParsedBatch:
-    return open_format(ParsingSettings.model_validate(settings)).parse(records, np.zeros(len(records), np.int64))
+    columns = RecordColumns.of_values(records, np.zeros(len(records), np.int64))
+    return RecordParser(ParsingSettings.model_validate(settings)).parse(columns)
 
 
 def rows(parsed: ParsedBatch) -> list[tuple[Any, ...]]:
     return list(zip(*(parsed.values[name].to_pylist() for name in NAMES), strict=True))
+
+
+def test_values_in_headers_are_named_optional_and_text() -> None:
+    settings = {
+        "key": {"field": "tags[]"},
+        "values": {
+            "price": {"header": "price", "decimals": 2},
+            "amount": {"field": "n"},
+            "shop": {"header": "shop", "kind": "text", "missing": "skip"},
+        },
+    }
+    documents = [b'{"tags": ["a", "b"], "n": 3}', b'{"tags": ["c"], "n": 4}', b'{"tags": ["d"], "n": 5}']
+    headers = [
+        [("price", b"1.25"), ("shop", b"north")],
+        [("price", b"2")],
+        [("price", b"3"), ("shop", b"\xff")],
+    ]
+    records = RecordColumns(documents, np.zeros(3, np.int64), headers=headers)
+    parsed = RecordParser(ParsingSettings.model_validate(settings)).parse(records)
+    assert parsed.keys == ["a", "b", "c"]
+    assert parsed.values["price"].to_pylist() == [125, 125, 200]
+    assert parsed.values["amount"].to_pylist() == [3, 3, 4]
+    assert parsed.values["shop"].to_pylist() == ["north", "north", None]
+    assert parsed.invalid == [(2, "values.shop header is not UTF-8")]
+
+
+def test_key_with_the_path_of_an_optional_value_is_required() -> None:
+    settings = {"key": {"field": "a"}, "value": {"field": "a", "kind": "text", "missing": "skip"}}
+    parsed = parse(settings, b'{"a": "x"}', b'{"a": null}', b"{}")
+    assert (parsed.keys, [index for index, _ in parsed.invalid]) == (["x"], [1, 2])
 
 
 def test_value_types_have_name_kind_decimals_and_whether_they_are_optional() -> None:
@@ -165,6 +198,16 @@ def test_products_of_any_numbers_are_exact_and_rounded_once(pairs: list[tuple[An
         ({"values": {"a": {"times": "n"}}}, "values.a.times: needs a field"),
         ({"values": {"a": {"kind": "text"}}}, "values.a.kind: needs a field"),
         ({"values": {"a": {"missing": "skip"}}}, "values.a.missing: needs a field"),
+        ({"values": {"a": {"field": "p", "header": "h"}}}, "values.a.header: set only one of field and header"),
+        ({"values": {"a": {"header": "h", "times": "p"}}}, "values.a.times: needs a field"),
+        (
+            {"key": {"fields": [{"field": "k"}, {"field": "P"}]}, "values": {"p": {"field": "p"}}},
+            "key.fields.1.name: P is a value",
+        ),
+        (
+            {"key": {"from": "record_key"}, "values": {"a": {"field": "x[].p"}}},
+            "values.a.field: must not contain a list",
+        ),
         ({"values": {"a": {"field": "p", "kind": "text", "decimals": 2}}}, "values.a.decimals: only for numbers"),
         ({"values": {"a": {"field": "p", "kind": "text", "times": "n"}}}, "values.a.times: only for numbers"),
         ({"values": {"a": {"field": "p", "constant": 2}}}, "values.a.constant: only for tuples without"),

@@ -47,7 +47,7 @@ def test_offset_metadata_with_a_schema_is_decoded_as_it_was_encoded() -> None:
         "",
         '[60000,60000,"count",0]',
         "[3,60000]",
-        '[3,60000,60000,"count",0,64,4,"updates",0,1]',
+        '[3,60000,60000,"count",0,64,4,"updates",0,0,1]',
         '[2,60000,60000,"count",0,64,4,"updates",0]',
         '[4,60000,60000,"count",0,64,4,"updates",0]',
         '[3,60000,60000,"count",0,64,4,"never",0]',
@@ -162,3 +162,9 @@ def test_config_watcher_incompatible_file_is_reported(tmp_path: Any, caplog: pyt
     assert [live.poll(), live.poll()] == [None, None]
     assert "aggregator.emit: is final, was updates; worker_input.max_workers: is 65, was 64" in caplog.text
     assert "a restart will fail" in caplog.text
+
+
+def test_state_schema_without_the_number_of_key_parts_is_that_of_a_single_key() -> None:
+    metadata = decode_offset_metadata('x\n[3,60000,60000,"count",0,64,4,"updates",0]')
+    assert metadata.shape is not None
+    assert metadata.shape.key_parts == 0

@@ -29,6 +29,15 @@ from skewless.wire.record import Headers
 Answer = TypeVar("Answer")
 
 
+_HAS_MEMBERS = {
+    KafkaError.UNKNOWN_MEMBER_ID,
+    KafkaError.ILLEGAL_GENERATION,
+    KafkaError.REBALANCE_IN_PROGRESS,
+    KafkaError.FENCED_INSTANCE_ID,
+}
+"""Errors of a commit without a membership, if the group has members."""
+
+
 class Committed(NamedTuple):
     """Committed offset of a group in a partition."""
 
@@ -77,6 +86,32 @@ class OffsetReader:
             for answer in answers
             if answer.offset >= 0 and answer.error is None
         }
+
+    def at_start(self, topic: str, start: str | int) -> dict[int, int]:
+        """Return the offset of every partition for `earliest`, `latest`, or a Kafka timestamp in ms."""
+        if isinstance(start, int):
+            return self.at_time(topic, start)
+        return self.end(topic) if start == "latest" else self.begin(topic)
+
+    def commit_first(self, group: str, topic: str, offsets: Mapping[int, tuple[int, str]]) -> bool:
+        """Commit offsets with their metadata for a group without members; return whether the broker confirmed it.
+
+        It does not if the group has members. All partitions are committed by one request.
+        """
+        committed = [
+            TopicPartition(topic, partition, offset, metadata) for partition, (offset, metadata) in offsets.items()
+        ]
+        options = {"group.id": group, "enable.auto.commit": False}
+        with contextlib.closing(Consumer({**self._options, **options})) as consumer:
+            try:
+                _commit(consumer, committed)
+            except KafkaException as error:
+                # Not repeated: meanwhile, another process may have committed and read on.
+                if error.args[0].code() in _HAS_MEMBERS or is_transient(error.args[0]):
+                    return False
+                operation = f"committing the first offsets of group {group}"
+                raise BrokerError(f"{operation} at {self._kafka.bootstrap_servers}: {error.args[0].str()}") from None
+        return True
 
     def has_committed(self, group: str, topic: str) -> bool:
         """Return whether the group has a committed offset of the topic."""
@@ -167,3 +202,10 @@ class OffsetReader:
             error_type = UnreachableError if is_transient(error.args[0]) else BrokerError
             address = self._kafka.bootstrap_servers
             raise error_type(f"{operation} at {address}: {error.args[0].str()}") from None
+
+
+def _commit(consumer: Consumer, offsets: list[TopicPartition]) -> None:
+    """Commit offsets and wait for the answer; raises KafkaException, also if only some of them are refused."""
+    for result in consumer.commit(offsets=offsets, asynchronous=False):
+        if result.error is not None:
+            raise KafkaException(result.error)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
+import numpy as np
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from skewless.errors import BrokerError, UnreachableError
@@ -13,6 +15,7 @@ from skewless.kafka.consumer.read_compacted import MANUAL_ASSIGNMENT, READ_RECOR
 from skewless.kafka.errors import authorization_error
 from skewless.kafka.reachability import QUIET
 from skewless.kafka.settings import KafkaSettings
+from skewless.parsing.source_records import RecordColumns
 
 POLL_S = 0.1
 STALL_S = 30.0
@@ -55,21 +58,21 @@ class Tail:
         """Return the values of new records; waits for them at most `wait_s`."""
         return [message.value() for message in self._poll(wait_s)]
 
-    def read_to_end(self) -> dict[int, list[tuple[bytes | None, int]]]:
-        """Return by partition values and timestamps (ms) of the records up to the end at the time of construction."""
-        records: dict[int, list[tuple[bytes | None, int]]] = {}
+    def read_to_end(self) -> dict[int, RecordColumns]:
+        """Return by partition the records up to the end at the time of construction."""
+        records: dict[int, list[Message]] = {}
         advanced_at = time.monotonic()
         while not self._at_end():
             messages = self._poll(POLL_S)
             for message in messages:
-                records.setdefault(message.partition() or 0, []).append((message.value(), message.timestamp()[1]))
+                records.setdefault(message.partition() or 0, []).append(message)
             if messages:
                 advanced_at = time.monotonic()
             elif time.monotonic() > advanced_at + STALL_S:
                 raise UnreachableError(
                     f"no records from topic {self._topic} within {STALL_S:g} s, and its end offset was not reached"
                 )
-        return records
+        return {partition: _columns(partition, messages) for partition, messages in records.items()}
 
     def _at_end(self) -> bool:
         partitions = [TopicPartition(self._topic, partition) for partition in self._ends]
@@ -98,3 +101,13 @@ class Tail:
     def _failed(self, error: KafkaError) -> BrokerError:
         operation = f"reading topic {self._topic}"
         return authorization_error(error, operation, "Read") or BrokerError(f"{operation}: {error.str()}")
+
+
+def _columns(partition: int, messages: Sequence[Message]) -> RecordColumns:
+    return RecordColumns(
+        values=[message.value() for message in messages],
+        timestamps=np.array([message.timestamp()[1] for message in messages], dtype=np.int64),
+        keys=[message.key() for message in messages],
+        headers=[message.headers() or () for message in messages],
+        partition=partition,
+    )

@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 
 from skewless.kafka.producer.bulk import RUN
 from skewless.lab.datasets.lateness import LatenessTracker
-from skewless.parsing.settings import ParsingSettings, open_format
+from skewless.parsing.record_parser import RecordParser
+from skewless.parsing.settings import ParsingSettings
+from skewless.parsing.source_records import RecordColumns
 from skewless.parsing.utf8 import is_utf8
 
 
@@ -36,7 +38,8 @@ class InputClassifier:
 
     def __init__(self, splitter: ParsingSettings, lateness_ms: int, partitions: int) -> None:
         # Text is not parsed here: finding the words of a record takes longer than sending it.
-        self._format = None if splitter.format.name == "text" else open_format(splitter)
+        is_text = splitter.format.name == "text" and splitter.key.in_value
+        self._parser = None if is_text else RecordParser(splitter)
         self._lateness_ms = lateness_ms
         self._partitions = partitions
         self._lateness = LatenessTracker(partitions)
@@ -55,9 +58,9 @@ class InputClassifier:
 
     def _parse(self, values: Sequence[bytes], times: NDArray[np.int64]) -> tuple[dict[int, str], NDArray[np.int64]]:
         """Return the reason for each unreadable record (by its row), and the event times of all records."""
-        if self._format is None:
+        if self._parser is None:
             return {row: "not UTF-8" for row, value in enumerate(values) if not is_utf8(value)}, times
-        parsed = self._format.parse(values, times)
+        parsed = self._parser.parse(RecordColumns.of_values(values, times))
         return dict(parsed.invalid), parsed.times
 
 

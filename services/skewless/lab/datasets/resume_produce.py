@@ -23,7 +23,7 @@ def existing_records(kafka: KafkaSettings, topic: str, batches: Iterable[RecordB
     # `produce` writes without transactions, so the end offset of a partition is the number of its records.
     counts = [end for _, end in sorted(OffsetReader(kafka).end(topic).items())]
     with Tail(kafka, topic, len(counts), lookback=1) as tail:
-        last_values = {partition: records[-1][0] for partition, records in tail.read_to_end().items()}
+        last_values = {partition: records.values[-1] for partition, records in tail.read_to_end().items()}
     partitions = {_index(partition, end - 1, len(counts)): partition for partition, end in enumerate(counts) if end}
     run = enumerate(chain.from_iterable(batch.values for batch in batches))
     expected = {partitions[i]: value for i, value in islice(run, max(partitions, default=-1) + 1) if i in partitions}

@@ -27,7 +27,7 @@ from skewless.lab.local.broker import Broker
 from skewless.lab.local.prometheus import Prometheus
 from skewless.lab.local.supervisor import Event
 from skewless.lab.progress import report_progress
-from skewless.parsing.settings import open_format
+from skewless.parsing.record_parser import RecordParser
 from skewless.spark.evaluate_run import evaluated
 
 SPARK_OPTIONS = {"master": "local[2]", "packages": (), "driver_memory": "1g", "ui": False}
@@ -112,7 +112,7 @@ class Demo:
         self.window_ms = window_for((sent.last_ms or 0) - (sent.first_ms or 0)) * 1000
 
     def _count(self) -> None:
-        counter = ReferenceCounter(open_format(self._dataset.splitter()), self.window_ms, SOURCE_PARTITIONS)
+        counter = ReferenceCounter(RecordParser(self._dataset.splitter()), self.window_ms, SOURCE_PARTITIONS)
         with report_progress("counting", self.records, time.monotonic()) as progress:
             for batch in record_batches(self._plan):
                 counter.add(batch)

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from skewless.kafka.producer.bulk import RUN
 from skewless.lab.datasets import RecordBatch
 from skewless.lab.datasets.lateness import LatenessTracker
-from skewless.parsing.formats import Format
+from skewless.parsing.record_parser import RecordParser
+from skewless.parsing.source_records import RecordColumns
 
 MAX_DIFFERENCES = 5
 
@@ -46,8 +47,8 @@ class ReferenceResult:
 class ReferenceCounter:
     """Counts tuples by window and key. Skips late records: older than an earlier record of their source partition."""
 
-    def __init__(self, record_format: Format, window_ms: int, partitions: int) -> None:
-        self._format = record_format
+    def __init__(self, parser: RecordParser, window_ms: int, partitions: int) -> None:
+        self._parser = parser
         self._window_ms = window_ms
         self._partitions = partitions
         self._lateness = LatenessTracker(partitions)
@@ -56,7 +57,7 @@ class ReferenceCounter:
 
     def add(self, batch: RecordBatch) -> None:
         """Count the next records."""
-        parsed = self._format.parse(batch.values, batch.times)
+        parsed = self._parser.parse(RecordColumns.of_values(batch.values, batch.times))
         readable = np.ones(len(batch.values), dtype=np.bool_)
         readable[[index for index, _ in parsed.invalid]] = False
         in_time = readable & ~self._late(parsed.times, readable)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +19,10 @@ from skewless.lab.inspection.load_comparison import LoadComparison
 from skewless.lab.inspection.sizes import Sizes
 from skewless.lab.inspection.time_profile import TimeProfile
 from skewless.parsing.field_settings import FieldRef
-from skewless.parsing.formats import Format, ParsedBatch
-from skewless.parsing.settings import ParsingSettings, open_format
+from skewless.parsing.formats import ParsedBatch
+from skewless.parsing.record_parser import RecordParser
+from skewless.parsing.settings import ParsingSettings
+from skewless.parsing.source_records import SourceRecords
 
 RECORD_KEY = "record key"
 """Name of the key of the Kafka record among the candidates."""
@@ -38,30 +40,6 @@ KEY_CAPACITY = 65_536
 CANDIDATE_CAPACITY = 8_192
 
 
-class Records(Protocol):
-    """Consecutive records of one partition."""
-
-    @property
-    def partition(self) -> int:
-        """Number of the partition."""
-        ...
-
-    @property
-    def keys(self) -> Sequence[bytes | None]:
-        """Keys of the records."""
-        ...
-
-    @property
-    def values(self) -> Sequence[bytes | None]:
-        """Values of the records."""
-        ...
-
-    @property
-    def timestamps(self) -> NDArray[np.int64]:
-        """Kafka timestamps of the records in ms."""
-        ...
-
-
 class _Candidate:
     """A possible key: where it is read, and the profile of its values."""
 
@@ -69,21 +47,17 @@ class _Candidate:
         self.name = name
         self.settings = settings
         """Value of `splitter`; None for the key of the Kafka record."""
-        self._format: Format | None = open_format(ParsingSettings.model_validate(settings)) if settings else None
+        self._parser = RecordParser(ParsingSettings.model_validate(settings)) if settings else None
         self.profile = KeyProfile(capacity)
         self.records = 0
         self.invalid: Counter[str] = Counter()
 
-    def parse(self, records: Records) -> ParsedBatch:
+    def parse(self, records: SourceRecords) -> ParsedBatch:
         """Return the tuples of records."""
         self.records += len(records.values)
-        parsed = _by_record_key(records) if self._format is None else self._parse_values(records, self._format)
+        parsed = _by_record_key(records) if self._parser is None else self._parser.parse(records)
         self.invalid.update(reason for _, reason in parsed.invalid)
         return parsed
-
-    @staticmethod
-    def _parse_values(records: Records, format_: Format) -> ParsedBatch:
-        return format_.parse(records.values, records.timestamps)
 
     def to_json(self) -> dict[str, Any]:
         """Return the measures of this key."""
@@ -100,7 +74,7 @@ class _Candidate:
 class Inspector:
     """Measures the records of a topic. The first batch decides the format and the candidates for key and time."""
 
-    def __init__(self, first: Sequence[Records], key: str | None) -> None:
+    def __init__(self, first: Sequence[SourceRecords], key: str | None) -> None:
         self.detected = detect(_sample(first))
         self._times = {KAFKA_TIME: TimeProfile()}
         self._sizes, self._key_sizes = Sizes(), Sizes()
@@ -109,10 +83,10 @@ class Inspector:
         self._spans: dict[int, tuple[int, int]] = {}
         self._time_fields = time_fields(self.detected)
         self._candidates = self._find_candidates(first, key)
-        self._time_format = self._open_time_format()
+        self._time_parser = self._create_time_parser()
         self._loads = LoadComparison(KEY_CAPACITY)
 
-    def add(self, records: Records) -> None:
+    def add(self, records: SourceRecords) -> None:
         """Measure the next records of a partition, in offset order."""
         partition, timestamps = records.partition, records.timestamps
         self._records[partition] += len(records.values)
@@ -163,7 +137,7 @@ class Inspector:
             "loads": self._loads.to_json() if self._candidates and self._candidates[0].profile.tuples else [],
         }
 
-    def _find_candidates(self, first: Sequence[Records], key: str | None) -> list[_Candidate]:
+    def _find_candidates(self, first: Sequence[SourceRecords], key: str | None) -> list[_Candidate]:
         """Return the candidates, the chosen key first."""
         references = key_fields(self.detected)
         keyed = [value for records in first for value in records.keys]
@@ -201,7 +175,7 @@ class Inspector:
             raise ConfigurationError(f"--key: no field {name} in the records; fields: {known}") from None
         return settings
 
-    def _require_values(self, candidate: _Candidate, first: Sequence[Records]) -> None:
+    def _require_values(self, candidate: _Candidate, first: Sequence[SourceRecords]) -> None:
         known = {str(field.reference) for field in self.detected.fields} | {RECORD_KEY, LINE}
         if candidate.name in known:
             return
@@ -211,19 +185,19 @@ class Inspector:
         candidate.records = 0
         candidate.invalid.clear()
 
-    def _open_time_format(self) -> Format | None:
-        """Return a format that reads the time; None if there is no time, or if it is read with the chosen key."""
+    def _create_time_parser(self) -> RecordParser | None:
+        """Return a parser that reads the time; None if there is no time, or if it is read with the chosen key."""
         if not self._time_fields or (self._candidates and self._candidates[0].settings is not None):
             return None
         time = self._time_fields[0]
         fields = {"key": {"field": time.reference}, "time": {"field": time.reference, "unit": time.unit}}
-        return open_format(ParsingSettings.model_validate({"format": self.detected.settings, **fields}))
+        return RecordParser(ParsingSettings.model_validate({"format": self.detected.settings, **fields}))
 
-    def _add_times(self, records: Records, parsed: ParsedBatch) -> None:
+    def _add_times(self, records: SourceRecords, parsed: ParsedBatch) -> None:
         if not self._time_fields:
             return
-        if self._time_format is not None:
-            parsed = self._time_format.parse(records.values, records.timestamps)
+        if self._time_parser is not None:
+            parsed = self._time_parser.parse(records)
         valid = np.ones(len(records.values), dtype=np.bool_)
         valid[[index for index, _ in parsed.invalid]] = False
         name = str(self._time_fields[0].reference)
@@ -242,14 +216,14 @@ class Inspector:
             self._loads.add(KeyBatch(keys.names, keys.codes, parsed.times[parsed.records]), sampled)
 
 
-def _sample(first: Iterable[Records]) -> list[bytes | None]:
+def _sample(first: Iterable[SourceRecords]) -> list[bytes | None]:
     """Return values of records, evenly spaced, for the detection of the format."""
     values = [value for records in first for value in records.values]
     step = max(1, len(values) // DETECTION_RECORDS)
     return [value for value in values[::step] if value is None or len(value) <= MAX_DETECTION_BYTES]
 
 
-def _by_record_key(records: Records) -> ParsedBatch:
+def _by_record_key(records: SourceRecords) -> ParsedBatch:
     """Return a tuple for each record, with the key of the Kafka record."""
     keys, rows, invalid = [], [], []
     for row, key in enumerate(records.keys):
@@ -264,4 +238,4 @@ def _by_record_key(records: Records) -> ParsedBatch:
     return ParsedBatch(keys, {}, np.array(rows, dtype=np.int32), records.timestamps, invalid)
 
 
-__all__ = ["KAFKA_TIME", "LINE", "RECORD_KEY", "DetectedFormat", "Inspector", "Records"]
+__all__ = ["KAFKA_TIME", "LINE", "RECORD_KEY", "DetectedFormat", "Inspector"]

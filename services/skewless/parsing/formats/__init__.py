@@ -8,13 +8,29 @@ from typing import Any, Self, cast
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
 from skewless.errors import ConfigurationError
-from skewless.parsing.formats.base import Format, FormatSettings, FormatType, ParsedBatch
+from skewless.parsing.formats.base import (
+    ExtractedFields,
+    Format,
+    FormatSettings,
+    FormatType,
+    OptionalFields,
+    ParsedBatch,
+)
 from skewless.parsing.formats.delimited import Csv, Tsv
 from skewless.parsing.formats.json import Json
 from skewless.parsing.formats.text import Text
 from skewless.settings_base import InvalidSettingsError
 
-__all__ = ["BUILT_IN", "AddedFormatSettings", "Format", "FormatType", "ParsedBatch", "find_format"]
+__all__ = [
+    "BUILT_IN",
+    "AddedFormatSettings",
+    "ExtractedFields",
+    "Format",
+    "FormatType",
+    "OptionalFields",
+    "ParsedBatch",
+    "find_format",
+]
 
 _GROUP = "skewless.formats"
 BUILT_IN: dict[str, FormatType] = {"json": Json, "csv": Csv, "tsv": Tsv, "text": Text}

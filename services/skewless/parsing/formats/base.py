@@ -1,9 +1,9 @@
-"""Interface of a record format, which converts values of Kafka records to columns of tuples."""
+"""Interface of a record format, which extracts the fields of the values of Kafka records."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,7 +11,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 from pydantic import Field
 
+from skewless.parsing.converters import Problems
 from skewless.parsing.field_settings import FieldSettings
+from skewless.parsing.fixed_point import Scalar
 from skewless.settings_base import SettingsModel
 
 
@@ -23,6 +25,39 @@ class FormatSettings(SettingsModel):
     def resolved(self) -> FormatSettings:
         """Return the settings as an object of the format's own class."""
         return self
+
+
+@dataclass(slots=True)
+class ExtractedFields:
+    """Unconverted fields of the valid records of a batch."""
+
+    rows: Sequence[int] = range(0)
+    """Index in the batch of each valid record, ascending."""
+    times: list[Scalar] = field(default_factory=list)
+    """One per row. Empty without a time field."""
+    keys: list[Scalar] = field(default_factory=list)
+    """Empty if the key is not in the value of the record."""
+    key_rows: NDArray[np.intp] | None = None
+    """Index in `rows` of each key, non-decreasing. None: one key per row."""
+    parts: dict[str, list[Scalar]] = field(default_factory=dict)
+    """Columns with one entry per row: the parts of a composite key, by the path of their group of settings."""
+    values: dict[str, Sequence[Scalar | None]] = field(default_factory=dict)
+    """Fields of values by their path (see `value_fields`), each with one entry per key."""
+    invalid: Problems = field(default_factory=dict)
+    """Reasons of invalid records, by index in the batch."""
+
+
+@dataclass(slots=True)
+class OptionalFields:
+    """Fields of the readable records of a batch that a record need not have."""
+
+    rows: Sequence[int]
+    """Index in the batch of each readable record, ascending."""
+    columns: dict[str, list[Any]]
+    """One entry per row, by the path of the group of settings: a scalar of JSON, or None if the record has none. An
+    object or a list may be any object that is not a scalar."""
+    invalid: Problems
+    """Reasons of unreadable records, by index in the batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,17 +79,22 @@ class ParsedBatch:
     """Event time of each record in milliseconds since the epoch (UTC)."""
     invalid: list[tuple[int, str]]
     """(index, reason) of each invalid record, ascending. A reason must not contain any of the record's payload."""
+    filtered: NDArray[np.int32] = field(default_factory=lambda: np.zeros(0, dtype=np.int32))
+    """Indices of the records that do not meet the conditions, ascending. They have no tuples."""
 
 
 class Format(Protocol):
-    """Parses batches of records of one format."""
+    """Extracts fields from the values of records of one format."""
 
-    def parse(self, values: Sequence[bytes | None], timestamps: NDArray[np.int64]) -> ParsedBatch:
-        """Return the tuples of record values. Raises no error for an invalid record, and does no I/O.
+    def extract(self, values: Sequence[bytes | None]) -> ExtractedFields:
+        """Return the required fields of record values. Raises no error for an invalid record, and does no I/O.
 
-        `timestamps` are the Kafka timestamps of the records in ms, or zeros if the settings have a field for the time.
-        Each record is parsed alone, so the result does not depend on the split into batches.
+        Each record is read alone, so the result does not depend on the split into batches.
         """
+        ...
+
+    def lookup(self, values: Sequence[bytes | None]) -> OptionalFields:
+        """Return the optional fields of record values. As `extract`, but a missing field is valid."""
         ...
 
 
@@ -74,3 +114,9 @@ class FormatType(Protocol):
     def validate(self, settings: Any, fields: FieldSettings) -> Iterator[str]:
         """Yield a line `path: problem and remedy` for each setting that does not fit this format."""
         ...
+
+
+def part_or_group(path: str, fields: FieldSettings) -> str:
+    """Return how reasons of dead letters call a field: its path, such as `key`, or a part of a composite key."""
+    *_, number = path.split(".")
+    return f"key part {fields.key.parts[int(number)]}" if number.isdigit() else path

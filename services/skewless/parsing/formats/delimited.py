@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, ClassVar, Literal, Self
 
-import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
+from skewless.parsing.converters import Problems
 from skewless.parsing.field_settings import FieldRef, FieldSettings, value_fields
-from skewless.parsing.formats.base import FormatSettings, ParsedBatch
+from skewless.parsing.formats.base import ExtractedFields, FormatSettings, OptionalFields, part_or_group
 from skewless.parsing.json_path import field_setting
 from skewless.parsing.line_decoder import LineDecoder
-from skewless.parsing.tuple_builder import ExtractedFields, TupleBuilder
 
+MALFORMED_QUOTING = "malformed quoting"
 Split = Callable[[str], list[str]]
 
 
@@ -53,17 +52,18 @@ class Delimited:
 
     def __init__(self, settings: DelimitedSettings, fields: FieldSettings) -> None:
         self._lines = LineDecoder(fields.limits)
-        self._converter = TupleBuilder(fields)
-        columns = {name: _column(reference, settings.columns) for name, reference in _references(fields).items()}
-        self._columns = {name: column for name, column in columns.items() if column is not None}
-        """Column number of each field that is set, by the name of the field."""
-        optional = {name for name, (value, _) in value_fields(fields).items() if value.missing == "skip"}
-        self._optional = {name: column for name, column in self._columns.items() if name in optional}
-        """Column numbers of the fields that a line need not have."""
-        self._required = {name: column for name, column in self._columns.items() if name not in optional}
-        self._last = max(self._columns.values())
-        """Number of the last column that is read."""
-        self._split = self._splitter(settings, self._last + 1)
+        names = settings.columns
+        columns = {path: _column(reference, names) for path, reference in fields.required.items()}
+        skipped = {path for path, (value, _) in value_fields(fields).items() if value.missing == "skip"}
+        self._values_or_null = {path: column for path, column in columns.items() if path in skipped}
+        """Column numbers of the values that a line need not have."""
+        self._columns = {path: column for path, column in columns.items() if path not in skipped}
+        """Column number of each required field, by the path of its settings."""
+        self._optional = {path: _column(reference, names) for path, reference in fields.optional.items()}
+        self._names = {path: part_or_group(path, fields) for path in self._columns}
+        self._last = max(self._columns.values(), default=-1)
+        """Number of the last column that is required."""
+        self._split = self._splitter(settings, max([self._last, *columns.values(), *self._optional.values()]) + 1)
 
     @classmethod
     def open(cls, settings: DelimitedSettings, fields: FieldSettings) -> Self:
@@ -73,13 +73,13 @@ class Delimited:
     @classmethod
     def validate(cls, settings: DelimitedSettings, fields: FieldSettings) -> Iterator[str]:
         """Yield a line for each missing or unknown field, and for a delimiter that does not work with quoting."""
-        if fields.key.field is None:
+        if fields.key.in_value and fields.key.field is None:
             yield "key.field: missing, set the number (from 0) of the key's column"
-        for name, reference in _references(fields).items():
+        for path, reference in {**fields.required, **fields.optional}.items():
             if isinstance(reference, str) and reference not in settings.columns:
                 names = ", ".join(settings.columns)
                 alternative = f"one of format.columns ({names})" if names else "a column number"
-                yield f"{field_setting(name)}: no column is named {reference!r}, use {alternative}"
+                yield f"{field_setting(path)}: no column is named {reference!r}, use {alternative}"
         if len(set(settings.columns)) < len(settings.columns):
             yield "format.columns: a name is listed twice"
         quoting = isinstance(settings, CsvSettings) and settings.quoting
@@ -100,17 +100,17 @@ class Delimited:
 
         return split
 
-    def parse(self, values: Sequence[bytes | None], timestamps: NDArray[np.int64]) -> ParsedBatch:
-        """Parse the columns of each record; see `Format.parse`."""
+    def extract(self, values: Sequence[bytes | None]) -> ExtractedFields:
+        """Read the columns of each record; see `Format.extract`."""
         extracted = ExtractedFields()
         rows: list[int] = []
         lines: list[list[str]] = []
-        split, last = self._split, max(self._required.values())
+        split, last = self._split, self._last
         for i, line in zip(*self._lines.read(values, extracted.invalid), strict=True):
             try:
                 columns = split(line)
             except csv.Error:
-                extracted.invalid[i] = "malformed quoting"
+                extracted.invalid[i] = MALFORMED_QUOTING
                 continue
             if len(columns) <= last:
                 extracted.invalid[i] = self._missing(len(columns))
@@ -118,17 +118,31 @@ class Delimited:
             rows.append(i)
             lines.append(columns)
         fields: dict[str, list[Any]] = {
-            name: list(map(itemgetter(column), lines)) for name, column in self._required.items()
+            path: list(map(itemgetter(column), lines)) for path, column in self._columns.items()
         }
-        for name, column in self._optional.items():
-            fields[name] = [columns[column] if column < len(columns) else None for columns in lines]
-        extracted.rows, extracted.keys, extracted.times = rows, fields.pop("key"), fields.pop("time", [])
+        fields |= _cells(lines, self._values_or_null)
+        extracted.rows, extracted.keys, extracted.times = rows, fields.pop("key", []), fields.pop("time", [])
+        extracted.parts = {path: fields.pop(path) for path in self._columns if path.startswith("key.fields.")}
         extracted.values |= fields
-        return self._converter.convert(extracted, timestamps)
+        return extracted
+
+    def lookup(self, values: Sequence[bytes | None]) -> OptionalFields:
+        """Read the columns that exist; see `Format.lookup`."""
+        invalid: Problems = {}
+        rows: list[int] = []
+        lines: list[list[str]] = []
+        for i, line in zip(*self._lines.read(values, invalid), strict=True):
+            try:
+                lines.append(self._split(line))
+            except csv.Error:
+                invalid[i] = MALFORMED_QUOTING
+                continue
+            rows.append(i)
+        return OptionalFields(rows, _cells(lines, self._optional), invalid)
 
     def _missing(self, count: int) -> str:
         """Return the reason for a line of only `count` columns."""
-        return next(f"{name} field missing" for name, column in self._required.items() if column >= count)
+        return next(f"{self._names[path]} field missing" for path, column in self._columns.items() if column >= count)
 
 
 class Csv(Delimited):
@@ -143,12 +157,11 @@ class Tsv(Delimited):
     settings: ClassVar[type[FormatSettings]] = TsvSettings
 
 
-def _references(fields: FieldSettings) -> dict[str, FieldRef | None]:
-    """Return the fields by the name of their setting."""
-    values = {name: reference for name, (_, reference) in value_fields(fields).items()}
-    return {"key": fields.key.field, **values, "time": fields.time.field}
+def _cells(lines: Sequence[Sequence[str]], columns: Mapping[str, int]) -> dict[str, list[Any]]:
+    """Return columns of lines by path, with None for each line that is too short."""
+    return {path: [line[column] if column < len(line) else None for line in lines] for path, column in columns.items()}
 
 
-def _column(reference: FieldRef | None, names: Sequence[str]) -> int | None:
-    """Return the column number of a field. None if the field is not set."""
+def _column(reference: FieldRef, names: Sequence[str]) -> int:
+    """Return the column number of a field."""
     return names.index(reference) if isinstance(reference, str) else reference

@@ -8,19 +8,27 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
 import msgspec
-import numpy as np
-from numpy.typing import NDArray
 
+from skewless.parsing.converters import Problems
 from skewless.parsing.field_settings import FieldRef, FieldSettings, value_fields
-from skewless.parsing.formats.base import FormatSettings, ParsedBatch
-from skewless.parsing.json_path import DecoderSchema, Path, PathAccessor, conflicts, field_setting, lists_of, parse_path
+from skewless.parsing.formats.base import ExtractedFields, FormatSettings, OptionalFields, part_or_group
+from skewless.parsing.json_path import (
+    LIST,
+    DecoderSchema,
+    Path,
+    PathAccessor,
+    conflicts,
+    field_setting,
+    lists_of,
+    parse_path,
+)
 from skewless.parsing.prevalidate import prevalidate
-from skewless.parsing.tuple_builder import ExtractedFields, TupleBuilder
 
 _KEY = str | int | float | bool
 _NUMBER = str | int | float
 _MISSING = re.compile(r"Object missing required field `(?P<name>.+?)`(?: - at `\$\.?(?P<path>.*)`)?")
 _MISTYPED = re.compile(r".* - at `\$\.?(?P<path>.*)`")
+MALFORMED = "malformed JSON"
 _INDEX = re.compile(r"\[\d+\]")
 
 
@@ -35,7 +43,8 @@ class _Level:
     """The elements of the last list that key and some values share, or the whole records."""
 
     nodes: PathAccessor
-    keys: PathAccessor
+    keys: PathAccessor | None
+    """None if the key is not a field."""
     values: Mapping[str, PathAccessor]
     """Values by the path of their setting."""
 
@@ -51,17 +60,18 @@ class Json:
 
     def __init__(self, fields: FieldSettings) -> None:
         self._limits = fields.limits
-        self._converter = TupleBuilder(fields)
-        self._paths = _paths(fields)
+        self._paths = _paths(fields.required)
+        self._names = {path: part_or_group(path, fields) for path in self._paths}
         key, time = self._paths.get("key"), self._paths.get("time")
-        values = {name: path for name, path in self._paths.items() if name not in ("key", "time")}
+        values = {name: self._paths[name] for name in value_fields(fields)}
+        parts = {name: path for name, path in self._paths.items() if name.startswith("key.fields.")}
         schema = DecoderSchema(_leaves(fields, self._paths))
         self._decode = msgspec.json.Decoder(schema.type).decode
         # If a value is inside a list, so is the key. Both are then read from the elements of the last shared list.
         self._levels = [
             _Level(
                 nodes=schema.accessor(shared),
-                keys=schema.accessor(key or (), shared),
+                keys=schema.accessor(key, shared) if key else None,
                 values={
                     name: schema.accessor(path, shared) for name, path in values.items() if lists_of(path) == shared
                 },
@@ -69,6 +79,13 @@ class Json:
             for shared in dict.fromkeys(map(lists_of, values.values())) or [()]
         ]
         self._time = schema.accessor(time) if time else None
+        self._parts = {name: schema.accessor(path) for name, path in parts.items()}
+        self._optional = _paths(fields.optional)
+        # Only the fields of the root are typed. A field inside something else than an object is absent.
+        names = dict.fromkeys(path[0] for path in self._optional.values())
+        self._roots = {name: f"f{i}" for i, name in enumerate(names)}
+        roots = [(attribute, Any, msgspec.field(name=name, default=None)) for name, attribute in self._roots.items()]
+        self._decode_optional = msgspec.json.Decoder(msgspec.defstruct("Object", roots, gc=False)).decode
 
     @classmethod
     def open(cls, _settings: JsonSettings, fields: FieldSettings) -> Self:
@@ -78,22 +95,29 @@ class Json:
     @staticmethod
     def validate(_settings: JsonSettings, fields: FieldSettings) -> Iterator[str]:
         """Yield a line for each field that is missing, that is not a path, or that conflicts with another one."""
-        if fields.key.field is None:
+        if fields.key.in_value and fields.key.field is None:
             yield "key.field: missing, set the path of the key, such as user.id or hashtags[].text"
-        paths = _paths(fields)
-        for name, reference in _references(fields).items():
-            if reference is not None and name not in paths:
+        references = {**fields.required, **fields.optional}
+        paths = _paths(references)
+        # The time has a message of its own. An element of a list needs a key of its own.
+        with_lists = {"key", "time", *(value_fields(fields) if fields.key.in_value else ())}
+        for name, reference in references.items():
+            if name not in paths:
                 setting = field_setting(name)
                 yield f"{setting}: {reference!r} is not a path: separate names with dots, write [] after a list"
-        yield from conflicts(paths)
+            elif LIST in paths[name] and name not in with_lists:
+                yield f"{field_setting(name)}: must not contain a list"
+        yield from conflicts({name: path for name, path in paths.items() if name in fields.required})
 
-    def parse(self, values: Sequence[bytes | None], timestamps: NDArray[np.int64]) -> ParsedBatch:
-        """Read each record's fields; see `Format.parse`."""
+    def extract(self, values: Sequence[bytes | None]) -> ExtractedFields:
+        """Read each record's fields; see `Format.extract`."""
         columns = ExtractedFields()
         rows = self._rows(prevalidate(values, self._limits, columns.invalid), columns)
         for level in self._levels:
             nodes, node_rows = level.nodes.follow(rows)
-            columns.keys, key_nodes = level.keys.follow(nodes)
+            key_nodes = None
+            if level.keys is not None:
+                columns.keys, key_nodes = level.keys.follow(nodes)
             columns.key_rows = (
                 node_rows if key_nodes is None else key_nodes if node_rows is None else node_rows[key_nodes]
             )
@@ -104,7 +128,31 @@ class Json:
                 )
         if self._time is not None:
             columns.times, _ = self._time.follow(rows)
-        return self._converter.convert(columns, timestamps)
+        columns.parts = {name: part.follow(rows)[0] for name, part in self._parts.items()}
+        return columns
+
+    def lookup(self, values: Sequence[bytes | None]) -> OptionalFields:
+        """Read the fields that exist; see `Format.lookup`."""
+        invalid: Problems = {}
+        sized = prevalidate(values, self._limits, invalid)
+        rows: list[int] = []
+        documents: list[Any] = []
+        for i, value in enumerate(sized):
+            if i in invalid:
+                continue
+            try:
+                documents.append(self._decode_optional(value))
+            except msgspec.ValidationError:  # JSON, but not an object
+                documents.append(None)
+            except msgspec.DecodeError:
+                invalid[i] = MALFORMED
+                continue
+            rows.append(i)
+        columns = {}
+        for name, (root, *path) in self._optional.items():
+            attribute = self._roots[root]
+            columns[name] = [_find(getattr(document, attribute, None), tuple(path)) for document in documents]
+        return OptionalFields(rows, columns, invalid)
 
     def _rows(self, values: Sequence[bytes], columns: ExtractedFields) -> list[Any]:
         """Decode the valid records, and set `columns.rows` to their indices."""
@@ -122,7 +170,7 @@ class Json:
             except msgspec.ValidationError as error:
                 reason = self._reason(str(error))
             except msgspec.DecodeError:
-                reason = "malformed JSON"
+                reason = MALFORMED
             invalid[candidates[len(rows) + errors]] = reason
             errors += 1
         columns.rows = [i for i in candidates if i not in invalid] if invalid else candidates
@@ -137,32 +185,36 @@ class Json:
             error_path = (*error_path, missing["name"])
         for name, path in self._paths.items():
             if path == error_path and not missing:
-                return f"{name} has the wrong type or is out of range"
+                return f"{self._names[name]} has the wrong type or is out of range"
             if path[: len(error_path)] == error_path:
-                return f"{name} field missing"
+                return f"{self._names[name]} field missing"
         return "fields of the wrong type"
 
 
-def _paths(fields: FieldSettings) -> dict[str, Path]:
-    """Return the paths of the fields that are set and valid, by the name of their setting."""
-    paths = {name: parse_path(text) for name, text in _references(fields).items() if isinstance(text, str)}
+def _paths(references: Mapping[str, FieldRef]) -> dict[str, Path]:
+    """Return the paths of the fields that are valid, by the path of their group of settings."""
+    paths = {name: parse_path(text) for name, text in references.items() if isinstance(text, str)}
     return {name: path for name, path in paths.items() if path}
 
 
-def _references(fields: FieldSettings) -> dict[str, FieldRef | None]:
-    """Return the fields by the name of their setting."""
-    values = {name: reference for name, (_, reference) in value_fields(fields).items()}
-    return {"key": fields.key.field, **values, "time": fields.time.field}
-
-
 def _leaves(fields: FieldSettings, paths: Mapping[str, Path]) -> dict[Path, Any]:
-    """Return the types of the fields by path. A field that may be missing may be null."""
+    """Return the types of the fields by path. A field may be null if it is nothing but values that may be missing."""
     settings = {name: value for name, (value, _) in value_fields(fields).items()}
     leaves: dict[Path, Any] = {}
+    required = set[Path]()
     for name, path in paths.items():
         value = settings.get(name)
-        leaf = _KEY if name == "key" or (value is not None and value.kind == "text") else _NUMBER
-        if value is not None and value.missing == "skip":
-            leaf |= None
+        leaf = _KEY if name.startswith("key") or (value is not None and value.kind == "text") else _NUMBER
         leaves[path] = leaves[path] | leaf if path in leaves else leaf
-    return leaves
+        if value is None or value.missing == "invalid":
+            required.add(path)
+    return {path: leaf if path in required else leaf | None for path, leaf in leaves.items()}
+
+
+def _find(document: Any, path: Path) -> Any:
+    """Return the element at a path, or None if there is none."""
+    for name in path:
+        if not isinstance(document, dict):
+            return None
+        document = document.get(name)
+    return document

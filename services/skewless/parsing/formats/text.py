@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import ClassVar, Literal, Self
 
-import numpy as np
-from numpy.typing import NDArray
-
-from skewless.parsing.field_settings import FieldSettings, value_fields
-from skewless.parsing.formats.base import FormatSettings, ParsedBatch
+from skewless.parsing.converters import Problems
+from skewless.parsing.field_settings import FieldSettings
+from skewless.parsing.formats.base import ExtractedFields, FormatSettings, OptionalFields
 from skewless.parsing.json_path import field_setting
 from skewless.parsing.line_decoder import LineDecoder
-from skewless.parsing.tuple_builder import ExtractedFields, TupleBuilder
 
 
 class TextSettings(FormatSettings):
@@ -28,7 +25,6 @@ class Text:
 
     def __init__(self, fields: FieldSettings) -> None:
         self._lines = LineDecoder(fields.limits)
-        self._converter = TupleBuilder(fields)
 
     @classmethod
     def open(cls, _settings: TextSettings, fields: FieldSettings) -> Self:
@@ -38,14 +34,18 @@ class Text:
     @staticmethod
     def validate(_settings: TextSettings, fields: FieldSettings) -> Iterator[str]:
         """Yield a line for each field that is set, because text has no fields."""
-        values = {name: reference for name, (_, reference) in value_fields(fields).items()}
-        for name, reference in {"key": fields.key.field, **values, "time": fields.time.field}.items():
-            if reference is not None:
-                yield f"{field_setting(name)}: text has no fields, remove it (or choose csv or tsv)"
+        for path in {**fields.required, **fields.optional}:
+            yield f"{field_setting(path)}: text has no fields, remove it (or choose csv or tsv)"
 
-    def parse(self, values: Sequence[bytes | None], timestamps: NDArray[np.int64]) -> ParsedBatch:
-        """Parse the line of each record; see `Format.parse`."""
-        columns = ExtractedFields()
-        columns.rows, lines = self._lines.read(values, columns.invalid)
-        columns.keys.extend(lines)
-        return self._converter.convert(columns, timestamps)
+    def extract(self, values: Sequence[bytes | None]) -> ExtractedFields:
+        """Read the line of each record; see `Format.extract`."""
+        extracted = ExtractedFields()
+        extracted.rows, lines = self._lines.read(values, extracted.invalid)
+        extracted.keys.extend(lines)
+        return extracted
+
+    def lookup(self, values: Sequence[bytes | None]) -> OptionalFields:
+        """Check that the records are readable; see `Format.lookup`. Text has no fields."""
+        invalid: Problems = {}
+        rows, _ = self._lines.read(values, invalid)
+        return OptionalFields(rows, {}, invalid)

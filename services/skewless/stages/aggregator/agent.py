@@ -36,6 +36,7 @@ def build(settings: AggregatorSettings, pipeline: PipelineContext) -> BuiltStage
         numbers=settings.numbers,
         conditions=pipeline.conditions,
         emit_interval_ms=settings.emit_interval_ms,
+        key_parts=pipeline.key_parts,
         limit=StateLimit(
             settings.max_state_bytes,
             "aggregator.max_state_bytes",

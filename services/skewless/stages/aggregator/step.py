@@ -25,6 +25,7 @@ from skewless.wire.dead_letters import WINDOW_EXPIRED, dead_letter, dead_letter_
 from skewless.wire.headers import WATERMARK, require_schema, schema_of
 from skewless.wire.partials import PARTIALS, read_partials
 from skewless.wire.record import Batch, Headers, OutputRecord, public_timestamp
+from skewless.wire.tuples import parts_of
 
 ROWS = 8192
 """Number of results that are converted to Python objects at once."""
@@ -42,6 +43,8 @@ class AggregatorRules:
     numbers: Numbers = "number"
     conditions: Sequence[ResultCondition] = ()
     """Conditions that the results of a key must match to be emitted."""
+    key_parts: Sequence[str] = ()
+    """Names of the parts of a composite key; empty for another key."""
     limit: StateLimit = UNLIMITED
     emit_interval_ms: int = 0
 
@@ -54,7 +57,7 @@ class AggregatorStep(WindowedStep):
         self._rules = rules
         self._closed = self._reopened = self._first_results = self._revisions = 0
         """Numbers of windows and of results since the process started, for the metrics."""
-        self._record_type = aggregate_type(rules.results, rules.numbers)
+        self._record_type = aggregate_type(rules.results, rules.numbers, rules.key_parts)
 
     def _new_store(self) -> WindowStore:
         rules = self._rules
@@ -127,8 +130,10 @@ class AggregatorStep(WindowedStep):
         bounds = window, self._rules.windows.end(window)
         encode, record_type = msgspec.json.Encoder(decimal_format="number").encode, self._record_type
         prefix, timestamp = f"{window}/".encode(), public_timestamp(window)
+        is_composite = bool(self._rules.key_parts)
         for key, results in self._presented(emission):
-            value = None if results is None else encode(record_type(key, *bounds, *results))
+            parts = parts_of(key) if is_composite else ()
+            value = None if results is None else encode(record_type(key, *bounds, *parts, *results))
             yield OutputRecord("aggregates", value, prefix + key.encode(), partition, timestamp)
 
     def _presented(self, emission: Emission) -> Iterator[tuple[str, Sequence[Any] | None]]:

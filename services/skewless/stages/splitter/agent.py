@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-from skewless.parsing.settings import open_format
+from skewless.parsing.record_parser import RecordParser
 from skewless.stages.context import BuiltStage, PipelineContext
 from skewless.stages.splitter.settings import SplitterSettings
-from skewless.stages.splitter.step import SplitterRules, SplitterStep
+from skewless.stages.splitter.step import SplitterRules, SplitterStep, first_checkpoint
 
 
 def build(settings: SplitterSettings, pipeline: PipelineContext) -> BuiltStage:
@@ -16,7 +16,7 @@ def build(settings: SplitterSettings, pipeline: PipelineContext) -> BuiltStage:
         **asdict(pipeline.event_time),
         idle_timeout_ms=pipeline.idle_timeout_ms,
         drain=pipeline.drain,
-        kafka_time=settings.time.field is None,
+        key_parts=settings.key.parts,
     )
-    step = SplitterStep(open_format(settings), pipeline.values, rules, pipeline.topic("source"))
-    return BuiltStage(step, end_of_partition=True)
+    step = SplitterStep(RecordParser(settings), pipeline.values, rules, pipeline.topic("source"))
+    return BuiltStage(step, first_checkpoint=first_checkpoint, end_of_partition=True)

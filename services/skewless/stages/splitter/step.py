@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 from skewless.algorithms.aggregates import as_python, in_source_unit
 from skewless.algorithms.value_type import ValueType
 from skewless.algorithms.watermark import MAX_WATERMARK, NOTHING_REPORTED, WatermarkGenerator, WatermarkState
-from skewless.engine.step import Step
+from skewless.engine.step import Sample, Step
 from skewless.parsing.batch_slices import slices
-from skewless.parsing.formats.base import Format
+from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.validation import EventTimeRules, RecordClassification, classify
 from skewless.wire.dead_letters import dead_letter
 from skewless.wire.headers import headers_with, watermark_records
 from skewless.wire.record import Batch, OutputRecord, public_timestamp
-from skewless.wire.tuples import TupleFormat
+from skewless.wire.tuples import TupleFormat, parts_of
 
 encode_late = msgspec.json.Encoder(decimal_format="number").encode
 
@@ -32,6 +32,21 @@ class _Checkpoint(NamedTuple):
     max_time: int | None = None
     """Largest event time so far. With it, a restart does not change which tuples are late."""
     idle: bool = False
+    start: int | None = None
+    """Offset of the first record that the pipeline reads; None for the first one of the partition."""
+
+
+_decode_checkpoint = msgspec.json.Decoder(_Checkpoint).decode
+
+
+def first_checkpoint(offset: int) -> str:
+    """Return the checkpoint of a partition of which no record was read yet, and that starts at an offset."""
+    return msgspec.json.encode(_Checkpoint(start=offset)).decode()
+
+
+def start_of(checkpoint: str | None) -> int:
+    """Return the offset at which a partition starts by its checkpoint; 0 for its beginning."""
+    return (_decode_checkpoint(checkpoint).start if checkpoint else None) or 0
 
 
 @dataclass(slots=True)
@@ -43,6 +58,7 @@ class _Source:
     """Wall-clock time of its last records in ms. 0: none since the assignment."""
     idle: bool = False
     ended: bool = False
+    start: int | None = None
     last_forwarded: WatermarkState = NOTHING_REPORTED
     """Last state that was reported downstream."""
 
@@ -57,31 +73,33 @@ class SplitterRules(EventTimeRules):
     idle_timeout_ms: int | None
     """Time without records after which a source partition is idle. None: never."""
     drain: bool
-    kafka_time: bool = True
-    """Whether the event time is the Kafka timestamp of the record. False if it is a field of the record."""
+    key_parts: tuple[str, ...] = ()
+    """Names of the parts of a composite key; empty for another key."""
 
 
 class SplitterStep(Step):
     """Parses records, checks their event times, and writes tuples to the same partition of topic `tuples`."""
 
     def __init__(
-        self, record_format: Format, values: Sequence[ValueType], rules: SplitterRules, source_topic: str
+        self, parser: RecordParser, values: Sequence[ValueType], rules: SplitterRules, source_topic: str
     ) -> None:
         self._values = tuple(values)
-        self._tuple_format = TupleFormat(values)
-        self._format = record_format
+        self._tuple_format = TupleFormat(values, rules.key_parts)
+        self._parser = parser
         self._rules = rules
         self._topic = source_topic
         self._sources: dict[int, _Source] = {}
+        self._filtered = 0
+        """Number of records that did not meet the conditions since the process started, for the metrics."""
 
     def assign(self, partition: int, checkpoint: str | None, state: Sequence[tuple[bytes, bytes]]) -> None:  # noqa: ARG002
         """Restore the committed checkpoint. The first flush reports its state again."""
-        committed = msgspec.json.decode(checkpoint, type=_Checkpoint) if checkpoint else _Checkpoint()
+        committed = _decode_checkpoint(checkpoint) if checkpoint else _Checkpoint()
         # A partition that was idle stays idle until it has a record. As an active one it would withhold results for
         # another idle timeout after each restart. Nothing closes earlier, because it was idle before the restart, too.
         idle = committed.idle and self._rules.idle_timeout_ms is not None and not self._rules.drain
         generator = WatermarkGenerator(self._rules.lateness_ms, committed.max_time)
-        self._sources[partition] = _Source(generator, last_seen_ms=0, idle=idle)
+        self._sources[partition] = _Source(generator, last_seen_ms=0, idle=idle, start=committed.start)
 
     def revoke(self, partition: int) -> None:
         """Drop the state of the partition."""
@@ -95,10 +113,10 @@ class SplitterStep(Step):
             yield from self._split(batch_slice, source, now)
 
     def _split(self, batch: Batch, source: _Source, now: int) -> Iterator[OutputRecord]:
-        timestamps = batch.timestamps if self._rules.kafka_time else np.zeros(len(batch.values), dtype=np.int64)
-        parsed = self._format.parse(batch.values, timestamps)
+        parsed = self._parser.parse(batch)
         previous_max = source.generator.max_time
         classified = classify(parsed, self._rules, source.generator, now)
+        self._filtered += classified.filtered
         for index, reason in classified.invalid.items():
             yield dead_letter(self._topic, batch, index, reason)
         if classified.late.any():
@@ -135,9 +153,10 @@ class SplitterStep(Step):
         for index, *late_values in zip(late.tolist(), *values, strict=True):
             record = int(parsed.records[index])
             key, time = parsed.keys[index], int(parsed.times[record])
+            parts = parts_of(key) if self._rules.key_parts else ()
             # All fields in their order: see `TupleFormat.late_type`.
             late_tuple = self._tuple_format.late_type(
-                key, *late_values, time, int(watermarks[record]), batch.partition, batch.offsets[record]
+                key, *late_values, time, int(watermarks[record]), batch.partition, batch.offsets[record], *parts
             )
             yield OutputRecord("late", encode_late(late_tuple), key=key.encode(), timestamp=public_timestamp(time))
 
@@ -165,7 +184,8 @@ class SplitterStep(Step):
     def checkpoint(self, partition: int) -> str:
         """Return the checkpoint: the largest event time, and whether the partition is idle."""
         source = self._sources[partition]
-        return msgspec.json.encode(_Checkpoint(source.generator.max_time, source.idle)).decode()
+        checkpoint = _Checkpoint(source.generator.max_time, source.idle, source.start)
+        return msgspec.json.encode(checkpoint if source.start is not None else checkpoint[:2]).decode()
 
     def watermark(self, partition: int) -> int | None:
         """Return the watermark of the source partition."""
@@ -178,6 +198,10 @@ class SplitterStep(Step):
     def max_event_time(self, partition: int) -> int | None:
         """Return the largest event time of the source partition in ms."""
         return self._sources[partition].generator.max_time
+
+    def collect_metrics(self) -> Iterator[Sample]:
+        """Yield the number of filtered records."""
+        yield Sample("skewless_splitter_filtered_records_total", (), self._filtered)
 
     def finished(self, partition: int) -> bool:
         """Return whether the end of the partition was reported downstream."""

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from skewless.lab.datasets import DatasetOptions, Encoding, detect, find_dataset
-from skewless.parsing.settings import open_format
+from skewless.parsing.record_parser import RecordParser
+from skewless.parsing.source_records import RecordColumns
 
 FOLDER = os.environ.get("SKEWLESS_DATA")
 pytestmark = pytest.mark.skipif(FOLDER is None, reason="SKEWLESS_DATA names no folder with real files")
@@ -107,11 +108,11 @@ def test_recorded_file_of_each_dataset_has_its_known_statistics(known: KnownFile
     path = file(known)
     assert detect(path) == known.dataset
     dataset = find_dataset(known.dataset)
-    parser = open_format(dataset.splitter(encoding))
+    parser = RecordParser(dataset.splitter(encoding))
     counts: Counter[str] = Counter()
     records, tuples, times = 0, 0, []
     for batch in dataset.batches(DatasetOptions(input=(path,), encoding=encoding)):
-        parsed = parser.parse(batch.values, batch.times)
+        parsed = parser.parse(RecordColumns.of_values(batch.values, batch.times))
         assert parsed.invalid == []
         assert parsed.times.tolist() == batch.times.tolist()
         for key, value in zip(parsed.keys, parsed.values["value"].to_pylist(), strict=True):

@@ -12,7 +12,8 @@ from skewless.errors import ConfigurationError
 from skewless.lab.datasets import DATASETS, DatasetOptions, Encoding, find_dataset, find_name, splitter_settings, take
 from skewless.lab.datasets.line_streams import sources
 from skewless.parsing.formats import ParsedBatch
-from skewless.parsing.settings import open_format
+from skewless.parsing.record_parser import RecordParser
+from skewless.parsing.source_records import RecordColumns
 
 RAW = {
     "country": b"Brazil\nBrazil\n",
@@ -37,7 +38,7 @@ def parse(name: str, folder: Path, encoding: Encoding | None = None) -> ParsedBa
         paths = (folder / "raw",)
         paths[0].write_bytes(RAW[name])
     (batch,) = take(DATASETS[name].batches(DatasetOptions(input=paths, encoding=encoding)), 2)
-    parsed = open_format(splitter_settings(name, encoding)).parse(batch.values, batch.times)
+    parsed = RecordParser(splitter_settings(name, encoding)).parse(RecordColumns.of_values(batch.values, batch.times))
     assert np.array_equal(parsed.times, batch.times)
     return parsed
 
@@ -82,11 +83,11 @@ def test_words_dataset_sources_are_the_standard_library_without_installed_packag
 
 
 def test_words_dataset_lines_are_not_blank_and_all_parsed() -> None:
-    parser = open_format(splitter_settings("words"))
+    parser = RecordParser(splitter_settings("words"))
     counts: Counter[str] = Counter()
     for batch in take(DATASETS["words"].batches(DatasetOptions()), 20_000):
         assert all(map(bytes.strip, batch.values))
-        parsed = parser.parse(batch.values, batch.times)
+        parsed = parser.parse(RecordColumns.of_values(batch.values, batch.times))
         assert parsed.invalid == []
         counts.update(parsed.keys)
     assert counts["self"] > counts["class"] > 0

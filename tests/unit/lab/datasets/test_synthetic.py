@@ -15,7 +15,8 @@ from skewless.lab.datasets import DATASETS, DatasetOptions, RecordBatch, find_da
 from skewless.lab.datasets.base import START_MS, FixedRate
 from skewless.lab.datasets.country import HOT, SECOND, countries
 from skewless.lab.datasets.zipf import cumulative
-from skewless.parsing.settings import open_format
+from skewless.parsing.record_parser import RecordParser
+from skewless.parsing.source_records import RecordColumns
 
 GENERATORS = [name for name, dataset in DATASETS.items() if dataset.generate and dataset.generated_records]
 
@@ -46,9 +47,9 @@ def test_synthetic_dataset_shorter_run_is_a_prefix_of_a_longer_one(name: str) ->
 
 @pytest.mark.parametrize("name", GENERATORS)
 def test_synthetic_dataset_records_of_a_batch_are_parsed_with_their_own_times(name: str) -> None:
-    parser = open_format(DATASETS[name].splitter())
+    parser = RecordParser(DATASETS[name].splitter())
     for batch in stream(name, 10_500, event_rate=7):
-        parsed = parser.parse(batch.values, batch.times)
+        parsed = parser.parse(RecordColumns.of_values(batch.values, batch.times))
         assert parsed.invalid == []
         assert np.array_equal(parsed.times, batch.times)
 
@@ -63,10 +64,10 @@ def test_synthetic_dataset_records_of_a_batch_are_parsed_with_their_own_times(na
     ],
 )
 def test_synthetic_dataset_hottest_key_has_its_declared_share(name: str, hot: str, share: float) -> None:
-    parser = open_format(DATASETS[name].splitter())
+    parser = RecordParser(DATASETS[name].splitter())
     counts: Counter[str] = Counter()
     for batch in stream(name, 30_000):
-        parsed = parser.parse(batch.values, batch.times)
+        parsed = parser.parse(RecordColumns.of_values(batch.values, batch.times))
         counts.update(parsed.keys)
     assert counts[hot] / counts.total() == pytest.approx(share, abs=0.015)
 

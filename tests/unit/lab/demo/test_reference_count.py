@@ -9,11 +9,11 @@ import numpy as np
 from skewless.kafka.producer.bulk import RUN
 from skewless.lab.datasets import RecordBatch, splitter_settings
 from skewless.lab.demo.reference_count import ReferenceCounter, ReferenceResult, differences
-from skewless.parsing.settings import open_format
+from skewless.parsing.record_parser import RecordParser
 
 
 def count(name: str, partitions: int, *batches: list[tuple[int, str]]) -> ReferenceResult:
-    counter = ReferenceCounter(open_format(splitter_settings(name)), 1000, partitions)
+    counter = ReferenceCounter(RecordParser(splitter_settings(name)), 1000, partitions)
     for batch in batches:
         counter.add(RecordBatch([value.encode() for _, value in batch], np.array([time for time, _ in batch])))
     return counter.result

@@ -4,33 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from skewless.errors import ConfigurationError
 from skewless.lab.inspection.conditions import MEASURES, Condition, measures_of
 from skewless.lab.inspection.inspector import Inspector
 from skewless.lab.inspection.time_profile import TimeProfile
+from skewless.parsing.source_records import RecordColumns
 from skewless.spark.report.inspection_report import report as page
 
 START = 1_700_000_000_000
 
 
-@dataclass
-class Batch:
-    partition: int
-    values: list[bytes | None]
-    keys: list[bytes | None]
-    timestamps: NDArray[np.int64]
-
-
-def batch(values: Iterable[bytes | None], key: bytes | None = None, partition: int = 0) -> Batch:
+def batch(values: Iterable[bytes | None], key: bytes | None = None, partition: int = 0) -> RecordColumns:
     listed = list(values)
-    return Batch(partition, listed, [key] * len(listed), START + 1000 * np.arange(len(listed)))
+    return RecordColumns(listed, START + 1000 * np.arange(len(listed)), [key] * len(listed), partition=partition)
 
 
 def clicks(count: int = 1000) -> list[bytes | None]:
@@ -43,7 +34,7 @@ def clicks(count: int = 1000) -> list[bytes | None]:
     ]
 
 
-def inspected(batches: list[Batch], key: str | None = None) -> dict[str, Any]:
+def inspected(batches: list[RecordColumns], key: str | None = None) -> dict[str, Any]:
     inspector = Inspector(batches, key)
     for records in batches:
         inspector.add(records)

@@ -3,32 +3,24 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from skewless.config.loader import load
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.lab.inspection.inspector import Inspector
 from skewless.lab.inspection.pipeline_file import choices_of, pipeline_file, pipeline_name, usable_keys
+from skewless.parsing.source_records import RecordColumns
 
 KAFKA = {"bootstrap_servers": "kafka:9092"}
 
 
-@dataclass
-class Batch:
-    values: list[bytes | None]
-    keys: list[bytes | None]
-    timestamps: NDArray[np.int64]
-    partition: int = 0
-
-
 def report_of(values: list[bytes | None]) -> dict[str, Any]:
-    batch = Batch(values, [None] * len(values), 1_700_000_000_000 + np.arange(len(values)))
+    batch = RecordColumns.of_values(values, 1_700_000_000_000 + np.arange(len(values)))
     inspector = Inspector([batch], None)
     inspector.add(batch)
     return inspector.report() | {"topic": "My.Clicks_1"}

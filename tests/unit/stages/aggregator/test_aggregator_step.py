@@ -587,3 +587,10 @@ def test_aggregator_restart_at_any_flush_emits_each_deferred_update_once(
         assert results[-1][2:4] == (len(own), sum(own))
     assert any(b"deferred" in (chunk.key or b"") for chunk in log.chunks)
     assert any(b"deferred-compacted" in (chunk.key or b"") for chunk in log.chunks)
+
+
+def test_aggregator_result_of_a_composite_key_has_a_field_for_each_part() -> None:
+    step = aggregator(key_parts=("category", "hour"))
+    merge(step, deltas((0, '["b\\"",""]', 1, 5)))
+    (result,) = json_values_in(written(step.flush(0), "aggregates"))
+    assert (result["key"], result["category"], result["hour"]) == ('["b\\"",""]', 'b"', "")

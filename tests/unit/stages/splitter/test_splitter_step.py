@@ -1,21 +1,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from helpers.batches import batch_of, idle_in, json_values_in, reasons_in, tuples_in, watermarks_in, written
 from skewless.algorithms.record_size import RECORD_BYTES
 from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.parsing import batch_slices
 from skewless.parsing.formats.base import ParsedBatch
-from skewless.parsing.settings import ParsingSettings, open_format
+from skewless.parsing.record_parser import RecordParser
+from skewless.parsing.settings import ParsingSettings
+from skewless.parsing.source_records import SourceRecords
 from skewless.stages.splitter.step import SplitterRules, SplitterStep
 from skewless.wire.headers import WATERMARK, schema_of
 from skewless.wire.record import OutputRecord
@@ -34,7 +33,7 @@ def splitter(checkpoint: str | None = None, *, decimals: int = 0, earliest: int 
     settings["time"] = {"field": "t", "earliest": earliest}
     chosen = {"lateness_ms": 10, "idle_timeout_ms": 500, "max_ahead_ms": 1000, "drain": False, "earliest": earliest}
     step = SplitterStep(
-        open_format(parsing := ParsingSettings.model_validate(settings)),
+        RecordParser(parsing := ParsingSettings.model_validate(settings)),
         parsing.value_types,
         SplitterRules(**chosen | rules),
         "source",
@@ -295,13 +294,13 @@ def test_splitter_batch_sliced_at_any_size_gives_the_same_outputs(log: list[byte
 def test_splitter_batch_of_many_bytes_is_parsed_in_bounded_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch_slices, "SLICE_BYTES", 1_000)
     step, parsed = splitter(), list[int]()
-    parse = step._format.parse
+    parse = step._parser.parse
 
-    def counting(values: Sequence[bytes | None], timestamps: NDArray[np.int64]) -> ParsedBatch:
-        parsed.append(sum(len(value or b"") for value in values))
-        return parse(values, timestamps)
+    def counting(records: SourceRecords) -> ParsedBatch:
+        parsed.append(sum(len(value or b"") for value in records.values))
+        return parse(records)
 
-    monkeypatch.setattr(step._format, "parse", counting)
+    monkeypatch.setattr(step._parser, "parse", counting)
     log = [*(record(time, "a" * 90) for time in range(50)), record(60, *["b" * 50] * 90), record(61, "c")]
     outputs = split(step, *log)
     assert len(tuples_in(outputs)) == 50 + 90 + 1

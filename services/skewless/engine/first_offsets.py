@@ -1,0 +1,52 @@
+"""Commits the offsets at which a group starts for the first time, before it reads a record."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+
+from skewless.engine.start_checks import Input, Written, check_first_start
+from skewless.errors import UnreachableError
+from skewless.kafka.consumer.offsets import OffsetReader
+from skewless.wire.offset_metadata import encode_offset_metadata
+
+log = logging.getLogger(__name__)
+
+RETRY_S = 0.5
+WAIT_S = 60.0
+"""Maximum time to wait for the first commit of another process that has joined the group."""
+
+
+def commit_first_offsets(
+    offset_reader: OffsetReader,
+    source: Input,
+    start: str | int,
+    first_checkpoint: Callable[[int], str],
+    written: Written | None,
+) -> None:
+    """Commit where the group starts, unless it has committed offsets of the topic already.
+
+    A later start finds these offsets, so neither a crash nor new records move the start. `start` is `earliest`,
+    `latest` or a Kafka timestamp in ms; `first_checkpoint` returns the checkpoint of a partition that starts at an
+    offset. Several processes may call this at the same time: each reads the committed offsets after it has joined.
+    Raises OffsetsLostError if the group has no offsets, but has written results.
+    """
+    deadline = time.monotonic() + WAIT_S
+    while not offset_reader.has_committed(source.group, source.topic):
+        offsets = offset_reader.at_start(source.topic, start)
+        if written is not None:
+            check_first_start(source, offsets, (), written, begun=False)
+        committed = {
+            partition: (offset, encode_offset_metadata(first_checkpoint(offset), source.shape))
+            for partition, offset in offsets.items()
+        }
+        if offset_reader.commit_first(source.group, source.topic, committed):
+            log.info("group %s starts at %s", source.group, start, extra={"offsets": offsets})
+            return
+        if time.monotonic() > deadline:
+            raise UnreachableError(
+                f"group {source.group} has no committed offsets of topic {source.topic} after {WAIT_S:g} s, and the "
+                "broker does not accept the first ones: do all of its processes have the same source.start?"
+            )
+        time.sleep(RETRY_S)

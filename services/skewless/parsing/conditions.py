@@ -1,0 +1,94 @@
+"""Decides which records meet the conditions of `splitter.where`."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from skewless.parsing.converters import text_of
+from skewless.parsing.field_settings import ConditionSettings, Operand
+from skewless.parsing.fixed_point import Scalar, read_number
+
+_COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
+    "above": operator.gt,
+    "at_least": operator.ge,
+    "below": operator.lt,
+    "at_most": operator.le,
+}
+
+
+class Condition:
+    """The operators of one condition."""
+
+    def __init__(self, settings: ConditionSettings) -> None:
+        self._tests = list[Callable[[Scalar], bool]]()
+        if settings.is_ is not None:
+            self._tests.append(_equals_any([settings.is_]))
+        if settings.in_ is not None:
+            self._tests.append(_equals_any(settings.in_))
+        if settings.is_not is not None:
+            self._tests.append(_equals_none([settings.is_not]))
+        if settings.not_in is not None:
+            self._tests.append(_equals_none(settings.not_in))
+        for name, compare in _COMPARISONS.items():
+            bound = getattr(settings, name)
+            if bound is not None:
+                self._tests.append(_compares(compare, bound))
+        self._pattern = settings.matches
+        self._exists = settings.exists
+
+    def meets(self, column: Sequence[Any]) -> list[bool]:
+        """Return for each entry whether it meets the condition. None is an absent field."""
+        # Once per distinct entry, because fields of conditions have few values. The type counts: 1 is not true.
+        distinct = {(type(entry), entry) for entry in column if _is_scalar(entry)}
+        matching = self._matching([entry for _, entry in distinct])
+        met = {(type(entry), entry) for entry in matching if self._test(entry)}
+        absent, other = self._exists is False, self._exists is True and self._tests == [] and self._pattern is None
+        return [
+            (type(entry), entry) in met if _is_scalar(entry) else absent if entry is None else other for entry in column
+        ]
+
+    def _test(self, entry: Scalar) -> bool:
+        return self._exists is not False and all(test(entry) for test in self._tests)
+
+    def _matching(self, entries: Sequence[Scalar]) -> Sequence[Scalar]:
+        if self._pattern is None or not entries:
+            return entries
+        texts = pa.array([text_of(entry) for entry in entries], pa.large_string())
+        matches = pc.match_substring_regex(texts, self._pattern).to_pylist()
+        return [entry for entry, is_match in zip(entries, matches, strict=True) if is_match]
+
+
+def _is_scalar(entry: Any) -> bool:
+    return isinstance(entry, str | int | float)
+
+
+def _equals_any(operands: Sequence[Operand]) -> Callable[[Scalar], bool]:
+    """Return a test for one of several operands: text by text, a number by number, a boolean by its name."""
+    texts = {text_of(operand) for operand in operands if isinstance(operand, str | bool)}
+    numbers = {operand for operand in operands if isinstance(operand, int | float) and not isinstance(operand, bool)}
+    return lambda entry: text_of(entry) in texts or (bool(numbers) and _number(entry) in numbers)
+
+
+def _equals_none(operands: Sequence[Operand]) -> Callable[[Scalar], bool]:
+    equals_any = _equals_any(operands)
+    return lambda entry: not equals_any(entry)
+
+
+def _compares(compare: Callable[[Any, Any], bool], bound: float) -> Callable[[Scalar], bool]:
+    def test(entry: Scalar) -> bool:
+        number = _number(entry)
+        return number is not None and compare(number, bound)
+
+    return test
+
+
+def _number(entry: Scalar) -> int | float | None:
+    """Return the number that a field contains, exactly; None if it is not one."""
+    if isinstance(entry, bool):
+        return None
+    return read_number(entry.strip()) if isinstance(entry, str) else entry

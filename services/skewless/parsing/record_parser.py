@@ -1,0 +1,159 @@
+"""RecordParser: converts records to tuples. Combines fields of values with keys, headers and partitions of records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skewless.parsing.conditions import Condition
+from skewless.parsing.converters import Problems, times
+from skewless.parsing.field_settings import Encoding, ValueSettings, value_path
+from skewless.parsing.fixed_point import Scalar
+from skewless.parsing.formats import find_format
+from skewless.parsing.formats.base import ExtractedFields, OptionalFields, ParsedBatch
+from skewless.parsing.settings import ParsingSettings
+from skewless.parsing.source_records import SourceRecords, header_texts, last_header, record_key_texts, select
+from skewless.parsing.tuple_builder import TupleBuilder
+from skewless.parsing.validation import NO_TIME
+
+_Texts = Callable[[SourceRecords], tuple[list[str], Problems]]
+"""Returns a text per record, and reasons for invalid ones."""
+
+
+class RecordParser:
+    """Parses records of a source topic. Each record is parsed alone, and an invalid one raises no error."""
+
+    def __init__(self, settings: ParsingSettings) -> None:
+        chosen = settings.format
+        self._settings = settings
+        self._format = find_format(chosen.name).open(chosen.resolved(), settings) if settings.reads_value else None
+        self._conditions = {f"where.{i}": Condition(condition) for i, condition in enumerate(settings.where)}
+        key = settings.key
+        self._key = _text_source(key.from_, key.header, "key", key.encoding)
+        self._parts = {
+            f"key.fields.{i}": source
+            for i, part in enumerate(key.fields)
+            if (source := _text_source(part.from_, part.header, f"key part {part.part_name}")) is not None
+        }
+        self._values = {
+            value_path(settings, name): value
+            for name, value in settings.named_values.items()
+            if value.header is not None
+        }
+        """Settings of the values that are in headers, by their path."""
+        self._time = _text_source(None, settings.time.header, "time")
+        self._builder = TupleBuilder(settings)
+
+    def parse(self, records: SourceRecords) -> ParsedBatch:
+        """Return the tuples of records."""
+        if not self._conditions:
+            return self._parse(records)
+        optional = self._lookup(records)
+        meets = self._meets(records, optional)
+        rows = np.array(optional.rows, dtype=np.int32)
+        selected = rows[meets]
+        if len(selected) == len(records.values):
+            return self._parse(records)
+        parsed = self._parse(select(records, selected.tolist()))
+        event_times = self._times_of_filtered(records, optional)
+        event_times[selected] = parsed.times
+        invalid = optional.invalid | {int(selected[index]): reason for index, reason in parsed.invalid}
+        return replace(
+            parsed,
+            records=selected[parsed.records],
+            times=event_times,
+            invalid=sorted(invalid.items()),
+            filtered=rows[~meets],
+        )
+
+    def _parse(self, records: SourceRecords) -> ParsedBatch:
+        if self._format is not None:
+            fields = self._format.extract(records.values)
+        else:
+            fields = ExtractedFields(rows=range(len(records.values)))
+        if self._key is not None:
+            fields.keys = _read(self._key, records, fields)
+        for path, source in self._parts.items():
+            fields.parts[path] = _read(source, records, fields)
+        for path, value in self._values.items():
+            fields.values[path] = _read_value(path, value, records, fields)
+        if self._time is not None:
+            fields.times = _read(self._time, records, fields)
+        return self._builder.convert(fields, records)
+
+    def _lookup(self, records: SourceRecords) -> OptionalFields:
+        """Return the fields that the conditions need, and the event times."""
+        if self._format is not None and self._settings.optional:
+            return self._format.lookup(records.values)
+        return OptionalFields(range(len(records.values)), {}, {})
+
+    def _meets(self, records: SourceRecords, optional: OptionalFields) -> NDArray[np.bool_]:
+        """Return for each readable record whether it meets all conditions."""
+        meets = np.ones(len(optional.rows), dtype=np.bool_)
+        for path, settings in zip(self._conditions, self._settings.where, strict=True):
+            column = optional.columns.get(path)
+            if settings.header is not None:
+                column = _optional_texts(records, settings.header, optional.rows)
+            meets &= np.array(self._conditions[path].meets(column or ()), dtype=np.bool_)
+        return meets
+
+    def _times_of_filtered(self, records: SourceRecords, optional: OptionalFields) -> NDArray[np.int64]:
+        """Return the event time of each record whose time can be read, NO_TIME for the others."""
+        result = np.full(len(records.values), NO_TIME)
+        rows = np.array(optional.rows, dtype=np.int32)
+        time = self._settings.time
+        if time.header is None and time.field is None:
+            result[rows] = records.timestamps[rows]
+            return result
+        column = optional.columns.get("time")
+        if time.header is not None:
+            column = _optional_texts(records, time.header, optional.rows)
+        # An absent time, or one of a wrong type, is converted from an empty text, which is not a time.
+        texts = [entry if isinstance(entry, str | int | float) else "" for entry in column or ()]
+        converted, problems = times(texts, time.unit)
+        converted[list(problems)] = NO_TIME
+        result[rows] = converted
+        return result
+
+
+def _text_source(from_: str | None, header: str | None, purpose: str, encoding: Encoding = "utf8") -> _Texts | None:
+    """Return a function that reads a text which is not in the value of a record; None if there is none."""
+    match from_:
+        case "record_key":
+            return lambda records: record_key_texts(records, encoding)
+        case "partition":
+            return lambda records: ([str(records.partition)] * len(records.values), {})
+    return None if header is None else lambda records: header_texts(records, header, purpose)
+
+
+def _read(source: _Texts, records: SourceRecords, fields: ExtractedFields) -> list[Scalar]:
+    """Return the texts of the rows that the format could read, and add the problems to the invalid records."""
+    texts, problems = source(records)
+    for index, reason in problems.items():
+        fields.invalid.setdefault(index, reason)
+    rows: Sequence[int] = fields.rows
+    return list(texts) if len(rows) == len(texts) else [texts[row] for row in rows]
+
+
+def _read_value(
+    path: str, value: ValueSettings, records: SourceRecords, fields: ExtractedFields
+) -> list[Scalar | None]:
+    """Return the text of a header for each key, and add the problems. A value that may be missing is None."""
+    header = value.header or ""
+    texts, problems = header_texts(records, header, path)
+    column = list[Scalar | None](texts)
+    for index, reason in problems.items():
+        if value.missing == "skip" and last_header(records.headers[index], header) is None:
+            column[index] = None
+        else:
+            fields.invalid.setdefault(index, reason)
+    rows = [column[row] for row in fields.rows]
+    return rows if fields.key_rows is None else [rows[row] for row in fields.key_rows.tolist()]
+
+
+def _optional_texts(records: SourceRecords, header: str, rows: Sequence[int]) -> list[str | None]:
+    texts, problems = header_texts(records, header, "")
+    return [None if row in problems else texts[row] for row in rows]

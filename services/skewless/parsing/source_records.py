@@ -1,0 +1,144 @@
+"""Records of a source partition as the parser reads them, and the texts in their keys and headers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skewless.parsing.converters import Problems
+from skewless.parsing.field_settings import Encoding
+from skewless.wire.record import Headers
+
+_INTEGER_BYTES = {"int64": 8, "int32": 4}
+
+
+class SourceRecords(Protocol):
+    """Consecutive records of a source partition. Columns that the settings do not need are not read."""
+
+    @property
+    def partition(self) -> int:
+        """Number of the partition."""
+        ...
+
+    @property
+    def values(self) -> Sequence[bytes | None]:
+        """Values of the records."""
+        ...
+
+    @property
+    def keys(self) -> Sequence[bytes | None]:
+        """Keys of the records."""
+        ...
+
+    @property
+    def headers(self) -> Sequence[Headers]:
+        """Headers of the records."""
+        ...
+
+    @property
+    def timestamps(self) -> NDArray[np.int64]:
+        """Kafka timestamps of the records in ms."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class RecordColumns:
+    """Records that are not read by a stage. Implements `SourceRecords`; leave out columns that are not read."""
+
+    values: Sequence[bytes | None]
+    timestamps: NDArray[np.int64]
+    keys: Sequence[bytes | None] = ()
+    headers: Sequence[Headers] = ()
+    partition: int = 0
+
+    @classmethod
+    def of_values(cls, values: Sequence[bytes | None], timestamps: NDArray[np.int64]) -> Self:
+        """Return records that have neither keys nor headers, such as the lines of a file."""
+        size = len(values)
+        return cls(values, timestamps, [None] * size, [()] * size)
+
+
+def select(records: SourceRecords, rows: Sequence[int]) -> SourceRecords:
+    """Return some records. Their columns are read when they are used."""
+    return _Selection(records, rows)
+
+
+class _Selection:
+    """Some records of others. Implements `SourceRecords`."""
+
+    def __init__(self, records: SourceRecords, rows: Sequence[int]) -> None:
+        self._records = records
+        self._rows = rows
+        self.partition = records.partition
+
+    @cached_property
+    def values(self) -> Sequence[bytes | None]:
+        values = self._records.values
+        return [values[row] for row in self._rows]
+
+    @cached_property
+    def keys(self) -> Sequence[bytes | None]:
+        keys = self._records.keys
+        return [keys[row] for row in self._rows]
+
+    @cached_property
+    def headers(self) -> Sequence[Headers]:
+        headers = self._records.headers
+        return [headers[row] for row in self._rows]
+
+    @cached_property
+    def timestamps(self) -> NDArray[np.int64]:
+        return self._records.timestamps[self._rows]
+
+
+def record_key_texts(records: SourceRecords, encoding: Encoding) -> tuple[list[str], Problems]:
+    """Return the key of each record as text, and the reasons for keys that are missing or not so encoded.
+
+    The text of such a key is empty.
+    """
+    if encoding == "utf8":
+        return _decode(records.keys, "record key", bytes.decode)
+    size = _INTEGER_BYTES[encoding]
+
+    def decode(key: bytes) -> str:
+        if len(key) != size:
+            raise ValueError
+        return str(int.from_bytes(key, "big", signed=True))
+
+    return _decode(records.keys, "record key", decode, f"not an {encoding} of {size} bytes")
+
+
+def header_texts(records: SourceRecords, header: str, purpose: str) -> tuple[list[str], Problems]:
+    """Return the text of a header of each record, and the reasons for headers that are missing or not UTF-8.
+
+    `purpose` says in the reasons what the header is for. If a record has several headers of the name, the last counts.
+    """
+    found = [last_header(headers, header) for headers in records.headers]
+    return _decode(found, f"{purpose} header", bytes.decode)
+
+
+def last_header(headers: Headers, name: str) -> bytes | None:
+    """Return the value of the last header of this name; None if there is none."""
+    return next((value for header, value in reversed(headers) if header == name), None)
+
+
+def _decode(
+    column: Sequence[bytes | None], what: str, decode: Callable[[bytes], str], malformed: str = "not UTF-8"
+) -> tuple[list[str], Problems]:
+    texts, problems = [], Problems()
+    for i, entry in enumerate(column):
+        text = ""
+        if entry is None:
+            problems[i] = f"{what} missing"
+        else:
+            try:
+                text = decode(entry)
+            except ValueError:  # also UnicodeDecodeError
+                problems[i] = f"{what} is {malformed}"
+        texts.append(text)
+    return texts, problems

@@ -1,0 +1,80 @@
+"""Tests of the first offsets of a pipeline: resolved once, and committed before the first record is read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from helpers.kafka import START_MS, Pipeline, Record, Source
+from helpers.waiting import WAIT_S
+from skewless.cli.offset_range import START, offset_ranges, pipeline_starts
+from skewless.config.state_layout import state_schema_of
+from skewless.engine.first_offsets import commit_first_offsets
+from skewless.engine.start_checks import Input, OffsetsLostError
+from skewless.kafka.consumer.offsets import OffsetReader
+from skewless.service import evidence
+from skewless.stages.splitter.step import first_checkpoint
+from skewless.topology import stage
+
+PARTITIONS = 2
+
+
+def send(source: Source, first: int, count: int) -> None:
+    """Write records of one key, one second apart, to all partitions."""
+    source.send_complete(
+        Record(i % PARTITIONS, 0, START_MS + i * 1000, b"k", None, {}) for i in range(first, first + count)
+    )
+
+
+def pipeline_of(broker: str, folder: Path, source: Source, start: Any) -> Pipeline:
+    return Pipeline(broker, folder, source, splitter=None, source={"start": start})
+
+
+def commit_first(pipeline: Pipeline) -> None:
+    """Do what a splitter does before it joins its group."""
+    settings = pipeline.settings
+    group_input = Input(
+        settings.group("splitter"), settings.source.topic, origin="user", shape=state_schema_of(settings)
+    )
+    written = evidence(settings, stage("splitter"))
+    commit_first_offsets(OffsetReader(settings.kafka), group_input, settings.source.start, first_checkpoint, written)
+
+
+def counted(pipeline: Pipeline) -> int:
+    return sum(fact["count"] for fact in pipeline.results()[0].values())
+
+
+@pytest.mark.parametrize("start", ["latest", START_MS + 100_000], ids=["latest", "time"])
+def test_pipeline_that_crashes_before_its_first_record_starts_where_it_first_did(
+    start: Any, broker: str, tmp_path: Path
+) -> None:
+    source = Source(broker, PARTITIONS)
+    send(source, 0, 100)
+    pipeline = pipeline_of(broker, tmp_path, source, start)
+    reader = OffsetReader(pipeline.settings.kafka)
+    assert offset_ranges(reader, pipeline.settings, START, "latest") == {0: (50, 50), 1: (50, 50)}
+    commit_first(pipeline)  # and then the process is killed
+    send(source, 100, 40)
+    commit_first(pipeline)
+    assert pipeline_starts(reader, pipeline.settings) == {0: 50, 1: 50}
+    pipeline.drain()
+    assert counted(pipeline) == 40
+    assert pipeline_starts(reader, pipeline.settings) == {0: 50, 1: 50}, "each checkpoint keeps it"
+    assert offset_ranges(reader, pipeline.settings, START, "committed") == {0: (50, 70), 1: (50, 70)}
+
+
+def test_pipeline_whose_offsets_are_lost_does_not_start_again_at_the_latest_record(broker: str, tmp_path: Path) -> None:
+    source = Source(broker, PARTITIONS)
+    send(source, 0, 10)
+    pipeline = pipeline_of(broker, tmp_path, source, START_MS)
+    pipeline.drain()
+    assert counted(pipeline) == 10
+    admin = AdminClient({"bootstrap.servers": broker, "log_level": 2})
+    group = pipeline.settings.group("splitter")
+    for future in admin.delete_consumer_groups([group]).values():
+        future.result(WAIT_S)
+    with pytest.raises(OffsetsLostError, match="the offsets were deleted, or expired"):
+        commit_first(pipeline)

@@ -1,0 +1,142 @@
+"""Keys, values and times that are not in the value of a record: its key, its headers, its partition."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from skewless.parsing.formats import ParsedBatch
+from skewless.parsing.record_parser import RecordParser
+from skewless.parsing.settings import ParsingSettings
+from skewless.parsing.source_records import RecordColumns
+from skewless.wire.record import Headers
+
+
+def parse(
+    settings: dict[str, Any],
+    *,
+    keys: Sequence[bytes | None] | None = None,
+    headers: Sequence[Headers] | None = None,
+    values: Sequence[bytes | None] | None = None,
+) -> ParsedBatch:
+    size = len(keys or headers or values or ())
+    columns = RecordColumns(
+        values or [None] * size, np.full(size, 1_000, np.int64), keys or [None] * size, headers or [()] * size, 3
+    )
+    return RecordParser(ParsingSettings.model_validate(settings)).parse(columns)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "record_key", "key"),
+    [
+        ("utf8", "é".encode(), "é"),
+        ("utf8", b"", ""),
+        ("int64", (-5).to_bytes(8, "big", signed=True), "-5"),
+        ("int64", b"\x7f" + b"\xff" * 7, str(2**63 - 1)),
+        ("int32", b"\x80\0\0\0", str(-(2**31))),
+    ],
+)
+def test_parser_record_key_in_each_encoding_is_the_key(encoding: str, record_key: bytes, key: str) -> None:
+    parsed = parse({"key": {"from": "record_key", "encoding": encoding}}, keys=[record_key])
+    assert (parsed.keys, parsed.values["value"].to_pylist(), parsed.times.tolist()) == ([key], [1], [1_000])
+
+
+@pytest.mark.parametrize(
+    ("encoding", "record_key", "reason"),
+    [
+        ("utf8", None, "record key missing"),
+        ("utf8", b"\xff", "record key is not UTF-8"),
+        ("int64", b"1234", "record key is not an int64 of 8 bytes"),
+        ("int32", b"", "record key is not an int32 of 4 bytes"),
+        ("utf8", b"x" * 1025, "key longer than 1024 bytes"),
+    ],
+)
+def test_parser_invalid_record_key_makes_its_record_invalid(
+    encoding: str, record_key: bytes | None, reason: str
+) -> None:
+    valid = b"1234" if encoding == "int32" else b"12345678"
+    parsed = parse({"key": {"from": "record_key", "encoding": encoding}}, keys=[valid, record_key])
+    assert parsed.invalid == [(1, reason)]
+    assert parsed.records.tolist() == [0]
+
+
+def test_parser_record_key_without_fields_does_not_read_the_value() -> None:
+    parsed = parse({"key": {"from": "record_key"}}, keys=[b"a", b"b"], values=[None, b"x" * 300_000])
+    assert (parsed.keys, parsed.invalid) == (["a", "b"], [])
+
+
+def test_parser_record_key_with_steps_applies_them() -> None:
+    key = {"from": "record_key", "strip_prefix": "User-", "pattern": "[a-zA-Z]+", "lowercase": True}
+    parsed = parse({"key": key, "value": {"header": "n"}}, keys=[b"User-A B"], headers=[[("n", b"4")]])
+    assert (parsed.keys, parsed.values["value"].to_pylist(), parsed.records.tolist()) == (["a", "b"], [4, 4], [0, 0])
+
+
+def test_parser_partition_as_key_is_its_number() -> None:
+    assert parse({"key": {"from": "partition"}}, values=[b"a", None]).keys == ["3", "3"]
+
+
+def test_parser_header_as_key_takes_the_last_header_of_its_name() -> None:
+    headers: list[Headers] = [[("who", b"a"), ("other", b"x"), ("who", b"b")], [("who", None)], [], [("who", b"\xff")]]
+    parsed = parse({"key": {"header": "who"}}, headers=headers)
+    assert parsed.keys == ["b"]
+    assert parsed.invalid == [(1, "key header missing"), (2, "key header missing"), (3, "key header is not UTF-8")]
+
+
+def test_parser_value_and_time_from_headers_combine_with_a_key_field() -> None:
+    settings = {
+        "key": {"field": "tags[]"},
+        "value": {"header": "price", "decimals": 2},
+        "time": {"header": "at", "unit": "s"},
+    }
+    values = [b'{"tags": ["a", "b"]}', b"{", b'{"tags": ["c"]}', b'{"tags": ["d"]}', b'{"tags": []}']
+    headers = [
+        [("price", b"1.25"), ("at", b"7")],
+        [("price", b"1"), ("at", b"7")],
+        [("price", b"x"), ("at", b"8")],
+        [("price", b"1"), ("at", b"now")],
+        [("price", b"1"), ("at", b"9")],
+    ]
+    parsed = parse(settings, values=values, headers=headers)
+    assert (parsed.keys, parsed.values["value"].to_pylist(), parsed.records.tolist()) == (
+        ["a", "b"],
+        [125, 125],
+        [0, 0],
+    )
+    assert parsed.times[[0, 4]].tolist() == [7_000, 9_000]
+    assert parsed.invalid == [
+        (1, "malformed JSON"),
+        (2, "value is not a number within bounds"),
+        (3, "time is not a number within bounds"),
+    ]
+
+
+def test_parser_record_key_with_value_field_of_each_format_reads_both() -> None:
+    for splitter, value in (
+        ({"format": "json", "value": {"field": "n"}}, b'{"n": 4}'),
+        ({"format": "csv", "value": {"field": 1}}, b"x,4"),
+    ):
+        parsed = parse({**splitter, "key": {"from": "record_key"}}, keys=[b"a"], values=[value])
+        assert (parsed.keys, parsed.values["value"].to_pylist()) == (["a"], [4])
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"key": {"from": "record_key", "field": "k"}}, "field: set only one of from and field"),
+        ({"key": {"from": "partition", "header": "k"}}, "header: set only one of from and header"),
+        ({"key": {"field": "k", "header": "k"}}, "header: set only one of field and header"),
+        ({"key": {"field": "k", "encoding": "int64"}}, "encoding: only for the record key"),
+        ({"key": {"from": "topic"}}, "Input should be 'record_key' or 'partition'"),
+        ({"key": {"field": "k"}, "value": {"field": "v", "header": "v"}}, "value.header: set only one of"),
+        ({"key": {"field": "k"}, "time": {"field": "t", "header": "t"}}, "time.header: set only one of"),
+        ({"key": {"field": "k"}, "value": {"header": "v", "constant": 2}}, "value.constant: only for tuples without"),
+        ({"format": "json"}, "key.field: missing"),
+    ],
+)
+def test_parsing_settings_with_conflicting_sources_are_refused(settings: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ValidationError, match=problem):
+        ParsingSettings.model_validate(settings)

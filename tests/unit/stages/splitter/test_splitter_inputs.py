@@ -1,0 +1,58 @@
+"""Tests of the splitter with composite keys, conditions, and a first offset."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from helpers.batches import batch_of, json_values_in, tuples_in, watermarks_in, written
+from skewless.parsing.record_parser import RecordParser
+from skewless.parsing.settings import ParsingSettings
+from skewless.stages.splitter.step import SplitterRules, SplitterStep, first_checkpoint, start_of
+
+SETTINGS: dict[str, Any] = {
+    "key": {"fields": [{"field": "k"}, {"from": "time", "name": "minute", "truncate": "minute"}]},
+    "time": {"field": "t"},
+    "where": [{"field": "type", "is": "sale"}],
+}
+NOW = 10**6
+
+
+def splitter(checkpoint: str | None = None) -> SplitterStep:
+    settings = ParsingSettings.model_validate(SETTINGS)
+    rules = SplitterRules(
+        lateness_ms=0, idle_timeout_ms=None, max_ahead_ms=1000, drain=False, key_parts=settings.key.parts
+    )
+    step = SplitterStep(RecordParser(settings), settings.value_types, rules, "source")
+    step.assign(3, checkpoint, ())
+    return step
+
+
+def sale(time: int, key: str = "a", kind: str = "sale") -> bytes:
+    return json.dumps({"k": key, "t": time, "type": kind}).encode()
+
+
+def test_splitter_late_tuple_of_a_composite_key_has_its_parts() -> None:
+    outputs = list(splitter().process(batch_of(3, [sale(61_000), sale(60_500)]), NOW))
+    key = '["a","1970-01-01T00:01:00Z"]'
+    assert tuples_in(written(outputs, "tuples")) == [(key, 1, 61_000)]
+    (late,) = json_values_in(written(outputs, "late"))
+    assert (late["key"], late["k"], late["minute"], late["time"]) == (key, "a", "1970-01-01T00:01:00Z", 60_500)
+
+
+def test_splitter_filtered_records_are_counted_and_advance_the_watermark() -> None:
+    step = splitter()
+    outputs = list(step.process(batch_of(3, [sale(1000), sale(5000, kind="view"), b'{"type": "view"}']), NOW))
+    assert [output.topic for output in outputs] == ["tuples"]
+    assert watermarks_in(outputs) == [{3: 5000}]
+    (sample,) = step.collect_metrics()
+    assert (sample.name, sample.value) == ("skewless_splitter_filtered_records_total", 2)
+
+
+def test_splitter_first_offset_remains_in_each_checkpoint() -> None:
+    step = splitter(first_checkpoint(40))
+    assert start_of(step.checkpoint(3)) == 40
+    list(step.process(batch_of(3, [sale(1000)]), NOW))
+    restarted = splitter(step.checkpoint(3))
+    assert (start_of(restarted.checkpoint(3)), restarted.max_event_time(3)) == (40, 1000)
+    assert start_of(splitter().checkpoint(3)) == start_of(None) == 0
