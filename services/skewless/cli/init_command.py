@@ -36,7 +36,9 @@ DEFAULT_RECORDS = 200_000
     "--records", type=click.IntRange(min=1), default=DEFAULT_RECORDS, show_default=True, help="Records to read."
 )
 @click.option("--since", type=Duration(), metavar="TIME", help="Read the records of this time, such as 1h, instead.")
-@click.option("--key", metavar="PATH", help="Field to use as key: a JSON path, or the number of a column (from 0).")
+@click.option(
+    "--key", metavar="PATH", help="Field to use as key: a JSON path, the number of a column (from 0), or 'record key'."
+)
 @click.option("--name", help="Name of the pipeline. Default: from the topic.")
 @click.option("--yes", is_flag=True, help="Accept all proposals. Without a terminal they are always accepted.")
 def init(  # noqa: PLR0913 - click passes an argument per option
@@ -75,7 +77,9 @@ def init(  # noqa: PLR0913 - click passes an argument per option
         raise CheckFailedError(
             f"topic {source}: no field can be the key; its records are {report['format']['description']}"
         )
-    choices = choices_of(report)
+    if key is not None and report["keys"][0]["splitter"] is None:
+        raise CheckFailedError(f"--key: {key}: the keys are neither text in UTF-8 nor integers of 8 or 4 bytes")
+    choices = choices_of(report, key_is_chosen=key is not None)
     if name is not None:
         choices = dataclasses.replace(choices, name=name)
     if not yes and sys.stdin.isatty() and sys.stdout.isatty():

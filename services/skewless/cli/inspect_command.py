@@ -56,7 +56,9 @@ class Duration(click.ParamType):
     help="Number of records to read: the newest ones.",
 )
 @click.option("--since", type=Duration(), metavar="TIME", help="Read the records of this time, such as 1h, instead.")
-@click.option("--key", metavar="PATH", help="Field to use as key: a JSON path, or the number of a column (from 0).")
+@click.option(
+    "--key", metavar="PATH", help="Field to use as key: a JSON path, the number of a column (from 0), or 'record key'."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print all measures as one JSON object.")
 @click.option(
     "--html", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write a report with charts."

@@ -14,7 +14,8 @@ from skewless.parsing.converters import Problems
 from skewless.parsing.field_settings import Encoding
 from skewless.wire.record import Headers
 
-_INTEGER_BYTES = {"int64": 8, "int32": 4}
+INTEGER_BYTES: dict[Encoding, int] = {"int64": 8, "int32": 4}
+"""Size of record keys that are integers."""
 
 
 class SourceRecords(Protocol):
@@ -103,7 +104,7 @@ def record_key_texts(records: SourceRecords, encoding: Encoding) -> tuple[list[s
     """
     if encoding == "utf8":
         return _decode(records.keys, "record key", bytes.decode)
-    size = _INTEGER_BYTES[encoding]
+    size = INTEGER_BYTES[encoding]
 
     def decode(key: bytes) -> str:
         if len(key) != size:

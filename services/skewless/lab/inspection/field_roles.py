@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from skewless.lab.inspection.format_detection import DetectedFormat, SampledField, Scalar
 from skewless.parsing.converters import Unit
-from skewless.parsing.field_settings import FieldRef
+from skewless.parsing.field_settings import Encoding, FieldRef
+from skewless.parsing.source_records import INTEGER_BYTES
 
 MIN_SHARE = 0.95
 """Share of the records that have to have a time."""
@@ -48,6 +50,27 @@ def key_fields(detected: DetectedFormat) -> list[FieldRef]:
         if found.reference not in times and _is_frequent(found) and not _is_measure(found.values)
     ]
     return [found.reference for found in sorted(usable, key=_rank)[:MAX_CANDIDATES]]
+
+
+def encoding_of(record_keys: Sequence[bytes]) -> Encoding | None:
+    """Return the encoding of most record keys; None if it is not one that a pipeline reads."""
+    needed = MIN_SHARE * len(record_keys)
+    texts = [text for key in record_keys if (text := _text(key)) is not None]
+    # Printable text first: it may have 8 or 4 bytes. An integer almost always has bytes that are not printable.
+    if sum(text.isprintable() for text in texts) >= needed:
+        return "utf8"
+    sizes = Counter(map(len, record_keys))
+    for encoding, size in INTEGER_BYTES.items():
+        if sizes[size] >= needed:
+            return encoding
+    return "utf8" if len(texts) >= needed else None
+
+
+def _text(record_key: bytes) -> str | None:
+    try:
+        return record_key.decode()
+    except UnicodeDecodeError:
+        return None
 
 
 def _is_frequent(found: SampledField) -> bool:

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from skewless.algorithms.grouping import KeyBatch
 from skewless.errors import ConfigurationError
-from skewless.lab.inspection.field_roles import TimeField, key_fields, time_fields
+from skewless.lab.inspection.field_roles import MIN_KEY_SHARE, TimeField, encoding_of, key_fields, time_fields
 from skewless.lab.inspection.format_detection import DetectedFormat, detect
 from skewless.lab.inspection.key_profile import EncodedKeys, KeyProfile
 from skewless.lab.inspection.load_comparison import LoadComparison
@@ -46,8 +46,10 @@ class _Candidate:
     def __init__(self, name: str, settings: dict[str, Any] | None, capacity: int) -> None:
         self.name = name
         self.settings = settings
-        """Value of `splitter`; None for the key of the Kafka record."""
-        self._parser = RecordParser(ParsingSettings.model_validate(settings)) if settings else None
+        """Value of `splitter`; None for record keys that a pipeline cannot read."""
+        # Record keys are measured without the values: keys of records without a value or time count, too.
+        measured = {"key": settings["key"]} if settings and name == RECORD_KEY else settings
+        self._parser = RecordParser(ParsingSettings.model_validate(measured)) if measured else None
         self.profile = KeyProfile(capacity)
         self.records = 0
         self.invalid: Counter[str] = Counter()
@@ -140,12 +142,16 @@ class Inspector:
     def _find_candidates(self, first: Sequence[SourceRecords], key: str | None) -> list[_Candidate]:
         """Return the candidates, the chosen key first."""
         references = key_fields(self.detected)
-        keyed = [value for records in first for value in records.keys]
-        has_record_keys = bool(keyed) and sum(value is not None for value in keyed) * 2 >= len(keyed)
+        record_keys = [value for records in first for value in records.keys]
+        present = [value for value in record_keys if value is not None]
+        self._encoding = encoding_of(present)
+        has_record_keys = bool(present) and len(present) >= MIN_KEY_SHARE * len(record_keys)
         names: list[FieldRef] = [RECORD_KEY] if has_record_keys else []
         names += references
         if self.detected.settings == {"name": "text"}:
             names.append(LINE)
+        if key == RECORD_KEY and not present:
+            raise ConfigurationError(f"--key: no record has a key; fields: {self._field_names()}")
         if key is not None:
             chosen: FieldRef = int(key) if key.isdecimal() else key
             names = [chosen, *(name for name in names if name != chosen)]
@@ -158,13 +164,22 @@ class Inspector:
         return candidates
 
     def _splitter(self, name: FieldRef) -> dict[str, Any] | None:
-        """Return the value of `splitter` that reads this key; ConfigurationError if the format has no such field."""
-        if name == RECORD_KEY:
+        """Return the value of `splitter` that reads this key; None for record keys in an unknown encoding.
+
+        Raises ConfigurationError if the format has no such field.
+        """
+        if name == RECORD_KEY and self._encoding is None:
             return None
-        if self.detected.settings is None:
+        if self.detected.settings is None and name != RECORD_KEY:
             raise ConfigurationError(f"--key: {name}: the values are {self.detected.description}, without fields")
-        settings: dict[str, Any] = {"format": self.detected.settings}
-        if name != LINE:
+        settings: dict[str, Any] = {}
+        if self.detected.settings is not None:
+            settings["format"] = self.detected.settings
+        if name == RECORD_KEY:
+            settings["key"] = {"from": "record_key"} | (
+                {} if self._encoding == "utf8" else {"encoding": self._encoding}
+            )
+        elif name != LINE:
             settings["key"] = {"field": name}
         if self._time_fields:
             settings["time"] = {"field": self._time_fields[0].reference, "unit": self._time_fields[0].unit}
@@ -180,14 +195,16 @@ class Inspector:
         if candidate.name in known:
             return
         if not any(candidate.parse(records).keys for records in first):
-            fields = ", ".join(str(field.reference) for field in self.detected.fields) or "none"
-            raise ConfigurationError(f"--key: no record has a field {candidate.name}; fields: {fields}")
+            raise ConfigurationError(f"--key: no record has a field {candidate.name}; fields: {self._field_names()}")
         candidate.records = 0
         candidate.invalid.clear()
 
+    def _field_names(self) -> str:
+        return ", ".join(str(field.reference) for field in self.detected.fields) or "none"
+
     def _create_time_parser(self) -> RecordParser | None:
         """Return a parser that reads the time; None if there is no time, or if it is read with the chosen key."""
-        if not self._time_fields or (self._candidates and self._candidates[0].settings is not None):
+        if not self._time_fields or (self._candidates and self._candidates[0].name != RECORD_KEY):
             return None
         time = self._time_fields[0]
         fields = {"key": {"field": time.reference}, "time": {"field": time.reference, "unit": time.unit}}
@@ -224,7 +241,7 @@ def _sample(first: Iterable[SourceRecords]) -> list[bytes | None]:
 
 
 def _by_record_key(records: SourceRecords) -> ParsedBatch:
-    """Return a tuple for each record, with the key of the Kafka record."""
+    """Return a tuple for each record, with the key of the Kafka record, in hexadecimal digits if it is not text."""
     keys, rows, invalid = [], [], []
     for row, key in enumerate(records.keys):
         if key is None:

@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from skewless.algorithms.aggregates.count import Count
+from skewless.lab.inspection.field_roles import MIN_SHARE, UNIQUE
 
 WORKER_RATE = 100_000
 """Tuples per second that a worker processes without a cost of its own, on the safe side."""
@@ -37,9 +38,19 @@ def usable_keys(report: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [key for key in report["keys"] if key["splitter"] is not None and key["tuples"]]
 
 
-def choices_of(report: Mapping[str, Any]) -> Choices:
-    """Return the proposals for a topic with a usable key."""
-    return Choices(pipeline_name(report["topic"]), usable_keys(report)[0], _lateness_s(report), _workers(report))
+def choices_of(report: Mapping[str, Any], *, key_is_chosen: bool = False) -> Choices:
+    """Return the proposals for a topic with a usable key. `key_is_chosen`: the user has chosen the first key."""
+    keys = usable_keys(report)
+    # The sort is stable: among equals the order of the report counts, with the record key first.
+    key = keys[0] if key_is_chosen else min(keys, key=_is_unlikely)
+    return Choices(pipeline_name(report["topic"]), key, _lateness_s(report), _workers(report))
+
+
+def _is_unlikely(key: Mapping[str, Any]) -> bool:
+    """Return whether nothing is grouped by a key: it is constant, unique for each record, or missing in many."""
+    is_constant, is_unique = key["cardinality"] == 1, key["cardinality"] > UNIQUE * key["tuples"]
+    is_often_missing = key["invalid_share"] > 1 - MIN_SHARE
+    return any((is_constant, is_unique, is_often_missing))
 
 
 def pipeline_name(topic: str) -> str:

@@ -12,6 +12,7 @@ import pytest
 
 from skewless.config.loader import load
 from skewless.config.pipeline_settings import PipelineSettings
+from skewless.errors import ConfigurationError
 from skewless.lab.inspection.inspector import Inspector
 from skewless.lab.inspection.pipeline_file import choices_of, pipeline_file, pipeline_name, usable_keys
 from skewless.parsing.source_records import RecordColumns
@@ -24,6 +25,15 @@ def report_of(values: list[bytes | None]) -> dict[str, Any]:
     inspector = Inspector([batch], None)
     inspector.add(batch)
     return inspector.report() | {"topic": "My.Clicks_1"}
+
+
+def keyed_report(keys: list[bytes | None], chosen: str | None = None) -> dict[str, Any]:
+    """Measure clicks with these record keys."""
+    times = 1_700_000_000_000 + np.arange(len(keys))
+    batch = RecordColumns([*clicks(), *clicks()][: len(keys)], times, keys, [()] * len(keys))
+    inspector = Inspector([batch], chosen)
+    inspector.add(batch)
+    return inspector.report() | {"topic": "clicks"}
 
 
 def settings_of(text: str, folder: Path) -> PipelineSettings:
@@ -73,6 +83,66 @@ def test_pipeline_file_choices_of_the_user_are_written(tmp_path: Path) -> None:
     settings = settings_of(pipeline_file(report, choices, KAFKA), tmp_path)
     assert (settings.name, settings.router.workers, settings.event_time.allowed_lateness_s) == ("other", 40, 90)
     assert settings.worker_input.max_workers >= 40
+
+
+@pytest.mark.parametrize(
+    ("keys", "encoding"),
+    [
+        ([f"user {i % 9}".encode() for i in range(200)], "utf8"),
+        ([(i % 9 - 4).to_bytes(8, "big", signed=True) for i in range(200)], "int64"),
+        ([(i % 9 - 4).to_bytes(4, "big", signed=True) for i in range(200)], "int32"),
+        ([f"{i % 9:08}".encode() for i in range(200)], "utf8"),
+        ([None if i % 50 == 0 else f"k{i % 9}".encode() for i in range(200)], "utf8"),
+        ([f"line\n{i % 9}".encode() for i in range(200)], "utf8"),
+    ],
+    ids=["text", "int64", "int32", "text of 8 bytes", "some without", "text that is not printable"],
+)
+def test_pipeline_file_record_key_is_proposed_in_its_encoding(
+    keys: list[bytes | None], encoding: str, tmp_path: Path
+) -> None:
+    report = keyed_report(keys)
+    settings = settings_of(pipeline_file(report, choices_of(report), KAFKA), tmp_path)
+    assert (settings.splitter.key.from_, settings.splitter.key.encoding) == ("record_key", encoding)
+    assert (settings.splitter.format.name, settings.splitter.time.field) == ("json", "at")
+    assert report["keys"][0]["cardinality"] == 9
+    assert [key["name"] for key in report["keys"]] == ["record key", "user"]
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        [b"constant"] * 200,
+        [f"id-{i}".encode() for i in range(200)],
+        [None if i % 5 == 0 else f"k{i % 9}".encode() for i in range(200)],
+        [None if i % 5 else b"k%d" % (i % 9) for i in range(200)],
+        [b"\xff\xfe%d" % (i % 9) for i in range(200)],
+    ],
+    ids=["constant", "unique", "a fifth without", "most without", "binary"],
+)
+def test_pipeline_file_record_key_that_groups_nothing_is_not_proposed(keys: list[bytes | None], tmp_path: Path) -> None:
+    report = keyed_report(keys)
+    settings = settings_of(pipeline_file(report, choices_of(report), KAFKA), tmp_path)
+    assert (settings.splitter.key.from_, settings.splitter.key.field) == (None, "user")
+
+
+def test_pipeline_file_record_key_that_the_user_chose_is_written(tmp_path: Path) -> None:
+    report = keyed_report([b"constant"] * 200, chosen="record key")
+    settings = settings_of(pipeline_file(report, choices_of(report, key_is_chosen=True), KAFKA), tmp_path)
+    assert settings.splitter.key.from_ == "record_key"
+
+
+def test_pipeline_file_binary_values_with_record_keys_count_the_keys(tmp_path: Path) -> None:
+    batch = RecordColumns([b"\xff\xfe"] * 90, np.arange(90), [b"k%d" % (i % 9) for i in range(90)], [()] * 90)
+    inspector = Inspector([batch], None)
+    inspector.add(batch)
+    report = inspector.report() | {"topic": "avro"}
+    settings = settings_of(pipeline_file(report, choices_of(report), KAFKA), tmp_path)
+    assert (settings.splitter.key.from_, settings.splitter.reads_value) == ("record_key", False)
+
+
+def test_inspector_record_key_that_no_record_has_is_an_error_with_the_fields() -> None:
+    with pytest.raises(ConfigurationError, match=r"--key: no record has a key; fields: .*user"):
+        keyed_report([None] * 200, chosen="record key")
 
 
 def test_usable_keys_binary_values_have_none() -> None:
