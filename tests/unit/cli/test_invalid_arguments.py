@@ -18,11 +18,11 @@ UNREACHABLE = "127.0.0.1:1"
     [
         (
             ["batch", "--out", "o", "--starting-offsets", "yesterday"],
-            "--starting-offsets: 'yesterday' must be earliest, latest",
+            "--starting-offsets: 'yesterday' must be source.start, earliest, latest",
         ),
         (
             ["batch", "--out", "o", "--ending-offsets", "2026-13-01"],
-            "--ending-offsets: '2026-13-01' must be earliest, latest",
+            "--ending-offsets: '2026-13-01' must be source.start, earliest, latest",
         ),
         (["batch", "--output-topic", "t", "--overwrite"], "--overwrite: applies only to --out"),
         (["batch"], "give the target of the results: either --out DIR or --output-topic TOPIC"),
