@@ -17,8 +17,9 @@ import yaml
 from pydantic import SecretStr, ValidationError
 
 from skewless.config import yaml_loader
+from skewless.config.hidden_problems import Location, all_problems
 from skewless.config.pipeline_settings import PipelineSettings
-from skewless.config.problems import FROM_ENVIRONMENT, describe, without_tags
+from skewless.config.problems import FROM_ENVIRONMENT, by_setting, describe, without_tags
 from skewless.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def load(path: Path | None, environ: Mapping[str, str]) -> PipelineSettings:
             _put(document, setting, environ[variables[setting]])
         result = _validate(document)
     if isinstance(result, list):
-        raise ConfigurationError(*describe(result, document, variables, path))
+        raise ConfigurationError(*describe(all_problems(document, _find), variables, path))
     return result
 
 
@@ -76,6 +77,12 @@ def _validate(document: dict[str, Any]) -> PipelineSettings | list[ErrorDetails]
         return PipelineSettings.model_validate(document)
     except ValidationError as error:
         return error.errors(include_url=False, include_input=False)
+
+
+def _find(document: dict[str, Any]) -> dict[Location, str]:
+    """Return the problems of a document by setting."""
+    result = _validate(document)
+    return by_setting(result, document) if isinstance(result, list) else {}
 
 
 def _text_settings(problems: list[ErrorDetails], variables: Variables) -> list[tuple[str, ...]]:

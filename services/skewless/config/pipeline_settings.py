@@ -178,7 +178,7 @@ class PipelineSettings(SettingsModel):
             ),
             (
                 self.source.topic in {self.topic(row.name) for row in topology.TOPICS},
-                f"source.topic ({self.source.topic}) must not be one of the pipeline's own topics",
+                f"source.topic: {self.source.topic} is one of the pipeline's own topics, name another one",
             ),
         ]
         problems = [message for is_problem, message in checks if is_problem]

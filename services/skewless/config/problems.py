@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from pydantic import BaseModel
 
+from skewless.config.hidden_problems import Location
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.settings_base import InvalidSettingsError
 
@@ -43,22 +44,29 @@ RENAMED = {
     "metrics.stuck_after_s": "metrics.liveness_timeout_s",
 }
 """Settings of version 0.1 by their present names."""
-Location = tuple[int | str, ...]
 FROM_ENVIRONMENT = "environment (no -f FILE)"
 
 
-def describe(
-    problems: Sequence[ErrorDetails], document: Any, variables: Mapping[tuple[str, ...], str], file: Path | None
-) -> list[str]:
-    """Return one line for each problem: `file: path: message`, or `VARIABLE: message` if the environment set it."""
-    lines: dict[str, str] = {}
+def by_setting(problems: Sequence[ErrorDetails], document: Any) -> dict[Location, str]:
+    """Return the messages of problems by the path of their setting in the document."""
+    messages: dict[Location, str] = {}
     for problem in problems:
         for setting, message in _by_setting(_in_document(problem["loc"], document), problem).items():
-            variable = variables.get(tuple(map(str, setting)))
-            location = variable or ": ".join([str(file or FROM_ENVIRONMENT), *_path(setting)])
             # A setting with several allowed types has one error for each of them.
-            lines[location] = f"{lines[location]}, or {message}" if location in lines else message
-    return [f"{location}: {message}" for location, message in lines.items()]
+            messages[setting] = f"{messages[setting]}, or {message}" if setting in messages else message
+    return messages
+
+
+def describe(
+    messages: Mapping[Location, str], variables: Mapping[tuple[str, ...], str], file: Path | None
+) -> list[str]:
+    """Return one line for each setting: `file: path: message`, or `VARIABLE: message` if the environment set it."""
+    lines = []
+    for setting, message in messages.items():
+        variable = variables.get(tuple(map(str, setting)))
+        location = variable or ": ".join([str(file or FROM_ENVIRONMENT), *_path(setting)])
+        lines.append(f"{location}: {message}")
+    return lines
 
 
 def _path(setting: Location) -> list[str]:
