@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from helpers.kafka import START_MS, Pipeline, Record, Source
-from helpers.waiting import WAIT_S
+from helpers.waiting import WAIT_S, until
 from skewless.cli.offset_range import START, offset_ranges, pipeline_starts
 from skewless.config.state_layout import state_schema_of
 from skewless.engine.first_offsets import commit_first_offsets
@@ -64,6 +65,29 @@ def test_pipeline_that_crashes_before_its_first_record_starts_where_it_first_did
     assert counted(pipeline) == 40
     assert pipeline_starts(reader, pipeline.settings) == {0: 50, 1: 50}, "each checkpoint keeps it"
     assert offset_ranges(reader, pipeline.settings, START, "committed") == {0: (50, 70), 1: (50, 70)}
+
+
+def test_splitter_killed_in_its_first_transaction_starts_where_it_first_did(broker: str, tmp_path: Path) -> None:
+    source = Source(broker, PARTITIONS)
+    send(source, 0, 100)
+    pipeline = pipeline_of(broker, tmp_path, source, "latest")
+    reader = OffsetReader(pipeline.settings.kafka)
+    killed: list[str] = []
+    pipeline.arm("splitter-0", "written", "kill", topic=pipeline.settings.topic("tuples"))
+    with pipeline.running(armed=True) as supervisor:
+
+        def look() -> None:
+            killed.extend(event.name for event in supervisor.poll(time.monotonic()) if "was killed" in event.detail)
+
+        until(lambda: pipeline_starts(reader, pipeline.settings), each=look)
+        send(source, 100, 40)
+        until(lambda: killed, each=look)
+        send(source, 140, 10)
+    pipeline.drain(limit_s=300)
+    assert killed == ["splitter-0"]
+    assert pipeline.aborted("tuples") > 0
+    assert counted(pipeline) == 50
+    assert pipeline_starts(reader, pipeline.settings) == {0: 50, 1: 50}
 
 
 def test_pipeline_whose_offsets_are_lost_does_not_start_again_at_the_latest_record(broker: str, tmp_path: Path) -> None:
