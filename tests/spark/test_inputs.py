@@ -1,4 +1,8 @@
-"""Tests of the inputs of a pipeline with real records: the stream and the audit give the same results."""
+"""Inputs of a pipeline, also with every stage killed: a plain count and an audit find the same results.
+
+With $SKEWLESS_DATA the records are those of real files, and every case is run with kills, too (`make inputs`). Without
+it, records of the same form are made up, and one case has kills.
+"""
 
 from __future__ import annotations
 
@@ -6,101 +10,293 @@ import io
 import itertools
 import json
 import os
+import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import ROUND_HALF_EVEN, Decimal
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
-from helpers.kafka import Pipeline, Record, Source
+from helpers.kafka import STAGES, WRITES, Pipeline, Record, Source, read
+from helpers.waiting import WAIT_S, until
 from skewless.cli.main import main
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 FOLDER = os.environ.get("SKEWLESS_DATA")
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.skipif(FOLDER is None, reason="SKEWLESS_DATA names no folder with real files"),
-]
 PARTITIONS = 3
 LINES = 6_000
+BLOCK = 100
+"""Consecutive records of a partition."""
+PAGES = "http_nasa_by_page_19950701.tsv"
+SALES = "retail_hour_category_2010-12_2011-06.csv"
+FIRST_MS = 804_571_200_000
+"""1995-07-01T04:00:00Z."""
 
 
 def lines(name: str) -> Iterator[str]:
-    """Yield the first lines of a file of real data."""
-    with pa.input_stream(str(Path(FOLDER or "") / f"{name}.zst"), compression="zstd") as file:
+    """Yield the first lines of a file of real data, or lines of its form."""
+    if FOLDER is None:
+        yield from itertools.islice(MADE_UP[name](), LINES)
+        return
+    with pa.input_stream(str(Path(FOLDER) / f"{name}.zst"), compression="zstd") as file:
         text = io.TextIOWrapper(io.BufferedReader(file), encoding="utf-8")
         for line in itertools.islice(text, LINES):
             yield line.rstrip("\n")
 
 
-def record(number: int, time: int, value: str | None, key: str | None = None, **headers: str) -> Record:
-    partition = number // 100 % PARTITIONS
+def made_up_pages() -> Iterator[str]:
+    random = np.random.default_rng(5)
+    for number, page in enumerate(np.minimum(random.zipf(1.5, LINES), 900).tolist()):
+        yield f"{FIRST_MS + number * 1_300}\t/page/{page}"
+
+
+def made_up_sales() -> Iterator[str]:
+    random = np.random.default_rng(6)
+    columns = random.zipf(1.3, LINES) % 700, random.integers(0, 3, LINES), random.integers(-3, 20, LINES)
+    for number, (category, country, quantity) in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
+        sold = datetime.fromtimestamp(1_291_191_960 + number * 50, UTC).strftime("%Y-%m-%d %H:%M:%S")
+        country_name = ("United Kingdom", "France", "Germany")[country]
+        yield f"{sold};item '{category}';{country_name};{quantity};{(category * 37 % 1000) / 100:.2f}"
+
+
+MADE_UP: dict[str, Callable[[], Iterator[str]]] = {PAGES: made_up_pages, SALES: made_up_sales}
+
+
+def record(number: int, timestamp: int, value: str, key: str | None = None, **headers: str) -> Record:
+    partition = number // BLOCK % PARTITIONS
     encoded = {name: text.encode() for name, text in headers.items()}
-    return Record(partition, 0, time, key.encode() if key else None, value.encode() if value else None, encoded)
+    return Record(partition, 0, timestamp, key.encode() if key else None, value.encode(), encoded)
 
 
-def pages(*, in_headers: bool) -> Iterator[Record]:
-    """Yield page views: the page is the record key, or page and time are headers. Every 500th record has none."""
-    for number, line in enumerate(lines("http_nasa_by_page_19950701.tsv")):
-        time, page = line.split("\t")
+def pages(*, in_headers: bool) -> list[Record]:
+    """Return page views: the page is the record key, or page and time are headers. Every 500th record has none."""
+    records = []
+    for number, line in enumerate(lines(PAGES)):
+        at, page = line.split("\t")
         if number % 500 == 499:
-            yield record(number, int(time), line)
+            records.append(record(number, int(at), line))
         elif in_headers:
-            yield record(number, 0, line, page=page, at=time)
+            records.append(record(number, 0, line, page=page, at=at))
         else:
-            yield record(number, int(time), line, page)
+            records.append(record(number, int(at), line, page))
+    return records
 
 
-def sales() -> Iterator[Record]:
-    """Yield sales of `time;category;country;quantity;unit_price`. Every 700th line has no category."""
-    for number, line in enumerate(lines("retail_hour_category_2010-12_2011-06.csv")):
-        time, *rest = line.split(";")
-        yield record(number, 0, time if number % 700 == 699 else ";".join([time, *rest]))
+def sales() -> list[Record]:
+    """Return sales of `time;category;country;quantity;unit_price`. Every 700th line has only its time."""
+    return [
+        record(number, 0, line.split(";")[0] if number % 700 == 699 else line)
+        for number, line in enumerate(lines(SALES))
+    ]
 
 
-SALES = {
+@dataclass(frozen=True)
+class Counted:
+    """A tuple by the plain definition of a case."""
+
+    key: str
+    time: int
+    amount: Decimal = Decimal(0)
+
+
+Outcome = Counted | str
+"""A tuple, or why there is none: `invalid` or `filtered`."""
+
+
+def by_record_key(found: Record) -> Outcome:
+    return "invalid" if found.key is None else Counted(found.key.decode(), found.timestamp)
+
+
+def by_headers(found: Record) -> Outcome:
+    if "page" not in found.headers:
+        return "invalid"
+    return Counted(found.headers["page"].decode(), int(found.headers["at"]))
+
+
+def sale(found: Record) -> tuple[datetime, list[str]]:
+    sold, *rest = (found.value or b"").decode().split(";")
+    return datetime.fromisoformat(sold).replace(tzinfo=UTC), rest
+
+
+def by_hour_and_category(found: Record) -> Outcome:
+    sold, rest = sale(found)
+    if not rest:
+        return "invalid"
+    category, _, quantity, price = rest
+    hour = sold.replace(minute=0, second=0).strftime("%Y-%m-%dT%H:%M:%SZ")
+    amount = (Decimal(price) * Decimal(quantity)).quantize(Decimal("0.01"), ROUND_HALF_EVEN)
+    key = json.dumps([category, hour], separators=(",", ":"), ensure_ascii=False)
+    return Counted(key, round(sold.timestamp() * 1000), amount)
+
+
+def by_category_abroad(found: Record) -> Outcome:
+    sold, rest = sale(found)
+    if not rest:
+        return "filtered"
+    category, country, quantity, price = rest
+    if country == "United Kingdom" or Decimal(quantity) <= 0:
+        return "filtered"
+    return Counted(category, round(sold.timestamp() * 1000), Decimal(price))
+
+
+@dataclass(frozen=True)
+class Case:
+    """Records, how a pipeline reads them, and the plain definition of its tuples."""
+
+    records: Callable[[], list[Record]]
+    outcome: Callable[[Record], Outcome]
+    parts: dict[str, Any]
+    sum: str | None = None
+    """Name of the result that is the sum of the amounts."""
+    start: int | None = None
+    """Number of the record whose time is `source.start`."""
+
+
+CSV = {
     "format": {"name": "csv", "delimiter": ";", "columns": ["time", "category", "country", "quantity", "unit_price"]},
-    "value": {"field": "unit_price", "decimals": 2},
     "time": {"field": "time", "unit": "iso8601"},
 }
-DAY = {"aggregator": {"window_s": 86_400}, "worker": {"pane_s": 3_600}, "observer": {"tick_s": 86_400}}
-PAGES_START = 804_574_236_000
-"""A time within the page views, in ms."""
-CASES: dict[str, tuple[Callable[[], Iterator[Record]], dict[str, Any]]] = {
-    "record key": (lambda: pages(in_headers=False), {"splitter": None}),
-    "headers": (
+DAY: dict[str, Any] = {"worker": {"pane_s": 3_600}, "observer": {"tick_s": 86_400}}
+CASES = {
+    "record key": Case(lambda: pages(in_headers=False), by_record_key, {"splitter": None}),
+    "headers": Case(
         lambda: pages(in_headers=True),
+        by_headers,
         {"splitter": {"key": {"header": "page"}, "value": {}, "time": {"header": "at"}}},
     ),
-    "start at a time": (lambda: pages(in_headers=False), {"splitter": None, "source": {"start": PAGES_START}}),
-    "composite key, where": (
+    "composite key": Case(
         sales,
+        by_hour_and_category,
         {
             **DAY,
             "splitter": {
-                **SALES,
+                **CSV,
                 "key": {"fields": [{"field": "category"}, {"field": "time", "name": "hour", "truncate": "hour"}]},
+                "value": {"field": "unit_price", "times": "quantity", "decimals": 2},
+            },
+            "aggregator": {"window_s": 86_400, "aggregates": ["count", {"sum": "value", "as": "amount"}]},
+        },
+        sum="amount",
+    ),
+    "where": Case(
+        sales,
+        by_category_abroad,
+        {
+            **DAY,
+            "splitter": {
+                **CSV,
+                "key": {"field": "category"},
+                "value": {"field": "unit_price", "decimals": 2},
                 "where": [{"field": "country", "is_not": "United Kingdom"}, {"field": "quantity", "above": 0}],
             },
+            "aggregator": {"window_s": 86_400, "aggregates": ["count", "sum"]},
         },
+        sum="sum",
     ),
+    "start at a time": Case(lambda: pages(in_headers=False), by_record_key, {"splitter": None}, start=LINES // 12),
 }
+KILLED = CASES if FOLDER else {"composite key": CASES["composite key"]}
+RUNS = [(name, killed) for name in CASES for killed in (False, True) if not killed or name in KILLED]
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_pipeline_that_reads_real_records_has_no_difference_to_its_audit(
-    name: str, broker: str, tmp_path: Path
+@pytest.mark.parametrize(("name", "killed"), RUNS, ids=[f"{name}{', killed' * killed}" for name, killed in RUNS])
+def test_pipeline_each_input_equals_a_plain_count_and_the_audit(
+    name: str, *, killed: bool, broker: str, spark: SparkSession, tmp_path: Path
 ) -> None:
-    records, parts = CASES[name]
-    source = Source(broker, PARTITIONS)
-    source.send_complete(records())
-    pipeline = Pipeline(broker, tmp_path, source, **parts)
-    pipeline.drain()
+    case = CASES[name]
+    records, source = case.records(), Source(broker, PARTITIONS)
+    start = 0 if case.start is None else records[case.start].timestamp
+    pipeline = Pipeline(
+        broker,
+        tmp_path,
+        source,
+        event_time={"allowed_lateness_s": 3_600, "idle_timeout_s": None},
+        transport={"commit_interval_s": 0.5, "session_timeout_s": 6},
+        kafka={"connect_timeout_s": WAIT_S},
+        **case.parts | ({} if case.start is None else {"source": {"start": start}}),
+    )
+    if killed:
+        run_with_kills(pipeline, records)
+    else:
+        source.send_complete(records)
+    pipeline.drain(limit_s=300)
+    expected, outcomes = plain_count(broker, pipeline, case, start)
+    found, wrong = pipeline.results()
+    assert wrong == []
+    assert {at: (fact["count"], decimal(fact, case)) for at, fact in found.items()} == expected
+    assert all(parts_of(fact, pipeline) == parts_in(fact, pipeline) for fact in found.values())
     report = audited(pipeline)
-    assert report["records"] == LINES or ("start" in name and 100 < report["records"] < LINES - 100)
-    assert report["compared"] == len(pipeline.results()[0]) > 100
-    assert report["dead_letters"] == pipeline.count("dead-letters")
+    assert (report["compared"], report["late"]) == (len(expected), 0)
+    assert report["dead_letters"] == pipeline.count("dead-letters") == outcomes["invalid"]
+    assert report["records"] == outcomes.total()
+    assert len(expected) > 100
+    assert (outcomes["filtered"] > 100) == (name == "where")
+    assert (outcomes.total() < LINES - 100) == (name == "start at a time")
+
+
+def run_with_kills(pipeline: Pipeline, records: list[Record]) -> None:
+    """Write the records in portions, and kill each stage in the transaction in which it processes one of them."""
+    portions = [portion.tolist() for portion in np.array_split(np.arange(len(records)), len(STAGES) + 1)]
+    killed: set[str] = set()
+    pipeline.source.send_complete(records[index] for index in portions[0])
+    with pipeline.running(armed=True) as supervisor:
+
+        def look() -> None:
+            events = supervisor.poll(time.monotonic())
+            killed.update(event.name for event in events if event.detail.startswith("was killed"))
+
+        for number, stage in enumerate(STAGES):
+            pipeline.arm(f"{stage}-0", "written", "kill", topic=pipeline.settings.topic(WRITES[stage]))
+            pipeline.source.send_complete(records[index] for index in portions[number + 1])
+            until(lambda: len(killed) > number, each=look)  # noqa: B023 - is over before the next stage
+        assert killed == {f"{stage}-0" for stage in STAGES}
+
+
+def plain_count(
+    broker: str, pipeline: Pipeline, case: Case, start: int
+) -> tuple[dict[tuple[int, str], tuple[int, Decimal]], Counter[str]]:
+    """Count in a plain loop. Returns count and sum by window and key, and the number of records of each outcome."""
+    window_ms = pipeline.settings.aggregator.window_ms
+    counts: Counter[tuple[int, str]] = Counter()
+    sums: defaultdict[tuple[int, str], Decimal] = defaultdict(Decimal)
+    outcomes: Counter[str] = Counter()
+    started = set[int]()
+    for found in read(broker, pipeline.source.topic):
+        if found.timestamp >= start:
+            started.add(found.partition)
+        if found.partition not in started:
+            continue
+        outcome = case.outcome(found)
+        outcomes[outcome if isinstance(outcome, str) else "tuple"] += 1
+        if isinstance(outcome, Counted):
+            at = (outcome.time // window_ms * window_ms, outcome.key)
+            counts[at] += 1
+            sums[at] += outcome.amount
+    return {at: (count, sums[at]) for at, count in counts.items()}, outcomes
+
+
+def decimal(fact: dict[str, Any], case: Case) -> Decimal:
+    """Return the sum of a result; these sums have fewer digits than a double keeps."""
+    return Decimal(0) if case.sum is None else Decimal(str(fact[case.sum]))
+
+
+def parts_in(fact: dict[str, Any], pipeline: Pipeline) -> list[str]:
+    """Return the parts of a key that are fields of its result."""
+    return [fact[part] for part in pipeline.settings.splitter.key.parts]
+
+
+def parts_of(fact: dict[str, Any], pipeline: Pipeline) -> list[str]:
+    """Return the parts of a key by its text."""
+    return list(json.loads(fact["key"])) if pipeline.settings.splitter.key.parts else []
 
 
 def audited(pipeline: Pipeline) -> dict[str, Any]:
