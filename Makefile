@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes --quiet \
 	--no-header --no-annotate --no-emit-index-url
-.PHONY: help setup test test-kubernetes demo docs dashboards chart chart-tools lint types bench compare datasets published lock clean
+.PHONY: help setup test test-kubernetes demo docs dashboards chart chart-tools lint types bench compare datasets inputs published lock clean
 
 help:  ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 17
@@ -59,6 +59,10 @@ compare: $(READY)  ## Compare all groupings and write the page of docs/, with th
 
 datasets: $(READY)  ## Run every data set through the pipeline and an audit, and write the page of docs/, as above
 	@PYTHONPATH=tests $(BIN)/python tests/bench/bench_datasets.py --page docs/reference/datasets.md $(ARGS)
+
+inputs: $(READY)  ## Test all inputs of pipelines with the records of SKEWLESS_DATA, also with every stage killed (10 minutes)
+	@test -n "$$SKEWLESS_DATA" || { echo "error: SKEWLESS_DATA is not set: name the folder of real data" >&2; exit 2; }
+	@$(BIN)/python -m pytest tests/spark/test_inputs.py -v $(ARGS)
 
 published: $(READY)  ## Run the published experiment live (35 minutes, resumable), and write the page of docs/
 	@PYTHONPATH=tests $(BIN)/python tests/bench/bench_live.py --page docs/reference/published-experiment.md $(ARGS)
