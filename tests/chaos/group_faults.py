@@ -72,11 +72,11 @@ def duplicate(context: ChaosContext) -> Iterator[float]:
 def zombie(context: ChaosContext) -> Iterator[float]:
     """Freeze a process longer than its session, start another of its name, and resume the first one.
 
-    The process must be a member of its group. A process that is frozen before it joins is not a zombie when it resumes:
-    it joins as a duplicate instance does.
+    The process must be a member of its group. A process that is frozen before it joins, or joins again, is not a zombie
+    when it resumes: it joins as a duplicate instance does.
     """
     member = context.pick()
-    if member is None or "instance" in context.used or not context.process_group.is_up(member):
+    if member is None or "instance" in context.used or not context.process_group.is_assigned(member):
         return
     context.used.add("instance")
     child = context.process_group.freeze(member)

@@ -25,6 +25,8 @@ LEAVE_S = 10.0
 MEGABYTE = 2**20
 NO_BROKER = ("no Kafka broker answers", "no answer from Kafka")
 """Message of a process that cannot reach the broker at its start."""
+DISTURBED = ("were lost", "abort and reset", "no broker is reachable", "Consumer group session timed out")
+"""Messages of a process that joins its group again afterwards."""
 TOLERATED = (1, FENCED)
 """Exit codes that any process may have if `strict` is off."""
 
@@ -97,6 +99,11 @@ class ProcessGroup:
     def is_up(self, member: StageProcess) -> bool:
         """Return whether a process has started to read its topic."""
         return ": started" in self._log(member)
+
+    def is_assigned(self, member: StageProcess) -> bool:
+        """Return whether nothing has happened to the membership of a process since its last assignment."""
+        text = self._log(member)
+        return text.rfind('"assigned ') > max(map(text.rfind, DISTURBED))
 
     def kill(self, member: StageProcess, why: str = "SIGKILL") -> None:
         """Kill a process."""

@@ -62,6 +62,7 @@ ERRORS: Mapping[int, ErrorClass] = {
     KafkaError._NODE_UPDATE: _C.TRANSIENT,  # noqa: SLF001
     KafkaError._WAIT_CACHE: _C.TRANSIENT,  # noqa: SLF001
     KafkaError._RETRY: _C.TRANSIENT,  # noqa: SLF001
+    KafkaError._NOENT: _C.TRANSIENT,  # noqa: SLF001 - no partition of the request has a leader now
     KafkaError._MSG_TIMED_OUT: _C.TRANSIENT,  # noqa: SLF001
     KafkaError.REPLICA_NOT_AVAILABLE: _C.TRANSIENT,
     KafkaError.OFFSET_NOT_AVAILABLE: _C.TRANSIENT,
