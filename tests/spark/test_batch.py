@@ -293,7 +293,7 @@ def test_batch_of_files_gives_the_results_of_a_topic_in_a_folder_or_a_topic(
     [
         ([], 2, "--out DIR or --output-topic TOPIC"),
         (["--out", "x", "--starting-offsets", '{"0": 99}'], 2, "partition 0 has no offset 99, it has 0 to 0"),
-        (["--out", "x", "--ending-offsets", "never"], 2, "--ending-offsets: 'never' must be earliest"),
+        (["--out", "x", "--ending-offsets", "never"], 2, "--ending-offsets: 'never' must be source.start"),
         (["--out", "x", "--ending-offsets", "committed"], 2, "has no committed offsets"),
         (["--out", "x"], 1, "has no records in this range"),
         (["--out", "x", "--input", "/nowhere"], 2, "--input:"),
