@@ -38,7 +38,7 @@ from skewless.algorithms.aggregates.partial_column import (
     counting_column,
 )
 from skewless.algorithms.aggregates.quantile import Quantile
-from skewless.algorithms.aggregates.result_field import ResultField, default_fields
+from skewless.algorithms.aggregates.result_field import ResultField, default_fields, parts_of
 from skewless.algorithms.aggregates.smallest import Smallest
 from skewless.algorithms.aggregates.stddev import Stddev
 from skewless.algorithms.aggregates.sum import Sum
@@ -68,6 +68,7 @@ __all__ = [
     "counting_column",
     "default_fields",
     "in_source_unit",
+    "parts_of",
     "selected",
     "wire_columns_of",
 ]
