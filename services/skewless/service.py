@@ -76,6 +76,7 @@ def context_of(settings: PipelineSettings, *, drain: bool, source_partitions: in
         results=settings.results,
         conditions=settings.conditions,
         key_parts=settings.splitter.key.parts,
+        windows=settings.aggregator.windows,
         grouping=settings.router.grouping,
         workers=settings.router.workers,
         max_workers=settings.worker_input.max_workers,

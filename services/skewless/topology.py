@@ -189,7 +189,17 @@ STAGES = (
         builder="skewless.stages.sink.agent:build",
         metrics="skewless.stages.sink.metrics",
         section="sink",
-        needs=Condition("sink"),
+        needs=Condition("sink.mode", ("replace",)),
+    ),
+    Stage(
+        name="flusher",
+        description="adds partials to a table of a database",
+        inputs=("partials",),
+        outputs=(),
+        builder="skewless.stages.flusher.agent:build",
+        metrics="skewless.stages.flusher.metrics",
+        section="sink",
+        needs=Condition("sink.mode", ("merge",)),
     ),
 )
 """The stages, in data order."""

@@ -21,6 +21,9 @@ OTHER_MEANINGS = {
     "cli/smoke_test_command.py": {"count"},  # a parameter: number of records
     "lab/demo/demo_run.py": {"min"},  # minutes
     "stages/aggregator/step.py": {"first"},  # label of a metric
+    "sql/sqlite.py": {"max", "min", "sum"},  # functions of SQL
+    "sql/statements.py": {"max", "min", "sum"},  # functions of SQL
+    "sql/table.py": {"max", "min", "sum"},  # names of these functions
     "spark/evaluation_json.py": {"max"},  # quantile of latencies
     "spark/key_statistics.py": {"count", "max", "min", "sum"},  # functions of Arrow
     "spark/topic_rows.py": {"max", "min", "sum"},  # functions of Arrow

@@ -234,6 +234,8 @@ class PipelineSettings(SettingsModel):
                 self.sink.result_table(self.name, results)
         except ConfigurationError as error:
             return error.problems
+        if self.sink is not None and self.sink.mode == "merge" and self.aggregator.having:
+            return ["sink.mode: merge cannot select results by aggregator.having: remove it, or use mode: replace"]
         return ()
 
     @property

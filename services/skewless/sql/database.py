@@ -64,8 +64,12 @@ class Database(ABC):
         self.execute("ROLLBACK")
 
     def upsert(self, rows: Sequence[Row]) -> None:
-        """Insert or replace rows with different keys. A stored row of a higher revision stays."""
-        self.execute_many(self.statements["upsert"], rows)
+        """Store rows with different keys.
+
+        A row is merged into the stored one if the table adds, otherwise it replaces it unless that has a higher
+        revision.
+        """
+        self.execute_many(self.statements.store, rows)
 
     @abstractmethod
     def lock_schema(self) -> None:

@@ -142,7 +142,7 @@ class PostgresqlDatabase(Database):
             with cursor.copy(cast("Any", self.statements["copy"])) as copy:
                 for row in rows:
                     copy.write_row(row)
-            cursor.execute(cast("Any", self.statements["upsert"]))
+            cursor.execute(cast("Any", self.statements.store))
 
     def lock_schema(self) -> None:
         """Lock the schema until the transaction ends."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from skewless.errors import StoreError
 from skewless.sql.database import Database
@@ -18,7 +18,10 @@ RIGHTS = ("SELECT", "INSERT", "UPDATE", "DELETE")
 
 
 def apply(database: Database) -> None:
-    """Create the tables that do not exist. Processes that start together wait for each other."""
+    """Create the tables that do not exist. Processes that start together wait for each other.
+
+    Raises StoreError if a table exists that does not fit.
+    """
     statements = database.statements
     if _is_complete(database):
         return
@@ -33,13 +36,17 @@ def apply(database: Database) -> None:
             database.execute(statements["migration_insert"], (number,))
     for statement in split(statements["table"]):
         database.execute(statement)
+    if statements.table.adds:
+        _require_none(database, _table_differences(database))  # otherwise the view could not be created
+        database.execute(statements["view"])
     database.unlock_schema()
 
 
 def _is_complete(database: Database) -> bool:
     """Return whether all tables exist and all migrations are applied: then no right to create tables is needed."""
     table = database.statements.table
-    if not all(_columns(database, name) for name in (table.name, table.refused, OFFSETS, "skewless_migrations")):
+    names = (table.name, table.refused, OFFSETS, "skewless_migrations", *([table.view_name] if table.adds else []))
+    if not all(_columns(database, name) for name in names):
         return False
     applied = {number for (number,) in database.query(database.statements["migrations_select"])}
     return applied >= {number for number, _ in database.statements.migrations()}
@@ -47,8 +54,11 @@ def _is_complete(database: Database) -> bool:
 
 def require_fit(database: Database) -> None:
     """Raise StoreError if the tables are not as needed."""
-    problems = list(differences(database))
-    if problems:
+    _require_none(database, differences(database))
+
+
+def _require_none(database: Database, differences: Iterable[str]) -> None:
+    if problems := list(differences):
         raise StoreError(
             f"the tables in {database.settings.address} do not fit this pipeline: {'; '.join(problems)}. Correct "
             "them, or name another table in sink.table"
@@ -57,6 +67,16 @@ def require_fit(database: Database) -> None:
 
 def differences(database: Database) -> Iterator[str]:
     """Yield a line for each difference between the tables and what is needed."""
+    yield from _table_differences(database)
+    table = database.statements.table
+    if table.adds:
+        shown = _columns(database, table.view_name)
+        missing = [column.name for column in table.view if column.name not in shown]
+        if missing:
+            yield f"view {table.view_name}: {'lacks ' + ', '.join(missing) if shown else 'is missing'}"
+
+
+def _table_differences(database: Database) -> Iterator[str]:
     statements, table = database.statements, database.statements.table
     yield from (f"table {name}: is missing" for name in (OFFSETS, table.refused) if not _columns(database, name))
     existing = _columns(database, table.name)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from collections.abc import Mapping, Sequence
-from decimal import Decimal
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Context, Decimal
 from typing import Any
 
 from skewless.sql.database import Database
 from skewless.sql.errors import ErrorClass, Failure
 from skewless.sql.rows import Row
 from skewless.sql.settings import DatabaseSettings
-from skewless.sql.table import ResultTable
+from skewless.sql.table import DIGITS, ResultTable
 
 PROGRESS_STEPS = 100_000
 """Number of instructions of SQLite's virtual machine between two checks of the time limit: about a millisecond."""
@@ -59,6 +59,8 @@ class SqliteDatabase(Database):
         )
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
+        for name, function in FUNCTIONS.items():
+            connection.create_function(f"skewless_{name}", 2, function, deterministic=True)
         connection.set_progress_handler(self._is_late, PROGRESS_STEPS)
         self._connection = connection
 
@@ -95,9 +97,10 @@ class SqliteDatabase(Database):
 
     def upsert(self, rows: Sequence[Row]) -> None:
         """Insert or replace rows. SQLite's doubles do not have the digits of a decimal."""
-        super().upsert(list(map(self._stored, rows)) if self._decimals else rows)
+        super().upsert(list(map(self.stored, rows)) if self._decimals else rows)
 
-    def _stored(self, row: Row) -> Row:
+    def stored(self, row: Row) -> Row:
+        """Return a row as SQLite stores it."""
         values = list(row)
         for index in self._decimals:
             if values[index] is not None:
@@ -117,6 +120,8 @@ class SqliteDatabase(Database):
         message = " ".join(str(error).split())
         if isinstance(error, UnicodeError | OverflowError | sqlite3.DataError | sqlite3.InterfaceError):
             return Failure(_C.VALUE, "value", message)
+        if FUNCTION_FAILED in message:  # only a sum raises an error
+            return Failure(_C.VALUE, "value", f"a sum has more than {DIGITS} digits")
         code = getattr(error, "sqlite_errorcode", None)
         if code is None:
             return Failure(_C.UNAVAILABLE, "connection", message)
@@ -133,3 +138,35 @@ def _without_decimals(number: Decimal) -> int | str:
     if number.as_tuple().exponent == 0 and -_INT64 <= number < _INT64:
         return int(number)
     return format(number, "f")
+
+
+Number = int | str
+"""A decimal in SQLite."""
+
+FUNCTION_FAILED = "user-defined function raised exception"
+_EXACT = Context(prec=2 * DIGITS)
+
+
+def _sum(stored: Number | None, added: Number | None) -> Number | None:
+    """Add two numbers. Raises OverflowError for more digits than a decimal has in other databases."""
+    if stored is None or added is None:
+        return None
+    total = _EXACT.add(Decimal(stored), Decimal(added))
+    if len(total.as_tuple().digits) > DIGITS:
+        raise OverflowError
+    return _without_decimals(total)
+
+
+def _choice(choose: Callable[..., Number]) -> Callable[[Number | None, Number | None], Number | None]:
+    def chosen(stored: Number | None, added: Number | None) -> Number | None:
+        return None if stored is None or added is None else choose(stored, added, key=Decimal)
+
+    return chosen
+
+
+FUNCTIONS: Mapping[str, Callable[[Number | None, Number | None], Number | None]] = {
+    "sum": _sum,
+    "min": _choice(min),
+    "max": _choice(max),
+}
+"""Functions that merge decimals, by kind of merge."""

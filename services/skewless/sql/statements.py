@@ -12,7 +12,7 @@ from functools import cache, cached_property
 from importlib.resources import files
 
 from skewless.sql.settings import Dialect
-from skewless.sql.table import DIGITS, Column, Kind, ResultTable
+from skewless.sql.table import DIGITS, REVISION, Column, Kind, Merge, ResultTable, ViewColumn
 
 COMMON = "common"
 """Folder of the statements that all dialects share."""
@@ -61,6 +61,11 @@ _TEXT_ATTRIBUTES: Mapping[Dialect, str] = {
 }
 """Attributes with which text compares byte by byte."""
 
+_MERGES: Mapping[Merge, str] = {"sum": "{} + {}", "min": "LEAST({}, {})", "max": "GREATEST({}, {})"}
+"""Expression that merges a stored and an added value."""
+SQLITE_FUNCTIONS: Mapping[Merge, str] = {kind: f"skewless_{kind}({{}}, {{}})" for kind in _MERGES}
+"""The same for decimals in SQLite, which needs functions of this program, because it would make doubles of them."""
+
 MARIADB_COLLATION = "utf8mb4_nopad_bin"
 MYSQL_COLLATION = "utf8mb4_0900_bin"
 
@@ -105,6 +110,9 @@ class Statements:
             "columns": ", ".join(columns),
             "parameters": ", ".join(["%s"] * len(columns)),
             "assignments": ", ".join(self._assignments()),
+            "additions": ", ".join(self._additions()),
+            "view": quote(self.table.view_name),
+            "view_columns": ", ".join(map(self._view_column, self.table.view)),
             "temporary_definitions": ", ".join(definitions),
             "result_definitions": "\n".join(
                 f"    {quote(column.name)} {self._definition_type(column)}".rstrip()
@@ -123,6 +131,41 @@ class Statements:
                     yield f"{name} = IF(VALUES(revision) >= revision, VALUES({name}), {name})"
                 else:
                     yield f"{name} = excluded.{name}"
+
+    def _additions(self) -> Iterator[str]:
+        """Yield the assignments that merge a row into the stored one, and count the merges in its revision."""
+        for column in (*self.table.results, REVISION):
+            name = quote(column.name)
+            stored = name if self.dialect == "mysql" else f"{self._stored}.{name}"
+            if column == REVISION:
+                yield f"{name} = {stored} + 1"
+            elif column.merge is not None:
+                added = f"VALUES({name})" if self.dialect == "mysql" else f"excluded.{name}"
+                function = SQLITE_FUNCTIONS if self.dialect == "sqlite" and column.kind == "decimal" else _MERGES
+                merged = function[column.merge].format(stored, added)
+                yield f"{name} = " + (f"COALESCE({merged}, {stored}, {added})" if column.nullable else merged)
+
+    @property
+    def _stored(self) -> str:
+        """Name of the stored row in an INSERT."""
+        return "stored" if self.dialect == "postgresql" else quote(self.table.name)
+
+    def _view_column(self, column: ViewColumn) -> str:
+        if column.divisor is None:
+            return f"{quote(column.column)} AS {quote(column.name)}"
+        double = TYPES[self.dialect]["double"]
+        quotient = f"CAST({quote(column.column)} AS {double}) / NULLIF({quote(column.divisor)}, 0)"
+        return f"{quotient} AS {quote(column.name)}"
+
+    @property
+    def store(self) -> str:
+        """The statement that stores rows."""
+        return self["add" if self.table.adds else "upsert"]
+
+    def tables(self) -> list[str]:
+        """Return the statements that create the tables of a pipeline and the view."""
+        names = ["table", "view"] if self.table.adds else ["table"]
+        return [statement for name in names for statement in split(self[name])]
 
     def __getitem__(self, name: str) -> str:
         """Return the statement of a file, without `.sql`."""
@@ -144,11 +187,11 @@ class Statements:
     def schema(self) -> list[str]:
         """Return the statements that create all tables in an empty database."""
         migrations = self.migrations()
-        parts = [self["migrations"], *(text for _, text in migrations), self["table"]]
+        parts = [self["migrations"], *(text for _, text in migrations)]
         applied = [
             self["migration_insert"].replace("%s", str(number)).replace("?", str(number)) for number, _ in migrations
         ]
-        return [*(statement for part in parts for statement in split(part)), *applied]
+        return [*(statement for part in parts for statement in split(part)), *self.tables(), *applied]
 
 
 def split(text: str) -> list[str]:

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import pyarrow as pa
 
-from skewless.algorithms.aggregates import ResultField
+from skewless.algorithms.aggregates import BinaryColumn, ResultField
 
 Kind = Literal["time", "id", "text", "integer", "decimal", "double", "boolean", "json"]
 """Kind of the values of a column. Each dialect has a type for it."""
+
+Merge = Literal["sum", "min", "max"]
+"""How two partial results become one."""
 
 DIGITS = 38
 """Digits of a decimal number, before and after the point together."""
 
 REFUSED_SUFFIX = "_refused"
+VIEW_SUFFIX = "_results"
 NAME = r"^[a-z][a-z0-9_]{0,62}$"
 """Pattern of the names of tables and columns. PostgreSQL cuts longer names off."""
 
@@ -32,6 +36,18 @@ class Column:
     """Decimal places, of kind `decimal`."""
     nullable: bool = False
     """Whether a row may have no value."""
+    merge: Merge | None = None
+    """How a value is merged into that of a stored row; None: it replaces it."""
+
+
+class ViewColumn(NamedTuple):
+    """A column of the view of results."""
+
+    name: str
+    column: str
+    """Column of the table: the result, or its dividend."""
+    divisor: str | None
+    """Column of the table by which it is divided."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +56,9 @@ class ResultTable:
 
     name: str
     results: tuple[Column, ...]
-    """One column for each result."""
+    """One column for each result, or for each part of one."""
+    view: tuple[ViewColumn, ...] = ()
+    """Columns of the view that shows the results of a table of parts; empty if the table has the results."""
 
     @property
     def columns(self) -> Sequence[Column]:
@@ -51,6 +69,16 @@ class ResultTable:
     def refused(self) -> str:
         """Name of the table of refused rows."""
         return f"{self.name}{REFUSED_SUFFIX}"
+
+    @property
+    def view_name(self) -> str:
+        """Name of the view."""
+        return f"{self.name}{VIEW_SUFFIX}"
+
+    @property
+    def adds(self) -> bool:
+        """Whether a row is merged into the stored one. Otherwise it replaces it."""
+        return bool(self.view)
 
 
 KEY_COLUMNS = (
@@ -65,6 +93,26 @@ REVISION = Column("revision", "integer")
 def result_table(name: str, results: Iterable[ResultField]) -> ResultTable:
     """Return the table of results."""
     return ResultTable(name, tuple(map(_result_column, results)))
+
+
+def added_table(name: str, parts: Mapping[str, tuple[ResultField, ...]]) -> ResultTable:
+    """Return the table to which partial results are added, and its view of the results.
+
+    `parts` has the fields from which each result is computed, by its name.
+    """
+    columns = {part.name: _added_column(part) for fields in parts.values() for part in fields}
+    view = [
+        ViewColumn(result, fields[0].name, fields[1].name if len(fields) > 1 else None)
+        for result, fields in parts.items()
+    ]
+    return ResultTable(name, tuple(columns.values()), tuple(view))
+
+
+def _added_column(part: ResultField) -> Column:
+    partial = part.aggregate.columns[0]
+    if isinstance(partial, BinaryColumn):
+        raise TypeError(f"a database cannot merge {partial.name}")
+    return replace(_result_column(part), merge=partial.merge)
 
 
 def _result_column(result: ResultField) -> Column:

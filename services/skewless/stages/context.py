@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from skewless.algorithms.aggregates import ResultCondition, ResultField
 from skewless.algorithms.value_type import ValueType
+from skewless.algorithms.windowing.assigner import WindowAssigner
 from skewless.engine.executor import Restore, State, StepExecutor
 from skewless.engine.faust.agent import Process, process_at_once
 from skewless.engine.output import Output
@@ -42,6 +43,7 @@ class PipelineContext:
     """Conditions that the results of a key must match to be emitted."""
     key_parts: tuple[str, ...]
     """Names of the parts of a composite key; empty for another key."""
+    windows: WindowAssigner
     grouping: str
     workers: int
     max_workers: int

@@ -7,15 +7,25 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from helpers.databases import TestDatabase
+from helpers.in_memory_batch import InMemoryBatch
+from skewless.algorithms.aggregates import columns_of
 from skewless.config.pipeline_settings import PipelineSettings
+from skewless.engine.step import Step
 from skewless.kafka.consumer.group_progress import GroupProgress
 from skewless.sql.dialects import database_of
 from skewless.sql.output import SqlOutput
+from skewless.stages.flusher.step import FlusherRules, FlusherStep
 from skewless.stages.sink.step import SinkStep
-from skewless.wire.record import Headers
+from skewless.stages.table_settings import added_results
+from skewless.wire.columns import write_table
+from skewless.wire.headers import internal_headers
+from skewless.wire.offset_metadata import split_offset_metadata
+from skewless.wire.partials import PARTIALS
+from skewless.wire.record import Headers, OutputRecord
 from skewless.wire.topic_partition import CommittedOffset, TopicPartition
 
 TOPIC = "p.aggregates"
@@ -53,6 +63,9 @@ class Sink:
     """One process of a sink."""
 
     opened: ClassVar[list[Sink]] = []
+    stage: ClassVar[str] = "sink"
+    topic: ClassVar[str] = TOPIC
+    mode: ClassVar[str] = "replace"
 
     def __init__(  # noqa: PLR0913 - by name
         self,
@@ -66,30 +79,40 @@ class Sink:
         **sink: Any,
     ) -> None:
         self.settings = pipeline(
-            database, name=name, value={"decimals": decimals, **(value or {})}, aggregates=aggregates, **sink
+            database,
+            name=name,
+            value={"decimals": decimals, **(value or {})},
+            aggregates=aggregates,
+            **{"mode": self.mode, **sink},
         )
         assert self.settings.sink is not None
         self.database = database_of(self.settings.sink, self.settings.sink_table())
         self.output = SqlOutput(
             self.database,
             pipeline=name,
-            stage="sink",
-            topics=[TOPIC],
+            stage=self.stage,
+            topics=[self.topic],
             create=self.settings.sink.create,
             progress=Progress(cluster),
         )
-        self.step = SinkStep(transaction_rows=self.settings.sink.transaction_rows)
+        self.step: Step = self.new_step()
         self.offsets: dict[int, int] = {}
         self.opened.append(self)
+
+    def new_step(self) -> Step:
+        assert self.settings.sink is not None
+        return SinkStep(transaction_rows=self.settings.sink.transaction_rows)
 
     def start(self, *partitions: int) -> Sink:
         """Connect, and restore partitions as the engine does."""
         self.output.reopen()
-        wanted = [TopicPartition(TOPIC, partition) for partition in partitions or (0,)]
+        wanted = [TopicPartition(self.topic, partition) for partition in partitions or (0,)]
         committed = self.output.committed_offsets(wanted)
         for partition in wanted:
-            self.step.assign(partition.partition, None, ())
-            self.offsets[partition.partition] = committed[partition].offset if partition in committed else 0
+            stored = committed.get(partition)
+            checkpoint = split_offset_metadata(stored.metadata)[0] if stored else None
+            self.step.assign(partition.partition, checkpoint or None, ())
+            self.offsets[partition.partition] = stored.offset if stored else 0
         return self
 
     def read(self, items: Sequence[Item], partition: int = 0) -> None:
@@ -101,7 +124,7 @@ class Sink:
         self.output.send(self.step.flush(0))
         self.output.commit(
             {
-                TopicPartition(TOPIC, number): CommittedOffset(offset, "\n[3]", 0)
+                TopicPartition(self.topic, number): CommittedOffset(offset, f"{self.step.checkpoint(number)}\n[3]", 0)
                 for number, offset in self.offsets.items()
             }
         )
@@ -109,6 +132,42 @@ class Sink:
     def store(self, items: Iterable[Item]) -> None:
         self.read(list(items))
         self.commit()
+
+
+class Flusher(Sink):
+    """One process of a flusher."""
+
+    stage = "flusher"
+    topic = "p.partials"
+    mode = "merge"
+
+    def new_step(self) -> Step:
+        assert self.settings.sink is not None
+        results = added_results(self.settings.results)
+        rows = self.settings.sink.transaction_rows
+        rules = FlusherRules(results, columns_of(results), self.settings.aggregator.windows, rows)
+        return FlusherStep(rules, worker_partitions=1)
+
+    def add(self, *rows: Mapping[str, Any]) -> None:
+        """Read and commit a record of partials."""
+        self.read_partials(*rows)
+        self.commit()
+
+    def read_partials(self, *rows: Mapping[str, Any], partition: int = 0) -> None:
+        batch = InMemoryBatch(partition, [partials(*rows)], [self.offsets[partition]])
+        list(self.step.process(batch, 0))
+        self.offsets[partition] += 1
+
+
+def partials(*rows: Mapping[str, Any]) -> OutputRecord:
+    """Return a record of topic partials. A row has `pane`, `key` and partial columns."""
+    table = pa.Table.from_pylist([{"worker": 0, **row} for row in rows])
+    names = table.schema.names
+    types = {"key": pa.string(), "worker": pa.int32()} | {
+        name: pa.decimal128(38) for name in names if name.startswith("sum")
+    }
+    schema = pa.schema([(name, types.get(name, pa.int64())) for name in names])
+    return OutputRecord("partials", write_table(table.cast(schema)), headers=internal_headers(PARTIALS, {}))
 
 
 def pipeline(

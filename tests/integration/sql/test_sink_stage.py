@@ -10,6 +10,7 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from helpers.databases import TestDatabase, new_database
 from helpers.kafka import Pipeline, Source, differences, free_ports, read, truth, zipf_records
 from helpers.waiting import until
 from integration.sql.faulty_sink import POINTS
-from integration.sql.sql_sink import START, result
+from integration.sql.sql_sink import START, partials, result
 from skewless.kafka.consumer.offsets import OffsetReader
 
 KEYS = 400
@@ -30,6 +31,10 @@ STOP_S = 60.0
 class SinkProcess:
     """The sink of a pipeline whose topic `aggregates` the test writes."""
 
+    stage, mode, input = "sink", "replace", "aggregates"
+    columns = "sum, revision"
+    """Columns of the table that the test compares."""
+
     def __init__(self, bootstrap: str, folder: Path, database: TestDatabase) -> None:
         self.database = database
         self.pipeline = Pipeline(
@@ -37,9 +42,15 @@ class SinkProcess:
             folder,
             Source(bootstrap, 2),
             transport={"session_timeout_s": 6},
-            sink={**database.settings, "table": "results", "transaction_rows": 100, "transaction_s": 0.1},
+            sink={
+                **database.settings,
+                "mode": self.mode,
+                "table": "results",
+                "transaction_rows": 100,
+                "transaction_s": 0.1,
+            },
         )
-        self.topic = self.pipeline.settings.topic("aggregates")
+        self.topic = self.pipeline.settings.topic(self.input)
         self.expected: dict[tuple[int, str], tuple[int, int]] = {}
         self.child: subprocess.Popen[bytes] | None = None
         (self.port,) = free_ports(1)
@@ -49,10 +60,18 @@ class SinkProcess:
         environment = {
             **os.environ,
             "PYTHONPATH": os.pathsep.join(sys.path),
-            "SKEWLESS_TEST_FAULTS": str(self.pipeline.folder / "sink-0"),
+            "SKEWLESS_TEST_FAULTS": str(self.pipeline.folder / f"{self.stage}-0"),
             "SKEWLESS__METRICS__PORT": str(self.port),
         }
-        command = [sys.executable, "-m", "integration.sql.faulty_sink", "run", "sink", "-f", str(self.pipeline.file)]
+        command = [
+            sys.executable,
+            "-m",
+            "integration.sql.faulty_sink",
+            "run",
+            self.stage,
+            "-f",
+            str(self.pipeline.file),
+        ]
         with (self.pipeline.folder / "sink.log").open("ab") as log:
             self.child = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
 
@@ -85,8 +104,8 @@ class SinkProcess:
             "sqlite": "unixepoch(window_start) * 1000",
         }[self.database.dialect]
         key = self.database.quoted("key")
-        rows = self.database.query(f"SELECT {start}, {key}, sum, revision FROM results")
-        return {(int(window), key): (int(total), revision) for window, key, total, revision in rows}
+        rows = self.database.query(f"SELECT {start}, {key}, {self.columns} FROM results")
+        return {(int(window), key): (int(total), int(other)) for window, key, total, other in rows}
 
     def wait_until_stored(self) -> None:
         until(self._is_alive_and_done)
@@ -110,12 +129,35 @@ class SinkProcess:
         return ""
 
     def arm(self, point: str) -> None:
-        self.pipeline.arm("sink-0", point, "kill")
+        self.pipeline.arm(f"{self.stage}-0", point, "kill")
 
 
-@pytest.fixture
-def sink(broker: str, tmp_path: Path, database: TestDatabase) -> Iterator[SinkProcess]:
-    process = SinkProcess(broker, tmp_path, database)
+class FlusherProcess(SinkProcess):
+    """The flusher of a pipeline whose topic `partials` the test writes."""
+
+    stage, mode, input = "flusher", "merge", "partials"
+    columns = "sum, count"
+
+    def feed(self, round_: int) -> None:
+        """Write partials: some of the windows of this round, and more of those of the round before."""
+        for window in range(max(0, round_ - 1) * ROUND_WINDOWS, (round_ + 1) * ROUND_WINDOWS):
+            start = START + window * 60_000
+            for partition in range(2):
+                keys = [f"k{number}" for number in range(partition, KEYS, 2)]
+                for part in (keys, keys[: KEYS // 4]):
+                    rows = [{"pane": start, "key": key, "count": 2, "sum": Decimal(round_ - 5)} for key in part]
+                    record = partials(*rows)
+                    headers = [(name, value) for name, value in record.headers]
+                    self._producer.produce(self.topic, record.value, partition=partition, headers=headers)
+                    for key in part:
+                        total, count = self.expected.get((start, key), (0, 0))
+                        self.expected[start, key] = (total + round_ - 5, count + 2)
+        assert self._producer.flush(60) == 0
+
+
+@pytest.fixture(params=[SinkProcess, FlusherProcess], ids=["replace", "merge"])
+def sink(broker: str, tmp_path: Path, database: TestDatabase, request: pytest.FixtureRequest) -> Iterator[SinkProcess]:
+    process: SinkProcess = request.param(broker, tmp_path, database)
     try:
         yield process
     finally:
@@ -136,7 +178,7 @@ def test_sink_killed_at_each_point_of_a_transaction_stores_every_result(sink: Si
         sink.wait_until_stored()
     assert sink.database.query("SELECT count(*) FROM results_refused") == [(0,)]
     assert sink.stop() == 0, sink.log
-    reader, group = OffsetReader(sink.pipeline.settings.kafka), sink.pipeline.settings.group("sink")
+    reader, group = OffsetReader(sink.pipeline.settings.kafka), sink.pipeline.settings.group(sink.stage)
     stored = sink.database.query(f"SELECT {sink.database.quoted('partition')}, next_offset FROM skewless_offsets")
     assert dict(stored) == reader.end(sink.topic)
     assert {number: at.offset for number, at in reader.committed(group, sink.topic).items()} == dict(stored)
@@ -192,3 +234,20 @@ def test_pipeline_with_a_sink_drains_into_the_table(
     table = {(window, key): (count, total, revision) for window, key, count, total, revision in rows}
     assert table == {at: (fact["count"], fact["sum"], fact["revision"]) for at, fact in results.items()}
     assert differences(pipeline, truth(read(broker, source.topic), lateness_ms=0)) == []
+
+
+def test_pipeline_with_a_flusher_drains_into_the_table(
+    broker: str, tmp_path: Path, database_servers: Callable[..., object]
+) -> None:
+    database = new_database("sqlite", database_servers, tmp_path)  # type: ignore[arg-type]
+    source = Source(broker, 2)
+    source.send(zipf_records(20_000, 2, 5, keys=500))
+    sink = {**database.settings, "mode": "merge", "table": "results"}
+    pipeline = Pipeline(broker, tmp_path, source, sink=sink)
+    pipeline.drain()
+    results, wrong = pipeline.results()
+    assert wrong == []
+    rows = database.query("SELECT unixepoch(window_start) * 1000, key, count, sum FROM results_results")
+    assert len(rows) == len(results)
+    table = {(window, key): (count, total) for window, key, count, total in rows}
+    assert table == {at: (fact["count"], fact["sum"]) for at, fact in results.items()}

@@ -157,8 +157,9 @@ def test_loader_date_value_becomes_an_instant(file: Path) -> None:
 
 
 def test_loader_unknown_name_without_a_close_match_lists_the_known_names(file: Path) -> None:
+    known = "splitter, router, worker, aggregator, observer, sink, flusher"
     assert problems(file, MINIMAL, SKEWLESS__REPLICAS__X="1") == [
-        "SKEWLESS__REPLICAS__X: unknown setting; known settings: splitter, router, worker, aggregator, observer, sink"
+        f"SKEWLESS__REPLICAS__X: unknown setting; known settings: {known}"
     ]
 
 

@@ -72,7 +72,7 @@ def test_url_that_is_invalid_is_refused_with_the_remedy(url: str, problem: str) 
         ({"table": "x" * 60}, "at most 55"),
         ({"table": 'x"; drop'}, "pattern"),
         ({"table": "skewless_x"}, "reserved"),
-        ({"mode": "other"}, "replace"),
+        ({"mode": "other"}, "replace' or 'merge"),
         ({"transaction_rows": 0}, "greater than or equal to 1"),
     ],
 )
@@ -125,3 +125,56 @@ def test_dump_password_is_hidden() -> None:
     text = loader.dump(server("postgresql://db/shop", password="canary@:/%"))  # noqa: S106 - for this test
     assert "canary" not in text
     assert loader.HIDDEN in text
+
+
+def merging(aggregates: list[Any], having: dict[str, Any] | None = None, **value: Any) -> PipelineSettings:
+    return PipelineSettings.model_validate(
+        {
+            "name": "p",
+            "source": {"topic": "t"},
+            "splitter": {"format": "json", "key": {"field": "k"}, "values": {"price": {"field": "v", **value}}},
+            "aggregator": {"aggregates": aggregates, "having": having or {}, "emit": "final"},
+            "sink": {"url": "sqlite:///tmp/x.db", "mode": "merge"},
+        }
+    )
+
+
+def test_merge_table_has_the_parts_of_results_and_a_view_of_them() -> None:
+    aggregates = ["count", {"sum": "price", "as": "total"}, {"mean": "price"}, {"min": "price"}, {"max": "price"}]
+    table = merging(aggregates, decimals=2).sink_table()
+    assert [(column.name, column.kind, column.merge) for column in table.results] == [
+        ("count", "integer", "sum"),
+        ("total", "decimal", "sum"),
+        ("min_price", "decimal", "min"),
+        ("max_price", "decimal", "max"),
+    ]
+    assert table.view_name == "p_results"
+    assert table.view[2] == ("mean_price", "total", "count")
+
+
+def test_merge_mean_alone_needs_columns_of_its_own() -> None:
+    table = merging([{"mean": "price"}], missing="skip").sink_table()
+    assert [(column.name, column.nullable) for column in table.results] == [
+        ("sum_price", True),
+        ("count_price", False),
+    ]
+    assert table.view == (("mean_price", "sum_price", "count_price"),)
+
+
+@pytest.mark.parametrize(
+    ("aggregates", "problem"),
+    [
+        ([{"stddev": "price"}], "cannot merge partial results of stddev; or use mode: replace"),
+        (["count", {"last": "price"}], "cannot merge partial results of last; or use mode: replace"),
+        ([{"largest": "price", "n": 2}], "cannot merge partial results of largest; or use mode: replace"),
+        ([{"mean": "price"}, {"max": "price", "as": "sum_price"}], "sum_price: is the name of a column"),
+    ],
+)
+def test_merge_result_that_a_database_cannot_merge_is_refused(aggregates: list[Any], problem: str) -> None:
+    with pytest.raises(ValidationError, match=problem):
+        merging(aggregates)
+
+
+def test_merge_with_conditions_on_results_is_refused() -> None:
+    with pytest.raises(ValidationError, match=r"aggregator\.having: remove it, or use mode: replace"):
+        merging(["count"], {"count": {"at_least": 2}})
