@@ -58,7 +58,8 @@ def _install(package: str) -> str:
     output = ""
     for command in (["update", "-qq"], ["install", "-y", "-qq", "--no-install-recommends", package]):
         apt = ["apt-get", "-o", "DPkg::Lock::Timeout=300", *command]
-        done = subprocess.run(apt, env=environment, check=False, capture_output=True, text=True)
+        # In a session of its own: a test run that is ended would otherwise leave the packages half installed.
+        done = subprocess.run(apt, env=environment, check=False, capture_output=True, text=True, start_new_session=True)
         output += done.stderr
     return output[-1000:]
 
