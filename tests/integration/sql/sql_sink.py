@@ -57,6 +57,7 @@ class Records:
         self.offsets = list(range(first, first + len(items)))
         self.timestamps: NDArray[np.int64] = np.zeros(len(items), dtype=np.int64)
         self.headers: list[Headers] = [()] * len(items)
+        self.size = sum(len(value or b"") for value in self.values)
 
 
 class Sink:
