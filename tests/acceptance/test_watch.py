@@ -24,11 +24,10 @@ from dashboards.generate.alerts import ALERTS
 from dashboards.generate.balance import DECIDED, RESIZED
 from dashboards.prometheus_api import Api, PanelQuery, expressions, substitute_variables
 from helpers.docs_blocks import ROOT
-from helpers.kafka import START_MS, Feed, Pipeline, Sent, Source, zipf_records
+from helpers.kafka import STAGES, START_MS, Feed, Pipeline, Sent, Source, zipf_records
 from helpers.waiting import until
 from skewless.lab.local.prometheus import Prometheus, find
 from skewless.lab.local.supervisor import Supervisor
-from skewless.topology import STAGES
 
 LIMIT_S = 240.0
 """Deadline in s when many tests run at once. On two idle cores the whole test takes about 60 s."""
@@ -288,7 +287,7 @@ pytestmark = pytest.mark.timeout(900)
 
 def test_monitoring_stage_tuples_equal_the_tuples_in_the_topics(watched: Watched) -> None:
     there_are = sum(watched.held.values())
-    assert watched.tuples.keys() == {stage.name for stage in STAGES}
+    assert watched.tuples.keys() == set(STAGES)
     for stage, tuples in watched.tuples.items():
         assert tuples == there_are or (stage in watched.repeated and tuples > there_are)
 
@@ -301,7 +300,7 @@ def test_monitoring_worker_load_equals_the_tuples_in_its_partition(watched: Watc
 
 
 def test_monitoring_metrics_pages_pass_promtool(watched: Watched) -> None:
-    assert {name.partition("-")[0] for name in watched.pages} == {stage.name for stage in STAGES}
+    assert {name.partition("-")[0] for name in watched.pages} == set(STAGES)
     for page in watched.pages.values():
         done = subprocess.run(
             [str(find("promtool")), "check", "metrics"],
