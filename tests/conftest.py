@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from helpers.databases import Server, TestDatabase, new_database, running_servers
 from skewless.errors import SkewlessError
 from skewless.lab.local.broker import Broker
 
@@ -47,3 +49,16 @@ def broker() -> Iterator[str]:
         pytest.fail(f"tests need a Kafka broker: {error}", pytrace=False)
     yield embedded.bootstrap
     embedded.stop()
+
+
+@pytest.fixture(scope="session")
+def database_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Server]]:
+    """Yield a function that returns the real server of a dialect, and starts it at the first call. Never skips."""
+    with running_servers(tmp_path_factory.mktemp("databases")) as server:
+        yield server
+
+
+@pytest.fixture(params=["postgresql", "mysql", "sqlite"])
+def database(request: pytest.FixtureRequest, database_servers: Callable[[str], Server], tmp_path: Path) -> TestDatabase:
+    """Empty database of each dialect."""
+    return new_database(request.param, database_servers, tmp_path)

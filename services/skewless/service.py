@@ -62,6 +62,7 @@ def context_of(settings: PipelineSettings, *, drain: bool, source_partitions: in
     """Return the settings of the pipeline that stages need in addition to their own sections."""
     idle_s = settings.event_time.idle_timeout_s
     return PipelineContext(
+        name=settings.name,
         topic=settings.topic,
         kafka=settings.kafka,
         count_source_partitions=lambda: (
@@ -129,7 +130,7 @@ def build_runtime(  # noqa: PLR0913 - the last three by name
     row, member_id = topology.stage(name), f"{settings.name}-{name}-{instance}"
     return StageRuntime(
         kafka=settings.kafka,
-        transport=settings.transport,
+        transport=settings.transport.model_copy(update=dict(stage.transport)),
         executor=StepExecutor(stage.step, drain=drain),
         output=stage.output(member_id) if stage.output else kafka_output(settings, member_id),
         inputs=tuple(

@@ -20,6 +20,7 @@ FLOORS = (
     ("wire", "parsing", "aggregate_registry"),
     ("kafka",),
     ("engine",),
+    ("sql",),
     ("stages", "monitoring"),
     ("config",),
     ("service",),

@@ -50,6 +50,7 @@ GROUPS: dict[str, dict[str, Entry]] = {
         "run": Entry("skewless.cli.run:run", "Run one stage in the foreground."),
         "config": Entry("skewless.cli.config_command:config", "Check or show the configuration of a pipeline."),
         "topics": Entry("skewless.cli.topics_command:topics", "Create or verify the topics of a pipeline."),
+        "sink": Entry("skewless.cli.sink_command:sink", "Show or check the tables of results in a database."),
         "produce": Entry("skewless.cli.produce:produce", "Write a data set into a topic."),
     },
     "See": {

@@ -20,9 +20,11 @@ from skewless.monitoring.settings import LogSettings, MetricsSettings, TracingSe
 from skewless.parsing.field_settings import Instant
 from skewless.parsing.validation import EventTimeRules
 from skewless.settings_base import InvalidSettingsError, SettingsModel
+from skewless.sql.table import ResultTable
 from skewless.stages.aggregator.settings import AggregatorSettings
 from skewless.stages.observer.settings import ObserverSettings
 from skewless.stages.router.settings import RouterSettings, WorkerInputSettings
+from skewless.stages.sink.settings import SinkSettings
 from skewless.stages.splitter.settings import SplitterSettings
 from skewless.stages.worker.settings import WorkerSettings
 
@@ -146,6 +148,7 @@ class PipelineSettings(SettingsModel):
     worker: WorkerSettings = WorkerSettings.model_validate({})
     aggregator: AggregatorSettings = AggregatorSettings.model_validate({})
     observer: ObserverSettings = ObserverSettings.model_validate({})
+    sink: SinkSettings | None = Field(None, description="Table of results in a database. null: none.")
     metrics: MetricsSettings = MetricsSettings.model_validate({})
     log: LogSettings = LogSettings.model_validate({})
     tracing: TracingSettings = TracingSettings.model_validate({})
@@ -184,9 +187,14 @@ class PipelineSettings(SettingsModel):
         problems = [message for is_problem, message in checks if is_problem]
         try:
             results = results_of(self.aggregator.aggregates, self.values)
-            problems += [*self._having_problems(results), *self._key_part_problems(results)]
         except ConfigurationError as error:
             problems += [f"aggregator.aggregates.{problem}" for problem in error.problems]
+        else:
+            problems += [
+                *self._having_problems(results),
+                *self._key_part_problems(results),
+                *self._table_problems(results),
+            ]
         if problems:
             raise InvalidSettingsError(*problems)
         return self
@@ -219,6 +227,15 @@ class PipelineSettings(SettingsModel):
             if part.lower() in names:
                 yield f"splitter.key.fields.{i}.name: {part} is a result of aggregator.aggregates; set another name"
 
+    def _table_problems(self, results: Sequence[ResultField]) -> Sequence[str]:
+        """Return a line for each name of the table of results that is not valid in a database."""
+        try:
+            if self.sink is not None:
+                self.sink.result_table(self.name, results)
+        except ConfigurationError as error:
+            return error.problems
+        return ()
+
     @property
     def conditions(self) -> tuple[ResultCondition, ...]:
         """Conditions of `aggregator.having`."""
@@ -238,6 +255,12 @@ class PipelineSettings(SettingsModel):
     def results(self) -> tuple[ResultField, ...]:
         """Results per key and window."""
         return results_of(self.aggregator.aggregates, self.values)
+
+    def sink_table(self) -> ResultTable:
+        """Return the table of results. Raises ConfigurationError without section `sink`, and for invalid names."""
+        if self.sink is None:
+            raise ConfigurationError("sink: is required for a table of results; set sink.url")
+        return self.sink.result_table(self.name, self.results)
 
     def topic(self, name: str) -> str:
         """Return the full name of a topic of the topology. `source` is the user's topic."""

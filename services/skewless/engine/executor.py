@@ -153,6 +153,8 @@ class StepExecutor:
             self.progressed = True
             self.assignment.process(batch.source, batch.next_offset, batch.leader_epoch)
             self.commit_wanted = self.step.wants_commit
+            if self.commit_wanted and self.step.stops_for_commit:
+                self._running.clear()  # `end_commit` sets it, and so does `assign` after a failed commit
         except Exception as error:  # noqa: BLE001 - the consumer thread classifies it
             self.fail(error)
         self.room_available.set()

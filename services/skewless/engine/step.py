@@ -76,6 +76,9 @@ class InputStep(ABC, Generic[Partition]):
         """Whether the step holds so much uncommitted state that the next commit should not wait for its interval."""
         return False
 
+    stops_for_commit: bool = False
+    """Whether no batch is processed from the time at which `wants_commit` becomes true until that commit."""
+
     @abstractmethod
     def checkpoint(self, partition: Partition) -> str:
         """Return the checkpoint of a partition: what `assign` needs to continue, in at most 3,850 characters."""

@@ -71,6 +71,7 @@ class MetricsReader:
         yield from self._traffic(executor, output)
         yield from _partitions(executor, partition_label(self.runtime.topics))
         yield from executor.step.collect_metrics()
+        yield from output.collect_metrics()
         if self._stage == "worker":
             for worker, seconds in executor.counts.busy.items():
                 yield Sample("skewless_worker_busy_seconds_total", (str(worker),), seconds)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from skewless.algorithms.aggregates import ResultCondition, ResultField
@@ -24,6 +24,8 @@ CONCURRENT_RESTORES = 8
 class PipelineContext:
     """Settings of the pipeline that a stage needs in addition to its own section."""
 
+    name: str
+    """Name of the pipeline."""
     topic: Callable[[str], str]
     """Returns the full name of a topic of the topology."""
     kafka: KafkaSettings
@@ -64,6 +66,8 @@ class BuiltStage:
     """Whether the consumer reports to the step that it has reached the end of a partition."""
     output: Callable[[str], Output] | None = None
     """Creates the output from the name of the process; None for topics of Kafka."""
+    transport: Mapping[str, object] = field(default_factory=dict)
+    """Settings of section `transport` that have other values in this stage."""
     pause_after_s: float = 1.0
     """Time for which a full partition may block the polls of all partitions before it is paused."""
 

@@ -38,6 +38,17 @@ def decode_offset_metadata(metadata: str | None) -> OffsetMetadata:
     return OffsetMetadata(checkpoint or None, schema)
 
 
+def split_offset_metadata(metadata: str) -> tuple[str, str]:
+    """Return the two texts in the metadata of an offset: the checkpoint and the state schema."""
+    checkpoint, _, schema_text = metadata.partition(_SEPARATOR)
+    return checkpoint, schema_text
+
+
+def join_offset_metadata(checkpoint: str, schema_text: str) -> str:
+    """Return the metadata that `split_offset_metadata` has split."""
+    return f"{checkpoint}{_SEPARATOR}{schema_text}" if schema_text else checkpoint
+
+
 def _version(schema_text: str) -> object:
     """Return the version of a state schema, which is its first item, or None."""
     try:

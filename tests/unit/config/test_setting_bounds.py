@@ -13,6 +13,8 @@ from skewless import topology
 from skewless.config.pipeline_settings import PipelineSettings
 
 BASE: dict[str, Any] = {"name": "p", "source": {"topic": "t"}}
+REQUIRED: dict[str, dict[str, Any]] = {"sink": {"url": "sqlite:///tmp/results.db"}}
+"""Settings that an optional section must have."""
 
 
 def floats(model: type[BaseModel], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -31,7 +33,9 @@ def document(path: tuple[str, ...], value: object) -> dict[str, Any]:
     found: Any = value
     for name in reversed(path):
         found = [{"field": "f"} | found] if name == "0" else {name: found}
-    return {**BASE, **found}
+    assert isinstance(found, dict)
+    section = path[0]
+    return BASE | {section: REQUIRED.get(section, {}) | found[section]}
 
 
 def problems(path: tuple[str, ...], value: object) -> list[tuple[str, ...]]:

@@ -36,6 +36,11 @@ class ResultField:
         return self.aggregate.result_type(self.value.decimals)
 
     @property
+    def can_be_null(self) -> bool:
+        """Whether a group may have no result."""
+        return self.aggregate.can_be_null or (self.value.optional and self.aggregate.empty is None)
+
+    @property
     def is_exact(self) -> bool:
         """Whether results are numbers that a double may not be able to represent."""
         result_type = self.result_type
