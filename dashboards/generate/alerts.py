@@ -132,6 +132,22 @@ ALERTS = (
         "It reports ready, but has not committed in 5 minutes. A commit is due at least every minute.",
     ),
     Alert(
+        "SkewlessStoreDown",
+        f"max by ({STAGE}) (skewless_sink_store_up) == 0",
+        "1m",
+        "critical",
+        "The database of stage {{ $labels.stage }} of pipeline {{ $labels.pipeline }} is not available",
+        "No process is connected to it. The table is not updated, and nothing is lost: results wait in their topic.",
+    ),
+    Alert(
+        "SkewlessRowsRefused",
+        f'sum by ({STAGE}) (increase(skewless_sink_rows_total{{outcome="refused"}}[10m])) > 0',
+        "0m",
+        "warning",
+        "The database refuses some results of pipeline {{ $labels.pipeline }}",
+        "{{ $value | humanize }} rows were written to the table of refused rows in the last 10 minutes.",
+    ),
+    Alert(
         "SkewlessStageDown",
         f"group by ({STAGE}) (max_over_time(skewless_build_info[1h]))\n"
         f"  unless on ({STAGE}) (max by ({STAGE}) (skewless_ready) == 1)",

@@ -112,6 +112,24 @@ process its partitions. Its other metrics, including lag, may be outdated and lo
   data is lost.
 - Keep its log and report it: if the brokers were available, this is a bug in Skewless.
 """,
+    "SkewlessStoreDown": """
+No process of the sink is connected to its database. The processes keep their partitions and connect again, with a delay
+of 0.1 s that grows to 30 s. `/readyz` answers 503, `/livez` answers 200.
+
+- Read the log: it has the message of the server. Is the server down, read-only, full, or out of connections?
+- `skewless sink check` tries a connection of its own.
+- Nothing is lost and nothing is stored twice: the results are in `aggregates`, and the offsets are in the database.
+""",
+    "SkewlessRowsRefused": """
+The database refused a value, or a record in `aggregates` is not one of the pipeline. The record is in the table of
+refused rows, with its window, key, reason and offset. The name of that table is `sink.table` with the suffix _refused.
+All other rows are stored.
+
+- Read the reasons in that table.
+- A text with a NUL character does not fit into PostgreSQL, a year after 9999 not into MariaDB and MySQL, and a number
+  with more than 38 digits into none. Correct the source, or drop such keys in the splitter.
+- Delete the rows of the table when you have read them. Nothing else does.
+""",
     "SkewlessStageDown": """
 All processes of a stage are gone, or none of them is ready (`/readyz` reports the reason). All downstream stages wait.
 

@@ -60,7 +60,11 @@ def _stage(stage: topology.Stage) -> dict[str, Any]:
         "inputs": list(stage.inputs),
         "partitions": ["one"] if stage.singleton else list(kinds),
         "credentials": [
-            {"env": f"{PREFIX}{'__'.join(path).upper()}", "key": "-".join(path[1:]).replace("_", "-")}
+            {
+                "env": f"{PREFIX}{'__'.join(path).upper()}",
+                "key": "-".join(path[1:]).replace("_", "-"),
+                **({"optional": True} if _is_optional(path) else {}),
+            }
             for path in credentials(stage.section)
         ],
     }
@@ -92,6 +96,16 @@ def credentials(section: str) -> list[tuple[str, ...]]:
     """Return the paths of the secrets in a section of the settings."""
     models = _models(PipelineSettings.model_fields[section].annotation)
     return [(section, *path) for model in models for path in secrets(model)]
+
+
+def _is_optional(path: tuple[str, ...]) -> bool:
+    """Return whether a setting may be null."""
+    models: list[type[BaseModel]] = [PipelineSettings]
+    fields = []
+    for name in path:
+        fields = [model.model_fields[name] for model in models if name in model.model_fields]
+        models = [model for field in fields for model in _models(field.annotation)]
+    return all(type(None) in get_args(field.annotation) for field in fields)
 
 
 def secrets(model: type[BaseModel]) -> Iterator[tuple[str, ...]]:

@@ -81,6 +81,7 @@ BY_PATH: dict[str, Schema] = {
     "networkPolicy.egress.extra": list_of(reference("networking.v1.NetworkPolicyEgressRule")),
     "networkPolicy.egress.kafkaPorts": list_of(PORT),
     "networkPolicy.egress.kafkaTo": PEERS,
+    "networkPolicy.egress.databaseTo": PEERS,
     "networkPolicy.metricsFrom": PEERS,
     "podSecurityContext": reference("core.v1.PodSecurityContext"),
     "securityContext": reference("core.v1.SecurityContext"),

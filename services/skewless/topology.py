@@ -181,6 +181,16 @@ STAGES = (
         changelog="observer-changelog",
         singleton=True,
     ),
+    Stage(
+        name="sink",
+        description="stores results in a table of a database",
+        inputs=("aggregates",),
+        outputs=(),
+        builder="skewless.stages.sink.agent:build",
+        metrics="skewless.stages.sink.metrics",
+        section="sink",
+        needs=Condition("sink"),
+    ),
 )
 """The stages, in data order."""
 

@@ -27,6 +27,8 @@ from skewless.topology import Condition
 from skewless.wire.topic_partition import TopicPartition
 
 STAGES = [stage.name for stage in topology.STAGES]
+NEEDED = [row.name for row in topology.STAGES if row.needs is None]
+"""Stages that every pipeline has."""
 TOPICS = [topic.name for topic in topology.TOPICS]
 CASES = [
     pytest.param(None, [], id="not set"),
@@ -84,7 +86,7 @@ def test_acls_contain_the_stages_that_are_needed(
     extended: type[PipelineSettings], archive: Section, added: list[str]
 ) -> None:
     bindings = acls.acls_for(settings_with(extended, archive))
-    assert list(bindings) == [*STAGES, *added, acls.TOPICS, acls.READERS]
+    assert list(bindings) == [*NEEDED, *added, acls.TOPICS, acls.READERS]
     assert ("p.reviewed" in {binding.name for binding in bindings[acls.READERS]}) == bool(added)
     if "archiver" in added:
         topics = [binding for binding in bindings["archiver"] if binding.resource == "topic"]
@@ -110,7 +112,7 @@ def test_supervisor_starts_the_stages_that_are_needed(
     supervisor = Supervisor(None, settings, drain=False, logs=tmp_path)
     counts = {"reviewer": 2}
     assert list(supervisor.processes) == [
-        f"{stage}-{number}" for stage in (*STAGES, *added) for number in range(counts.get(stage, 1))
+        f"{stage}-{number}" for stage in (*NEEDED, *added) for number in range(counts.get(stage, 1))
     ]
 
 

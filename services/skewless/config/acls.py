@@ -82,7 +82,7 @@ def acls_of_stage(stage: topology.Stage, settings: PipelineSettings) -> Iterator
     yield AclBinding(
         "group", group, prefixed=False, operations=("Read",), needed=("assignment of partitions, offsets",)
     )
-    if exactly_once:
+    if exactly_once and stage.outputs:
         yield AclBinding(
             "transactional id",
             f"{group}-",

@@ -12,7 +12,7 @@ from skewless.stages.sink.step import SinkStep
 
 def build(settings: SinkSettings, pipeline: PipelineContext) -> BuiltStage:
     """Build the sink from its settings. Raises ConfigurationError if the driver is not installed."""
-    table = settings.result_table(pipeline.name, pipeline.aggregates, pipeline.decimals)
+    table = settings.result_table(pipeline.name, pipeline.results)
     database = database_of(settings, table)
     output = SqlOutput(
         database,

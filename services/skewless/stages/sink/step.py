@@ -86,7 +86,6 @@ class SinkStep(Step):
                 changes[key] = _Change(result.revision, value, previous.deleted, offset)
             self._newest[partition] = max(result.window_start, self._newest.get(partition, result.window_start))
         self._pending += len(changes) + len(refused) - before
-        self.tuples += len(batch.values)
         return ()
 
     @property
@@ -115,9 +114,9 @@ class SinkStep(Step):
         """Return an empty checkpoint."""
         return ""
 
-    def watermark(self, partition: int) -> int | None:
-        """Return the start of the newest window: results have no watermarks."""
-        return self._newest.get(partition)
+    def watermark(self, partition: int) -> int | None:  # noqa: ARG002 - results have no watermarks
+        """Return None: results have no watermarks."""
+        return None
 
     def max_event_time(self, partition: int) -> int | None:
         """Return the start of the newest window in ms."""
