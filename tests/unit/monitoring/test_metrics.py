@@ -115,6 +115,7 @@ def test_metric_labels_are_few_and_bounded(metric: Metric) -> None:
         "partition",
         "worker",
         "direction",
+        "cause",
         "rank",
     }
     assert set(metric.labels) <= bounded
