@@ -52,9 +52,9 @@ def broker() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def database_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Server]]:
+def database_servers() -> Iterator[Callable[[str], Server]]:
     """Yield a function that returns the real server of a dialect, and starts it at the first call. Never skips."""
-    with running_servers(tmp_path_factory.mktemp("databases")) as server:
+    with running_servers() as server:
         yield server
 
 

@@ -8,6 +8,7 @@ import shutil
 import signal
 import sqlite3
 import subprocess
+import tempfile
 import time
 import uuid
 from abc import ABC, abstractmethod
@@ -66,9 +67,6 @@ class Server(ABC):
     def create(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         if self.user is not None:
-            for parent in (self.folder, *self.folder.parents):
-                if parent.owner() == "root" and str(parent).startswith("/tmp/"):  # noqa: S108 - pytest's own folder
-                    parent.chmod(parent.stat().st_mode | 0o055)
             shutil.chown(self.folder, self.user)
         self.initialize()
         self.start()
@@ -238,9 +236,12 @@ def new_database(dialect: str, server: Callable[[str], Server], folder: Path) ->
 
 
 @contextlib.contextmanager
-def running_servers(folder: Path) -> Iterator[Callable[[str], Server]]:
+def running_servers() -> Iterator[Callable[[str], Server]]:
     """Yield a function that returns the server of a dialect, and starts it when it is first needed."""
     servers: dict[str, Server] = {}
+    # Not in pytest's own folder: only its user may enter it, and the servers run as another one.
+    folder = Path(tempfile.mkdtemp(prefix="skewless-databases-"))
+    folder.chmod(0o755)
 
     def server(dialect: str) -> Server:
         if dialect not in servers:
@@ -253,3 +254,4 @@ def running_servers(folder: Path) -> Iterator[Callable[[str], Server]]:
     finally:
         for running in servers.values():
             running.kill()
+        shutil.rmtree(folder, ignore_errors=True)

@@ -16,7 +16,8 @@ import pytest
 from confluent_kafka import Producer
 
 from helpers.databases import TestDatabase, new_database
-from helpers.kafka import Pipeline, Source, differences, free_ports, read, truth, until, zipf_records
+from helpers.kafka import Pipeline, Source, differences, free_ports, read, truth, zipf_records
+from helpers.waiting import until
 from integration.sql.faulty_sink import POINTS
 from integration.sql.sql_sink import START, result
 from skewless.kafka.consumer.offsets import OffsetReader
