@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shutil
 import signal
@@ -27,18 +28,39 @@ PASSWORD = "p@ss:/%word"  # noqa: S105 - of a server that lives as long as the t
 ROOT = os.geteuid() == 0
 
 
+INSTALL_LOCK = Path(tempfile.gettempdir(), "skewless-tests-apt.lock")
+"""Test processes that run in parallel install packages one after another."""
+
+
 def find_program(name: str, package: str) -> str:
-    """Return the path of a program of a Debian package, which is installed if that is possible."""
-    for _ in range(2):
-        folders = [os.environ["PATH"], "/usr/sbin", *map(str, sorted(Path("/usr/lib/postgresql").glob("*/bin")))]
-        if program := shutil.which(name, path=os.pathsep.join(folders)):
-            return str(Path(program).resolve())
-        if not ROOT or shutil.which("apt-get") is None:
-            break
-        environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        for command in (["update", "-qq"], ["install", "-y", "-qq", "--no-install-recommends", package]):
-            subprocess.run(["apt-get", *command], env=environment, check=False, capture_output=True)
-    raise FileNotFoundError(f"{name}: install the Debian package {package}")
+    """Return the path of a program of a Debian package. As root, installs the package if the program is missing."""
+    if program := _path_of(name):
+        return program
+    reason = "needs root and apt-get to install it"
+    if ROOT and shutil.which("apt-get") is not None:
+        with INSTALL_LOCK.open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            reason = "" if _path_of(name) else _install(package)
+    if program := _path_of(name):
+        return program
+    raise FileNotFoundError(f"{name} is missing: install the Debian package {package} ({reason})")
+
+
+def _path_of(name: str) -> str | None:
+    folders = [os.environ["PATH"], "/usr/sbin", *map(str, sorted(Path("/usr/lib/postgresql").glob("*/bin")))]
+    program = shutil.which(name, path=os.pathsep.join(folders))
+    return str(Path(program).resolve()) if program else None
+
+
+def _install(package: str) -> str:
+    """Install a Debian package, and return the output of apt-get."""
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    output = ""
+    for command in (["update", "-qq"], ["install", "-y", "-qq", "--no-install-recommends", package]):
+        apt = ["apt-get", "-o", "DPkg::Lock::Timeout=300", *command]
+        done = subprocess.run(apt, env=environment, check=False, capture_output=True, text=True)
+        output += done.stderr
+    return output[-1000:]
 
 
 class Server(ABC):
@@ -132,13 +154,16 @@ class PostgresqlServer(Server):
 
     def initialize(self) -> None:
         initdb = str(Path(self._program).with_name("initdb"))
-        self.run(initdb, "-D", str(self.data), "-U", "postgres", "--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8")
+        options = ("--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8", "--no-sync", "--wal-segsize=1")
+        self.run(initdb, "-D", str(self.data), "-U", "postgres", *options)
         # The user of the pipeline has to know its password.
         hba = self.data / "pg_hba.conf"
         hba.write_text("host all postgres 127.0.0.1/32 trust\nhost all all 127.0.0.1/32 scram-sha-256\n")
 
     def command(self) -> Sequence[str]:
         options = {"listen_addresses": "127.0.0.1", "unix_socket_directories": "", "deadlock_timeout": "100ms"}
+        # Files outlive a kill of the server without fsync: only a crash of the machine would lose them.
+        options |= {"fsync": "off", "min_wal_size": "2MB"}
         return [
             self._program, "-D", str(self.data), "-p", str(self.port),
             *(part for name, value in options.items() for part in ("-c", f"{name}={value}")),
@@ -161,15 +186,18 @@ class PostgresqlServer(Server):
 
 class MariadbServer(Server):
     scheme, program, package, system_user = "mysql", "mariadbd", "mariadb-server", "mysql"
+    # Without fsync, as above. 2: a commit writes the log to the file.
+    storage = ("--innodb-flush-method=nosync", "--innodb-flush-log-at-trx-commit=2", "--innodb-log-file-size=8M")
 
     def initialize(self) -> None:
         install = find_program("mariadb-install-db", self.package)
-        self.run(install, "--no-defaults", f"--datadir={self.data}", "--auth-root-authentication-method=normal")
+        options = ("--auth-root-authentication-method=normal", "--skip-test-db")
+        self.run(install, "--no-defaults", f"--datadir={self.data}", *options, *self.storage)
 
     def command(self) -> Sequence[str]:
         return [
             self._program, "--no-defaults", f"--datadir={self.data}", f"--port={self.port}", "--bind-address=127.0.0.1",
-            f"--socket={self.folder}/socket", f"--pid-file={self.folder}/pid", "--skip-name-resolve",
+            f"--socket={self.folder}/socket", f"--pid-file={self.folder}/pid", "--skip-name-resolve", *self.storage,
         ]  # fmt: skip
 
     def prepare(self) -> None:

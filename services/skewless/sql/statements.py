@@ -89,8 +89,9 @@ class Statements:
         return TYPES[self.dialect][column.kind].format(decimals=column.decimals)
 
     def _definition_type(self, column: Column) -> str:
-        attributes = _TEXT_ATTRIBUTES[self.dialect].format(collation=self.collation) if column.kind in {"text", "json"} else ""
-        return self.type_of(column) + attributes
+        if column.kind not in {"text", "json"}:
+            return self.type_of(column)
+        return self.type_of(column) + _TEXT_ATTRIBUTES[self.dialect].format(collation=self.collation)
 
     @cached_property
     def _names(self) -> dict[str, str]:
@@ -106,7 +107,8 @@ class Statements:
             "assignments": ", ".join(self._assignments()),
             "temporary_definitions": ", ".join(definitions),
             "result_definitions": "\n".join(
-                f"    {quote(column.name)} {self._definition_type(column)}".rstrip() + ("," if column.nullable else " NOT NULL,")
+                f"    {quote(column.name)} {self._definition_type(column)}".rstrip()
+                + ("," if column.nullable else " NOT NULL,")
                 for column in self.table.results
             ),
             **{f"type_{kind}": self._definition_type(Column("", kind)) for kind in kinds},
