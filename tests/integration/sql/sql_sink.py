@@ -19,6 +19,7 @@ from skewless.wire.record import Headers
 from skewless.wire.topic_partition import CommittedOffset, TopicPartition
 
 TOPIC = "p.aggregates"
+AGGREGATES = ("count", "sum", "mean", "max")
 START = 1_767_225_600_000
 Item = tuple[bytes | None, bytes | None]
 """Key and value of a record."""
@@ -53,10 +54,20 @@ class Sink:
 
     opened: ClassVar[list[Sink]] = []
 
-    def __init__(
-        self, database: TestDatabase, *, cluster: str = "cluster", name: str = "p", decimals: int = 0, **sink: Any
+    def __init__(  # noqa: PLR0913 - by name
+        self,
+        database: TestDatabase,
+        *,
+        cluster: str = "cluster",
+        name: str = "p",
+        value: Mapping[str, Any] | None = None,
+        aggregates: Sequence[Any] = AGGREGATES,
+        decimals: int = 0,
+        **sink: Any,
     ) -> None:
-        self.settings = pipeline(database, name=name, decimals=decimals, **sink)
+        self.settings = pipeline(
+            database, name=name, value={"decimals": decimals, **(value or {})}, aggregates=aggregates, **sink
+        )
         assert self.settings.sink is not None
         self.database = database_of(self.settings.sink, self.settings.sink_table())
         self.output = SqlOutput(
@@ -100,13 +111,20 @@ class Sink:
         self.commit()
 
 
-def pipeline(database: TestDatabase, *, name: str = "p", decimals: int = 0, **sink: Any) -> PipelineSettings:
+def pipeline(
+    database: TestDatabase,
+    *,
+    name: str = "p",
+    value: Mapping[str, Any] | None = None,
+    aggregates: Sequence[Any] = AGGREGATES,
+    **sink: Any,
+) -> PipelineSettings:
     return PipelineSettings.model_validate(
         {
             "name": name,
             "source": {"topic": "source"},
-            "splitter": {"format": "json", "key": {"field": "k"}, "value": {"field": "v", "decimals": decimals}},
-            "aggregator": {"aggregates": ["count", "sum", "mean", "max"]},
+            "splitter": {"format": "json", "key": {"field": "k"}, "value": {"field": "v", **(value or {})}},
+            "aggregator": {"aggregates": aggregates},
             "sink": {**database.settings, **sink},
         }
     )

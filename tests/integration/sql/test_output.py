@@ -155,6 +155,32 @@ def test_commit_number_with_decimals_is_exact(database: TestDatabase, number: st
     assert str(stored) == shown
 
 
+def test_commit_numbers_as_text_lists_and_missing_results_are_exact(database: TestDatabase) -> None:
+    aggregates = ["count", "sum", "mean", {"largest": "value", "n": 2, "as": "top"}]
+    sink = Sink(database, value={"decimals": 2, "missing": "skip"}, aggregates=aggregates).start()
+    missing = {"sum": None, "mean": None, "top": None}
+    record = result("c", top="TOP")
+    assert record[1] is not None
+    digits = b"[12345678901234567.89,-0.10]"
+    sink.store(
+        [
+            result("a", count=2, sum="9" * 36 + ".10", mean=0.5, top=["2.50", "1.00"]),
+            result("b", **missing),
+            (record[0], record[1].replace(b'"TOP"', digits)),
+            result("d", top="no list"),
+        ]
+    )
+    rows = database.query(f"SELECT sum, mean, top FROM p ORDER BY {database.quoted('key')}")
+    assert [(None if total is None else str(total), mean, top) for total, mean, top in rows] == [
+        ("9" * 36 + ".10", 0.5, '["2.50", "1.00"]'),
+        (None, None, None),
+        ("1.00", 1.0, digits.decode()),
+    ]
+    assert [(key, offset) for _, key, _, offset in refused(database)] == [(b"d", 3)]
+    sink.store([result("a", revision=1, **missing)])
+    assert database.query(f"SELECT sum, mean, top FROM p WHERE {database.quoted('key')} = 'a'") == [(None, None, None)]
+
+
 @pytest.mark.parametrize("number", ["1" + "0" * 38, "0.5", "1e99"])
 def test_commit_number_that_does_not_fit_is_refused(database: TestDatabase, number: str) -> None:
     record = result("a", sum="SUM")
