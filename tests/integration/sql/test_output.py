@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from helpers.databases import TestDatabase
@@ -158,7 +160,7 @@ def test_commit_number_with_decimals_is_exact(database: TestDatabase, number: st
 def test_commit_numbers_as_text_lists_and_missing_results_are_exact(database: TestDatabase) -> None:
     aggregates = ["count", "sum", "mean", {"largest": "value", "n": 2, "as": "top"}]
     sink = Sink(database, value={"decimals": 2, "missing": "skip"}, aggregates=aggregates).start()
-    missing = {"sum": None, "mean": None, "top": None}
+    missing: dict[str, Any] = {"sum": None, "mean": None, "top": None}
     record = result("c", top="TOP")
     assert record[1] is not None
     digits = b"[12345678901234567.89,-0.10]"
