@@ -25,16 +25,18 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-BROKER_TIMEOUT_S = 900
-"""Timeout of tests with a broker. They wait for many conditions in turn, each with its own deadline."""
+SERVER_TIMEOUT_S = 900
+"""Timeout of tests with a server. They wait for many conditions in turn, each with its own deadline."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if "broker" in getattr(item, "fixturenames", ()):
+        names = {*getattr(item, "fixturenames", ())}
+        if "broker" in names:
             item.add_marker("broker")
-            if item.get_closest_marker("timeout") is None:
-                item.add_marker(pytest.mark.timeout(BROKER_TIMEOUT_S))
+        # The first test with a database may wait until the packages of the server are installed.
+        if {"broker", "database_servers"} & names and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(SERVER_TIMEOUT_S))
 
 
 @pytest.fixture(scope="session")
