@@ -44,6 +44,7 @@ class Records:
     def __init__(self, items: Sequence[Item], partition: int, first: int) -> None:
         self.partition = partition
         self.keys, self.values = [key for key, _ in items], [value for _, value in items]
+        self.size = sum(len(value or b"") for value in self.values)
         self.offsets = list(range(first, first + len(items)))
         self.timestamps: NDArray[np.int64] = np.zeros(len(items), dtype=np.int64)
         self.headers: list[Headers] = [()] * len(items)
