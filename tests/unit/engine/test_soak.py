@@ -64,6 +64,7 @@ SETTINGS = PipelineSettings.model_validate(
         "topics": {"aggregator_partitions": 1},
         "aggregator": {"closed_window_retention_s": 60},
         "event_time": {"allowed_lateness_s": 0, "idle_timeout_s": None},
+        "sink": {"url": "sqlite:///never-opened.db"},
     }
 )
 KEYS = [f"key-{number}" for number in range(20)]
@@ -86,12 +87,20 @@ def partials_record(time: int) -> OutputRecord:
     return OutputRecord("any", write_table(table), headers=internal_headers(PARTIALS, dict.fromkeys(range(4), time)))
 
 
+def results_record(time: int) -> OutputRecord:
+    window = time // 60_000 * 60_000
+    key = KEYS[time // STEP_MS % 20]
+    result = {"key": key, "window_start": window, "window_end": window + 60_000, "count": 1, "sum": 1, "revision": 0}
+    return OutputRecord("any", msgspec.json.encode(result), key=f"{window}/{key}".encode())
+
+
 SOURCES: dict[str, Callable[[int], OutputRecord]] = {
     "splitter": source_record,
     "router": tuples_record,
     "worker": tuples_record,
     "aggregator": partials_record,
     "observer": partials_record,
+    "sink": results_record,
 }
 """Makes a record of a stage's input."""
 
