@@ -155,10 +155,9 @@ def test_join_pairs_are_out_of_order_by_at_most_the_larger_bound(
     reader = Reader(rules, {Side.LEFT: left, Side.RIGHT: right})
     for batch in batches(reader.logs, order):
         reader.feed(batch)
-    sync_delay = rules.apart_ms + rules.right_disorder_ms
     times = [left[at].time for at, _ in reader.pairs]
     disorder = max((max(times[: at + 1]) - time for at, time in enumerate(times)), default=0)
-    assert disorder <= max(sync_delay, rules.left_disorder_ms)
+    assert disorder <= rules.pair_disorder_ms
 
 
 def test_join_one_millisecond_less_than_the_larger_bound_is_too_little() -> None:
@@ -168,7 +167,7 @@ def test_join_one_millisecond_less_than_the_larger_bound_is_too_little() -> None
     reader = Reader(rules, {Side.LEFT: left, Side.RIGHT: right})
     for batch in batches(reader.logs, []):
         reader.feed(batch)
-    assert [left[at].time for at, _ in reader.pairs] == [8, 0]  # 8 = apart + disorder of the right side
+    assert [left[at].time for at, _ in reader.pairs] == [rules.pair_disorder_ms, 0]
 
 
 @given(

@@ -58,6 +58,15 @@ not null. The path contains the default of each setting. Parameters: root, rows.
 {{- toYaml $overrides }}
 {{- end }}
 
+{{/* Name of the resource of an ACL: of the user's topic, or of the pipeline. Parameters: root, acl. */}}
+{{- define "skewless.topic" -}}
+{{- $join := default (dict) .root.Values.pipeline.join -}}
+{{- if eq .acl.userTopic "source" }}{{ .root.Values.source.topic }}
+{{- else if .acl.userTopic }}{{ dig .acl.userTopic "topic" "" $join }}
+{{- else }}{{ print (include "skewless.pipeline" .root) .acl.suffix }}
+{{- end }}
+{{- end }}
+
 {{/* Number of partitions of a topic; empty if the chart does not know it. Parameters: root, kind. */}}
 {{- define "skewless.partitions" -}}
 {{- $defaults := (include "skewless.topology" .root | fromYaml).defaults -}}
@@ -69,6 +78,8 @@ not null. The path contains the default of each setting. Parameters: root, rows.
 {{- $partitions = .root.Values.embeddedKafka.sourcePartitions -}}
 {{- end }}
 {{- with $partitions }}{{ int . }}{{ end }}
+{{- else if eq .kind "join" }}
+{{- with .root.Values.join.partitions }}{{ int . }}{{ end }}
 {{- else if eq .kind "max_workers" }}
 {{- int (default $defaults.max_workers $workerInput.max_workers) }}
 {{- else if eq .kind "aggregator" }}

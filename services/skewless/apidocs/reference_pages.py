@@ -218,7 +218,7 @@ def _topics() -> Iterator[str]:
         for row in topology.STAGES
     ]
     yield from table(["stage", "reads", "writes", "description"], rows)
-    yield from ["", "`source` is your own topic.", "", "## Topics", ""]
+    yield from ["", "`source`, `left` and `right` are your own topics.", "", "## Topics", ""]
     yield from table(["topic", "public", "partitions", "key", "record", "cleanup"], map(_topic_row, topology.TOPICS))
     yield from [
         "",
@@ -234,6 +234,7 @@ def _topics() -> Iterator[str]:
 def _topic_row(topic: topology.Topic) -> Sequence[str]:
     partition_counts = {
         "source": "as the source",
+        "join": "as the joined topics",
         "max_workers": "`worker_input.max_workers`",
         "aggregator": "`topics.aggregator_partitions`",
         "one": "1",

@@ -50,6 +50,14 @@ class JoinRules(NamedTuple):
     right_disorder_ms: int
     """The same for right records."""
 
+    @property
+    def pair_disorder_ms(self) -> int:
+        """Largest time by which the left record of a pair may be older than that of a pair before it."""
+        # A pair is emitted when its later read record is. If that is the right one, the pairs before it end at most
+        # at its time plus the disorder of the right log. If it is the left one, they begin at most at its time plus the
+        # disorder of the left log.
+        return max(self.apart_ms + self.right_disorder_ms, self.left_disorder_ms)
+
     def disorder_ms(self, side: Side) -> int:
         """Return the tolerated disorder of a side."""
         return self.left_disorder_ms if side is Side.LEFT else self.right_disorder_ms
