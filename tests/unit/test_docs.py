@@ -23,6 +23,7 @@ from skewless.config.pipeline_settings import PipelineSettings
 from skewless.parsing.settings import open_format
 from skewless.wire.aggregates import aggregate_type
 from skewless.wire.distribution import TickDistribution
+from skewless.wire.joined import JoinedRecord, JoinLateRecord, UnmatchedRecord
 from skewless.wire.tuples import LateTuple, TupleRecord
 
 BLOCKS = [block for page in PAGES for block in blocks(page)]
@@ -110,6 +111,10 @@ def type_of(name: str, entry: dict[str, Any]) -> type[msgspec.Struct]:
         "late": LateTuple,
         "distribution": TickDistribution,
         "tuple": TupleRecord,
+        "joined": JoinedRecord,
+        "unmatched-left": UnmatchedRecord,
+        "unmatched-right": UnmatchedRecord,
+        "join-late": JoinLateRecord,
     }
     return types[name]
 
