@@ -1,4 +1,4 @@
-"""The join of two topics on a real broker: every record has exactly its outcome, whoever is killed and whenever."""
+"""The join of two topics on a real broker: every record has exactly its outcome, at any time of a kill."""
 # ruff: noqa: S311 - kills and records are seeded, not secret
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What holds for the windowed join, whatever the records, the reading order, the batches and the restarts."""
+"""Laws of the windowed join: they hold for any records, reading order, batches and restarts."""
 
 from __future__ import annotations
 
