@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from skewless.algorithms.join.window_join import Side
-from skewless.parsing.formats import find_format
 from skewless.stages.context import BuiltStage, PipelineContext, restore_each
+from skewless.stages.join.read_records import side_rules
 from skewless.stages.join.restore import restore_from
-from skewless.stages.join.settings import JoinSettings, JoinSideSettings
-from skewless.stages.join.step import JoinStep, JoinStepRules, SideRules
+from skewless.stages.join.settings import JoinSettings
+from skewless.stages.join.step import JoinStep, JoinStepRules
 
 
 def build(settings: JoinSettings, pipeline: PipelineContext) -> BuiltStage:
@@ -25,15 +25,3 @@ def build(settings: JoinSettings, pipeline: PipelineContext) -> BuiltStage:
     )
     restore = restore_from(pipeline.kafka, pipeline.topic("join-changelog"), sides)
     return BuiltStage(JoinStep(rules), restore=restore_each(restore), end_of_partition=True)
-
-
-def side_rules(settings: JoinSideSettings) -> SideRules:
-    """Return the rules of one side."""
-    return SideRules(
-        topic=settings.topic,
-        record_format=find_format(settings.format.name).open(settings.format.resolved(), settings),
-        is_json=settings.format.name == "json",
-        kafka_time=settings.time.field is None,
-        earliest=settings.time.earliest,
-        latest=settings.time.latest,
-    )

@@ -7,16 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from skewless.algorithms.join.alignment import Alignment
-from skewless.algorithms.join.held_records import NO_RECORDS, Records, records_of
+from skewless.algorithms.join.held_records import NO_RECORDS, Records
 from skewless.algorithms.join.window_join import END_OF_TIME, JoinRules, Side, SideState, WindowJoin
 from skewless.engine.step import MultiInputStep, Sample
 from skewless.errors import BrokerError
 from skewless.parsing.batch_slices import slices
-from skewless.parsing.formats.base import Format, ParsedBatch
-from skewless.parsing.validation import TOO_FAR_AHEAD
+from skewless.stages.join.read_records import SideRules, SourceRecords, read_records
 from skewless.wire import join_changelog
 from skewless.wire.dead_letters import dead_letter
 from skewless.wire.join_changelog import Block, JoinCheckpoint
@@ -25,22 +23,6 @@ from skewless.wire.record import Batch, OutputRecord
 from skewless.wire.topic_partition import TopicPartition
 
 UNMATCHED_TOPICS = {Side.LEFT: "unmatched-left", Side.RIGHT: "unmatched-right"}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SideRules:
-    """Settings of one side."""
-
-    topic: str
-    """Full name of its topic."""
-    record_format: Format
-    is_json: bool
-    """Whether the records are JSON."""
-    kafka_time: bool
-    """Whether the event time is the Kafka timestamp of the record. False if it is a field of the record."""
-    earliest: int
-    latest: int
-    """Bounds of event times in ms."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,9 +135,9 @@ class JoinStep(MultiInputStep):
 
     def _add(self, batch: Batch, side: Side, join: WindowJoin, now: int) -> Iterator[OutputRecord]:
         rules = self._rules.sides[side]
-        timestamps = batch.timestamps if rules.kafka_time else np.zeros(len(batch.values), dtype=np.int64)
-        parsed = rules.record_format.parse(batch.values, timestamps)
-        records, invalid = self._records(batch, parsed, side, now)
+        offsets = np.fromiter(batch.offsets, dtype=np.int64, count=len(batch.values))
+        source = SourceRecords(batch.values, batch.keys, offsets, batch.timestamps)
+        records, invalid = read_records(rules, source, now + self._rules.max_ahead_ms)
         for index, reason in sorted(invalid.items()):
             yield dead_letter(rules.topic, batch, index, f"{side.value}: {reason}")
         added = join.add(side, records)
@@ -173,39 +155,6 @@ class JoinStep(MultiInputStep):
             left_is_json=self._rules.sides[Side.LEFT].is_json,
             right_is_json=self._rules.sides[Side.RIGHT].is_json,
         )
-
-    def _records(self, batch: Batch, parsed: ParsedBatch, side: Side, now: int) -> tuple[Records, Mapping[int, str]]:
-        """Return the valid records, and the reasons of the others by index."""
-        invalid = {row: _about_the_id(reason) for row, reason in parsed.invalid}
-        rows = parsed.records
-        if len(rows) + len(invalid) < len(batch.values):
-            without_id = set(range(len(batch.values))) - set(rows.tolist()) - invalid.keys()
-            invalid |= dict.fromkeys(without_id, "no id")
-        ids = parsed.keys
-        if "" in ids:
-            invalid |= {int(rows[index]): "empty id" for index, record_id in enumerate(ids) if not record_id}
-        for row in _rows_without_their_id(batch.keys, rows, ids):
-            invalid.setdefault(row, "the record key is not the id")
-        self._check_times(parsed.times, rows, side, now, invalid)
-        if invalid:
-            keep = ~np.isin(rows, np.fromiter(invalid, np.int32, len(invalid)))
-            ids = [record_id for record_id, is_kept in zip(ids, keep.tolist(), strict=True) if is_kept]
-            rows = rows[keep]
-        offsets = np.fromiter(batch.offsets, dtype=np.int64, count=len(batch.values))[rows]
-        values = batch.values
-        return records_of(ids, parsed.times[rows], offsets, (values[row] or b"" for row in rows.tolist())), invalid
-
-    def _check_times(
-        self, times: NDArray[np.int64], rows: NDArray[np.int32], side: Side, now: int, invalid: dict[int, str]
-    ) -> None:
-        rules, found = self._rules.sides[side], times[rows]
-        for is_out_of_bounds, reason in (
-            (found < rules.earliest, "time before time.earliest"),
-            (found > rules.latest, "time after time.latest"),
-            (found > now + self._rules.max_ahead_ms, TOO_FAR_AHEAD),
-        ):
-            for row in rows[is_out_of_bounds].tolist():
-                invalid.setdefault(row, reason)
 
     def _unmatched_records(self, number: int, side: Side, records: Records) -> Iterator[OutputRecord]:
         self._unmatched[side] += len(records.times)
@@ -340,19 +289,6 @@ class JoinStep(MultiInputStep):
             and not (source.idle or source.ended)
             and len(self._join_of(partition).held(self._side(partition).opposite))
         ]
-
-
-def _about_the_id(reason: str) -> str:
-    """Return the reason of an invalid record: a format calls the id its key."""
-    return f"id{reason[3:]}" if reason.startswith("key ") else reason
-
-
-def _rows_without_their_id(keys: Sequence[bytes | None], rows: NDArray[np.int32], ids: Sequence[str]) -> list[int]:
-    """Return the rows of a batch whose record key is not the id. `rows` has the row of each id."""
-    encoded = [record_id.encode() for record_id in ids]
-    if len(encoded) == len(keys) and encoded == keys:
-        return []
-    return [row for row, record_id in zip(rows.tolist(), encoded, strict=True) if keys[row] != record_id]
 
 
 def _advance_idle(join: WindowJoin, sources: Mapping[Side, _Source]) -> None:
