@@ -131,7 +131,7 @@ def build_runtime(  # noqa: PLR0913 - the last three by name
                 origin=origin(topic),
                 shape=schema_of_stage(settings, row.section),
                 partitions=partitions.get(settings.topic(topic)),
-                skip_to=settings.source.skip_to if topic == "source" else None,
+                skip_to=settings.aggregated.skip_to if topic == "source" else None,
             )
             for topic in row.inputs
         ),

@@ -42,6 +42,10 @@ class Condition:
         return f"`{self.path}` is {' or '.join(f'`{value}`' for value in self.values)}"
 
 
+AGGREGATION = Condition("source")
+"""Condition of the stages that compute results. Without them, a pipeline only joins."""
+
+
 @dataclass(frozen=True)
 class Topic:
     """A Kafka topic of a pipeline. Its full name is `<pipeline>.<name>`.
@@ -97,6 +101,11 @@ class Stage:
     def is_needed(self, settings: object) -> bool:
         """Return whether a pipeline with these settings has this stage."""
         return self.needs is None or self.needs.holds(settings)
+
+    @property
+    def option(self) -> Condition | None:
+        """Condition of a stage that few pipelines have. None for the stages that compute results."""
+        return None if self.needs == AGGREGATION else self.needs
 
     @property
     def input(self) -> str:
@@ -161,6 +170,7 @@ STAGES = (
         builder="skewless.stages.splitter.agent:build",
         metrics="skewless.stages.splitter.metrics",
         section="splitter",
+        needs=AGGREGATION,
     ),
     Stage(
         name="router",
@@ -171,6 +181,7 @@ STAGES = (
         metrics="skewless.stages.router.metrics",
         section="router",
         changelog="router-state",
+        needs=AGGREGATION,
     ),
     Stage(
         name="worker",
@@ -181,6 +192,7 @@ STAGES = (
         metrics="skewless.stages.worker.metrics",
         section="worker",
         described=("tuples",),  # it tracks the watermarks of all source partitions
+        needs=AGGREGATION,
     ),
     Stage(
         name="aggregator",
@@ -191,6 +203,7 @@ STAGES = (
         metrics="skewless.stages.aggregator.metrics",
         section="aggregator",
         changelog="aggregator-changelog",
+        needs=AGGREGATION,
     ),
     Stage(
         name="observer",
@@ -202,6 +215,7 @@ STAGES = (
         section="observer",
         changelog="observer-changelog",
         singleton=True,
+        needs=AGGREGATION,
     ),
 )
 """The stages, in data order."""

@@ -19,7 +19,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from helpers.join_oracle import Event, answer
-from helpers.kafka import STAGES, START_MS, read
+from helpers.kafka import START_MS, read
 from helpers.waiting import WAIT_S, until
 from skewless.algorithms.join.window_join import Side
 from skewless.config import topic_plan
@@ -42,14 +42,13 @@ class Joined:
         name = f"j-{uuid.uuid4().hex[:8]}"
         self.topics = {LEFT: f"impressions-{name}", RIGHT: f"clicks-{name}"}
         admin = AdminClient({"bootstrap.servers": broker, "log_level": 2})
-        topics = [NewTopic(topic, PARTITIONS, 1) for topic in (*self.topics.values(), f"source-{name}")]
+        topics = [NewTopic(topic, PARTITIONS, 1) for topic in self.topics.values()]
         for future in admin.create_topics(topics).values():
             future.result()
         fields = {"id": {"field": "id"}, "time": {"field": "time"}}
         document: dict[str, Any] = {
             "name": name,
-            "source": {"topic": f"source-{name}"},
-            "kafka": {"bootstrap_servers": broker},
+            "kafka": {"bootstrap_servers": broker, "connect_timeout_s": 60},
             "join": {
                 "left": {"topic": self.topics[LEFT], **fields},
                 "right": {"topic": self.topics[RIGHT], **fields},
@@ -58,7 +57,6 @@ class Joined:
                 **changes,
             },
             "transport": {"commit_interval_s": 0.3, "session_timeout_s": 3, "max_poll_records": 500},
-            "replicas": {**dict.fromkeys(STAGES, 0), "join": 1},
         }
         self.document, self.folder = document, folder
         self.logs: dict[Side, list[Log]] = {side: [[] for _ in range(PARTITIONS)] for side in Side}
@@ -169,7 +167,6 @@ def test_join_drained_writes_each_pair_and_each_unmatched_record_once(broker: st
 
 def test_join_before_the_aggregation_counts_the_pairs_of_each_item(broker: str, tmp_path: Path) -> None:
     tested = Joined(broker, tmp_path)
-    del tested.document["replicas"]
     tested.document |= {
         "source": {"topic": f"{tested.settings.name}.joined"},
         "event_time": {"allowed_lateness_s": 10},
@@ -191,7 +188,7 @@ def test_join_before_the_aggregation_counts_the_pairs_of_each_item(broker: str, 
 def test_join_killed_while_it_holds_records_emits_no_false_record(broker: str, tmp_path: Path, guarantee: str) -> None:
     tested = Joined(broker, tmp_path)
     tested.document["transport"]["guarantee"] = guarantee
-    tested.document["replicas"]["join"] = 2
+    tested.document["replicas"] = {"join": 2}
     tested.load()
     logs, chance = traffic(RECORDS, 2), random.Random(2)
     supervisor = tested.supervisor(drain=False)

@@ -172,7 +172,7 @@ def test_rendered_pipeline_file_and_environment_load_in_every_stage(
 ) -> None:
     for stage in topology.needed_stages(load(rendered[values.stem], "splitter", tmp_path)):
         settings = load(rendered[values.stem], stage.name, tmp_path)
-        assert settings.source.topic == yaml.safe_load(values.read_text())["source"]["topic"]
+        assert settings.aggregated.topic == yaml.safe_load(values.read_text())["source"]["topic"]
         assert settings.metrics.port > 0
 
 

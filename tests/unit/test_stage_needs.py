@@ -27,8 +27,8 @@ from skewless.topology import Condition
 from skewless.wire.topic_partition import TopicPartition
 
 ALL_STAGES = [stage.name for stage in topology.STAGES]
-STAGES = [stage.name for stage in topology.STAGES if stage.needs is None]
-TOPICS = [topic.name for topic in topology.TOPICS if not topology.topic_needs(topic.name)]
+STAGES = [stage.name for stage in topology.STAGES if stage.option is None]
+TOPICS = [topic.name for topic in topology.TOPICS if topology.AGGREGATION in topology.topic_needs(topic.name)]
 CASES = [
     pytest.param(None, [], id="not set"),
     pytest.param({"mode": "late"}, ["reviewer"], id="set to another value"),
@@ -209,7 +209,7 @@ def test_chart_topology_has_the_conditions_with_defaults_and_all_inputs() -> Non
     assert rows["archiver"]["inputs"] == ["aggregates", "reviewed"]
     assert rows["archiver"]["partitions"] == ["aggregator", "source"]
     assert rows["archiver"]["credentials"] == [{"env": "SKEWLESS__ARCHIVE__PASSWORD", "key": "password"}]
-    assert "needs" not in rows["observer"]
+    assert rows["observer"]["needs"] == [{"path": [{"name": "source", "default": None}], "values": []}]
     (topic,) = [row for row in found["topics"] if row["name"] == "reviewed"]
     assert topic["needs"] == [{"path": path[:1], "values": []}]
     assert found["acls"].keys() >= {"reviewer", "archiver"}

@@ -52,7 +52,7 @@ def _small_pipeline(settings: PipelineSettings, encoding: str) -> PipelineSettin
     return PipelineSettings.model_validate(
         {
             "name": settings.name,
-            "source": {"topic": "source"},
+            "source": None if settings.source is None else {"topic": "source"},
             "join": None if settings.join is None else join,
             "splitter": {"format": "json", **fields, **_values(settings)},
             "router": {"workers": 2},

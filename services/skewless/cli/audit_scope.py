@@ -41,7 +41,7 @@ def find(offset_reader: OffsetReader, settings: PipelineSettings) -> AuditScope:
     settled = settled and committed(offset_reader, settings, "splitter") == committed_by_splitter
     if settled and settings.aggregator.emit == "updates":
         closed_until = dict.fromkeys(written["aggregates"], MAX_WATERMARK)
-    begin = offset_reader.begin(settings.source.topic)
+    begin = offset_reader.begin(settings.topic("source"))
     source = {
         partition: (first, max(first, committed_by_splitter.get(partition, first)))
         for partition, first in begin.items()

@@ -197,7 +197,7 @@ def _target(
 ) -> tuple[KafkaSettings, str, int]:
     """Return the broker, the topic, and the replication factor of a new topic (-1: the broker's default)."""
     if settings is not None:
-        return broker_of(servers, settings.kafka), topic or settings.source.topic, settings.topics.replication_factor
+        return broker_of(servers, settings.kafka), topic or settings.topic("source"), settings.topics.replication_factor
     if topic is None:
         raise ConfigurationError("--topic: missing; name the topic to write to, or give a pipeline with -f")
     return broker_of(servers), topic, -1

@@ -28,7 +28,7 @@ from skewless.stages.worker.settings import WorkerSettings
 
 
 class SourceSettings(SettingsModel):
-    """Settings of the source topic, which belongs to the user."""
+    """Settings of the source topic, which belongs to the user. A pipeline without them only joins."""
 
     topic: str = Field(min_length=1, max_length=249, pattern=r"^[A-Za-z0-9._-]+$", description="Source topic.")
     skip_to: dict[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]] = Field(
@@ -130,7 +130,9 @@ class PipelineSettings(SettingsModel):
         pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$",
         description="Name of the pipeline: the prefix of its topics, consumer groups and transactional ids.",
     )
-    source: SourceSettings
+    source: SourceSettings | None = Field(
+        None, description="Topic to aggregate. null: nothing is aggregated, the pipeline only joins."
+    )
     kafka: KafkaSettings = KafkaSettings.model_validate({})
     transport: TransportSettings = TransportSettings.model_validate({})
     topics: TopicSettings = TopicSettings.model_validate({})
@@ -174,6 +176,8 @@ class PipelineSettings(SettingsModel):
             ),
         ]
         problems = [message for is_problem, message in checks if is_problem]
+        if self.source is None and self.join is None:
+            problems.append("source: missing; name the topic to aggregate, or set join to join two topics")
         try:
             problems += self._having_problems(results_of(self.aggregator.aggregates, self.values))
         except ConfigurationError as error:
@@ -227,10 +231,10 @@ class PipelineSettings(SettingsModel):
     def _topic_problems(self) -> Iterator[str]:
         """Yield a line for each setting that names a topic which the pipeline must not read."""
         own = {self.topic(row.name) for row in topology.TOPICS}
-        inputs = {"source.topic": self.source.topic}
+        inputs = {} if self.source is None else {"source.topic": self.source.topic}
         if self.join is not None:
             inputs |= {"join.left.topic": self.join.left.topic, "join.right.topic": self.join.right.topic}
-            if self.source.topic == self.topic("joined"):
+            if inputs.get("source.topic") == self.topic("joined"):
                 del inputs["source.topic"]
                 yield from self._lateness_of_pairs(self.join)
         for path, topic in inputs.items():
@@ -247,12 +251,22 @@ class PipelineSettings(SettingsModel):
             )
 
     def topic(self, name: str) -> str:
-        """Return the full name of a topic of the topology. Those of `topology.USER_TOPICS` are the user's."""
+        """Return the full name of a topic of the topology. Those of `topology.USER_TOPICS` are the user's.
+
+        Raises ConfigurationError for `source` if the pipeline only joins.
+        """
         if name == "source":
-            return self.source.topic
+            return self.aggregated.topic
         if name in topology.USER_TOPICS and self.join is not None:
             return (self.join.left if name == "left" else self.join.right).topic
         return f"{self.name}.{name}"
+
+    @property
+    def aggregated(self) -> SourceSettings:
+        """Settings of the source topic. Raises ConfigurationError if the pipeline only joins."""
+        if self.source is None:
+            raise ConfigurationError(f"source: missing; pipeline {self.name} only joins, and has no results per key")
+        return self.source
 
     def group(self, stage: str) -> str:
         """Return the consumer group of a stage."""

@@ -26,7 +26,8 @@ COMPACTION_OPTIONS = {"segment.bytes": str(64 * 2**20), "min.cleanable.dirty.rat
 
 def desired_topics(settings: PipelineSettings, source_partitions: int, join_partitions: int = 1) -> list[TopicSpec]:
     """Return the specifications of the pipeline's own topics, in data order."""
-    check_limit(source_partitions, settings.source.topic)
+    if settings.source is not None:
+        check_limit(source_partitions, settings.source.topic)
     return [
         topic_spec(topic, settings, source_partitions, join_partitions) for topic in topology.needed_topics(settings)
     ]
@@ -117,14 +118,16 @@ def stage_partitions(settings: PipelineSettings, stage: topology.Stage) -> dict[
     """
     input_topics = [settings.topic(name) for name in stage.inputs]
     counts = _partition_counts(settings, *input_topics)
-    source, tuples = settings.source.topic, settings.topic("tuples")
-    # Topic `tuples` has the source's partition count too, for stages that are not allowed to describe the source.
-    reference = source if source in counts else tuples
-    check_limit(counts.get(reference, 0), reference)
-    references = {"source": reference}
+    references = {}
     if settings.join is not None:
-        references["join"] = settings.join.left.topic
+        # Without a source, the topics that have its number of partitions have that of the joined topics.
+        references = dict.fromkeys(("source", "join"), settings.join.left.topic)
         _check_co_partitioned(settings.join, counts)
+    if settings.source is not None:
+        source, tuples = settings.source.topic, settings.topic("tuples")
+        # Topic `tuples` has the source's partition count too, for stages that are not allowed to describe the source.
+        references["source"] = source if source in counts else tuples
+        check_limit(counts.get(references["source"], 0), references["source"])
     for topic in topology.needed_topics(settings):
         name, equal = settings.topic(topic.name), references.get(topic.partitions)
         if equal is not None and {name, equal} <= counts.keys():
@@ -194,7 +197,8 @@ def _topics_of_user(settings: PipelineSettings) -> dict[str, str]:
     join = settings.join
     joined = {} if join is None else {join.left.topic: "join.left", join.right.topic: "join.right"}
     own = {settings.topic(row.name) for row in topology.TOPICS}
-    return joined if settings.source.topic in own else {settings.source.topic: "source", **joined}
+    source = settings.source
+    return joined if source is None or source.topic in own else {source.topic: "source", **joined}
 
 
 def _describe(admin: Admin, settings: PipelineSettings) -> tuple[list[TopicSpec], dict[str, TopicDescription]]:
@@ -206,7 +210,8 @@ def _describe(admin: Admin, settings: PipelineSettings) -> tuple[list[TopicSpec]
         _check_co_partitioned(settings.join, counts)
         join_partitions = counts[settings.join.left.topic]
     # If the source is the pipeline's own topic of pairs, this call may have to create it.
-    source_partitions = counts[settings.source.topic] if settings.source.topic in inputs else join_partitions
+    source = settings.source
+    source_partitions = counts[source.topic] if source is not None and source.topic in inputs else join_partitions
     specs = desired_topics(settings, source_partitions, join_partitions)
     existing = admin.describe([spec.name for spec in specs])
     admin.check_visible(spec.name for spec in specs if spec.name not in existing)

@@ -51,7 +51,7 @@ def test_loader_environment_overrides_the_file_and_the_file_overrides_defaults(f
 
 def test_loader_without_a_file_reads_the_environment_alone() -> None:
     settings = loader.load(None, {"SKEWLESS__NAME": "words", "SKEWLESS__SOURCE__TOPIC": "text"})
-    assert (settings.name, settings.source.topic) == ("words", "text")
+    assert (settings.name, settings.aggregated.topic) == ("words", "text")
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def test_dashboard_files_generated_again_are_unchanged(name: str) -> None:
     assert (ROOT / name).read_text(encoding="utf-8") == MADE[name], "run `make dashboards`"
 
 
-UNFOLDED = [stage for stage in STAGES if stage.needs is None]
+UNFOLDED = [stage for stage in STAGES if stage.option is None]
 """Stages that every pipeline has. The rows of the others are folded."""
 
 
