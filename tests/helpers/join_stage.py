@@ -12,7 +12,7 @@ from helpers.in_memory_batch import InMemoryBatch
 from skewless.algorithms.join.held_records import records_of
 from skewless.algorithms.join.window_join import JoinRules, Side
 from skewless.parsing.formats import find_format
-from skewless.stages.join.read_records import SideRules
+from skewless.parsing.join_records import SideRules
 from skewless.stages.join.settings import JoinSettings
 from skewless.stages.join.step import JoinStep, JoinStepRules
 from skewless.wire.join_changelog import TOPIC, decode_checkpoint, held_blocks, held_offsets, rows_of

@@ -24,7 +24,7 @@ from skewless.errors import ConfigurationError
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
-    from skewless.stages.join.settings import JoinSideSettings
+    from skewless.parsing.join_side_settings import JoinSideSettings
     from skewless.stages.splitter.settings import SplitterSettings
 
 PREFIX = "SKEWLESS__"

@@ -45,7 +45,7 @@ def run(records: DataFrame, settings: PipelineSettings, target: Folder, *, now: 
     """Join the records, write the results, and return the report. `now` is the wall-clock time in ms."""
     target.check(records.sparkSession)
     newest = now + settings.event_time_rules().max_ahead_ms
-    answer = join_pipeline.answer(records, join_pipeline.settings_of(settings), newest)
+    answer = join_pipeline.answer(records, join_pipeline.plan_of(settings), newest)
     rows = answer.rows.drop("decided").persist(StorageLevel.DISK_ONLY)
     try:
         report = _counts(answer)
@@ -78,13 +78,13 @@ def compare(
     the end of the topics may have been written as unmatched, by a bounded run. Records that are late only because their
     partition was idle are left out: that decision depends on the clock.
     """
-    join = join_pipeline.settings_of(settings)
+    plan = join_pipeline.plan_of(settings)
     client = kafka_options.client_options(settings)
     letters = kafka_options.read(spark, client, settings.topic("dead-letters"), ranges["dead-letters"])
     found = _found(spark, settings, ranges).persist(StorageLevel.DISK_ONLY)
     records = _without_refused(read_sides(spark, settings, ranges), letters)
-    late = None if join.idle_timeout_s is None else _late(found)
-    answer = join_pipeline.answer(records, join, MAX_WATERMARK, late=late)
+    late = _late(found) if settings.join and settings.join.idle_timeout_s is not None else None
+    answer = join_pipeline.answer(records, plan, MAX_WATERMARK, late=late)
     expected = answer.rows.groupBy(*RECORD).agg(
         F.count(F.when(F.col("decided"), 1)).alias("expected"), F.count("*").alias("allowed")
     )

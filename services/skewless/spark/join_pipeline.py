@@ -23,8 +23,8 @@ from skewless.algorithms.join.window_join import JoinRules, Side, WindowJoin
 from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import ConfigurationError
-from skewless.stages.join.read_records import SourceRecords, read_records, side_rules
-from skewless.stages.join.settings import JoinSettings
+from skewless.parsing.join_records import SourceRecords, read_records, side_rules
+from skewless.parsing.join_side_settings import JoinSideSettings
 from skewless.wire.joined import joined_records, late_records, unmatched_records
 from skewless.wire.record import OutputRecord
 
@@ -62,15 +62,29 @@ class JoinAnswer:
         self.cached.unpersist()
 
 
-def settings_of(settings: PipelineSettings) -> JoinSettings:
-    """Return the settings of the join. Raises ConfigurationError for a pipeline without one."""
+@dataclass(frozen=True, slots=True)
+class JoinPlan:
+    """Settings of a join for the tasks of Spark."""
+
+    sides: Mapping[Side, JoinSideSettings]
+    rules: JoinRules
+    emit_unmatched_left: bool
+
+    def is_json(self, side: Side) -> bool:
+        """Return whether the records of a side are JSON."""
+        return self.sides[side].format.name == "json"
+
+
+def plan_of(settings: PipelineSettings) -> JoinPlan:
+    """Return the plan of a pipeline. Raises ConfigurationError if it joins nothing."""
     if settings.join is None:
         raise ConfigurationError(f"join: missing; pipeline {settings.name} joins nothing")
-    return settings.join
+    sides = {side: settings.join.side(side) for side in Side}
+    return JoinPlan(sides, settings.join.rules(), emit_unmatched_left=settings.join.kind == "left")
 
 
 def answer(
-    records: DataFrame, join: JoinSettings, newest: int = MAX_WATERMARK, late: DataFrame | None = None
+    records: DataFrame, plan: JoinPlan, newest: int = MAX_WATERMARK, late: DataFrame | None = None
 ) -> JoinAnswer:
     """Join the records of both topics (see `of_topic`). The end of the records is the end of time.
 
@@ -78,10 +92,10 @@ def answer(
     `offset` of records that take no part, in addition to those that are late. Reads the records at once. Spark finds
     the pairs when the rows are used.
     """
-    read = records.mapInArrow(_as_function(_Reader(join, newest)), _READ).persist(StorageLevel.DISK_ONLY)
+    read = records.mapInArrow(_as_function(_Reader(plan, newest)), _READ).persist(StorageLevel.DISK_ONLY)
     counts = read.groupBy("side", "partition", "reason").agg(F.count("*").alias("rows"), F.max("time").alias("time"))
     groups = counts.collect()
-    rules = join.rules()
+    rules = plan.rules
     watermarks = {
         (Side(row.side), row.partition): row.time - rules.disorder_ms(Side(row.side))
         for row in groups
@@ -98,9 +112,9 @@ def answer(
         on_time = on_time.join(F.broadcast(late), ["side", "partition", "offset"], "left_anti")
     # A group of records with the same id is in one task, in the order in which the mapper reads it.
     ordered = on_time.repartition("partition", "id").sortWithinPartitions("partition", "id", "side", "offset")
-    paired = ordered.mapInArrow(_as_function(_Pairs(join, watermarks)), _ANSWER)
+    paired = ordered.mapInArrow(_as_function(_Pairs(plan, watermarks)), _ANSWER)
     return JoinAnswer(
-        rows=paired.unionByName(valid.where(is_late).mapInArrow(_as_function(_Late(join)), _ANSWER)),
+        rows=paired.unionByName(valid.where(is_late).mapInArrow(_as_function(_Late(plan)), _ANSWER)),
         records={side: sum(row["rows"] for row in groups if row.side == side.value) for side in Side},
         invalid=dict(sorted(invalid.items())),
         cached=read,
@@ -131,11 +145,11 @@ def _disorder(rules: JoinRules) -> Column:
 class _Reader:
     """Parses records."""
 
-    join: JoinSettings
+    plan: JoinPlan
     newest: int
 
     def __call__(self, batches: Batches) -> Batches:
-        rules = {side: side_rules(self.join.side(side)) for side in Side}
+        rules = {side: side_rules(self.plan.sides[side]) for side in Side}
         for mixed in batches:
             for side in Side:
                 batch = mixed.filter(pc.equal(mixed["side"], side.value))
@@ -177,16 +191,15 @@ def _invalid_batch(side: Side, partitions: pa.Array, offsets: pa.Array, reasons:
 class _Late:
     """Converts late records to records of `join-late`."""
 
-    join: JoinSettings
+    plan: JoinPlan
 
     def __call__(self, batches: Batches) -> Batches:
         for batch in batches:
             outputs: list[OutputRecord] = []
             for (name, number), rows in _groups(batch, ["side", "partition"]):
                 side = Side(name)
-                is_json = self.join.side(side).format.name == "json"
                 watermarks = rows["watermark"].to_pylist()
-                outputs += late_records(side.value, number, _records(rows), watermarks, is_json=is_json)
+                outputs += late_records(side.value, number, _records(rows), watermarks, is_json=self.plan.is_json(side))
             yield _answer_batch(outputs, [True] * len(outputs))
 
 
@@ -194,7 +207,7 @@ class _Late:
 class _Pairs:
     """Finds the pairs of records that are ordered by partition, id, side and offset."""
 
-    join: JoinSettings
+    plan: JoinPlan
     watermarks: Mapping[tuple[Side, int], int]
     """Watermark of each partition of both sides at its end."""
 
@@ -204,9 +217,9 @@ class _Pairs:
                 yield self._paired(number, rows)
 
     def _paired(self, number: int, rows: pa.RecordBatch) -> pa.RecordBatch:
-        is_json = {side: self.join.side(side).format.name == "json" for side in Side}
+        is_json = {side: self.plan.is_json(side) for side in Side}
         # Lateness is decided, and the end of the topics is the end of time.
-        join = WindowJoin(JoinRules(self.join.rules().apart_ms, UNLIMITED_MS, UNLIMITED_MS))
+        join = WindowJoin(JoinRules(self.plan.rules.apart_ms, UNLIMITED_MS, UNLIMITED_MS))
         outputs: list[OutputRecord] = []
         for side in Side:
             added = join.add(side, _records(rows.filter(pc.equal(rows["side"], side.value))))
@@ -216,7 +229,7 @@ class _Pairs:
         decided = [True] * len(outputs)
         for side in Side:
             records = join.expire_all(side)
-            if side is Side.LEFT and self.join.kind == "inner":
+            if side is Side.LEFT and not self.plan.emit_unmatched_left:
                 continue
             outputs += unmatched_records(f"unmatched-{side.value}", number, records, is_json=is_json[side])
             decided += self._decided(side, number, records)
@@ -224,7 +237,7 @@ class _Pairs:
 
     def _decided(self, side: Side, number: int, records: Records) -> list[bool]:
         watermark = self.watermarks.get((side.opposite, number))
-        reach = self.join.rules().apart_ms if side is Side.LEFT else 0
+        reach = self.plan.rules.apart_ms if side is Side.LEFT else 0
         return [watermark is not None and watermark > time + reach for time in records.times.tolist()]
 
 

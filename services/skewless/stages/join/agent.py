@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from skewless.algorithms.join.window_join import Side
+from skewless.parsing.join_records import side_rules
 from skewless.stages.context import BuiltStage, PipelineContext, restore_each
-from skewless.stages.join.read_records import side_rules
 from skewless.stages.join.restore import restore_from
 from skewless.stages.join.settings import JoinSettings
 from skewless.stages.join.step import JoinStep, JoinStepRules

@@ -13,7 +13,7 @@ from skewless.errors import BrokerError
 from skewless.kafka.consumer.read_compacted import read_compacted
 from skewless.kafka.consumer.read_offsets import read_offsets
 from skewless.kafka.settings import KafkaSettings
-from skewless.stages.join.read_records import SideRules
+from skewless.parsing.join_records import SideRules
 from skewless.wire.join_changelog import block_of, decode_checkpoint, held_blocks, held_offsets, rows_of
 from skewless.wire.topic_partition import TopicPartition
 

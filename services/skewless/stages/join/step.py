@@ -14,7 +14,7 @@ from skewless.algorithms.join.window_join import END_OF_TIME, JoinRules, Side, S
 from skewless.engine.step import MultiInputStep, Sample
 from skewless.errors import BrokerError
 from skewless.parsing.batch_slices import slices
-from skewless.stages.join.read_records import SideRules, SourceRecords, read_records
+from skewless.parsing.join_records import SideRules, SourceRecords, read_records
 from skewless.wire import join_changelog
 from skewless.wire.dead_letters import dead_letter
 from skewless.wire.join_changelog import Block, JoinCheckpoint

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from skewless.algorithms.join.held_records import Records, records_of
 from skewless.parsing.formats import find_format
 from skewless.parsing.formats.base import Format
+from skewless.parsing.join_side_settings import JoinSideSettings
 from skewless.parsing.validation import TOO_FAR_AHEAD
-from skewless.stages.join.settings import JoinSideSettings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
