@@ -240,3 +240,60 @@ def test_join_step_one_id_many_times_is_paired_in_the_order_of_offsets() -> None
     outputs = run.append(RIGHT, *(record("a", 10, offset=offset) for offset in range(20_000)))
     pairs = json_values_in(written(outputs, "joined"))
     assert [(pair["left"]["offset"], pair["right"]["offset"]) for pair in pairs] == [(n, n) for n in range(20_000)]
+
+
+def test_join_step_id_and_record_above_the_limits_are_dead_letters_with_the_limit() -> None:
+    run = JoinRun(step_rules(PLAIN))
+    outputs = run.append(LEFT, record("x" * 65_536, 1), record("a", 2, padding="x" * 1_000_000), record("b", 3))
+    reasons = [reason for _, reason in reasons_in(written(outputs, "dead-letters"))]
+    assert len(reasons) == 2
+    assert "1024" in reasons[0].replace(",", "")
+    assert "262144" in reasons[1].replace(",", "")
+    samples = {(sample.name, *sample.labels): sample.value for sample in run.step.collect_metrics()}
+    assert samples["skewless_join_held_records", "left"] == 1
+    assert samples["skewless_join_held_bytes", "left"] == len(run.logs[LEFT][2].value or b"")
+
+
+def test_join_step_bounded_run_over_empty_topics_ends() -> None:
+    run = JoinRun(step_rules(PLAIN, drain=True))
+    run.commit(at_end=[LEFT, RIGHT])
+    assert [run.step.finished(partition) for partition in PARTITIONS.values()] == [True, True]
+    assert run.outputs == []
+
+
+def test_join_step_bounded_run_with_an_empty_side_ends_with_everything_unmatched() -> None:
+    run = JoinRun(step_rules(PLAIN, drain=True))
+    run.append(RIGHT, record("a", 10))
+    run.commit(at_end=[LEFT, RIGHT])
+    assert [output.topic for output in run.outputs] == ["unmatched-right"]
+
+
+def test_join_step_right_side_a_day_behind_then_fast_pauses_left_and_has_the_same_answer() -> None:
+    day = 86_400_000
+    left = [Event(f"{number}", day + number) for number in range(200)]
+    right = [Event("old", number * 10_000) for number in range(0, day // 10_000, 100)]
+    right += [Event(f"{number}", day + number + 2) for number in range(0, 200, 2)]
+    run = JoinRun(step_rules(PLAIN, max_drift_ms=60_000), {LEFT: records(left), RIGHT: records(right)})
+    run.read(RIGHT, 1)
+    run.read(LEFT, 10)
+    while run.offsets[RIGHT] < len(right) or run.offsets[LEFT] < len(left):
+        is_behind = right[run.offsets[RIGHT] - 1].time < day - 60_000
+        assert (PARTITIONS[LEFT] in run.step.blocked) == is_behind
+        if not is_behind:
+            run.read(LEFT, 10)
+        run.read(RIGHT, 1)
+        run.commit()
+    assert outcome(run) == answer(left, right, PLAIN)
+
+
+@pytest.mark.parametrize("side", [LEFT, RIGHT])
+def test_join_step_time_that_jumps_ahead_delays_no_other_verdict_of_its_own_side(side: Side) -> None:
+    """A jump makes earlier times of this side late. Records of the other side get a verdict, and none gets two."""
+    day = 86_400_000
+    run = JoinRun(step_rules(PLAIN))
+    run.append(side, record("jump", day), record("a", 10))
+    run.append(side.opposite, record("a", 10), record("jump", day))
+    run.commit()
+    assert [late["id"] for late in run.texts("join-late")] == ["a"]
+    assert [pair["id"] for pair in run.texts("joined")] == ["jump"]
+    assert [unmatched["id"] for unmatched in run.texts(f"unmatched-{side.opposite.value}")] == ["a"]
