@@ -17,6 +17,7 @@ from skewless.config import topic_plan
 from skewless.lab.local.supervisor import Supervisor
 
 RECORDS = int(os.environ.get("SKEWLESS_RECORDS", "20000"))
+KILLS = int(os.environ.get("SKEWLESS_KILLS", "6"))
 
 
 def look_after(supervisor: Supervisor, seconds: float) -> None:
@@ -63,10 +64,9 @@ def test_join_killed_while_it_holds_records_emits_no_false_record(broker: str, t
     supervisor = tested.supervisor(drain=False)
     try:
         supervisor.start()
-        rounds = 10
-        for number in range(rounds):
+        for number in range(KILLS):
             for side, log in logs.items():
-                tested.send(side, log[number * len(log) // rounds : (number + 1) * len(log) // rounds])
+                tested.send(side, log[number * len(log) // KILLS : (number + 1) * len(log) // KILLS])
             tested.flush()
             look_after(supervisor, chance.uniform(0.5, 2.0))
             victim = supervisor.processes[f"join-{chance.randrange(2)}"]

@@ -58,7 +58,9 @@ Examples:
 
 @click.command(epilog=_EPILOG)
 @click.argument("dataset")
-@click.option("--topic", help="Topic to write to. Default with -f: the pipeline's source topic.")
+@click.option(
+    "--topic", help="Topic to write to. Default with -f: the pipeline's source topic, or that side of its join."
+)
 @pipeline_file
 @click.option(
     "--bootstrap-servers",
