@@ -91,7 +91,7 @@ def compare(
     rows = expected.join(found.groupBy(*RECORD).agg(F.count("*").alias("found")), list(RECORD), "full_outer")
     left_out = F.lit(late is not None) & (F.col("topic") == "join-late") & (F.col("kind") == UNEXPECTED)
     compared = rows.fillna(0, ["expected", "allowed", "found"]).withColumn("kind", _kind())
-    compared = compared.withColumn("left_out", F.coalesce(left_out, F.lit(value=False))).persist(StorageLevel.DISK_ONLY)
+    compared = compared.withColumn("left_out", left_out.eqNullSafe(other=True)).persist(StorageLevel.DISK_ONLY)
     try:
         differences = compared.where("kind is not null and not left_out").drop("left_out", "allowed")
         kinds = {row.kind: row["rows"] for row in differences.groupBy("kind").agg(F.count("*").alias("rows")).collect()}
