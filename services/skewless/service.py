@@ -19,7 +19,7 @@ from typing import Any
 from skewless import topology
 from skewless.config import topic_plan
 from skewless.config.pipeline_settings import PipelineSettings
-from skewless.config.state_layout import state_schema_of
+from skewless.config.state_layout import schema_of_stage
 from skewless.config.watcher import WORKERS, ConfigWatcher
 from skewless.engine.executor import StepExecutor
 from skewless.engine.faust.agent import declare_agent
@@ -138,9 +138,9 @@ def build_runtime(  # noqa: PLR0913 - the last three by name
                 settings.group(name),
                 settings.topic(topic),
                 origin=origin(topic),
-                shape=state_schema_of(settings),
+                shape=schema_of_stage(settings, row.section),
                 partitions=partitions.get(settings.topic(topic)),
-                skip_to=settings.source.skip_to if topic == "source" else None,
+                skip_to=settings.aggregated.skip_to if topic == "source" else None,
             )
             for topic in row.inputs
         ),
@@ -154,7 +154,7 @@ def build_runtime(  # noqa: PLR0913 - the last three by name
 
 def origin(topic: str) -> Origin:
     """Return who writes a topic that a stage reads."""
-    if topic == "source":
+    if topic in topology.USER_TOPICS:
         return "user"
     return "public" if topology.topic(topic).public else "internal"
 
@@ -174,7 +174,7 @@ def evidence(settings: PipelineSettings, stage: topology.Stage) -> Evidence | No
     return Evidence(
         settings.kafka,
         settings.topic(output.name),
-        aligned=len(stage.inputs) == 1 and output.partitions == topology.partitions_of(stage.input),
+        aligned={topology.partitions_of(name) for name in stage.inputs} == {output.partitions},
         public=output.public,
         exactly_once=settings.transport.guarantee == "exactly_once",
     )

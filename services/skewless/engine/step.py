@@ -79,6 +79,19 @@ class InputStep(ABC, Generic[Partition]):
     stops_for_commit: bool = False
     """Whether no batch is processed from the time at which `wants_commit` becomes true until that commit."""
 
+    @property
+    def blocked(self) -> frozenset[Partition]:
+        """Assigned partitions that must not be read on for now, because they are ahead of others.
+
+        The engine reads it after each batch and each flush. Batches that are in flight are still processed.
+        """
+        return frozenset()
+
+    @property
+    def stalled(self) -> str | None:
+        """Reason for which the step makes no progress until a user acts, for the readiness of the process; or None."""
+        return None
+
     @abstractmethod
     def checkpoint(self, partition: Partition) -> str:
         """Return the checkpoint of a partition: what `assign` needs to continue, in at most 3,850 characters."""

@@ -23,8 +23,8 @@ def settings(**parts: Any) -> PipelineSettings:
     return PipelineSettings.model_validate({"name": "p", "source": {"topic": "raw"}, **parts})
 
 
-ROLES = [*(stage.name for stage in topology.needed_stages(settings())), acls.TOPICS, acls.READERS]
-"""Roles of a pipeline without optional stages."""
+ROLES = list(acls.acls_for(settings()))
+"""Roles of a pipeline with the stages that every pipeline has."""
 
 
 @pytest.fixture
@@ -133,3 +133,12 @@ def test_acls_page_pipeline_shows_the_output_of_the_command(tmp_path: Path) -> N
     pipeline.write_text(next(block.text for block in found if block.language == "yaml"))
     (shown,) = (block.text for block in found if block.name == "rights")
     assert shown == printed(pipeline)
+
+
+def test_acls_of_a_join_allow_reading_both_topics_and_describing_them() -> None:
+    sides = {side: {"topic": side, "id": {"field": "id"}} for side in ("left", "right")}
+    rights = acls.acls_for(settings(join={**sides, "apart_s": 1}))
+    readable = {right.name for right in rights["join"] if right.resource == "topic" and "Read" in right.operations}
+    assert readable == {"left", "right", "p.joined", "p.join-changelog"}
+    described = {right.name for right in rights[acls.TOPICS] if not right.prefixed}
+    assert described == {"left", "right", "raw"}

@@ -13,7 +13,12 @@ from skewless import topology
 from skewless.config.pipeline_settings import PipelineSettings
 
 BASE: dict[str, Any] = {"name": "p", "source": {"topic": "t"}}
-REQUIRED: dict[str, dict[str, Any]] = {"sink": {"url": "sqlite:///tmp/results.db"}}
+JOIN: dict[str, Any] = {
+    "left": {"topic": "l", "id": {"field": "id"}},
+    "right": {"topic": "r", "id": {"field": "id"}},
+    "apart_s": 1,
+}
+REQUIRED: dict[str, dict[str, Any]] = {"sink": {"url": "sqlite:///tmp/results.db"}, "join": JOIN}
 """Settings that an optional section must have."""
 
 
@@ -86,6 +91,27 @@ def test_settings_source_topic_of_the_pipeline_itself_is_refused(topic: str) -> 
     expected = rf"source\.topic: p\.{topic} is one of the pipeline's own topics"
     with pytest.raises(ValidationError, match=expected):
         PipelineSettings.model_validate(BASE | {"source": {"topic": f"p.{topic}"}})
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_settings_joined_topic_of_the_pipeline_itself_is_refused(side: str) -> None:
+    join = JOIN | {side: {"topic": "p.late", "id": {"field": "id"}}}
+    with pytest.raises(
+        ValidationError, match=rf"join\.{side}\.topic \(p\.late\) must not be one of the pipeline's own"
+    ):
+        PipelineSettings.model_validate(BASE | {"join": join})
+
+
+def test_settings_pairs_as_source_require_the_lateness_of_pairs() -> None:
+    join = JOIN | {"sync_delay_s": 3, "window_s": 9}
+    pairs = {"name": "p", "source": {"topic": "p.joined"}, "join": join}
+    with pytest.raises(ValidationError, match=r"event_time\.allowed_lateness_s: is 7\.999, set at least 8"):
+        PipelineSettings.model_validate(pairs | {"event_time": {"allowed_lateness_s": 7.999}})
+    assert (
+        PipelineSettings.model_validate(pairs | {"event_time": {"allowed_lateness_s": 8}}).topic("source") == "p.joined"
+    )
+    with pytest.raises(ValidationError, match=r"source\.topic \(p\.joined\) must not be one"):
+        PipelineSettings.model_validate({"name": "p", "source": {"topic": "p.joined"}})
 
 
 def test_settings_source_topic_of_another_pipeline_is_accepted() -> None:

@@ -117,6 +117,7 @@ def test_metric_labels_are_few_and_bounded(metric: Metric) -> None:
         "direction",
         "cause",
         "rank",
+        "side",
     }
     assert set(metric.labels) <= bounded
     assert len(metric.labels) <= 1
