@@ -76,6 +76,19 @@ class InputStep(ABC, Generic[Partition]):
         """Whether the step holds so much uncommitted state that the next commit should not wait for its interval."""
         return False
 
+    @property
+    def blocked(self) -> frozenset[Partition]:
+        """Assigned partitions that must not be read on for now, because they are ahead of others.
+
+        The engine reads it after each batch and each flush. Batches that are in flight are still processed.
+        """
+        return frozenset()
+
+    @property
+    def stalled(self) -> str | None:
+        """Reason for which the step makes no progress until a user acts, for the readiness of the process; or None."""
+        return None
+
     @abstractmethod
     def checkpoint(self, partition: Partition) -> str:
         """Return the checkpoint of a partition: what `assign` needs to continue, in at most 3,850 characters."""
