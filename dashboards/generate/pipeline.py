@@ -23,10 +23,10 @@ def pipeline(stages: Sequence[Stage] = STAGES, metrics: Sequence[Metric] = METRI
     """Return the dashboard of these stages. `metrics` are shown in the rows of the stages that have them."""
     rows = [Row("Pipeline", overview(stages))]
     for stage in stages:
-        # The row of a stage that not every pipeline has is folded: it is empty without the stage.
-        condition = f" (where {stage.needs})" if stage.needs else ""
+        # The row of a stage that few pipelines have is folded: it is empty without the stage.
+        condition = f" (where {stage.option})" if stage.option else ""
         title = f"{stage.name}: {stage.description}{condition}"
-        rows.append(Row(title, list(common_panels(stage)), folded=stage.needs is not None))
+        rows.append(Row(title, list(common_panels(stage)), folded=stage.option is not None))
         if specific_panels := [metric_panel(metric, stage) for metric in metrics if stage.name in metric.stages]:
             rows.append(Row(f"{stage.name}: its own metrics", specific_panels, folded=True))
     return Dashboard(

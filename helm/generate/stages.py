@@ -14,8 +14,8 @@ from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.topic_plan import topic_spec
 from skewless.smoke_test import acls as smoke_test
 
-SOURCE = "SOURCE"
-"""Placeholder for the source topic."""
+USER_TOPICS = {name.upper(): name for name in topology.USER_TOPICS}
+"""Placeholder for each topic of the user -> its name in the topology."""
 PIPELINE = "x"
 """Placeholder for the name of the pipeline."""
 RETENTION = "retention.ms"
@@ -34,7 +34,10 @@ def document() -> dict[str, Any]:
 
 
 def _example() -> PipelineSettings:
-    return PipelineSettings.model_validate({"name": PIPELINE, "source": {"topic": SOURCE}})
+    sides = {side: {"topic": side.upper(), "id": {"field": "id"}} for side in ("left", "right")}
+    return PipelineSettings.model_validate(
+        {"name": PIPELINE, "source": {"topic": "SOURCE"}, "join": {**sides, "apart_s": 1}}
+    )
 
 
 def _defaults(settings: PipelineSettings) -> dict[str, Any]:
@@ -126,11 +129,11 @@ def _acls(settings: PipelineSettings) -> dict[str, list[acls.AclBinding]]:
 
 def _acl(binding: acls.AclBinding) -> dict[str, Any]:
     """Return an ACL in Strimzi's terms, with names relative to the name of the pipeline."""
-    source = binding.name == SOURCE
+    user_topic = USER_TOPICS.get(binding.name, "")
     return {
         "type": "transactionalId" if binding.resource == "transactional id" else binding.resource,
-        "source": source,
-        "suffix": "" if source else binding.name.removeprefix(PIPELINE),
+        "userTopic": user_topic,
+        "suffix": "" if user_topic else binding.name.removeprefix(PIPELINE),
         "patternType": "prefix" if binding.prefixed else "literal",
         "operations": list(binding.operations),
     }

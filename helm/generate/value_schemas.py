@@ -72,6 +72,7 @@ BY_PATH: dict[str, Schema] = {
     "kafka.sasl.mechanism": choice_of("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
     "kafka.securityProtocol": choice_of("", "PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
     "kafka.connectTimeoutSeconds": {"type": "number", "exclusiveMinimum": 0, "maximum": 600},
+    "join.partitions": OPTIONAL_POSITIVE,
     "metrics.port": PORT,
     "metrics.service.ipFamilies": list_of(choice_of("IPv4", "IPv6")),
     "metrics.service.ipFamilyPolicy": choice_of("", "SingleStack", "PreferDualStack", "RequireDualStack"),

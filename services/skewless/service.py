@@ -19,7 +19,7 @@ from typing import Any
 from skewless import topology
 from skewless.config import topic_plan
 from skewless.config.pipeline_settings import PipelineSettings
-from skewless.config.state_layout import state_schema_of
+from skewless.config.state_layout import schema_of_stage
 from skewless.config.watcher import WORKERS, ConfigWatcher
 from skewless.engine.executor import StepExecutor
 from skewless.engine.faust.agent import declare_agent
@@ -101,10 +101,10 @@ def run_stage(
         partitions = topic_plan.stage_partitions(settings, row)
         built = build(stage, settings, drain=drain)
         runtime = build_runtime(stage, built, settings, instance, drain=drain, partitions=partitions)
-        if built.first_checkpoint is not None and settings.source.start != "earliest":
+        if built.first_checkpoint is not None and settings.aggregated.start != "earliest":
             (source,) = runtime.inputs
             commit_first_offsets(
-                OffsetReader(settings.kafka), source, settings.source.start, built.first_checkpoint, runtime.written
+                OffsetReader(settings.kafka), source, settings.aggregated.start, built.first_checkpoint, runtime.written
             )
         monitor.follow(runtime)
         watcher = ConfigWatcher(file, os.environ, settings) if file else None
@@ -137,9 +137,9 @@ def build_runtime(  # noqa: PLR0913 - the last three by name
                 settings.group(name),
                 settings.topic(topic),
                 origin=origin(topic),
-                shape=state_schema_of(settings),
+                shape=schema_of_stage(settings, row.section),
                 partitions=partitions.get(settings.topic(topic)),
-                skip_to=settings.source.skip_to if topic == "source" else None,
+                skip_to=settings.aggregated.skip_to if topic == "source" else None,
             )
             for topic in row.inputs
         ),
@@ -153,7 +153,7 @@ def build_runtime(  # noqa: PLR0913 - the last three by name
 
 def origin(topic: str) -> Origin:
     """Return who writes a topic that a stage reads."""
-    if topic == "source":
+    if topic in topology.USER_TOPICS:
         return "user"
     return "public" if topology.topic(topic).public else "internal"
 
@@ -173,7 +173,7 @@ def evidence(settings: PipelineSettings, stage: topology.Stage) -> Evidence | No
     return Evidence(
         settings.kafka,
         settings.topic(output.name),
-        aligned=len(stage.inputs) == 1 and output.partitions == topology.partitions_of(stage.input),
+        aligned={topology.partitions_of(name) for name in stage.inputs} == {output.partitions},
         public=output.public,
         exactly_once=settings.transport.guarantee == "exactly_once",
     )

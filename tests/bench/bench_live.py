@@ -212,7 +212,7 @@ class Runs:
     def _warm_up(self) -> None:
         """Wait until each pipeline has counted its first tuple, which has a separate time and key, and exclude it."""
         producer = Producer({"bootstrap.servers": self._bootstrap})
-        for source in {settings.source.topic for settings in self.settings.values()}:
+        for source in {settings.topic("source") for settings in self.settings.values()}:
             producer.produce(source, json.dumps({"country": WARM_UP, "timestamp": time.time_ns() // 1_000_000}))
         producer.flush()
         waiting = set(self.results)

@@ -43,7 +43,7 @@ FAULTS = Path(__file__).parents[1] / "chaos" / "faults"
 """Folder on a process's PYTHONPATH that adds fault points to it."""
 START_MS = 1_767_225_600_000
 """2026-01-01T00:00:00Z, a multiple of every window used here."""
-STAGES = tuple(row.name for row in topology.STAGES if row.needs is None)
+STAGES = tuple(row.name for row in topology.STAGES if row.option is None)
 """Stages that every pipeline has."""
 WRITES = {
     "splitter": "tuples",
@@ -207,7 +207,7 @@ class Pipeline:
             supervisor.stop()
 
     def _has_run(self) -> bool:
-        group, topic = self.settings.group("splitter"), self.settings.source.topic
+        group, topic = self.settings.group("splitter"), self.settings.topic("source")
         return OffsetReader(self.settings.kafka).has_committed(group, topic)
 
     def armed_command(self, stage: str, instance: int) -> list[str]:

@@ -26,8 +26,9 @@ from skewless.monitoring import metrics
 from skewless.topology import Condition
 from skewless.wire.topic_partition import TopicPartition
 
-STAGES = [stage.name for stage in topology.STAGES]
-TOPICS = [topic.name for topic in topology.TOPICS]
+ALL_STAGES = [stage.name for stage in topology.STAGES]
+STAGES = [stage.name for stage in topology.STAGES if stage.option is None]
+TOPICS = [topic.name for topic in topology.TOPICS if topology.AGGREGATION in topology.topic_needs(topic.name)]
 CASES = [
     pytest.param(None, [], id="not set"),
     pytest.param({"mode": "late"}, ["reviewer"], id="set to another value"),
@@ -115,8 +116,8 @@ def test_supervisor_starts_the_stages_that_are_needed(
 
 
 def test_replica_settings_have_a_setting_for_each_stage(extended: type[PipelineSettings]) -> None:
-    assert list(settings_with(extended, None).replicas.model_dump()) == [*STAGES, "reviewer", "archiver"]
-    assert list(PipelineSettings.model_fields["replicas"].default.model_dump()) == STAGES
+    assert list(settings_with(extended, None).replicas.model_dump()) == [*ALL_STAGES, "reviewer", "archiver"]
+    assert list(PipelineSettings.model_fields["replicas"].default.model_dump()) == ALL_STAGES
     with pytest.raises(ValidationError, match=r"replicas\.observer"):
         settings_with(extended, None, replicas={"observer": 2})
 
@@ -208,7 +209,7 @@ def test_chart_topology_has_the_conditions_with_defaults_and_all_inputs() -> Non
     assert rows["archiver"]["inputs"] == ["aggregates", "reviewed"]
     assert rows["archiver"]["partitions"] == ["aggregator", "source"]
     assert rows["archiver"]["credentials"] == [{"env": "SKEWLESS__ARCHIVE__PASSWORD", "key": "password"}]
-    assert "needs" not in rows["observer"]
+    assert rows["observer"]["needs"] == [{"path": [{"name": "source", "default": None}], "values": []}]
     (topic,) = [row for row in found["topics"] if row["name"] == "reviewed"]
     assert topic["needs"] == [{"path": path[:1], "values": []}]
     assert found["acls"].keys() >= {"reviewer", "archiver"}

@@ -215,12 +215,18 @@ def _topics() -> Iterator[str]:
             row.name,
             ", ".join(map(_code, row.inputs)),
             ", ".join(map(_code, row.outputs)),
-            row.description + _where([row.needs] if row.needs else []),
+            row.description + _where([row.option] if row.option else []),
         )
         for row in topology.STAGES
     ]
     yield from table(["stage", "reads", "writes", "description"], rows)
-    yield from ["", "`source` is your own topic.", "", "## Topics", ""]
+    yield from [
+        "",
+        "`source`, `left` and `right` are your own topics. A pipeline without `source` only joins.",
+        "",
+        "## Topics",
+        "",
+    ]
     yield from table(["topic", "public", "partitions", "key", "record", "cleanup"], map(_topic_row, topology.TOPICS))
     yield from [
         "",
@@ -236,12 +242,14 @@ def _topics() -> Iterator[str]:
 def _topic_row(topic: topology.Topic) -> Sequence[str]:
     partition_counts = {
         "source": "as the source",
+        "join": "as the joined topics",
         "max_workers": "`worker_input.max_workers`",
         "aggregator": "`topics.aggregator_partitions`",
         "one": "1",
     }
     public = "yes" if topic.public else "no"
-    name = _code(topic.name) + _where(topology.topic_needs(topic.name))
+    needs = topology.topic_needs(topic.name)
+    name = _code(topic.name) + ("" if topology.AGGREGATION in needs else _where(needs))
     return name, public, partition_counts[topic.partitions], topic.key, topic.record, topic.cleanup
 
 

@@ -17,6 +17,8 @@ from skewless.wire.changelog import CHUNK_KEY
 from skewless.wire.dead_letters import DeadLetterHeaders
 from skewless.wire.distribution import TickDistribution
 from skewless.wire.headers import IDLE_HEADER, SCHEMA_HEADER, WATERMARK, WATERMARKS_HEADER
+from skewless.wire.join_changelog import BLOCK_KEY
+from skewless.wire.joined import JoinedRecord, JoinLateRecord, UnmatchedRecord
 from skewless.wire.partials import PARTIALS
 from skewless.wire.tuples import TUPLE, TUPLES, LateTuple, TupleRecord
 
@@ -226,8 +228,62 @@ SOURCE_MESSAGE = Message(
     guarantee="As you write it; each committed record is counted once.",
     payload={"description": "Fields for the key, the value and the time of tuples, unless the record has them."},
 )
+JOIN_INPUT_MESSAGE = replace(
+    SOURCE_MESSAGE,
+    name="join-record",
+    summary="Your own records, in the format that `join.left` or `join.right` configures.",
+    key={"type": "string", "description": "The id."},
+    timestamp="Event time, if `time` of the side names no field.",
+    guarantee="As you write it; each committed record is joined once.",
+    payload={"description": "A record with an id and optionally a time."},
+)
+JOINED_MESSAGE = Message(
+    name="joined",
+    summary=JoinedRecord.__doc__ or "",
+    content_type=JSON,
+    key=_text_key("The id."),
+    timestamp="`left_time`. For times before 1970, which Kafka cannot store, the time of writing.",
+    guarantee="Each pair {once}.",
+    payload=JoinedRecord,
+)
+UNMATCHED_MESSAGE = replace(
+    JOINED_MESSAGE,
+    name="unmatched",
+    summary=UnmatchedRecord.__doc__ or "",
+    timestamp="`time`. For times before 1970, which Kafka cannot store, the time of writing.",
+    guarantee="Each unmatched record {once}, and no other record.",
+    payload=UnmatchedRecord,
+)
+JOIN_LATE_MESSAGE = replace(
+    UNMATCHED_MESSAGE,
+    name="join-late",
+    summary=JoinLateRecord.__doc__ or "",
+    guarantee="Each late record {once}. Lateness depends only on the records of its partition, and on "
+    "`join.idle_timeout_s` if it is set.",
+    payload=JoinLateRecord,
+)
+HELD_BLOCK_MESSAGE = Message(
+    name="held-block",
+    summary="Offsets of records that wait for a partner: two bitmaps of 4096 offsets, as of the previous and of this "
+    "commit.",
+    content_type=BYTES,
+    key=_text_key("`<left or right>/<number of the block>`.", BLOCK_KEY),
+    timestamp=TIME_OF_WRITING,
+    guarantee=LAST_OF_KEY,
+    payload=_binary(BYTES),
+)
+BLOCK_TOMBSTONE_MESSAGE = replace(
+    HELD_BLOCK_MESSAGE,
+    name="held-block-tombstone",
+    summary="Deletes a block without waiting records. The record has no value.",
+    payload=NOTHING,
+)
 
 MESSAGES_BY_SCHEMA: dict[str, tuple[Message, ...]] = {
+    "joined": (JOINED_MESSAGE,),
+    "unmatched": (UNMATCHED_MESSAGE,),
+    "join-late": (JOIN_LATE_MESSAGE,),
+    "held-block": (HELD_BLOCK_MESSAGE, BLOCK_TOMBSTONE_MESSAGE),
     "tuples": (TUPLES_MESSAGE, WATERMARKS_MESSAGE),
     "late": (LATE_MESSAGE,),
     "loads": (LOADS_MESSAGE,),
@@ -244,8 +300,8 @@ EXTRA_MESSAGES = {"worker-input": (TUPLE_MESSAGE,), "observer-changelog": (RUN_M
 
 def messages_of(topic: str) -> tuple[Message, ...]:
     """Return the messages of a topic of the topology, the one with data first; KeyError if the topic is unknown."""
-    if topic == "source":
-        return (SOURCE_MESSAGE,)
+    if topic in topology.USER_TOPICS:
+        return (SOURCE_MESSAGE if topic == "source" else JOIN_INPUT_MESSAGE,)
     return *MESSAGES_BY_SCHEMA[topology.topic(topic).record], *EXTRA_MESSAGES.get(topic, ())
 
 

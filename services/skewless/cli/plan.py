@@ -130,13 +130,13 @@ def planned(
         records = kafka_options.read(
             session,
             kafka_options.client_options(settings),
-            settings.source.topic,
+            settings.topic("source"),
             read_plan.offset_ranges,
             headers=bool(read_plan.splitter.headers),
         )
         planning = run_plan(session, records, read_plan, candidates, demand)
     offsets = {str(partition): list(offset_range) for partition, offset_range in read_plan.offset_ranges.items()}
-    return {"topic": settings.source.topic, "offsets": offsets, **planning}
+    return {"topic": settings.topic("source"), "offsets": offsets, **planning}
 
 
 def _settings(file: Path | None, topic: str | None, servers: str | None) -> PipelineSettings:
@@ -182,7 +182,7 @@ def _offset_ranges(settings: PipelineSettings, limit: int | None) -> dict[int, t
     """Return first offset and end offset of the newest records by partition: the same fraction of each partition."""
     from skewless.kafka.consumer.offsets import OffsetReader
 
-    offset_reader, topic = OffsetReader(settings.kafka), settings.source.topic
+    topic, offset_reader = settings.topic("source"), OffsetReader(settings.kafka)
     begin, end = offset_reader.begin(topic), offset_reader.end(topic)
     total = sum(end[partition] - first for partition, first in begin.items())
     if total <= 0:

@@ -93,7 +93,11 @@ def acls_of_stage(stage: topology.Stage, settings: PipelineSettings) -> Iterator
 
 
 def _of_topics(settings: PipelineSettings) -> Iterator[AclBinding]:
-    yield _topic(settings.source.topic, ("Describe",), "number of partitions")
+    own = {settings.topic(row.name) for row in topology.needed_topics(settings)}
+    names = [name for row in topology.needed_stages(settings) for name in row.inputs if name in topology.USER_TOPICS]
+    for topic in dict.fromkeys(map(settings.topic, names)):
+        if topic not in own:
+            yield _topic(topic, ("Describe",), "number of partitions")
     yield AclBinding(
         "topic",
         f"{settings.name}.",

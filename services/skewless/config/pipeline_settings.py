@@ -21,6 +21,7 @@ from skewless.parsing.field_settings import Instant
 from skewless.parsing.validation import EventTimeRules
 from skewless.settings_base import InvalidSettingsError, SettingsModel
 from skewless.stages.aggregator.settings import AggregatorSettings
+from skewless.stages.join.settings import JoinSettings
 from skewless.stages.observer.settings import ObserverSettings
 from skewless.stages.router.settings import RouterSettings, WorkerInputSettings
 from skewless.stages.splitter.settings import SplitterSettings
@@ -28,7 +29,7 @@ from skewless.stages.worker.settings import WorkerSettings
 
 
 class SourceSettings(SettingsModel):
-    """Settings of the source topic, which belongs to the user."""
+    """Settings of the source topic, which belongs to the user. A pipeline without them only joins."""
 
     topic: str = Field(min_length=1, max_length=249, pattern=r"^[A-Za-z0-9._-]+$", description="Source topic.")
     start: Literal["earliest", "latest"] | Annotated[Instant, Field(ge=0)] = Field(
@@ -135,11 +136,14 @@ class PipelineSettings(SettingsModel):
         pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$",
         description="Name of the pipeline: the prefix of its topics, consumer groups and transactional ids.",
     )
-    source: SourceSettings
+    source: SourceSettings | None = Field(
+        None, description="Topic to aggregate. null: nothing is aggregated, the pipeline only joins."
+    )
     kafka: KafkaSettings = KafkaSettings.model_validate({})
     transport: TransportSettings = TransportSettings.model_validate({})
     topics: TopicSettings = TopicSettings.model_validate({})
     event_time: EventTimeSettings = EventTimeSettings.model_validate({})
+    join: JoinSettings | None = Field(None, description="Joins two topics. null: nothing is joined.")
     splitter: SplitterSettings = SplitterSettings.model_validate({"key": {"from": "record_key"}})
     router: RouterSettings = RouterSettings.model_validate({})
     worker_input: WorkerInputSettings = WorkerInputSettings.model_validate({})
@@ -176,17 +180,16 @@ class PipelineSettings(SettingsModel):
                 self.observer.tick_ms % self.worker.pane_ms != 0,
                 f"observer.tick_s ({self.observer.tick_s}) must be a multiple of worker.pane_s ({self.worker.pane_s})",
             ),
-            (
-                self.source.topic in {self.topic(row.name) for row in topology.TOPICS},
-                f"source.topic: {self.source.topic} is one of the pipeline's own topics, name another one",
-            ),
         ]
         problems = [message for is_problem, message in checks if is_problem]
+        if self.source is None and self.join is None:
+            problems.append("source: missing; name the topic to aggregate, or set join to join two topics")
         try:
             results = results_of(self.aggregator.aggregates, self.values)
             problems += [*self._having_problems(results), *self._key_part_problems(results)]
         except ConfigurationError as error:
             problems += [f"aggregator.aggregates.{problem}" for problem in error.problems]
+        problems += self._topic_problems()
         if problems:
             raise InvalidSettingsError(*problems)
         return self
@@ -239,9 +242,45 @@ class PipelineSettings(SettingsModel):
         """Results per key and window."""
         return results_of(self.aggregator.aggregates, self.values)
 
+    def _topic_problems(self) -> Iterator[str]:
+        """Yield a line for each setting that names a topic which the pipeline must not read."""
+        own = {self.topic(row.name) for row in topology.TOPICS}
+        inputs = {} if self.source is None else {"source.topic": self.source.topic}
+        if self.join is not None:
+            inputs |= {"join.left.topic": self.join.left.topic, "join.right.topic": self.join.right.topic}
+            if inputs.get("source.topic") == self.topic("joined"):
+                del inputs["source.topic"]
+                yield from self._lateness_of_pairs(self.join)
+        for path, topic in inputs.items():
+            if topic in own:
+                yield f"{path}: {topic} is one of the pipeline's own topics, name another one"
+
+    def _lateness_of_pairs(self, join: JoinSettings) -> Iterator[str]:
+        required_ms = join.rules().pair_disorder_ms
+        if self.event_time.lateness_ms < required_ms:
+            yield (
+                f"event_time.allowed_lateness_s: is {self.event_time.allowed_lateness_s:g}, set at least "
+                f"{required_ms / 1000:g}: pairs are out of order by up to join.sync_delay_s, or join.window_s - "
+                "join.apart_s, so some would be late"
+            )
+
     def topic(self, name: str) -> str:
-        """Return the full name of a topic of the topology. `source` is the user's topic."""
-        return self.source.topic if name == "source" else f"{self.name}.{name}"
+        """Return the full name of a topic of the topology. Those of `topology.USER_TOPICS` are the user's.
+
+        Raises ConfigurationError for `source` if the pipeline only joins.
+        """
+        if name == "source":
+            return self.aggregated.topic
+        if name in topology.USER_TOPICS and self.join is not None:
+            return (self.join.left if name == "left" else self.join.right).topic
+        return f"{self.name}.{name}"
+
+    @property
+    def aggregated(self) -> SourceSettings:
+        """Settings of the source topic. Raises ConfigurationError if the pipeline only joins."""
+        if self.source is None:
+            raise ConfigurationError(f"source: missing; pipeline {self.name} only joins, and has no results per key")
+        return self.source
 
     def group(self, stage: str) -> str:
         """Return the consumer group of a stage."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from skewless.algorithms.aggregates import BinaryColumn, PartialColumn, wire_columns_of
 from skewless.algorithms.value_type import VALUE
 from skewless.config.pipeline_settings import PipelineSettings
-from skewless.wire.state_schema import DIGEST, DIGEST_CHARACTERS, StateSchema
+from skewless.wire.state_schema import DIGEST, DIGEST_CHARACTERS, AnySchema, JoinSchema, StateSchema
 
 COLUMN_CHARACTERS = 48
 """Maximum characters of the list of columns in a state schema. A longer list is replaced by its digest."""
@@ -43,3 +43,15 @@ def _description(column: PartialColumn, decimals: Mapping[str, int]) -> str:
     # The decimals of the value `value` are a part of the schema of their own.
     own_decimals = 0 if column.value in (None, VALUE) else decimals[column.value]
     return f"{text}/{own_decimals}" if own_decimals else text
+
+
+def schema_of_stage(settings: PipelineSettings, section: str) -> AnySchema:
+    """Return the state schema of the stage with this section of the settings."""
+    if section != "join" or settings.join is None:
+        return state_schema_of(settings)
+    rules = settings.join.rules()
+    return JoinSchema(
+        apart_ms=rules.apart_ms,
+        sync_delay_ms=rules.apart_ms + rules.right_disorder_ms,
+        window_ms=rules.apart_ms + rules.left_disorder_ms,
+    )

@@ -68,11 +68,11 @@ class BuiltStage:
     """Time for which a full partition may block the polls of all partitions before it is paused."""
 
 
-def restore_each(restore: Callable[[int, str | None], State]) -> Restore:
+def restore_each(restore: Callable[[Any, str | None], State]) -> Restore:
     """Return a function that restores several partitions at a time. `restore` takes a partition and its checkpoint."""
 
     # Threads are sufficient, because most of the time is spent waiting for the broker.
-    def restore_all(checkpoints: Mapping[int, str | None]) -> dict[int, State]:
+    def restore_all(checkpoints: Mapping[Any, str | None]) -> dict[Any, State]:
         with ThreadPoolExecutor(CONCURRENT_RESTORES) as pool:
             states = pool.map(restore, checkpoints.keys(), checkpoints.values())
             return dict(zip(checkpoints, states, strict=True))

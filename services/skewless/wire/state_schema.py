@@ -40,13 +40,42 @@ class StateSchema(msgspec.Struct, frozen=True, kw_only=True, array_like=True, ta
     """Number of parts of a composite key; 0 for another key."""
 
 
+class JoinSchema(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=101, forbid_unknown_fields=True):
+    """The state schema of a join, which has no state in common with the other stages."""
+
+    apart_ms: int
+    sync_delay_ms: int
+    window_ms: int
+
+
+AnySchema = StateSchema | JoinSchema
+
 VERSIONS_OF_0_1 = (1, 2)
 """Versions of the state schemas of Skewless 0.1."""
 
 
-def incompatibilities(previous: StateSchema, current: StateSchema) -> Iterator[str]:
+def incompatibilities(previous: AnySchema, current: AnySchema) -> Iterator[str]:
     """Yield a line with both values for each setting that differs."""
-    settings = (
+    if isinstance(previous, StateSchema) and isinstance(current, StateSchema):
+        yield from _state_incompatibilities(previous, current)
+    elif isinstance(previous, JoinSchema) and isinstance(current, JoinSchema):
+        yield from _join_incompatibilities(previous, current)
+    else:
+        yield "the group belongs to another stage"
+
+
+def _join_incompatibilities(previous: JoinSchema, current: JoinSchema) -> Iterator[str]:
+    for path, previous_ms, current_ms in (
+        ("join.apart_s", previous.apart_ms, current.apart_ms),
+        ("join.sync_delay_s", previous.sync_delay_ms, current.sync_delay_ms),
+        ("join.window_s", previous.window_ms, current.window_ms),
+    ):
+        if previous_ms != current_ms:
+            yield f"{path}: is {current_ms / 1000}, was {previous_ms / 1000}"
+
+
+def _state_incompatibilities(previous: StateSchema, current: StateSchema) -> Iterator[str]:
+    settings: tuple[tuple[str, object, object], ...] = (
         _windows(previous, current),
         ("aggregator.emit", previous.emit, current.emit),
         ("observer.tick_s", previous.tick_ms / 1000, current.tick_ms / 1000),

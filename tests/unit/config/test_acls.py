@@ -23,6 +23,10 @@ def settings(**parts: Any) -> PipelineSettings:
     return PipelineSettings.model_validate({"name": "p", "source": {"topic": "raw"}, **parts})
 
 
+ROLES = list(acls.acls_for(settings()))
+"""Roles of a pipeline with the stages that every pipeline has."""
+
+
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     path = tmp_path / "pipeline.yaml"
@@ -85,9 +89,9 @@ def test_acls_one_principal_for_all_roles_contain_each_resource_once() -> None:
 
 def test_acls_principals_are_named_by_prefix_or_one_by_one(file: Path) -> None:
     users = {line.split()[0] for line in printed(file).splitlines()[1:]}
-    assert users == {f"p-{role}" for role in acls.ROLES}
+    assert users == {f"p-{role}" for role in ROLES}
     users = {line.split()[0] for line in printed(file, "--principal-prefix", "").splitlines()[1:]}
-    assert users == set(acls.ROLES)
+    assert users == set(ROLES)
     mixed = printed(file, "--principal", "router=CN=r", "--principal", "CN=one")
     assert {line.split()[0] for line in mixed.splitlines()[1:]} == {"CN=one", "CN=r"}
 
@@ -108,7 +112,7 @@ def test_acls_command_format_kafka_acls_prints_a_command_for_every_acl(file: Pat
 
 def test_acls_command_format_strimzi_prints_a_user_for_every_role(file: Path) -> None:
     users = list(yaml.safe_load_all(printed(file, "--format", "strimzi")))
-    assert [user["metadata"]["name"] for user in users] == [f"p-{role}" for role in acls.ROLES]
+    assert [user["metadata"]["name"] for user in users] == [f"p-{role}" for role in ROLES]
     for user, rights in zip(users, acls.acls_for(settings()).values(), strict=True):
         found = [
             (each["resource"]["name"], tuple(each["operations"])) for each in user["spec"]["authorization"]["acls"]
@@ -129,3 +133,12 @@ def test_acls_page_pipeline_shows_the_output_of_the_command(tmp_path: Path) -> N
     pipeline.write_text(next(block.text for block in found if block.language == "yaml"))
     (shown,) = (block.text for block in found if block.name == "rights")
     assert shown == printed(pipeline)
+
+
+def test_acls_of_a_join_allow_reading_both_topics_and_describing_them() -> None:
+    sides = {side: {"topic": side, "id": {"field": "id"}} for side in ("left", "right")}
+    rights = acls.acls_for(settings(join={**sides, "apart_s": 1}))
+    readable = {right.name for right in rights["join"] if right.resource == "topic" and "Read" in right.operations}
+    assert readable == {"left", "right", "p.joined", "p.join-changelog"}
+    described = {right.name for right in rights[acls.TOPICS] if not right.prefixed}
+    assert described == {"left", "right", "raw"}

@@ -52,7 +52,7 @@ def test_loader_environment_overrides_the_file_and_the_file_overrides_defaults(f
 
 def test_loader_without_a_file_reads_the_environment_alone() -> None:
     settings = loader.load(None, {"SKEWLESS__NAME": "words", "SKEWLESS__SOURCE__TOPIC": "text"})
-    assert (settings.name, settings.source.topic) == ("words", "text")
+    assert (settings.name, settings.aggregated.topic) == ("words", "text")
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_loader_date_value_becomes_an_instant(file: Path) -> None:
 
 def test_loader_unknown_name_without_a_close_match_lists_the_known_names(file: Path) -> None:
     assert problems(file, MINIMAL, SKEWLESS__REPLICAS__X="1") == [
-        "SKEWLESS__REPLICAS__X: unknown setting; known settings: splitter, router, worker, aggregator, observer"
+        "SKEWLESS__REPLICAS__X: unknown setting; known settings: join, splitter, router, worker, aggregator, observer"
     ]
 
 

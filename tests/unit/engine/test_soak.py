@@ -53,6 +53,11 @@ SETTINGS = PipelineSettings.model_validate(
     {
         "name": "p",
         "source": {"topic": "s"},
+        "join": {
+            "left": {"topic": "l", "id": {"field": "key"}, "time": {"field": "time"}},
+            "right": {"topic": "r", "id": {"field": "key"}, "time": {"field": "time"}},
+            "apart_s": 1,
+        },
         "splitter": {
             "format": "json",
             "key": {"field": "key"},
@@ -73,6 +78,11 @@ def source_record(time: int) -> OutputRecord:
     return OutputRecord("any", msgspec.json.encode({"key": KEYS[time // STEP_MS % 20], "value": 1, "time": time}))
 
 
+def join_record(time: int) -> OutputRecord:
+    key = f"{time}" if time % 5_000 else "repeated"
+    return OutputRecord("any", msgspec.json.encode({"key": key, "time": time}), key=key.encode())
+
+
 def tuples_record(time: int) -> OutputRecord:
     keys = pa.array(KEYS).dictionary_encode()
     encoded = encode_tuples(keys, np.ones(20, np.int64), np.full(20, time, np.int64))
@@ -87,6 +97,7 @@ def partials_record(time: int) -> OutputRecord:
 
 
 SOURCES: dict[str, Callable[[int], OutputRecord]] = {
+    "join": join_record,
     "splitter": source_record,
     "router": tuples_record,
     "worker": tuples_record,
@@ -101,7 +112,7 @@ def built_stage(stage: str) -> BuiltStage:
 
 
 class AssigningThread:
-    """Replaces the consumer thread: it assigns partition 0, and the test delivers the batches."""
+    """Replaces the consumer thread: it assigns partition 0 of each input, and the test delivers the batches."""
 
     def __init__(
         self,
@@ -113,14 +124,14 @@ class AssigningThread:
         **_others: Any,
     ) -> None:
         self._executor = executor
-        self._source = TopicPartition(inputs[0].topic, 0)
+        self._sources = [TopicPartition(each.topic, 0) for each in inputs]
         self._assigned = assigned
         self._stopped = stopped
 
     def start(self) -> None:
-        self._executor.assignment.begin([self._source])
-        self._executor.assign({self._source: RestoredPartition(0, None, ())})
-        self._assigned({self._source})
+        self._executor.assignment.begin(self._sources)
+        self._executor.assign({source: RestoredPartition(0, None, ()) for source in self._sources})
+        self._assigned(set(self._sources))
 
     def stop(self, *, leave: bool) -> None:
         self._stopped(None)
@@ -146,13 +157,14 @@ async def running(stage: str) -> AsyncIterator[tuple[App, driver.Consumer]]:
 
 
 async def process(app: App, consumer: driver.Consumer, record: Callable[[int], OutputRecord], numbers: range) -> None:
-    """Deliver one batch per number, and commit after each as the consumer thread does."""
-    source = TopicPartition(app.runtime.topics[0], 0)
+    """Deliver one batch per number and input, and commit after each number as the consumer thread does."""
+    sources = [TopicPartition(topic, 0) for topic in app.runtime.topics]
     for number in numbers:
         # Python caches small integers, so offsets begin above them.
         output = record(number * STEP_MS)
         delivered = message(number + 1000, output.value, key=output.key, headers=output.headers)
-        consumer._receive(MessageBatch(source, app.executor.assignment.generation, [delivered]))
+        for source in sources:
+            consumer._receive(MessageBatch(source, app.executor.assignment.generation, [delivered]))
         while app.executor.assignment.any_in_flight:  # noqa: ASYNC110 - the session sets no event per batch
             await asyncio.sleep(0)
         app.executor.end_commit(app.executor.begin_commit({}))
@@ -175,6 +187,6 @@ async def test_stage_many_batches_leaves_no_blocks(stage: str, stream: str, monk
         for cycle in range(CYCLES):
             await process(app, consumer, record, range(cycle * CYCLE, (cycle + 1) * CYCLE))
             measured.append(allocated_blocks())
-        assert app.executor.counts.batches.cumulative()[-1][1] == CYCLES * CYCLE
+        assert app.executor.counts.batches.cumulative()[-1][1] == CYCLES * CYCLE * len(app.runtime.topics)
     growth = min(after - before for before, after in pairwise(measured[1:]))
     assert growth < BLOCKS_PER_BATCH * CYCLE, measured

@@ -116,6 +116,7 @@ def test_metric_labels_are_few_and_bounded(metric: Metric) -> None:
         "worker",
         "direction",
         "rank",
+        "side",
     }
     assert set(metric.labels) <= bounded
     assert len(metric.labels) <= 1

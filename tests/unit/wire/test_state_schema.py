@@ -166,5 +166,5 @@ def test_config_watcher_incompatible_file_is_reported(tmp_path: Any, caplog: pyt
 
 def test_state_schema_without_the_number_of_key_parts_is_that_of_a_single_key() -> None:
     metadata = decode_offset_metadata('x\n[3,60000,60000,"count",0,64,4,"updates",0]')
-    assert metadata.shape is not None
+    assert isinstance(metadata.shape, StateSchema)
     assert metadata.shape.key_parts == 0
