@@ -62,8 +62,9 @@ def read_records(
         keep = ~np.isin(rows, np.fromiter(invalid, np.int32, len(invalid)))
         ids = [record_id for record_id, is_kept in zip(ids, keep.tolist(), strict=True) if is_kept]
         rows = rows[keep]
-    values = (source.values[row] or b"" for row in rows.tolist())
-    return records_of(ids, parsed.times[rows], offsets[rows], values), invalid
+    values = source.values  # read once: a batch may create the column at each use
+    kept = (values[row] or b"" for row in rows.tolist())
+    return records_of(ids, parsed.times[rows], offsets[rows], kept), invalid
 
 
 def _check_times(
