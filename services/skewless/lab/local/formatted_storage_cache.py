@@ -40,7 +40,11 @@ def format_data(folder: Path) -> None:
 
 
 def _new_id() -> str:
-    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    """Return a random identifier as Kafka makes them. None begins with `-`, which would be an option for its tools."""
+    while True:
+        identifier = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not identifier.startswith("-"):
+            return identifier
 
 
 def server_command(properties: Path) -> list[str]:
