@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
+import numpy as np
+from numpy.typing import NDArray
+
 from skewless.metric_definition import SECONDS
 
 
@@ -19,6 +22,12 @@ class Histogram:
         """Count one observation."""
         self._counts[bisect_left(self._bounds, value)] += 1
         self.sum += value
+
+    def observe_each(self, values: NDArray[np.float64]) -> None:
+        """Count many observations at once."""
+        found = np.bincount(np.searchsorted(self._bounds, values), minlength=len(self._counts))
+        self._counts = [count + more for count, more in zip(self._counts, found.tolist(), strict=True)]
+        self.sum += float(values.sum())
 
     def cumulative(self) -> list[tuple[float, int]]:
         """Return for each bound the number of observations that are at most as large. The last bound is infinite."""

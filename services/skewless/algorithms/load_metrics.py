@@ -38,11 +38,11 @@ def judged_max_over_avg(tuples: NDArray[np.int64]) -> float | None:
     return max_over_avg(tuples) if tuples.sum() >= MIN_MEAN_TUPLES * len(tuples) else None
 
 
-def tuples_by_worker(workers: NDArray[np.int64], counts: NDArray[np.int64], min_workers: int) -> NDArray[np.int64]:
+def sums_by_worker(workers: NDArray[np.int64], counts: NDArray[np.int64], min_workers: int) -> NDArray[np.int64]:
     """Return the sum of the counts of each worker. The result has at least `min_workers` entries."""
-    tuples = np.zeros(max(min_workers, int(workers.max(initial=-1)) + 1), dtype=np.int64)
-    np.add.at(tuples, workers, counts)
-    return tuples
+    sums = np.zeros(max(min_workers, int(workers.max(initial=-1)) + 1), dtype=np.int64)
+    np.add.at(sums, workers, counts)
+    return sums
 
 
 def top_keys(keys: pa.Array, counts: NDArray[np.int64], limit: int) -> list[tuple[str, int, int]]:

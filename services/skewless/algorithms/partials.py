@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from skewless.algorithms.aggregates import BinaryColumn, PartialColumn, Tuples, as_arrow
+from skewless.algorithms.aggregates import ROWS_COLUMN, BinaryColumn, PartialColumn, Tuples, as_arrow
 from skewless.algorithms.aggregates.partial_column import in_present_groups
 
 
@@ -78,6 +78,17 @@ def merge_partials(tables: Sequence[pa.Table], by: Sequence[str], columns: Seque
             index = merged.schema.get_field_index(column.name)
             merged = merged.set_column(index, column.name, as_arrow(column, partials))
     return merged
+
+
+def merge_rows(tables: Sequence[pa.Table], columns: Sequence[PartialColumn]) -> pa.Table:
+    """Merge rows to one per pane and key, with ROWS_COLUMN: the number of rows of each.
+
+    Rows are partials whose `key` is a dictionary. The result is like that of `to_partials`, in an undefined order.
+    """
+    ones = [pa.array(np.ones(table.num_rows, dtype=np.int64)) for table in tables]
+    counted = [table.append_column(ROWS_COLUMN.name, one) for table, one in zip(tables, ones, strict=True)]
+    merged = merge_partials(counted, ("pane", "key"), (*columns, ROWS_COLUMN))
+    return merged.set_column(1, "key", merged["key"].cast(pa.string()))
 
 
 def _arrow_function(column: PartialColumn) -> str:

@@ -38,7 +38,7 @@ from skewless.algorithms.aggregates.partial_column import (
     counting_column,
 )
 from skewless.algorithms.aggregates.quantile import Quantile
-from skewless.algorithms.aggregates.result_field import ResultField, default_fields
+from skewless.algorithms.aggregates.result_field import ResultField, default_fields, parts_of
 from skewless.algorithms.aggregates.smallest import Smallest
 from skewless.algorithms.aggregates.stddev import Stddev
 from skewless.algorithms.aggregates.sum import Sum
@@ -48,6 +48,7 @@ __all__ = [
     "AGGREGATES",
     "DEFAULT",
     "LOAD_COLUMN",
+    "ROWS_COLUMN",
     "TUPLE_COUNT",
     "Aggregate",
     "BinaryColumn",
@@ -68,6 +69,7 @@ __all__ = [
     "counting_column",
     "default_fields",
     "in_source_unit",
+    "parts_of",
     "selected",
     "wire_columns_of",
 ]
@@ -95,7 +97,11 @@ DEFAULT = (Count.name, Sum.name)
 """Names of the aggregates that a pipeline computes by default."""
 
 LOAD_COLUMN = COUNT
-"""Column that all partials have: the number of tuples. Stages count tuples and measure the load of workers by it."""
+"""Column that all partials have: the number of tuples. Stages count tuples by it."""
+
+ROWS_COLUMN = counting_column("rows")
+"""Column of the number of rows that a worker has processed for a partial: tuples, or rows in which the splitter has
+aggregated several tuples. Partials without it have one row per tuple. The load of workers is measured by it."""
 
 TUPLE_COUNT = AGGREGATES[Count.name]
 """Aggregate whose result is the number of tuples. The demo and the smoke test compare it with their own count."""

@@ -67,6 +67,14 @@ class Aggregate:
         """Return the type of a result: int64, float64, decimal128(38, decimals), string, bool, or a list of one."""
         return pa.decimal128(38, decimals) if decimals else pa.int64()
 
+    @property
+    def parts(self) -> tuple[Aggregate, ...]:
+        """Aggregates of one number each, which a database can merge, and from which it can compute the result.
+
+        One is the result itself; of two, the result is the quotient. None: a database cannot compute the result.
+        """
+        return ()
+
     def present(self, partials: Partials, decimals: int) -> Results:
         """Return one result per group (row). The default is the first column.
 

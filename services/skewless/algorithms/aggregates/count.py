@@ -20,6 +20,11 @@ class Count(Aggregate):
     needs_value: ClassVar[bool] = False
     empty: ClassVar[int] = 0
 
+    @property
+    def parts(self) -> tuple[Aggregate, ...]:
+        """The aggregate itself."""
+        return (self,)
+
     def result_type(self, decimals: int) -> pa.DataType:  # noqa: ARG002 - not in the unit of the values
         """Return the type of an integer."""
         return pa.int64()

@@ -13,3 +13,8 @@ class Max(Aggregate):
 
     name: ClassVar[str] = "max"
     columns: tuple[PartialColumn, ...] = (MAX,)
+
+    @property
+    def parts(self) -> tuple[Aggregate, ...]:
+        """The aggregate itself."""
+        return (self,)

@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 
 from skewless.algorithms import int128
 from skewless.algorithms.aggregates.base import COUNT, SUM, Aggregate, Results
+from skewless.algorithms.aggregates.count import Count
 from skewless.algorithms.aggregates.partial_column import PartialColumn, Partials
+from skewless.algorithms.aggregates.sum import Sum
 
 
 class Mean(Aggregate):
@@ -18,6 +20,11 @@ class Mean(Aggregate):
 
     name: ClassVar[str] = "mean"
     columns: tuple[PartialColumn, ...] = (SUM, COUNT)
+
+    @property
+    def parts(self) -> tuple[Aggregate, ...]:
+        """Dividend and divisor."""
+        return (Sum(), Count())
 
     def result_type(self, decimals: int) -> pa.DataType:  # noqa: ARG002 - a mean of integers has decimals, too
         """Return the type of a number with decimals."""

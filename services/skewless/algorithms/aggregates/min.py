@@ -13,3 +13,8 @@ class Min(Aggregate):
 
     name: ClassVar[str] = "min"
     columns: tuple[PartialColumn, ...] = (MIN,)
+
+    @property
+    def parts(self) -> tuple[Aggregate, ...]:
+        """The aggregate itself."""
+        return (self,)

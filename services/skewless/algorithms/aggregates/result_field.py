@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from skewless.algorithms.aggregates.base import COUNT, Aggregate, Results, as_py
 from skewless.algorithms.aggregates.fixed_point_results import FixedPointResults
 from skewless.algorithms.aggregates.partial_column import PartialColumn, Partials
 from skewless.algorithms.value_type import VALUE, ValueType
+from skewless.errors import ConfigurationError
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,11 @@ class ResultField:
     def result_type(self) -> pa.DataType:
         """Arrow type of a result."""
         return self.aggregate.result_type(self.value.decimals)
+
+    @property
+    def can_be_null(self) -> bool:
+        """Whether a group may have no result."""
+        return self.aggregate.can_be_null or (self.value.optional and self.aggregate.empty is None)
 
     @property
     def is_exact(self) -> bool:
@@ -87,3 +93,37 @@ def _column_of(column: PartialColumn, value: ValueType) -> PartialColumn:
 def default_fields(aggregates: Iterable[Aggregate]) -> tuple[ResultField, ...]:
     """Return the results of these aggregates for the value named `value`."""
     return tuple(ResultField(aggregate.result_name(VALUE), aggregate, ValueType()) for aggregate in aggregates)
+
+
+def parts_of(results: Sequence[ResultField]) -> dict[str, tuple[ResultField, ...]]:
+    """Return for each result, by its name, the fields from which a database computes it (see `Aggregate.parts`).
+
+    A part that is a result itself has its name, others have the name of their partial column. Raises
+    ConfigurationError for results that a database cannot compute, and if another result has the name of a part.
+    """
+    problems = [
+        f"{result.name}: a database cannot merge partial results of {result.aggregate.name}"
+        for result in results
+        if not result.aggregate.parts
+    ]
+    stored = {result.columns[0].name: result for result in reversed(results) if len(result.aggregate.parts) == 1}
+    names = {result.name for result in results}
+    parts: dict[str, tuple[ResultField, ...]] = {}
+    for result in results:
+        if len(result.aggregate.parts) == 1:
+            parts[result.name] = (result,)
+            continue
+        fields = [replace(result, aggregate=aggregate) for aggregate in result.aggregate.parts]
+        columns = [field.columns[0].name for field in fields]
+        problems += [
+            f"{column}: is the name of a column from which a database computes {result.name}: give the result another "
+            "name with `as`"
+            for column in columns
+            if column in names and column not in stored
+        ]
+        for column, field in zip(columns, fields, strict=True):
+            stored.setdefault(column, replace(field, name=column))
+        parts[result.name] = tuple(stored[column] for column in columns)
+    if problems:
+        raise ConfigurationError(*problems)
+    return parts

@@ -16,6 +16,11 @@ class Sum(Aggregate):
     name: ClassVar[str] = "sum"
     columns: tuple[PartialColumn, ...] = (SUM,)
 
+    @property
+    def parts(self) -> tuple[Aggregate, ...]:
+        """The aggregate itself."""
+        return (self,)
+
     def result_type(self, decimals: int) -> pa.DataType:
         """Return the type of a decimal of 38 digits, which holds every sum."""
         return pa.decimal128(38, decimals)

@@ -13,7 +13,7 @@ from skewless.algorithms.grouping.partial import PartialKeyGrouping
 from skewless.algorithms.grouping.shuffle import ShuffleGrouping
 from skewless.errors import ConfigurationError
 
-__all__ = ["GROUPINGS", "Grouping", "GroupingOptions", "KeyBatch", "create"]
+__all__ = ["GROUPINGS", "GROUPING_NAMES", "LOCAL", "Grouping", "GroupingOptions", "KeyBatch", "create"]
 
 GROUPINGS: dict[str, type[Grouping]] = {
     grouping.name: grouping
@@ -28,6 +28,11 @@ GROUPINGS: dict[str, type[Grouping]] = {
         EvenGrouping,
     )
 }
+
+LOCAL = "local"
+"""Name that is short for the grouping `key` of rows in which the splitter has aggregated tuples."""
+GROUPING_NAMES = (*GROUPINGS, LOCAL)
+"""Values of `router.grouping`."""
 
 DEFAULTS = GroupingOptions.model_validate({})
 
