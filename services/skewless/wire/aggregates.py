@@ -52,7 +52,7 @@ def aggregate_type(
 
 def _field_type(result: ResultField, numbers: Numbers) -> Any:
     field_type = json_type(result.result_type, as_text=numbers == "text")
-    if result.aggregate.can_be_null or (result.value.optional and result.aggregate.empty is None):
+    if result.can_be_null:
         field_type |= None
     description = " ".join((type(result.aggregate).__doc__ or "").split())
     return Annotated[field_type, Meta(description=description)]

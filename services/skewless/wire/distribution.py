@@ -13,10 +13,15 @@ Tuples = Annotated[int, Meta(ge=0)]
 Share = Annotated[float, Meta(ge=0)]
 
 _TUPLES_BY_WORKER = "Tuples of each worker, from worker 0 to `workers` - 1."
-_STD_DEV = "Population standard deviation of the workers' shares of the tuples, in percent."
-_IMBALANCE = "(Tuples of the most loaded worker - average tuples per worker) / tuples."
-_MAX_OVER_AVG = "Tuples of the most loaded worker divided by the average; 1 if the load is even."
-_WORST = "Highest `max_over_avg` of the ticks with at least 100 tuples per worker; null before the first such tick."
+_ROWS = (
+    "Rows that the workers processed, by which the load is measured: tuples, or rows in which the splitter has "
+    "aggregated several tuples (`splitter.local`). Absent in records of earlier versions: each row was a tuple."
+)
+_ROWS_BY_WORKER = "Rows of each worker, from worker 0 to `workers` - 1."
+_STD_DEV = "Population standard deviation of the workers' shares of the rows, in percent."
+_IMBALANCE = "(Rows of the most loaded worker - average rows per worker) / rows."
+_MAX_OVER_AVG = "Rows of the most loaded worker divided by the average; 1 if the load is even."
+_WORST = "Highest `max_over_avg` of the ticks with at least 100 rows per worker; null before the first such tick."
 
 
 class TopKey(msgspec.Struct):
@@ -45,6 +50,13 @@ class RunDistribution(msgspec.Struct):
         ),
     ]
     worst_tick_max_over_avg: Annotated[Share | None, Meta(description=_WORST)] = None
+    rows: Annotated[Tuples, Meta(description=_ROWS)] = 0
+    rows_by_worker: Annotated[list[Tuples], Meta(description=_ROWS_BY_WORKER)] = msgspec.field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Set the rows of a record of an earlier version: each row was a tuple."""
+        if not self.rows_by_worker:
+            self.rows, self.rows_by_worker = self.tuples, self.tuples_by_worker
 
 
 class TickDistribution(msgspec.Struct):
@@ -73,3 +85,10 @@ class TickDistribution(msgspec.Struct):
     ]
     top_keys: Annotated[list[TopKey], Meta(description="The keys with the most tuples, at most `observer.top_keys`.")]
     run: Annotated[RunDistribution, Meta(description="The same measures since the first tuple of the pipeline.")]
+    rows: Annotated[Tuples, Meta(description=_ROWS)] = 0
+    rows_by_worker: Annotated[list[Tuples], Meta(description=_ROWS_BY_WORKER)] = msgspec.field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Set the rows of a record of an earlier version: each row was a tuple."""
+        if not self.rows_by_worker:
+            self.rows, self.rows_by_worker = self.tuples, self.tuples_by_worker

@@ -40,13 +40,53 @@ class StateSchema(msgspec.Struct, frozen=True, kw_only=True, array_like=True, ta
     """Number of parts of a composite key; 0 for another key."""
 
 
+class JoinSchema(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=101, forbid_unknown_fields=True):
+    """The state schema of a join, which has no state in common with the other stages."""
+
+    apart_ms: int
+    sync_delay_ms: int
+    window_ms: int
+    left_topic: str
+    right_topic: str
+    left: str
+    """Digest of the settings that records of this side are read by: a restart reads held records again."""
+    right: str
+
+
+AnySchema = StateSchema | JoinSchema
+
 VERSIONS_OF_0_1 = (1, 2)
 """Versions of the state schemas of Skewless 0.1."""
 
 
-def incompatibilities(previous: StateSchema, current: StateSchema) -> Iterator[str]:
+def incompatibilities(previous: AnySchema, current: AnySchema) -> Iterator[str]:
     """Yield a line with both values for each setting that differs."""
-    settings = (
+    if isinstance(previous, StateSchema) and isinstance(current, StateSchema):
+        yield from _state_incompatibilities(previous, current)
+    elif isinstance(previous, JoinSchema) and isinstance(current, JoinSchema):
+        yield from _join_incompatibilities(previous, current)
+    else:
+        yield "the group belongs to another stage"
+
+
+def _join_incompatibilities(previous: JoinSchema, current: JoinSchema) -> Iterator[str]:
+    for path, previous_ms, current_ms in (
+        ("join.apart_s", previous.apart_ms, current.apart_ms),
+        ("join.sync_delay_s", previous.sync_delay_ms, current.sync_delay_ms),
+        ("join.window_s", previous.window_ms, current.window_ms),
+    ):
+        if previous_ms != current_ms:
+            yield f"{path}: is {current_ms / 1000}, was {previous_ms / 1000}"
+    for side in ("left", "right"):
+        topic, previous_topic = (getattr(schema, f"{side}_topic") for schema in (current, previous))
+        if topic != previous_topic:
+            yield f"join.{side}.topic: is {topic}, was {previous_topic}"
+        if getattr(current, side) != getattr(previous, side):
+            yield f"join.{side}: format, id, time or limits have changed"
+
+
+def _state_incompatibilities(previous: StateSchema, current: StateSchema) -> Iterator[str]:
+    settings: tuple[tuple[str, object, object], ...] = (
         _windows(previous, current),
         ("aggregator.emit", previous.emit, current.emit),
         ("observer.tick_s", previous.tick_ms / 1000, current.tick_ms / 1000),

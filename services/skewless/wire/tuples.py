@@ -131,12 +131,12 @@ def parts_of(key: str) -> list[str]:
 _decode_parts = msgspec.json.Decoder(list[str]).decode
 
 
-def read_keys_and_times(value: bytes | None) -> list[pa.RecordBatch]:
+def keys_and_times(table: pa.Table) -> list[pa.RecordBatch]:
     """Return the columns `key` and `time` of tuples with any values.
 
     Raises BadRecordError if the columns are not those of tuples.
     """
-    batches: list[pa.RecordBatch] = read_table(value).to_batches()
+    batches: list[pa.RecordBatch] = table.to_batches()
     for batch in batches:
         if batch.schema.field(0) != _KEY or batch.schema.field(batch.num_columns - 1) != _TIME:
             raise BadRecordError("columns are not those of tuples")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from helpers.aggregates import DIGITS
 from helpers.batches import FORMAT, reasons_in, rows_in, tuples_in, watermarks_in
 from helpers.in_memory_batch import InMemoryBatch
+from skewless.algorithms.aggregates import BinaryColumn
 from skewless.algorithms.value_type import VALUE
 from skewless.errors import BadRecordError
 from skewless.wire.columns import read_table, write_table
@@ -59,6 +62,14 @@ def test_partials_with_another_type_than_their_column_are_bad() -> None:
         value = write_table(pa.table({"pane": [0], "key": ["a"], "digit_set": digit_set}))
         with pytest.raises(BadRecordError):
             read_partials(value, ("pane", "key"), DIGITS.columns)
+
+
+def test_partials_of_a_group_without_an_optional_value_may_be_null() -> None:
+    (column,) = DIGITS.columns
+    assert isinstance(column, BinaryColumn)
+    value = write_table(pa.table({"pane": [0], "key": ["a"], "digit_set": pa.array([None], pa.binary())}))
+    (partial,) = read_partials(value, ("pane", "key"), [replace(column, optional=True)]).to_pylist()
+    assert partial["digit_set"] is None
 
 
 def test_header_codec_header_without_a_value_is_refused() -> None:

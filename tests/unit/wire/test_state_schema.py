@@ -8,8 +8,9 @@ import msgspec
 import pytest
 
 from skewless.config.pipeline_settings import PipelineSettings
-from skewless.config.state_layout import state_schema_of
+from skewless.config.state_layout import schema_of_stage, state_schema_of
 from skewless.config.watcher import ConfigWatcher
+from skewless.wire.join_changelog import JoinCheckpoint, encode_checkpoint
 from skewless.wire.offset_metadata import OffsetMetadata, decode_offset_metadata, encode_offset_metadata
 from skewless.wire.state_schema import DIGEST, StateSchema, incompatibilities
 
@@ -166,5 +167,49 @@ def test_config_watcher_incompatible_file_is_reported(tmp_path: Any, caplog: pyt
 
 def test_state_schema_without_the_number_of_key_parts_is_that_of_a_single_key() -> None:
     metadata = decode_offset_metadata('x\n[3,60000,60000,"count",0,64,4,"updates",0]')
-    assert metadata.shape is not None
+    assert isinstance(metadata.shape, StateSchema)
     assert metadata.shape.key_parts == 0
+
+
+SIDES = {side: {"topic": side, "id": {"field": "id"}} for side in ("left", "right")}
+JOIN: dict[str, Any] = {**SIDES, "apart_s": 1}
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, []),
+        ({"kind": "inner", "buffer_records": 5}, []),
+        ({"apart_s": 0.5, "sync_delay_s": 1, "window_s": 1}, ["join.apart_s: is 0.5, was 1.0"]),
+        ({"sync_delay_s": 2}, ["join.sync_delay_s: is 2.0, was 1.0"]),
+        ({"window_s": 2}, ["join.window_s: is 2.0, was 1.0"]),
+        ({"left": SIDES["left"] | {"topic": "other"}}, ["join.left.topic: is other, was left"]),
+        ({"right": SIDES["right"] | {"id": {"field": "key"}}}, ["join.right: format, id, time or limits have changed"]),
+        (
+            {"right": SIDES["right"] | {"format": {"name": "csv", "columns": ["id"]}}},
+            ["join.right: format, id, time or limits have changed"],
+        ),
+        ({"right": SIDES["right"] | {"format": "json"}}, []),
+        ({"left": SIDES["left"] | {"time": {"field": "t"}}}, ["join.left: format, id, time or limits have changed"]),
+    ],
+)
+def test_join_schema_of_changed_settings_names_them(changes: dict[str, Any], expected: list[str]) -> None:
+    before, after = (
+        schema_of_stage(PipelineSettings.model_validate({"name": "p", "join": JOIN | more}), "join")
+        for more in ({}, changes)
+    )
+    assert list(incompatibilities(before, after)) == expected
+
+
+def test_join_schema_fits_into_the_metadata_of_an_offset() -> None:
+    sides = {side: {"topic": side[0] * 249, "id": {"field": "id"}} for side in ("left", "right")}
+    settings = PipelineSettings.model_validate({"name": "p", "join": {**sides, "apart_s": 315_360_000}})
+    checkpoint = encode_checkpoint(JoinCheckpoint(2**62, 2**62, 2**62))
+    written = encode_offset_metadata(checkpoint, schema_of_stage(settings, "join"))
+    assert len(written) < KAFKA_LIMIT
+    assert decode_offset_metadata(written).shape == schema_of_stage(settings, "join")
+
+
+def test_incompatibilities_of_a_join_and_another_stage_say_so() -> None:
+    of_join = schema_of_stage(PipelineSettings.model_validate({"name": "p", "join": JOIN}), "join")
+    assert list(incompatibilities(LARGEST, of_join)) == ["the group belongs to another stage"]

@@ -1,0 +1,123 @@
+"""State of a join: checkpoints, the changelog of held offsets, and held records as a restore passes them.
+
+The records themselves stay in the input topics. The changelog contains the offsets that are held, one record per block
+of `BLOCK_OFFSETS` offsets and side. Its key is `<side>/<block>`, for example `left/12`.
+
+Under at_least_once, a process that is killed may leave changes that belong to no commit. So each value also contains
+the block as of the last commit before it, and a restore chooses by the version in its checkpoint.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from skewless.algorithms.join.held_records import NO_RECORDS, Records, decode_block, records_of
+from skewless.wire.record import OutputRecord
+
+TOPIC = "join-changelog"
+BLOCK_KEY = "^(left|right)/[0-9]+$"
+"""Pattern of the key of a block."""
+_BLOCK = struct.Struct(">QI")
+"""Version of a block, and bytes of its previous bitmap. Both bitmaps follow."""
+_ROW = struct.Struct(">qq")
+"""Offset and event time of a held record. Its id follows."""
+
+
+class JoinCheckpoint(NamedTuple):
+    """Checkpoint of an input partition."""
+
+    max_time: int | None = None
+    """Largest event time so far, in ms."""
+    floor: int | None = None
+    """Watermark that the partition was given while it was idle."""
+    version: int = 0
+    """Version of its blocks in the changelog: number of commits that changed them."""
+
+
+def encode_checkpoint(checkpoint: JoinCheckpoint) -> str:
+    """Return a checkpoint as text."""
+    return msgspec.json.encode(checkpoint).decode()
+
+
+def decode_checkpoint(text: str | None) -> JoinCheckpoint:
+    """Decode a checkpoint. Returns an empty one for a partition without a commit."""
+    return msgspec.json.decode(text, type=JoinCheckpoint) if text else JoinCheckpoint()
+
+
+def block_key(side: str, block: int) -> bytes:
+    """Return the key of a block."""
+    return f"{side}/{block}".encode()
+
+
+def block_of(key: bytes, side: str) -> int | None:
+    """Return the number of the block with this key, None if it is of the other side."""
+    name, _, number = key.decode("ascii", "replace").partition("/")
+    return int(number) if name == side else None
+
+
+class Block(NamedTuple):
+    """A block of the changelog: the offsets that are held, as a bitmap."""
+
+    side: str
+    number: int
+    version: int
+    """Version of the checkpoint that is committed with it."""
+    previous: bytes
+    """Bitmap as of the commit before."""
+    held: bytes
+
+
+def block_record(partition: int, block: Block) -> OutputRecord:
+    """Return the changelog record of a block."""
+    value = _BLOCK.pack(block.version, len(block.previous)) + block.previous + block.held
+    return OutputRecord(TOPIC, value, block_key(block.side, block.number), partition)
+
+
+def tombstone(partition: int, side: str, block: int) -> OutputRecord:
+    """Return the record that removes a block without held records."""
+    return OutputRecord(TOPIC, None, block_key(side, block), partition)
+
+
+def held_blocks(changelog: Iterable[tuple[bytes, bytes]], side: str, version: int) -> dict[int, bytes]:
+    """Return the bitmaps of a side as of a version by block. Those without held records are empty."""
+    blocks = {}
+    for key, value in changelog:
+        block = block_of(key, side)
+        if block is not None:
+            written, size = _BLOCK.unpack_from(value)
+            bitmaps = value[_BLOCK.size :]
+            blocks[block] = bitmaps[size:] if written <= version else bitmaps[:size]
+    return blocks
+
+
+def held_offsets(blocks: Mapping[int, bytes]) -> NDArray[np.int64]:
+    """Return the held offsets of blocks, ascending."""
+    offsets = [decode_block(block, bitmap) for block, bitmap in sorted(blocks.items())]
+    return np.concatenate(offsets) if offsets else np.empty(0, dtype=np.int64)
+
+
+def encode_row(record_id: str, time: int, offset: int) -> bytes:
+    """Return the key of a held record in the state that a restore passes to the step. Its value is the record."""
+    return _ROW.pack(offset, time) + record_id.encode()
+
+
+def decode_rows(state: Sequence[tuple[bytes, bytes]]) -> Records:
+    """Return the held records of a state."""
+    if not state:
+        return NO_RECORDS
+    numbers = np.frombuffer(b"".join(key[: _ROW.size] for key, _ in state), dtype=">i8").reshape(-1, 2)
+    ids = (key[_ROW.size :].decode() for key, _ in state)
+    times, offsets = numbers[:, 1].astype(np.int64), numbers[:, 0].astype(np.int64)
+    return records_of(ids, times, offsets, (value for _, value in state))
+
+
+def rows_of(records: Records) -> Iterator[tuple[bytes, bytes]]:
+    """Yield held records as a state."""
+    for record_id, time, offset, value in zip(*(column.tolist() for column in records), strict=True):
+        yield encode_row(record_id, time, offset), value

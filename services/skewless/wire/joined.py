@@ -1,0 +1,105 @@
+"""Records of the topics of a join: pairs, unmatched records and late records, as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from skewless.algorithms.join.held_records import Records
+from skewless.wire.record import OutputRecord, public_timestamp
+from skewless.wire.tuples import Int64
+
+Original = Annotated[
+    msgspec.Raw, Meta(description="The record as it came: JSON if the topic contains JSON, otherwise its text.")
+]
+Id = Annotated[str, Meta(description="The id.")]
+Time = Annotated[Int64, Meta(description="Event time, ms since the epoch (UTC).")]
+
+
+class JoinedRecord(msgspec.Struct, frozen=True, gc=False):
+    """A left record and its right record."""
+
+    id: Id
+    left: Original
+    right: Original
+    left_time: Time
+    right_time: Time
+
+
+class UnmatchedRecord(msgspec.Struct, frozen=True, gc=False):
+    """A record that has no partner and can have none any more."""
+
+    id: Id
+    record: Original
+    time: Time
+
+
+class JoinLateRecord(msgspec.Struct, frozen=True, gc=False):
+    """A record that was older than its topic's disorder allows. It took no part in the join."""
+
+    id: Id
+    side: Annotated[Literal["left", "right"], Meta(description="Side of the join.")]
+    record: Original
+    time: Time
+    watermark: Annotated[Int64, Meta(description="Watermark of the partition before the record, ms.")]
+    partition: Annotated[int, Meta(description="Partition of the record.", ge=0)]
+    offset: Annotated[int, Meta(description="Offset of the record.", ge=0)]
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+def original(value: bytes, *, is_json: bool) -> msgspec.Raw:
+    """Return a record as a part of a JSON document. It must be UTF-8, and JSON if `is_json`."""
+    return msgspec.Raw(value if is_json else _encode(value.decode()))
+
+
+def joined_records(
+    partition: int, left: Records, right: Records, *, left_is_json: bool, right_is_json: bool
+) -> Iterator[OutputRecord]:
+    """Yield a record for each pair. The timestamp is that of the left record."""
+    rows = zip(
+        left.ids.tolist(),
+        left.values.tolist(),
+        right.values.tolist(),
+        left.times.tolist(),
+        right.times.tolist(),
+        strict=True,
+    )
+    for record_id, left_value, right_value, left_time, right_time in rows:
+        pair = JoinedRecord(
+            record_id,
+            original(left_value, is_json=left_is_json),
+            original(right_value, is_json=right_is_json),
+            left_time,
+            right_time,
+        )
+        yield OutputRecord("joined", _encode(pair), record_id.encode(), partition, public_timestamp(left_time))
+
+
+def unmatched_records(topic: str, partition: int, records: Records, *, is_json: bool) -> Iterator[OutputRecord]:
+    """Yield a record for each unmatched one."""
+    rows = zip(records.ids.tolist(), records.values.tolist(), records.times.tolist(), strict=True)
+    for record_id, value, time in rows:
+        record = UnmatchedRecord(record_id, original(value, is_json=is_json), time)
+        yield OutputRecord(topic, _encode(record), record_id.encode(), partition, public_timestamp(time))
+
+
+def late_records(
+    side: Literal["left", "right"], partition: int, records: Records, watermarks: list[int], *, is_json: bool
+) -> Iterator[OutputRecord]:
+    """Yield a record for each late one."""
+    rows = zip(
+        records.ids.tolist(),
+        records.values.tolist(),
+        records.times.tolist(),
+        records.offsets.tolist(),
+        watermarks,
+        strict=True,
+    )
+    for record_id, value, time, offset, watermark in rows:
+        late = JoinLateRecord(record_id, side, original(value, is_json=is_json), time, watermark, partition, offset)
+        yield OutputRecord("join-late", _encode(late), record_id.encode(), partition, public_timestamp(time))
