@@ -19,6 +19,8 @@ from skewless.kafka.settings import KafkaSettings
 Result = TypeVar("Result")
 
 RETRY_INTERVAL_S = 0.1
+_BROKER_DEFAULT = -1
+"""Replication factor in a request to create a topic that stands for `default.replication.factor`."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,8 @@ class TopicDescription:
     replication_factor: int
     """The smallest number of replicas of any partition."""
     options: Mapping[str, str]
+    under_replicated: int = 0
+    """Number of partitions with replicas that are not in sync."""
 
 
 class Admin:
@@ -70,13 +74,24 @@ class Admin:
                 partitions=len(topics[name].partitions),
                 replication_factor=min(len(partition.replicas) for partition in topics[name].partitions.values()),
                 options={option: entry.value for option, entry in options[name].items()},
+                under_replicated=sum(
+                    len(partition.isrs) < len(partition.replicas) for partition in topics[name].partitions.values()
+                ),
             )
             for name in existing
         }
 
-    def create(self, name: str, partitions: int, replication_factor: int, options: Mapping[str, str]) -> bool:
-        """Create a topic. Returns False if it exists: another process has just created it."""
-        topic = NewTopic(name, partitions, replication_factor, config=dict(options))
+    def broker_count(self) -> int:
+        """Return the number of brokers of the cluster."""
+        return len(self._metadata().brokers)
+
+    def create(self, name: str, partitions: int, replication_factor: int | None, options: Mapping[str, str]) -> bool:
+        """Create a topic. Returns False if it exists: another process has just created it.
+
+        `replication_factor` None: the default of the brokers (KIP-464, Kafka 2.4 and later).
+        """
+        replicas = _BROKER_DEFAULT if replication_factor is None else replication_factor
+        topic = NewTopic(name, partitions, replicas, config=dict(options))
         future = self._client.create_topics([topic], request_timeout=self._kafka.connect_timeout_s)[name]
         try:
             future.result()

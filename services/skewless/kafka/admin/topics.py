@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from skewless.errors import BrokerError
@@ -26,7 +26,8 @@ class TopicSpec:
 
     name: str
     partitions: int
-    replication_factor: int
+    replication_factor: int | None
+    """None: the default of the brokers."""
     options: Mapping[str, str]
     """Options of the topic, by Kafka's names of topic configurations."""
     verified: frozenset[str]
@@ -39,6 +40,10 @@ class Report:
 
     created: tuple[str, ...]
     existing: tuple[str, ...]
+    topics: Mapping[str, TopicDescription]
+    """All topics as they exist now, by full name."""
+    warnings: tuple[str, ...]
+    """What is not wrong, but endangers the records."""
 
 
 def differences(spec: TopicSpec, existing: TopicDescription) -> Iterator[str]:
@@ -48,7 +53,7 @@ def differences(spec: TopicSpec, existing: TopicDescription) -> Iterator[str]:
             f"{spec.name}: has {existing.partitions} partitions, the configuration wants {spec.partitions}; set it "
             "back, or start a pipeline of another name: the number cannot change while results must stay exact"
         )
-    if existing.replication_factor < spec.replication_factor:
+    if spec.replication_factor is not None and existing.replication_factor < spec.replication_factor:
         yield (
             f"{spec.name}: has {existing.replication_factor} copies, topics.replication_factor wants "
             f"{spec.replication_factor}; add some with kafka-reassign-partitions.sh"
@@ -61,6 +66,24 @@ def differences(spec: TopicSpec, existing: TopicDescription) -> Iterator[str]:
                 f"{spec.name}: {option} is {actual}, should be {at_least}{required}; `kafka-configs.sh --alter "
                 f"--entity-type topics --entity-name {spec.name} --add-config {option}={required}`"
             )
+
+
+def replication_warnings(topics: Mapping[str, TopicDescription], brokers: int) -> Iterator[str]:
+    """Yield the risks of topics that have too few replicas now, each with its remedy. `brokers`: number of brokers."""
+    single = sorted(name for name, topic in topics.items() if topic.replication_factor == 1)
+    if single and brokers > 1:
+        yield (
+            f"{_topics(single)} 1 replica on a cluster of {brokers} brokers: if a broker is lost, so are records; "
+            f"set topics.replication_factor to {min(3, brokers)} before topics are created, or add replicas to these "
+            "with kafka-reassign-partitions.sh"
+        )
+    under_replicated = sorted(name for name, topic in topics.items() if topic.under_replicated)
+    if under_replicated:
+        yield f"{_topics(under_replicated)} replicas that are not in sync: check that all brokers run"
+
+
+def _topics(names: Sequence[str]) -> str:
+    return f"topic {names[0]} has" if len(names) == 1 else f"topics {', '.join(names)} have"
 
 
 def _is_more(actual: str | None, required: str) -> bool:

@@ -23,6 +23,8 @@ FETCH = {
     "fetch.queue.backoff.ms": 20,
 }
 """Limits of librdkafka's read-ahead, which bound the memory for any number of partitions."""
+FETCH_FIRST = {**FETCH, "fetch.message.max.bytes": 2**16, "queued.min.messages": 1, "fetch.wait.max.ms": 20}
+"""The same for reads of one record of each partition."""
 _IGNORED = {
     KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001 - librdkafka's local codes are named so; it reconnects by itself
     KafkaError._TRANSPORT,  # noqa: SLF001
@@ -54,14 +56,44 @@ def read_ranges(
             if batches or finished:
                 advanced_at = time.monotonic()
             elif time.monotonic() > advanced_at + STALL_TIMEOUT_S:
-                raise UnreachableError(
-                    f"no records from topic {topic} at {kafka.bootstrap_servers} within {STALL_TIMEOUT_S:g} s, and its "
-                    "end offset was not reached"
-                )
+                raise _no_records(kafka, topic)
             if finished:
                 for partition in finished:
                     del unread[partition]
                 consumer.incremental_unassign([TopicPartition(topic, partition) for partition in finished])
+
+
+def first_records(kafka: KafkaSettings, topic: str, ranges: Mapping[int, tuple[int, int]]) -> dict[int, Message]:
+    """Return the first committed record of each range, without the ranges that contain none.
+
+    Raises the errors of `read_ranges`.
+    """
+    unread = {partition: end for partition, (begin, end) in ranges.items() if begin < end}
+    found: dict[int, Message] = {}
+    if not unread:
+        return found
+    consumer = create_client(Consumer, {**QUIET, **FETCH_FIRST, **kafka.client_options(), **MANUAL_ASSIGNMENT})
+    with contextlib.closing(consumer):
+        consumer.assign([TopicPartition(topic, partition, ranges[partition][0]) for partition in unread])
+        deadline = time.monotonic() + STALL_TIMEOUT_S
+        while unread:
+            for partition, messages in _by_partition(consumer.consume(READ_RECORDS, POLL_S), topic).items():
+                if partition in unread and messages[0].offset() < unread[partition]:
+                    found[partition] = messages[0]
+            if finished := {*_finished(consumer, topic, unread), *(found.keys() & unread)}:
+                for partition in finished:
+                    del unread[partition]
+                consumer.incremental_unassign([TopicPartition(topic, partition) for partition in finished])
+            elif time.monotonic() > deadline:
+                raise _no_records(kafka, topic)
+    return found
+
+
+def _no_records(kafka: KafkaSettings, topic: str) -> UnreachableError:
+    return UnreachableError(
+        f"no records from topic {topic} at {kafka.bootstrap_servers} within {STALL_TIMEOUT_S:g} s, and its end offset "
+        "was not reached"
+    )
 
 
 def _by_partition(messages: list[Message], topic: str) -> dict[int, list[Message]]:

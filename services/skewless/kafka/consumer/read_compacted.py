@@ -44,7 +44,7 @@ def read_compacted(
     # Up to the end of the log, not up to the last stable offset: the markers of a commit reach its partitions after the
     # commit has returned, so committed records may not be stable yet.
     options = {**QUIET, **kafka.client_options()}
-    begin, end = _offset_range(options, topic, partition)
+    begin, end = offset_range(options, topic, partition)
     latest: dict[bytes, bytes] = {}
     if begin == end:
         return []
@@ -58,7 +58,7 @@ def read_compacted(
     return list(latest.items())
 
 
-def _offset_range(options: dict[str, object], topic: str, partition: int) -> tuple[int, int]:
+def offset_range(options: dict[str, object], topic: str, partition: int) -> tuple[int, int]:
     """Return the first offset, and the offset after the last record."""
     requested = TopicPartition(topic, partition)
     admin = AdminClient(options)  # must outlive its futures

@@ -53,6 +53,10 @@ class OutputProducer(ABC):
         self.replaced = 0
         """Number of times the producer was replaced, for the metrics."""
 
+    def collect_metrics(self) -> tuple[()]:
+        """Return no samples: a producer has the metrics of every output only."""
+        return ()
+
     @property
     def producer(self) -> Producer:
         """The librdkafka producer; only between `open` and `close`."""

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import repeat
+from zlib import crc32
 
 import numpy as np
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from numpy.typing import NDArray
 
 from skewless.errors import BrokerError, ConfigurationError, SkewlessError, UnreachableError
 from skewless.kafka.admin.client import Admin
@@ -24,10 +26,10 @@ _RETAINED_TOPIC_OPTIONS = {**EVENT_TIME_OPTIONS, "retention.ms": "-1"}
 """Recorded streams have timestamps of years ago, so the broker's default retention would delete them at once."""
 
 
-def prepare_topic(kafka: KafkaSettings, topic: str, create: int | None, replication_factor: int = -1) -> int:
+def prepare_topic(kafka: KafkaSettings, topic: str, create: int | None, replication_factor: int | None = None) -> int:
     """Return a topic's number of partitions. A missing topic is created with `create` partitions, unless it is None.
 
-    A replication factor of -1 is the broker's default. Raises UnreachableError if no broker answers within
+    A replication factor of None is the brokers' default. Raises UnreachableError if no broker answers within
     `kafka.connect_timeout_s`, BrokerError if the topic is missing and is not created, and ConfigurationError if an
     existing topic does not have `create` partitions.
     """
@@ -50,10 +52,20 @@ def prepare_topic(kafka: KafkaSettings, topic: str, create: int | None, replicat
     return create
 
 
+def partitions_of(
+    first: int, count: int, partitions: int, keys: Sequence[bytes | None] | None = None
+) -> NDArray[np.int64]:
+    """Return the partition of each record from index `first` on: that of its key or, without keys, of its position."""
+    if keys is None:
+        return np.arange(first, first + count) // RUN % partitions
+    return np.fromiter((crc32(key or b"") % partitions for key in keys), dtype=np.int64, count=count)
+
+
 class BulkProducer:
     """Sends records to the partitions of a topic in a fixed order: record i to partition `(i // RUN) % partitions`.
 
-    So equal records produce equal logs. `first` is the number of the first partition.
+    A record with a key goes to the partition of its key, which is that of librdkafka. So equal records produce equal
+    logs. `first` is the number of the first partition.
     """
 
     def __init__(self, kafka: KafkaSettings, topic: str, partitions: int, *, first: int = 0) -> None:
@@ -76,14 +88,14 @@ class BulkProducer:
         self,
         values: Sequence[bytes | None],
         times: Sequence[int],
-        keys: Iterable[bytes | None] | None = None,
+        keys: Sequence[bytes | None] | None = None,
         headers: Iterable[Headers] | None = None,
     ) -> None:
         """Enqueue records with their timestamps (ms), keys and headers. Waits while the queue is full.
 
         Raises BrokerError as soon as a record is lost, UnreachableError if that is because the broker did not answer.
         """
-        target_partitions = self._first + (self.taken + np.arange(len(values))) // RUN % self._partitions
+        target_partitions = self._first + partitions_of(self.taken, len(values), self._partitions, keys)
         produce, topic = self._producer.produce, self._topic
         # One call per record, 2.0 us each. `produce_batch` takes 1.2 us per record, but accepts no timestamps, which
         # carry event time.

@@ -1,0 +1,61 @@
+"""Describes consumer groups: their states and members."""
+
+from __future__ import annotations
+
+import warnings
+from typing import NamedTuple
+
+from confluent_kafka import KafkaException
+
+from skewless.errors import BrokerError, UnreachableError
+from skewless.kafka.clients import connect_admin
+from skewless.kafka.errors import authorization_error, is_transient
+from skewless.kafka.repeat import repeat_while_transient
+from skewless.kafka.settings import KafkaSettings
+
+
+class GroupDescription(NamedTuple):
+    """A consumer group at its coordinator."""
+
+    state: str
+    """Kafka's name of the state, such as `Stable`, `PreparingRebalance` or `Empty`. `Dead`: there is no such group."""
+    members: tuple[str, ...]
+    """Client ids of the members. Those of a stage are their group instance ids."""
+
+    @property
+    def is_rebalancing(self) -> bool:
+        """Whether partitions are being assigned."""
+        return self.state.endswith("Rebalance")
+
+
+class GroupReader:
+    """Describes groups. Raises UnreachableError if no broker answers within `kafka.connect_timeout_s`."""
+
+    def __init__(self, kafka: KafkaSettings) -> None:
+        self._kafka = kafka
+        self._client = connect_admin(kafka)
+
+    def describe(self, group: str) -> GroupDescription:
+        """Return the description of a group. Raises BrokerError if the broker refuses the request."""
+        operation = f"describing group {group} at {self._kafka.bootstrap_servers}"
+        try:
+            with warnings.catch_warnings():
+                # Its successor, `describe_consumer_groups`, aborts the process if no broker answers (librdkafka 2.16,
+                # "Assertion `eonce->refcnt > 0' failed").
+                warnings.simplefilter("ignore", DeprecationWarning)
+                found = repeat_while_transient(lambda: self._described(group), self._kafka.connect_timeout_s)
+        except KafkaException as error:
+            reason = error.args[0]
+            if is_transient(reason):
+                raise UnreachableError(f"{operation}: {reason.str()}: check that the brokers run") from None
+            raise authorization_error(reason, operation, "Describe") or BrokerError(
+                f"{operation}: {reason.str()}"
+            ) from None
+        return found or GroupDescription("Dead", ())
+
+    def _described(self, group: str) -> GroupDescription | None:
+        for found in self._client.list_groups(group=group, timeout=self._kafka.connect_timeout_s):
+            if found.error is not None:
+                raise KafkaException(found.error)
+            return GroupDescription(found.state, tuple(member.client_id for member in found.members))
+        return None
