@@ -1,0 +1,92 @@
+"""Reads the records of one side of a join: parses them, and checks their ids, keys and times. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skewless.algorithms.join.held_records import Records, records_of
+from skewless.parsing.join_side_settings import JoinSideSettings
+from skewless.parsing.record_parser import RecordParser
+from skewless.parsing.source_records import SourceRecords
+from skewless.parsing.validation import TOO_FAR_AHEAD
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SideRules:
+    """Settings of one side."""
+
+    topic: str
+    """Full name of its topic."""
+    parser: RecordParser
+    is_json: bool
+    """Whether the records are JSON."""
+    earliest: int
+    latest: int
+    """Bounds of event times in ms."""
+
+
+def side_rules(settings: JoinSideSettings) -> SideRules:
+    """Return the rules of one side."""
+    return SideRules(
+        topic=settings.topic,
+        parser=RecordParser(settings.parsing),
+        is_json=settings.format.name == "json",
+        earliest=settings.time.earliest,
+        latest=settings.time.latest,
+    )
+
+
+def read_records(
+    rules: SideRules, source: SourceRecords, offsets: NDArray[np.int64], newest: int
+) -> tuple[Records, Mapping[int, str]]:
+    """Return the valid records, and the reasons of the others by index.
+
+    `newest` is the largest event time that is not too far ahead of the clock, in ms.
+    """
+    parsed = rules.parser.parse(source)
+    invalid = {row: _about_the_id(reason) for row, reason in parsed.invalid}
+    rows, ids = parsed.records, parsed.keys
+    if len(rows) + len(invalid) < len(source.values):
+        without_id = set(range(len(source.values))) - set(rows.tolist()) - invalid.keys()
+        invalid |= dict.fromkeys(without_id, "no id")
+    if "" in ids:
+        invalid |= {int(rows[index]): "empty id" for index, record_id in enumerate(ids) if not record_id}
+    for row in _rows_without_their_id(source.keys, rows, ids):
+        invalid.setdefault(row, "the record key is not the id")
+    _check_times(rules, parsed.times[rows], rows, newest, invalid)
+    if invalid:
+        keep = ~np.isin(rows, np.fromiter(invalid, np.int32, len(invalid)))
+        ids = [record_id for record_id, is_kept in zip(ids, keep.tolist(), strict=True) if is_kept]
+        rows = rows[keep]
+    values = source.values  # read once: a batch may create the column at each use
+    kept = (values[row] or b"" for row in rows.tolist())
+    return records_of(ids, parsed.times[rows], offsets[rows], kept), invalid
+
+
+def _check_times(
+    rules: SideRules, times: NDArray[np.int64], rows: NDArray[np.int32], newest: int, invalid: dict[int, str]
+) -> None:
+    for is_out_of_bounds, reason in (
+        (times < rules.earliest, "time before time.earliest"),
+        (times > rules.latest, "time after time.latest"),
+        (times > newest, TOO_FAR_AHEAD),
+    ):
+        for row in rows[is_out_of_bounds].tolist():
+            invalid.setdefault(row, reason)
+
+
+def _about_the_id(reason: str) -> str:
+    """Return the reason of an invalid record: a format calls the id its key."""
+    return f"id{reason[3:]}" if reason.startswith("key ") else reason
+
+
+def _rows_without_their_id(keys: Sequence[bytes | None], rows: NDArray[np.int32], ids: Sequence[str]) -> list[int]:
+    """Return the rows of a batch whose record key is not the id. `rows` has the row of each id."""
+    encoded = [record_id.encode() for record_id in ids]
+    if len(encoded) == len(keys) and encoded == keys:
+        return []
+    return [row for row, record_id in zip(rows.tolist(), encoded, strict=True) if keys[row] != record_id]
