@@ -12,7 +12,8 @@ States
 RESTORING           The group has assigned the partition. Its committed offset, its checkpoint and its changelog are
                     being read. The consumer fetches no record of it, and the step does not know it.
 RUNNING             The consumer fetches its records, and the step processes them.
-PAUSED              It had too many batches in flight for too long. The step processes them; the consumer fetches none.
+PAUSED              It had too many batches in flight for too long, or the step blocks it because it is ahead of others.
+                    The step processes what is in flight; the consumer fetches none.
 COMMITTING          A commit is in progress, from the flush of the step to the answer of the output. No batch of any
                     partition is processed, so the outputs of the commit are exactly those of the records before its
                     offsets.
@@ -23,7 +24,7 @@ Events
 ------
 
 restored            The step has the committed checkpoint and state.
-pause, resume       Back-pressure stops or continues the fetches.
+pause, resume       Back-pressure or the step stops or continues the fetches.
 begin_commit        Processing stops and the step flushes.
 end_commit          The output has committed outputs and offsets.
 reset               The transaction was aborted. The partition is still ours and restarts at its committed offset.
@@ -57,7 +58,7 @@ its thread. The consumer thread calls them through the loop and, except for a ne
 set of partitions and their states change only while the consumer thread waits, and it may read `partitions`,
 `restoring`, `awaits_restore` and `generation` at any time. More attributes are single numbers or flags that the loop
 changes at any time, and a value that is out of date by one batch does no harm: `retired_batches`, `retired_bytes`,
-`full_partitions`, `fetching_partitions` and `caught_up`.
+`full_partitions`, `fetching_partitions`, `caught_up` and `must_block`.
 
 The *output* is used by both threads, never at the same time: the loop sends to it, and the consumer thread commits
 between `begin_commit` and `end_commit`, while nothing is processed.
@@ -164,6 +165,8 @@ class AssignedPartition:
     """Batches that are delivered and not processed, in order. The first one may be processed in part."""
     at_end: bool = False
     """Whether the consumer has read the partition to its end."""
+    blocked: bool = False
+    """Whether the step wants no further records of the partition for now."""
 
     def apply(self, event: PartitionEvent) -> None:
         """Change the state. Raises IllegalEventError if the table does not allow the event."""
@@ -184,8 +187,8 @@ class AssignedPartition:
 
     @property
     def has_caught_up(self) -> bool:
-        """Whether the partition is paused although it has room again."""
-        return self.state is PartitionState.PAUSED and len(self.in_flight) < WAITING_BATCHES
+        """Whether the partition is paused although it has room again and is not blocked."""
+        return self.state is PartitionState.PAUSED and not self.blocked and len(self.in_flight) < WAITING_BATCHES
 
     @property
     def all_processed(self) -> bool:
@@ -269,7 +272,9 @@ class Assignment:
         self.full_partitions = 0
         """Number of those that are full."""
         self.caught_up = False
-        """Whether a paused partition has room again."""
+        """Whether a paused partition has room again and is not blocked."""
+        self.must_block = False
+        """Whether records of a blocked partition are fetched."""
 
     def __getitem__(self, partition: TopicPartition) -> AssignedPartition:
         return self._records[partition]
@@ -336,6 +341,13 @@ class Assignment:
             self._records[partition].apply(event)
         self._publish_room()
 
+    def block(self, blocked: Collection[TopicPartition]) -> None:
+        """Set the partitions that the step wants no further records of, and unblock the others."""
+        self._check_thread()
+        for record in self._records.values():
+            record.blocked = record.partition in blocked
+        self._publish_room()
+
     def is_current(self, partition: TopicPartition, generation: int) -> bool:
         """Return whether the assignment in which a batch was read still holds."""
         return generation == self.generation and partition in self.partitions
@@ -388,6 +400,7 @@ class Assignment:
         self.fetching_partitions = sum(record.fetches for record in self._records.values())
         self.full_partitions = sum(record.full for record in self._records.values())
         self.caught_up = any(record.has_caught_up for record in self._records.values())
+        self.must_block = any(record.blocked and record.fetches for record in self._records.values())
 
     def _check_thread(self) -> None:
         if threading.get_ident() != self._owner:

@@ -19,6 +19,8 @@ class PollDecision(NamedTuple):
     """Whether to pause the partitions that are full."""
     resume: bool = False
     """Whether to resume partitions that have caught up."""
+    block: bool = False
+    """Whether to pause the partitions that the step blocks."""
 
 
 class Changes(NamedTuple):
@@ -32,7 +34,8 @@ class BackPressure:
     """Limits the batches and bytes in flight; a single poll may exceed the limits.
 
     While a partition is full, the consumer does not poll. Partitions that are full for longer than `pause_after_s` are
-    paused, so that the other partitions and rebalances continue. The consumer thread owns this object.
+    paused, so that the other partitions and rebalances continue. Partitions that the step blocks are paused at once.
+    The consumer thread owns this object.
     """
 
     def __init__(self, settings: TransportSettings, assignment: Assignment, pause_after_s: float) -> None:
@@ -70,18 +73,24 @@ class BackPressure:
         elif self._full_since is None:
             self._full_since = now
         pause = self._full_since is not None and now - self._full_since >= self._pause_after_s
-        return PollDecision(read=pause or self._full_since is None, pause=pause, resume=assignment.caught_up)
+        return PollDecision(
+            read=pause or self._full_since is None,
+            pause=pause,
+            resume=assignment.caught_up,
+            block=assignment.must_block,
+        )
 
     def change(self, decision: PollDecision) -> Changes:
         """Carry out a decision in the assignment. Runs on the event loop, while the consumer thread waits."""
         resumed = [record for record in self._assignment.running() if record.has_caught_up]
         self._apply(PartitionEvent.RESUME, resumed)
-        paused: list[AssignedPartition] = []
+        fetching = [record for record in self._assignment.running() if record.fetches]
+        paused = [record for record in fetching if record.blocked]
         if decision.pause:
             self._full_since = None
-            fetching = [record for record in self._assignment.running() if record.fetches]
-            paused = fetching if self._over_limits() else [record for record in fetching if record.full]
-            self._apply(PartitionEvent.PAUSE, paused)
+            over_limits = self._over_limits()
+            paused = [record for record in fetching if over_limits or record.full or record.blocked]
+        self._apply(PartitionEvent.PAUSE, paused)
         # A partition that is resumed and paused at once stays as it is.
         pause, resume = _names(paused), _names(resumed)
         return Changes(pause=pause - resume, resume=resume - pause)

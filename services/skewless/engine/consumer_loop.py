@@ -190,7 +190,7 @@ class ConsumerThread(threading.Thread):
         self._at_rest = False
         self._executor.room_available.clear()
         decision = self._back_pressure.decide(time.monotonic())
-        if decision.pause or decision.resume:
+        if decision.pause or decision.resume or decision.block:
             changes = self._on_loop.wait(self._back_pressure.change, decision)
             if changes.resume:
                 self._session.consumer.resume(_to_kafka(changes.resume))

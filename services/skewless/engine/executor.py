@@ -116,6 +116,8 @@ class StepExecutor:
         self.lag: Mapping[TopicPartition, int] = {}
         """Consumer lag in records by partition as of the last commit."""
         self._clock = clock
+        self._blocked: frozenset[Any] = frozenset()
+        """Partitions that the step blocks, as the assignment knows them."""
         self._running = asyncio.Event()
         """Set while batches may be processed: not during a commit, after a failure or before the first assignment."""
 
@@ -153,6 +155,9 @@ class StepExecutor:
             self.progressed = True
             self.assignment.process(batch.source, batch.next_offset, batch.leader_epoch)
             self.commit_wanted = self.step.wants_commit
+            self._update_blocked()
+            if self.commit_wanted and self.step.stops_for_commit:
+                self._running.clear()  # `end_commit` sets it, and so does `assign` after a failed commit
         except Exception as error:  # noqa: BLE001 - the consumer thread classifies it
             self.fail(error)
         self.room_available.set()
@@ -166,6 +171,12 @@ class StepExecutor:
             self.send(produced)
             if len(produced) < SLICE_RECORDS:
                 return
+
+    def _update_blocked(self) -> None:
+        blocked = self.step.blocked
+        if blocked != self._blocked:
+            self._blocked = blocked
+            self.assignment.block([at for at in self.assignment.partitions if self._key(at) in blocked])
 
     @contextmanager
     def _busy(self) -> Iterator[float]:
@@ -195,6 +206,7 @@ class StepExecutor:
             self.assignment[partition].start(start.offset, start.leader_epoch, start.checkpoint)
             self.counts.restored_records += len(start.state)
         self.assignment.started()
+        self._blocked = frozenset()
         self.failure = None
         self._running.set()
 
@@ -230,6 +242,7 @@ class StepExecutor:
                 self.step.end_of_partition(self._key(record.partition), now)
             record.advance(*fetched.get(record.partition, (0, None)))
         self._send_flush(now)
+        self._update_blocked()
         points = {record.partition: self.commit_point(record.partition) for record in partitions}
         return {partition: point for partition, point in points.items() if assignment[partition].has_news(point)}
 

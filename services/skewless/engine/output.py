@@ -7,6 +7,7 @@ from typing import Protocol
 
 from confluent_kafka import Consumer
 
+from skewless.engine.step import Sample
 from skewless.wire.record import OutputRecord, OutputStats, Uncommitted
 from skewless.wire.topic_partition import CommittedOffset, TopicPartition
 
@@ -47,6 +48,10 @@ class Output(Protocol):
     @property
     def outcomes(self) -> Mapping[str, int]:
         """Numbers of commits by outcome, `committed` and `aborted`, for the metrics."""
+        ...
+
+    def collect_metrics(self) -> Iterable[Sample]:
+        """Return the samples of metrics that only this kind of output has. Called like that of a step."""
         ...
 
     def open(self, timeout_s: float) -> None:

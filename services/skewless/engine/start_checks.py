@@ -16,7 +16,7 @@ from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.wire.headers import SCHEMA_HEADER, WATERMARK, watermarks_of
 from skewless.wire.offset_metadata import decode_offset_metadata
 from skewless.wire.record import Headers
-from skewless.wire.state_schema import StateSchema, incompatibilities
+from skewless.wire.state_schema import AnySchema, incompatibilities
 from skewless.wire.topic_partition import CommittedOffset, TopicPartition
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Input:
 
     Every record of an internal topic must be read, from offset 0 on. The other topics may begin at any offset when the
     group starts, because users decide how long they keep records."""
-    shape: StateSchema | None
+    shape: AnySchema | None
     """State schema of the checkpoints; None if checkpoints have none."""
     partitions: int | None = None
     """Required number of partitions; None for any number."""

@@ -17,6 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
+from skewless.algorithms.duration_histogram import Histogram
 from skewless.wire.record import Batch, OutputRecord
 from skewless.wire.topic_partition import TopicPartition
 
@@ -32,6 +33,14 @@ class Sample(NamedTuple):
     name: str
     labels: tuple[str, ...]
     value: float
+
+
+class HistogramSample(NamedTuple):
+    """Value of a histogram metric. `labels` as in `Sample`."""
+
+    name: str
+    labels: tuple[str, ...]
+    histogram: Histogram
 
 
 class InputStep(ABC, Generic[Partition]):
@@ -76,6 +85,22 @@ class InputStep(ABC, Generic[Partition]):
         """Whether the step holds so much uncommitted state that the next commit should not wait for its interval."""
         return False
 
+    stops_for_commit: bool = False
+    """Whether no batch is processed from the time at which `wants_commit` becomes true until that commit."""
+
+    @property
+    def blocked(self) -> frozenset[Partition]:
+        """Assigned partitions that must not be read on for now, because they are ahead of others.
+
+        The engine reads it after each batch and each flush. Batches that are in flight are still processed.
+        """
+        return frozenset()
+
+    @property
+    def stalled(self) -> str | None:
+        """Reason for which the step makes no progress until a user acts, for the readiness of the process; or None."""
+        return None
+
     @abstractmethod
     def checkpoint(self, partition: Partition) -> str:
         """Return the checkpoint of a partition: what `assign` needs to continue, in at most 3,850 characters."""
@@ -92,7 +117,7 @@ class InputStep(ABC, Generic[Partition]):
         """Return the largest event time in ms that this object has seen in a partition; None before the first."""
         return None
 
-    def collect_metrics(self) -> Iterable[Sample]:
+    def collect_metrics(self) -> Iterable[Sample | HistogramSample]:
         """Return the samples of this stage's own metrics. Called between two batches at each scrape."""
         return ()
 

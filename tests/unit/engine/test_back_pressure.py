@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from helpers.engine import at
 from skewless.engine.assignment import WAITING_BATCHES, Assignment
-from skewless.engine.back_pressure import BackPressure
+from skewless.engine.back_pressure import BackPressure, PollDecision
 from skewless.kafka.settings import TransportSettings
 
 SETTINGS = TransportSettings(max_in_flight_batches=8, max_in_flight_bytes=2**16)
@@ -35,7 +35,7 @@ class Bench:
 
     def decide(self, now: float) -> Decision:
         decision = self.flow.decide(now)
-        if not (decision.pause or decision.resume):
+        if not (decision.pause or decision.resume or decision.block):
             return Decision(decision.read)
         pause, resume = self.flow.change(decision)
         numbers = [frozenset(partition.partition for partition in partitions) for partitions in (pause, resume)]
@@ -125,11 +125,43 @@ def test_decide_all_partitions_paused_over_the_limits_polls_for_callbacks() -> N
     bench.push(0, size=2**16 + 1)
     bench.push(0)
     assert bench.decide(0.0) == Decision(read=True, pause=frozenset({0}))
-    assert bench.flow.decide(0.0) == (True, False, False)
+    assert bench.flow.decide(0.0) == PollDecision(read=True)
 
 
 def test_decide_while_a_partition_is_full_does_not_need_the_event_loop() -> None:
     bench = Bench(2)
     bench.fill(0)
-    assert bench.flow.decide(0.0) == (False, False, False)
-    assert bench.flow.decide(0.9) == (False, False, False)
+    assert bench.flow.decide(0.0) == PollDecision(read=False)
+    assert bench.flow.decide(0.9) == PollDecision(read=False)
+
+
+def test_back_pressure_blocked_partition_is_paused_at_once_and_resumed_when_unblocked() -> None:
+    bench = Bench(2)
+    bench.push(1)
+    bench.assignment.block([at(1)])
+    assert bench.decide(0.0) == Decision(read=True, pause=frozenset({1}))
+    assert bench.decide(5.0) == Decision(read=True)
+    bench.assignment.block([])
+    assert bench.decide(6.0) == Decision(read=True, resume=frozenset({1}))
+
+
+def test_back_pressure_blocked_partition_that_is_full_is_resumed_only_with_room_and_unblocked() -> None:
+    bench = Bench(1)
+    first, *_ = bench.fill(0)
+    bench.assignment.block([at(0)])
+    bench.decide(0.0)
+    bench.process(0, first)
+    assert bench.decide(1.0) == Decision(read=True)
+    bench.assignment.block([])
+    assert bench.decide(2.0) == Decision(read=True, resume=frozenset({0}))
+
+
+def test_back_pressure_partition_blocked_before_a_reset_is_fetched_after_it() -> None:
+    bench = Bench(1)
+    bench.assignment.block([at(0)])
+    bench.decide(0.0)
+    bench.assignment.reset()
+    bench.assignment[at(0)].start(0, None, None)
+    bench.assignment.started()
+    assert bench.decide(1.0) == Decision(read=True)
+    assert bench.assignment[at(0)].fetches

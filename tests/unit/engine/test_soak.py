@@ -20,6 +20,7 @@ import pyarrow as pa
 import pytest
 
 from helpers.batches import encode_tuples
+from helpers.kafka import SINK_MODES
 from helpers.messages import message
 from skewless import topology
 from skewless.config.pipeline_settings import PipelineSettings
@@ -30,7 +31,6 @@ from skewless.engine.faust.app import App
 from skewless.engine.message_batch import MessageBatch
 from skewless.engine.start_checks import Input
 from skewless.service import build, build_runtime
-from skewless.stages.context import BuiltStage
 from skewless.wire.columns import write_table
 from skewless.wire.headers import internal_headers
 from skewless.wire.partials import PARTIALS
@@ -49,28 +49,36 @@ BLOCKS_PER_BATCH = 0.5
 first.
 """
 
-SETTINGS = PipelineSettings.model_validate(
-    {
-        "name": "p",
-        "source": {"topic": "s"},
-        "splitter": {
-            "format": "json",
-            "key": {"field": "key"},
-            "value": {"field": "value"},
-            "time": {"field": "time"},
-        },
-        "worker_input": {"max_workers": 4},
-        "router": {"workers": 4, "grouping": "even"},
-        "topics": {"aggregator_partitions": 1},
-        "aggregator": {"closed_window_retention_s": 60},
-        "event_time": {"allowed_lateness_s": 0, "idle_timeout_s": None},
-    }
-)
+PIPELINE: dict[str, Any] = {
+    "name": "p",
+    "source": {"topic": "s"},
+    "join": {
+        "left": {"topic": "l", "id": {"field": "key"}, "time": {"field": "time"}},
+        "right": {"topic": "r", "id": {"field": "key"}, "time": {"field": "time"}},
+        "apart_s": 1,
+    },
+    "splitter": {
+        "format": "json",
+        "key": {"field": "key"},
+        "value": {"field": "value"},
+        "time": {"field": "time"},
+    },
+    "worker_input": {"max_workers": 4},
+    "router": {"workers": 4, "grouping": "even"},
+    "topics": {"aggregator_partitions": 1},
+    "aggregator": {"closed_window_retention_s": 60},
+    "event_time": {"allowed_lateness_s": 0, "idle_timeout_s": None},
+}
 KEYS = [f"key-{number}" for number in range(20)]
 
 
 def source_record(time: int) -> OutputRecord:
     return OutputRecord("any", msgspec.json.encode({"key": KEYS[time // STEP_MS % 20], "value": 1, "time": time}))
+
+
+def join_record(time: int) -> OutputRecord:
+    key = f"{time}" if time % 5_000 else "repeated"
+    return OutputRecord("any", msgspec.json.encode({"key": key, "time": time}), key=key.encode())
 
 
 def tuples_record(time: int) -> OutputRecord:
@@ -86,22 +94,33 @@ def partials_record(time: int) -> OutputRecord:
     return OutputRecord("any", write_table(table), headers=internal_headers(PARTIALS, dict.fromkeys(range(4), time)))
 
 
+def results_record(time: int) -> OutputRecord:
+    window = time // 60_000 * 60_000
+    key = KEYS[time // STEP_MS % 20]
+    result = {"key": key, "window_start": window, "window_end": window + 60_000, "count": 1, "sum": 1, "revision": 0}
+    return OutputRecord("any", msgspec.json.encode(result), key=f"{window}/{key}".encode())
+
+
 SOURCES: dict[str, Callable[[int], OutputRecord]] = {
+    "join": join_record,
     "splitter": source_record,
     "router": tuples_record,
     "worker": tuples_record,
     "aggregator": partials_record,
     "observer": partials_record,
+    "sink": results_record,
+    "flusher": partials_record,
 }
 """Makes a record of a stage's input."""
 
 
-def built_stage(stage: str) -> BuiltStage:
-    return build(stage, SETTINGS, drain=False, source_partitions=1)
+def settings_of(stage: str) -> PipelineSettings:
+    sink = {"sink": {"url": "sqlite:///never-opened.db", "mode": SINK_MODES[stage]}} if stage in SINK_MODES else {}
+    return PipelineSettings.model_validate(PIPELINE | sink)
 
 
 class AssigningThread:
-    """Replaces the consumer thread: it assigns partition 0, and the test delivers the batches."""
+    """Replaces the consumer thread: it assigns partition 0 of each input, and the test delivers the batches."""
 
     def __init__(
         self,
@@ -113,14 +132,14 @@ class AssigningThread:
         **_others: Any,
     ) -> None:
         self._executor = executor
-        self._source = TopicPartition(inputs[0].topic, 0)
+        self._sources = [TopicPartition(each.topic, 0) for each in inputs]
         self._assigned = assigned
         self._stopped = stopped
 
     def start(self) -> None:
-        self._executor.assignment.begin([self._source])
-        self._executor.assign({self._source: RestoredPartition(0, None, ())})
-        self._assigned({self._source})
+        self._executor.assignment.begin(self._sources)
+        self._executor.assign({source: RestoredPartition(0, None, ()) for source in self._sources})
+        self._assigned(set(self._sources))
 
     def stop(self, *, leave: bool) -> None:
         self._stopped(None)
@@ -133,8 +152,9 @@ def drop(outputs: Sequence[OutputRecord]) -> None:
 
 @asynccontextmanager
 async def running(stage: str) -> AsyncIterator[tuple[App, driver.Consumer]]:
-    built = built_stage(stage)
-    app = App(build_runtime(stage, built, SETTINGS, 0, drain=False), loop=asyncio.get_running_loop())
+    settings = settings_of(stage)
+    built = build(stage, settings, drain=False, source_partitions=1)
+    app = App(build_runtime(stage, built, settings, 0, drain=False), loop=asyncio.get_running_loop())
     app.executor.send = cast("Any", drop)
     declare_agent(app, built.processor)
     async with app.running(), asyncio.timeout(60):
@@ -146,13 +166,14 @@ async def running(stage: str) -> AsyncIterator[tuple[App, driver.Consumer]]:
 
 
 async def process(app: App, consumer: driver.Consumer, record: Callable[[int], OutputRecord], numbers: range) -> None:
-    """Deliver one batch per number, and commit after each as the consumer thread does."""
-    source = TopicPartition(app.runtime.topics[0], 0)
+    """Deliver one batch per number and input, and commit after each number as the consumer thread does."""
+    sources = [TopicPartition(topic, 0) for topic in app.runtime.topics]
     for number in numbers:
         # Python caches small integers, so offsets begin above them.
         output = record(number * STEP_MS)
         delivered = message(number + 1000, output.value, key=output.key, headers=output.headers)
-        consumer._receive(MessageBatch(source, app.executor.assignment.generation, [delivered]))
+        for source in sources:
+            consumer._receive(MessageBatch(source, app.executor.assignment.generation, [delivered]))
         while app.executor.assignment.any_in_flight:  # noqa: ASYNC110 - the session sets no event per batch
             await asyncio.sleep(0)
         app.executor.end_commit(app.executor.begin_commit({}))
@@ -175,6 +196,6 @@ async def test_stage_many_batches_leaves_no_blocks(stage: str, stream: str, monk
         for cycle in range(CYCLES):
             await process(app, consumer, record, range(cycle * CYCLE, (cycle + 1) * CYCLE))
             measured.append(allocated_blocks())
-        assert app.executor.counts.batches.cumulative()[-1][1] == CYCLES * CYCLE
+        assert app.executor.counts.batches.cumulative()[-1][1] == CYCLES * CYCLE * len(app.runtime.topics)
     growth = min(after - before for before, after in pairwise(measured[1:]))
     assert growth < BLOCKS_PER_BATCH * CYCLE, measured
