@@ -1,0 +1,1 @@
+"""Stores results in SQL databases: PostgreSQL, MariaDB/MySQL and SQLite, with the offsets of their input."""

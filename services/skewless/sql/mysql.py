@@ -1,0 +1,173 @@
+"""MariaDB and MySQL, by PyMySQL."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from skewless.sql.database import CONNECT_S, Database
+from skewless.sql.drivers import load_driver
+from skewless.sql.errors import ErrorClass, Failure
+from skewless.sql.settings import DatabaseSettings
+from skewless.sql.statements import MARIADB_COLLATION, MYSQL_COLLATION
+from skewless.sql.table import ResultTable
+
+SCHEMA_LOCK = "skewless schema"
+"""Name of the lock of the schema."""
+
+MODE = "ANSI_QUOTES,STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
+"""Mode of the session: names in double quotes, and an error instead of a changed value."""
+
+FOUND_ROWS = 2
+"""Protocol flag CLIENT_FOUND_ROWS: an UPDATE counts the rows that it finds, even if their values do not change."""
+
+_C = ErrorClass
+
+
+def _table(**codes: tuple[ErrorClass, tuple[int, ...]]) -> Mapping[int, tuple[ErrorClass, str]]:
+    return {number: (error_class, cause) for cause, (error_class, numbers) in codes.items() for number in numbers}
+
+
+_BY_NUMBER = _table(
+    connection=(
+        _C.UNAVAILABLE,
+        (0, 2002, 2003, 2005, 2006, 2013, 2014, 2055, 1152, 1158, 1159, 1160, 1161, 1927, 4031),
+    ),
+    shutdown=(_C.UNAVAILABLE, (1053, 1077, 1079, 3169)),
+    resources=(_C.UNAVAILABLE, (3, 28, 1021, 1037, 1038, 1040, 1041, 1114, 1129, 1135, 1203, 1206, 1226, 1030)),
+    read_only=(_C.UNAVAILABLE, (1290, 1792, 1836)),
+    deadlock=(_C.TRANSIENT, (1213,)),
+    lock_timeout=(_C.TRANSIENT, (1205, 3572)),
+    statement_timeout=(_C.TRANSIENT, (1317, 1969, 3024)),
+    serialization=(_C.TRANSIENT, (1020,)),
+    value=(_C.VALUE, (1264, 1265, 1292, 1300, 1366, 1367, 1406, 1411, 1441, 1690)),
+    duplicate=(_C.DUPLICATE, (1062,)),
+)
+"""Classes of errors by the number of the server or of the client."""
+_REMEDIES = {
+    1044: "correct sink.url, or grant the user the rights (`skewless sink check` lists what is missing)",
+    1045: "correct sink.username or sink.password",
+    1049: "create the database, or correct sink.url",
+    1142: "grant the missing right (`skewless sink check` lists all of them)",
+    1143: "grant the missing right (`skewless sink check` lists all of them)",
+    1146: "create the tables (`skewless sink schema` prints them), or set sink.create to true",
+    1054: "correct the table (`skewless sink check` lists the differences)",
+    2026: "correct sink.tls",
+}
+
+
+class MysqlDatabase(Database):
+    """A connection to MariaDB or MySQL."""
+
+    def __init__(self, settings: DatabaseSettings, table: ResultTable) -> None:
+        super().__init__(settings, table)
+        self._driver: Any = load_driver("pymysql", "mysql")
+        self.errors = (self._driver.err.Error, UnicodeError, OSError)
+        self._connection: Any = None
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection."""
+        return self._connection is not None
+
+    def connect(self) -> None:
+        """Connect, with the time limits of the settings."""
+        settings, address = self.settings, self.settings.address
+        self._connection = self._driver.connect(
+            host=address.host,
+            port=address.port,
+            database=address.database,
+            user=settings.username,
+            password=settings.password.get_secret_value() if settings.password else "",
+            charset="utf8mb4",
+            autocommit=True,  # `begin` and `commit` are statements
+            client_flag=FOUND_ROWS,
+            connect_timeout=round(CONNECT_S),
+            # The server ends a statement first. This limit is for a server that no longer answers at all.
+            read_timeout=settings.statement_timeout_s + CONNECT_S,
+            write_timeout=settings.statement_timeout_s + CONNECT_S,
+            ssl=self._tls_context(),
+        )
+        ((version,),) = self.query("SELECT VERSION()")
+        mariadb = "mariadb" in version.lower()
+        self.statements = replace(self.statements, collation=MARIADB_COLLATION if mariadb else MYSQL_COLLATION)
+        lock_s = max(1, round(settings.lock_timeout_s))
+        self.execute(
+            "SET SESSION sql_mode = %s, time_zone = '+00:00', innodb_lock_wait_timeout = %s, lock_wait_timeout = %s",
+            (MODE, lock_s, lock_s),
+        )
+        self.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")  # fewer locks on gaps, fewer deadlocks
+        if mariadb:  # MySQL limits SELECT statements only
+            self.execute("SET SESSION max_statement_time = %s", (settings.statement_timeout_s,))
+
+    def _tls_context(self) -> ssl.SSLContext | None:
+        tls = self.settings.tls
+        if tls is None:
+            return None
+        context = ssl.create_default_context(cafile=tls.ca)
+        context.check_hostname = tls.verify == "full"
+        context.verify_mode = ssl.CERT_NONE if tls.verify == "none" else ssl.CERT_REQUIRED
+        if tls.certificate is not None:
+            context.load_cert_chain(tls.certificate, tls.key)
+        return context
+
+    def close(self) -> None:
+        """Discard the connection."""
+        if self._connection is not None:
+            connection, self._connection = self._connection, None
+            if connection.open:
+                connection._force_close()  # noqa: SLF001 - `close` sends a message to a server that may not answer
+
+    def _cursor(self) -> Any:
+        if self._connection is None:
+            raise self._driver.err.OperationalError(2006, "the connection is closed")
+        return self._connection.cursor()
+
+    def execute(self, statement: str, parameters: Sequence[Any] = ()) -> int:
+        """Execute a statement."""
+        with self._cursor() as cursor:
+            return int(cursor.execute(statement, tuple(parameters) or None))
+
+    def execute_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Execute a statement for each sequence of parameters. Those of an INSERT go into few statements."""
+        with self._cursor() as cursor:
+            cursor.executemany(statement, rows)
+
+    def query(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Return the rows of a query."""
+        with self._cursor() as cursor:
+            cursor.execute(statement, tuple(parameters) or None)
+            return list(cursor.fetchall())
+
+    def lock_schema(self) -> None:
+        """Lock the schema by name. Statements that change it commit at once."""
+        ((locked,),) = self.query("SELECT GET_LOCK(%s, %s)", (SCHEMA_LOCK, self.settings.lock_timeout_s))
+        if locked != 1:
+            raise self._driver.err.OperationalError(1205, "another process changes the schema")
+        self.begin()
+
+    def unlock_schema(self) -> None:
+        """Commit and release the lock."""
+        self.commit()
+        self.query("SELECT RELEASE_LOCK(%s)", (SCHEMA_LOCK,))
+
+    def failure_of(self, error: Exception) -> Failure:
+        """Classify an error by its number."""
+        if isinstance(error, UnicodeError):
+            return Failure(_C.VALUE, "value", str(error))
+        if isinstance(error, ssl.SSLError):
+            return Failure(_C.PERMANENT, "tls", f"{error}; {_REMEDIES[2026]}")
+        if isinstance(error, OSError):
+            return Failure(_C.UNAVAILABLE, "connection", str(error))
+        number = error.args[0] if error.args and isinstance(error.args[0], int) else None
+        message = " ".join(str(error.args[1] if len(error.args) > 1 else error).split())
+        if number == 2003 and isinstance(getattr(error, "original_exception", None), ssl.SSLError):
+            return Failure(_C.PERMANENT, "tls", f"{message}; {_REMEDIES[2026]}")
+        if number is None:
+            interface = isinstance(error, self._driver.err.InterfaceError)
+            return Failure(*((_C.UNAVAILABLE, "connection") if interface else (_C.PERMANENT, "driver")), message)
+        error_class, cause = _BY_NUMBER.get(number, (_C.PERMANENT, "refused"))
+        remedy = _REMEDIES.get(number)
+        return Failure(error_class, cause, f"{message}; {remedy}" if remedy else message)

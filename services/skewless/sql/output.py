@@ -1,0 +1,367 @@
+"""SqlOutput: writes the rows of a stage to a database, with the offsets of their input in the same transaction.
+
+A commit first moves the offsets, on the condition that they are what this process has last read or stored. If another
+process has moved them, nothing is written, and the engine continues at the offsets that are stored now. So a process
+that lost its partitions without notice cannot write, and a commit whose answer was lost is never repeated: the stored
+offsets show whether it happened. The offsets go to the consumer group too, but only for those who watch the lag.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NoReturn
+
+from skewless.engine.step import Sample
+from skewless.errors import BadRecordError, StoreError
+from skewless.kafka.consumer.group_progress import GroupProgress
+from skewless.kafka.errors import BrokerUnavailableError, TransactionAbortedError
+from skewless.sql import schema
+from skewless.sql.database import Database
+from skewless.sql.errors import CAUSES, ErrorClass, Failure
+from skewless.sql.rows import RefusedRow, Row, RowDecoder, RowId, row_id
+from skewless.wire.offset_metadata import join_offset_metadata, split_offset_metadata
+from skewless.wire.record import OutputRecord, OutputStats, Uncommitted
+from skewless.wire.table_rows import OFFSET_HEADER, REASON_HEADER, REFUSED
+from skewless.wire.topic_partition import CommittedOffset, TopicPartition
+
+log = logging.getLogger(__name__)
+
+FIRST_DELAY_S = 0.1
+MAX_DELAY_S = 30.0
+MAX_REPEATS = 5
+"""Number of times that a transaction is repeated at once. After that, the partitions are read again, with back-off."""
+
+
+class BackOff:
+    """Time of the next attempt to connect: 0.1 s after a failure, doubled at each one up to 30 s, with jitter."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._delay_s = FIRST_DELAY_S
+        self._next_attempt = -float("inf")
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the next attempt is due."""
+        return self._clock() >= self._next_attempt
+
+    def failed(self) -> None:
+        """Record a failure."""
+        self._next_attempt = self._clock() + self._delay_s * random.uniform(0.5, 1.0)  # noqa: S311 - no secret
+        self._delay_s = min(2 * self._delay_s, MAX_DELAY_S)
+
+    def succeeded(self) -> None:
+        """Record a success."""
+        self._delay_s, self._next_attempt = FIRST_DELAY_S, -float("inf")
+
+
+class SqlOutput:
+    """Writes rows to one table. Implements `engine.output.Output`."""
+
+    def __init__(  # noqa: PLR0913 - by name
+        self,
+        database: Database,
+        *,
+        pipeline: str,
+        stage: str,
+        topics: Sequence[str],
+        create: bool,
+        progress: GroupProgress,
+    ) -> None:
+        self.ready = self.dirty = False
+        self.replaced = 0
+        self.uncommitted = Uncommitted()
+        self.sent: defaultdict[str, OutputStats] = defaultdict(OutputStats)
+        self.outcomes: Counter[str] = Counter({"committed": 0, "aborted": 0})
+        self._database = database
+        self._statements = database.statements
+        self._identity = (pipeline, stage)
+        self._topics = topics
+        self._creates = create
+        self._progress = progress
+        self._decode = RowDecoder(database.statements.table)
+        self._back_off = BackOff()
+        self._known: dict[TopicPartition, CommittedOffset | None] = {}
+        """Offsets as this process has last read or stored them."""
+        self._rows: list[tuple[OutputRecord, Row]] = []
+        self._deleted: list[RowId] = []
+        self._refused: list[RefusedRow] = []
+        self._connections = 0
+        self._stored = self._removed = self._refusals = self._conflicts = 0
+        """Numbers for the metrics, of transactions that were committed."""
+        self._retries: Counter[str] = Counter(dict.fromkeys(CAUSES, 0))
+
+    # Connection
+
+    def open(self, timeout_s: float) -> None:
+        """Do nothing: `reopen` connects, and waits for a database that is down without a time limit."""
+
+    def attach(self, consumer: Any) -> None:
+        """Report the progress through this consumer."""
+        self._progress.attach(consumer)
+
+    def reopen(self) -> None:
+        """Make one attempt to connect, if there is no connection and an attempt is due."""
+        if self.ready:
+            return
+        if not self._back_off.is_over:
+            raise BrokerUnavailableError(f"no connection to the database {self._database.settings.address}")
+        with _Failures(self, "connecting"):
+            self._database.connect()
+            self._statements = self._database.statements
+            if self._creates:
+                schema.apply(self._database)
+            schema.require_fit(self._database)
+        self._connections += 1
+        self.replaced = self._connections - 1
+        self.ready = True
+
+    def close(self) -> None:
+        """Discard the connection and what was not committed."""
+        self.ready = False
+        self._database.close()
+        self._clear()
+
+    def _wait_for_database(self, operation: str, failure: Failure) -> NoReturn:
+        """Discard the connection after a failure that is not permanent."""
+        self._retries[failure.cause] += 1
+        self._back_off.failed()
+        self.ready = False
+        self._database.close()
+        raise BrokerUnavailableError(f"{operation}: {failure.message}")
+
+    # Rows
+
+    def send(self, outputs: Iterable[OutputRecord]) -> None:
+        """Decode rows and keep them until the commit."""
+        for output in outputs:
+            self.dirty = True
+            self._count(output)
+            if output.topic == REFUSED:
+                self._refuse(output, dict(output.headers)[REASON_HEADER].decode())
+                continue
+            try:
+                if output.value is None:
+                    self._deleted.append(row_id(output.key or b""))
+                else:
+                    self._rows.append((output, self._decode(output.value)))
+            except BadRecordError as error:
+                self._refuse(output, error.reason)
+
+    def _count(self, output: OutputRecord) -> None:
+        size = len(output.value or b"")
+        sent = self.sent[output.topic]
+        sent.records += 1
+        sent.bytes += size
+        self.uncommitted.records += 1
+        self.uncommitted.bytes += size
+
+    def _refuse(self, output: OutputRecord, reason: str) -> None:
+        self._refused.append(self._refused_row(output, reason))
+
+    def _refused_row(self, output: OutputRecord, reason: str) -> RefusedRow:
+        key = output.key or b""
+        window, _, text = key.partition(b"/")
+        try:
+            start, name = int(window), text
+        except ValueError:
+            start, name = None, key
+        offset = int(dict(output.headers).get(OFFSET_HEADER, b"-1"))
+        return RefusedRow(start, name, reason, output.value or b"", self._topics[0], output.partition or 0, offset)
+
+    # Transactions
+
+    def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        """Store the rows and the offsets in one transaction. Repeats it after a deadlock or a time limit."""
+        for attempt in range(1, MAX_REPEATS + 1):
+            try:
+                refused = self._store(offsets)
+                break
+            except self._database.errors as error:
+                self._handle_failed_commit(error, attempt)
+        self._known.update(offsets)
+        self._back_off.succeeded()
+        self._stored += len(self._rows) - len(refused)
+        self._removed += len(self._deleted)
+        self._refusals += len(refused) + len(self._refused)
+        for row in (*self._refused, *refused):
+            log.warning("refused a row: %s", row.reason, extra={"partition": row.partition, "offset": row.offset})
+        self.outcomes["committed"] += 1
+        self._clear()
+        self._progress.report({partition: committed.offset for partition, committed in offsets.items()})
+
+    def _handle_failed_commit(self, error: Exception, attempt: int) -> None:
+        """Return if the same transaction is to be repeated, otherwise raise an error."""
+        failure = self._database.failure_of(error)
+        with suppress(*self._database.errors):
+            self._database.rollback()
+        match failure.error_class:
+            case ErrorClass.TRANSIENT if attempt < MAX_REPEATS:
+                self._retries[failure.cause] += 1
+            case ErrorClass.TRANSIENT | ErrorClass.UNAVAILABLE:
+                self._retries[failure.cause] += 1
+                self._back_off.failed()
+                raise TransactionAbortedError(f"storing rows: {failure.message}", replace_producer=True) from error
+            case _:
+                raise self._permanent("storing rows", failure) from error
+
+    def _permanent(self, operation: str, failure: Failure) -> StoreError:
+        return StoreError(f"{operation} in {self._database.settings.address}: {failure.message}")
+
+    def _store(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> list[RefusedRow]:
+        """Run the transaction. Returns the rows that the database refused."""
+        self._database.begin()
+        for partition, committed in sorted(offsets.items()):
+            self._move_offset(partition, committed)
+        if self._deleted:
+            self._database.execute_many(self._statements["delete"], sorted(self._deleted))
+        # Sorted, so that two processes never wait for each other's rows.
+        rows = sorted(self._rows, key=_identity)
+        refused = list(self._upsert(rows)) if rows else []
+        if refused or self._refused:
+            self._database.execute_many(self._statements["refuse"], [*self._refused, *refused])
+        self._database.commit()
+        return refused
+
+    def _move_offset(self, partition: TopicPartition, committed: CommittedOffset) -> None:
+        """Store an offset. Raises TransactionAbortedError if another process has moved it in the meantime."""
+        known = self._known.get(partition)
+        checkpoint, state_schema = split_offset_metadata(committed.metadata)
+        values = (committed.offset, checkpoint, state_schema, committed.leader_epoch)
+        if known is not None:
+            expected = (known.offset, split_offset_metadata(known.metadata)[0])
+            moved = self._database.execute(
+                self._statements["offset_update"], (*values, *self._identity, *partition, *expected)
+            )
+        else:
+            moved = self._insert_offset(partition, values)
+        if moved != 1:
+            self._conflicts += 1
+            with suppress(*self._database.errors):
+                self._database.rollback()
+            raise TransactionAbortedError(
+                f"another process has stored offsets of partition {partition.partition} of {partition.topic}"
+            )
+
+    def _insert_offset(self, partition: TopicPartition, values: tuple[Any, ...]) -> int:
+        try:
+            return self._database.execute(
+                self._statements["offset_insert"], (*self._identity, *partition, self._progress.cluster_id(), *values)
+            )
+        except self._database.errors as error:
+            if self._database.failure_of(error).error_class is not ErrorClass.DUPLICATE:
+                raise
+            return 0
+
+    def _upsert(self, rows: Sequence[tuple[OutputRecord, Row]]) -> Iterator[RefusedRow]:
+        """Store rows, and yield those that the database refuses."""
+        self._database.execute("SAVEPOINT rows_to_store")
+        try:
+            self._database.upsert([row for _, row in rows])
+        except self._database.errors as error:
+            failure = self._database.failure_of(error)
+            if failure.error_class is not ErrorClass.VALUE:
+                raise
+            self._database.execute("ROLLBACK TO SAVEPOINT rows_to_store")
+            if len(rows) == 1:
+                yield self._refused_row(rows[0][0], failure.message)
+            else:
+                middle = len(rows) // 2
+                yield from self._upsert(rows[:middle])
+                yield from self._upsert(rows[middle:])
+        else:
+            self._database.execute("RELEASE SAVEPOINT rows_to_store")
+
+    def committed_offsets(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, CommittedOffset]:
+        """Return the stored offsets of partitions, without those that have none.
+
+        Raises StoreError if the table has rows and no offset is stored, and for offsets of another cluster.
+        """
+        requested = list(partitions)
+        with _Failures(self, "reading the offsets"):
+            stored = self._database.query(self._statements["offsets_select"], self._identity)
+            if not stored:
+                self._require_no_rows()
+        offsets: dict[TopicPartition, CommittedOffset] = {}
+        for topic, number, offset, checkpoint, state_schema, leader_epoch, cluster in stored:
+            if topic in self._topics:
+                self._require_same_cluster(cluster)
+            metadata = join_offset_metadata(checkpoint, state_schema)
+            offsets[TopicPartition(topic, number)] = CommittedOffset(offset, metadata, leader_epoch)
+        self._known.update({partition: offsets.get(partition) for partition in requested})
+        return {partition: offsets[partition] for partition in requested if partition in offsets}
+
+    def _require_no_rows(self) -> None:
+        ((has_rows,),) = self._database.query(self._statements["rows_without_offsets"], self._identity)
+        if has_rows:
+            table, (pipeline, stage) = self._statements.table.name, self._identity
+            raise StoreError(
+                f"table {table} in {self._database.settings.address} has rows, but {schema.OFFSETS} has no offset of "
+                f"stage {stage} of pipeline {pipeline}: the offsets were deleted, or another pipeline writes to this "
+                f"table. Empty the table to fill it again from the topic, or name another one in sink.table "
+                "(`skewless sink check` shows both)"
+            )
+
+    def _require_same_cluster(self, stored: str) -> None:
+        current = self._progress.cluster_id()
+        if stored != current:
+            raise StoreError(
+                f"the offsets in {self._database.settings.address} are of Kafka cluster {stored}, and this process "
+                f"reads from cluster {current}: correct kafka.bootstrap_servers, or name another table in sink.table "
+                "and give the pipeline another name"
+            )
+
+    def abort(self, *, replace: bool) -> None:
+        """Discard the rows since the last commit; with `replace`, the connection too."""
+        if replace:
+            self.close()
+        self._clear()
+        self.outcomes["aborted"] += 1
+
+    def _clear(self) -> None:
+        self._rows.clear()
+        self._deleted.clear()
+        self._refused.clear()
+        self.dirty = False
+        self.uncommitted = Uncommitted()
+
+    # Metrics
+
+    def collect_metrics(self) -> Iterator[Sample]:
+        """Yield the samples of the database."""
+        yield Sample("skewless_sink_store_up", (), int(self.ready))
+        yield Sample("skewless_sink_rows_total", ("stored",), self._stored)
+        yield Sample("skewless_sink_rows_total", ("deleted",), self._removed)
+        yield Sample("skewless_sink_rows_total", ("refused",), self._refusals)
+        yield Sample("skewless_sink_conflicts_total", (), self._conflicts)
+        for cause, count in dict(self._retries).items():
+            yield Sample("skewless_sink_retries_total", (cause,), count)
+
+
+def _identity(item: tuple[OutputRecord, Row]) -> Row:
+    return item[1][:2]
+
+
+class _Failures:
+    """Converts errors of the driver in its block to BrokerUnavailableError, or to StoreError if they are permanent."""
+
+    def __init__(self, output: SqlOutput, operation: str) -> None:
+        self._output = output
+        self._operation = operation
+
+    def __enter__(self) -> None:
+        """Do nothing."""
+
+    def __exit__(self, _type: object, error: BaseException | None, _traceback: object) -> None:
+        database = self._output._database  # noqa: SLF001 - of the same module
+        if not isinstance(error, database.errors):
+            return
+        failure = database.failure_of(error)
+        if failure.error_class is ErrorClass.PERMANENT:
+            raise self._output._permanent(self._operation, failure) from error  # noqa: SLF001 - as above
+        self._output._wait_for_database(self._operation, failure)  # noqa: SLF001 - as above

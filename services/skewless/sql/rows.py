@@ -1,0 +1,137 @@
+"""Converts records of topic `aggregates` to rows of the table. Pure."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable
+from decimal import Context, Decimal, InvalidOperation
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from skewless.errors import BadRecordError
+from skewless.sql.table import DIGITS, Column, Kind, ResultTable, key_id
+
+Row = tuple[Any, ...]
+"""Values of a row, in the order of `ResultTable.columns`. Times are text in UTC: 2026-01-31T23:00:00.000."""
+
+
+class RowId(NamedTuple):
+    """Identity of a row."""
+
+    window_start: str
+    key_id: bytes
+
+
+class RefusedRow(NamedTuple):
+    """A record that the table cannot hold."""
+
+    window: int | None
+    """Start of its window in ms; None if it is unknown."""
+    key: bytes
+    reason: str
+    record: bytes
+    topic: str
+    partition: int
+    offset: int
+
+
+def time_text(milliseconds: int) -> str:
+    """Return a time in ms since the epoch as text. Years before 1 and after 9999 have a sign or five digits."""
+    return str(np.datetime64(milliseconds, "ms"))
+
+
+class RowDecoder:
+    """Decodes the records of one table."""
+
+    def __init__(self, table: ResultTable) -> None:
+        fields: list[tuple[str, Any]] = [("key", str), ("window_start", int), ("window_end", int)]
+        fields += [(column.name, _field_type(column)) for column in table.contents]
+        record_type: Any = msgspec.defstruct("Record", [*fields, ("revision", int)], gc=False)
+        self._decode = msgspec.json.Decoder(record_type).decode
+        getter = operator.attrgetter(*(column.name for column in (*table.contents, table.columns[-1])))
+        self._results: Callable[[Any], tuple[Any, ...]] = getter
+        self._converters = [
+            (index, converter)
+            for index, column in enumerate(table.contents)
+            if (converter := _converter(column)) is not None
+        ]
+
+    def __call__(self, value: bytes) -> Row:
+        """Return the row of a record. Raises BadRecordError if the record is not one of this table."""
+        try:
+            record = self._decode(value)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise BadRecordError(f"not a record of this table: {error}") from None
+        results = self._results(record)
+        if self._converters:
+            changed = list(results)
+            for index, converter in self._converters:
+                if changed[index] is not None:
+                    changed[index] = converter(changed[index])
+            results = tuple(changed)
+        start, end = _time_text(record.window_start), _time_text(record.window_end)
+        return (start, key_id(record.key), end, record.key, *results)
+
+
+_time_text = functools.lru_cache(maxsize=4096)(time_text)
+
+
+def row_id(key: bytes) -> RowId:
+    """Return the identity of the row of a record key. Raises BadRecordError for a foreign record."""
+    window, _, text = key.partition(b"/")
+    try:
+        return RowId(_time_text(int(window)), key_id(text.decode()))
+    except (ValueError, OverflowError):
+        raise BadRecordError("its key is not window/key") from None
+
+
+def _field_type(column: Column) -> Any:
+    # A list keeps its text: otherwise its numbers would become doubles.
+    field_type = _FIELD_TYPES.get(column.kind, msgspec.Raw)
+    return field_type | None if column.nullable and column.kind != "json" else field_type
+
+
+_FIELD_TYPES: dict[Kind, Any] = {"integer": int, "decimal": Decimal, "double": float, "boolean": bool, "text": str}
+"""Python type of each kind of a result but `json`."""
+
+
+def _converter(column: Column) -> Callable[[Any], Any] | None:
+    match column.kind:
+        case "decimal":
+            return functools.partial(_exact, unit=Decimal(1).scaleb(-column.decimals))
+        case "json":
+            return functools.partial(_list_text, nullable=column.nullable)
+    return None
+
+
+_CONTEXT = Context(prec=400)
+"""More digits than any number that a record may have."""
+
+
+def _exact(number: Decimal, unit: Decimal) -> Decimal:
+    """Return the number with the decimal places of `unit`. Raises BadRecordError if it has too many digits."""
+    try:
+        exact = number.quantize(unit, context=_CONTEXT)
+    except InvalidOperation:
+        raise BadRecordError(f"a number has more than {DIGITS} digits") from None
+    if exact != number:
+        raise BadRecordError(f"a number has more decimal places than the column ({-unit.adjusted()})")
+    if len(exact.as_tuple().digits) > DIGITS:
+        raise BadRecordError(f"a number has more than {DIGITS} digits")
+    return exact
+
+
+def _list_text(value: msgspec.Raw, *, nullable: bool) -> str | None:
+    """Return the JSON of a list. Raises BadRecordError for other JSON."""
+    content = bytes(value)
+    if nullable and content == b"null":
+        return None
+    if not content.startswith(b"["):
+        raise BadRecordError("not a record of this table: a result should be a list")
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        raise BadRecordError(f"not a record of this table: {error}") from None

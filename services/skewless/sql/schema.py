@@ -1,0 +1,142 @@
+"""Creates the tables of a pipeline in a database, and compares them and the rights of the user with what is needed."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+
+from skewless.errors import StoreError
+from skewless.sql.database import Database
+from skewless.sql.errors import ErrorClass
+from skewless.sql.statements import quote, split
+
+OFFSETS = "skewless_offsets"
+KEY = {"window_start", "key_id"}
+"""Columns of the primary key."""
+RIGHTS = ("SELECT", "INSERT", "UPDATE", "DELETE")
+"""Rights that the sink needs: two on refused rows, three on offsets, four on results."""
+
+
+def apply(database: Database) -> None:
+    """Create the tables that do not exist. Processes that start together wait for each other.
+
+    Raises StoreError if a table exists that does not fit.
+    """
+    statements = database.statements
+    if _is_complete(database):
+        return
+    database.lock_schema()
+    for statement in split(statements["migrations"]):
+        database.execute(statement)
+    applied = {number for (number,) in database.query(statements["migrations_select"])}
+    for number, text in statements.migrations():
+        if number not in applied:
+            for statement in split(text):
+                database.execute(statement)
+            database.execute(statements["migration_insert"], (number,))
+    for statement in split(statements["table"]):
+        database.execute(statement)
+    if statements.table.adds:
+        _require_none(database, _table_differences(database))  # otherwise the view could not be created
+        database.execute(statements["view"])
+    database.unlock_schema()
+
+
+def _is_complete(database: Database) -> bool:
+    """Return whether all tables exist and all migrations are applied: then no right to create tables is needed."""
+    table = database.statements.table
+    names = (table.name, table.refused, OFFSETS, "skewless_migrations", *([table.view_name] if table.adds else []))
+    if not all(_columns(database, name) for name in names):
+        return False
+    applied = {number for (number,) in database.query(database.statements["migrations_select"])}
+    return applied >= {number for number, _ in database.statements.migrations()}
+
+
+def require_fit(database: Database) -> None:
+    """Raise StoreError if the tables are not as needed."""
+    _require_none(database, differences(database))
+
+
+def _require_none(database: Database, differences: Iterable[str]) -> None:
+    if problems := list(differences):
+        raise StoreError(
+            f"the tables in {database.settings.address} do not fit this pipeline: {'; '.join(problems)}. Correct "
+            "them, or name another table in sink.table"
+        )
+
+
+def differences(database: Database) -> Iterator[str]:
+    """Yield a line for each difference between the tables and what is needed."""
+    yield from _table_differences(database)
+    table = database.statements.table
+    if table.adds:
+        shown = _columns(database, table.view_name)
+        missing = [column.name for column in table.view if column.name not in shown]
+        if missing:
+            yield f"view {table.view_name}: {'lacks ' + ', '.join(missing) if shown else 'is missing'}"
+
+
+def _table_differences(database: Database) -> Iterator[str]:
+    statements, table = database.statements, database.statements.table
+    yield from (f"table {name}: is missing" for name in (OFFSETS, table.refused) if not _columns(database, name))
+    existing = _columns(database, table.name)
+    if not existing:
+        yield f"table {table.name}: is missing"
+        return
+    for column in table.columns:
+        wanted = statements.type_of(column)
+        if column.name not in existing:
+            yield f"table {table.name}: column {column.name} is missing, it needs type {wanted}"
+        elif existing[column.name] != wanted:
+            yield (
+                f"table {table.name}: column {column.name} has type {existing[column.name] or '(none)'}, it needs "
+                f"type {wanted or '(none)'}"
+            )
+    key = {name for (name,) in database.query(statements["key_select"], (_name(database, table.name),))}
+    if key != KEY:
+        columns = f"({', '.join(sorted(key))})" if key else "none"
+        yield f"table {table.name}: its primary key is {columns}, it must be (window_start, key_id)"
+
+
+def missing_rights(database: Database) -> Iterator[str]:
+    """Yield a line for each right that the user lacks on tables that exist."""
+    # The statements change no row, but the database checks the rights of their user.
+    table = database.statements.table
+    for name in (table.name, table.refused, OFFSETS):
+        columns = _columns(database, name)
+        if not columns:
+            continue
+        for right in RIGHTS[: 2 if name == table.refused else 3 if name == OFFSETS else 4]:
+            statement = database.statements.right_check(right, name, min(columns))
+            if problem := _refusal(database, statement):
+                yield f"table {name}: right {right} is missing ({problem})"
+
+
+def _refusal(database: Database, statement: str) -> str | None:
+    database.begin()
+    try:
+        database.execute(statement)
+    except database.errors as error:
+        failure = database.failure_of(error)
+        if failure.error_class is not ErrorClass.PERMANENT:
+            raise
+        return failure.message
+    finally:
+        with contextlib.suppress(*database.errors):
+            database.rollback()
+    return None
+
+
+def _columns(database: Database, table: str) -> dict[str, str]:
+    """Return the types of the columns of a table by name; empty if it does not exist."""
+    rows = database.query(database.statements["columns_select"], (_name(database, table),))
+    return {name: _plain_type(str(type_)) for name, type_ in rows}
+
+
+def _name(database: Database, table: str) -> str:
+    return quote(table) if database.statements.dialect == "postgresql" else table
+
+
+def _plain_type(type_: str) -> str:
+    """Return a type without the display width that MariaDB gives integers."""
+    return "bigint" if type_.startswith("bigint(") else type_

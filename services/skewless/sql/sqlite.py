@@ -1,0 +1,172 @@
+"""SQLite, by the standard library."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Context, Decimal
+from typing import Any
+
+from skewless.sql.database import Database
+from skewless.sql.errors import ErrorClass, Failure
+from skewless.sql.rows import Row
+from skewless.sql.settings import DatabaseSettings
+from skewless.sql.table import DIGITS, ResultTable
+
+PROGRESS_STEPS = 100_000
+"""Number of instructions of SQLite's virtual machine between two checks of the time limit: about a millisecond."""
+
+_C = ErrorClass
+_BY_CODE: Mapping[int, tuple[ErrorClass, str]] = {
+    sqlite3.SQLITE_BUSY: (_C.TRANSIENT, "lock_timeout"),
+    sqlite3.SQLITE_LOCKED: (_C.TRANSIENT, "lock_timeout"),
+    sqlite3.SQLITE_INTERRUPT: (_C.TRANSIENT, "statement_timeout"),
+    sqlite3.SQLITE_CANTOPEN: (_C.UNAVAILABLE, "connection"),
+    sqlite3.SQLITE_IOERR: (_C.UNAVAILABLE, "system"),
+    sqlite3.SQLITE_FULL: (_C.UNAVAILABLE, "resources"),
+    sqlite3.SQLITE_NOMEM: (_C.UNAVAILABLE, "resources"),
+    sqlite3.SQLITE_READONLY: (_C.UNAVAILABLE, "read_only"),
+    sqlite3.SQLITE_TOOBIG: (_C.VALUE, "value"),
+}
+"""Classes of errors by SQLite's primary result code."""
+_INT64 = 2**63
+
+
+class SqliteDatabase(Database):
+    """A connection to a file of SQLite."""
+
+    errors = (sqlite3.Error, UnicodeError, OverflowError)
+
+    def __init__(self, settings: DatabaseSettings, table: ResultTable) -> None:
+        super().__init__(settings, table)
+        self._connection: sqlite3.Connection | None = None
+        self._deadline = 0.0
+        self._decimals = [index for index, column in enumerate(table.columns) if column.kind == "decimal"]
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection."""
+        return self._connection is not None
+
+    def connect(self) -> None:
+        """Open the file, and create it if it does not exist. Its folder must exist."""
+        connection = sqlite3.connect(
+            self.settings.address.database,
+            timeout=self.settings.lock_timeout_s,
+            isolation_level=None,  # `begin` and `commit` are statements
+            check_same_thread=False,
+        )
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        for name, function in FUNCTIONS.items():
+            connection.create_function(f"skewless_{name}", 2, function, deterministic=True)
+        connection.set_progress_handler(self._is_late, PROGRESS_STEPS)
+        self._connection = connection
+
+    def _is_late(self) -> bool:
+        return time.monotonic() > self._deadline
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._connection is not None:
+            connection, self._connection = self._connection, None
+            connection.close()
+
+    def _ready(self) -> sqlite3.Connection:
+        if self._connection is None:
+            raise sqlite3.ProgrammingError("the connection is closed")
+        self._deadline = time.monotonic() + self.settings.statement_timeout_s
+        return self._connection
+
+    def execute(self, statement: str, parameters: Sequence[Any] = ()) -> int:
+        """Execute a statement."""
+        return self._ready().execute(statement, parameters).rowcount
+
+    def execute_many(self, statement: str, rows: Sequence[Sequence[Any]]) -> None:
+        """Execute a statement for each sequence of parameters."""
+        self._ready().executemany(statement, rows)
+
+    def query(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Return the rows of a query."""
+        return self._ready().execute(statement, parameters).fetchall()
+
+    def begin(self) -> None:
+        """Begin a transaction with the lock of a writer, because a reader cannot always become one."""
+        self.execute("BEGIN IMMEDIATE")
+
+    def upsert(self, rows: Sequence[Row]) -> None:
+        """Insert or replace rows. SQLite's doubles do not have the digits of a decimal."""
+        super().upsert(list(map(self.stored, rows)) if self._decimals else rows)
+
+    def stored(self, row: Row) -> Row:
+        """Return a row as SQLite stores it."""
+        values = list(row)
+        for index in self._decimals:
+            if values[index] is not None:
+                values[index] = _without_decimals(values[index])
+        return tuple(values)
+
+    def lock_schema(self) -> None:
+        """Begin a transaction: only one process writes at a time."""
+        self.begin()
+
+    def unlock_schema(self) -> None:
+        """Commit the transaction."""
+        self.commit()
+
+    def failure_of(self, error: Exception) -> Failure:
+        """Classify an error by its result code."""
+        message = " ".join(str(error).split())
+        if isinstance(error, UnicodeError | OverflowError | sqlite3.DataError | sqlite3.InterfaceError):
+            return Failure(_C.VALUE, "value", message)
+        if FUNCTION_FAILED in message:  # only a sum raises an error
+            return Failure(_C.VALUE, "value", f"a sum has more than {DIGITS} digits")
+        code = getattr(error, "sqlite_errorcode", None)
+        if code is None:
+            return Failure(_C.UNAVAILABLE, "connection", message)
+        if code == sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY:
+            return Failure(_C.DUPLICATE, "duplicate", message)
+        error_class, cause = _BY_CODE.get(code & 0xFF, (_C.PERMANENT, "refused"))
+        if "no such table" in message:
+            message += "; create the tables (`skewless sink schema` prints them), or set sink.create to true"
+        return Failure(error_class, cause, f"{self.settings.address.database}: {message}")
+
+
+def _without_decimals(number: Decimal) -> int | str:
+    """Return a number as SQLite keeps all its digits: an integer, or text."""
+    if number.as_tuple().exponent == 0 and -_INT64 <= number < _INT64:
+        return int(number)
+    return format(number, "f")
+
+
+Number = int | str
+"""A decimal in SQLite."""
+
+FUNCTION_FAILED = "user-defined function raised exception"
+_EXACT = Context(prec=2 * DIGITS)
+
+
+def _sum(stored: Number | None, added: Number | None) -> Number | None:
+    """Add two numbers. Raises OverflowError for more digits than a decimal has in other databases."""
+    if stored is None or added is None:
+        return None
+    total = _EXACT.add(Decimal(stored), Decimal(added))
+    if len(total.as_tuple().digits) > DIGITS:
+        raise OverflowError
+    return _without_decimals(total)
+
+
+def _choice(choose: Callable[..., Number]) -> Callable[[Number | None, Number | None], Number | None]:
+    def chosen(stored: Number | None, added: Number | None) -> Number | None:
+        return None if stored is None or added is None else choose(stored, added, key=Decimal)
+
+    return chosen
+
+
+FUNCTIONS: Mapping[str, Callable[[Number | None, Number | None], Number | None]] = {
+    "sum": _sum,
+    "min": _choice(min),
+    "max": _choice(max),
+}
+"""Functions that merge decimals, by kind of merge."""

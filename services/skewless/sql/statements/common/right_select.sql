@@ -1,0 +1,1 @@
+SELECT {column} FROM {table} WHERE 1 = 0

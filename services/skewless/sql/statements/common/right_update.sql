@@ -1,0 +1,1 @@
+UPDATE {table} SET {column} = {column} WHERE 1 = 0

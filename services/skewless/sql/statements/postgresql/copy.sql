@@ -1,0 +1,1 @@
+COPY skewless_batch FROM STDIN

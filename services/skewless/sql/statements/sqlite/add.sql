@@ -1,0 +1,3 @@
+INSERT INTO {table} ({columns}) VALUES ({parameters})
+ON CONFLICT (window_start, key_id) DO UPDATE
+SET {additions}

@@ -1,0 +1,164 @@
+"""The flusher's output on real servers: what becomes of rows to which partial results are added."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from helpers.databases import TestDatabase
+from integration.sql.sql_sink import START, Flusher, Sink
+from skewless.errors import StoreError
+from skewless.kafka.errors import TransactionAbortedError
+
+AGGREGATES = ["count", "sum", "mean", "min", "max"]
+
+
+def delta(key: str, count: int = 1, sum_: int = 1, **others: Any) -> Mapping[str, Any]:
+    return {"pane": START, "key": key, "count": count, "sum": Decimal(sum_), "min": sum_, "max": sum_} | others
+
+
+def flusher(database: TestDatabase, **settings: Any) -> Flusher:
+    found = Flusher(database, aggregates=AGGREGATES, **settings)
+    found.start()
+    return found
+
+
+def rows(database: TestDatabase, columns: str = "count, sum, min, max", table: str = "p") -> dict[str, tuple[Any, ...]]:
+    key = database.quoted("key")
+    return {row[0]: row[1:] for row in database.query(f"SELECT {key}, {columns} FROM {table}")}
+
+
+def exact(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return the numbers of a row as decimals: SQLite has some of them as text."""
+    return tuple(None if value is None else Decimal(value) for value in row)
+
+
+def test_add_partials_of_several_transactions_are_merged(database: TestDatabase) -> None:
+    process = flusher(database)
+    process.add(delta("a", 2, 5), delta("b", 1, -3))
+    process.add(delta("a", 1, -7))
+    process.add(delta("a", 1, 4), delta("c"))
+    assert {key: exact(row) for key, row in rows(database).items()} == {
+        "a": (4, 2, -7, 5),
+        "b": (1, -3, -3, -3),
+        "c": (1, 1, 1, 1),
+    }
+    assert rows(database, "revision") == {"a": (2,), "b": (0,), "c": (0,)}
+
+
+def test_view_shows_the_results_with_the_mean(database: TestDatabase) -> None:
+    process = flusher(database)
+    process.add(delta("a", 2, 5))
+    process.add(delta("a", 2, 6))
+    assert rows(database, "count, mean, revision", "p_results") == {"a": (4, 2.75, 1)}
+
+
+def test_view_shows_the_parts_of_a_composite_key(database: TestDatabase) -> None:
+    process = flusher(database, key={"fields": [{"field": "hour"}, {"field": "category"}]})
+    process.add(delta('["8","b"]', 2, 5), delta('["9","\\"a"]'))
+    process.add(delta('["8","b"]', 1, 1))
+    rows = database.query("SELECT hour, category, count, mean FROM p_results ORDER BY hour")
+    assert rows == [("8", "b", 3, 2.0), ("9", '"a', 1, 1.0)]
+
+
+def test_add_after_a_kill_continues_at_the_stored_offsets(database: TestDatabase) -> None:
+    first = flusher(database)
+    first.add(delta("a", 1, 1))
+    first.read_partials(delta("a", 1, 2))  # and is killed
+    second = flusher(database)
+    assert second.offsets == {0: 1}
+    second.add(delta("a", 1, 2))
+    assert exact(rows(database)["a"]) == (2, 3, 1, 2)
+
+
+def test_add_offset_of_another_process_adds_nothing(database: TestDatabase) -> None:
+    zombie, successor = flusher(database), flusher(database)
+    successor.add(delta("a", 1, 1))
+    zombie.read_partials(delta("a", 1, 1))
+    with pytest.raises(TransactionAbortedError, match="another process"):
+        zombie.commit()
+    assert exact(rows(database)["a"]) == (1, 1, 1, 1)
+
+
+@pytest.mark.parametrize("lost", ["before", "after"])
+def test_add_answer_to_a_commit_is_lost_adds_once(
+    database: TestDatabase, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    process = flusher(database)
+    process.add(delta("a", 1, 1))
+    commit, close = process.database.commit, process.database.close
+
+    def cut() -> None:
+        if lost == "after":
+            commit()
+        close()
+        process.database.execute("SELECT 1")  # raises the error of a closed connection
+
+    monkeypatch.setattr(process.database, "commit", cut)
+    process.read_partials(delta("a", 1, 4))
+    with pytest.raises((TransactionAbortedError, StoreError)):
+        process.commit()
+    monkeypatch.undo()
+    again = flusher(database)
+    if again.offsets == {0: 1}:
+        assert lost == "before"
+        again.add(delta("a", 1, 4))
+    assert exact(rows(database)["a"]) == (2, 5, 1, 4)
+
+
+def test_add_sum_of_38_digits_is_exact_and_a_larger_one_is_refused(database: TestDatabase) -> None:
+    process = flusher(database)
+    process.add(delta("a", sum=Decimal("9" * 37 + "8")), delta("b", 1, 2))
+    process.add(delta("a"))
+    assert exact(rows(database)["a"])[:2] == (2, Decimal("9" * 38))
+    process.add(delta("a"), delta("b", 1, 2))
+    assert exact(rows(database)["a"])[:2] == (2, Decimal("9" * 38))
+    assert exact(rows(database)["b"])[:2] == (2, 4)
+    offset = database.quoted("offset")
+    assert [(bytes(key), number) for key, number in database.query(f"SELECT key_bytes, {offset} FROM p_refused")] == [
+        (b"a", 2)
+    ]
+
+
+def test_add_numbers_beyond_64_bits_and_with_decimals_are_exact(database: TestDatabase) -> None:
+    process = flusher(database, decimals=2)
+    process.add(delta("a", sum=Decimal(2**63 - 1), min=-(2**63), max=2**63 - 1))
+    process.add(delta("a", sum=Decimal(2**63 - 1), min=-5, max=105))
+    process.add(delta("b", sum=Decimal(-10), min=-10, max=-10))
+    process.add(delta("b", sum=Decimal(9), min=9, max=9))
+    assert {key: exact(row) for key, row in rows(database).items()} == {
+        "a": (2, Decimal(2**64 - 2) / 100, Decimal(-(2**63)) / 100, Decimal(2**63 - 1) / 100),
+        "b": (2, Decimal("-0.01"), Decimal("-0.10"), Decimal("0.09")),
+    }
+
+
+def test_add_missing_values_are_null_until_there_is_one(database: TestDatabase) -> None:
+    process = flusher(database, value={"missing": "skip"})
+    none: dict[str, Any] = {"count_value": 0, "sum": Decimal(0), "min": 2**63 - 1, "max": -(2**63)}
+    process.add(delta("a", 3, **none))
+    assert rows(database)["a"] == (3, None, None, None)
+    assert rows(database, "mean", "p_results") == {"a": (None,)}
+    process.add(delta("a", 2, 8, count_value=1))
+    process.add(delta("a", 1, **none))
+    assert exact(rows(database)["a"]) == (6, 8, 8, 8)
+    assert rows(database, "mean", "p_results") == {"a": (8.0,)}
+
+
+def test_start_table_of_the_other_mode_is_an_error(database: TestDatabase) -> None:
+    Sink(database).start().store([])
+    with pytest.raises(StoreError, match="do not fit this pipeline"):
+        flusher(database)
+
+
+def test_two_processes_share_the_partitions(database: TestDatabase) -> None:
+    one, two = Flusher(database, aggregates=AGGREGATES), Flusher(database, aggregates=AGGREGATES)
+    one.start(0)
+    two.start(1)
+    one.read_partials(delta("a"), partition=0)
+    two.read_partials(delta("b"), partition=1)
+    two.commit()
+    one.commit()
+    assert rows(database, "count") == {"a": (1,), "b": (1,)}

@@ -1,0 +1,162 @@
+"""The tables of a sink on real servers: created, compared with what is needed, and checked for rights."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from helpers.databases import PASSWORD, Server, TestDatabase, new_database
+from helpers.kafka import free_ports
+from integration.sql.sql_sink import Sink, pipeline, result
+from skewless.cli import sink_command
+from skewless.cli.main import main
+from skewless.errors import StoreError
+from skewless.kafka.errors import BrokerUnavailableError
+from skewless.sql.settings import Dialect
+
+
+@pytest.fixture
+def file(tmp_path: Path, database: TestDatabase) -> Path:
+    """Pipeline whose results go into the database. Its password comes from the environment."""
+    path = tmp_path / "pipeline.yaml"
+    path.write_text(
+        f"name: p\nsource: {{topic: source}}\naggregator: {{aggregates: [count, sum, mean, max]}}\n"
+        f"splitter: {{format: json, key: {{field: k}}, value: {{field: v, decimals: 2}}}}\n"
+        f"sink: {{url: '{database.url}'{', username: skewless' if database.server else ''}}}\n",
+        encoding="utf-8",
+    )
+    return path
+
+
+def sink(command: str, file: Path, database: TestDatabase, *, password: str = PASSWORD) -> Result:
+    environment = {"SKEWLESS__SINK__PASSWORD": password} if database.server else {}
+    return CliRunner().invoke(main, ["sink", command, "-f", str(file)], env=environment)
+
+
+def test_schema_output_creates_tables_that_fit(database: TestDatabase, file: Path) -> None:
+    printed = sink("schema", file, database)
+    assert printed.exit_code == 0, printed.output
+    create(database, printed.output)
+    checked = sink("check", file, database)
+    assert checked.exit_code == 0, checked.output
+    assert "table p in" in checked.output
+    Sink(database, decimals=2, create=False).start().store([result("a")])
+
+
+def create(database: TestDatabase, statements: str) -> None:
+    """Run statements as the user of the pipeline, in one session."""
+    opened = Sink(database, decimals=2)
+    opened.database.connect()
+    for statement in statements.split(";\n"):
+        if statement.strip():
+            opened.database.execute(statement)
+
+
+def test_check_missing_tables_are_differences(database: TestDatabase, file: Path) -> None:
+    checked = sink("check", file, database)
+    assert checked.exit_code == 1
+    for name in ("p", "p_refused", "skewless_offsets"):
+        assert f"table {name}: is missing" in checked.output
+
+
+def test_check_wrong_type_and_missing_column_are_differences(database: TestDatabase, file: Path) -> None:
+    statements = sink("schema", file, database).output
+    wrong = {"postgresql": "numeric(38,2)", "mysql": "decimal(38,2)", "sqlite": '"mean" REAL'}[database.dialect]
+    create(database, statements.replace(wrong, '"mean" TEXT' if database.dialect == "sqlite" else "bigint"))
+    checked = sink("check", file, database)
+    assert checked.exit_code == 1
+    column = "mean" if database.dialect == "sqlite" else "sum"
+    assert f"table p: column {column} has type" in checked.output
+    with pytest.raises(StoreError, match="do not fit this pipeline"):
+        Sink(database, decimals=2).start()
+
+
+def test_check_table_without_its_primary_key_is_a_difference(database: TestDatabase, file: Path) -> None:
+    statements = sink("schema", file, database).output
+    create(database, statements.replace("PRIMARY KEY (window_start, key_id)", "PRIMARY KEY (key_id)", 1))
+    checked = sink("check", file, database)
+    assert checked.exit_code == 1
+    assert "its primary key is (key_id), it must be (window_start, key_id)" in checked.output
+
+
+def test_start_without_create_and_without_tables_is_an_error(database: TestDatabase) -> None:
+    with pytest.raises(StoreError, match="is missing"):
+        Sink(database, create=False).start()
+
+
+def test_start_of_several_processes_at_once_creates_the_tables_once(database: TestDatabase) -> None:
+    sinks = [Sink(database) for _ in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(Sink.start, sinks))
+    assert database.query("SELECT number FROM skewless_migrations") == [(1,)]
+
+
+@pytest.mark.parametrize("dialect", ["postgresql", "mysql"])
+class TestServers:
+    """What only servers have: users, rights, and an address that may be wrong."""
+
+    @pytest.fixture
+    def database(self, dialect: str, database_servers: object, tmp_path: Path) -> TestDatabase:
+        return new_database(dialect, database_servers, tmp_path)  # type: ignore[arg-type]
+
+    def test_check_missing_right_is_a_difference(self, database: TestDatabase, file: Path) -> None:
+        Sink(database, decimals=2).start()
+        if database.dialect == "postgresql":
+            database.query("ALTER TABLE p OWNER TO postgres")
+            database.query("GRANT SELECT, INSERT, UPDATE ON p TO skewless")
+        else:
+            database.query(f"REVOKE DELETE ON {database.name}.* FROM skewless@'%'")
+        checked = sink("check", file, database)
+        assert checked.exit_code == 1
+        assert "table p: right DELETE is missing" in checked.output
+
+    def test_check_wrong_password_is_refused_and_not_shown(self, database: TestDatabase, file: Path) -> None:
+        checked = sink("check", file, database, password="canary-1234")  # noqa: S106 - a wrong one
+        assert checked.exit_code == 3
+        assert "sink.password" in checked.output
+        assert "canary" not in checked.output
+
+    def test_check_unknown_database_is_refused(self, database: TestDatabase, file: Path) -> None:
+        file.write_text(file.read_text().replace(database.name, "absent"))
+        checked = sink("check", file, database)
+        assert checked.exit_code == 3
+        assert "absent" in checked.output
+
+    def test_check_server_that_is_down_is_unreachable(
+        self, database: TestDatabase, file: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert database.server is not None
+        monkeypatch.setattr(sink_command, "CONNECT_S", 1.0)
+        file.write_text(file.read_text().replace(str(database.server.port), str(free_ports(1)[0])))
+        checked = sink("check", file, database)
+        assert checked.exit_code == 3
+        assert "no answer from 127.0.0.1" in checked.output
+
+    def test_start_without_the_right_to_create_is_an_error(self, database: TestDatabase) -> None:
+        if database.dialect == "postgresql":
+            database.query("REVOKE CREATE ON SCHEMA public FROM PUBLIC")
+            database.query(f"ALTER DATABASE {database.name} OWNER TO postgres")
+        else:
+            database.query(f"REVOKE CREATE ON {database.name}.* FROM skewless@'%'")
+        with pytest.raises(StoreError, match=r"denied"):
+            Sink(database).start()
+
+    def test_reopen_server_that_is_down_waits_between_attempts(self, database: TestDatabase) -> None:
+        assert database.server is not None
+        down = Sink(database)
+        down.database.settings = pipeline(
+            TestDatabase(dialect=database.dialect, url=f"{database.server.scheme}://127.0.0.1:1/x",
+                         server=database.server, name="x")
+        ).sink or down.database.settings  # fmt: skip
+        with pytest.raises(BrokerUnavailableError, match="connecting"):
+            down.output.reopen()
+        with pytest.raises(BrokerUnavailableError, match="no connection"):
+            down.output.reopen()
+
+
+def test_server_fixture_has_all_dialects_of_servers(database_servers: object) -> None:
+    dialects: set[Dialect] = {"postgresql", "mysql"}
+    assert all(issubclass(type(database_servers(dialect)), Server) for dialect in dialects)  # type: ignore[operator]
