@@ -8,7 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Partitions = Literal["source", "max_workers", "aggregator", "one"]
+Partitions = Literal["source", "join", "max_workers", "aggregator", "one"]
+
+USER_TOPICS: dict[str, Partitions] = {"source": "source", "left": "join", "right": "join"}
+"""Topics of the user that stages read, and what their number of partitions is called."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,10 @@ class Condition:
         return f"`{self.path}` is {' or '.join(f'`{value}`' for value in self.values)}"
 
 
+AGGREGATION = Condition("source")
+"""Condition of the stages that compute results. Without them, a pipeline only joins."""
+
+
 @dataclass(frozen=True)
 class Topic:
     """A Kafka topic of a pipeline. Its full name is `<pipeline>.<name>`.
@@ -55,7 +62,8 @@ class Topic:
     records were deleted before it has read them.
     """
     partitions: Partitions
-    """What determines the number of partitions: the source topic, a setting, or always one."""
+    """What determines the number of partitions: the source topic, the topics that are joined, a setting, or always
+    one."""
     key: str
     """Content of the record key."""
     record: str
@@ -71,7 +79,7 @@ class Stage:
     description: str
     """Task of the stage, as a finite verb and its object."""
     inputs: tuple[str, ...]
-    """Topics that it consumes. `source` is the user's topic."""
+    """Topics that it consumes. Those of `USER_TOPICS` belong to the user."""
     outputs: tuple[str, ...]
     """Topics that it writes inside its transactions. No other stage writes to the first one. Empty for a stage with an
     output of its own."""
@@ -95,6 +103,11 @@ class Stage:
         return self.needs is None or self.needs.holds(settings)
 
     @property
+    def option(self) -> Condition | None:
+        """Condition of a stage that few pipelines have. None for the stages that compute results."""
+        return None if self.needs == AGGREGATION else self.needs
+
+    @property
     def input(self) -> str:
         """The only input. Raises ValueError for a stage with several inputs."""
         (name,) = self.inputs
@@ -102,6 +115,13 @@ class Stage:
 
 
 TOPICS = (
+    Topic("joined", public=True, partitions="join", key="id", record="joined"),
+    Topic("unmatched-left", public=True, partitions="join", key="id", record="unmatched"),
+    Topic("unmatched-right", public=True, partitions="join", key="id", record="unmatched"),
+    Topic("join-late", public=True, partitions="join", key="id", record="join-late"),
+    Topic(
+        "join-changelog", public=False, partitions="join", key="side and block", record="held-block", cleanup="compact"
+    ),
     Topic("tuples", public=False, partitions="source", key="none", record="tuples"),
     Topic("late", public=True, partitions="source", key="the tuple's key", record="late"),
     Topic("worker-input", public=False, partitions="max_workers", key="none, or the tuple's key", record="tuples"),
@@ -132,6 +152,17 @@ TOPICS = (
 
 STAGES = (
     Stage(
+        name="join",
+        description="joins the records of two topics by id",
+        inputs=("left", "right"),
+        outputs=("joined", "unmatched-left", "unmatched-right", "join-late", "join-changelog", "dead-letters"),
+        builder="skewless.stages.join.agent:build",
+        metrics="skewless.stages.join.metrics",
+        section="join",
+        changelog="join-changelog",
+        needs=Condition("join"),
+    ),
+    Stage(
         name="splitter",
         description="parses records into tuples",
         inputs=("source",),
@@ -139,6 +170,7 @@ STAGES = (
         builder="skewless.stages.splitter.agent:build",
         metrics="skewless.stages.splitter.metrics",
         section="splitter",
+        needs=AGGREGATION,
     ),
     Stage(
         name="router",
@@ -149,6 +181,7 @@ STAGES = (
         metrics="skewless.stages.router.metrics",
         section="router",
         changelog="router-state",
+        needs=AGGREGATION,
     ),
     Stage(
         name="worker",
@@ -159,6 +192,7 @@ STAGES = (
         metrics="skewless.stages.worker.metrics",
         section="worker",
         described=("tuples",),  # it tracks the watermarks of all source partitions
+        needs=AGGREGATION,
     ),
     Stage(
         name="aggregator",
@@ -169,6 +203,7 @@ STAGES = (
         metrics="skewless.stages.aggregator.metrics",
         section="aggregator",
         changelog="aggregator-changelog",
+        needs=AGGREGATION,
     ),
     Stage(
         name="observer",
@@ -180,6 +215,27 @@ STAGES = (
         section="observer",
         changelog="observer-changelog",
         singleton=True,
+        needs=AGGREGATION,
+    ),
+    Stage(
+        name="sink",
+        description="stores results in a table of a database",
+        inputs=("aggregates",),
+        outputs=(),
+        builder="skewless.stages.sink.agent:build",
+        metrics="skewless.stages.sink.metrics",
+        section="sink",
+        needs=Condition("sink.mode", ("replace",)),
+    ),
+    Stage(
+        name="flusher",
+        description="adds partials to a table of a database",
+        inputs=("partials",),
+        outputs=(),
+        builder="skewless.stages.flusher.agent:build",
+        metrics="skewless.stages.flusher.metrics",
+        section="sink",
+        needs=Condition("sink.mode", ("merge",)),
     ),
 )
 """The stages, in data order."""
@@ -213,8 +269,8 @@ def topic_needs(name: str) -> tuple[Condition, ...]:
 
 
 def partitions_of(name: str) -> Partitions:
-    """Return what determines the number of partitions of a topic or of `source`."""
-    return "source" if name == "source" else topic(name).partitions
+    """Return what determines the number of partitions of a topic of the pipeline or of the user."""
+    return USER_TOPICS[name] if name in USER_TOPICS else topic(name).partitions
 
 
 def upstream(name: str) -> set[str]:

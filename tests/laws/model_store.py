@@ -41,6 +41,9 @@ class StoreOutput:
         self._known: dict[TopicPartition, CommittedOffset | None] = {}
         """Offsets that this process has last read or committed."""
 
+    def collect_metrics(self) -> tuple[()]:
+        return ()
+
     def open(self, timeout_s: float) -> None:
         self._link.check()
         self._store.epochs[self._link.instance] += 1

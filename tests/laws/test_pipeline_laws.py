@@ -18,8 +18,9 @@ from helpers import batches
 from helpers.aggregates import ADDED, digits_of, newest_of, results
 from helpers.batches import json_values_in, reasons_in, repeated
 from helpers.in_memory_pipeline import WALL_CLOCK, Stage, Topic
-from skewless.algorithms import grouping, record_size
+from skewless.algorithms import grouping, local_buffer, record_size
 from skewless.algorithms.aggregates import columns_of, default_fields
+from skewless.algorithms.local_buffer import LocalRules
 from skewless.algorithms.value_type import DEFAULT_VALUES
 from skewless.algorithms.windowing import window_store
 from skewless.algorithms.windowing.assigner import HoppingWindows, tumbling
@@ -29,17 +30,25 @@ from skewless.parsing.settings import ParsingSettings
 from skewless.stages.aggregator.step import AggregatorRules, AggregatorStep
 from skewless.stages.observer.step import ObserverRules, ObserverStep
 from skewless.stages.router.step import RouterStep
+from skewless.stages.splitter.local_rows import LocalRows
 from skewless.stages.splitter.step import SplitterRules, SplitterStep
 from skewless.stages.worker import step as worker_step
 from skewless.stages.worker.step import WorkerStep
 from skewless.wire.headers import idle_of, watermarks_of
 from skewless.wire.record import OutputRecord
+from skewless.wire.rows import RowFormat
 
 RESULTS = (*results("count", "sum", "mean", "min", "max"), *default_fields(ADDED))
 """The results of the package, and two of another package with binary partials."""
 FORMAT = ParsingSettings.model_validate(
     {"format": "json", "key": {"field": "k[]"}, "value": {"field": "v"}, "time": {"field": "t"}}
 )
+LOCAL: tuple[dict[str, Any] | None, ...] = (
+    None,
+    {"max_rows": 1000, "adaptive": False},
+    {"max_rows": 3, "adaptive": True},
+)
+"""Settings of local aggregation: none, flushed before commits only, and often full and switched off."""
 STAGES = ("splitter", "router", "worker", "aggregator", "observer")
 
 
@@ -80,6 +89,10 @@ class Setup:
     """From the start of a window to the next one; None, or more than `panes`: tumbling windows."""
     offset_panes: int = 0
     emit_interval_ms: int = 0
+    local: int = 0
+    """Index of the local aggregation in LOCAL."""
+    local_changes: bool = False
+    """Whether each splitter has another one than the splitter before."""
 
     @property
     def window_ms(self) -> int:
@@ -144,6 +157,8 @@ setups = st.builds(
     every_panes=st.sampled_from([None, None, 1, 2]),
     offset_panes=st.sampled_from([0, 0, 1]),
     emit_interval_ms=st.sampled_from([0, 0, 3, 10**6]),
+    local=st.integers(0, len(LOCAL) - 1),
+    local_changes=st.booleans(),
 )
 moves = st.builds(
     Move,
@@ -192,6 +207,8 @@ class Pipeline:
         self.now = WALL_CLOCK
         self.drain = False
         self.workers = setup.workers
+        self.splitters = 0
+        """Number of splitters so far."""
         counts = {
             "source": setup.sources,
             "tuples": setup.sources,
@@ -217,13 +234,25 @@ class Pipeline:
         rules = SplitterRules(
             lateness_ms=setup.lateness_ms, idle_timeout_ms=setup.idle_timeout_ms, max_ahead_ms=0, drain=self.drain
         )
-        return SplitterStep(RecordParser(FORMAT), DEFAULT_VALUES, rules, "source")
+        self.splitters += 1
+        chosen = LOCAL[(setup.local + self.splitters) % len(LOCAL)] if setup.local_changes else LOCAL[setup.local]
+        if chosen is None:
+            return SplitterStep(RecordParser(FORMAT), DEFAULT_VALUES, rules, "source")
+        # Every other splitter has shorter panes, as after a change of `worker.pane_s`.
+        pane_ms = setup.pane_ms if self.splitters % 2 else 1
+        row_format = self.row_format(pane_ms)
+        local = LocalRules(columns=row_format.columns, pane_ms=pane_ms, **chosen)
+        return SplitterStep(RecordParser(FORMAT), DEFAULT_VALUES, rules, "source", LocalRows(local, row_format))
+
+    def row_format(self, pane_ms: int) -> RowFormat:
+        return RowFormat(columns_of(RESULTS), pane_ms=pane_ms, grid_ms=self.setup.pane_ms)
 
     def router(self) -> Step:
         setup = self.setup
         return RouterStep(
             grouping.create(setup.grouping, self.workers),
             batches.FORMAT,
+            self.row_format(setup.pane_ms),
             max_workers=setup.max_workers,
             encoding=setup.encoding,
             topic="tuples",
@@ -234,6 +263,7 @@ class Pipeline:
         return WorkerStep(
             columns_of(RESULTS),
             batches.FORMAT,
+            self.row_format(self.setup.pane_ms),
             pane_ms=self.setup.pane_ms,
             source_partitions=self.setup.sources,
             aggregator_partitions=self.setup.partitions,
@@ -431,8 +461,9 @@ def check_ticks(pipeline: Pipeline, answer: Answer) -> None:
 def small_bounds() -> Iterator[None]:
     """Lower the bounds, so that a few tuples reach them: early reductions, compaction and split records."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(worker_step, "BUFFER_TUPLES", 4)
+        patch.setattr(worker_step, "BUFFER_ROWS", 4)
         patch.setattr(window_store, "COMPACTION_THRESHOLD", 3)
+        patch.setattr(local_buffer, "PROBE_BATCHES", 2)
         yield
 
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from skewless.algorithms.aggregates import ResultCondition, ResultField
+from skewless.algorithms.aggregates import ResultCondition, ResultField, wire_columns_of
 from skewless.algorithms.value_type import ValueType
+from skewless.algorithms.windowing.assigner import WindowAssigner
 from skewless.engine.executor import Restore, State, StepExecutor
 from skewless.engine.faust.agent import Process, process_at_once
 from skewless.engine.output import Output
 from skewless.engine.step import InputStep
 from skewless.kafka.settings import KafkaSettings
 from skewless.parsing.validation import EventTimeRules
+from skewless.wire.rows import RowFormat
 
 CONCURRENT_RESTORES = 8
 """Number of partitions that are restored at the same time."""
@@ -24,6 +26,8 @@ CONCURRENT_RESTORES = 8
 class PipelineContext:
     """Settings of the pipeline that a stage needs in addition to its own section."""
 
+    name: str
+    """Name of the pipeline."""
     topic: Callable[[str], str]
     """Returns the full name of a topic of the topology."""
     kafka: KafkaSettings
@@ -40,6 +44,11 @@ class PipelineContext:
     """Conditions that the results of a key must match to be emitted."""
     key_parts: tuple[str, ...]
     """Names of the parts of a composite key; empty for another key."""
+    windows: WindowAssigner
+    pane_ms: int
+    """Length of a pane."""
+    grid_ms: int
+    """Windows and ticks begin at multiples of it. Each pane divides it."""
     grouping: str
     workers: int
     max_workers: int
@@ -48,6 +57,11 @@ class PipelineContext:
     aggregator_partitions: int
     drain: bool
     """Whether the stage ends at the end of its input."""
+
+    @property
+    def row_format(self) -> RowFormat:
+        """Format of rows in which the splitter has aggregated tuples."""
+        return RowFormat(wire_columns_of(self.results), pane_ms=self.pane_ms, grid_ms=self.grid_ms)
 
 
 @dataclass(frozen=True)
@@ -64,15 +78,17 @@ class BuiltStage:
     """Whether the consumer reports to the step that it has reached the end of a partition."""
     output: Callable[[str], Output] | None = None
     """Creates the output from the name of the process; None for topics of Kafka."""
+    transport: Mapping[str, object] = field(default_factory=dict)
+    """Settings of section `transport` that have other values in this stage."""
     pause_after_s: float = 1.0
     """Time for which a full partition may block the polls of all partitions before it is paused."""
 
 
-def restore_each(restore: Callable[[int, str | None], State]) -> Restore:
+def restore_each(restore: Callable[[Any, str | None], State]) -> Restore:
     """Return a function that restores several partitions at a time. `restore` takes a partition and its checkpoint."""
 
     # Threads are sufficient, because most of the time is spent waiting for the broker.
-    def restore_all(checkpoints: Mapping[int, str | None]) -> dict[int, State]:
+    def restore_all(checkpoints: Mapping[Any, str | None]) -> dict[Any, State]:
         with ThreadPoolExecutor(CONCURRENT_RESTORES) as pool:
             states = pool.map(restore, checkpoints.keys(), checkpoints.values())
             return dict(zip(checkpoints, states, strict=True))

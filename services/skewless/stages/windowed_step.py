@@ -66,12 +66,17 @@ class WindowedStep(Step):
     def _new_store(self) -> WindowStore:
         """Return an empty window store for a partition."""
 
+    def _read_chunk(self, value: bytes) -> pa.Table:
+        """Return the table of a changelog record."""
+        return read_table(value)
+
     def assign(self, partition: int, checkpoint: str | None, state: Sequence[tuple[bytes, bytes]]) -> None:
         """Restore the watermarks and windows of the last commit."""
         committed, windows = decode_checkpoint(checkpoint), self._new_store()
         windows.closed_until = committed.closed_until
         for window, chunks in chunks_by_window(state).items():
-            windows.restore(window, {chunk: read_table(value) if value else None for chunk, value in chunks.items()})
+            tables = {chunk: self._read_chunk(value) if value else None for chunk, value in chunks.items()}
+            windows.restore(window, tables)
         self._inputs[partition] = Input(read_watermarks(committed, self._worker_partitions), windows)
 
     def revoke(self, partition: int) -> None:

@@ -25,13 +25,21 @@ METRICS = (
         "Event time at which the last emitted tick ends, since the epoch.",
     ),
     Metric("skewless_observer_tick_tuples", "gauge", (), "tuples", "Tuples of all workers in the last tick."),
+    Metric(
+        "skewless_observer_tick_rows",
+        "gauge",
+        (),
+        "rows",
+        "Rows of all workers in the last tick, by which the load is measured: tuples, or rows in which the splitter has"
+        " aggregated tuples.",
+    ),
     Metric("skewless_observer_tick_keys", "gauge", (), "keys", "Distinct keys in the last tick."),
     Metric(
         "skewless_observer_worker_load_share_ratio",
         "gauge",
         ("worker",),
         "ratio",
-        "Share of each worker in the tuples of the last tick, from all routers.",
+        "Share of each worker in the rows of the last tick, from all routers.",
     ),
     Metric(
         "skewless_observer_load_stddev_ratio",
@@ -45,7 +53,7 @@ METRICS = (
         "gauge",
         (),
         "ratio",
-        "(Most loaded worker - average) / tuples, in the last tick.",
+        "(Most loaded worker - average) / rows, in the last tick.",
     ),
     Metric(
         "skewless_observer_max_over_avg_ratio",
@@ -85,9 +93,10 @@ def samples(tick: TickDistribution) -> Iterator[Sample]:
     tuples = max(1, tick.tuples)
     yield Sample("skewless_observer_tick_end_timestamp_seconds", (), tick.tick_end / 1000)
     yield Sample("skewless_observer_tick_tuples", (), tick.tuples)
+    yield Sample("skewless_observer_tick_rows", (), tick.rows)
     yield Sample("skewless_observer_tick_keys", (), tick.keys)
-    for worker, count in enumerate(tick.tuples_by_worker):
-        yield Sample("skewless_observer_worker_load_share_ratio", (str(worker),), count / tuples)
+    for worker, rows in enumerate(tick.rows_by_worker):
+        yield Sample("skewless_observer_worker_load_share_ratio", (str(worker),), rows / max(1, tick.rows))
     yield Sample("skewless_observer_load_stddev_ratio", (), tick.load_stddev_percent / 100)
     yield Sample("skewless_observer_imbalance_ratio", (), tick.imbalance)
     yield Sample("skewless_observer_max_over_avg_ratio", (), tick.max_over_avg)

@@ -19,13 +19,16 @@ class _SavedState(msgspec.Struct):
     keys: bytes
     pairs: bytes
     worst_tick_max_over_avg: float | None = None
+    rows: list[int] | None = None
+    """None if each row is a tuple."""
 
 
 class RunStatistics:
-    """Tuples by worker, and sketches of the distinct keys and of the distinct (key, worker) pairs."""
+    """Tuples and rows by worker, and sketches of the distinct keys and of the distinct (key, worker) pairs."""
 
     def __init__(self) -> None:
         self.tuples: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self.rows: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self.first_ms: int | None = None
         """Wall-clock ms of the first tuple."""
         self.worst_tick_max_over_avg: float | None = None
@@ -33,14 +36,19 @@ class RunStatistics:
         self._keys = datasketches.hll_sketch(PRECISION)
         self._pairs = datasketches.hll_sketch(PRECISION)
 
-    def add(self, keys: Sequence[str], workers: NDArray[np.int64], tuples: NDArray[np.int64], now: int) -> None:
-        """Add rows of (key, worker), and `tuples` by worker. `now` is the wall-clock time in ms."""
+    def add(
+        self,
+        keys: Sequence[str],
+        workers: NDArray[np.int64],
+        tuples: NDArray[np.int64],
+        rows: NDArray[np.int64],
+        now: int,
+    ) -> None:
+        """Add pairs of key and worker, and `tuples` and `rows` by worker. `now` is the wall-clock time in ms."""
         if self.first_ms is None and tuples.any():
             self.first_ms = now
-        size = max(len(self.tuples), len(tuples))
-        self.tuples = np.pad(self.tuples, (0, size - len(self.tuples)))
-        self.tuples[: len(tuples)] += tuples
-        for key, worker in zip(keys, workers.tolist(), strict=True):  # sketches have no bulk update; rows are few
+        self.tuples, self.rows = _sum(self.tuples, tuples), _sum(self.rows, rows)
+        for key, worker in zip(keys, workers.tolist(), strict=True):  # sketches have no bulk update; pairs are few
             self._keys.update(key)
             self._pairs.update(f"{worker}/{key}")
 
@@ -63,6 +71,7 @@ class RunStatistics:
                 self._keys.serialize_compact(),
                 self._pairs.serialize_compact(),
                 self.worst_tick_max_over_avg,
+                None if np.array_equal(self.rows, self.tuples) else self.rows.tolist(),
             )
         )
 
@@ -72,8 +81,15 @@ class RunStatistics:
         state = msgspec.msgpack.decode(saved, type=_SavedState)
         run = cls()
         run.tuples = np.array(state.tuples, dtype=np.int64)
+        run.rows = run.tuples.copy() if state.rows is None else np.array(state.rows, dtype=np.int64)
         run.first_ms = state.first_ms or None
         run.worst_tick_max_over_avg = state.worst_tick_max_over_avg
         run._keys = datasketches.hll_sketch.deserialize(state.keys)
         run._pairs = datasketches.hll_sketch.deserialize(state.pairs)
         return run
+
+
+def _sum(total: NDArray[np.int64], added: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the sum of two arrays, the shorter one of which is continued with zeros."""
+    size = max(len(total), len(added))
+    return np.pad(total, (0, size - len(total))) + np.pad(added, (0, size - len(added)))

@@ -1,4 +1,7 @@
-"""Step of the observer: measures from partials the load of each worker, and emits one record per tick."""
+"""Step of the observer: measures from partials the load of each worker, and emits one record per tick.
+
+The load is that of rows: tuples, or rows in which the splitter has aggregated several tuples. Keys count by tuples.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +14,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from skewless.algorithms.aggregates import LOAD_COLUMN
+from skewless.algorithms.aggregates import LOAD_COLUMN, ROWS_COLUMN
 from skewless.algorithms.load_metrics import (
     imbalance,
     judged_max_over_avg,
     load_stddev_percent,
     max_over_avg,
+    sums_by_worker,
     top_keys,
-    tuples_by_worker,
 )
 from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.algorithms.windowing.assigner import starts, tumbling
@@ -32,11 +35,12 @@ from skewless.wire.changelog import chunk_output
 from skewless.wire.dead_letters import dead_letter
 from skewless.wire.distribution import RunDistribution, TickDistribution, TopKey
 from skewless.wire.headers import WATERMARK, require_schema
-from skewless.wire.partials import PARTIALS, read_partials
+from skewless.wire.partials import PARTIALS, read_partials, with_rows
 from skewless.wire.record import Batch, Headers, OutputRecord, public_timestamp
 
 RUN_KEY = b"run"
 RUN_PARTITION = 0
+COLUMNS = (LOAD_COLUMN, ROWS_COLUMN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,9 +55,10 @@ class ObserverRules:
 
 
 class ObserverStep(WindowedStep):
-    """Counts tuples by tick, worker and key. A tick is emitted when the watermarks of all partitions passed its end.
+    """Counts tuples and rows by tick, worker and key.
 
-    Therefore one process must have all partitions of partials.
+    A tick is emitted when the watermarks of all partitions passed its end. Therefore one process must have all
+    partitions of partials.
     """
 
     def __init__(self, rules: ObserverRules, *, worker_partitions: int, aggregator_partitions: int, topic: str) -> None:
@@ -68,7 +73,7 @@ class ObserverStep(WindowedStep):
 
     def _new_store(self) -> WindowStore:
         # A tick is emitted only once. Later tuples of an idle source partition count for the run only.
-        return WindowStore([LOAD_COLUMN], tumbling(self._rules.tick_ms), retention_ms=0, updates=False)
+        return WindowStore(COLUMNS, tumbling(self._rules.tick_ms), retention_ms=0, updates=False)
 
     def assign(self, partition: int, checkpoint: str | None, state: Sequence[tuple[bytes, bytes]]) -> None:
         """Restore open ticks and the statistics of the run."""
@@ -76,8 +81,11 @@ class ObserverStep(WindowedStep):
             self._run = next((RunStatistics.load(value) for key, value in state if key == RUN_KEY), RunStatistics())
         super().assign(partition, checkpoint, [(key, value) for key, value in state if key != RUN_KEY])
 
+    def _read_chunk(self, value: bytes) -> pa.Table:
+        return with_rows(super()._read_chunk(value), COLUMNS)
+
     def process(self, batch: Batch, now: int) -> Iterator[OutputRecord]:
-        """Count tuples by key and worker."""
+        """Count tuples and rows by key and worker."""
         input_ = self._inputs[batch.partition]
         for index, (value, headers) in enumerate(zip(batch.values, batch.headers, strict=True)):
             try:
@@ -88,7 +96,7 @@ class ObserverStep(WindowedStep):
     def _merge_record(self, input_: Input, value: bytes | None, headers: Headers, now: int) -> None:
         partials = None
         if require_schema(headers, PARTIALS, WATERMARK) == PARTIALS:
-            partials = read_partials(value, ("pane", "key", "worker"), [LOAD_COLUMN])
+            partials = read_partials(value, ("pane", "key", "worker"), COLUMNS)
         self._update_watermarks(input_, headers, partials)
         if partials is not None:
             self._add_to_run(partials, now)
@@ -102,8 +110,9 @@ class ObserverStep(WindowedStep):
         return partials.filter(pa.array(ends > input_.windows.closed_until))
 
     def _add_to_run(self, partials: pa.Table, now: int) -> None:
-        workers, counts = partials["worker"].to_numpy().astype(np.int64), partials[LOAD_COLUMN.name].to_numpy()
-        self._run.add(partials["key"].to_pylist(), workers, tuples_by_worker(workers, counts, 0), now)
+        workers = partials["worker"].to_numpy().astype(np.int64)
+        tuples, rows = (sums_by_worker(workers, partials[column.name].to_numpy(), 0) for column in COLUMNS)
+        self._run.add(partials["key"].to_pylist(), workers, tuples, rows, now)
         self._run_changed = True
 
     def flush(self, now: int) -> Iterable[OutputRecord]:
@@ -139,12 +148,15 @@ class ObserverStep(WindowedStep):
 
     def _tick_record(self, tick_start: int, emissions: Sequence[Emission], now: int) -> OutputRecord:
         rules = self._rules
-        keys, workers, counts = _rows(emissions)
-        tuples = tuples_by_worker(workers, counts, rules.workers)
-        self._run.add_tick(judged_max_over_avg(tuples))
+        keys, workers, data = _pairs(emissions)
+        tuples, rows = (sums_by_worker(workers, data[column.name], rules.workers) for column in COLUMNS)
+        self._run.add_tick(judged_max_over_avg(rows))
         self._run_changed = True
         distinct_keys = pc.count_distinct(keys).as_py()
-        run_tuples = tuples_by_worker(np.arange(len(self._run.tuples)), self._run.tuples, rules.workers)
+        run_workers = np.arange(len(self._run.tuples))
+        run_tuples, run_rows = (
+            sums_by_worker(run_workers, sums, rules.workers) for sums in (self._run.tuples, self._run.rows)
+        )
         duration_ms = max(0, now - (self._run.first_ms or now))
         total_tuples = int(run_tuples.sum())
         record = TickDistribution(
@@ -155,19 +167,23 @@ class ObserverStep(WindowedStep):
             tuples=int(tuples.sum()),
             tuples_by_worker=tuples.tolist(),
             keys=distinct_keys,
-            load_stddev_percent=load_stddev_percent(tuples),
-            imbalance=imbalance(tuples),
-            max_over_avg=max_over_avg(tuples),
+            rows=int(rows.sum()),
+            rows_by_worker=rows.tolist(),
+            load_stddev_percent=load_stddev_percent(rows),
+            imbalance=imbalance(rows),
+            max_over_avg=max_over_avg(rows),
             replication_factor=len(keys) / distinct_keys if distinct_keys else 0.0,
-            top_keys=[TopKey(*row) for row in top_keys(keys, counts, rules.top_keys)],
+            top_keys=[TopKey(*row) for row in top_keys(keys, data[LOAD_COLUMN.name], rules.top_keys)],
             run=RunDistribution(
                 tuples=total_tuples,
                 duration_ms=duration_ms,
                 tuples_per_s=total_tuples * 1000 / duration_ms if duration_ms else 0.0,
                 tuples_by_worker=run_tuples.tolist(),
-                load_stddev_percent=load_stddev_percent(run_tuples),
-                imbalance=imbalance(run_tuples),
-                max_over_avg=max_over_avg(run_tuples),
+                rows=int(run_rows.sum()),
+                rows_by_worker=run_rows.tolist(),
+                load_stddev_percent=load_stddev_percent(run_rows),
+                imbalance=imbalance(run_rows),
+                max_over_avg=max_over_avg(run_rows),
                 replication_factor=self._run.replication_factor(),
                 worst_tick_max_over_avg=self._run.worst_tick_max_over_avg,
             ),
@@ -191,14 +207,14 @@ def _with_pair_keys(partials: pa.Table) -> pa.Table:
         f"{worker}/{key}"
         for worker, key in zip(partials["worker"].to_pylist(), partials["key"].to_pylist(), strict=True)
     ]
-    name = LOAD_COLUMN.name
-    return pa.table({"pane": partials["pane"], "key": pa.array(pairs, pa.string()), name: partials[name]})
+    columns = {column.name: partials[column.name] for column in COLUMNS}
+    return pa.table({"pane": partials["pane"], "key": pa.array(pairs, pa.string()), **columns})
 
 
-def _rows(emissions: Sequence[Emission]) -> tuple[pa.Array, NDArray[np.int64], NDArray[np.int64]]:
-    """Return the keys, workers and counts of all rows, from keys of the form `<worker>/<key>`."""
+def _pairs(emissions: Sequence[Emission]) -> tuple[pa.Array, NDArray[np.int64], dict[str, NDArray[np.int64]]]:
+    """Return the key, the worker and the columns of each pair, from keys of the form `<worker>/<key>`."""
     pairs = pa.concat_arrays([emission.keys for emission in emissions])
     parts = pc.list_flatten(pc.split_pattern(pairs, "/", max_splits=1))
     workers = parts.take(pa.array(np.arange(0, len(parts), 2))).cast(pa.int64()).to_numpy()
-    counts = np.concatenate([emission.data[LOAD_COLUMN.name] for emission in emissions])
-    return parts.take(pa.array(np.arange(1, len(parts), 2))), workers, counts
+    data = {column.name: np.concatenate([emission.data[column.name] for emission in emissions]) for column in COLUMNS}
+    return parts.take(pa.array(np.arange(1, len(parts), 2))), workers, data

@@ -24,6 +24,7 @@ def build(settings: RouterSettings, pipeline: PipelineContext) -> BuiltStage:
     step = RouterStep(
         grouping.create(settings.grouping, settings.workers, settings),
         TupleFormat(pipeline.values),
+        pipeline.row_format,
         max_workers=pipeline.max_workers,
         encoding=pipeline.encoding,
         topic=pipeline.topic("tuples"),

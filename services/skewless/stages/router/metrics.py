@@ -24,18 +24,26 @@ METRICS = (
     ),
     Metric("skewless_router_tuples_total", "counter", ("worker",), "tuples", "Tuples sent to each worker partition."),
     Metric(
+        "skewless_router_rows_total",
+        "counter",
+        ("worker",),
+        "rows",
+        "Rows sent to each worker partition, by which the load is measured: tuples, or rows in which the splitter has"
+        " aggregated tuples.",
+    ),
+    Metric(
         "skewless_router_worker_load_share_ratio",
         "gauge",
         ("worker",),
         "ratio",
-        "Share of each worker in the tuples of this router, over the last 10 s that had tuples.",
+        "Share of each worker in the rows of this router, over the last 10 s that had rows.",
     ),
     Metric(
         "skewless_router_imbalance_ratio",
         "gauge",
         (),
         "ratio",
-        "(Most loaded worker - average) / tuples, over the same 10 s.",
+        "(Most loaded worker - average) / rows, over the same 10 s.",
     ),
     Metric(
         "skewless_router_max_over_avg_ratio",
@@ -74,7 +82,7 @@ METRICS = (
         "gauge",
         ("rank",),
         "ratio",
-        "Share of the hottest keys that the grouping tracks in the tuples of this router, rank 1 to 10 (with even:"
+        "Share of the hottest keys that the grouping tracks in the rows of this router, rank 1 to 10 (with even:"
         " buckets).",
     ),
 )
@@ -87,21 +95,28 @@ WIDTHS_MS = 1_000
 
 
 class RouterMetrics:
-    """Metrics of a grouping and of the tuples that it sent to each worker. `now` is the wall-clock time in ms."""
+    """Metrics of a grouping and of the rows that it sent to each worker. `now` is the wall-clock time in ms."""
 
     def __init__(self, grouping: Grouping, max_workers: int) -> None:
         self._grouping = grouping
-        self.sent = [0] * max_workers
-        """Tuples by worker since the process started. A list, because single increments of an array are slower."""
+        self._sent = [0] * max_workers
+        """Rows by worker since the process started. A list, because single increments of an array are slower."""
+        self._tuples = [0] * max_workers
+        """Tuples in these rows."""
         self._recent = np.zeros(max_workers, dtype=np.int64)
-        """Tuples by worker in the last complete window."""
+        """Rows by worker in the last complete window."""
         self._sent_before = np.zeros(max_workers, dtype=np.int64)
-        """`sent` at the start of the current window."""
+        """`_sent` at the start of the current window."""
         self._window_start: int | None = None
-        """Time of the first tuples of the current window. None while there are none."""
+        """Time of the first rows of the current window. None while there are none."""
         self._next_sample_at = 0
         self._widths = grouping.widths()
         self._grown = self._shrunk = 0
+
+    def count(self, worker: int, rows: int, tuples: int) -> None:
+        """Count rows that were sent to a worker, and the tuples in them."""
+        self._sent[worker] += rows
+        self._tuples[worker] += tuples
 
     def update(self, now: int) -> None:
         """Sample the load and the decisions if their intervals are over."""
@@ -112,14 +127,14 @@ class RouterMetrics:
             self._update_decisions()
 
     def _update_load(self, now: int) -> None:
-        """Publish the load of a complete window. After a pause, the next window starts with its first tuples.
+        """Publish the load of a complete window. After a pause, the next window starts with its first rows.
 
         The very first window is published while it is incomplete.
         """
         is_running = self._window_start is not None and 0 <= now - self._window_start < LOAD_MS
         if is_running and self._sent_before.any():
             return
-        sent = np.array(self.sent)
+        sent = np.array(self._sent)
         load = sent - self._sent_before
         if not load.any():
             self._window_start = self._window_start if is_running else None
@@ -149,9 +164,10 @@ class RouterMetrics:
         workers = self._grouping.workers
         yield Sample("skewless_router_info", (self._grouping.name,), 1)
         yield Sample("skewless_router_workers", (), workers)
-        for worker, tuples in enumerate(self.sent):
-            if tuples or worker < workers:
+        for worker, (tuples, rows) in enumerate(zip(self._tuples, self._sent, strict=True)):
+            if rows or worker < workers:
                 yield Sample("skewless_router_tuples_total", (str(worker),), tuples)
+                yield Sample("skewless_router_rows_total", (str(worker),), rows)
         yield from self._load(workers)
         yield from self._decisions()
         for rank, share in enumerate(self._grouping.top_key_shares(TOP_KEYS).tolist(), start=1):

@@ -13,7 +13,11 @@ from skewless.settings_base import SettingsModel
 class RouterSettings(GroupingOptions):
     """Settings of the distribution of tuples over the worker partitions."""
 
-    grouping: str = Field("even", description="Name of the grouping, which chooses the worker of each tuple.")
+    grouping: str = Field(
+        "even",
+        description="Name of the grouping, which chooses the worker of each tuple. `local` is short for the grouping "
+        "`key` with `splitter.local.mode: buffer`.",
+    )
     workers: int = Field(
         8,
         ge=1,

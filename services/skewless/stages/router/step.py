@@ -1,14 +1,18 @@
-"""Step of the router: a grouping distributes the tuples of source partitions over the worker partitions."""
+"""Step of the router: a grouping distributes the tuples of source partitions over the worker partitions.
+
+It treats a row in which the splitter has aggregated tuples as one tuple, because it is as much work for a worker.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from skewless.algorithms.aggregates import LOAD_COLUMN
 from skewless.algorithms.grouping import Grouping, KeyBatch
 from skewless.algorithms.watermark import MAX_WATERMARK, NOTHING_REPORTED, WatermarkState
 from skewless.engine.step import Sample, Step
@@ -26,6 +30,7 @@ from skewless.wire.headers import (
     watermark_records,
 )
 from skewless.wire.record import Batch, OutputRecord
+from skewless.wire.rows import ROWS, RowFormat
 from skewless.wire.tuples import TupleFormat
 
 NO_TIME = np.iinfo(np.int64).min
@@ -43,6 +48,7 @@ class RouterStep(Step):
         self,
         grouping: Grouping,
         tuple_format: TupleFormat,
+        row_format: RowFormat,
         *,
         max_workers: int,
         encoding: str,
@@ -50,6 +56,7 @@ class RouterStep(Step):
         snapshot_ms: int,
     ) -> None:
         self._tuples = tuple_format
+        self._rows = row_format
         self._grouping = grouping
         self._max_workers = max_workers
         self._encoding = encoding
@@ -98,37 +105,67 @@ class RouterStep(Step):
         self._max_times.pop(partition, None)
 
     def process(self, batch: Batch, now: int) -> Iterator[OutputRecord]:
-        """Route the tuples of all records of the batch at once."""
+        """Route the tuples of all records of the batch at once, and then the rows."""
         tuple_batches: list[pa.RecordBatch] = []
+        row_tables: list[pa.Table] = []
         for index, (value, headers) in enumerate(zip(batch.values, batch.headers, strict=True)):
             try:
                 state = state_after(headers, batch.partition, self._states[batch.partition])
-                if require_schema(headers, self._tuples.columns_name, WATERMARK) != WATERMARK:
+                schema = require_schema(headers, self._tuples.columns_name, ROWS, WATERMARK)
+                if schema == ROWS:
+                    row_tables += [rows for rows in (self._rows.read(value, headers),) if rows.num_rows]
+                elif schema != WATERMARK:
                     tuple_batches += [tuples for tuples in self._tuples.read(value) if tuples.num_rows]
             except BadRecordError as error:
                 yield dead_letter(self._topic, batch, index, error.reason)
             else:
                 self._states[batch.partition] = state
+        states = {batch.partition: self._states[batch.partition]}
         if tuple_batches:
-            yield from self._route(batch.partition, tuple_batches, now)
+            # The watermark holds after all records of the batch, so a worker must not receive it before the rows.
+            yield from self._route(batch.partition, tuple_batches, {} if row_tables else states, now)
+        if row_tables:
+            yield from self._route_rows(batch.partition, row_tables, states, now)
 
-    def _route(self, partition: int, tuple_batches: Sequence[pa.RecordBatch], now: int) -> Iterator[OutputRecord]:
+    def _route(
+        self,
+        partition: int,
+        tuple_batches: Sequence[pa.RecordBatch],
+        states: Mapping[int, WatermarkState],
+        now: int,
+    ) -> Iterator[OutputRecord]:
         tuples = pa.Table.from_batches(tuple_batches).unify_dictionaries().combine_chunks()
-        keys, times = tuples["key"].chunk(0), tuples["time"].chunk(0).to_numpy()
-        key_batch = KeyBatch(keys.dictionary.to_pylist(), keys.indices.to_numpy(), times)
-        workers = self._grouping.assign(key_batch, now)
+        key_batch, workers = self._assign_workers(partition, tuples, "time", now)
+        headers = headers_with(self._tuples.columns_name, states)
         self.tuples += len(workers)
-        self._max_times[partition] = max(int(times.max()), self._max_times.get(partition, NO_TIME))
-        headers = headers_with(self._tuples.columns_name, {partition: self._states[partition]})
-        sent = self._metrics.sent
         if self._encoding == "record":
             for worker, count in enumerate(np.bincount(workers).tolist()):
-                sent[worker] += count
+                self._metrics.count(worker, count, count)
             yield from self._as_single_records(workers, key_batch, tuples)
             return
         for worker, worker_tuples in by_worker(workers, tuples):
-            sent[worker] += worker_tuples.num_rows
+            self._metrics.count(worker, worker_tuples.num_rows, worker_tuples.num_rows)
             yield from self._tuples.records("worker-input", worker, worker_tuples, headers)
+
+    def _route_rows(
+        self, partition: int, tables: Sequence[pa.Table], states: Mapping[int, WatermarkState], now: int
+    ) -> Iterator[OutputRecord]:
+        rows = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
+        _, workers = self._assign_workers(partition, rows, "pane", now)
+        for worker, worker_rows in by_worker(workers, rows):
+            tuples = int(worker_rows[LOAD_COLUMN.name].to_numpy().sum())
+            self.tuples += tuples
+            self._metrics.count(worker, worker_rows.num_rows, tuples)
+            yield from self._rows.records("worker-input", worker, worker_rows, states)
+
+    def _assign_workers(
+        self, partition: int, items: pa.Table, time: str, now: int
+    ) -> tuple[KeyBatch, NDArray[np.int32]]:
+        """Return the keys of tuples or rows, and the worker of each of them. `time` is the column of event times."""
+        keys, times = items["key"].chunk(0), items[time].chunk(0).to_numpy()
+        self._max_times[partition] = max(int(times.max()), self._max_times.get(partition, NO_TIME))
+        key_batch = KeyBatch(keys.dictionary.to_pylist(), keys.indices.to_numpy(), times)
+        return key_batch, self._grouping.assign(key_batch, now)
 
     def _as_single_records(
         self, workers: NDArray[np.int32], key_batch: KeyBatch, tuples: pa.Table

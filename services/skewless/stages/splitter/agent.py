@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
+from skewless.algorithms.local_buffer import LocalRules
 from skewless.parsing.record_parser import RecordParser
 from skewless.stages.context import BuiltStage, PipelineContext
-from skewless.stages.splitter.settings import SplitterSettings
+from skewless.stages.splitter.local_rows import LocalRows
+from skewless.stages.splitter.settings import LocalSettings, SplitterSettings
 from skewless.stages.splitter.step import SplitterRules, SplitterStep, first_checkpoint
 
 
@@ -18,5 +20,20 @@ def build(settings: SplitterSettings, pipeline: PipelineContext) -> BuiltStage:
         drain=pipeline.drain,
         key_parts=settings.key.parts,
     )
-    step = SplitterStep(RecordParser(settings), pipeline.values, rules, pipeline.topic("source"))
+    local = local_rows(settings.local, pipeline)
+    step = SplitterStep(RecordParser(settings), pipeline.values, rules, pipeline.topic("source"), local)
     return BuiltStage(step, first_checkpoint=first_checkpoint, end_of_partition=True)
+
+
+def local_rows(settings: LocalSettings, pipeline: PipelineContext) -> LocalRows | None:
+    """Return the local aggregation; None if there is none."""
+    if settings.mode == "none":
+        return None
+    row_format = pipeline.row_format
+    rules = LocalRules(
+        columns=row_format.columns,
+        pane_ms=pipeline.pane_ms,
+        max_rows=settings.buffer_rows,
+        adaptive=settings.adaptive,
+    )
+    return LocalRows(rules, row_format)

@@ -1,4 +1,4 @@
-"""Metrics of a splitter: records that the conditions of the pipeline filter out."""
+"""Metrics of a splitter: records that the conditions of the pipeline filter out, and local aggregation."""
 
 from __future__ import annotations
 
@@ -11,6 +11,42 @@ METRICS = (
         (),
         "records",
         "Records that do not meet the conditions of splitter.where. They have no tuples.",
+    ),
+    Metric(
+        "skewless_splitter_local_tuples_total",
+        "counter",
+        (),
+        "tuples",
+        "Tuples that were aggregated locally (splitter.local).",
+    ),
+    Metric(
+        "skewless_splitter_local_rows_total",
+        "counter",
+        (),
+        "rows",
+        "Rows to which these tuples were reduced. Few rows per tuple save work behind the splitter.",
+    ),
+    Metric(
+        "skewless_splitter_local_buffer_rows",
+        "gauge",
+        (),
+        "rows",
+        "Rows, and tuples that are not aggregated yet, in the buffers of this process.",
+    ),
+    Metric(
+        "skewless_splitter_local_flushes_total",
+        "counter",
+        ("cause",),
+        "flushes",
+        "Flushes of a buffer: before a commit, or because its size reached a limit.",
+    ),
+    Metric(
+        "skewless_splitter_local_active",
+        "gauge",
+        ("partition",),
+        "bool",
+        "Whether the tuples of a source partition are aggregated: 0 without local aggregation, or if an adaptive one is"
+        " off for it.",
     ),
 )
 """Definitions of the metrics that only this stage has."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ from skewless.engine.step import Sample, Step
 from skewless.parsing.batch_slices import slices
 from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.validation import EventTimeRules, RecordClassification, classify
+from skewless.stages.splitter.local_rows import LocalRows, metrics_without_aggregation
 from skewless.wire.dead_letters import dead_letter
 from skewless.wire.headers import headers_with, watermark_records
 from skewless.wire.record import Batch, OutputRecord, public_timestamp
@@ -47,6 +48,12 @@ def first_checkpoint(offset: int) -> str:
 def start_of(checkpoint: str | None) -> int:
     """Return the offset at which a partition starts by its checkpoint; 0 for its beginning."""
     return (_decode_checkpoint(checkpoint).start if checkpoint else None) or 0
+
+
+def committed_state(checkpoint: str | None, lateness_ms: int) -> WatermarkState:
+    """Return the state of event time of a source partition by its checkpoint. The end of a bounded run is not in it."""
+    committed = _decode_checkpoint(checkpoint) if checkpoint else _Checkpoint()
+    return WatermarkState(WatermarkGenerator(lateness_ms, committed.max_time).watermark(), committed.idle)
 
 
 @dataclass(slots=True)
@@ -81,13 +88,20 @@ class SplitterStep(Step):
     """Parses records, checks their event times, and writes tuples to the same partition of topic `tuples`."""
 
     def __init__(
-        self, parser: RecordParser, values: Sequence[ValueType], rules: SplitterRules, source_topic: str
+        self,
+        parser: RecordParser,
+        values: Sequence[ValueType],
+        rules: SplitterRules,
+        source_topic: str,
+        local: LocalRows | None = None,
     ) -> None:
         self._values = tuple(values)
         self._tuple_format = TupleFormat(values, rules.key_parts)
         self._parser = parser
         self._rules = rules
         self._topic = source_topic
+        self._local = local
+        """Aggregates tuples before they are sent; None if each tuple is sent."""
         self._sources: dict[int, _Source] = {}
         self._filtered = 0
         """Number of records that did not meet the conditions since the process started, for the metrics."""
@@ -100,10 +114,14 @@ class SplitterStep(Step):
         idle = committed.idle and self._rules.idle_timeout_ms is not None and not self._rules.drain
         generator = WatermarkGenerator(self._rules.lateness_ms, committed.max_time)
         self._sources[partition] = _Source(generator, last_seen_ms=0, idle=idle, start=committed.start)
+        if self._local is not None:
+            self._local.assign(partition)
 
     def revoke(self, partition: int) -> None:
         """Drop the state of the partition."""
         self._sources.pop(partition, None)
+        if self._local is not None:
+            self._local.revoke(partition)
 
     def process(self, batch: Batch, now: int) -> Iterator[OutputRecord]:
         """Emit tuples, late tuples and dead letters of a batch."""
@@ -129,9 +147,15 @@ class SplitterStep(Step):
         if not len(times):
             return
         self.tuples += len(times)
+        tuples = self._tuple_format.batch(keys.dictionary_encode(), values, times)
+        if self._local is not None and self._local.add(partition, tuples):
+            # The watermark must not be sent before the tuples that it covers.
+            if self._local.is_full(partition):
+                source.last_forwarded = source.state()
+                yield from self._local.flush(partition, source.last_forwarded, "size")
+            return
         source.last_forwarded = source.state()
         headers = headers_with(self._tuple_format.columns_name, {partition: source.last_forwarded})
-        tuples = self._tuple_format.batch(keys.dictionary_encode(), values, times)
         yield from self._tuple_format.records("tuples", partition, tuples, headers)
 
     def _watermarks_before(
@@ -171,15 +195,16 @@ class SplitterStep(Step):
         if timeout is not None and now - source.last_seen_ms >= timeout:
             source.idle = True
 
-    def flush(self, now: int) -> Iterable[OutputRecord]:  # noqa: ARG002 - nothing here depends on the wall clock
-        """Report watermarks and idle flags that changed since the last report."""
-        outputs: list[OutputRecord] = []
+    def flush(self, now: int) -> Iterator[OutputRecord]:  # noqa: ARG002 - nothing here depends on the wall clock
+        """Emit the rows of all buffers, and report watermarks and idle flags that changed since the last report."""
         for partition, source in self._sources.items():
             state = source.state()
-            if state not in (NOTHING_REPORTED, source.last_forwarded):
+            if self._local is not None and self._local.has_rows(partition):
                 source.last_forwarded = state
-                outputs += watermark_records("tuples", [partition], {partition: state})
-        return outputs
+                yield from self._local.flush(partition, state, "commit")
+            elif state not in (NOTHING_REPORTED, source.last_forwarded):
+                source.last_forwarded = state
+                yield from watermark_records("tuples", [partition], {partition: state})
 
     def checkpoint(self, partition: int) -> str:
         """Return the checkpoint: the largest event time, and whether the partition is idle."""
@@ -200,8 +225,12 @@ class SplitterStep(Step):
         return self._sources[partition].generator.max_time
 
     def collect_metrics(self) -> Iterator[Sample]:
-        """Yield the number of filtered records."""
+        """Yield the number of filtered records, and the metrics of local aggregation."""
         yield Sample("skewless_splitter_filtered_records_total", (), self._filtered)
+        if self._local is None:
+            yield from metrics_without_aggregation(self._sources)
+        else:
+            yield from self._local.collect_metrics()
 
     def finished(self, partition: int) -> bool:
         """Return whether the end of the partition was reported downstream."""

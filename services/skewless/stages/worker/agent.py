@@ -20,6 +20,7 @@ def build(settings: WorkerSettings, pipeline: PipelineContext) -> BuiltStage:
     step = WorkerStep(
         wire_columns_of(pipeline.results),
         TupleFormat(pipeline.values),
+        pipeline.row_format,
         pane_ms=settings.pane_ms,
         source_partitions=pipeline.count_source_partitions(),
         aggregator_partitions=pipeline.aggregator_partitions,

@@ -7,6 +7,14 @@ from skewless.metric_definition import Metric
 METRICS = (
     Metric("skewless_worker_tuples_total", "counter", ("worker",), "tuples", "Tuples processed by each worker."),
     Metric(
+        "skewless_worker_rows_total",
+        "counter",
+        ("worker",),
+        "rows",
+        "Rows processed by each worker, by which its load is measured: tuples, or rows in which the splitter has"
+        " aggregated tuples.",
+    ),
+    Metric(
         "skewless_worker_keys",
         "gauge",
         ("worker",),

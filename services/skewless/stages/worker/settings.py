@@ -10,7 +10,8 @@ from skewless.settings_base import EventTimeSpan, SettingsModel
 class CostSettings(SettingsModel):
     """A simulated cost per tuple, to study many loaded workers on a small machine.
 
-    A worker partition sleeps for `process_duration_ms` after every `cycle` tuples. Partitions sleep concurrently.
+    A worker partition sleeps for `process_duration_ms` after every `cycle` tuples. Partitions sleep concurrently. A row
+    in which the splitter has aggregated tuples (`splitter.local`) costs as much as one tuple.
     """
 
     cycle: int = Field(0, ge=0, description="Tuples between two sleeps of a worker partition; 0: no cost.")

@@ -9,8 +9,9 @@ from functools import partial
 from skewless.engine.message_batch import MessageBatch
 from skewless.errors import BadRecordError
 from skewless.stages.worker.settings import CostSettings
+from skewless.wire.columns import read_table
 from skewless.wire.headers import WATERMARK, schema_of
-from skewless.wire.tuples import TUPLE, TUPLE_V2, read_keys_and_times
+from skewless.wire.tuples import TUPLE, TUPLE_V2
 
 
 class SimulatedCost:
@@ -59,7 +60,7 @@ class SimulatedCost:
     async def _process_queue(self, queue: asyncio.Queue[MessageBatch]) -> None:
         loop = asyncio.get_running_loop()
         busy_until = loop.time()
-        tuples_since_sleep = 0
+        rows_since_sleep = 0
         while True:
             if queue.empty():
                 batch = await queue.get()
@@ -69,7 +70,7 @@ class SimulatedCost:
             for part in batch.parts():
                 # Costs add up to one end time, which only an empty queue moves. With one sleep per cost, the
                 # granularity of timers and the commits in between would take as long as the tuples.
-                cycles, tuples_since_sleep = divmod(tuples_since_sleep + _tuples(part), self._settings.cycle)
+                cycles, rows_since_sleep = divmod(rows_since_sleep + _rows(part), self._settings.cycle)
                 cost_s = cycles * self._settings.process_duration_ms / 1000
                 busy_until += cost_s
                 self._add_busy_time(part.partition, cost_s)
@@ -77,14 +78,15 @@ class SimulatedCost:
                 await self._process(part)
 
 
-def _tuples(part: MessageBatch) -> int:
-    """Return the number of tuples in a batch of one record."""
+def _rows(part: MessageBatch) -> int:
+    """Return the number of tuples, or of rows in which the splitter has aggregated tuples, in a batch of one record."""
     try:
         schema = schema_of(part.headers[0])
         if schema == WATERMARK:
             return 0
         if schema in (TUPLE, TUPLE_V2):
             return 1
-        return sum(batch.num_rows for batch in read_keys_and_times(part.values[0]))
+        rows: int = read_table(part.values[0]).num_rows
     except BadRecordError:
         return 0
+    return rows

@@ -1,5 +1,7 @@
 """Step of the worker: aggregates the tuples of worker partitions into partials by pane and key.
 
+A row in which the splitter has aggregated tuples is merged into the partial of its pane and key.
+
 Each commit emits the partials of the tuples since the last commit. They are the only state between two commits.
 """
 
@@ -14,23 +16,24 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from skewless.algorithms.aggregates import PartialColumn
+from skewless.algorithms.aggregates import LOAD_COLUMN, ROWS_COLUMN, PartialColumn
 from skewless.algorithms.hashing import partition_of_keys
-from skewless.algorithms.partials import merge_partials, newest_pane, to_partials
+from skewless.algorithms.partials import merge_partials, merge_rows, newest_pane, to_partials
 from skewless.algorithms.record_size import split_by_size
 from skewless.algorithms.watermark import MAX_WATERMARK, NOTHING_REPORTED, WatermarkState, WatermarkTracker
 from skewless.engine.step import Sample, Step
 from skewless.errors import BadRecordError
 from skewless.wire.dead_letters import dead_letter
 from skewless.wire.headers import WATERMARK, internal_headers, require_schema, update_watermarks, watermark_records
-from skewless.wire.partials import PARTIALS, write_partials
+from skewless.wire.partials import PARTIALS, with_rows, write_partials
 from skewless.wire.record import Batch, OutputRecord
+from skewless.wire.rows import ROWS, RowFormat
 from skewless.wire.tuples import TupleFormat
 
-BUFFER_TUPLES = 262_144
-"""Maximum buffered tuples of all partitions. With more, they are reduced to partials."""
+BUFFER_ROWS = 262_144
+"""Maximum buffered tuples and rows of all partitions. With more, they are reduced to partials."""
 BUFFER_BYTES = 32 * 2**20
-"""Maximum bytes of the records of buffered tuples. Buffered tuples keep the memory of their records."""
+"""Maximum bytes of the records of these tuples and rows, which keep the memory of their records."""
 HELD_ROWS = 400_000
 """Partials of all partitions above which the step requests a commit. A commit holds each row up to four times: reduced,
 merged, by partition, and as a record in the producer's queue."""
@@ -41,15 +44,17 @@ partials."""
 
 @dataclass(slots=True)
 class _Input:
-    """State of one worker partition: watermarks of its source partitions, and the tuples since the last commit."""
+    """State of one worker partition: watermarks of its source partitions, and its input since the last commit."""
 
     watermarks: WatermarkTracker
     tuples: list[pa.RecordBatch] = field(default_factory=list)
     """Buffered tuples, which are not yet reduced to partials."""
+    rows: list[pa.Table] = field(default_factory=list)
+    """Buffered rows of the splitter, which are not yet merged."""
     buffered: int = 0
-    """Number of buffered tuples."""
+    """Number of buffered tuples and rows."""
     buffered_bytes: int = 0
-    """Bytes of the records of the buffered tuples."""
+    """Bytes of their records."""
     reduced: list[pa.Table] = field(default_factory=list)
     """Partials since the last commit."""
     reduced_rows: int = 0
@@ -69,6 +74,7 @@ class WorkerStep(Step):
         self,
         columns: Sequence[PartialColumn],
         tuple_format: TupleFormat,
+        row_format: RowFormat,
         *,
         pane_ms: int,
         source_partitions: int,
@@ -77,6 +83,7 @@ class WorkerStep(Step):
     ) -> None:
         self._columns = tuple(columns)
         self._tuples = tuple_format
+        self._rows = row_format
         self._pane_ms = pane_ms
         self._source_partitions = source_partitions
         self._aggregator_partitions = aggregator_partitions
@@ -84,6 +91,8 @@ class WorkerStep(Step):
         self._inputs: dict[int, _Input] = {}
         self._tuples_in: Counter[int] = Counter()
         """Tuples received by worker partition, for the metrics."""
+        self._rows_in: Counter[int] = Counter()
+        """Tuples and rows received by worker partition, for the metrics."""
         self._partials_out: Counter[int] = Counter()
         """Partials emitted by worker partition, for the metrics."""
         self._json_decoder = msgspec.json.Decoder(tuple_format.record_type)
@@ -100,18 +109,22 @@ class WorkerStep(Step):
         self._inputs.pop(partition, None)
 
     def process(self, batch: Batch, now: int) -> Iterator[OutputRecord]:  # noqa: ARG002 - event time only
-        """Buffer the tuples of a batch, and update the watermarks."""
+        """Buffer the tuples and rows of a batch, and update the watermarks."""
         input_ = self._inputs[batch.partition]
         single_tuples: list[tuple[Any, ...]] = []
         columns_name, record_name = self._tuples.columns_name, self._tuples.record_name
         for index, (value, headers) in enumerate(zip(batch.values, batch.headers, strict=True)):
             try:
-                schema = require_schema(headers, columns_name, record_name, WATERMARK)
+                schema = require_schema(headers, columns_name, record_name, ROWS, WATERMARK)
                 tuples = self._tuples.read(value) if schema == columns_name else []
+                rows = self._rows.read(value, headers) if schema == ROWS else None
                 if schema == record_name:
                     single_tuples.append(self._read_single_tuple(batch.keys[index], value))
                 update_watermarks(input_.watermarks, headers)
-                self._buffer(batch.partition, input_, tuples, len(value or b""))
+                if rows is None:
+                    self._buffer(batch.partition, input_, tuples, len(value or b""))
+                else:
+                    self._buffer_rows(batch.partition, input_, rows, len(value or b""))
             except BadRecordError as error:
                 yield dead_letter(self._topic, batch, index, error.reason)
         if single_tuples:
@@ -136,27 +149,40 @@ class WorkerStep(Step):
 
     def _buffer(self, partition: int, input_: _Input, batches: Sequence[pa.RecordBatch], record_bytes: int) -> None:
         input_.tuples += batches
-        rows = sum(batch.num_rows for batch in batches)
+        tuples = sum(batch.num_rows for batch in batches)
+        self._count_input(partition, input_, tuples, tuples, record_bytes)
+
+    def _buffer_rows(self, partition: int, input_: _Input, rows: pa.Table, record_bytes: int) -> None:
+        input_.rows.append(rows)
+        tuples = int(rows[LOAD_COLUMN.name].to_numpy().sum())
+        self._count_input(partition, input_, tuples, rows.num_rows, record_bytes)
+
+    def _count_input(self, partition: int, input_: _Input, tuples: int, rows: int, record_bytes: int) -> None:
+        """Count what was added to the buffer of a partition, and reduce the buffers if they are full."""
         input_.buffered += rows
         input_.buffered_bytes += record_bytes
-        self.tuples += rows
-        self._tuples_in[partition] += rows
+        self.tuples += tuples
+        self._tuples_in[partition] += tuples
+        self._rows_in[partition] += rows
         inputs = self._inputs.values()
-        if sum(other.buffered for other in inputs) > BUFFER_TUPLES or (
+        if sum(other.buffered for other in inputs) > BUFFER_ROWS or (
             sum(other.buffered_bytes for other in inputs) > BUFFER_BYTES
         ):
             for other in inputs:
                 self._reduce(other)
 
     def _reduce(self, input_: _Input) -> None:
-        """Reduce the buffered tuples of a partition to partials."""
-        if not input_.tuples:
-            return
-        partials = to_partials(input_.tuples, self._pane_ms, self._columns)
-        input_.tuples, input_.buffered, input_.buffered_bytes = [], 0, 0
-        input_.reduced.append(partials)
-        input_.reduced_rows += partials.num_rows
-        input_.reduced_bytes += partials.nbytes
+        """Reduce the buffered tuples and rows of a partition to partials."""
+        reduced = []
+        if input_.tuples:
+            reduced.append(to_partials(input_.tuples, self._pane_ms, self._columns))
+        if input_.rows:
+            reduced.append(merge_rows(input_.rows, self._columns))
+        input_.tuples, input_.rows, input_.buffered, input_.buffered_bytes = [], [], 0, 0
+        for partials in reduced:
+            input_.reduced.append(partials)
+            input_.reduced_rows += partials.num_rows
+            input_.reduced_bytes += partials.nbytes
 
     def flush(self, now: int) -> Iterable[OutputRecord]:  # noqa: ARG002 - event time only
         """Emit the partials since the last commit, then the watermarks that changed. Drop the partials."""
@@ -170,18 +196,20 @@ class WorkerStep(Step):
             yield from watermark_records("partials", range(self._aggregator_partitions), changed)
 
     def _partial_records(self) -> Iterator[OutputRecord]:
-        tables = []
+        reduced: dict[int, pa.Table] = {}
         for partition, input_ in self._inputs.items():
             self._reduce(input_)
-            if len(input_.reduced) > 1:
-                input_.reduced = [merge_partials(input_.reduced, ("pane", "key"), self._columns)]
-            for table in input_.reduced:
-                self._count_output(partition, input_, table)
-                tables.append(table.append_column("worker", pa.array(np.full(table.num_rows, partition, np.int32))))
+            if input_.reduced:
+                reduced[partition] = self._merged(input_.reduced)
+                self._count_output(partition, input_, reduced[partition])
             input_.reduced, input_.reduced_rows, input_.reduced_bytes = [], 0, 0
-        if not tables:
+        if not reduced:
             return
-        partials = pa.concat_tables(tables)
+        columns = self._columns_of(reduced.values())
+        partials = pa.concat_tables(
+            with_rows(table, columns).append_column("worker", pa.array(np.full(table.num_rows, partition, np.int32)))
+            for partition, table in reduced.items()
+        )
         targets = partition_of_keys(partials["key"], self._aggregator_partitions)
         headers = internal_headers(PARTIALS, {})
         for target in range(self._aggregator_partitions):
@@ -189,6 +217,17 @@ class WorkerStep(Step):
             if len(rows):
                 for part in split_by_size(partials.take(pa.array(rows)).combine_chunks()):
                     yield OutputRecord("partials", write_partials(part), partition=target, headers=headers)
+
+    def _merged(self, tables: Sequence[pa.Table]) -> pa.Table:
+        if len(tables) == 1:
+            return tables[0]
+        columns = self._columns_of(tables)
+        return merge_partials([with_rows(table, columns) for table in tables], ("pane", "key"), columns)
+
+    def _columns_of(self, tables: Iterable[pa.Table]) -> Sequence[PartialColumn]:
+        """Return the partial columns, with ROWS_COLUMN if some of the tables have it."""
+        has_rows = any(ROWS_COLUMN.name in table.column_names for table in tables)
+        return (*self._columns, ROWS_COLUMN) if has_rows else self._columns
 
     def _count_output(self, partition: int, input_: _Input, partials: pa.Table) -> None:
         """Update the metrics for partials that are about to be emitted."""
@@ -204,6 +243,8 @@ class WorkerStep(Step):
         """Yield the load of each worker partition."""
         for partition, tuples in self._tuples_in.items():
             yield Sample("skewless_worker_tuples_total", (str(partition),), tuples)
+        for partition, rows in self._rows_in.items():
+            yield Sample("skewless_worker_rows_total", (str(partition),), rows)
         for partition, rows in self._partials_out.items():
             yield Sample("skewless_worker_partials_total", (str(partition),), rows)
         for partition, input_ in self._inputs.items():

@@ -5,6 +5,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -14,7 +15,8 @@ from helpers.in_memory_batch import InMemoryBatch
 from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.stages.observer.run_statistics import RunStatistics
 from skewless.stages.observer.step import ObserverRules, ObserverStep
-from skewless.wire.columns import write_table
+from skewless.wire.columns import read_table, write_table
+from skewless.wire.distribution import TickDistribution
 from skewless.wire.headers import WATERMARK, internal_headers
 from skewless.wire.partials import PARTIALS
 from skewless.wire.record import OutputRecord
@@ -214,7 +216,8 @@ def test_run_statistics_sketches_are_exact_for_few_keys_and_close_for_many() -> 
     for keys, error in ((100, 1e-3), (20_000, 0.04)):
         run = RunStatistics()
         for worker in (0, 1, 2):
-            run.add([f"k{number}" for number in range(keys)], np.full(keys, worker), np.zeros(3, np.int64), 0)
+            none = np.zeros(3, np.int64)
+            run.add([f"k{number}" for number in range(keys)], np.full(keys, worker), none, none, 0)
         assert run.replication_factor() == pytest.approx(3, rel=error)
 
 
@@ -223,11 +226,13 @@ def test_run_statistics_saved_and_loaded_are_equal_and_of_bounded_size() -> None
     counts: Counter[int] = Counter()
     for number in range(20_000):
         counts[number % 3] += 1
-    run.add([f"k{number}" for number in range(20_000)], np.zeros(20_000, np.int64), np.array([counts[0], 5, 6]), 77)
+    keys, workers = [f"k{number}" for number in range(20_000)], np.zeros(20_000, np.int64)
+    run.add(keys, workers, np.array([counts[0], 5, 6]), np.array([100, 2]), 77)
     saved = run.save()
     restored = RunStatistics.load(saved)
     assert len(saved) < 40_000
-    assert (restored.tuples.tolist(), restored.first_ms) == ([6667, 5, 6], 77)
+    assert (restored.tuples.tolist(), restored.rows.tolist()) == ([6667, 5, 6], [100, 2])
+    assert restored.first_ms == 77
     assert restored.replication_factor() == run.replication_factor()
     assert RunStatistics.load(RunStatistics().save()).first_ms is None
 
@@ -244,3 +249,48 @@ def test_observer_changed_number_of_workers_compares_present_and_used_workers() 
     spanning, shrunk = ticks(step.flush(0))
     assert (spanning["workers"], spanning["tuples_by_worker"]) == (3, [0, 0, 5])
     assert (shrunk["workers"], shrunk["tuples_by_worker"]) == (2, [0, 5])
+
+
+def deltas_with_rows(*rows: tuple[int, str, int, int, int]) -> OutputRecord:
+    """Return partials, each given as pane, key, worker, count and number of rows."""
+    plain = deltas(*(row[:4] for row in rows))
+    table = read_table(plain.value).append_column("rows", pa.array([row[4] for row in rows]))
+    return OutputRecord("partials", write_table(table), headers=plain.headers)
+
+
+def test_observer_load_is_that_of_rows_and_keys_count_by_tuples() -> None:
+    step = observer([None])
+    observe(step, 0, deltas_with_rows((0, "a", 0, 1000, 2), (15, "b", 1, 6, 6)), deltas((30, "c", 2, 4)), progress(60))
+    (tick,) = ticks(step.flush(0))
+    assert (tick["tuples"], tick["tuples_by_worker"]) == (1010, [1000, 6, 4, 0])
+    assert (tick["rows"], tick["rows_by_worker"]) == (12, [2, 6, 4, 0])
+    assert (tick["max_over_avg"], tick["imbalance"]) == (2.0, 0.25)
+    assert [(top["key"], top["tuples"]) for top in tick["top_keys"]] == [("a", 1000), ("b", 6)]
+    assert (tick["run"]["rows"], tick["run"]["rows_by_worker"]) == (12, [2, 6, 4, 0])
+    assert tick["run"]["max_over_avg"] == 2.0
+    samples = {(sample.name, *sample.labels): sample.value for sample in step.collect_metrics()}
+    assert samples["skewless_observer_tick_rows",] == 12
+    assert samples["skewless_observer_worker_load_share_ratio", "1"] == 0.5
+
+
+@pytest.mark.parametrize("with_rows", [True, False])
+def test_observer_restart_keeps_the_rows_of_open_ticks(*, with_rows: bool) -> None:
+    step = observer([None])
+    given = deltas_with_rows((0, "a", 0, 100, 3)) if with_rows else deltas((0, "a", 0, 100))
+    observe(step, 0, given)
+    state = state_of(step.flush(0))
+    restarted = observer([step.checkpoint(0)], state)
+    observe(restarted, 0, deltas_with_rows((0, "a", 0, 50, 1)), progress(60))
+    (tick,) = ticks(restarted.flush(0))
+    expected = 4 if with_rows else 101
+    assert (tick["tuples"], tick["rows"], tick["run"]["rows"]) == (150, expected, expected)
+
+
+def test_distribution_of_an_earlier_version_has_a_row_per_tuple() -> None:
+    step = observer([None])
+    observe(step, 0, deltas(*ROWS), progress(60))
+    (record,) = ticks(step.flush(0))
+    del record["rows"], record["rows_by_worker"], record["run"]["rows"], record["run"]["rows_by_worker"]
+    tick = msgspec.convert(record, TickDistribution)
+    assert (tick.rows, tick.rows_by_worker) == (tick.tuples, tick.tuples_by_worker)
+    assert (tick.run.rows, tick.run.rows_by_worker) == (tick.run.tuples, tick.run.tuples_by_worker)

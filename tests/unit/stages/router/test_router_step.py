@@ -9,16 +9,28 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from helpers.batches import FORMAT, encode_tuples, idle_in, reasons_in, tuples_in, watermarks_in, written
+from helpers.batches import (
+    FORMAT,
+    ROW_FORMAT,
+    encode_tuples,
+    idle_in,
+    reasons_in,
+    rows_in,
+    rows_of,
+    tuples_in,
+    watermarks_in,
+    written,
+)
 from helpers.in_memory_batch import InMemoryBatch
 from skewless.algorithms import grouping
 from skewless.algorithms.grouping import KeyBatch
 from skewless.algorithms.record_size import RECORD_BYTES
-from skewless.algorithms.watermark import MAX_WATERMARK
+from skewless.algorithms.watermark import MAX_WATERMARK, WatermarkState
 from skewless.stages.router.step import RouterStep
 from skewless.wire.columns import read_table, write_table
 from skewless.wire.headers import WATERMARK, internal_headers, schema_of
 from skewless.wire.record import OutputRecord
+from skewless.wire.rows import PANE_HEADER, ROWS
 from skewless.wire.tuples import TUPLE, TUPLES, TupleRecord
 
 Tuple = tuple[str, int, int]
@@ -43,7 +55,9 @@ def router(name: str = "key", encoding: str = "batch", checkpoint: str | None = 
 
 def build(name: str = "partial_key", encoding: str = "batch", workers: int = 3, snapshot_ms: int = 1000) -> RouterStep:
     choice = grouping.create(name, workers)
-    return RouterStep(choice, FORMAT, max_workers=5, encoding=encoding, topic="p.tuples", snapshot_ms=snapshot_ms)
+    return RouterStep(
+        choice, FORMAT, ROW_FORMAT, max_workers=5, encoding=encoding, topic="p.tuples", snapshot_ms=snapshot_ms
+    )
 
 
 def route(step: RouterStep, *records: OutputRecord) -> list[OutputRecord]:
@@ -259,3 +273,73 @@ def test_router_tuples_of_each_worker_are_counted() -> None:
         if sample.name == "skewless_router_tuples_total"
     }
     assert sent == {("0",): 6, ("1",): 6, ("2",): 6}
+
+
+Row = tuple[int, str, int, int]
+ROWS_IN: list[Row] = [(10, "a", 5, 7), (10, "b", 1, -2), (20, "a", 3, 2**62), (20, "c", 2, 0)]
+
+
+def rows(given: Sequence[Row], watermark: int = 5) -> OutputRecord:
+    (record,) = ROW_FORMAT.records("tuples", 2, rows_of(*given), {2: WatermarkState(watermark)})
+    return record
+
+
+def received(outputs: Sequence[OutputRecord]) -> list[tuple[int | None, Row]]:
+    found = [(output.partition, row) for output in outputs for row in rows_in([output])]
+    return [(worker, (row["pane"], row["key"], row["count"], row["sum"])) for worker, row in found]
+
+
+@pytest.mark.parametrize("name", sorted(grouping.GROUPINGS))
+@pytest.mark.parametrize("encoding", ["batch", "record"])
+def test_router_row_is_one_item_for_the_grouping(name: str, encoding: str) -> None:
+    keys = ["a", "b", "c"]
+    codes = np.array([keys.index(key) for _, key, _, _ in ROWS_IN], dtype=np.int32)
+    times = np.array([pane for pane, *_ in ROWS_IN])
+    chosen = grouping.create(name, 3).assign(KeyBatch(keys, codes, times), 0).tolist()
+    outputs = route(router(name, encoding), rows(ROWS_IN[:2]), rows(ROWS_IN[2:]))
+    assert sorted(received(outputs)) == sorted(zip(chosen, ROWS_IN, strict=True))
+    assert {(output.topic, schema_of(output.headers), dict(output.headers)[PANE_HEADER]) for output in outputs} == {
+        ("worker-input", ROWS, b"10")
+    }
+
+
+def test_router_rows_between_tuples_are_routed_and_the_watermark_is_in_the_last_records() -> None:
+    step = router("shuffle")
+    outputs = route(step, tuples(TUPLES_IN[:3]), rows(ROWS_IN, watermark=8), tuples(TUPLES_IN[3:], {2: 9}))
+    by_schema = {name: [one for one in outputs if schema_of(one.headers) == name] for name in (TUPLES, ROWS)}
+    assert sorted(tuples_in(by_schema[TUPLES])) == sorted(TUPLES_IN)
+    assert sorted(row for _, row in received(by_schema[ROWS])) == sorted(ROWS_IN)
+    assert outputs == [*by_schema[TUPLES], *by_schema[ROWS]]
+    assert set(map(str, watermarks_in(by_schema[TUPLES]))) == {"{}"}
+    assert set(map(str, watermarks_in(by_schema[ROWS]))) == {"{2: 9}"}
+    assert step.watermark(2) == 9
+    assert step.max_event_time(2) == 20
+
+
+def test_router_metrics_count_rows_as_load_and_the_tuples_in_them() -> None:
+    step = router("key")
+    route(step, tuples(TUPLES_IN), rows(ROWS_IN))
+    assert step.tuples == 6 + 11
+    totals: dict[str, float] = {}
+    for sample in step.collect_metrics():
+        totals[sample.name] = totals.get(sample.name, 0) + sample.value
+    assert (totals["skewless_router_tuples_total"], totals["skewless_router_rows_total"]) == (17, 10)
+
+
+def test_router_invalid_rows_become_dead_letters_and_others_are_routed() -> None:
+    valid = rows(ROWS_IN)
+    no_tuples, no_multiple = rows([(10, "a", 0, 1)]), rows([(11, "a", 1, 1)])
+    outputs = route(router(), no_tuples, valid, no_multiple)
+    assert reasons_in(written(outputs, "dead-letters")) == [
+        (0, "a row has no tuples"),
+        (2, "a pane does not begin at a multiple of 10 ms"),
+    ]
+    assert sorted(row for _, row in received(written(outputs, "worker-input"))) == sorted(ROWS_IN)
+
+
+def test_router_record_without_rows_only_updates_the_watermark() -> None:
+    step = router()
+    empty = rows(ROWS_IN)
+    value = write_table(read_table(empty.value).slice(0, 0))
+    assert route(step, OutputRecord("tuples", value, partition=2, headers=empty.headers)) == []
+    assert step.watermark(2) == 5

@@ -45,8 +45,7 @@ def test_splitter_filtered_records_are_counted_and_advance_the_watermark() -> No
     outputs = list(step.process(batch_of(3, [sale(1000), sale(5000, kind="view"), b'{"type": "view"}']), NOW))
     assert [output.topic for output in outputs] == ["tuples"]
     assert watermarks_in(outputs) == [{3: 5000}]
-    (sample,) = step.collect_metrics()
-    assert (sample.name, sample.value) == ("skewless_splitter_filtered_records_total", 2)
+    assert [sample.value for sample in step.collect_metrics() if "filtered" in sample.name] == [2]
 
 
 def test_splitter_first_offset_remains_in_each_checkpoint() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from helpers.batches import ROW_FORMAT, rows_of
 from helpers.engine import at
 from helpers.messages import message
 from helpers.waiting import until_in_thread
@@ -68,3 +69,20 @@ def test_simulated_cost_header_without_a_value_costs_nothing_and_is_passed_on() 
         await until_in_thread(lambda: done == [0], limit_s=5.0, every_s=0.001)
 
     asyncio.run(story())
+
+
+def test_simulated_cost_of_a_row_is_that_of_one_tuple() -> None:
+    (record,) = ROW_FORMAT.records("worker-input", 0, rows_of((10, "a", 900, 1), (10, "b", 100, 1)), {})
+    spent: list[float] = []
+
+    async def process(part: MessageBatch) -> None:
+        del part
+
+    async def story() -> None:
+        settings = CostSettings(cycle=1, process_duration_ms=2)
+        cost = SimulatedCost(settings, process, lambda _: None, lambda _, seconds: spent.append(seconds))
+        cost.submit(MessageBatch(at(0), 1, [message(0, record.value, headers=list(record.headers))]))
+        await until_in_thread(lambda: spent, limit_s=5.0, every_s=0.001)
+
+    asyncio.run(story())
+    assert spent == [pytest.approx(0.004)]

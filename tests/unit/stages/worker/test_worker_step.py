@@ -10,18 +10,20 @@ import pyarrow as pa
 import pytest
 
 from helpers.aggregates import DIGITS
-from helpers.batches import FORMAT, encode_tuples, idle_in, reasons_in, rows_in, watermarks_in, written
+from helpers.batches import FORMAT, encode_tuples, idle_in, reasons_in, rows_in, rows_of, watermarks_in, written
 from helpers.in_memory_batch import InMemoryBatch
 from skewless.algorithms.aggregates import AGGREGATES, TUPLE_COUNT, Aggregate, columns_of
 from skewless.algorithms.hashing import partition_of_keys
 from skewless.algorithms.record_size import RECORD_BYTES
-from skewless.algorithms.watermark import MAX_WATERMARK
+from skewless.algorithms.watermark import MAX_WATERMARK, WatermarkState
 from skewless.stages.worker import step as worker_step
 from skewless.stages.worker.step import WorkerStep
 from skewless.wire.columns import write_table
 from skewless.wire.headers import WATERMARK, internal_headers, schema_of
 from skewless.wire.partials import PARTIALS
 from skewless.wire.record import OutputRecord
+from skewless.wire.rows import ROWS as ROWS_SCHEMA
+from skewless.wire.rows import RowFormat
 from skewless.wire.tuples import TUPLE, TUPLES, TupleRecord
 
 Tuple = tuple[str, int, int]
@@ -59,6 +61,7 @@ def worker(
     step = WorkerStep(
         columns_of(aggregates),
         FORMAT,
+        RowFormat(columns_of(aggregates), pane_ms=10, grid_ms=60),
         pane_ms=10,
         source_partitions=2,
         aggregator_partitions=partitions,
@@ -113,7 +116,7 @@ def test_worker_key_is_sent_to_its_partition_from_every_worker() -> None:
 
 
 def test_worker_many_tuples_between_two_flushes_are_reduced_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_step, "BUFFER_TUPLES", 2)
+    monkeypatch.setattr(worker_step, "BUFFER_ROWS", 2)
     step = worker()
     for _ in range(20):
         work(step, columns(ROWS))
@@ -126,7 +129,7 @@ def test_worker_many_tuples_between_two_flushes_are_reduced_early(monkeypatch: p
 
 
 def test_worker_tuples_of_many_partitions_are_reduced_by_their_total_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_step, "BUFFER_TUPLES", 4 * len(ROWS))
+    monkeypatch.setattr(worker_step, "BUFFER_ROWS", 4 * len(ROWS))
     step = worker()
     for partition in range(10, 20):
         step.assign(partition, None, ())
@@ -149,7 +152,7 @@ def test_worker_tuples_are_reduced_by_the_bytes_of_their_records(monkeypatch: py
 def test_worker_holds_more_than_the_bound_requests_a_commit_until_the_flush(
     name: str, bound: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker_step, "BUFFER_TUPLES", 0)
+    monkeypatch.setattr(worker_step, "BUFFER_ROWS", 0)
     monkeypatch.setattr(worker_step, name, bound)
     step = worker()
     step.assign(7, None, ())
@@ -165,7 +168,7 @@ def test_worker_holds_more_than_the_bound_requests_a_commit_until_the_flush(
 
 
 def test_wants_commit_binary_partials_are_larger_than_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_step, "BUFFER_TUPLES", 0)
+    monkeypatch.setattr(worker_step, "BUFFER_ROWS", 0)
     monkeypatch.setattr(worker_step, "HELD_BYTES", 300)
     rows = [("a", value, 10) for value in range(100)]
     expected = []
@@ -180,7 +183,7 @@ def test_wants_commit_binary_partials_are_larger_than_the_bound(monkeypatch: pyt
 
 
 def test_worker_revoked_partition_no_longer_counts_towards_a_commit_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_step, "BUFFER_TUPLES", 0)
+    monkeypatch.setattr(worker_step, "BUFFER_ROWS", 0)
     monkeypatch.setattr(worker_step, "HELD_ROWS", 2)
     step = worker()
     work(step, columns(ROWS))
@@ -192,7 +195,7 @@ def test_worker_revoked_partition_no_longer_counts_towards_a_commit_request(monk
 
 def test_worker_load_metrics_equal_the_written_partials(monkeypatch: pytest.MonkeyPatch) -> None:
     """The buffer of a hot partition is reduced several times between two commits. Each key is written once."""
-    monkeypatch.setattr(worker_step, "BUFFER_TUPLES", 2)
+    monkeypatch.setattr(worker_step, "BUFFER_ROWS", 2)
     step = worker()
     step.assign(7, None, ())
     step.assign(8, None, ())
@@ -319,3 +322,87 @@ def test_worker_invalid_records_become_dead_letters_and_are_not_counted(name: st
     outputs = work(step, columns(ROWS[:2]), INVALID[name], plain(*ROWS[2]), columns(ROWS[3:]))
     assert [offset for offset, _ in reasons_in(written(outputs, "dead-letters"))] == [1]
     assert by_pane(list(step.flush(0))) == SUMS
+
+
+def aggregated(*given: tuple[int, str, int, int], pane_ms: int = 10, watermark: int | None = None) -> OutputRecord:
+    row_format = RowFormat(columns_of((AGGREGATES["count"], AGGREGATES["sum"])), pane_ms=pane_ms, grid_ms=60)
+    states = {0: WatermarkState(watermark)}
+    (record,) = row_format.records("worker-input", 6, rows_of(*given, row_format=row_format), states)
+    assert schema_of(record.headers) == ROWS_SCHEMA
+    return record
+
+
+def test_worker_rows_and_tuples_in_any_order_are_merged_and_rows_are_counted() -> None:
+    merged = [
+        {"pane": 10, "key": "a", "count": 9, "sum": 24, "rows": 4, "worker": 6},
+        {"pane": 10, "key": "b", "count": 1, "sum": 2, "rows": 1, "worker": 6},
+        {"pane": 20, "key": "a", "count": 1, "sum": 4, "rows": 1, "worker": 6},
+        {"pane": 20, "key": "c", "count": 6, "sum": 0, "rows": 1, "worker": 6},
+    ]
+    records = [columns(ROWS[:3]), aggregated((10, "a", 5, 15), (20, "c", 6, 0)), columns(ROWS[3:])]
+    records.append(aggregated((10, "a", 2, 5)))
+    for order in (records, records[::-1]):
+        step = worker()
+        for record in order:
+            work(step, record)
+        assert by_pane(list(step.flush(0))) == merged
+        assert step.tuples == 4 + 13
+        assert worker_totals(step) == {"tuples": 17, "rows": 7}
+
+
+def worker_totals(step: WorkerStep) -> dict[str, float]:
+    samples = {sample.name: sample.value for sample in step.collect_metrics()}
+    return {name: samples[f"skewless_worker_{name}_total"] for name in ("tuples", "rows")}
+
+
+def test_worker_only_partitions_with_rows_differ_and_their_partials_are_in_one_record() -> None:
+    step = worker()
+    step.assign(7, None, ())
+    work(step, columns(ROWS))
+    work(step, aggregated((10, "z", 3, 1)), partition=7)
+    (output,) = step.flush(0)
+    found = {(row["key"], row["pane"], row["worker"]): (row["count"], row["rows"]) for row in rows_in([output])}
+    assert found == {("a", 10, 6): (2, 2), ("b", 10, 6): (1, 1), ("a", 20, 6): (1, 1), ("z", 10, 7): (3, 1)}
+
+
+def test_worker_without_rows_writes_no_number_of_rows() -> None:
+    step = worker()
+    work(step, columns(ROWS))
+    assert all("rows" not in row for row in rows_in(step.flush(0)))
+
+
+def test_worker_rows_of_shorter_panes_are_merged_into_its_pane() -> None:
+    step = worker()
+    work(step, aggregated((5, "a", 1, 1), (10, "a", 1, 1), (15, "a", 2, 2), pane_ms=5))
+    assert [(row["pane"], row["count"], row["rows"]) for row in by_pane(list(step.flush(0)))] == [(0, 1, 1), (10, 3, 2)]
+
+
+def test_worker_many_rows_between_two_flushes_are_merged_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_step, "BUFFER_ROWS", 3)
+    step = worker()
+    for _ in range(20):
+        work(step, aggregated((10, "a", 1, 1), (10, "b", 2, 2)))
+        assert step._inputs[6].buffered <= 3
+    assert [(row["key"], row["count"], row["rows"]) for row in by_pane(list(step.flush(0)))] == [
+        ("a", 20, 20),
+        ("b", 40, 20),
+    ]
+
+
+def test_worker_rows_update_the_watermark() -> None:
+    step = worker()
+    work(step, progress(origin_1=7), aggregated((10, "a", 1, 1), watermark=9))
+    assert step.watermark(6) == 7
+
+
+def test_worker_invalid_rows_become_dead_letters_and_nothing_of_them_counts() -> None:
+    step = worker()
+    mixed = aggregated((10, "a", 3, 1), (10, "b", -1, 1), watermark=50)
+    no_multiple = aggregated((12, "a", 3, 1))
+    outputs = work(step, mixed, aggregated((10, "c", 1, 1)), no_multiple, progress(origin_1=40))
+    assert reasons_in(written(outputs, "dead-letters")) == [
+        (0, "a row has no tuples"),
+        (2, "a pane does not begin at a multiple of 10 ms"),
+    ]
+    assert [row["key"] for row in rows_in(step.flush(0))] == ["c"]
+    assert step.watermark(6) is None

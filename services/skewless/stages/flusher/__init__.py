@@ -1,0 +1,1 @@
+"""Stage flusher: adds partial results to the rows of a table."""

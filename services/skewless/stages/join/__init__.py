@@ -1,0 +1,1 @@
+"""The join stage: joins the records of two topics by id, within a window of event time."""

@@ -1,0 +1,27 @@
+"""The join's builder."""
+
+from __future__ import annotations
+
+from skewless.algorithms.join.window_join import Side
+from skewless.parsing.join_records import side_rules
+from skewless.stages.context import BuiltStage, PipelineContext, restore_each
+from skewless.stages.join.restore import restore_from
+from skewless.stages.join.settings import JoinSettings
+from skewless.stages.join.step import JoinStep, JoinStepRules
+
+
+def build(settings: JoinSettings, pipeline: PipelineContext) -> BuiltStage:
+    """Build the join from its settings."""
+    sides = {side: side_rules(settings.side(side)) for side in Side}
+    rules = JoinStepRules(
+        sides=sides,
+        join=settings.rules(),
+        emit_unmatched_left=settings.kind == "left",
+        max_drift_ms=round(settings.max_watermark_drift_s * 1000),
+        buffer_records=settings.buffer_records,
+        idle_timeout_ms=None if settings.idle_timeout_s is None else round(settings.idle_timeout_s * 1000),
+        max_ahead_ms=pipeline.event_time.max_ahead_ms,
+        drain=pipeline.drain,
+    )
+    restore = restore_from(pipeline.kafka, pipeline.topic("join-changelog"), sides)
+    return BuiltStage(JoinStep(rules), restore=restore_each(restore), end_of_partition=True)

@@ -1,0 +1,56 @@
+"""Restores the held records of a join: their offsets from the changelog, the records from the input topic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from skewless.algorithms.join.held_records import records_of
+from skewless.algorithms.join.window_join import Side
+from skewless.engine.executor import State
+from skewless.errors import BrokerError
+from skewless.kafka.consumer.read_compacted import read_compacted
+from skewless.kafka.consumer.read_offsets import read_offsets
+from skewless.kafka.settings import KafkaSettings
+from skewless.parsing.join_records import SideRules
+from skewless.parsing.source_records import RecordColumns
+from skewless.wire.join_changelog import block_of, decode_checkpoint, held_blocks, held_offsets, rows_of
+from skewless.wire.topic_partition import TopicPartition
+
+
+def restore_from(
+    kafka: KafkaSettings, changelog: str, sides: Mapping[Side, SideRules]
+) -> Callable[[TopicPartition, str | None], State]:
+    """Return a function that restores an input partition from its checkpoint. `changelog` is a full topic name."""
+    sides_by_topic = {rules.topic: (side, rules) for side, rules in sides.items()}
+
+    def restore(partition: TopicPartition, checkpoint: str | None) -> State:
+        side, rules = sides_by_topic[partition.topic]
+        written = read_compacted(
+            kafka, changelog, partition.partition, lambda key: block_of(key, side.value) is not None
+        )
+        blocks = held_blocks(written, side.value, decode_checkpoint(checkpoint).version)
+        empty = [(b"", str(block).encode()) for block, bitmap in blocks.items() if not bitmap]
+        return [*_held_records(kafka, partition, rules, held_offsets(blocks)), *empty]
+
+    return restore
+
+
+def _held_records(
+    kafka: KafkaSettings,
+    partition: TopicPartition,
+    rules: SideRules,
+    offsets: np.ndarray[tuple[int], np.dtype[np.int64]],
+) -> State:
+    stored = read_offsets(kafka, *partition, offsets)
+    if len(stored.values) < len(offsets):
+        missing = len(offsets) - len(stored.values)
+        raise BrokerError(
+            f"topic {partition.topic} partition {partition.partition} lacks {missing} records that wait for a partner: "
+            "they were deleted or compacted. Disable compaction, and give the pipeline another name: it then reads the "
+            "topic from its beginning"
+        )
+    # They were parsed before, so each is valid and has one id.
+    parsed = rules.parser.parse(RecordColumns(stored.values, stored.timestamps, stored.keys, stored.headers))
+    return list(rows_of(records_of(parsed.keys, parsed.times, stored.offsets, stored.values)))

@@ -1,0 +1,303 @@
+"""Step of the join: parses the records of both topics, and joins the partitions with the same number."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from skewless.algorithms.duration_histogram import Histogram
+from skewless.algorithms.join.alignment import Alignment
+from skewless.algorithms.join.held_records import NO_RECORDS, Records
+from skewless.algorithms.join.window_join import END_OF_TIME, JoinRules, Side, SideState, WindowJoin
+from skewless.engine.step import HistogramSample, MultiInputStep, Sample
+from skewless.errors import BrokerError
+from skewless.parsing.batch_slices import slices
+from skewless.parsing.join_records import SideRules, read_records
+from skewless.stages.join.metrics import WAITS
+from skewless.wire import join_changelog
+from skewless.wire.dead_letters import dead_letter
+from skewless.wire.join_changelog import Block, JoinCheckpoint
+from skewless.wire.joined import joined_records, late_records, unmatched_records
+from skewless.wire.record import Batch, OutputRecord
+from skewless.wire.topic_partition import TopicPartition
+
+UNMATCHED_TOPICS = {Side.LEFT: "unmatched-left", Side.RIGHT: "unmatched-right"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinStepRules:
+    """Settings of the join."""
+
+    sides: Mapping[Side, SideRules]
+    join: JoinRules
+    emit_unmatched_left: bool
+    max_drift_ms: int
+    buffer_records: int
+    idle_timeout_ms: int | None
+    """Time without records after which a partition is idle. None: never."""
+    max_ahead_ms: int
+    drain: bool
+
+
+@dataclass(slots=True)
+class _Source:
+    """State of one input partition."""
+
+    start: tuple[SideState, Records]
+    """State at the last commit, until the partition of the other side is assigned as well."""
+    version: int
+    """Version of its blocks in the changelog."""
+    blocks: dict[int, bytes] = field(default_factory=dict)
+    """Bitmaps in the changelog, by number of the block."""
+    last_seen_ms: int = 0
+    """Wall-clock time of its last records in ms. 0: none since the assignment."""
+    idle: bool = False
+    ended: bool = False
+    at_end: bool = False
+    """Whether the last flush found everything read."""
+
+
+class JoinStep(MultiInputStep):
+    """Joins each left partition with the right partition of the same number."""
+
+    def __init__(self, rules: JoinStepRules) -> None:
+        self._rules = rules
+        self._side_of = {side_rules.topic: side for side, side_rules in rules.sides.items()}
+        self._sources: dict[TopicPartition, _Source] = {}
+        self._joins: dict[int, WindowJoin] = {}
+        self._alignment: Alignment[TopicPartition] = Alignment(rules.max_drift_ms, rules.buffer_records)
+        self._blocked: frozenset[TopicPartition] = frozenset()
+        self._stalled: str | None = None
+        self._pairs = 0
+        self._waits = Histogram(WAITS)
+        self._unmatched: Counter[Side] = Counter()
+        self._late: Counter[Side] = Counter()
+
+    # Assignment
+
+    def assign(
+        self, partition: TopicPartition, checkpoint: str | None, state: Sequence[tuple[bytes, bytes]]
+    ) -> str | None:
+        """Restore the committed checkpoint and the held records."""
+        committed = join_changelog.decode_checkpoint(checkpoint)
+        held = join_changelog.decode_rows([row for row in state if row[0]])
+        source = _Source((SideState(committed.max_time, committed.floor), held), committed.version)
+        source.blocks = {int(block): b"" for key, block in state if not key}
+        self._sources[partition] = source
+        opposite = self._partition(self._side(partition).opposite, partition.partition)
+        if opposite in self._sources:
+            self._start(partition.partition)
+        return f"restored {len(held.times)} held records of {partition.topic}" if len(held.times) else None
+
+    def _start(self, number: int) -> None:
+        sources = {side: self._sources[self._partition(side, number)] for side in Side}
+        join = WindowJoin(self._rules.join, sources[Side.LEFT].start, sources[Side.RIGHT].start)
+        for side, source in sources.items():
+            source.start = (SideState(), NO_RECORDS)
+            source.blocks.update(join.held(side).changed_blocks())
+        self._joins[number] = join
+
+    def revoke(self, partition: TopicPartition) -> None:
+        """Drop the state of the partition, and of its pair."""
+        self._sources.pop(partition, None)
+        self._joins.pop(partition.partition, None)
+        self._blocked, self._stalled = frozenset(), None
+
+    def _side(self, partition: TopicPartition) -> Side:
+        return self._side_of[partition.topic]
+
+    def _partition(self, side: Side, number: int) -> TopicPartition:
+        return TopicPartition(self._rules.sides[side].topic, number)
+
+    def _join_of(self, partition: TopicPartition) -> WindowJoin:
+        join = self._joins.get(partition.partition)
+        if join is None:
+            opposite = self._partition(self._side(partition).opposite, partition.partition)
+            raise BrokerError(
+                f"topic {partition.topic} partition {partition.partition} is assigned to this process, but topic "
+                f"{opposite.topic} partition {opposite.partition} is not: the join needs both. Give both topics the "
+                "same number of partitions"
+            )
+        return join
+
+    # Records
+
+    def process(self, batch: Batch, now: int) -> Iterator[OutputRecord]:
+        """Emit pairs, unmatched records, late records and dead letters."""
+        partition = TopicPartition(batch.topic, batch.partition)
+        join, source, side = self._join_of(partition), self._sources[partition], self._side(partition)
+        source.last_seen_ms, source.idle, source.ended, source.at_end = now, False, False, False
+        for batch_slice in slices(batch):
+            yield from self._add(batch_slice, side, join, now)
+            for expiring in Side:
+                yield from self._unmatched_records(batch.partition, expiring, join.expire(expiring))
+        self._align(partition)
+
+    def _add(self, batch: Batch, side: Side, join: WindowJoin, now: int) -> Iterator[OutputRecord]:
+        rules = self._rules.sides[side]
+        offsets = np.fromiter(batch.offsets, dtype=np.int64, count=len(batch.values))
+        records, invalid = read_records(rules, batch, offsets, now + self._rules.max_ahead_ms)
+        for index, reason in sorted(invalid.items()):
+            yield dead_letter(rules.topic, batch, index, f"{side.value}: {reason}")
+        added = join.add(side, records)
+        self.tuples += len(records.times)
+        self._pairs += len(added.left.times)
+        self._waits.observe_each((added.right.times - added.left.times) / 1000)
+        if added.late.any():
+            late = records.take(added.late)
+            self._late[side] += len(late.times)
+            watermarks = added.watermarks[added.late].tolist()
+            yield from late_records(side.value, batch.partition, late, watermarks, is_json=rules.is_json)
+        yield from joined_records(
+            batch.partition,
+            added.left,
+            added.right,
+            left_is_json=self._rules.sides[Side.LEFT].is_json,
+            right_is_json=self._rules.sides[Side.RIGHT].is_json,
+        )
+
+    def _unmatched_records(self, number: int, side: Side, records: Records) -> Iterator[OutputRecord]:
+        self._unmatched[side] += len(records.times)
+        if side is Side.RIGHT or self._rules.emit_unmatched_left:
+            is_json = self._rules.sides[side].is_json
+            yield from unmatched_records(UNMATCHED_TOPICS[side], number, records, is_json=is_json)
+
+    # Alignment
+
+    def _align(self, read: TopicPartition | None = None) -> None:
+        held = sum(len(join.held(side)) for join in self._joins.values() for side in Side)
+        watermarks = {
+            partition: self._join_of(partition).watermark(self._side(partition))
+            for partition, source in self._sources.items()
+            if not (source.idle or source.ended)
+        }
+        decision = self._alignment.decide(watermarks, held, read)
+        self._blocked = decision.partitions
+        limit = self._rules.buffer_records
+        self._stalled = (
+            f"the records of one window do not fit: {held} are held, join.buffer_records is {limit}. Set "
+            f"join.buffer_records to at least {2 * held}, or use shorter spans in join.sync_delay_s and join.window_s"
+            if decision.stuck
+            else None
+        )
+
+    @property
+    def blocked(self) -> frozenset[TopicPartition]:
+        """Partitions that are ahead of slower ones."""
+        return self._blocked
+
+    @property
+    def stalled(self) -> str | None:
+        """Whether the records of one window do not fit."""
+        return self._stalled
+
+    # Commits
+
+    def end_of_partition(self, partition: TopicPartition, now: int) -> None:
+        """End the partition in a bounded run. Otherwise mark it idle if it had no records for the idle timeout."""
+        source = self._sources[partition]
+        source.at_end = True
+        if self._rules.drain:
+            source.ended = True
+            return
+        source.last_seen_ms = source.last_seen_ms or now
+        timeout = self._rules.idle_timeout_ms
+        if timeout is not None and now - source.last_seen_ms >= timeout:
+            source.idle = True
+
+    def flush(self, now: int) -> Iterable[OutputRecord]:  # noqa: ARG002 - `end_of_partition` has used the wall clock
+        """Emit unmatched records, and write the changes of what is held to the changelog."""
+        for partition in self._sources:
+            self._join_of(partition)
+        for number, join in self._joins.items():
+            sources = {side: self._sources[self._partition(side, number)] for side in Side}
+            _advance_idle(join, sources)
+            for side in Side:
+                ended = sources[side.opposite].ended
+                expired = join.expire_all(side) if ended else join.expire(side)
+                yield from self._unmatched_records(number, side, expired)
+            for side, source in sources.items():
+                yield from self._changelog(number, side, source, join)
+        self._align()
+
+    def _changelog(self, number: int, side: Side, source: _Source, join: WindowJoin) -> Iterator[OutputRecord]:
+        changed = join.held(side).changed_blocks()
+        empty = [block for block, bitmap in source.blocks.items() if not bitmap and block not in changed]
+        for block in empty:
+            # One commit later than the empty bitmap: a restore may still need the bitmap before it.
+            del source.blocks[block]
+            yield join_changelog.tombstone(number, side.value, block)
+        if changed or empty:
+            source.version += 1
+        for block, bitmap in changed.items():
+            previous = source.blocks.get(block, b"")
+            source.blocks[block] = bitmap
+            record = Block(side.value, block, source.version, previous, bitmap)
+            yield join_changelog.block_record(number, record)
+
+    def checkpoint(self, partition: TopicPartition) -> str:
+        """Return the checkpoint: event time, and the version of the changelog."""
+        state = self._join_of(partition).state(self._side(partition))
+        version = self._sources[partition].version
+        return join_changelog.encode_checkpoint(JoinCheckpoint(state.max_time, state.floor, version))
+
+    # Monitoring
+
+    def watermark(self, partition: TopicPartition) -> int | None:
+        """Return the watermark of the partition."""
+        if self._sources[partition].ended:
+            return END_OF_TIME
+        return self._join_of(partition).watermark(self._side(partition))
+
+    def idle(self, partition: TopicPartition) -> bool:
+        """Return whether the partition is idle."""
+        return self._sources[partition].idle
+
+    def max_event_time(self, partition: TopicPartition) -> int | None:
+        """Return the largest event time of the partition in ms."""
+        return self._join_of(partition).state(self._side(partition)).max_time
+
+    def finished(self, partition: TopicPartition) -> bool:
+        """Return whether both sides have ended, and nothing is held."""
+        join = self._join_of(partition)
+        ended = all(self._sources[self._partition(side, partition.partition)].ended for side in Side)
+        return ended and not any(len(join.held(side)) for side in Side)
+
+    def collect_metrics(self) -> Iterator[Sample | HistogramSample]:
+        """Return pairs, unmatched, late and held records, and what waits."""
+        yield Sample("skewless_join_pairs_total", (), self._pairs)
+        yield HistogramSample("skewless_join_wait_seconds", (), self._waits)
+        yield Sample("skewless_join_buffer_limit_records", (), self._rules.buffer_records)
+        silent = self._silent()
+        for side in Side:
+            held = [join.held(side) for join in self._joins.values()]
+            for name, value in (
+                ("unmatched_total", self._unmatched[side]),
+                ("late_total", self._late[side]),
+                ("held_records", sum(map(len, held))),
+                ("held_bytes", sum(records.bytes for records in held)),
+                ("paused_partitions", sum(self._side(partition) is side for partition in self._blocked)),
+                ("silent_partitions", sum(self._side(partition) is side for partition in silent)),
+            ):
+                yield Sample(f"skewless_join_{name}", (side.value,), value)
+
+    def _silent(self) -> list[TopicPartition]:
+        """Return the partitions at their end that records of the other side wait for."""
+        return [
+            partition
+            for partition, source in self._sources.items()
+            if source.at_end
+            and not (source.idle or source.ended)
+            and len(self._join_of(partition).held(self._side(partition).opposite))
+        ]
+
+
+def _advance_idle(join: WindowJoin, sources: Mapping[Side, _Source]) -> None:
+    """Let an idle side follow the watermark of the other one."""
+    for side, source in sources.items():
+        watermark = join.watermark(side.opposite)
+        if source.idle and not sources[side.opposite].idle and watermark is not None:
+            join.raise_watermark(side, watermark)

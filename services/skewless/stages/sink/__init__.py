@@ -1,0 +1,1 @@
+"""The sink stage: stores results in a table of a database."""

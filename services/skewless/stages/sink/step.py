@@ -1,0 +1,131 @@
+"""Step of the sink: keeps the last result of each window and key until the next transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from skewless.engine.step import Sample, Step
+from skewless.wire.record import Batch, OutputRecord
+from skewless.wire.table_rows import refused_record, row
+
+
+class _Result(msgspec.Struct, gc=False):
+    """The part of a record of topic `aggregates` that the step needs."""
+
+    key: str
+    window_start: int
+    window_end: int
+    revision: int
+
+
+class _Change(NamedTuple):
+    """What becomes of a row."""
+
+    revision: int
+    value: bytes | None
+    """The record; None for a tombstone alone."""
+    deleted: bool
+    """Whether a tombstone precedes the record, so that the stored row goes first, whatever its revision."""
+    offset: int
+
+
+class SinkStep(Step):
+    """Merges the results of each assigned partition by window and key. Nothing is kept after a commit.
+
+    `transaction_rows` is the number of rows after which the step requests a commit.
+    """
+
+    stops_for_commit = True
+
+    def __init__(self, *, transaction_rows: int) -> None:
+        self._transaction_rows = transaction_rows
+        self._changes: dict[int, dict[bytes, _Change]] = {}
+        self._refused: dict[int, list[OutputRecord]] = {}
+        self._ended: set[int] = set()
+        self._newest: dict[int, int] = {}
+        """Start of the newest window by partition."""
+        self._pending = 0
+        self._decode = msgspec.json.Decoder(_Result).decode
+
+    def assign(self, partition: int, checkpoint: str | None, state: Sequence[tuple[bytes, bytes]]) -> None:  # noqa: ARG002 - this step has no state
+        """Start without rows: they are in the database."""
+        self._changes[partition], self._refused[partition] = {}, []
+        self._ended.discard(partition)
+
+    def revoke(self, partition: int) -> None:
+        """Drop rows that were not committed."""
+        self._pending -= len(self._changes.pop(partition, ())) + len(self._refused.pop(partition, ()))
+        self._newest.pop(partition, None)
+
+    def process(self, batch: Batch, now: int) -> Sequence[OutputRecord]:  # noqa: ARG002 - event time only
+        """Merge the results of a batch."""
+        changes, partition = self._changes[batch.partition], batch.partition
+        refused = self._refused[partition]
+        before = len(changes) + len(refused)
+        for offset, key, value in zip(batch.offsets, batch.keys, batch.values, strict=True):
+            if value is None:
+                changes[key or b""] = _Change(-1, None, deleted=True, offset=offset)
+                continue
+            try:
+                result = self._decode(value)
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                refused.append(refused_record(partition, offset, key, value, f"not a record of aggregates: {error}"))
+                continue
+            if key != b"%d/%b" % (result.window_start, result.key.encode()):
+                refused.append(
+                    refused_record(partition, offset, key, value, "its key is not that of its window and key")
+                )
+                continue
+            previous = changes.get(key)
+            if previous is None:
+                changes[key] = _Change(result.revision, value, deleted=False, offset=offset)
+            elif result.revision >= previous.revision:
+                changes[key] = _Change(result.revision, value, previous.deleted, offset)
+            self._newest[partition] = max(result.window_start, self._newest.get(partition, result.window_start))
+        self._pending += len(changes) + len(refused) - before
+        return ()
+
+    @property
+    def wants_commit(self) -> bool:
+        """Whether a transaction has all its rows."""
+        return self._pending >= self._transaction_rows
+
+    def flush(self, now: int) -> Iterator[OutputRecord]:  # noqa: ARG002 - event time only
+        """Yield the rows of the transaction."""
+        for partition, changes in self._changes.items():
+            for key, change in changes.items():
+                if change.deleted:
+                    yield row(partition, change.offset, key, None)
+                if change.value is not None:
+                    yield row(partition, change.offset, key, change.value)
+            yield from self._refused[partition]
+            changes.clear()
+            self._refused[partition].clear()
+        self._pending = 0
+
+    def collect_metrics(self) -> Iterator[Sample]:
+        """Yield the number of rows that wait for the next transaction."""
+        yield Sample("skewless_sink_pending_rows", (), self._pending)
+
+    def checkpoint(self, partition: int) -> str:  # noqa: ARG002 - nothing is kept after a commit
+        """Return an empty checkpoint."""
+        return ""
+
+    def watermark(self, partition: int) -> int | None:  # noqa: ARG002 - results have no watermarks
+        """Return None: results have no watermarks."""
+        return None
+
+    def max_event_time(self, partition: int) -> int | None:
+        """Return the start of the newest window in ms."""
+        return self._newest.get(partition)
+
+    def end_of_partition(self, partition: int, now: int) -> None:  # noqa: ARG002 - event time only
+        """Record that all results are read."""
+        self._ended.add(partition)
+
+    def finished(self, partition: int) -> bool:
+        """Return whether all results are read."""
+        return partition in self._ended

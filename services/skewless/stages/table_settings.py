@@ -1,0 +1,99 @@
+"""Settings of the stages that write to a table: section `sink`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
+
+from pydantic import Field, field_validator
+
+from skewless.algorithms.aggregates import ResultField, parts_of
+from skewless.errors import ConfigurationError
+from skewless.sql.settings import DatabaseSettings
+from skewless.sql.table import NAME, REFUSED_SUFFIX, ResultTable, added_table, result_table
+
+MAX_NAME = 63 - len(REFUSED_SUFFIX)
+"""Maximum number of characters of the table's name, so that the names derived from it are not too long."""
+RESERVED = {"key_id", "window_start", "window_end", "revision"}
+"""Names of columns that every table has."""
+
+
+class SinkSettings(DatabaseSettings):
+    """Settings of the table of results in a database."""
+
+    mode: Literal["replace", "merge"] = Field(
+        "replace",
+        description="replace: each row has the latest result. merge: partial results are added to the rows, which grow "
+        "while a window is open.",
+    )
+    table: str | None = Field(
+        None,
+        max_length=MAX_NAME,
+        pattern=NAME,
+        description="Table of the results. null: the pipeline's name with _ for -.",
+    )
+    create: bool = Field(
+        True, description="Whether to create tables that do not exist. false: the tables must exist and fit."
+    )
+    transaction_rows: int = Field(
+        2000, ge=1, le=1_000_000, description="Number of rows after which a transaction is committed."
+    )
+    transaction_s: float = Field(
+        0.5, ge=0.01, le=60, description="Time after which a smaller transaction is committed, in seconds."
+    )
+
+    @field_validator("table")
+    @classmethod
+    def _no_reserved_name(cls, table: str | None) -> str | None:
+        if table is not None and table.startswith("skewless_"):
+            raise ValueError("must not begin with skewless_, which is reserved")
+        return table
+
+    def result_table(self, pipeline: str, results: Iterable[ResultField], key_parts: Sequence[str]) -> ResultTable:
+        """Return the table of a pipeline, by its name, its results and the parts of a composite key.
+
+        Raises ConfigurationError for names that are not valid in a database.
+        """
+        name, results = self.table or pipeline.replace("-", "_"), tuple(results)
+        if self.mode == "merge":
+            table = added_table(name, _parts_of(results), key_parts)
+        else:
+            table = result_table(name, results, key_parts)
+        problems = []
+        if not re.match(NAME, table.name) or len(table.name) > MAX_NAME:
+            problems.append(
+                f"sink.table: the name {table.name} of the pipeline cannot be the name of a table: set sink.table"
+            )
+        problems += [
+            f"{path}: {column.name} cannot be the name of a column (a letter, then at most 62 letters, digits and "
+            f"_, in lower case; not key_id): give it another name with `{setting}`"
+            for path, setting, columns in (
+                ("splitter.key.fields", "name", table.key_parts),
+                ("aggregator.aggregates", "as", table.results),
+            )
+            for column in columns
+            if not re.match(NAME, column.name) or column.name in RESERVED
+        ]
+        problems += [
+            f"splitter.key.fields: {column.name} is a column of the table of mode: merge; set another name"
+            for column in table.key_parts
+            if column.name in {result.name for result in table.results}
+        ]
+        if problems:
+            raise ConfigurationError(*problems)
+        return table
+
+
+def _parts_of(results: Sequence[ResultField]) -> Mapping[str, tuple[ResultField, ...]]:
+    try:
+        return parts_of(results)
+    except ConfigurationError as error:
+        raise ConfigurationError(
+            *(f"sink.mode: merge: {problem}; or use mode: replace" for problem in error.problems)
+        ) from None
+
+
+def added_results(results: Sequence[ResultField]) -> tuple[ResultField, ...]:
+    """Return the columns of the table of `mode: merge` as results, in their order."""
+    return tuple({part.name: part for parts in parts_of(results).values() for part in parts}.values())

@@ -1,0 +1,368 @@
+"""The step of the join over in-memory logs: outcomes of records, restarts, silent partitions, bounded runs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from time import process_time
+
+import msgspec
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from helpers.batches import json_values_in, reasons_in, written
+from helpers.in_memory_batch import InMemoryBatch
+from helpers.join_oracle import Answer, Event, answer
+from helpers.join_stage import NOW, PARTITIONS, JoinRun, record, step_rules
+from skewless.algorithms.join.window_join import JoinRules, Side
+from skewless.engine.step import HistogramSample
+from skewless.errors import BrokerError
+from skewless.parsing.join_records import read_records, side_rules
+from skewless.parsing.join_side_settings import JoinSideSettings
+from skewless.stages.join.step import JoinStep
+from skewless.wire.record import OutputRecord
+
+PLAIN = JoinRules(apart_ms=5, left_disorder_ms=0, right_disorder_ms=0)
+LEFT, RIGHT = Side
+
+logs = st.lists(st.builds(Event, st.sampled_from("abc"), st.integers(0, 20)), max_size=12)
+acts = st.lists(
+    st.sampled_from(["crash", "commit", "publish"]) | st.tuples(st.sampled_from(Side), st.integers(1, 5)),
+    max_size=20,
+)
+
+
+def records(log: list[Event]) -> list[OutputRecord]:
+    return [record(event.id, event.time, offset=offset) for offset, event in enumerate(log)]
+
+
+def run_over(left: list[Event], right: list[Event], rules: JoinRules, acts: list[object], *, exact: bool) -> JoinRun:
+    run = JoinRun(step_rules(rules), {LEFT: records(left), RIGHT: records(right)})
+    for act in acts:
+        if isinstance(act, tuple):
+            run.read(*act)
+        elif act == "commit":
+            run.commit()
+        elif act == "publish" and not exact:
+            run.flush()
+            run.publish()
+            run.crash()
+        elif act == "crash":
+            run.crash()
+    for side in Side:
+        run.read(side, 100)
+    run.commit()
+    return run
+
+
+def outcome(run: JoinRun) -> Answer:
+    return Answer(
+        {(pair["left"]["offset"], pair["right"]["offset"]) for pair in run.texts("joined")},
+        {unmatched["record"]["offset"] for unmatched in run.texts("unmatched-left")},
+        {unmatched["record"]["offset"] for unmatched in run.texts("unmatched-right")},
+        {late["offset"] for late in run.texts("join-late") if late["side"] == "left"},
+        {late["offset"] for late in run.texts("join-late") if late["side"] == "right"},
+    )
+
+
+@given(left=logs, right=logs, disorder=st.tuples(st.integers(0, 8), st.integers(0, 8)), acts=acts)
+def test_join_step_any_reading_commits_and_crashes_emits_the_definition_once(
+    left: list[Event], right: list[Event], disorder: tuple[int, int], acts: list[object]
+) -> None:
+    rules = JoinRules(5, *disorder)
+    run = run_over(left, right, rules, acts, exact=True)
+    assert outcome(run) == answer(left, right, rules)
+    assert max(Counter(output.value for output in run.outputs).values(), default=1) == 1
+
+
+@given(left=logs, right=logs, disorder=st.tuples(st.integers(0, 8), st.integers(0, 8)), acts=acts)
+def test_join_step_at_least_once_repeats_outputs_and_never_emits_a_false_one(
+    left: list[Event], right: list[Event], disorder: tuple[int, int], acts: list[object]
+) -> None:
+    rules = JoinRules(5, *disorder)
+    assert outcome(run_over(left, right, rules, acts, exact=False)) == answer(left, right, rules)
+
+
+def test_join_step_pair_is_emitted_with_the_original_records_as_soon_as_both_are_read() -> None:
+    run = JoinRun(step_rules(PLAIN))
+    assert run.append(LEFT, record("a", 10, item="x")) == []
+    (output,) = run.append(RIGHT, record("a", 12))
+    assert msgspec.json.decode(output.value or b"") == {
+        "id": "a", "left": {"id": "a", "time": 10, "item": "x"}, "right": {"id": "a", "time": 12}, "left_time": 10,
+        "right_time": 12,
+    }  # fmt: skip
+    assert (output.topic, output.key, output.partition, output.timestamp) == ("joined", b"a", 0, 10)
+
+
+def test_join_step_right_watermark_beyond_the_window_emits_the_left_record_as_unmatched() -> None:
+    run = JoinRun(step_rules(PLAIN))
+    run.append(LEFT, record("a", 10))
+    assert run.append(RIGHT, record("b", 15)) == []
+    (output,) = run.append(RIGHT, record("c", 16))
+    assert (output.topic, json_values_in([output])[0]["time"]) == ("unmatched-left", 10)
+
+
+def test_join_step_pairs_are_counted_by_the_time_between_their_records() -> None:
+    run = JoinRun(step_rules(JoinRules(apart_ms=200_000, left_disorder_ms=0, right_disorder_ms=0)))
+    run.append(LEFT, record("a", 0), record("b", 10), record("c", 20))
+    run.append(RIGHT, record("a", 1), record("b", 1_010), record("c", 100_020))
+    (sample,) = (sample for sample in run.step.collect_metrics() if isinstance(sample, HistogramSample))
+    counts = dict(sample.histogram.cumulative())
+    assert [counts[bound] for bound in (0.001, 0.5, 1.0, 60.0, 600.0)] == [1, 1, 2, 2, 3]
+    assert sample.histogram.sum == pytest.approx(101.001)
+
+
+def test_join_step_inner_join_counts_unmatched_left_records_only() -> None:
+    run = JoinRun(step_rules(PLAIN, emit_unmatched_left=False))
+    run.append(LEFT, record("a", 10))
+    assert run.append(RIGHT, record("c", 16)) == []
+    samples = run.metrics()
+    assert samples["skewless_join_unmatched_total", "left"] == 1
+
+
+def test_join_step_second_right_record_of_a_matched_left_one_is_unmatched() -> None:
+    run = JoinRun(step_rules(PLAIN))
+    run.append(LEFT, record("a", 10))
+    assert len(run.append(RIGHT, record("a", 10), record("a", 11))) == 1
+    (output,) = run.append(LEFT, record("b", 12))
+    assert (output.topic, json_values_in([output])[0]["time"]) == ("unmatched-right", 11)
+
+
+def test_join_step_late_record_is_emitted_with_watermark_and_takes_no_part() -> None:
+    run = JoinRun(step_rules(PLAIN))
+    (output,) = run.append(LEFT, record("a", 10), record("b", 9))
+    assert output.topic == "join-late"
+    assert json_values_in([output]) == [
+        {"id": "b", "side": "left", "record": {"id": "b", "time": 9}, "time": 9, "watermark": 10, "partition": 0,
+         "offset": 1}
+    ]  # fmt: skip
+    assert run.append(RIGHT, record("b", 10)) == []
+
+
+@pytest.mark.parametrize(
+    ("bad", "reason"),
+    [
+        (OutputRecord("any", None, key=b"a"), "empty record"),
+        (OutputRecord("any", b'{"time": 1}', key=b"a"), "id"),
+        (record("", 1), "empty id"),
+        (OutputRecord("any", b'{"id": {"a": 1}, "time": 1}', key=b"a"), "id"),
+        (OutputRecord("any", b'{"id": "a"}', key=b"a"), "time"),
+        (OutputRecord("any", b'{"id": "a", "time": "soon"}', key=b"a"), "time"),
+        (record("a", -1), "time before time.earliest"),
+        (record("a", NOW + 1001), "time too far ahead of the clock"),
+        (OutputRecord("any", b'{"id": "a", "time": 1}', key=b"b"), "the record key is not the id"),
+        (OutputRecord("any", b'{"id": "a", "time": 1}'), "the record key is not the id"),
+        (OutputRecord("any", b'{"id": "a"', key=b"a"), ""),
+    ],
+)
+def test_join_step_invalid_record_is_a_dead_letter_with_its_side_and_the_others_continue(
+    bad: OutputRecord, reason: str
+) -> None:
+    run = JoinRun(step_rules(PLAIN))
+    outputs = run.append(RIGHT, record("a", 5), bad, record("b", 7))
+    ((offset, found),) = reasons_in(written(outputs, "dead-letters"))
+    assert offset == 1
+    assert found.startswith("right: ")
+    assert reason in found
+    assert run.step.watermark(PARTITIONS[RIGHT]) == 7
+    assert len(written(run.append(LEFT, record("a", 5), record("b", 7)), "joined")) == 2
+
+
+ELSEWHERE = {LEFT: {"from": "record_key"}, RIGHT: {"header": "id"}}
+
+
+def test_join_step_ids_in_record_key_and_header_are_paired() -> None:
+    run = JoinRun(step_rules(PLAIN, ELSEWHERE))
+    run.append(LEFT, OutputRecord("any", b'{"time": 1, "n": 1}', key=b"a"))
+    outputs = run.append(RIGHT, OutputRecord("any", b'{"time": 2, "n": 2}', key=b"a", headers=(("id", b"a"),)))
+    assert [(pair["id"], pair["left"]["n"], pair["right"]["n"]) for pair in json_values_in(outputs)] == [("a", 1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("side", "bad", "reason"),
+    [
+        (LEFT, OutputRecord("any", b'{"time": 1}'), "left: record key missing"),
+        (LEFT, OutputRecord("any", b'{"time": 1}', key=b"\xff"), "left: record key is not UTF-8"),
+        (LEFT, OutputRecord("any", None, key=b"a"), "left: empty record"),
+        (RIGHT, OutputRecord("any", b'{"time": 1}', key=b"a"), "right: id header missing"),
+        (RIGHT, OutputRecord("any", b'{"time": 1}', key=b"a", headers=(("id", b"b"),)), "right: the record key is not"),
+    ],
+)
+def test_join_step_record_without_its_id_in_key_or_header_is_a_dead_letter(
+    side: Side, bad: OutputRecord, reason: str
+) -> None:
+    run = JoinRun(step_rules(PLAIN, ELSEWHERE))
+    ((_, found),) = reasons_in(run.append(side, bad))
+    assert found.startswith(reason)
+
+
+@pytest.mark.parametrize("value", [None, b"", b"{", b'{"a": nul}', b"\xff"])
+def test_join_step_value_that_results_cannot_contain_is_refused_even_if_no_field_of_it_is_read(
+    value: bytes | None,
+) -> None:
+    settings = JoinSideSettings.model_validate({"topic": "t", "id": {"from": "record_key"}})
+    batch = InMemoryBatch(0, [OutputRecord("any", value, key=b"a", timestamp=1)], range(1))
+    records, invalid = read_records(side_rules(settings), batch, np.arange(1), NOW)
+    assert (len(records.ids), list(invalid)) == (0, [0])
+
+
+def test_join_step_time_a_day_ahead_and_back_makes_the_records_between_late() -> None:
+    day = 86_400_000
+    run = JoinRun(step_rules(PLAIN))
+    run.append(LEFT, record("a", 10))
+    outputs = run.append(RIGHT, record("x", 10 + day), record("a", 11))
+    assert [output.topic for output in outputs] == ["join-late", "unmatched-left"]
+
+
+def test_join_step_silent_side_decides_nothing_and_is_visible() -> None:
+    run = JoinRun(step_rules(PLAIN))
+    run.append(LEFT, *(record(f"{time}", time) for time in range(100)))
+    for _ in range(3):
+        run.now += 10**6
+        assert written(run.flush(at_end=[RIGHT]), "unmatched-left") == []
+    samples = run.metrics()
+    assert samples["skewless_join_silent_partitions", "right"] == 1
+    assert samples["skewless_join_held_records", "left"] == 100
+
+
+def test_join_step_idle_side_follows_the_other_one_and_older_records_are_late_after_a_restart() -> None:
+    run = JoinRun(step_rules(PLAIN, idle_timeout_ms=1000))
+    run.append(LEFT, record("a", 10), record("b", 20))
+    run.commit(at_end=[RIGHT])
+    assert run.texts("unmatched-left") == []
+    run.now += 1000
+    run.commit(at_end=[RIGHT])
+    assert [unmatched["id"] for unmatched in run.texts("unmatched-left")] == ["a"]
+    run.crash()
+    outputs = run.append(RIGHT, record("a", 12), record("b", 21))
+    assert [output.topic for output in outputs] == ["join-late", "joined"]
+
+
+def test_join_step_bounded_run_ends_with_both_sides() -> None:
+    run = JoinRun(step_rules(PLAIN, drain=True))
+    run.append(LEFT, record("a", 10))
+    run.append(RIGHT, record("b", 11))
+    run.commit(at_end=[LEFT])
+    assert not run.step.finished(PARTITIONS[LEFT])
+    run.commit(at_end=[LEFT, RIGHT])
+    assert [run.step.finished(partition) for partition in PARTITIONS.values()] == [True, True]
+    assert [len(run.texts(topic)) for topic in ("unmatched-left", "unmatched-right", "joined")] == [1, 1, 0]
+
+
+def test_join_step_partition_without_its_opposite_is_refused() -> None:
+    step = JoinStep(step_rules(PLAIN))
+    step.assign(PARTITIONS[LEFT], None, ())
+    with pytest.raises(BrokerError, match="topic clicks partition 0 is not"):
+        list(step.flush(NOW))
+
+
+def test_join_step_full_buffer_blocks_all_but_the_slowest_partition() -> None:
+    run = JoinRun(step_rules(PLAIN, buffer_records=10))
+    run.append(RIGHT, record("x", 0))
+    run.append(LEFT, *(record(f"{time}", time) for time in range(12)))
+    assert run.step.blocked == {PARTITIONS[LEFT]}
+    run.append(RIGHT, record("y", 50))
+    assert run.step.blocked == frozenset()
+    assert run.step.stalled is None
+
+
+def test_join_step_window_that_does_not_fit_stops_with_the_settings() -> None:
+    run = JoinRun(step_rules(PLAIN, buffer_records=10))
+    run.append(RIGHT, *(record(f"r{number}", 0) for number in range(10)))
+    run.append(RIGHT, record("r10", 0), record("r11", 0))
+    run.append(LEFT, record("l", 0))
+    assert (run.step.stalled or "") == ""
+    run.append(LEFT, *(record(f"l{number}", 0) for number in range(4)))
+    assert run.step.blocked == set(PARTITIONS.values())
+    assert "join.buffer_records" in (run.step.stalled or "")
+
+
+def test_join_step_partition_far_ahead_waits_for_the_slowest() -> None:
+    run = JoinRun(step_rules(PLAIN, max_drift_ms=100))
+    run.append(LEFT, record("a", 500))
+    assert run.step.blocked == frozenset()
+    run.append(RIGHT, record("b", 10))
+    assert run.step.blocked == {PARTITIONS[LEFT]}
+    run.append(RIGHT, record("c", 400))
+    assert run.step.blocked == frozenset()
+
+
+def test_join_step_one_id_many_times_is_paired_in_the_order_of_offsets() -> None:
+    run = JoinRun(step_rules(PLAIN))
+    run.append(LEFT, *(record("a", 10, offset=offset) for offset in range(20_000)))
+    outputs = run.append(RIGHT, *(record("a", 10, offset=offset) for offset in range(20_000)))
+    pairs = json_values_in(written(outputs, "joined"))
+    assert [(pair["left"]["offset"], pair["right"]["offset"]) for pair in pairs] == [(n, n) for n in range(20_000)]
+
+
+def test_join_step_one_id_on_one_side_takes_linear_time_and_its_memory_is_free_again() -> None:
+    def run_over(count: int) -> float:
+        run = JoinRun(step_rules(JoinRules(apart_ms=5, left_disorder_ms=count, right_disorder_ms=0)))
+        left = [record("a", time) for time in range(count, 0, -1)]  # the oldest record has the highest offset
+        started = process_time()
+        run.append(LEFT, *left)
+        unmatched = [output for step in range(10) for output in run.append(RIGHT, record("b", (step + 1) * count))]
+        assert len(written(unmatched, "unmatched-left")) == count
+        assert run.metrics()["skewless_join_held_bytes", "left"] == 0
+        return process_time() - started
+
+    short = min(run_over(2_000) for _ in range(3))
+    assert run_over(20_000) < 40 * short  # 10 times the records: a quadratic step takes 100 times as long
+
+
+def test_join_step_id_and_record_above_the_limits_are_dead_letters_with_the_limit() -> None:
+    run = JoinRun(step_rules(PLAIN))
+    outputs = run.append(LEFT, record("x" * 65_536, 1), record("a", 2, padding="x" * 1_000_000), record("b", 3))
+    reasons = [reason for _, reason in reasons_in(written(outputs, "dead-letters"))]
+    assert len(reasons) == 2
+    assert "1024" in reasons[0].replace(",", "")
+    assert "262144" in reasons[1].replace(",", "")
+    samples = run.metrics()
+    assert samples["skewless_join_held_records", "left"] == 1
+    assert samples["skewless_join_held_bytes", "left"] == len(run.logs[LEFT][2].value or b"")
+
+
+def test_join_step_bounded_run_over_empty_topics_ends() -> None:
+    run = JoinRun(step_rules(PLAIN, drain=True))
+    run.commit(at_end=[LEFT, RIGHT])
+    assert [run.step.finished(partition) for partition in PARTITIONS.values()] == [True, True]
+    assert run.outputs == []
+
+
+def test_join_step_bounded_run_with_an_empty_side_ends_with_everything_unmatched() -> None:
+    run = JoinRun(step_rules(PLAIN, drain=True))
+    run.append(RIGHT, record("a", 10))
+    run.commit(at_end=[LEFT, RIGHT])
+    assert [output.topic for output in run.outputs] == ["unmatched-right"]
+
+
+def test_join_step_right_side_a_day_behind_then_fast_pauses_left_and_has_the_same_answer() -> None:
+    day = 86_400_000
+    left = [Event(f"{number}", day + number) for number in range(200)]
+    right = [Event("old", number * 10_000) for number in range(0, day // 10_000, 100)]
+    right += [Event(f"{number}", day + number + 2) for number in range(0, 200, 2)]
+    run = JoinRun(step_rules(PLAIN, max_drift_ms=60_000), {LEFT: records(left), RIGHT: records(right)})
+    run.read(RIGHT, 1)
+    run.read(LEFT, 10)
+    while run.offsets[RIGHT] < len(right) or run.offsets[LEFT] < len(left):
+        is_behind = right[run.offsets[RIGHT] - 1].time < day - 60_000
+        assert (PARTITIONS[LEFT] in run.step.blocked) == is_behind
+        if not is_behind:
+            run.read(LEFT, 10)
+        run.read(RIGHT, 1)
+        run.commit()
+    assert outcome(run) == answer(left, right, PLAIN)
+
+
+@pytest.mark.parametrize("side", [LEFT, RIGHT])
+def test_join_step_time_that_jumps_ahead_delays_no_other_verdict_of_its_own_side(side: Side) -> None:
+    """A jump makes earlier times of this side late. Records of the other side get a verdict, and none gets two."""
+    day = 86_400_000
+    run = JoinRun(step_rules(PLAIN))
+    run.append(side, record("jump", day), record("a", 10))
+    run.append(side.opposite, record("a", 10), record("jump", day))
+    run.commit()
+    assert [late["id"] for late in run.texts("join-late")] == ["a"]
+    assert [pair["id"] for pair in run.texts("joined")] == ["jump"]
+    assert [unmatched["id"] for unmatched in run.texts(f"unmatched-{side.opposite.value}")] == ["a"]
