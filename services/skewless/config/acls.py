@@ -67,7 +67,10 @@ def _merge(first: AclBinding, second: AclBinding) -> AclBinding:
 def acls_of_stage(stage: topology.Stage, settings: PipelineSettings) -> Iterator[AclBinding]:
     """Yield the ACLs of a stage."""
     for source in stage.inputs:
-        yield _topic(settings.topic(source), ("Read",), "its input")
+        if topology.USER_TOPICS.get(source) == "join":
+            yield _topic(settings.topic(source), ("Read", "DescribeConfigs"), "its input", "retention")
+        else:
+            yield _topic(settings.topic(source), ("Read",), "its input")
     exactly_once = settings.transport.guarantee == "exactly_once"
     for output in stage.outputs:
         if output == stage.outputs[0] and exactly_once:
@@ -82,7 +85,7 @@ def acls_of_stage(stage: topology.Stage, settings: PipelineSettings) -> Iterator
     yield AclBinding(
         "group", group, prefixed=False, operations=("Read",), needed=("assignment of partitions, offsets",)
     )
-    if exactly_once:
+    if exactly_once and stage.outputs:
         yield AclBinding(
             "transactional id",
             f"{group}-",
@@ -93,7 +96,13 @@ def acls_of_stage(stage: topology.Stage, settings: PipelineSettings) -> Iterator
 
 
 def _of_topics(settings: PipelineSettings) -> Iterator[AclBinding]:
-    yield _topic(settings.source.topic, ("Describe",), "number of partitions")
+    own = {settings.topic(row.name) for row in topology.needed_topics(settings)}
+    names = [name for row in topology.needed_stages(settings) for name in row.inputs if name in topology.USER_TOPICS]
+    for name in dict.fromkeys(names):
+        if topology.USER_TOPICS[name] == "join":
+            yield _topic(settings.topic(name), ("Describe", "DescribeConfigs"), "number of partitions", "retention")
+        elif settings.topic(name) not in own:
+            yield _topic(settings.topic(name), ("Describe",), "number of partitions")
     yield AclBinding(
         "topic",
         f"{settings.name}.",

@@ -25,6 +25,9 @@ from skewless.errors import ConfigurationError
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
+    from skewless.parsing.join_side_settings import JoinSideSettings
+    from skewless.stages.splitter.settings import SplitterSettings
+
 PREFIX = "SKEWLESS__"
 HIDDEN = "********"
 SECRET_OPTION = re.compile(r"password|passphrase|secret|\.pem$|\.key$|jaas|oauthbearer\.config")
@@ -125,15 +128,21 @@ def _put(document: dict[str, Any], setting: tuple[str, ...], value: Any) -> None
 def dump(settings: PipelineSettings) -> str:
     """Return the effective settings as YAML that `load` can read, in the order of their declaration.
 
-    Secrets are hidden. `splitter` contains only the settings that were set, because it rejects settings without effect.
+    Secrets are hidden. `splitter` and the sides of `join` contain only the settings that were set, because they reject
+    settings without effect.
     """
     document = settings.model_dump()
-    document["splitter"] = settings.splitter.model_dump(exclude_unset=True) | {
-        "format": settings.splitter.format.model_dump()
-    }
+    document["splitter"] = _set_settings(settings.splitter)
+    if settings.join is not None:
+        document["join"] |= {"left": _set_settings(settings.join.left), "right": _set_settings(settings.join.right)}
     options = document["kafka"]["options"]
     options |= {name: HIDDEN for name in options if SECRET_OPTION.search(name)}
     return yaml.safe_dump(_plain(document), sort_keys=False, allow_unicode=True)
+
+
+def _set_settings(section: SplitterSettings | JoinSideSettings) -> dict[str, Any]:
+    """Return the settings that were set, and all settings of the format."""
+    return section.model_dump(exclude_unset=True) | {"format": section.format.model_dump()}
 
 
 def _plain(value: Any) -> Any:

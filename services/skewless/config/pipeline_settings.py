@@ -13,6 +13,7 @@ from skewless.aggregate_registry import results_of
 from skewless.algorithms import grouping
 from skewless.algorithms.aggregates import ResultCondition, ResultField
 from skewless.algorithms.aggregates.having import is_comparable
+from skewless.algorithms.grouping.key import KeyGrouping
 from skewless.algorithms.value_type import ValueType
 from skewless.errors import ConfigurationError, unknown
 from skewless.kafka.settings import KafkaSettings, TransportSettings
@@ -20,15 +21,18 @@ from skewless.monitoring.settings import LogSettings, MetricsSettings, TracingSe
 from skewless.parsing.field_settings import Instant
 from skewless.parsing.validation import EventTimeRules
 from skewless.settings_base import InvalidSettingsError, SettingsModel
+from skewless.sql.table import ResultTable
 from skewless.stages.aggregator.settings import AggregatorSettings
+from skewless.stages.join.settings import JoinSettings
 from skewless.stages.observer.settings import ObserverSettings
 from skewless.stages.router.settings import RouterSettings, WorkerInputSettings
+from skewless.stages.sink.settings import SinkSettings
 from skewless.stages.splitter.settings import SplitterSettings
 from skewless.stages.worker.settings import WorkerSettings
 
 
 class SourceSettings(SettingsModel):
-    """Settings of the source topic, which belongs to the user."""
+    """Settings of the source topic, which belongs to the user. A pipeline without them only joins."""
 
     topic: str = Field(min_length=1, max_length=249, pattern=r"^[A-Za-z0-9._-]+$", description="Source topic.")
     start: Literal["earliest", "latest"] | Annotated[Instant, Field(ge=0)] = Field(
@@ -85,7 +89,9 @@ class EventTimeSettings(SettingsModel):
 class TopicSettings(SettingsModel):
     """Settings of the pipeline's own topics."""
 
-    replication_factor: int = Field(1, ge=1, le=10, description="Replicas of each partition; 3 in production.")
+    replication_factor: int | None = Field(
+        None, ge=1, le=10, description="Replicas of each partition. Unset: the default of the brokers."
+    )
     aggregator_partitions: int = Field(4, ge=1, le=1024, description="Partitions of partials and aggregates.")
     internal_retention_s: float = Field(
         86_400.0, ge=60, le=315_360_000_000, description="Retention of internal topics in seconds."
@@ -126,6 +132,10 @@ else:
     ReplicaSettings = replica_settings(topology.STAGES)
 
 
+DEFAULT_SPLITTER = {"key": {"from": "record_key"}}
+"""Section `splitter` of a pipeline that has none."""
+
+
 class PipelineSettings(SettingsModel):
     """Settings of a pipeline. Each attribute is a section or a setting of its YAML file."""
 
@@ -135,33 +145,56 @@ class PipelineSettings(SettingsModel):
         pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$",
         description="Name of the pipeline: the prefix of its topics, consumer groups and transactional ids.",
     )
-    source: SourceSettings
+    source: SourceSettings | None = Field(
+        None, description="Topic to aggregate. null: nothing is aggregated, the pipeline only joins."
+    )
     kafka: KafkaSettings = KafkaSettings.model_validate({})
     transport: TransportSettings = TransportSettings.model_validate({})
     topics: TopicSettings = TopicSettings.model_validate({})
     event_time: EventTimeSettings = EventTimeSettings.model_validate({})
-    splitter: SplitterSettings = SplitterSettings.model_validate({"key": {"from": "record_key"}})
+    join: JoinSettings | None = Field(None, description="Joins two topics. null: nothing is joined.")
+    splitter: SplitterSettings = SplitterSettings.model_validate(DEFAULT_SPLITTER)
     router: RouterSettings = RouterSettings.model_validate({})
     worker_input: WorkerInputSettings = WorkerInputSettings.model_validate({})
     worker: WorkerSettings = WorkerSettings.model_validate({})
     aggregator: AggregatorSettings = AggregatorSettings.model_validate({})
     observer: ObserverSettings = ObserverSettings.model_validate({})
+    sink: SinkSettings | None = Field(None, description="Table of results in a database. null: none.")
     metrics: MetricsSettings = MetricsSettings.model_validate({})
     log: LogSettings = LogSettings.model_validate({})
     tracing: TracingSettings = TracingSettings.model_validate({})
     replicas: ReplicaSettings = ReplicaSettings.model_validate({})
 
+    @model_validator(mode="before")
+    @classmethod
+    def _expand_local(cls, document: Any) -> Any:
+        """Replace `router.grouping: local` by the settings for which it is short."""
+        router = document.get("router") if isinstance(document, dict) else None
+        if not isinstance(router, dict) or router.get("grouping") != grouping.LOCAL:
+            return document
+        splitter = document.get("splitter", DEFAULT_SPLITTER)
+        expanded = {**document, "router": {**router, "grouping": KeyGrouping.name}}
+        local = splitter.get("local", {}) if isinstance(splitter, dict) else None
+        if not isinstance(local, dict):  # the validation of `splitter` reports it
+            return expanded
+        if local.get("mode") == "none":
+            raise InvalidSettingsError(
+                f"router.grouping: local aggregates in the splitter, but splitter.local.mode is none; remove the "
+                f"mode, or use the grouping {KeyGrouping.name}"
+            )
+        return {**expanded, "splitter": {**splitter, "local": {"mode": "buffer", **local}}}
+
     @field_validator("router")
     @classmethod
     def _known_grouping(cls, router: RouterSettings) -> RouterSettings:
         if router.grouping not in grouping.GROUPINGS:
-            raise ValueError(f"grouping: {unknown('grouping', router.grouping, grouping.GROUPINGS)}")
+            raise ValueError(f"grouping: {unknown('grouping', router.grouping, grouping.GROUPING_NAMES)}")
         return router
 
     @model_validator(mode="after")
     def _sections_fit(self) -> PipelineSettings:
         excess = grouping.GROUPINGS[self.router.grouping].excess(self.router.workers, self.router)
-        grid_ms = self.aggregator.windows.grid_ms(self.splitter.time.earliest, self.splitter.time.latest)
+        grid_ms = self._window_grid_ms
         checks = [
             (excess is not None, f"router.workers: {excess}"),
             (
@@ -177,16 +210,29 @@ class PipelineSettings(SettingsModel):
                 f"observer.tick_s ({self.observer.tick_s}) must be a multiple of worker.pane_s ({self.worker.pane_s})",
             ),
             (
-                self.source.topic in {self.topic(row.name) for row in topology.TOPICS},
-                f"source.topic: {self.source.topic} is one of the pipeline's own topics, name another one",
+                self.splitter.local.mode != "none" and self.worker_input.encoding == "record",
+                (
+                    "splitter.local.mode: buffer sends rows of several tuples, but with worker_input.encoding: record "
+                    "other consumers read each tuple; use the encoding batch, or the mode none"
+                ),
             ),
         ]
         problems = [message for is_problem, message in checks if is_problem]
+        if self.source is None and self.join is None:
+            problems.append("source: missing; name the topic to aggregate, or set join to join two topics")
+        elif self.source is None and self.sink is not None:
+            problems.append("sink: stores results of an aggregation, and without source there is none; remove sink")
         try:
             results = results_of(self.aggregator.aggregates, self.values)
-            problems += [*self._having_problems(results), *self._key_part_problems(results)]
         except ConfigurationError as error:
             problems += [f"aggregator.aggregates.{problem}" for problem in error.problems]
+        else:
+            problems += [
+                *self._having_problems(results),
+                *self._key_part_problems(results),
+                *self._table_problems(results),
+            ]
+        problems += self._topic_problems()
         if problems:
             raise InvalidSettingsError(*problems)
         return self
@@ -194,7 +240,7 @@ class PipelineSettings(SettingsModel):
     def _pane_problem(self, grid_ms: int) -> str:
         """Return the message for a pane that does not divide `grid_ms`."""
         setting = "window_s" if self.aggregator.window is None else "window"
-        divisors = _divisors(math.gcd(grid_ms, self.observer.tick_ms))
+        divisors = _divisors(self.grid_ms)
         shorter = max((divisor for divisor in divisors if divisor <= self.worker.pane_ms), default=None)
         longer = min((divisor for divisor in divisors if divisor >= self.worker.pane_ms), default=None)
         fitting = " or ".join(f"{divisor / 1000:g}" for divisor in (shorter, longer) if divisor is not None)
@@ -219,6 +265,17 @@ class PipelineSettings(SettingsModel):
             if part.lower() in names:
                 yield f"splitter.key.fields.{i}.name: {part} is a result of aggregator.aggregates; set another name"
 
+    def _table_problems(self, results: Sequence[ResultField]) -> Sequence[str]:
+        """Return a line for each name of the table of results that is not valid in a database."""
+        try:
+            if self.sink is not None:
+                self.sink.result_table(self.name, results, self.splitter.key.parts)
+        except ConfigurationError as error:
+            return error.problems
+        if self.sink is not None and self.sink.mode == "merge" and self.aggregator.having:
+            return ["sink.mode: merge cannot select results by aggregator.having: remove it, or use mode: replace"]
+        return ()
+
     @property
     def conditions(self) -> tuple[ResultCondition, ...]:
         """Conditions of `aggregator.having`."""
@@ -239,9 +296,67 @@ class PipelineSettings(SettingsModel):
         """Results per key and window."""
         return results_of(self.aggregator.aggregates, self.values)
 
+    @property
+    def user_topics(self) -> dict[str, str]:
+        """Topics of the user that the pipeline reads, by the path of their setting."""
+        topics = {} if self.source is None else {"source.topic": self.source.topic}
+        if self.join is not None:
+            topics |= {"join.left.topic": self.join.left.topic, "join.right.topic": self.join.right.topic}
+            if topics.get("source.topic") == self.topic("joined"):
+                del topics["source.topic"]
+        return topics
+
+    def sink_table(self) -> ResultTable:
+        """Return the table of results. Raises ConfigurationError without section `sink`, and for invalid names."""
+        if self.sink is None:
+            raise ConfigurationError("sink: is required for a table of results; set sink.url")
+        return self.sink.result_table(self.name, self.results, self.splitter.key.parts)
+
+    def _topic_problems(self) -> Iterator[str]:
+        """Yield a line for each setting that names a topic which the pipeline must not read."""
+        own = {self.topic(row.name) for row in topology.TOPICS}
+        inputs = self.user_topics
+        if self.join is not None and self.source is not None and "source.topic" not in inputs:
+            yield from self._lateness_of_pairs(self.join)
+        for path, topic in inputs.items():
+            if topic in own:
+                yield f"{path}: {topic} is one of the pipeline's own topics, name another one"
+
+    def _lateness_of_pairs(self, join: JoinSettings) -> Iterator[str]:
+        required_ms = join.rules().pair_disorder_ms
+        if self.event_time.lateness_ms < required_ms:
+            yield (
+                f"event_time.allowed_lateness_s: is {self.event_time.allowed_lateness_s:g}, set at least "
+                f"{required_ms / 1000:g}: pairs are out of order by up to join.sync_delay_s, or join.window_s - "
+                "join.apart_s, so some would be late"
+            )
+
+    @property
+    def _window_grid_ms(self) -> int:
+        return self.aggregator.windows.grid_ms(self.splitter.time.earliest, self.splitter.time.latest)
+
+    @property
+    def grid_ms(self) -> int:
+        """Length in ms that a pane must divide: all windows and ticks begin and end at multiples of it."""
+        return math.gcd(self._window_grid_ms, self.observer.tick_ms)
+
     def topic(self, name: str) -> str:
-        """Return the full name of a topic of the topology. `source` is the user's topic."""
-        return self.source.topic if name == "source" else f"{self.name}.{name}"
+        """Return the full name of a topic of the topology. Those of `topology.USER_TOPICS` are the user's.
+
+        Raises ConfigurationError for `source` if the pipeline only joins.
+        """
+        if name == "source":
+            return self.aggregated.topic
+        if name in topology.USER_TOPICS and self.join is not None:
+            return (self.join.left if name == "left" else self.join.right).topic
+        return f"{self.name}.{name}"
+
+    @property
+    def aggregated(self) -> SourceSettings:
+        """Settings of the source topic. Raises ConfigurationError if the pipeline only joins."""
+        if self.source is None:
+            raise ConfigurationError(f"source: missing; pipeline {self.name} only joins, and has no results per key")
+        return self.source
 
     def group(self, stage: str) -> str:
         """Return the consumer group of a stage."""

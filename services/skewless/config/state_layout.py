@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from skewless.algorithms.aggregates import BinaryColumn, PartialColumn, wire_columns_of
 from skewless.algorithms.value_type import VALUE
 from skewless.config.pipeline_settings import PipelineSettings
-from skewless.wire.state_schema import DIGEST, DIGEST_CHARACTERS, StateSchema
+from skewless.parsing.join_side_settings import JoinSideSettings
+from skewless.wire.state_schema import DIGEST, DIGEST_CHARACTERS, AnySchema, JoinSchema, StateSchema
 
 COLUMN_CHARACTERS = 48
 """Maximum characters of the list of columns in a state schema. A longer list is replaced by its digest."""
@@ -43,3 +44,25 @@ def _description(column: PartialColumn, decimals: Mapping[str, int]) -> str:
     # The decimals of the value `value` are a part of the schema of their own.
     own_decimals = 0 if column.value in (None, VALUE) else decimals[column.value]
     return f"{text}/{own_decimals}" if own_decimals else text
+
+
+def schema_of_stage(settings: PipelineSettings, section: str) -> AnySchema:
+    """Return the state schema of the stage with this section of the settings."""
+    if section != "join" or settings.join is None:
+        return state_schema_of(settings)
+    rules = settings.join.rules()
+    return JoinSchema(
+        apart_ms=rules.apart_ms,
+        sync_delay_ms=rules.apart_ms + rules.right_disorder_ms,
+        window_ms=rules.apart_ms + rules.left_disorder_ms,
+        left_topic=settings.join.left.topic,
+        right_topic=settings.join.right.topic,
+        left=_side_digest(settings.join.left),
+        right=_side_digest(settings.join.right),
+    )
+
+
+def _side_digest(side: JoinSideSettings) -> str:
+    """Return the digest of the settings that the records of a side are read by."""
+    described = side.model_dump_json(exclude={"topic"}, exclude_defaults=True)
+    return hashlib.sha256(f"{side.format.name}{described}".encode()).hexdigest()[:DIGEST_CHARACTERS]

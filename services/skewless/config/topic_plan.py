@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from skewless import topology
 from skewless.algorithms.watermark import MAX_SOURCE_PARTITIONS
@@ -15,24 +15,31 @@ from skewless.kafka.admin.topics import (
     Report,
     TopicSpec,
     differences,
+    replication_warnings,
     require_equal_partitions,
 )
+from skewless.stages.join.settings import JoinSettings
 
 NO_SIZE_RETENTION = {"retention.bytes": "-1"}
 """Disables retention by size. A broker's default (log.retention.bytes) could delete records that were not read yet."""
 COMPACTION_OPTIONS = {"segment.bytes": str(64 * 2**20), "min.cleanable.dirty.ratio": "0.3"}
 
 
-def desired_topics(settings: PipelineSettings, source_partitions: int) -> list[TopicSpec]:
+def desired_topics(settings: PipelineSettings, source_partitions: int, join_partitions: int = 1) -> list[TopicSpec]:
     """Return the specifications of the pipeline's own topics, in data order."""
-    check_limit(source_partitions, settings.source.topic)
-    return [topic_spec(topic, settings, source_partitions) for topic in topology.needed_topics(settings)]
+    if settings.source is not None:
+        check_limit(source_partitions, settings.source.topic)
+    return [
+        topic_spec(topic, settings, source_partitions, join_partitions) for topic in topology.needed_topics(settings)
+    ]
 
 
-def topic_spec(topic: topology.Topic, settings: PipelineSettings, source_partitions: int) -> TopicSpec:
-    """Return the specification of a topic."""
+def topic_spec(
+    topic: topology.Topic, settings: PipelineSettings, source_partitions: int, join_partitions: int = 1
+) -> TopicSpec:
+    """Return the specification of a topic. `join_partitions` is the number of partitions of the joined topics."""
     configured = {kind: count for kind, (_, count) in _configured_counts(settings).items()}
-    partitions = {"source": source_partitions, "one": 1, **configured}
+    partitions = {"source": source_partitions, "join": join_partitions, "one": 1, **configured}
     return TopicSpec(
         name=settings.topic(topic.name),
         partitions=partitions[topic.partitions],
@@ -84,18 +91,29 @@ def apply(settings: PipelineSettings) -> Report:
     ]
     if missing:
         admin.wait_for_leaders({spec.name: spec.partitions for spec in specs})
-        check(settings)
-    return Report(tuple(created), tuple(spec.name for spec in specs if spec.name not in created))
+        existing = _verified(admin, settings)
+    return _report(admin, created, existing)
 
 
 def check(settings: PipelineSettings) -> Report:
     """Verify the topics without any change. Raises the errors of `apply`; a missing topic is a difference."""
-    specs, existing = _describe(Admin(settings.kafka), settings)
+    admin = Admin(settings.kafka)
+    return _report(admin, (), _verified(admin, settings))
+
+
+def _verified(admin: Admin, settings: PipelineSettings) -> dict[str, TopicDescription]:
+    """Return the descriptions of all topics. Raises CheckFailedError with all differences."""
+    specs, existing = _describe(admin, settings)
     missing = [
         f"{spec.name}: is missing; `skewless topics apply` creates it" for spec in specs if spec.name not in existing
     ]
     _raise_if_any([*missing, *_differences(specs, existing)], settings)
-    return Report((), tuple(spec.name for spec in specs))
+    return existing
+
+
+def _report(admin: Admin, created: Sequence[str], topics: Mapping[str, TopicDescription]) -> Report:
+    earlier = tuple(name for name in topics if name not in created)
+    return Report(tuple(created), earlier, topics, tuple(replication_warnings(topics, admin.broker_count())))
 
 
 def partition_count(settings: PipelineSettings, topic: str) -> int:
@@ -112,17 +130,55 @@ def stage_partitions(settings: PipelineSettings, stage: topology.Stage) -> dict[
     """
     input_topics = [settings.topic(name) for name in stage.inputs]
     counts = _partition_counts(settings, *input_topics)
-    source, tuples = settings.source.topic, settings.topic("tuples")
-    # Topic `tuples` has the source's partition count too, for stages that are not allowed to describe the source.
-    reference = source if source in counts else tuples
-    check_limit(counts.get(reference, 0), reference)
+    references = {}
+    if settings.join is not None:
+        # Without a source, the topics that have its number of partitions have that of the joined topics.
+        references = dict.fromkeys(("source", "join"), settings.join.left.topic)
+        _check_co_partitioned(settings.join, counts)
+        if settings.join.left.topic in input_topics:
+            _check_retention(settings.join, Admin(settings.kafka))
+    if settings.source is not None:
+        source, tuples = settings.source.topic, settings.topic("tuples")
+        # Topic `tuples` has the source's partition count too, for stages that are not allowed to describe the source.
+        references["source"] = source if source in counts else tuples
+        check_limit(counts.get(references["source"], 0), references["source"])
     for topic in topology.needed_topics(settings):
-        name = settings.topic(topic.name)
-        if topic.partitions == "source" and {name, reference} <= counts.keys():
-            require_equal_partitions(counts[name], counts[reference], f"topic {name}", f"topic {reference}")
+        name, equal = settings.topic(topic.name), references.get(topic.partitions)
+        if equal is not None and {name, equal} <= counts.keys():
+            require_equal_partitions(counts[name], counts[equal], f"topic {name}", f"topic {equal}")
     if problems := list(_changed_counts(settings, counts)):
         raise ConfigurationError(*problems)
     return {topic: counts[topic] for topic in input_topics}
+
+
+def _check_co_partitioned(join: JoinSettings, counts: Mapping[str, int]) -> None:
+    """Raise BrokerError if the joined topics have different numbers of partitions."""
+    left, right = counts.get(join.left.topic), counts.get(join.right.topic)
+    if left is not None and right is not None and left != right:
+        raise BrokerError(
+            f"topic {join.left.topic} has {left} partitions and topic {join.right.topic} has {right}: the join reads "
+            "an id from the same partition number of both. Write one of them again with as many partitions as the "
+            "other, with the id as key and the same partitioner"
+        )
+
+
+def _check_retention(join: JoinSettings, admin: Admin) -> None:
+    """Raise BrokerError if a joined topic may lose records that wait for a partner: a restart reads them again."""
+    rules = join.rules()
+    required_ms = 2 * rules.apart_ms + rules.left_disorder_ms + rules.right_disorder_ms
+    for topic, found in admin.describe([join.left.topic, join.right.topic]).items():
+        if "compact" in found.options["cleanup.policy"]:
+            raise BrokerError(
+                f"topic {topic} is compacted, so it may lose records that wait for a partner: set its option "
+                "cleanup.policy to delete"
+            )
+        retention_ms = int(found.options["retention.ms"])
+        if 0 <= retention_ms < required_ms:
+            raise BrokerError(
+                f"topic {topic} keeps records for {retention_ms / 1000:g} s (retention.ms). join.sync_delay_s and "
+                f"join.window_s are {required_ms / 1000:g} s together, so records that wait for a partner would be "
+                f"lost: set retention.ms to at least {required_ms}"
+            )
 
 
 def _changed_counts(settings: PipelineSettings, counts: Mapping[str, int]) -> Iterator[str]:
@@ -161,17 +217,36 @@ def _partition_counts(settings: PipelineSettings, *topics: str) -> dict[str, int
         admin.check_visible([topic])
         remedy = (
             f"create it, for example with `kafka-topics.sh --bootstrap-server {settings.kafka.bootstrap_servers} "
-            f"--create --topic {topic} --partitions 8`, or correct source.topic"
-            if topic == settings.source.topic
+            f"--create --topic {topic} --partitions 8`, or correct {_topics_of_user(settings)[topic]}.topic"
+            if topic in _topics_of_user(settings)
             else "`skewless topics apply` creates it"
         )
         raise BrokerError(f"topic {topic} does not exist at {settings.kafka.bootstrap_servers}: {remedy}")
     return counts
 
 
+def _topics_of_user(settings: PipelineSettings) -> dict[str, str]:
+    """Return the sections of the settings that name the user's topics, by topic."""
+    join = settings.join
+    joined = {} if join is None else {join.left.topic: "join.left", join.right.topic: "join.right"}
+    own = {settings.topic(row.name) for row in topology.TOPICS}
+    source = settings.source
+    return joined if source is None or source.topic in own else {source.topic: "source", **joined}
+
+
 def _describe(admin: Admin, settings: PipelineSettings) -> tuple[list[TopicSpec], dict[str, TopicDescription]]:
     """Return the specifications of all topics, and the descriptions of those that exist by name."""
-    specs = desired_topics(settings, partition_count(settings, settings.source.topic))
+    inputs = _topics_of_user(settings)
+    counts = _partition_counts(settings, *inputs)
+    join_partitions = 1
+    if settings.join is not None:
+        _check_co_partitioned(settings.join, counts)
+        _check_retention(settings.join, admin)
+        join_partitions = counts[settings.join.left.topic]
+    # If the source is the pipeline's own topic of pairs, this call may have to create it.
+    source = settings.source
+    source_partitions = counts[source.topic] if source is not None and source.topic in inputs else join_partitions
+    specs = desired_topics(settings, source_partitions, join_partitions)
     existing = admin.describe([spec.name for spec in specs])
     admin.check_visible(spec.name for spec in specs if spec.name not in existing)
     return specs, existing

@@ -11,6 +11,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from helpers.docs_blocks import ROOT, blocks
+from helpers.kafka import SINK_MODES
 from skewless import topology
 from skewless.cli import main
 from skewless.config import acls
@@ -21,6 +22,10 @@ PAGE = ROOT / "docs" / "how-to" / "secured-cluster.md"
 
 def settings(**parts: Any) -> PipelineSettings:
     return PipelineSettings.model_validate({"name": "p", "source": {"topic": "raw"}, **parts})
+
+
+ROLES = [*(stage.name for stage in topology.needed_stages(settings())), acls.TOPICS, acls.READERS]
+"""Roles of a pipeline without optional stages."""
 
 
 @pytest.fixture
@@ -40,28 +45,41 @@ def printed(file: Path, *options: str) -> str:
     return result.output
 
 
+SIDES = {side: {"topic": f"p-{side}", "id": {"field": "id"}} for side in ("left", "right")}
+
+
+def settings_with(role: str) -> PipelineSettings:
+    """Return the settings of a pipeline that has the stage with this name."""
+    if role == "join":
+        return settings(join={**SIDES, "apart_s": 1})
+    mode = SINK_MODES.get(role)
+    return settings(sink={"url": "sqlite:///x.db", "mode": mode}) if mode else settings()
+
+
+def rights_of(role: str) -> list[acls.AclBinding]:
+    """Return the ACLs of a role; for a stage, in a pipeline that has it."""
+    return acls.acls_for(settings_with(role))[role]
+
+
 def allowed(role: str, operation: str) -> set[str]:
-    return {
-        right.name
-        for right in acls.acls_for(settings())[role]
-        if right.resource == "topic" and operation in right.operations
-    }
+    return {right.name for right in rights_of(role) if right.resource == "topic" and operation in right.operations}
 
 
-@pytest.mark.parametrize("stage", topology.needed_stages(settings()), ids=lambda stage: stage.name)
+@pytest.mark.parametrize("stage", topology.STAGES, ids=lambda stage: stage.name)
 def test_acls_of_a_stage_allow_reading_inputs_and_state_and_writing_outputs(stage: topology.Stage) -> None:
-    of = settings().topic
+    of = settings_with(stage.name).topic
     state = {of(stage.changelog)} if stage.changelog else set()
     assert allowed(stage.name, "Read") == {*map(of, stage.inputs), *map(of, stage.outputs[:1])} | state
     assert allowed(stage.name, "Write") == set(map(of, stage.outputs))
 
 
-@pytest.mark.parametrize("stage", topology.needed_stages(settings()), ids=lambda stage: stage.name)
+@pytest.mark.parametrize("stage", topology.STAGES, ids=lambda stage: stage.name)
 def test_acls_of_a_stage_allow_no_topic_creation_and_its_own_identity_only(stage: topology.Stage) -> None:
-    own = acls.acls_for(settings())[stage.name]
-    assert all(set(right.operations) <= {"Read", "Write", "Describe"} for right in own)
+    own = rights_of(stage.name)
+    assert all(set(right.operations) <= {"Read", "Write", "Describe", "DescribeConfigs"} for right in own)
     identities = {right.resource: right.name for right in own if right.resource != "topic"}
-    assert identities == {"group": f"p-{stage.name}", "transactional id": f"p-{stage.name}-"}
+    transactional = {"transactional id": f"p-{stage.name}-"} if stage.outputs else {}
+    assert identities == {"group": f"p-{stage.name}"} | transactional
 
 
 def test_acls_of_readers_allow_reading_public_topics_only() -> None:
@@ -85,9 +103,9 @@ def test_acls_one_principal_for_all_roles_contain_each_resource_once() -> None:
 
 def test_acls_principals_are_named_by_prefix_or_one_by_one(file: Path) -> None:
     users = {line.split()[0] for line in printed(file).splitlines()[1:]}
-    assert users == {f"p-{role}" for role in acls.ROLES}
+    assert users == {f"p-{role}" for role in ROLES}
     users = {line.split()[0] for line in printed(file, "--principal-prefix", "").splitlines()[1:]}
-    assert users == set(acls.ROLES)
+    assert users == set(ROLES)
     mixed = printed(file, "--principal", "router=CN=r", "--principal", "CN=one")
     assert {line.split()[0] for line in mixed.splitlines()[1:]} == {"CN=one", "CN=r"}
 
@@ -108,7 +126,7 @@ def test_acls_command_format_kafka_acls_prints_a_command_for_every_acl(file: Pat
 
 def test_acls_command_format_strimzi_prints_a_user_for_every_role(file: Path) -> None:
     users = list(yaml.safe_load_all(printed(file, "--format", "strimzi")))
-    assert [user["metadata"]["name"] for user in users] == [f"p-{role}" for role in acls.ROLES]
+    assert [user["metadata"]["name"] for user in users] == [f"p-{role}" for role in ROLES]
     for user, rights in zip(users, acls.acls_for(settings()).values(), strict=True):
         found = [
             (each["resource"]["name"], tuple(each["operations"])) for each in user["spec"]["authorization"]["acls"]
@@ -129,3 +147,16 @@ def test_acls_page_pipeline_shows_the_output_of_the_command(tmp_path: Path) -> N
     pipeline.write_text(next(block.text for block in found if block.language == "yaml"))
     (shown,) = (block.text for block in found if block.name == "rights")
     assert shown == printed(pipeline)
+
+
+def test_acls_of_a_join_allow_reading_both_topics_and_describing_them() -> None:
+    sides = {side: {"topic": side, "id": {"field": "id"}} for side in ("left", "right")}
+    rights = acls.acls_for(settings(join={**sides, "apart_s": 1}))
+    readable = {right.name for right in rights["join"] if right.resource == "topic" and "Read" in right.operations}
+    assert readable == {"left", "right", "p.joined", "p.join-changelog"}
+    for role in ("join", acls.TOPICS):  # both check the retention of the joined topics
+        assert {
+            right.name for right in rights[role] if not right.prefixed and "DescribeConfigs" in right.operations
+        } == {"left", "right"}
+    described = {right.name for right in rights[acls.TOPICS] if not right.prefixed}
+    assert described == {"left", "right", "raw"}

@@ -52,7 +52,7 @@ def test_loader_environment_overrides_the_file_and_the_file_overrides_defaults(f
 
 def test_loader_without_a_file_reads_the_environment_alone() -> None:
     settings = loader.load(None, {"SKEWLESS__NAME": "words", "SKEWLESS__SOURCE__TOPIC": "text"})
-    assert (settings.name, settings.source.topic) == ("words", "text")
+    assert (settings.name, settings.aggregated.topic) == ("words", "text")
 
 
 @pytest.mark.parametrize(
@@ -157,8 +157,9 @@ def test_loader_date_value_becomes_an_instant(file: Path) -> None:
 
 
 def test_loader_unknown_name_without_a_close_match_lists_the_known_names(file: Path) -> None:
+    known = "join, splitter, router, worker, aggregator, observer, sink, flusher"
     assert problems(file, MINIMAL, SKEWLESS__REPLICAS__X="1") == [
-        "SKEWLESS__REPLICAS__X: unknown setting; known settings: splitter, router, worker, aggregator, observer"
+        f"SKEWLESS__REPLICAS__X: unknown setting; known settings: {known}"
     ]
 
 
@@ -343,3 +344,68 @@ def test_loader_problems_of_source_and_conditions_are_all_reported_with_their_pl
         f"splitter.where.0: a condition needs an operator: one of {', '.join(OPERATORS.values())}",
         "splitter.where.1.isnt: unknown setting; did you mean is_not?",
     ]
+
+
+def test_loader_grouping_local_is_key_with_a_local_buffer(file: Path) -> None:
+    settings = load(file, MINIMAL + "router: {grouping: local, workers: 3}\n")
+    assert (settings.router.grouping, settings.router.workers) == ("key", 3)
+    assert (settings.splitter.local.mode, settings.splitter.local.adaptive) == ("buffer", True)
+    assert settings.splitter == load(file, MINIMAL).splitter.model_copy(update={"local": settings.splitter.local})
+    text = MINIMAL + "router: {grouping: local}\nsplitter: {format: text, local: {adaptive: false, buffer_rows: 7}}\n"
+    local = load(file, text).splitter.local
+    assert (local.mode, local.adaptive, local.buffer_rows) == ("buffer", False, 7)
+    assert load(file, MINIMAL, SKEWLESS__ROUTER__GROUPING="local").splitter.local.mode == "buffer"
+    assert load(file, MINIMAL).splitter.local.mode == "none"
+
+
+ENCODING_PROBLEM = (
+    "splitter.local.mode: buffer sends rows of several tuples, but with worker_input.encoding: record other consumers "
+    "read each tuple; use the encoding batch, or the mode none"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("splitter: {format: text, local: on}", "splitter.local: should be a mapping of settings: {mode: buffer}"),
+        ("splitter: {format: text, local: true}", "splitter.local: should be a mapping of settings: {mode: buffer}"),
+        ("splitter: {format: text, local: off}", "splitter.local: should be a mapping of settings: {mode: none}"),
+        ("splitter: {format: text, local: buffer}", "splitter.local: should be a mapping of settings: {mode: buffer}"),
+        (
+            "splitter: {format: text, local: {mode: off}}",
+            "splitter.local.mode: should be none; YAML reads on and off as true and false",
+        ),
+        (
+            "splitter: {format: text, local: {mode: on}}",
+            "splitter.local.mode: should be buffer; YAML reads on and off as true and false",
+        ),
+        ("splitter: {format: text, local: {mode: windows}}", "splitter.local.mode: should be 'none' or 'buffer'"),
+        (
+            "splitter: {format: text, local: {buffer_rows: 0}}",
+            "splitter.local.buffer_rows: should be greater than or equal to 1",
+        ),
+        (
+            "splitter: {format: text, local: {mode: none}}\nrouter: {grouping: local}",
+            (
+                "router.grouping: local aggregates in the splitter, but splitter.local.mode is none; remove the mode, "
+                "or use the grouping key"
+            ),
+        ),
+        (
+            "splitter: {format: text, local: {mode: off}}\nrouter: {grouping: local}",
+            "splitter.local.mode: should be none; YAML reads on and off as true and false",
+        ),
+        (
+            "splitter: {format: text, local: {mode: buffer}}\nworker_input: {encoding: record}",
+            ENCODING_PROBLEM,
+        ),
+        (
+            "router: {grouping: local}\nworker_input: {encoding: record}",
+            ENCODING_PROBLEM,
+        ),
+    ],
+)
+def test_loader_local_aggregation_that_cannot_be_is_refused_with_the_remedy(
+    file: Path, text: str, problem: str
+) -> None:
+    assert problems(file, f"{MINIMAL}{text}\n") == [f"FILE: {problem}"]

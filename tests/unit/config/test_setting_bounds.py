@@ -13,6 +13,13 @@ from skewless import topology
 from skewless.config.pipeline_settings import PipelineSettings
 
 BASE: dict[str, Any] = {"name": "p", "source": {"topic": "t"}}
+JOIN: dict[str, Any] = {
+    "left": {"topic": "l", "id": {"field": "id"}},
+    "right": {"topic": "r", "id": {"field": "id"}},
+    "apart_s": 1,
+}
+REQUIRED: dict[str, dict[str, Any]] = {"sink": {"url": "sqlite:///tmp/results.db"}, "join": JOIN}
+"""Settings that an optional section must have."""
 
 
 def floats(model: type[BaseModel], path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
@@ -31,7 +38,8 @@ def document(path: tuple[str, ...], value: object) -> dict[str, Any]:
     found: Any = value
     for name in reversed(path):
         found = [{"field": "f"} | found] if name == "0" else {name: found}
-    return {**BASE, **found}
+    section = path[0]
+    return BASE | {section: REQUIRED.get(section, {}) | found[section]}
 
 
 def problems(path: tuple[str, ...], value: object) -> list[tuple[str, ...]]:
@@ -82,6 +90,25 @@ def test_settings_source_topic_of_the_pipeline_itself_is_refused(topic: str) -> 
     expected = rf"source\.topic: p\.{topic} is one of the pipeline's own topics"
     with pytest.raises(ValidationError, match=expected):
         PipelineSettings.model_validate(BASE | {"source": {"topic": f"p.{topic}"}})
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_settings_joined_topic_of_the_pipeline_itself_is_refused(side: str) -> None:
+    join = JOIN | {side: {"topic": "p.late", "id": {"field": "id"}}}
+    with pytest.raises(ValidationError, match=rf"join\.{side}\.topic: p\.late is one of the pipeline's own topics"):
+        PipelineSettings.model_validate(BASE | {"join": join})
+
+
+def test_settings_pairs_as_source_require_the_lateness_of_pairs() -> None:
+    join = JOIN | {"sync_delay_s": 3, "window_s": 9}
+    pairs = {"name": "p", "source": {"topic": "p.joined"}, "join": join}
+    with pytest.raises(ValidationError, match=r"event_time\.allowed_lateness_s: is 7\.999, set at least 8"):
+        PipelineSettings.model_validate(pairs | {"event_time": {"allowed_lateness_s": 7.999}})
+    assert (
+        PipelineSettings.model_validate(pairs | {"event_time": {"allowed_lateness_s": 8}}).topic("source") == "p.joined"
+    )
+    with pytest.raises(ValidationError, match=r"source\.topic: p\.joined is one of the pipeline's own"):
+        PipelineSettings.model_validate({"name": "p", "source": {"topic": "p.joined"}})
 
 
 def test_settings_source_topic_of_another_pipeline_is_accepted() -> None:

@@ -15,7 +15,7 @@ from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.topic_plan import desired_topics, stage_partitions
 from skewless.errors import ConfigurationError
 from skewless.kafka.admin.client import TopicDescription
-from skewless.kafka.admin.topics import ANY_TIME_MS, TopicSpec, differences
+from skewless.kafka.admin.topics import ANY_TIME_MS, TopicSpec, differences, replication_warnings
 
 SETTINGS = PipelineSettings.model_validate({"name": "p", "source": {"topic": "mine"}})
 
@@ -143,6 +143,30 @@ def test_topic_differences_too_few_replicas_are_named_and_more_are_accepted() ->
     found = list(differences(spec, TopicDescription(4, 2, {**spec.options, "cleanup.policy": "delete"})))
     assert ["has 2 copies" in found[0], "cleanup.policy is delete, should be compact" in found[1]] == [True, True]
     assert list(differences(spec, TopicDescription(4, 4, spec.options))) == []
+
+
+@pytest.mark.parametrize("replicas", [1, 3])
+def test_topic_differences_unset_replication_factor_accepts_any_number(replicas: int) -> None:
+    spec = plan()["aggregates"]
+    assert spec.replication_factor is None
+    assert list(differences(spec, TopicDescription(4, replicas, spec.options))) == []
+
+
+def test_replication_warnings_one_replica_on_three_brokers_is_named_with_the_remedy() -> None:
+    topics = {"p.late": TopicDescription(4, 1, {}), "p.tuples": TopicDescription(4, 3, {})}
+    (warning,) = replication_warnings(topics, brokers=3)
+    assert warning.startswith("topic p.late has 1 replica on a cluster of 3 brokers: ")
+    assert "set topics.replication_factor to 3 before topics are created" in warning
+
+
+def test_replication_warnings_one_replica_on_one_broker_is_no_warning() -> None:
+    assert list(replication_warnings({"p.late": TopicDescription(4, 1, {})}, brokers=1)) == []
+
+
+def test_replication_warnings_topics_with_replicas_out_of_sync_are_named() -> None:
+    topics = {name: TopicDescription(4, 3, {}, under_replicated=2) for name in ("p.late", "p.aggregates")}
+    (warning,) = replication_warnings(topics, brokers=3)
+    assert warning.startswith("topics p.aggregates, p.late have replicas that are not in sync: ")
 
 
 def test_topic_differences_options_without_effect_on_results_are_accepted() -> None:

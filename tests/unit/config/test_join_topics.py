@@ -1,0 +1,104 @@
+"""Topics that a join cannot read are refused at the start, with what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+
+from skewless import topology
+from skewless.config import topic_plan
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.config.topic_plan import stage_partitions
+from skewless.errors import BrokerError, CheckFailedError, SkewlessError
+from skewless.kafka.admin.client import TopicDescription
+
+JOIN: dict[str, Any] = {side: {"topic": side, "id": {"field": "id"}} for side in ("left", "right")} | {"apart_s": 1}
+SETTINGS = PipelineSettings.model_validate({"name": "p", "join": JOIN, "kafka": {"bootstrap_servers": "b:1"}})
+
+
+class Admin:
+    """Answers with the partition counts of a test."""
+
+    counts: dict[str, int]
+    options: Mapping[str, str]
+
+    def __init__(self, _kafka: object) -> None:
+        pass
+
+    def partition_counts(self) -> dict[str, int]:
+        return self.counts
+
+    def check_visible(self, _topics: object) -> None:
+        pass
+
+    def describe(self, topics: Iterable[str]) -> dict[str, TopicDescription]:
+        return {
+            topic: TopicDescription(self.counts[topic], 1, self.options) for topic in topics if topic in self.counts
+        }
+
+
+KEPT = {"cleanup.policy": "delete", "retention.ms": "-1"}
+
+
+def with_topics(monkeypatch: pytest.MonkeyPatch, options: Any = MappingProxyType(KEPT), **counts: int) -> None:
+    monkeypatch.setattr(topic_plan, "Admin", type("Found", (Admin,), {"counts": counts, "options": options}))
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_join_topic_that_does_not_exist_is_named_with_its_setting(side: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_topics(monkeypatch, **{other: 2 for other in ("left", "right") if other != side})
+    for refused in (lambda: stage_partitions(SETTINGS, topology.stage("join")), lambda: topic_plan.check(SETTINGS)):
+        with pytest.raises(BrokerError, match=rf"topic {side} does not exist at b:1.*or correct join\.{side}\.topic"):
+            refused()
+
+
+def test_join_topics_with_different_partition_counts_are_refused_with_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_topics(monkeypatch, left=2, right=3)
+    for refused in (lambda: stage_partitions(SETTINGS, topology.stage("join")), lambda: topic_plan.check(SETTINGS)):
+        with pytest.raises(BrokerError, match="topic left has 2 partitions and topic right has 3"):
+            refused()
+
+
+@pytest.mark.parametrize("counts", [{}, {"p.dead-letters": 3}])
+def test_join_stage_partitions_are_those_of_the_joined_topics(
+    counts: dict[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_topics(monkeypatch, left=3, right=3, **counts)
+    assert stage_partitions(SETTINGS, topology.stage("join")) == {"left": 3, "right": 3}
+
+
+def test_join_topic_that_has_grown_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_topics(monkeypatch, left=3, right=3, **{"p.joined": 2})
+    with pytest.raises(SkewlessError, match=r"p\.joined has 2 partitions.*left has 3"):
+        stage_partitions(SETTINGS, topology.stage("join"))
+
+
+def test_join_topics_check_without_own_topics_lists_the_missing_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_topics(monkeypatch, left=2, right=2)
+    with pytest.raises(CheckFailedError, match=r"p\.joined: is missing; `skewless topics apply` creates it"):
+        topic_plan.check(SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"retention.ms": "1999"}, r"topic left keeps records for 1\.999 s.*set retention\.ms to at least 2000"),
+        ({"cleanup.policy": "compact,delete"}, "topic left is compacted"),
+    ],
+)
+def test_join_topic_that_loses_waiting_records_is_refused(
+    options: dict[str, str], problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_topics(monkeypatch, KEPT | options, left=2, right=2)
+    for refused in (lambda: stage_partitions(SETTINGS, topology.stage("join")), lambda: topic_plan.check(SETTINGS)):
+        with pytest.raises(BrokerError, match=problem):
+            refused()
+
+
+@pytest.mark.parametrize("retention", ["2000", "-1"])
+def test_join_topic_that_keeps_waiting_records_is_accepted(retention: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_topics(monkeypatch, KEPT | {"retention.ms": retention}, left=2, right=2)
+    assert stage_partitions(SETTINGS, topology.stage("join")) == {"left": 2, "right": 2}
