@@ -1,0 +1,303 @@
+"""Reads the dead letters of a pipeline, and replays invalid records, each at most once per target topic.
+
+A replay writes the invalid record itself, from the position that its dead letter names, with all of its headers. In the
+same transaction it writes the record's coordinates to the compacted topic `<pipeline>.replays`. All replays of a
+pipeline share a transactional id, so a second one fences the first, and then reads what the first has committed. So no
+crash and no concurrent replay writes a record twice.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import msgspec
+from msgspec import UNSET
+
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.errors import BrokerError, ConfigurationError
+from skewless.kafka.admin.client import Admin
+from skewless.kafka.consumer.offsets import OffsetReader
+from skewless.kafka.consumer.range_reader import read_ranges
+from skewless.kafka.consumer.read_compacted import read_compacted
+from skewless.kafka.errors import TransactionAbortedError
+from skewless.kafka.producer.transactional import TransactionalProducer
+from skewless.wire.dead_letters import DeadLetterHeaders
+from skewless.wire.record import Headers, OutputRecord
+
+REPLAYS = "replays"
+"""Topic with the coordinates of all records that were replayed."""
+ATTEMPT_HEADER = "__skewless.replay.attempt"
+"""Header of a replayed record: how often it was replayed. A record that fails again still has it."""
+MAX_ATTEMPTS = 3
+BATCH = 500
+"""Records of a transaction."""
+MAX_GAP = 50_000
+"""Offsets between two records that are read over. Beyond it, a new read begins."""
+
+
+class Position(NamedTuple):
+    """Coordinates of a record."""
+
+    topic: str
+    partition: int
+    offset: int
+
+    def __str__(self) -> str:
+        """Return the coordinates as text, as the commands print and accept them."""
+        return f"{self.topic}/{self.partition}/{self.offset}"
+
+
+class DeadLetter(NamedTuple):
+    """A dead letter, and the coordinates of the invalid record."""
+
+    partition: int
+    offset: int
+    origin: Position
+    headers: DeadLetterHeaders
+    key: bytes | None
+    value: bytes | None
+
+    @property
+    def reason(self) -> str:
+        """Reason why the record is invalid."""
+        return self.headers.reason
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the dead letter contains the whole key and value."""
+        return self.headers.value_bytes is UNSET and self.headers.key_bytes is UNSET
+
+
+class Original(NamedTuple):
+    """An invalid record as it is in its topic."""
+
+    key: bytes | None
+    value: bytes | None
+    timestamp: int | None
+    headers: Headers
+
+    @property
+    def attempts(self) -> int:
+        """Number of replays that led to this record. A foreign value of the header counts as the maximum."""
+        found = dict(self.headers).get(ATTEMPT_HEADER, b"0")
+        return int(found) if found is not None and found.isdigit() else MAX_ATTEMPTS
+
+
+@dataclass
+class ReplayReport:
+    """Numbers of dead letters by what a replay did, or would do, with them."""
+
+    replayed: int = 0
+    already_replayed: int = 0
+    gone: int = 0
+    """The record is no longer in its topic."""
+    other_topics: int = 0
+    """The record is not in the topic that is replayed."""
+    exhausted: int = 0
+    """The record was replayed too often: the loop guard."""
+    by_reason: Counter[str] = field(default_factory=Counter)
+    """Replayed ones by reason."""
+
+
+def read_dead_letters(settings: PipelineSettings, reasons: Sequence[str] = ()) -> Iterator[DeadLetter]:
+    """Yield the committed dead letters with one of the reasons (none: any), in the order of their offsets.
+
+    A record without the headers of a dead letter is left out: another program wrote it.
+    """
+    topic = settings.topic("dead-letters")
+    offsets = OffsetReader(settings.kafka)
+    begin, end = offsets.begin(topic), offsets.end(topic)
+    ranges = {partition: (first, end[partition]) for partition, first in begin.items()}
+    for partition, messages in read_ranges(settings.kafka, topic, ranges):
+        for message in messages:
+            headers = decode_headers(message.headers() or ())
+            if headers is not None and (not reasons or headers.reason in reasons):
+                origin = Position(headers.topic, int(headers.partition), int(headers.offset))
+                yield DeadLetter(partition, message.offset() or 0, origin, headers, message.key(), message.value())
+
+
+def decode_headers(headers: Headers) -> DeadLetterHeaders | None:
+    """Return the headers of a dead letter; None if they are not those of one."""
+    texts = {name: value.decode("utf-8", "replace") for name, value in headers if value is not None}
+    try:
+        return msgspec.convert(texts, DeadLetterHeaders)
+    except msgspec.ValidationError:
+        return None
+
+
+class ReplayTopics(NamedTuple):
+    """Full names of the topics of a replay."""
+
+    origin: str
+    """Topic of the invalid records."""
+    target: str
+    """Topic to which they are written."""
+
+
+def replay(
+    settings: PipelineSettings,
+    letters: Iterable[DeadLetter],
+    topics: ReplayTopics,
+    *,
+    max_attempts: int = MAX_ATTEMPTS,
+    dry_run: bool = False,
+) -> ReplayReport:
+    """Write the invalid records of a topic to the target, those that were not yet.
+
+    Raises BrokerError if the target does not exist, if the broker refuses, or if another replay fences this one. What
+    was committed before stays, and a repeated replay continues after it.
+    """
+    target = topics.target
+    counts = Admin(settings.kafka).partition_counts()
+    if target not in counts:
+        Admin(settings.kafka).check_visible([target])
+        raise BrokerError(f"topic {target} does not exist at {settings.kafka.bootstrap_servers}: create it")
+    if target not in settings.user_topics.values() and target.startswith(f"{settings.name}."):
+        raise ConfigurationError(f"--to: {target} is a topic of the pipeline itself, name another one")
+    report = ReplayReport()
+    batches = _batches(_of_topic(letters, topics.origin, report))
+    if dry_run:
+        done = _replayed(settings, target) if settings.topic(REPLAYS) in counts else set()
+        for batch in batches:
+            _chosen(settings, batch, done, max_attempts, report)
+        return report
+    _create_replays(settings)
+    producer = TransactionalProducer(
+        settings.kafka, settings.transport, lambda name: name, f"{settings.group('dead-letters')}-replay"
+    )
+    try:
+        producer.open(settings.kafka.connect_timeout_s)
+        done = _replayed(settings, target)  # after `open`, which ends the transaction of an earlier replay
+        for batch in batches:
+            chosen = _chosen(settings, batch, done, max_attempts, report)
+            if chosen:
+                producer.send(_outputs(settings, target, counts[target], chosen))
+                producer.commit({})
+    except TransactionAbortedError as error:
+        raise BrokerError(f"the replay was interrupted: {error}; run it again, it continues where it ended") from None
+    finally:
+        producer.close()
+    return report
+
+
+def _create_replays(settings: PipelineSettings) -> None:
+    admin, name = Admin(settings.kafka), settings.topic(REPLAYS)
+    if name not in admin.partition_counts():
+        admin.create(name, 1, settings.topics.replication_factor, {"cleanup.policy": "compact"})
+        admin.wait_for_leaders({name: 1})
+
+
+def _replayed(settings: PipelineSettings, target: str) -> set[Position]:
+    """Return the coordinates of the records that were replayed to a topic."""
+    found = set()
+    for key, _ in read_compacted(settings.kafka, settings.topic(REPLAYS), 0, lambda _key: False):
+        to, topic, partition, offset = key.decode().split("/")
+        if to == target:
+            found.add(Position(topic, int(partition), int(offset)))
+    return found
+
+
+def _of_topic(letters: Iterable[DeadLetter], topic: str, report: ReplayReport) -> Iterator[DeadLetter]:
+    """Yield the dead letters with records of a topic, and count the others in the report."""
+    for letter in letters:
+        if letter.origin.topic == topic:
+            yield letter
+        else:
+            report.other_topics += 1
+
+
+def _batches(letters: Iterable[DeadLetter]) -> Iterator[list[DeadLetter]]:
+    batch: list[DeadLetter] = []
+    for letter in letters:
+        batch.append(letter)
+        if len(batch) == BATCH:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+def _chosen(
+    settings: PipelineSettings,
+    batch: Sequence[DeadLetter],
+    done: set[Position],
+    max_attempts: int,
+    report: ReplayReport,
+) -> list[tuple[Position, Original, str]]:
+    """Return the records of one topic to replay with their reasons, add them to `done`, and count all in the report."""
+    wanted: dict[Position, str] = {}
+    for letter in batch:
+        if letter.origin in done or letter.origin in wanted:
+            report.already_replayed += 1
+        else:
+            wanted[letter.origin] = letter.reason
+    chosen = []
+    originals = read_positions(settings, batch[0].origin.topic, wanted)
+    for position, reason in wanted.items():
+        original = originals.get(position)
+        if original is None:
+            report.gone += 1
+        elif original.attempts >= max_attempts:
+            report.exhausted += 1
+        else:
+            chosen.append((position, original, reason))
+            report.replayed += 1
+            report.by_reason[reason] += 1
+            done.add(position)
+    return chosen
+
+
+def _outputs(
+    settings: PipelineSettings, target: str, partitions: int, chosen: Sequence[tuple[Position, Original, str]]
+) -> Iterator[OutputRecord]:
+    """Yield each record, followed by its coordinates for the topic of replays."""
+    for position, original, reason in chosen:
+        headers = [(name, value) for name, value in original.headers if name != ATTEMPT_HEADER]
+        headers.append((ATTEMPT_HEADER, str(original.attempts + 1).encode()))
+        partition = position.partition if position.partition < partitions else None
+        # Kafka takes headers without a value; stages write none, so the type of their headers excludes them.
+        yield OutputRecord(target, original.value, original.key, partition, original.timestamp, headers)  # type: ignore[arg-type]
+        note = msgspec.json.encode({"reason": reason, "attempt": original.attempts + 1})
+        yield OutputRecord(settings.topic(REPLAYS), note, f"{target}/{position}".encode(), 0)
+
+
+def read_positions(settings: PipelineSettings, topic: str, wanted: Iterable[Position]) -> Mapping[Position, Original]:
+    """Return the records at these positions of a topic, without those that were deleted."""
+    offsets = OffsetReader(settings.kafka)
+    begin, end = offsets.begin(topic), offsets.end(topic)
+    by_partition: dict[int, list[int]] = {}
+    for position in wanted:
+        if position.topic == topic and begin.get(position.partition, position.offset + 1) <= position.offset:
+            by_partition.setdefault(position.partition, []).append(position.offset)
+    runs = {partition: list(offset_runs(sorted(found), end[partition])) for partition, found in by_partition.items()}
+    records = {}
+    for index in range(max(map(len, runs.values()), default=0)):
+        ranges = {partition: parts[index] for partition, parts in runs.items() if index < len(parts)}
+        for partition, messages in read_ranges(settings.kafka, topic, ranges):
+            asked = set(by_partition[partition])
+            for message in messages:
+                if message.offset() in asked:
+                    kind, time = message.timestamp()
+                    records[Position(topic, partition, message.offset() or 0)] = Original(
+                        message.key(), message.value(), time if kind else None, message.headers() or ()
+                    )
+    return records
+
+
+def offset_runs(offsets: Sequence[int], end: int) -> Iterator[tuple[int, int]]:
+    """Yield ranges (end exclusive, at most `end`) that contain the offsets, which are ascending, without long gaps."""
+    first = last = None
+    for offset in offsets:
+        if offset >= end:
+            break
+        if first is None or last is None:
+            first = offset
+        elif offset - last > MAX_GAP:
+            yield first, last + 1
+            first = offset
+        last = offset
+    if first is not None and last is not None:
+        yield first, last + 1

@@ -1,0 +1,371 @@
+"""State of a pipeline, from its topics and consumer groups alone: processes, lag, event time, load, and problems."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from skewless import topology
+from skewless.algorithms.watermark import MAX_WATERMARK, NOTHING_REPORTED, WatermarkState, WatermarkTracker
+from skewless.algorithms.windowing.assigner import WindowAssigner
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.errors import BrokerError
+from skewless.kafka.admin.client import Admin
+from skewless.kafka.admin.groups import GroupDescription, GroupReader
+from skewless.kafka.consumer.offsets import Committed, OffsetReader
+from skewless.kafka.consumer.range_reader import first_records, read_ranges
+from skewless.operations.recent_records import recent_records
+from skewless.stages.splitter.step import committed_state
+from skewless.wire import join_changelog
+from skewless.wire.changelog import decode_checkpoint, read_watermarks
+from skewless.wire.distribution import TickDistribution
+
+MAX_WINDOWS = 10_000
+"""Windows that are counted at most."""
+HELD_BACK_MS = 10_000
+"""Watermark lag of one source partition that is reported as a reason to wait."""
+SHOWN = 5
+"""Partitions that one line names at most."""
+SOURCE_WATERMARKS = {"splitter", "router"}
+"""Stages whose partitions are those of the source. They become idle independently."""
+
+
+@dataclass(frozen=True)
+class StageStatus:
+    """State of one stage, as of its last commit."""
+
+    name: str
+    group: GroupDescription
+    lag: Mapping[str, Mapping[int, int]]
+    """Offsets from the first record that is not processed to the end, by full name of the topic and partition."""
+    oldest_unprocessed_ms: int | None = None
+    """Kafka timestamp of the oldest record that is not processed."""
+    partitions: Sequence[WatermarkState] = ()
+    """Event time of each input partition; empty for a stage without."""
+    closed_until: int | None = None
+    """Time up to which windows are closed in all partitions."""
+    problems: tuple[str, ...] = ()
+
+    @property
+    def lag_records(self) -> int:
+        """Lag of all partitions. It may include markers of transactions, but is 0 if all records are processed."""
+        return sum(lag for by_partition in self.lag.values() for lag in by_partition.values())
+
+    @property
+    def event_time(self) -> WatermarkState:
+        """Event time of the stage: the combined watermark of its partitions."""
+        if not self.partitions:
+            return NOTHING_REPORTED
+        tracker = WatermarkTracker(len(self.partitions), exclude_idle=self.name in SOURCE_WATERMARKS)
+        reported = {
+            partition: state.watermark for partition, state in enumerate(self.partitions) if state.watermark is not None
+        }
+        tracker.update(reported, [partition for partition, state in enumerate(self.partitions) if state.idle])
+        return tracker.state()
+
+
+@dataclass(frozen=True)
+class PipelineStatus:
+    """State of a pipeline."""
+
+    pipeline: str
+    time_ms: int
+    stages: Sequence[StageStatus]
+    newest_event_ms: int | None
+    """Largest event time that the splitter has committed."""
+    open_windows: int | None
+    """Windows between the last closed one and the newest event; None before the first commit."""
+    recent: Mapping[str, int]
+    """Records that were committed to `late` and `dead-letters` in the period."""
+    recent_s: float
+    load: TickDistribution | None
+    """Load of the workers in the last tick that was emitted."""
+    waits: Sequence[str] = field(default=())
+    """Reasons why results wait, none of which is a problem."""
+    problems: Sequence[str] = field(default=())
+
+    @property
+    def state(self) -> str:
+        """`running`, `finished` after a bounded run, or `failing` if there are problems."""
+        if self.problems:
+            return "failing"
+        return "finished" if not any(stage.group.members for stage in self.stages) else "running"
+
+
+def status(settings: PipelineSettings, now_ms: int, *, recent_s: float, max_lag_s: float | None) -> PipelineStatus:
+    """Return the state of a pipeline. Reads without a consumer group, and writes nothing.
+
+    `max_lag_s` is the age of an unprocessed record above which it is a problem; None: no age is. Raises BrokerError if
+    a topic that the pipeline reads does not exist, or the broker refuses a request.
+    """
+    admin = Admin(settings.kafka)
+    counts = admin.partition_counts()
+    names = [settings.topic(row.name) for row in topology.needed_topics(settings)]
+    missing = [name for name in names if name not in counts]
+    unknown_topics = [name for name in settings.user_topics.values() if name not in counts]
+    admin.check_visible([*missing, *unknown_topics])
+    if unknown_topics:
+        missing_inputs = [f"topic {name} does not exist" for name in unknown_topics]
+        raise BrokerError(f"{', '.join(missing_inputs)} at {settings.kafka.bootstrap_servers}")
+    offsets, groups = OffsetReader(settings.kafka), GroupReader(settings.kafka)
+    stages = [
+        _stage_status(settings, offsets, groups, row, counts)
+        for row in topology.needed_stages(settings)
+        if all(settings.topic(name) in counts for name in row.inputs)
+    ]
+    by_name = {stage.name: stage for stage in stages}
+    newest = _newest_event(settings, by_name.get("splitter"))
+    closed_until = by_name["aggregator"].closed_until if "aggregator" in by_name else None
+    public = {name: settings.topic(name) for name in ("late", "dead-letters") if settings.topic(name) in counts}
+    since_ms = now_ms - round(1000 * recent_s)
+    distribution = settings.topic("distribution")
+    problems = [f"topic {name} is missing: `skewless topics apply` creates it" for name in missing]
+    problems += _problems(stages, now_ms, max_lag_s)
+    return PipelineStatus(
+        pipeline=settings.name,
+        time_ms=now_ms,
+        stages=stages,
+        newest_event_ms=newest,
+        open_windows=open_windows(settings.aggregator.windows, closed_until, newest),
+        recent={name: recent_records(settings.kafka, offsets, topic, since_ms) for name, topic in public.items()},
+        recent_s=recent_s,
+        load=_last_tick(settings, offsets) if distribution in counts else None,
+        waits=list(_waits(settings, by_name)),
+        problems=problems,
+    )
+
+
+def _stage_status(
+    settings: PipelineSettings,
+    offsets: OffsetReader,
+    groups: GroupReader,
+    row: topology.Stage,
+    counts: Mapping[str, int],
+) -> StageStatus:
+    group = settings.group(row.name)
+    lag: dict[str, dict[int, int]] = {}
+    oldest: list[int] = []
+    problems: list[str] = []
+    states: list[WatermarkState] = []
+    closed: list[int | None] = []
+    for name in row.inputs:
+        topic = settings.topic(name)
+        # In this order, so that the lag of a running pipeline is not negative.
+        committed = offsets.committed(group, topic)
+        begin, end = offsets.begin(topic), offsets.end(topic)
+        ranges = {
+            partition: (max(first, _position(committed.get(partition), first)), end[partition])
+            for partition, first in begin.items()
+        }
+        problems += _offset_problems(topic, committed, begin, end)
+        lag[topic] = dict.fromkeys(begin, 0)
+        for partition, message in first_records(settings.kafka, topic, ranges).items():
+            lag[topic][partition] = end[partition] - message.offset()
+            oldest += [time for kind, time in [message.timestamp()] if kind]
+        checkpoints = [committed[p].metadata if p in committed else None for p in range(counts[topic])]
+        states += _event_times(settings, row.name, name, checkpoints, counts)
+        closed += [decode_checkpoint(checkpoint).closed_until for checkpoint in checkpoints if row.name == "aggregator"]
+    known = [time for time in closed if time is not None]
+    return StageStatus(
+        name=row.name,
+        group=groups.describe(group),
+        lag=lag,
+        oldest_unprocessed_ms=min(oldest, default=None),
+        partitions=states,
+        closed_until=min(known) if known and len(known) == len(closed) else None,
+        problems=tuple(problems),
+    )
+
+
+def _position(committed: Committed | None, first: int) -> int:
+    return first if committed is None else committed.offset
+
+
+def _offset_problems(
+    topic: str, committed: Mapping[int, Committed], begin: Mapping[int, int], end: Mapping[int, int]
+) -> Iterator[str]:
+    """Yield a line for partitions whose committed offset is outside of the log."""
+    deleted = [p for p, at in committed.items() if p in begin and at.offset < begin[p]]
+    beyond = [p for p, at in committed.items() if p in end and at.offset > end[p]]
+    if deleted:
+        yield f"records of topic {topic} were deleted before they were processed: partitions {_some(deleted)}"
+    if beyond:
+        yield f"topic {topic} ends before the committed offset: partitions {_some(beyond)}; was it deleted?"
+
+
+def _event_times(
+    settings: PipelineSettings, stage: str, topic: str, checkpoints: Sequence[str | None], counts: Mapping[str, int]
+) -> Sequence[WatermarkState]:
+    """Return the event time of each partition of an input topic of a stage by its checkpoints.
+
+    `topic` is its name in the topology. The result is empty for a stage without event time.
+    """
+    match stage:
+        case "splitter":
+            return [committed_state(checkpoint, settings.event_time.lateness_ms) for checkpoint in checkpoints]
+        case "router":
+            return [
+                msgspec.json.decode(checkpoint, type=WatermarkState) if checkpoint else NOTHING_REPORTED
+                for checkpoint in checkpoints
+            ]
+        case "worker":
+            return [_worker_state(checkpoint, counts[settings.topic("tuples")]) for checkpoint in checkpoints]
+        case "aggregator" | "observer":
+            workers = settings.worker_input.max_workers
+            return [read_watermarks(decode_checkpoint(text), workers).state() for text in checkpoints]
+        case "join" if settings.join is not None:
+            rules = settings.join.rules()
+            disorder_ms = rules.left_disorder_ms if topic == "left" else rules.right_disorder_ms
+            return [_join_state(join_changelog.decode_checkpoint(text), disorder_ms) for text in checkpoints]
+    return ()  # a stage with an output of its own: its checkpoints are in the database
+
+
+def _join_state(checkpoint: join_changelog.JoinCheckpoint, disorder_ms: int) -> WatermarkState:
+    known = [checkpoint.floor] if checkpoint.max_time is None else [checkpoint.floor, checkpoint.max_time - disorder_ms]
+    return WatermarkState(max((time for time in known if time is not None), default=None))
+
+
+def _worker_state(checkpoint: str | None, source_partitions: int) -> WatermarkState:
+    tracker = WatermarkTracker(source_partitions)
+    if checkpoint:
+        tracker.decode(checkpoint)
+    return tracker.state()
+
+
+def _newest_event(settings: PipelineSettings, splitter: StageStatus | None) -> int | None:
+    watermarks = [state.watermark for state in splitter.partitions] if splitter else []
+    return max(
+        (watermark + settings.event_time.lateness_ms for watermark in watermarks if watermark is not None), default=None
+    )
+
+
+def open_windows(windows: WindowAssigner, closed_until: int | None, newest_event: int | None) -> int | None:
+    """Return the number of windows that can contain events up to the newest one and are not closed, at most 10,000.
+
+    None if nothing is known: before the first closed window, or before the first event.
+    """
+    if closed_until is None or newest_event is None:
+        return None
+    found: set[int] = set()
+    time = newest_event
+    while len(found) < MAX_WINDOWS:
+        slice_start = int(windows.slices(np.array([time], dtype=np.int64))[0])
+        still_open = {start for start in windows.windows_of(slice_start) if windows.end(start) > closed_until}
+        if not still_open:
+            break
+        found |= still_open
+        time = slice_start - 1
+    return len(found)
+
+
+def _last_tick(settings: PipelineSettings, offsets: OffsetReader) -> TickDistribution | None:
+    topic = settings.topic("distribution")
+    begin, end = offsets.begin(topic), offsets.end(topic)
+    # Each tick is a record, and each transaction adds a marker: two offsets from the end there may be none.
+    for lookback in (10, 1_000):
+        ranges = {
+            partition: (max(first, end[partition] - lookback), end[partition]) for partition, first in begin.items()
+        }
+        values = [message.value() for _, batch in read_ranges(settings.kafka, topic, ranges) for message in batch]
+        if values and values[-1]:
+            return msgspec.json.decode(values[-1], type=TickDistribution)
+    return None
+
+
+def _problems(stages: Sequence[StageStatus], now_ms: int, max_lag_s: float | None) -> Iterator[str]:
+    # In a bounded run, a stage ends as soon as its input has: the router has the end of the source in all partitions.
+    is_ending = any(stage.name == "router" and stage.event_time.watermark == MAX_WATERMARK for stage in stages)
+    for stage in stages:
+        yield from (f"{stage.name}: {problem}" for problem in stage.problems)
+        if not stage.group.members and (stage.lag_records or not is_ending):
+            unprocessed = f"; unprocessed records: {stage.lag_records:,}" if stage.lag_records else ""
+            yield f"{stage.name}: no process runs{unprocessed}"
+        if max_lag_s is not None and lag_s(stage, now_ms) > max_lag_s:
+            age_s = lag_s(stage, now_ms)
+            yield f"{stage.name}: the oldest unprocessed record is {age_s:,.0f} s old, more than {max_lag_s:g} s"
+
+
+def _waits(settings: PipelineSettings, stages: Mapping[str, StageStatus]) -> Iterator[str]:
+    for stage in stages.values():
+        if stage.group.is_rebalancing:
+            yield f"{stage.name}: its group is rebalancing ({stage.group.state})"
+    splitter = stages.get("splitter")
+    if splitter is None or not splitter.group.members:
+        return
+    lag = splitter.lag[settings.topic("source")]
+    active = {p: state.watermark for p, state in enumerate(splitter.partitions) if not state.idle and not lag.get(p)}
+    newest = max((state.watermark for state in splitter.partitions if state.watermark is not None), default=None)
+    timeout = settings.event_time.idle_timeout_s
+    until = "event_time.idle_timeout_s is null" if timeout is None else f"for up to {timeout:g} s, then they are idle"
+    if newest is None:
+        return
+    if silent := [p for p, watermark in active.items() if watermark is None]:
+        yield f"windows wait for the first record of source partitions {_some(silent)} ({until})"
+    behind = [p for p, watermark in active.items() if watermark is not None and newest - watermark > HELD_BACK_MS]
+    if behind:
+        oldest = min(active[p] or 0 for p in behind)
+        yield (
+            f"windows wait for newer records of source partitions {_some(behind)}, whose event time is up to "
+            f"{(newest - oldest) / 1000:,.0f} s behind that of the newest partition ({until})"
+        )
+
+
+def _some(partitions: Sequence[int]) -> str:
+    """Return partitions as a text, not too many of them."""
+    listed = ", ".join(map(str, sorted(partitions)[:SHOWN]))
+    return listed if len(partitions) <= SHOWN else f"{listed} and {len(partitions) - SHOWN} others"
+
+
+def as_json(report: PipelineStatus) -> dict[str, Any]:
+    """Return the state of a pipeline as JSON."""
+    return {
+        "pipeline": report.pipeline,
+        "time_ms": report.time_ms,
+        "state": report.state,
+        "stages": [_stage_json(stage, report) for stage in report.stages],
+        "newest_event_ms": report.newest_event_ms,
+        "open_windows": report.open_windows,
+        "recent": {"seconds": report.recent_s, **report.recent},
+        "load": None if report.load is None else msgspec.to_builtins(report.load),
+        "waits": list(report.waits),
+        "problems": list(report.problems),
+    }
+
+
+def lag_s(stage: StageStatus, now_ms: int) -> float:
+    """Return the age of the oldest unprocessed record in seconds, by its Kafka timestamp; 0 if there is none."""
+    return 0.0 if stage.oldest_unprocessed_ms is None else max(0.0, (now_ms - stage.oldest_unprocessed_ms) / 1000)
+
+
+def behind_s(stage: StageStatus, newest_event_ms: int | None) -> float | None:
+    """Return the watermark lag in seconds: the newest event time minus the watermark."""
+    watermark = stage.event_time.watermark
+    if watermark is None or watermark == MAX_WATERMARK or newest_event_ms is None:
+        return None
+    return max(0.0, (newest_event_ms - watermark) / 1000)
+
+
+def processes(stage: StageStatus, pipeline: str) -> list[str]:
+    """Return the names of the processes of a stage, such as `router-0`."""
+    return sorted(member.removeprefix(f"{pipeline}-") for member in stage.group.members)
+
+
+def _stage_json(stage: StageStatus, report: PipelineStatus) -> dict[str, Any]:
+    state = stage.event_time
+    return {
+        "stage": stage.name,
+        "processes": processes(stage, report.pipeline),
+        "group_state": stage.group.state,
+        "lag_records": stage.lag_records,
+        "lag_s": round(lag_s(stage, report.time_ms), 3),
+        "lag_by_partition": {topic: {str(p): lag for p, lag in lags.items()} for topic, lags in stage.lag.items()},
+        "watermark_ms": None if state.watermark == MAX_WATERMARK else state.watermark,
+        "ended": state.watermark == MAX_WATERMARK,
+        "idle": state.idle,
+        "behind_s": behind_s(stage, report.newest_event_ms),
+        "closed_until_ms": stage.closed_until,
+    }

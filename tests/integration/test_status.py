@@ -1,0 +1,120 @@
+"""`skewless status` of real pipelines: running, finished, without a process, without topics."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from confluent_kafka.admin import AdminClient
+
+from helpers.kafka import START_MS, Pipeline, Source
+from helpers.waiting import until
+from skewless import topology
+from skewless.cli.main import main
+
+pytestmark = pytest.mark.broker
+
+
+def stages_of(pipeline: Pipeline) -> list[str]:
+    return [row.name for row in topology.needed_stages(pipeline.settings)]
+
+
+def status(pipeline: Pipeline, *options: str) -> Result:
+    return CliRunner().invoke(main, ["status", "-f", str(pipeline.file), *options])
+
+
+def status_json(pipeline: Pipeline, *options: str) -> dict[str, Any]:
+    result = status(pipeline, "--json", *options)
+    assert result.exit_code in (0, 1), result.output
+    answer: dict[str, Any] = json.loads(result.stdout)
+    assert (result.exit_code == 1) == bool(answer["problems"]), answer
+    return answer
+
+
+def record(key: str, time_ms: int) -> bytes:
+    return json.dumps({"key": key, "value": 1, "time": time_ms}).encode()
+
+
+def test_status_of_a_pipeline_follows_its_whole_life(broker: str, tmp_path: Path) -> None:
+    source = Source(broker, 2)
+    pipeline = Pipeline(broker, tmp_path, source, event_time={"idle_timeout_s": None})
+    new = status_json(pipeline)
+    assert new["state"] == "failing"
+    assert [stage["stage"] for stage in new["stages"]] == [
+        row.name for row in topology.needed_stages(pipeline.settings)
+    ]
+    assert "splitter: no process runs" in new["problems"]
+
+    # One late tuple, two dead letters, and one partition that holds the windows open.
+    newest = START_MS + 600_000
+    source.send(
+        [(0, record("a", newest)), (0, record("b", START_MS)), (0, b"{"), (0, b"["), (1, record("a", START_MS))]
+    )
+    waiting = status_json(pipeline)
+    assert waiting["stages"][0]["lag_records"] == 5
+    assert waiting["stages"][0]["lag_by_partition"] == {source.topic: {"0": 4, "1": 1}}
+    assert "splitter: no process runs; unprocessed records: 5" in waiting["problems"]
+    with pipeline.running() as supervisor:
+
+        def has_settled() -> bool:
+            answer = status_json(pipeline)
+            return (
+                answer["state"] == "running"
+                and not any(stage["lag_records"] for stage in answer["stages"])
+                and answer["stages"][3]["watermark_ms"] == START_MS
+            )
+
+        until(has_settled, each=lambda: supervisor.poll(time.monotonic()))
+        running = status_json(pipeline)
+        shown = status(pipeline)
+    assert (shown.exit_code, shown.stderr) == (0, ""), shown.output
+    assert shown.stdout.startswith(f"pipeline {pipeline.name}: running, ")
+    assert [stage["processes"] for stage in running["stages"]] == [[f"{stage}-0"] for stage in stages_of(pipeline)]
+    assert running["stages"][0]["behind_s"] == 600
+    assert running["newest_event_ms"] == newest
+    assert running["recent"] == {"seconds": 300, "late": 1, "dead-letters": 2}
+    assert [wait for wait in running["waits"] if "source partitions 1" in wait and "600 s" in wait] != []
+
+    # A process that was too slow to leave its group is a member until its session expires.
+    until(lambda: status_json(pipeline)["problems"] == [f"{stage}: no process runs" for stage in stages_of(pipeline)])
+
+    pipeline.drain()
+    until(lambda: status_json(pipeline)["state"] == "finished")  # the groups know that all processes have left
+    finished = status_json(pipeline)
+    assert (finished["waits"], finished["problems"]) == ([], [])
+    assert finished["stages"][3]["ended"]
+    assert finished["load"]["tuples"] == 1  # the last tick
+
+    source.send([(0, record("a", newest))])
+    assert status_json(pipeline)["problems"] == ["splitter: no process runs; unprocessed records: 1"]
+    time.sleep(1.1)
+    limited = status_json(pipeline, "--max-lag", "1s")
+    assert [problem for problem in limited["problems"] if "more than 1 s" in problem] != []
+
+
+def test_status_missing_topic_is_a_problem(broker: str, tmp_path: Path) -> None:
+    pipeline = Pipeline(broker, tmp_path, Source(broker, 1))
+    topic = pipeline.settings.topic("late")
+    admin = AdminClient({"bootstrap.servers": broker})  # must outlive its futures
+    admin.delete_topics([topic])[topic].result()
+    until(lambda: topic not in admin.list_topics(timeout=10).topics)
+    result = status(pipeline)
+    assert result.exit_code == 1
+    assert f"problem  topic {topic} is missing: `skewless topics apply` creates it" in result.stdout
+    assert result.stderr.startswith(f"error: pipeline {pipeline.name}: ")
+
+
+def test_status_wrong_broker_or_source_is_one_line(broker: str, tmp_path: Path) -> None:
+    for kafka, message in (
+        ({"bootstrap_servers": broker}, "topic nowhere does not exist"),
+        ({"bootstrap_servers": "127.0.0.1:1", "connect_timeout_s": 1}, "127.0.0.1:1"),
+    ):
+        file = tmp_path / "pipeline.yaml"
+        file.write_text(json.dumps({"name": "p-none", "source": {"topic": "nowhere"}, "kafka": kafka}))
+        result = CliRunner().invoke(main, ["status", "-f", str(file)])
+        assert (result.exit_code, result.stderr.count("\n")) == (3, 1), result.output
+        assert message in result.stderr

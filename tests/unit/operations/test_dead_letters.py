@@ -1,0 +1,48 @@
+"""Headers of dead letters, the loop guard, and the ranges that are read for a replay."""
+
+from __future__ import annotations
+
+import pytest
+
+from skewless.operations.dead_letters import (
+    ATTEMPT_HEADER,
+    MAX_ATTEMPTS,
+    MAX_GAP,
+    Original,
+    decode_headers,
+    offset_runs,
+)
+
+PREFIX = "__skewless.errors."
+
+
+def test_decode_headers_of_another_program_are_none() -> None:
+    headers = [(PREFIX + name, value) for name, value in (("topic", b"t"), ("partition", b"3"), ("offset", b"7"))]
+    assert decode_headers(headers) is None
+    assert decode_headers([*headers, (PREFIX + "reason", b"")]) is None
+    found = decode_headers([*headers, (PREFIX + "reason", b"not UTF-8"), ("own", None)])
+    assert found is not None
+    assert (found.topic, found.partition, found.offset, found.reason) == ("t", "3", "7", "not UTF-8")
+
+
+@pytest.mark.parametrize(("value", "expected"), [(b"2", 2), (b"x", MAX_ATTEMPTS), (None, MAX_ATTEMPTS), (b"-1", 3)])
+def test_original_attempts_foreign_value_is_the_maximum(value: bytes | None, expected: int) -> None:
+    assert Original(None, None, None, [(ATTEMPT_HEADER, value)]).attempts == expected
+    assert Original(None, None, None, ()).attempts == 0
+
+
+@pytest.mark.parametrize(
+    ("offsets", "end", "expected"),
+    [
+        ([], 9, []),
+        ([3], 9, [(3, 4)]),
+        ([3, 5, 8], 9, [(3, 9)]),
+        ([3, 5, 8], 8, [(3, 6)]),
+        ([8], 8, []),
+        ([1, 2 + MAX_GAP], 10**9, [(1, 2), (2 + MAX_GAP, 3 + MAX_GAP)]),
+    ],
+)
+def test_offset_runs_contain_the_offsets_without_long_gaps(
+    offsets: list[int], end: int, expected: list[tuple[int, int]]
+) -> None:
+    assert list(offset_runs(offsets, end)) == expected

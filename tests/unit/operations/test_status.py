@@ -1,0 +1,143 @@
+"""Windows, problems and reasons to wait of a pipeline's state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from skewless.algorithms.watermark import MAX_WATERMARK, WatermarkState
+from skewless.algorithms.windowing.assigner import HoppingWindows, WindowAssigner, tumbling
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.kafka.admin.groups import GroupDescription
+from skewless.kafka.consumer.offsets import Committed
+from skewless.operations import status
+from skewless.operations.status import PipelineStatus, StageStatus, open_windows
+from skewless.wire.join_changelog import JoinCheckpoint, encode_checkpoint
+
+RUNNING = GroupDescription("Stable", ("p-splitter-0",))
+EMPTY = GroupDescription("Empty", ())
+ENDED = [WatermarkState(MAX_WATERMARK)]
+NOW = 1_800_000_000_000
+
+
+def settings(**event_time: Any) -> PipelineSettings:
+    return PipelineSettings.model_validate({"name": "p", "source": {"topic": "t"}, "event_time": event_time})
+
+
+def stage(
+    name: str, group: GroupDescription = RUNNING, lag: Mapping[int, int] | None = None, **more: Any
+) -> StageStatus:
+    return StageStatus(name, group, {"t": lag or {0: 0}}, **more)
+
+
+def problems(*stages: StageStatus, max_lag_s: float | None = None) -> list[str]:
+    return list(status._problems(stages, NOW, max_lag_s))
+
+
+def waits(*partitions: WatermarkState, lag: Mapping[int, int] | None = None, **event_time: Any) -> list[str]:
+    splitter = stage("splitter", lag=lag or dict.fromkeys(range(len(partitions)), 0), partitions=partitions)
+    return list(status._waits(settings(**event_time), {"splitter": splitter}))
+
+
+@pytest.mark.parametrize(
+    ("windows", "closed_until", "newest", "expected"),
+    [
+        (tumbling(60), 0, 59, 1),
+        (tumbling(60), 0, 60, 2),
+        (tumbling(60), 60, 59, 0),
+        (HoppingWindows(60, 20), 0, 0, 3),  # those that begin at -40, -20 and 0
+        (HoppingWindows(60, 20), 40, 40, 3),
+        (tumbling(60), None, 60, None),
+        (tumbling(60), 0, None, None),
+        (tumbling(1), 0, 10**9, status.MAX_WINDOWS),
+    ],
+)
+def test_open_windows_between_the_last_closed_and_the_newest_event_are_counted(
+    windows: WindowAssigner, closed_until: int | None, newest: int | None, expected: int | None
+) -> None:
+    assert open_windows(windows, closed_until, newest) == expected
+
+
+def test_problems_stage_without_a_process_is_named_with_its_lag() -> None:
+    assert problems(stage("splitter"), stage("router", EMPTY, {0: 7, 1: 2})) == [
+        "router: no process runs; unprocessed records: 9"
+    ]
+
+
+def test_problems_after_the_end_of_a_bounded_run_are_only_those_of_new_records() -> None:
+    router, worker = stage("router", EMPTY, partitions=ENDED), stage("worker")
+    assert problems(stage("splitter", EMPTY), router, worker) == []
+    assert problems(stage("splitter", EMPTY, {0: 1}), router) == ["splitter: no process runs; unprocessed records: 1"]
+    assert problems(stage("splitter"), stage("router", EMPTY)) == ["router: no process runs"]
+
+
+def test_problems_record_older_than_the_limit_is_one() -> None:
+    late = stage("worker", lag={0: 1}, oldest_unprocessed_ms=NOW - 61_000)
+    assert problems(late) == problems(late, max_lag_s=61) == []
+    assert problems(late, max_lag_s=60) == ["worker: the oldest unprocessed record is 61 s old, more than 60 s"]
+
+
+def test_waits_partition_without_new_records_is_named() -> None:
+    active, behind = WatermarkState(NOW), WatermarkState(NOW - 60_000)
+    assert waits(active, behind) == [
+        (
+            "windows wait for newer records of source partitions 1, whose event time is up to 60 s behind that of the "
+            "newest partition (for up to 30 s, then they are idle)"
+        )
+    ]
+    assert waits(active, behind._replace(idle=True)) == []
+    assert waits(active, behind, lag={0: 0, 1: 5}) == []
+    assert waits(active, WatermarkState(), idle_timeout_s=None) == [
+        "windows wait for the first record of source partitions 1 (event_time.idle_timeout_s is null)"
+    ]
+    assert waits(WatermarkState(), WatermarkState()) == []
+
+
+def test_stage_event_time_of_source_partitions_excludes_idle_ones() -> None:
+    partitions = [WatermarkState(5), WatermarkState(3, idle=True)]
+    assert stage("splitter", partitions=partitions).event_time == WatermarkState(5)
+    assert stage("aggregator", partitions=partitions).event_time == WatermarkState(3)
+
+
+@pytest.mark.parametrize(
+    ("found", "group", "expected"), [((), RUNNING, "running"), ((), EMPTY, "finished"), (("x",), RUNNING, "failing")]
+)
+def test_pipeline_state_follows_from_problems_and_processes(
+    found: tuple[str, ...], group: GroupDescription, expected: str
+) -> None:
+    report = PipelineStatus("p", NOW, [stage("splitter", group)], None, None, {}, 300, None, problems=found)
+    assert report.state == expected
+
+
+def test_offset_problems_deleted_records_and_recreated_topics_are_named() -> None:
+    committed = {p: Committed(offset, None) for p, offset in enumerate((5, 5, 5))}
+    lines = list(status._offset_problems("t", committed, {0: 6, 1: 0, 2: 0}, {0: 9, 1: 9, 2: 4}))
+    assert lines == [
+        "records of topic t were deleted before they were processed: partitions 0",
+        "topic t ends before the committed offset: partitions 2; was it deleted?",
+    ]
+
+
+def test_join_event_time_is_the_largest_time_minus_the_disorder_of_its_side() -> None:
+    joined = PipelineSettings.model_validate(
+        {
+            "name": "ads",
+            "join": {
+                "left": {"topic": "impressions", "format": "json", "id": {"field": "id"}, "time": {"field": "time"}},
+                "right": {"topic": "clicks", "format": "json", "id": {"field": "id"}, "time": {"field": "time"}},
+                "apart_s": 5,
+                "window_s": 6,
+                "sync_delay_s": 8,
+            },
+        }
+    )
+    checkpoints = [
+        None,
+        encode_checkpoint(JoinCheckpoint(max_time=20_000)),
+        encode_checkpoint(JoinCheckpoint(max_time=20_000, floor=30_000)),
+    ]
+    left, right = (status._event_times(joined, "join", topic, checkpoints, {}) for topic in ("left", "right"))
+    assert [state.watermark for state in left] == [None, 19_000, 30_000]
+    assert [state.watermark for state in right] == [None, 17_000, 30_000]
