@@ -33,7 +33,7 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture(scope="module")
 def pipelines(broker: str, tmp_path_factory: pytest.TempPathFactory) -> list[Pipeline]:
-    """Run two pipelines, `key` and `even`, to the end of one source with late and invalid records.
+    """Run three pipelines, `key`, `even` and `local`, to the end of one source with late and invalid records.
 
     Each test file has its own pipelines, because tests add differences and delete records.
     """

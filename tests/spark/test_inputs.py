@@ -6,13 +6,10 @@ it, records of the same form are made up, and one case has kills.
 
 from __future__ import annotations
 
-import io
-import itertools
 import json
-import os
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import ROUND_HALF_EVEN, Decimal
@@ -20,10 +17,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
+from helpers.input_lines import FOLDER, LINES, PAGES, SALES, lines
 from helpers.kafka import STAGES, WRITES, Pipeline, Record, Source, read
 from helpers.waiting import WAIT_S, until
 from skewless.cli.main import main
@@ -31,44 +28,9 @@ from skewless.cli.main import main
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-FOLDER = os.environ.get("SKEWLESS_DATA")
 PARTITIONS = 3
-LINES = 6_000
 BLOCK = 100
 """Consecutive records of a partition."""
-PAGES = "http_nasa_by_page_19950701.tsv"
-SALES = "retail_hour_category_2010-12_2011-06.csv"
-FIRST_MS = 804_571_200_000
-"""1995-07-01T04:00:00Z."""
-
-
-def lines(name: str) -> Iterator[str]:
-    """Yield the first lines of a file of real data, or lines of its form."""
-    if FOLDER is None:
-        yield from itertools.islice(MADE_UP[name](), LINES)
-        return
-    with pa.input_stream(str(Path(FOLDER) / f"{name}.zst"), compression="zstd") as file:
-        text = io.TextIOWrapper(io.BufferedReader(file), encoding="utf-8")
-        for line in itertools.islice(text, LINES):
-            yield line.rstrip("\n")
-
-
-def made_up_pages() -> Iterator[str]:
-    random = np.random.default_rng(5)
-    for number, page in enumerate(np.minimum(random.zipf(1.5, LINES), 900).tolist()):
-        yield f"{FIRST_MS + number * 1_300}\t/page/{page}"
-
-
-def made_up_sales() -> Iterator[str]:
-    random = np.random.default_rng(6)
-    columns = random.zipf(1.3, LINES) % 700, random.integers(0, 3, LINES), random.integers(-3, 20, LINES)
-    for number, (category, country, quantity) in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
-        sold = datetime.fromtimestamp(1_291_191_960 + number * 50, UTC).strftime("%Y-%m-%d %H:%M:%S")
-        country_name = ("United Kingdom", "France", "Germany")[country]
-        yield f"{sold};item '{category}';{country_name};{quantity};{(category * 37 % 1000) / 100:.2f}"
-
-
-MADE_UP: dict[str, Callable[[], Iterator[str]]] = {PAGES: made_up_pages, SALES: made_up_sales}
 
 
 def record(number: int, timestamp: int, value: str, key: str | None = None, **headers: str) -> Record:

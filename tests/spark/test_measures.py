@@ -36,7 +36,7 @@ def test_running_imbalance_workers_are_added_covers_all_ticks_so_far() -> None:
 def sums() -> Sums:
     """Make a run of two ticks, with 1 worker in the first and 2 in the second."""
     loads = [
-        row(at, workers, worker=worker, tuples=tuples, first_at=1000 + at, last_at=1500 + at)
+        row(at, workers, worker=worker, tuples=tuples, rows=tuples // 5, first_at=1000 + at, last_at=1500 + at)
         for at, workers, worker, tuples in ((0, 1, 0, 10), (10_000, 2, 0, 5), (10_000, 2, 1, 5))
     ]
     replicas = [row(0, 1, keys=2, pairs=2, max_workers=1), row(10_000, 2, keys=1, pairs=2, max_workers=2)]
@@ -67,6 +67,7 @@ def test_measures_of_run_number_of_workers_changed_has_one_part_for_each_number(
     first, second = measures_of_run(PipelineSettings.model_validate(document), {"tuples": {0: (0, 5)}}, (), sums())
     assert (first["workers"], first["tuples_by_worker"], first["replication_factor"]) == (1, [10], 1.0)
     assert (second["workers"], second["tuples_by_worker"], second["replication_factor"]) == (2, [5, 5], 2.0)
+    assert (first["rows_by_worker"], second["rows_by_worker"], second["rows_per_tuple"]) == ([2], [1, 1], 0.2)
     assert (first["partials_per_window"], second["partials_per_window"]) == (4, 0)
     assert first["latency_ms"] == {"results": 3, "p50": 1.0, "p95": 2.0, "p99": 3.0, "max": 4}
     assert [each["window_start"] for each in first["latency_ms_by_window"]] == [0]

@@ -24,7 +24,7 @@ from skewless.lab.simulation.candidate import Candidate, SimulationConfig
 from skewless.lab.simulation.tsv_reader import ParsedLines
 from skewless.parsing.settings import ParsingSettings
 from skewless.parsing.validation import EventTimeRules
-from skewless.spark import kafka_options
+from skewless.spark import candidate_shards, kafka_options, tuple_blocks
 from skewless.spark.candidate_shards import Candidates
 from skewless.spark.plan_job import plan
 from skewless.spark.recommend import Demand, recommend
@@ -119,6 +119,17 @@ def test_candidates_several_tasks_are_split_into_as_many_shards() -> None:
     assert len(candidates.shards(100)) == 4
 
 
+def test_plan_grouping_local_aggregates_the_tuples_of_each_block() -> None:
+    shard = candidate_shards._Shard([("key", 4), ("local", 4)], SimulationConfig(OPTIONS, 1, 60_000, pane_ms=1000))
+    encoded = pa.array(["a", "b", "a", "a"]).dictionary_encode()
+    block = tuple_blocks._encode_block(encoded, np.array([0, 1, 2, 1000], dtype=np.int64))
+    for _ in range(2):
+        shard.add(0, block)
+    by_key, local = shard.measures()
+    assert (by_key["tuples"], by_key["rows"]) == (8, 8)
+    assert (local["tuples"], local["rows"], local["keys"]) == (8, 6, 2)
+
+
 def rows(keys: list[bytes | None], at: list[int]) -> pa.RecordBatch:
     size = len(keys)
     columns = {
@@ -156,10 +167,13 @@ def test_plan_invalid_event_time_makes_no_other_record_late(splitter: ParsingSet
     assert counted == {"tuples": 2, "late": 0, "bad": 2, "first_ms": 5000, "last_ms": 5001, "progress": 0.1}
 
 
-def candidate(grouping: str, workers: int, uneven: float, replication_factor: float) -> dict[str, Any]:
+def candidate(
+    grouping: str, workers: int, uneven: float, replication_factor: float, rows: int = 1000
+) -> dict[str, Any]:
     report_values = Candidate(grouping, workers, SimulationConfig(OPTIONS, 1, 60_000))
     others = {"router_ns_per_tuple": 50, "replication_max": 3, "replication_bound": 1.0, "aggregation_cost": 10}
     measures = {"max_over_avg": uneven, "replication_factor": replication_factor, "state_bytes": 1000}
+    others |= {"tuples": 1000, "rows": rows}
     return {"grouping": report_values.grouping, "workers": workers, **measures, **others}
 
 
@@ -183,6 +197,21 @@ def test_recommendation_of_sufficient_candidates_has_fewest_workers_then_lowest_
     assert (found["grouping"], found["workers"], found["sufficient"]) == (grouping, workers, sufficient)
     assert f"{rate:,.0f}" in found["reasons"][0]
     assert ("even a perfect load needs 20 workers" in found["reasons"][1]) is not sufficient
+
+
+@pytest.mark.parametrize(
+    ("rows", "grouping", "text"),
+    [
+        (100, "local", "Local aggregation (splitter.local) would send 0.10 rows per tuple"),
+        (800, "even", "Local aggregation does not pay: it would send 0.80 rows per tuple."),
+    ],
+)
+def test_recommendation_counts_a_row_of_local_aggregation_as_a_tuple(rows: int, grouping: str, text: str) -> None:
+    candidates = [*CANDIDATES, candidate("local", 10, 2.0, 1.0, rows)]
+    found = recommend(candidates, Demand(1.0, 9000.0, 1.0))
+    assert found["recommendation"]["grouping"] == grouping
+    assert found["candidates"][-1]["max_rate"] == pytest.approx(10 / 2 * 1000 * 1000 / rows)
+    assert any(reason.startswith(text) for reason in found["recommendation"]["reasons"])
 
 
 def invoke(*args: str) -> tuple[int, str]:

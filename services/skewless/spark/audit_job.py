@@ -98,7 +98,7 @@ def compared(
 def _with_refused(records: DataFrame, dead_letters: DataFrame, settings: PipelineSettings) -> DataFrame:
     """Return the input of the batch, with the records that the live run refused as too far in the future."""
     # This decision depends on the wall clock and cannot be recomputed, so the dead letters of the live run are used.
-    refused = kafka_source.dead_letters(dead_letters, TOO_FAR_AHEAD).where(F.col("topic") == settings.source.topic)
+    refused = kafka_source.dead_letters(dead_letters, TOO_FAR_AHEAD).where(F.col("topic") == settings.topic("source"))
     return kafka_source.with_refused(kafka_source.of_topic(records, settings.splitter), refused)
 
 

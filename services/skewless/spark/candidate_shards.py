@@ -18,6 +18,7 @@ from skewless.algorithms.grouping import KeyBatch
 from skewless.algorithms.grouping_metrics import KeyCounts
 from skewless.lab.simulation.candidate import Candidate, SimulationConfig
 from skewless.lab.simulation.key_indexer import KeyIndexer
+from skewless.lab.simulation.row_batch import reduced
 from skewless.spark.tuple_blocks import decode_block
 
 RESULTS = "shard int, candidate_json string"
@@ -63,6 +64,7 @@ class _Shard:
     def __init__(self, pairs: Sequence[tuple[str, int]], setup: SimulationConfig) -> None:
         self._candidates = [Candidate(grouping, workers, setup) for grouping, workers in pairs]
         self._routers = setup.routers
+        self._pane_ms = setup.pane_ms
         self._key_counts = KeyCounts()
         self._key_indexer = KeyIndexer()
 
@@ -71,10 +73,12 @@ class _Shard:
         keys, dictionary, codes, times = decode_block(block)
         key_indices = self._key_indexer.of(dictionary)
         self._key_counts.add(key_indices, np.bincount(codes, minlength=len(key_indices)))
-        batch, tuple_keys = KeyBatch(keys, codes, times), key_indices[codes]
+        tuples = KeyBatch(keys, codes, times)
+        rows = reduced(tuples, self._pane_ms).batch if any(each.is_local for each in self._candidates) else tuples
         for candidate in self._candidates:
+            batch = rows if candidate.is_local else tuples
             workers = candidate.route(partition % self._routers, batch, 0)
-            candidate.count(tuple_keys, workers, times)
+            candidate.count(key_indices[batch.codes], workers, batch.times)
 
     def measures(self) -> list[Mapping[str, Any]]:
         """Return the measures of each candidate."""

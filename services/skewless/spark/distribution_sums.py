@@ -18,7 +18,7 @@ class Sums:
     """Sums that Spark has computed. Each row has the name of its `run`; most rows have its `grouping` and `workers`."""
 
     loads: RowsBy
-    """By "tick" and "window": tuples of each worker in each of them, and first and last Kafka timestamp."""
+    """By "tick" and "window": tuples and rows of each worker in each of them, and first and last Kafka timestamp."""
     replicas: RowsBy
     """By "tick", "window" and "run": keys, pairs and max_workers, as in `Replicas`.
 

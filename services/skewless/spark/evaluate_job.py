@@ -1,9 +1,9 @@
 """The job of `skewless evaluate`: computes exact measures of the groupings of pipelines from their topics.
 
-Tuples by key and worker come from `worker-input`, the number of workers of each tick from `distribution`, the number of
-partial results from `partials`, latencies from `tuples` and `aggregator-changelog`, and the size of a router's state
-from `router-state`. Each topic is read once, for all runs together. Only sums reach the driver; data per key stays on
-the executors.
+Tuples and rows by key and worker come from `worker-input`, the number of workers of each tick from `distribution`, the
+number of partial results from `partials`, latencies from `tuples` and `aggregator-changelog`, and the size of a
+router's state from `router-state`. Each topic is read once, for all runs together. Only sums reach the driver; data per
+key stays on the executors.
 """
 
 from __future__ import annotations
@@ -71,9 +71,12 @@ def _labels(run: PipelineRun, distributions: Sequence[TickDistribution], hottest
 
 
 def sum_up(
-    spark: SparkSession, runs: Sequence[PipelineRun], distributions: Sequence[Sequence[TickDistribution]], folder: Path
+    spark: SparkSession,
+    runs: Sequence[PipelineRun],
+    distributions: Sequence[Sequence[TickDistribution]],
+    folder: Path | None,
 ) -> Sums:
-    """Return the sums of the runs, and write `cells` and `keys` as Parquet into the folder.
+    """Return the sums of the runs, and write `cells` and `keys` as Parquet into the folder if there is one.
 
     Raises CheckFailedError for a run without tuples.
     """
@@ -89,12 +92,8 @@ def sum_up(
         sums = _rows(_merged_sums(executor_sums))
         _check_not_empty(runs, {int(row["run"]) for row in sums})
         hottest = _rows(_hottest(executor_sums, hottest_limit))
-        for name, read, columns in (
-            ("cells", key_statistics.cells, key_statistics.CELLS),
-            ("keys", key_statistics.keys, key_statistics.KEYS),
-        ):
-            rows = cells.mapInArrow(partial(read, labels=labels), key_statistics.spark_schema(columns))
-            rows.write.mode("overwrite").parquet(str(folder / name))
+        if folder is not None:
+            _write_tables(cells, labels, folder)
     finally:
         executor_sums.unpersist()
         cells.unpersist()
@@ -107,6 +106,15 @@ def sum_up(
         latencies=_with_run_names(_rows(_latencies(runs, partitions)), runs),
         **_partials_and_state(runs),
     )
+
+
+def _write_tables(cells: DataFrame, labels: Sequence[key_statistics.Labels], folder: Path) -> None:
+    for name, read, columns in (
+        ("cells", key_statistics.cells, key_statistics.CELLS),
+        ("keys", key_statistics.keys, key_statistics.KEYS),
+    ):
+        rows = cells.mapInArrow(partial(read, labels=labels), key_statistics.spark_schema(columns))
+        rows.write.mode("overwrite").parquet(str(folder / name))
 
 
 def _rows(frame: DataFrame) -> list[dict[str, Any]]:
@@ -122,7 +130,7 @@ def _check_not_empty(runs: Sequence[PipelineRun], runs_with_tuples: set[int]) ->
 
 def _merged_sums(executor_sums: DataFrame) -> DataFrame:
     """Merge the sums of the executors."""
-    sums = [F.sum(name).alias(name) for name in ("tuples", "keys", "pairs")]
+    sums = [F.sum(name).alias(name) for name in ("tuples", "rows", "keys", "pairs")]
     extremes = [
         F.min("first_at").alias("first_at"),
         F.max("last_at").alias("last_at"),
@@ -204,8 +212,8 @@ def _partials_and_state(runs: Sequence[PipelineRun]) -> dict[str, list[dict[str,
     }
 
 
-def evaluate(spark: SparkSession, runs: Sequence[PipelineRun], folder: Path) -> dict[str, Any]:
-    """Evaluate and compare runs: write Parquet into the folder, and return the measures as a JSON object."""
+def evaluate(spark: SparkSession, runs: Sequence[PipelineRun], folder: Path | None = None) -> dict[str, Any]:
+    """Evaluate and compare runs: return the measures as a JSON object, and write Parquet into the folder if given."""
     distributions = read_distributions(runs)
     sums = sum_up(spark, runs, distributions, folder)
     measures: list[dict[str, Any]] = []

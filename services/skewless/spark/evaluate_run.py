@@ -1,4 +1,4 @@
-"""Evaluates pipelines: runs the Spark job over their topics, and writes the JSON and the report into a folder."""
+"""Evaluates pipelines: runs the Spark job over their topics, and writes the results into a folder."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ TABLES = ("cells", "keys")
 TOPICS = ("worker-input", "tuples", "partials", "aggregator-changelog", "router-state", "distribution")
 
 
-def evaluated(runs: Sequence[PipelineSettings], out: Path, spark: dict[str, Any]) -> dict[str, Any]:
-    """Evaluate pipelines, write all results into the folder, and return the evaluation as a JSON object.
+def evaluated(runs: Sequence[PipelineSettings], spark: dict[str, Any], tables: Path | None = None) -> dict[str, Any]:
+    """Evaluate pipelines, and return the evaluation as a JSON object.
 
-    `spark`: the options of `spark_running`.
+    `spark`: the options of `spark_running`. `tables`: the folder for the Parquet files; None: they are not written.
     """
     offsets = [offsets_of(settings) for settings in runs]
     with spark_running("evaluate", spark) as session:
@@ -33,12 +33,22 @@ def evaluated(runs: Sequence[PipelineSettings], out: Path, spark: dict[str, Any]
         pipeline_runs = [
             recorded(session, settings, run_offsets) for settings, run_offsets in zip(runs, offsets, strict=True)
         ]
-        evaluation = evaluate(session, pipeline_runs, out)
+        return evaluate(session, pipeline_runs, tables)
+
+
+def write_results(evaluation: dict[str, Any], out: Path) -> Path:
+    """Write the evaluation as JSON and as a report into the folder. Returns the file of the report."""
+    (out / EVALUATION_FILE).write_text(json.dumps(evaluation), encoding="utf-8")
+    file = out / "report.html"
+    write_report(evaluation, file)
+    return file
+
+
+def write_report(evaluation: dict[str, Any], file: Path) -> None:
+    """Write the report of an evaluation."""
     from skewless.spark.report.evaluation_report import report
 
-    (out / EVALUATION_FILE).write_text(json.dumps(evaluation), encoding="utf-8")
-    (out / "report.html").write_text(report(evaluation), encoding="utf-8")
-    return evaluation
+    file.write_text(report(evaluation), encoding="utf-8")
 
 
 def offsets_of(settings: PipelineSettings) -> Offsets:

@@ -26,11 +26,13 @@ from skewless.spark.load_measures import (
 from skewless.wire.distribution import TickDistribution
 
 NAMES = {
-    "imbalance": "I/m: (most loaded worker - average) / tuples",
-    "imbalance_tuples": "I: most loaded worker - average, in tuples",
-    "running_imbalance": "I(t)/m(t): imbalance of all tuples up to the end of the tick",
+    "rows": "what the workers processed and the load consists of: tuples, or rows of tuples aggregated by the splitter",
+    "rows_per_tuple": "rows / tuples; 1 without local aggregation (splitter.local)",
+    "imbalance": "I/m: (most loaded worker - average) / rows",
+    "imbalance_tuples": "I: most loaded worker - average, in rows",
+    "running_imbalance": "I(t)/m(t): imbalance of all rows up to the end of the tick",
     "max_over_avg": "load of the most loaded worker / average load",
-    "worst_window_max_over_avg": "the same of the worst window with at least 100 tuples per worker; null without one",
+    "worst_window_max_over_avg": "the same of the worst window with at least 100 rows per worker; null without one",
     "rate": "average / most loaded worker: share of the rate of an even load, if workers are the limit",
     "load_stddev_percent": "population standard deviation over workers of their share in percent",
     "replication_factor": "mean number of distinct workers per key; replication_max: the maximum",
@@ -43,7 +45,7 @@ NAMES = {
     "latency_ms": "per (window, key), from the splitter's record of its last tuple to the record that made it complete",
     "reactions": f"per change of the hottest key, until a tick's imbalance is at most {TARGET:g}; resolution is a tick",
     "duration_ms": "Kafka time from the first record of worker-input to the last",
-    "observer_differs": "ticks of topic distribution whose tuples by worker differ from this evaluation",
+    "observer_differs": "ticks of topic distribution whose tuples or rows by worker differ from this evaluation",
 }
 """Descriptions of the measures; part of the JSON."""
 
@@ -85,7 +87,7 @@ def _segment_measures(
     settings: PipelineSettings, distributions: Sequence[TickDistribution], sums: Sums, workers: int
 ) -> dict[str, Any]:
     loads_by_tick, loads_by_window = _grouped(sums.loads["tick"], "tick"), _grouped(sums.loads["window"], "window")
-    loads = _loads(sums.loads["tick"], workers)
+    loads, tuples = _loads(sums.loads["tick"], workers), _tuples(sums.loads["tick"], workers)
     first_at = min(row["first_at"] for row in sums.loads["tick"])
     last_at = max(row["last_at"] for row in sums.loads["tick"])
     duration_ms = last_at - first_at
@@ -96,15 +98,15 @@ def _segment_measures(
     windows = [(replicas_by_window[window], _loads(rows, workers)) for window, rows in loads_by_window.items()]
     partials = [row["rows"] for row in sums.partials if row["window"] in loads_by_window]
     return {
-        **load_measures(loads),
+        **load_measures(loads, tuples),
         **replica_measures(replicas),
         **window_measures(windows, loads.mean()),
-        "p1": totals["hottest"] / int(loads.sum()),
+        "p1": totals["hottest"] / int(tuples.sum()),
         "replication_bound": totals["needed"] / replicas.keys,
         "partials_per_window": sum(partials) / max(1, len(windows)),
         "state_bytes": max((row["bytes"] for row in sums.state), default=None),
         "duration_ms": duration_ms,
-        "reference": reference_metrics(loads, replicas, duration_ms),
+        "reference": reference_metrics(loads, int(tuples.sum()), replicas, duration_ms),
         "latency_ms": _latency(sums.latencies),
         "latency_ms_by_window": _latency_by_window(sums.latencies, loads_by_window),
         "top_keys": _hottest_keys(sums.hottest["run"]),
@@ -120,16 +122,20 @@ def _ticks(
     replicas = {row["tick"]: _replicas(row) for row in sums.replicas["tick"]}
     hottest = _grouped(sums.hottest["tick"], "tick")
     loads = {tick: _loads(rows, workers) for tick, rows in loads_by_tick.items()}
+    tuples = {tick: _tuples(rows, workers) for tick, rows in loads_by_tick.items()}
     running_imbalances = dict(zip(loads, running(loads.values()), strict=True))
     return [
         {
             "tick_start": tick,
             "tick_end": tick + tick_ms,
-            **load_measures(loads[tick]),
+            **load_measures(loads[tick], tuples[tick]),
             **replica_measures(replicas[tick]),
             "running_imbalance": running_imbalances[tick],
             "reference": reference_metrics(
-                loads[tick], replicas[tick], max(row["last_at"] for row in rows) - min(row["first_at"] for row in rows)
+                loads[tick],
+                int(tuples[tick].sum()),
+                replicas[tick],
+                max(row["last_at"] for row in rows) - min(row["first_at"] for row in rows),
             ),
             "last_at_ms": max(row["last_at"] for row in rows) - first_at,
             "top_keys": _hottest_keys(hottest.get(tick, ())),
@@ -147,6 +153,10 @@ def _grouped(rows: Rows, name: str) -> dict[Any, Rows]:
 
 
 def _loads(rows: Rows, workers: int) -> NDArray[np.int64]:
+    return loads_of(((row["worker"], row["rows"]) for row in rows), workers)
+
+
+def _tuples(rows: Rows, workers: int) -> NDArray[np.int64]:
     return loads_of(((row["worker"], row["tuples"]) for row in rows), workers)
 
 
@@ -175,7 +185,7 @@ def _quantiles(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _differing_ticks(distributions: Sequence[TickDistribution], ticks: Sequence[Mapping[str, Any]]) -> int:
-    """Return the number of ticks for which the observer counted other tuples by worker than the evaluation."""
-    tuples_by_tick = {tick["tick_start"]: tick["tuples_by_worker"] for tick in ticks}
-    evaluated = [record for record in distributions if record.tick_start in tuples_by_tick]
-    return sum(record.tuples_by_worker != tuples_by_tick[record.tick_start] for record in evaluated)
+    """Return the number of ticks for which the observer counted other tuples or rows by worker than the evaluation."""
+    by_tick = {tick["tick_start"]: (tick["tuples_by_worker"], tick["rows_by_worker"]) for tick in ticks}
+    evaluated = [record for record in distributions if record.tick_start in by_tick]
+    return sum((record.tuples_by_worker, record.rows_by_worker) != by_tick[record.tick_start] for record in evaluated)

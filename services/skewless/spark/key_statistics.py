@@ -33,6 +33,7 @@ CELLS: Columns = {
     "key": "string",
     "worker": "int",
     "tuples": "long",
+    "rows": "long",
     "first_at": "long",
     "last_at": "long",
 }
@@ -53,6 +54,7 @@ SUMS: Columns = {
     "worker": "int",
     "key_tuples": "long",
     "tuples": "long",
+    "rows": "long",
     "first_at": "long",
     "last_at": "long",
     "keys": "long",
@@ -63,7 +65,7 @@ SUMS: Columns = {
 }
 """Rows of four kinds; the columns that a kind does not have are null. `run` and `segment` are indices.
 
-- `load`: tuples of a worker, and Kafka timestamps of the first and last record
+- `load`: tuples and rows of a worker, and Kafka timestamps of the first and last record
 - `replicas`: number of keys, of (key, worker) pairs, and of the workers of the key that has the most
 - `size`: number of `keys` of a run that have `key_tuples` tuples each
 - `hottest`: an executor's candidates for the hottest keys, with their tuples and number of workers (`held_by`)
@@ -106,7 +108,10 @@ def cells(batches: Iterable[pa.RecordBatch], labels: Sequence[Labels]) -> Iterat
     """Yield the cells, one row for each (CELLS)."""
     for run, table in _labelled_cells(batches, labels):
         columns = [*_label_columns(labels[run], table), *(table[name] for name in ("bucket", "tick", "window", "key"))]
-        columns += [table["worker"].cast(pa.int32()), *(table[name] for name in ("tuples", "first_at", "last_at"))]
+        columns += [
+            table["worker"].cast(pa.int32()),
+            *(table[name] for name in ("tuples", "rows", "first_at", "last_at")),
+        ]
         yield from _batches(pa.table(columns, names=list(CELLS)))
 
 
@@ -156,7 +161,8 @@ def _grouped(table: pa.Table, by: Sequence[str], aggregations: dict[str, tuple[s
 
 def _loads(table: pa.Table, span: str) -> pa.Table:
     times = {"first_at": ("first_at", "min"), "last_at": ("last_at", "max")}
-    return _grouped(table, ("segment", span, "worker"), {"tuples": ("tuples", "sum"), **times})
+    sums = {"tuples": ("tuples", "sum"), "rows": ("rows", "sum")}
+    return _grouped(table, ("segment", span, "worker"), {**sums, **times})
 
 
 def _by_key(table: pa.Table, span: str) -> pa.Table:

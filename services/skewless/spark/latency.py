@@ -34,7 +34,7 @@ def latencies(batches: Iterable[pa.RecordBatch], windows: Sequence[WindowAssigne
     for run, tables in collect(batches).items():
         if tables.keys() >= {"sent", "changelog"}:
             sent = last_cells(_by_window(tables["sent"], windows[run])).rename_columns(
-                ["window", "key", "worker", "tuples", "first_at", "sent_at"]
+                ["window", "key", "worker", "tuples", "rows", "first_at", "sent_at"]
             )
             joined = sent.select(["window", "key", "sent_at"]).join(
                 completed(tables["changelog"]), ["window", "key"], None, "inner"

@@ -32,21 +32,27 @@ class Replicas:
         return self.pairs / self.keys if self.keys else 0.0
 
 
-def loads_of(tuples: Iterable[tuple[int, int]], workers: int) -> NDArray[np.int64]:
-    """Return the tuples per worker as an array of at least `workers` elements, given rows of (worker, tuples)."""
-    rows = list(tuples)
-    loads = np.zeros(max(workers, max((worker for worker, _ in rows), default=-1) + 1), dtype=np.int64)
-    for worker, count in rows:
+def loads_of(counts: Iterable[tuple[int, int]], workers: int) -> NDArray[np.int64]:
+    """Return the sum of the counts per worker, in an array of at least `workers` elements, from (worker, count)."""
+    pairs = list(counts)
+    loads = np.zeros(max(workers, max((worker for worker, _ in pairs), default=-1) + 1), dtype=np.int64)
+    for worker, count in pairs:
         loads[worker] += count
     return loads
 
 
-def load_measures(loads: NDArray[np.int64]) -> dict[str, Any]:
-    """Return measures of the imbalance of a load, named as in `skewless.algorithms.grouping_metrics`."""
+def load_measures(loads: NDArray[np.int64], tuples: NDArray[np.int64]) -> dict[str, Any]:
+    """Return measures of the imbalance of a load, named as in `skewless.algorithms.grouping_metrics`.
+
+    `loads` are the rows of each worker, `tuples` the tuples in them.
+    """
     peak_to_mean = max_over_avg(loads)
     return {
-        "tuples": int(loads.sum()),
-        "tuples_by_worker": loads.tolist(),
+        "tuples": int(tuples.sum()),
+        "tuples_by_worker": tuples.tolist(),
+        "rows": int(loads.sum()),
+        "rows_by_worker": loads.tolist(),
+        "rows_per_tuple": int(loads.sum()) / max(1, int(tuples.sum())),
         "imbalance_tuples": float(loads.max() - loads.mean()),
         "imbalance": imbalance(loads),
         "max_over_avg": peak_to_mean,
@@ -82,7 +88,7 @@ def window_measures(windows: Sequence[tuple[Replicas, NDArray[np.int64]]], mean_
 
 
 def running(loads: Iterable[NDArray[np.int64]]) -> list[float]:
-    """Return I(t)/m(t) at the end of each tick: the imbalance of all tuples so far."""
+    """Return I(t)/m(t) at the end of each tick: the imbalance of all rows so far."""
     so_far = np.zeros(0, dtype=np.int64)
     imbalances = []
     for tick in loads:
@@ -93,9 +99,8 @@ def running(loads: Iterable[NDArray[np.int64]]) -> list[float]:
     return imbalances
 
 
-def reference_metrics(loads: NDArray[np.int64], replicas: Replicas, duration_ms: int) -> dict[str, float]:
-    """Return the five metrics of the reference's distribution observer, by its names."""
-    total = int(loads.sum())
+def reference_metrics(loads: NDArray[np.int64], total: int, replicas: Replicas, duration_ms: int) -> dict[str, float]:
+    """Return the five metrics of the reference's distribution observer, by its names. `total`: number of tuples."""
     return {
         "STD_DEV": load_stddev_percent(loads),
         "DIST_COST": replicas.mean,

@@ -7,6 +7,9 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any
 
+from skewless.algorithms.grouping import LOCAL
+from skewless.algorithms.local_buffer import OFF_RATIO
+
 RATE_TOLERANCE = 0.95
 """If no grouping meets the demand, groupings with at least this fraction of the best rate are candidates."""
 COST_TOLERANCE = 1.05
@@ -73,8 +76,17 @@ def recommend(candidates: Sequence[Mapping[str, Any]], demand: Demand) -> dict[s
 
 
 def max_rate(candidate: Mapping[str, Any], cost_ms: float) -> float:
-    """Return the tuples per second that the workers can process. The most loaded worker is the limit."""
-    return float(candidate["workers"] / candidate["max_over_avg"] * 1000 / cost_ms)
+    """Return the tuples per second that the workers can process. The most loaded worker is the limit.
+
+    A row of several tuples costs as much as one tuple.
+    """
+    rows_per_s = candidate["workers"] / candidate["max_over_avg"] * 1000 / cost_ms
+    return float(rows_per_s / rows_per_tuple(candidate))
+
+
+def rows_per_tuple(candidate: Mapping[str, Any]) -> float:
+    """Return the rows to which local aggregation reduces a tuple; 1 without it."""
+    return float(candidate["rows"] / max(1, candidate["tuples"])) or 1.0
 
 
 _COMPARED = {"key", "shuffle", "partial_key"}
@@ -90,6 +102,7 @@ def _reasons(
         _rate_text(demand),
         _capacity_text(chosen, rated, demand, sufficient=sufficient),
         *(_comparison_text(chosen, other) for other in compared),
+        *(_local_text(other) for other in same_workers if other["grouping"] == LOCAL),
         _replication_text(chosen),
     ]
 
@@ -130,6 +143,16 @@ def _comparison_text(chosen: Mapping[str, Any], other: Mapping[str, Any]) -> str
     return (
         f"{other['grouping']} would sustain {other['max_rate'] / chosen['max_rate']:.0%} of that rate, with "
         f"{other['replication_factor']:.2f} workers per key."
+    )
+
+
+def _local_text(local: Mapping[str, Any]) -> str:
+    ratio = rows_per_tuple(local)
+    if ratio > OFF_RATIO:
+        return f"Local aggregation does not pay: it would send {ratio:.2f} rows per tuple."
+    return (
+        f"Local aggregation (splitter.local) would send {ratio:.2f} rows per tuple, with 20,000 tuples of a source "
+        "partition per commit; more tuples per commit give fewer rows."
     )
 
 

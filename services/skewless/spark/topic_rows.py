@@ -1,4 +1,4 @@
-"""Counts the tuples of a pipeline's internal topics, as rows by key, worker and event time. For `mapInArrow`.
+"""Counts the tuples and rows of a pipeline's internal topics, as rows by key, worker and event time. For `mapInArrow`.
 
 Each input row is one Kafka record. Output rows are summed up within a record. Watermark records, and records that the
 topic's stage would reject, yield no rows.
@@ -19,11 +19,12 @@ from skewless.errors import BadRecordError
 from skewless.wire.changelog import decode_chunk_key
 from skewless.wire.columns import read_table
 from skewless.wire.partials import read_partials
-from skewless.wire.tuples import Int64, read_keys_and_times
+from skewless.wire.rows import is_rows, keys_panes_and_counts
+from skewless.wire.tuples import Int64, keys_and_times
 
-CELLS = ("bucket", "key", "worker", "tuples", "first_at", "last_at")
-"""Tuples of a key at a worker in a bucket of event time (its start in ms), with the Kafka timestamps of the first and
-last record."""
+CELLS = ("bucket", "key", "worker", "tuples", "rows", "first_at", "last_at")
+"""Tuples and rows of a key at a worker in a bucket of event time (its start in ms), with the Kafka timestamps of the
+first and last record. A tuple is a row, unless the splitter has aggregated it with others to one row."""
 CHANGELOG_ROWS = ("window", "compacted", "key", "tuples", "timestamp_ms", "offset")
 """Rows of the aggregator's changelog: the growth of a key's count with one changelog record.
 
@@ -43,7 +44,7 @@ _tuple_decoder = msgspec.json.Decoder(_TupleTime)
 
 
 def cells(batches: Iterator[pa.RecordBatch], bucket_ms: int) -> Iterator[pa.RecordBatch]:
-    """Count the tuples of records of `worker-input` or `tuples` (CELLS).
+    """Count the tuples and rows of records of `worker-input` or `tuples` (CELLS).
 
     Input columns: key, value, worker, timestamp_ms. Records of one tuple each have a key.
     """
@@ -56,8 +57,8 @@ def _cells_of_columns(batch: pa.RecordBatch, bucket_ms: int) -> Iterator[pa.Reco
     rows = zip(*(batch[name].to_pylist() for name in ("key", "value", "worker", "timestamp_ms")), strict=True)
     for key, value, worker, timestamp_ms in rows:
         if key is None:
-            for tuples in _read_tuples(value):
-                yield _count_tuples(tuples, bucket_ms, worker, timestamp_ms)
+            for columns in _read_columns(value):
+                yield _count(columns, bucket_ms, worker, timestamp_ms)
 
 
 def _cells_of_single_tuples(batch: pa.RecordBatch, bucket_ms: int) -> Iterator[pa.RecordBatch]:
@@ -71,7 +72,8 @@ def _cells_of_single_tuples(batch: pa.RecordBatch, bucket_ms: int) -> Iterator[p
     times = np.array([record.time for record in decoded if record is not None], dtype=np.int64)
     ones = np.ones(len(valid_rows), dtype=np.int64)
     workers, timestamps = valid["worker"].to_numpy(), valid["timestamp_ms"].to_numpy()
-    yield _cell_batch(times // bucket_ms * bucket_ms, valid["key"].cast(pa.string()), workers, ones, timestamps)
+    buckets, keys = times // bucket_ms * bucket_ms, valid["key"].cast(pa.string())
+    yield _cell_batch(buckets, keys, workers, (ones, ones), timestamps)
 
 
 def _decode_tuple(value: bytes | None) -> _TupleTime | None:
@@ -81,24 +83,33 @@ def _decode_tuple(value: bytes | None) -> _TupleTime | None:
         return None
 
 
-def _read_tuples(value: bytes | None) -> Sequence[pa.RecordBatch]:
+def _read_columns(value: bytes | None) -> Sequence[pa.RecordBatch]:
+    """Return the columns of tuples or rows: the key, the time or pane, and for rows the number of tuples."""
     try:
-        return [batch for batch in read_keys_and_times(value) if batch.num_rows]
+        table = read_table(value)
+        batches = keys_panes_and_counts(table) if is_rows(table) else keys_and_times(table)
     except BadRecordError:
         return ()
+    return [batch for batch in batches if batch.num_rows]
 
 
-def _count_tuples(tuples: pa.RecordBatch, bucket_ms: int, worker: int, timestamp_ms: int) -> pa.RecordBatch:
-    keys = tuples["key"]
-    buckets = tuples["time"].to_numpy() // bucket_ms
+def _count(columns: pa.RecordBatch, bucket_ms: int, worker: int, timestamp_ms: int) -> pa.RecordBatch:
+    keys, times, *counts = columns.columns
+    buckets = times.to_numpy() // bucket_ms
     # One integer per (bucket, key): the bucket relative to the first one, times the number of keys, plus the key index.
     first_bucket, key_count = int(buckets.min()), len(keys.dictionary)
-    codes, counts = np.unique((buckets - first_bucket) * key_count + keys.indices.to_numpy(), return_counts=True)
+    codes, cell_of, rows = np.unique(
+        (buckets - first_bucket) * key_count + keys.indices.to_numpy(), return_inverse=True, return_counts=True
+    )
+    tuples = rows
+    if counts:
+        tuples = np.zeros(len(codes), dtype=np.int64)
+        np.add.at(tuples, cell_of, counts[0].to_numpy())
     return _cell_batch(
         (codes // key_count + first_bucket) * bucket_ms,
         keys.dictionary.take(pa.array(codes % key_count)),
         np.full(len(codes), worker, dtype=np.int32),
-        counts,
+        (tuples, rows),
         np.full(len(codes), timestamp_ms, dtype=np.int64),
     )
 
@@ -107,24 +118,26 @@ def _cell_batch(
     buckets: NDArray[np.int64],
     keys: pa.Array,
     workers: NDArray[np.int32],
-    counts: NDArray[Any],
+    counts: tuple[NDArray[Any], NDArray[Any]],
     timestamps: NDArray[np.int64],
 ) -> pa.RecordBatch:
-    columns = (buckets, keys, workers, counts.astype(np.int64), timestamps, timestamps)
+    tuples, rows = (count.astype(np.int64) for count in counts)
+    columns = (buckets, keys, workers, tuples, rows, timestamps, timestamps)
     return pa.record_batch([pa.array(column) for column in columns], CELLS)
 
 
 def merged_cells(cells: pa.Table) -> pa.Table:
     """Merge the rows of the same bucket, key and worker."""
     groups = cells.group_by(["bucket", "key", "worker"], use_threads=False)
-    merged = groups.aggregate([("tuples", "sum"), ("first_at", "min"), ("last_at", "max")])
+    merged = groups.aggregate([("tuples", "sum"), ("rows", "sum"), ("first_at", "min"), ("last_at", "max")])
     return merged.rename_columns(CELLS)
 
 
 def last_cells(cells: pa.Table) -> pa.Table:
     """Merge the rows of the same bucket and key over all workers; for use of the last timestamp."""
     groups = cells.group_by(["bucket", "key"], use_threads=False)
-    merged = groups.aggregate([("worker", "min"), ("tuples", "sum"), ("first_at", "min"), ("last_at", "max")])
+    sums = [("tuples", "sum"), ("rows", "sum")]
+    merged = groups.aggregate([("worker", "min"), *sums, ("first_at", "min"), ("last_at", "max")])
     return merged.rename_columns(CELLS)
 
 

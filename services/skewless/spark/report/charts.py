@@ -32,14 +32,14 @@ def label(text: str) -> str:
 
 
 def heat_map(
-    title: str, times: Sequence[int], shares: Sequence[Sequence[float]], tuples: Sequence[Sequence[int]]
+    title: str, times: Sequence[int], shares: Sequence[Sequence[float]], rows: Sequence[Sequence[int]]
 ) -> Figure:
     """Return a heat map of the loads of workers (rows) in ticks (columns); `shares` are relative to the average."""
     trace = go.Heatmap(
         x=list(times),
         y=list(range(len(shares))),
         z=[list(row) for row in shares],
-        customdata=[list(row) for row in tuples],
+        customdata=[list(row) for row in rows],
         zmin=0,
         zmax=2,
         colorscale=HEAT,
@@ -49,7 +49,7 @@ def heat_map(
             "tickvals": [0, 0.5, 1, 1.5, 2],
             "ticktext": ["0", "½", "1", "1½", "≥ 2"],
         },
-        hovertemplate="%{x}<br>worker %{y}: %{customdata:,} tuples, %{z:.2f} x average<extra></extra>",
+        hovertemplate="%{x}<br>worker %{y}: %{customdata:,} rows, %{z:.2f} x average<extra></extra>",
     )
     return _figure(
         [trace],

@@ -12,6 +12,8 @@ Run = Mapping[str, Any]
 
 COLUMNS: Mapping[str, tuple[Callable[[Run], float | None], str, int]] = {
     "tuples": (lambda run: run["tuples"], ",.0f", 0),
+    "rows": (lambda run: run["rows"], ",.0f", 0),
+    "rows per tuple": (lambda run: run["rows_per_tuple"], ".3f", 0),
     "keys": (lambda run: run["keys"], ",.0f", 0),
     "hottest key": (lambda run: run["p1"], ".2%", 0),
     "imbalance I/m": (lambda run: run["imbalance"], ".2e", -1),
@@ -95,12 +97,12 @@ def _text(value: float | None, number_format: str) -> str:
 
 def _heat_map(name: str, run: Run) -> Figure:
     ticks = run["ticks"]
-    workers = max(len(tick["tuples_by_worker"]) for tick in ticks)
-    padded = [tick["tuples_by_worker"] + [0] * (workers - len(tick["tuples_by_worker"])) for tick in ticks]
-    tuples = [list(row) for row in zip(*padded, strict=True)]
-    averages = [max(1, sum(column)) / len(tick["tuples_by_worker"]) for column, tick in zip(padded, ticks, strict=True)]
-    shares = [[round(count / average, 4) for count, average in zip(row, averages, strict=True)] for row in tuples]
-    return heat_map(name, [tick["tick_start"] for tick in ticks], shares, tuples)
+    workers = max(len(tick["rows_by_worker"]) for tick in ticks)
+    padded = [tick["rows_by_worker"] + [0] * (workers - len(tick["rows_by_worker"])) for tick in ticks]
+    loads = [list(row) for row in zip(*padded, strict=True)]
+    averages = [max(1, sum(column)) / len(tick["rows_by_worker"]) for column, tick in zip(padded, ticks, strict=True)]
+    shares = [[round(count / average, 4) for count, average in zip(row, averages, strict=True)] for row in loads]
+    return heat_map(name, [tick["tick_start"] for tick in ticks], shares, loads)
 
 
 def _over_time(by_name: Mapping[str, Run], measure: str, title: str, *, log: bool = False) -> Figure:

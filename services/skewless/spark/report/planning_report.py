@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from skewless.spark.recommend import rows_per_tuple
 from skewless.spark.report.charts import lines
 from skewless.spark.report.html_page import Figure, render
 
@@ -19,6 +20,7 @@ def worst_window(max_over_avg: float | None) -> str:
 COLUMNS: Mapping[str, Callable[[Candidate], str]] = {
     "W": lambda candidate: f"{candidate['workers']}",
     "max rate, tuples/s": lambda candidate: f"{candidate['max_rate']:,.0f}",
+    "rows per tuple": lambda candidate: f"{rows_per_tuple(candidate):.3f}",
     "max/avg": lambda candidate: f"{candidate['max_over_avg']:.3f}",
     "worst window": lambda candidate: worst_window(candidate["worst_window_max_over_avg"]),
     "imbalance I/m": lambda candidate: f"{candidate['imbalance']:.1e}",
@@ -33,10 +35,12 @@ COLUMNS: Mapping[str, Callable[[Candidate], str]] = {
 }
 
 NAMES = {
-    "max rate": "tuples per second at which the most loaded worker is always busy: W / (max/avg x cost per tuple)",
-    "max/avg": "load of the most loaded worker / average load, over all tuples that were read",
-    "worst window": "max/avg of the worst window with at least 100 tuples per worker; - if there is none",
-    "imbalance I/m": "(most loaded worker - average) / tuples",
+    "max rate": "tuples per second at which the most loaded worker is always busy: "
+    "W / (max/avg x cost per row x rows per tuple)",
+    "rows per tuple": "rows to which local aggregation reduces a tuple; 1 without it",
+    "max/avg": "load of the most loaded worker / average load, over all rows",
+    "worst window": "max/avg of the worst window with at least 100 rows per worker; - if there is none",
+    "imbalance I/m": "(most loaded worker - average) / rows",
     "workers per key": "mean number of distinct workers per key; (bound): the minimum for perfect balance",
     "partials per window": "(key, worker) pairs of a window: the minimum number of partial results for the aggregator",
     "pairs": "(key, worker) pairs that were used: memory of all workers",

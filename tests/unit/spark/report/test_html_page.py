@@ -39,6 +39,8 @@ class Page(HTMLParser):
 def run_of(pipeline: str, *, latency: bool) -> dict[str, Any]:
     measures = dict.fromkeys(
         (
+            "rows",
+            "rows_per_tuple",
             "keys",
             "p1",
             "imbalance",
@@ -54,7 +56,7 @@ def run_of(pipeline: str, *, latency: bool) -> dict[str, Any]:
     )
     tick = {
         "tick_start": 0,
-        "tuples_by_worker": [1, 2],
+        "rows_by_worker": [1, 2],
         "imbalance": 0,
         "running_imbalance": 0,
         "replication_factor": 1,

@@ -1,0 +1,161 @@
+"""The jobs of a join: `skewless batch` computes its records, `skewless audit` compares them with the written ones."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import reduce
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
+from pyspark.storagelevel import StorageLevel
+
+from skewless.algorithms.join.window_join import Side
+from skewless.algorithms.watermark import MAX_WATERMARK
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.errors import CheckFailedError
+from skewless.parsing.validation import TOO_FAR_AHEAD
+from skewless.spark import join_pipeline, kafka_options, kafka_source
+from skewless.spark.audit_job import DUPLICATE, MISSING, UNEXPECTED
+from skewless.spark.batch_job import Folder
+from skewless.spark.join_pipeline import JoinAnswer
+
+OUTPUTS = ("joined", "unmatched-left", "unmatched-right", "join-late")
+RECORD = ("topic", "partition", "key", "value")
+"""Columns that identify a record which a join writes."""
+IDLE = "late records of idle partitions (join.idle_timeout_s depends on the clock)"
+
+OffsetRanges = Mapping[str, Mapping[int, kafka_options.OffsetRange]]
+"""What to read, by topic of the topology and partition."""
+
+
+def read_sides(spark: SparkSession, settings: PipelineSettings, ranges: OffsetRanges) -> DataFrame:
+    """Read the records of both topics, for `join_pipeline.answer`."""
+    client, plan = kafka_options.client_options(settings), join_pipeline.plan_of(settings)
+    left, right = (
+        join_pipeline.of_topic(
+            kafka_options.read(
+                spark, client, settings.topic(side.value), ranges[side.value], headers=of_side.id.header is not None
+            ),
+            side,
+            of_side,
+        )
+        for side, of_side in plan.sides.items()
+    )
+    return left.unionByName(right, allowMissingColumns=True)
+
+
+def run(records: DataFrame, settings: PipelineSettings, target: Folder, *, now: int) -> dict[str, Any]:
+    """Join the records, write the results, and return the report. `now` is the wall-clock time in ms."""
+    target.check(records.sparkSession)
+    newest = now + settings.event_time_rules().max_ahead_ms
+    answer = join_pipeline.answer(records, join_pipeline.plan_of(settings), newest)
+    rows = answer.rows.drop("decided").persist(StorageLevel.DISK_ONLY)
+    try:
+        report = _counts(answer)
+        if not report["records"]:
+            raise CheckFailedError("the topics have no records in this range: nothing to join")
+        counts = rows.groupBy("topic").agg(F.count("*").alias("rows")).collect()
+        by_topic = {row.topic: row["rows"] for row in counts}
+        mode = "overwrite" if target.overwrite else "errorifexists"
+        rows.write.mode(mode).format(target.format).save(target.path)
+        return report | {"results": sum(by_topic.values()), "results_by_topic": dict(sorted(by_topic.items()))}
+    finally:
+        rows.unpersist()
+        answer.close()
+
+
+def _counts(answer: JoinAnswer) -> dict[str, Any]:
+    return {
+        "records": sum(answer.records.values()),
+        "records_by_side": {side.value: count for side, count in answer.records.items()},
+        "dead_letters": sum(answer.invalid.values()),
+        "dead_letters_by_reason": dict(answer.invalid),
+    }
+
+
+def compare(
+    spark: SparkSession, settings: PipelineSettings, ranges: OffsetRanges, *, first: int = 20, out: str | None = None
+) -> dict[str, Any]:
+    """Compare what a join has written with what its topics contain, record for record, and return the report.
+
+    The report has the `first` differences. All are written to the folder `out`, as JSON lines. A record that waits at
+    the end of the topics may have been written as unmatched, by a bounded run. Records that are late only because their
+    partition was idle are left out: that decision depends on the clock.
+    """
+    plan = join_pipeline.plan_of(settings)
+    client = kafka_options.client_options(settings)
+    letters = kafka_options.read(spark, client, settings.topic("dead-letters"), ranges["dead-letters"])
+    found = _found(spark, settings, ranges).persist(StorageLevel.DISK_ONLY)
+    records = _without_refused(read_sides(spark, settings, ranges), letters)
+    late = _late(found) if settings.join and settings.join.idle_timeout_s is not None else None
+    answer = join_pipeline.answer(records, plan, MAX_WATERMARK, late=late)
+    expected = answer.rows.groupBy(*RECORD).agg(
+        F.count(F.when(F.col("decided"), 1)).alias("expected"), F.count("*").alias("allowed")
+    )
+    rows = expected.join(found.groupBy(*RECORD).agg(F.count("*").alias("found")), list(RECORD), "full_outer")
+    left_out = F.lit(late is not None) & (F.col("topic") == "join-late") & (F.col("kind") == UNEXPECTED)
+    compared = rows.fillna(0, ["expected", "allowed", "found"]).withColumn("kind", _kind())
+    compared = compared.withColumn("left_out", left_out.eqNullSafe(other=True)).persist(StorageLevel.DISK_ONLY)
+    try:
+        differences = compared.where("kind is not null and not left_out").drop("left_out", "allowed")
+        kinds = {row.kind: row["rows"] for row in differences.groupBy("kind").agg(F.count("*").alias("rows")).collect()}
+        sums = compared.groupBy("topic", "left_out").agg(F.sum("found").alias("found")).collect()
+        first_rows = differences.orderBy(*RECORD).limit(first).collect()
+        if out is not None:
+            differences.write.mode("overwrite").json(out)
+        skipped = sum(row.found for row in sums if row.left_out)
+        return _counts(answer) | {
+            "compared": sum(row.found for row in sums if not row.left_out) + kinds.get(MISSING, 0),
+            "compared_by_topic": {row.topic: row.found for row in sorted(sums) if not row.left_out},
+            "left_out": {IDLE: skipped} if skipped else {},
+            "differences": sum(kinds.values()),
+            "differences_by_kind": kinds,
+            "first_differences": [row.asDict() for row in first_rows],
+        }
+    finally:
+        compared.unpersist()
+        found.unpersist()
+        answer.close()
+
+
+def _found(spark: SparkSession, settings: PipelineSettings, ranges: OffsetRanges) -> DataFrame:
+    """Return the records that the join has written, with `RECORD`."""
+    client = kafka_options.client_options(settings)
+    columns = ("partition", F.col("key").cast("string").alias("key"), F.col("value").cast("string").alias("value"))
+    return reduce(
+        DataFrame.unionByName,
+        (
+            kafka_options.read(spark, client, settings.topic(topic), ranges[topic], headers=False).select(
+                F.lit(topic).alias("topic"), *columns
+            )
+            for topic in OUTPUTS
+        ),
+    )
+
+
+def _late(found: DataFrame) -> DataFrame:
+    """Return `side`, `partition` and `offset` of the records that the join has written to `join-late`."""
+    late = F.from_json("value", "side string, partition int, offset bigint")
+    return found.where(F.col("topic") == "join-late").select(late.alias("late")).select("late.*")
+
+
+def _without_refused(records: DataFrame, dead_letters: DataFrame) -> DataFrame:
+    """Leave out the records that the join has refused as too far in the future."""
+    # This decision depends on the wall clock and cannot be recomputed, so the dead letters of the live run are used.
+    left, right = (
+        kafka_source.dead_letters(dead_letters, f"{side.value}: {TOO_FAR_AHEAD}").select(
+            F.lit(side.value).alias("side"), F.col("source_partition").alias("partition"), "offset"
+        )
+        for side in Side
+    )
+    return records.join(F.broadcast(left.unionByName(right)), ["side", "partition", "offset"], "left_anti")
+
+
+def _kind() -> Column:
+    """Return the kind of difference of a row, or null if it has none."""
+    return (
+        F.when(F.col("found") < F.col("expected"), MISSING)
+        .when((F.col("found") > F.col("allowed")) & (F.col("allowed") > 0), DUPLICATE)
+        .when(F.col("found") > F.col("allowed"), UNEXPECTED)
+    )

@@ -1,0 +1,296 @@
+"""The join as DataFrame transformations: records of both topics in, the records that the join writes out.
+
+Parsing, lateness and pairs use the code of the stream. Lateness depends on all records of a partition in the order of
+their offsets, so a partition is read by one task for it. The pairs of an id depend only on the records with this id, so
+they are found in parallel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
+from pyspark.storagelevel import StorageLevel
+
+from skewless.algorithms.join.held_records import Records, records_of
+from skewless.algorithms.join.window_join import JoinRules, Side, WindowJoin
+from skewless.algorithms.watermark import MAX_WATERMARK
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.errors import ConfigurationError
+from skewless.parsing.join_records import read_records, side_rules
+from skewless.parsing.join_side_settings import JoinSideSettings
+from skewless.spark.record_columns import record_columns
+from skewless.wire.joined import joined_records, late_records, unmatched_records
+from skewless.wire.record import OutputRecord
+
+UNLIMITED_MS = 2**60
+"""Tolerated disorder of records whose lateness is already decided."""
+COLUMNS = ("topic", "partition", "key", "value", "timestamp", "decided")
+"""Columns of an answer. `topic` is a name of the topology. `decided` is false for a record that is unmatched only
+because the topics end: later records might have been its partner."""
+_ANSWER = "topic string, partition int, key string, value string, timestamp bigint, decided boolean"
+_READ = "side string, partition int, offset bigint, id string, time bigint, value binary, reason string"
+
+Batches = Iterator[pa.RecordBatch]
+
+
+def of_topic(records: DataFrame, side: Side, settings: JoinSideSettings) -> DataFrame:
+    """Convert rows of Spark's Kafka source to those that `answer` reads. They need `headers` if the id is in one."""
+    timestamp = F.unix_millis("timestamp").alias("timestamp")
+    headers = ["headers"] if settings.id.header is not None else []
+    return records.select(F.lit(side.value).alias("side"), "partition", "offset", timestamp, "key", "value", *headers)
+
+
+@dataclass(frozen=True, slots=True)
+class JoinAnswer:
+    """What a join of two topics writes. Close it after use: Spark caches the records that were read."""
+
+    rows: DataFrame
+    """A row with `COLUMNS` for each record."""
+    records: Mapping[Side, int]
+    """Number of records that were read."""
+    invalid: Mapping[str, int]
+    """Number of invalid records by reason."""
+    cached: DataFrame
+
+    def close(self) -> None:
+        """Remove the records from Spark's cache."""
+        self.cached.unpersist()
+
+
+@dataclass(frozen=True, slots=True)
+class JoinPlan:
+    """Settings of a join for the tasks of Spark."""
+
+    sides: Mapping[Side, JoinSideSettings]
+    rules: JoinRules
+    emit_unmatched_left: bool
+
+    def is_json(self, side: Side) -> bool:
+        """Return whether the records of a side are JSON."""
+        return self.sides[side].format.name == "json"
+
+
+def plan_of(settings: PipelineSettings) -> JoinPlan:
+    """Return the plan of a pipeline. Raises ConfigurationError if it joins nothing."""
+    if settings.join is None:
+        raise ConfigurationError(f"join: missing; pipeline {settings.name} joins nothing")
+    sides = {side: settings.join.side(side) for side in Side}
+    return JoinPlan(sides, settings.join.rules(), emit_unmatched_left=settings.join.kind == "left")
+
+
+def answer(
+    records: DataFrame, plan: JoinPlan, newest: int = MAX_WATERMARK, late: DataFrame | None = None
+) -> JoinAnswer:
+    """Join the records of both topics (see `of_topic`). The end of the records is the end of time.
+
+    `newest` is the largest event time that is not too far ahead of the clock, in ms. `late` has `side`, `partition` and
+    `offset` of records that take no part, in addition to those that are late. Reads the records at once. Spark finds
+    the pairs when the rows are used.
+    """
+    read = records.mapInArrow(_as_function(_Reader(plan, newest)), _READ).persist(StorageLevel.DISK_ONLY)
+    counts = read.groupBy("side", "partition", "reason").agg(F.count("*").alias("rows"), F.max("time").alias("time"))
+    groups = counts.collect()
+    rules = plan.rules
+    watermarks = {
+        (Side(row.side), row.partition): row.time - rules.disorder_ms(Side(row.side))
+        for row in groups
+        if row.reason is None
+    }
+    invalid: dict[str, int] = {}
+    for row in groups:
+        if row.reason is not None:
+            invalid[row.reason] = invalid.get(row.reason, 0) + row["rows"]
+    valid = _with_watermark(read.where("reason is null").drop("reason"), rules)
+    is_late = F.col("time") < F.coalesce(F.col("watermark"), F.col("time"))
+    on_time = valid.where(~is_late)
+    if late is not None:
+        on_time = on_time.join(F.broadcast(late), ["side", "partition", "offset"], "left_anti")
+    # A group of records with the same id is in one task, in the order in which the mapper reads it.
+    ordered = on_time.repartition("partition", "id").sortWithinPartitions("partition", "id", "side", "offset")
+    paired = ordered.mapInArrow(_as_function(_Pairs(plan, watermarks)), _ANSWER)
+    return JoinAnswer(
+        rows=paired.unionByName(valid.where(is_late).mapInArrow(_as_function(_Late(plan)), _ANSWER)),
+        records={side: sum(row["rows"] for row in groups if row.side == side.value) for side in Side},
+        invalid=dict(sorted(invalid.items())),
+        cached=read,
+    )
+
+
+def _as_function(task: Callable[[Batches], Batches]) -> Callable[[Batches], Batches]:
+    """Wrap a callable object in a function, because `mapInArrow` accepts only functions."""
+
+    def run(batches: Batches) -> Batches:
+        return task(batches)
+
+    return run
+
+
+def _with_watermark(records: DataFrame, rules: JoinRules) -> DataFrame:
+    """Add the watermark of its partition before each record, null for the first record."""
+    before = Window.partitionBy("side", "partition").orderBy("offset").rowsBetween(Window.unboundedPreceding, -1)
+    return records.withColumn("watermark", F.max("time").over(before) - _disorder(rules))
+
+
+def _disorder(rules: JoinRules) -> Column:
+    is_left = F.col("side") == Side.LEFT.value
+    return F.when(is_left, rules.disorder_ms(Side.LEFT)).otherwise(rules.disorder_ms(Side.RIGHT))
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Parses records."""
+
+    plan: JoinPlan
+    newest: int
+
+    def __call__(self, batches: Batches) -> Batches:
+        rules = {side: side_rules(self.plan.sides[side]) for side in Side}
+        for mixed in batches:
+            for side in Side:
+                batch = mixed.filter(pc.equal(mixed["side"], side.value))
+                if not batch.num_rows:
+                    continue
+                offsets = batch["offset"].to_numpy()
+                numbers = np.arange(len(offsets))
+                records, invalid = read_records(rules[side], record_columns(batch, 0), numbers, self.newest)
+                rows = records.offsets
+                yield _read_batch(side, batch["partition"].take(pa.array(rows)), offsets[rows], records)
+                bad = pa.array(sorted(invalid), pa.int64())
+                reasons = [f"{side.value}: {invalid[row]}" for row in sorted(invalid)]
+                yield _invalid_batch(side, batch["partition"].take(bad), batch["offset"].take(bad), reasons)
+
+
+def _read_batch(side: Side, partitions: pa.Array, offsets: Any, records: Records) -> pa.RecordBatch:
+    count = len(offsets)
+    columns = [
+        pa.array([side.value] * count, pa.string()), partitions, pa.array(offsets, pa.int64()),
+        pa.array(records.ids.tolist(), pa.string()), pa.array(records.times, pa.int64()),
+        pa.array(records.values.tolist(), pa.binary()), pa.nulls(count, pa.string()),
+    ]  # fmt: skip
+    return pa.record_batch(columns, ["side", "partition", "offset", "id", "time", "value", "reason"])
+
+
+def _invalid_batch(side: Side, partitions: pa.Array, offsets: pa.Array, reasons: Sequence[str]) -> pa.RecordBatch:
+    count = len(reasons)
+    columns = [
+        pa.array([side.value] * count, pa.string()), partitions, offsets, pa.nulls(count, pa.string()),
+        pa.nulls(count, pa.int64()), pa.nulls(count, pa.binary()), pa.array(reasons, pa.string()),
+    ]  # fmt: skip
+    return pa.record_batch(columns, ["side", "partition", "offset", "id", "time", "value", "reason"])
+
+
+@dataclass(frozen=True, slots=True)
+class _Late:
+    """Converts late records to records of `join-late`."""
+
+    plan: JoinPlan
+
+    def __call__(self, batches: Batches) -> Batches:
+        for batch in batches:
+            outputs: list[OutputRecord] = []
+            for (name, number), rows in _groups(batch, ["side", "partition"]):
+                side = Side(name)
+                watermarks = rows["watermark"].to_pylist()
+                outputs += late_records(side.value, number, _records(rows), watermarks, is_json=self.plan.is_json(side))
+            yield _answer_batch(outputs, [True] * len(outputs))
+
+
+@dataclass(frozen=True, slots=True)
+class _Pairs:
+    """Finds the pairs of records that are ordered by partition, id, side and offset."""
+
+    plan: JoinPlan
+    watermarks: Mapping[tuple[Side, int], int]
+    """Watermark of each partition of both sides at its end."""
+
+    def __call__(self, batches: Batches) -> Batches:
+        for table in _whole_ids(batches):
+            for (number,), rows in _groups(table, ["partition"]):
+                yield self._paired(number, rows)
+
+    def _paired(self, number: int, rows: pa.RecordBatch) -> pa.RecordBatch:
+        is_json = {side: self.plan.is_json(side) for side in Side}
+        # Lateness is decided, and the end of the topics is the end of time.
+        join = WindowJoin(JoinRules(self.plan.rules.apart_ms, UNLIMITED_MS, UNLIMITED_MS))
+        outputs: list[OutputRecord] = []
+        for side in Side:
+            added = join.add(side, _records(rows.filter(pc.equal(rows["side"], side.value))))
+            outputs += joined_records(
+                number, added.left, added.right, left_is_json=is_json[Side.LEFT], right_is_json=is_json[Side.RIGHT]
+            )
+        decided = [True] * len(outputs)
+        for side in Side:
+            records = join.expire_all(side)
+            if side is Side.LEFT and not self.plan.emit_unmatched_left:
+                continue
+            outputs += unmatched_records(f"unmatched-{side.value}", number, records, is_json=is_json[side])
+            decided += self._decided(side, number, records)
+        return _answer_batch(outputs, decided)
+
+    def _decided(self, side: Side, number: int, records: Records) -> list[bool]:
+        watermark = self.watermarks.get((side.opposite, number))
+        reach = self.plan.rules.apart_ms if side is Side.LEFT else 0
+        return [watermark is not None and watermark > time + reach for time in records.times.tolist()]
+
+
+def _whole_ids(batches: Batches) -> Iterator[pa.RecordBatch]:
+    """Yield the rows again, cut between two ids."""
+    pending: list[pa.RecordBatch] = []
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        last = _first_of_last_id(batch)
+        if last or (pending and _id_at(pending[-1], -1) != _id_at(batch, 0)):
+            yield from _combined([*pending, batch.slice(0, last)])
+            pending = []
+        pending.append(batch.slice(last))
+    yield from _combined(pending)
+
+
+def _first_of_last_id(batch: pa.RecordBatch) -> int:
+    is_last = pc.and_(pc.equal(batch["id"], batch["id"][-1]), pc.equal(batch["partition"], batch["partition"][-1]))
+    return int(pc.index(is_last, value=True).as_py())
+
+
+def _id_at(batch: pa.RecordBatch, row: int) -> tuple[int, str]:
+    return batch["partition"][row].as_py(), batch["id"][row].as_py()
+
+
+def _combined(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    if sum(batch.num_rows for batch in batches):
+        yield from pa.Table.from_batches(batches).combine_chunks().to_batches()
+
+
+def _groups(batch: pa.RecordBatch, names: Sequence[str]) -> Iterator[tuple[tuple[Any, ...], pa.RecordBatch]]:
+    """Yield the rows of each combination of values, in their order."""
+    table = pa.Table.from_batches([batch]).select(list(names))
+    for group in table.group_by(list(names), use_threads=False).aggregate([]).to_pylist():
+        is_in_group: Any = True
+        for name, value in group.items():
+            is_in_group = pc.and_(pc.equal(batch[name], value), is_in_group)
+        yield tuple(group[name] for name in names), batch.filter(is_in_group)
+
+
+def _records(rows: pa.RecordBatch) -> Records:
+    times, offsets = rows["time"].to_numpy(), rows["offset"].to_numpy()
+    return records_of(rows["id"].to_pylist(), times, offsets, rows["value"].to_pylist())
+
+
+def _answer_batch(outputs: Iterable[OutputRecord], decided: Sequence[bool]) -> pa.RecordBatch:
+    records = list(outputs)
+    columns = [
+        pa.array([record.topic for record in records], pa.string()),
+        pa.array([record.partition for record in records], pa.int32()),
+        pa.array([(record.key or b"").decode() for record in records], pa.string()),
+        pa.array([(record.value or b"").decode() for record in records], pa.string()),
+        pa.array([record.timestamp for record in records], pa.int64()),
+        pa.array(decided, pa.bool_()),
+    ]
+    return pa.record_batch(columns, list(COLUMNS))

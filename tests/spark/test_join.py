@@ -1,0 +1,185 @@
+"""The join as a Spark job has the answer of its definition, and of the stream."""
+# ruff: noqa: S311 - the records are seeded, not secret
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+from click.testing import CliRunner, Result
+
+from helpers.join_oracle import Event, answer
+from helpers.joined import Joined, traffic
+from helpers.kafka import read
+from skewless.algorithms.join.window_join import Side
+from skewless.cli.main import main
+from skewless.config.pipeline_settings import PipelineSettings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from skewless.spark.join_pipeline import JoinPlan
+
+LEFT, RIGHT = Side
+SIDES: dict[str, Any] = {
+    side: {"topic": side, "id": {"field": "id"}, "time": {"field": "time"}} for side in ("left", "right")
+}
+INPUT = "side string, partition int, offset bigint, timestamp bigint, key binary, value binary"
+Logs = dict[tuple[Side, int], list[Event]]
+
+
+def settings(**changes: Any) -> PipelineSettings:
+    join = SIDES | {"apart_s": 0.005, "sync_delay_s": 0.008, "window_s": 0.007} | changes
+    return PipelineSettings.model_validate({"name": "p", "join": join})
+
+
+def random_logs(seed: int) -> Logs:
+    """Two partitions of each side, with repeated ids, equal times, and times out of order."""
+    chance = random.Random(seed)
+    return {
+        (side, partition): [
+            Event(chance.choice("abcdef"), at // 4 + chance.randrange(-6, 7) + 10) for at in range(chance.randrange(90))
+        ]
+        for side in Side
+        for partition in range(2)
+    }
+
+
+def rows_of(logs: Logs) -> list[tuple[Any, ...]]:
+    return [
+        (side.value, partition, offset, 0, event.id.encode(), msgspec.json.encode({**event._asdict(), "at": offset}))
+        for (side, partition), log in logs.items()
+        for offset, event in enumerate(log)
+    ]
+
+
+def expected(logs: Logs, join: JoinPlan, *, ended: bool) -> Counter[tuple[Any, ...]]:
+    found: Counter[tuple[Any, ...]] = Counter()
+    for partition in range(2):
+        result = answer(logs[LEFT, partition], logs[RIGHT, partition], join.rules, ended=ended)
+        found.update(("joined", partition, *pair) for pair in result.pairs)
+        found.update(("unmatched-left", partition, at) for at in result.unmatched_left if join.emit_unmatched_left)
+        found.update(("unmatched-right", partition, at) for at in result.unmatched_right)
+        found.update(("join-late", partition, "left", at) for at in result.late_left)
+        found.update(("join-late", partition, "right", at) for at in result.late_right)
+    return found
+
+
+def outcome(row: Any) -> tuple[Any, ...]:
+    value = msgspec.json.decode(row.value)
+    if row.topic == "joined":
+        return row.topic, row.partition, value["left"]["at"], value["right"]["at"]
+    if row.topic == "join-late":
+        assert value["offset"] == value["record"]["at"]
+        return row.topic, row.partition, value["side"], value["offset"]
+    return row.topic, row.partition, value["record"]["at"]
+
+
+@pytest.mark.parametrize(("kind", "batch_rows"), [("left", "10000"), ("inner", "20")])
+def test_join_answer_of_random_logs_is_that_of_the_definition(spark: SparkSession, kind: str, batch_rows: str) -> None:
+    from skewless.spark import join_pipeline
+
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", batch_rows)
+    try:
+        for seed in range(2):
+            logs, join = random_logs(seed), join_pipeline.plan_of(settings(kind=kind))
+            found = join_pipeline.answer(spark.createDataFrame(rows_of(logs), INPUT), join)
+            rows = found.rows.collect()
+            found.close()
+            assert Counter(map(outcome, rows)) == expected(logs, join, ended=True)
+            assert Counter(outcome(row) for row in rows if row.decided) == expected(logs, join, ended=False)
+            assert sum(found.records.values()) == len(rows_of(logs))
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+
+
+def test_join_answer_invalid_records_are_counted_by_reason(spark: SparkSession) -> None:
+    from skewless.spark import join_pipeline
+
+    rows = [
+        ("left", 0, 0, 0, b"a", b'{"id": "a", "time": 5}'),
+        ("left", 0, 1, 0, b"b", b'{"id": "a", "time": 5}'),
+        ("right", 0, 0, 0, b"a", None),
+        ("right", 0, 1, 0, b"a", b'{"id": "a", "time": 99}'),
+    ]
+    found = join_pipeline.answer(spark.createDataFrame(rows, INPUT), join_pipeline.plan_of(settings()), newest=50)
+    assert [row.topic for row in found.rows.collect()] == ["unmatched-left"]
+    assert list(found.invalid.values()) == [1, 1, 1]
+    assert [reason.partition(": ")[0] for reason in found.invalid] == ["left", "right", "right"]
+    found.close()
+
+
+def invoke(command: str, tested: Joined, *arguments: str) -> Result:
+    return CliRunner().invoke(main, [command, "-f", str(tested.file), *arguments])
+
+
+def test_batch_and_audit_of_a_join_agree_with_the_stream_and_find_differences(
+    broker: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    tested = Joined(broker, tmp_path)
+    tested.document["join"]["right"]["id"] = {"header": "id"}
+    tested.load()
+    assert "run the pipeline first" in invoke("audit", tested).stderr
+    for side, log in traffic(1_500, 4).items():
+        tested.send(side, log)
+    tested.producer.produce(tested.topics[LEFT], b"{}", b"0", partition=0)
+    tested.flush()
+    tested.drain()
+    written = [
+        (topic, record.partition, (record.key or b"").decode(), (record.value or b"").decode(), record.timestamp)
+        for topic in ("joined", "unmatched-left", "unmatched-right", "join-late")
+        for record in read(broker, tested.settings.topic(topic))
+    ]
+
+    done = invoke("audit", tested, "--json")
+    assert done.exit_code == 0, done.output
+    report = json.loads(done.stdout)
+    assert (report["compared"], report["differences"], report["left_out"]) == (len(written), 0, {})
+    assert report["dead_letters"] == 1
+
+    batch = invoke("batch", tested, "--out", str(tmp_path / "out"), "--json")
+    assert batch.exit_code == 0, batch.output
+    table = spark.read.parquet(str(tmp_path / "out")).collect()
+    found = [(row.topic, row.partition, row.key, row.value, row.timestamp) for row in table]
+    assert Counter(found) == Counter(written)
+    assert json.loads(batch.stdout)["results_by_topic"] == dict(Counter(row[0] for row in written))
+
+    joined = [row for row in written if row[0] == "joined"]
+    tested.write_result("joined", joined[0])
+    tested.write_result("unmatched-right", ("", 0, "1", '{"id":"1","record":{},"time":5}', 5))
+    wrong = invoke("audit", tested, "--json", "--out", str(tmp_path / "audit"))
+    assert wrong.exit_code == 1, wrong.output
+    assert json.loads(wrong.stdout)["differences_by_kind"] == {"duplicate": 1, "unexpected": 1}
+    parts = (tmp_path / "audit" / "differences").glob("*.json")
+    assert sum(len(part.read_text().splitlines()) for part in parts) == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        (("batch", "--out", "x", "--input", "y"), "--input: not with a join"),
+        (("batch", "--output-topic", "x"), "--output-topic: not with a join"),
+        (("batch", "--out", "x", "--ending-offsets", '{"0": 1}'), "offsets by partition are not possible with a join"),
+        (("audit", "--since", "2026-01-01"), "--since: not with a join"),
+    ],
+)
+def test_spark_command_option_that_a_join_does_not_have_is_refused(
+    arguments: tuple[str, ...], problem: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(json.dumps({"name": "p", "join": {**SIDES, "apart_s": 1}}))
+    done = CliRunner().invoke(main, [arguments[0], "-f", str(file), *arguments[1:]])
+    assert (done.exit_code, problem in done.stderr) == (2, True), done.output
+
+
+@pytest.mark.parametrize("command", [("batch", "--out", "x"), ("audit",)])
+def test_spark_command_join_of_a_pipeline_without_one_is_refused(command: tuple[str, ...], tmp_path: Path) -> None:
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(json.dumps({"name": "p", "source": {"topic": "t"}}))
+    done = CliRunner().invoke(main, [command[0], "-f", str(file), *command[1:], "--join"])
+    assert (done.exit_code, "--join: pipeline p joins nothing" in done.stderr) == (2, True), done.output
