@@ -108,12 +108,16 @@ DATASETS: dict[str, Dataset] = {
     ),
     "sales": _recorded("time;category;country;quantity;price", recorded_files.SALES, ("raw", "json"), synthetic.sales),
     "edits": _recorded("time;channel;added;deleted", recorded_files.EDITS, ("raw", "json"), synthetic.edits),
-    "impressions": _recorded(
-        "id;time;item;position, the left of a pair", recorded_files.IMPRESSIONS, ("raw", "json"), pair.impressions
+    "impressions": dataclasses.replace(
+        _recorded(
+            "id;time;item;position, the left of a pair", recorded_files.IMPRESSIONS, ("raw", "json"), pair.impressions
+        ),
+        keys=pair.ids,
     ),
     "clicks": dataclasses.replace(
         _recorded("id;time, the right of the pair", recorded_files.CLICKS, ("raw", "json"), pair.clicks),
         generated_records=pair.GENERATED_CLICKS,
+        keys=pair.ids,
     ),
     "lines": Dataset("any text files, line by line", {"raw": line_streams.splitter_settings}, read=line_streams.lines),
 }

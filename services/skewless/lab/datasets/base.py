@@ -52,6 +52,13 @@ class RecordBatch:
 
     values: list[bytes]
     times: NDArray[np.int64]
+    keys: list[bytes] | None = None
+    """Keys of records that belong to the partition of their key. None: the partition is that of their position."""
+
+    def part(self, first: int, end: int) -> RecordBatch:
+        """Return the records from `first` to `end` (exclusive)."""
+        keys = None if self.keys is None else self.keys[first:end]
+        return RecordBatch(self.values[first:end], self.times[first:end], keys)
 
 
 Source = Callable[[DatasetOptions], Iterator[RecordBatch]]
@@ -70,6 +77,8 @@ class Dataset:
     """Generates records without files. None: the dataset needs files. Both functions get options with an encoding."""
     generated_records: int | None = GENERATED_RECORDS
     """Default number of generated records; None: all that exist."""
+    keys: Callable[[list[bytes], Encoding], list[bytes]] | None = None
+    """Returns the key of each record, by encoding. None: the records have no keys."""
     alias: str | None = None
     """Name in the published evaluation of dynamic key grouping, which is accepted too."""
 
@@ -100,10 +109,16 @@ class Dataset:
         if options.input:
             if self.read is None:
                 raise ConfigurationError("--input: this dataset reads no files")
-            return self.read(effective)
+            return self._with_keys(self.read(effective), effective)
         if self.generate is None:
             raise ConfigurationError("--input: missing; this dataset needs files: name them")
-        return self.generate(effective)
+        return self._with_keys(self.generate(effective), effective)
+
+    def _with_keys(self, batches: Iterator[RecordBatch], options: DatasetOptions) -> Iterator[RecordBatch]:
+        if self.keys is None:
+            return batches
+        keys, encoding = self.keys, self.encoding(options)
+        return (RecordBatch(batch.values, batch.times, keys(batch.values, encoding)) for batch in batches)
 
     def total(self, options: DatasetOptions) -> int | None:
         """Return the maximum number of records: the option, the lines of the files, or the default. None: unknown.
@@ -144,5 +159,5 @@ def take(batches: Iterator[RecordBatch], records: int | None) -> Iterator[Record
         if len(batch.values) <= remaining:
             yield batch
         else:
-            yield RecordBatch(batch.values[:remaining], batch.times[:remaining])
+            yield batch.part(0, remaining)
         remaining -= len(batch.values)

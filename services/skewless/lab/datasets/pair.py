@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,6 +15,7 @@ from skewless.lab.datasets.base import (
     DEFAULT_EVENT_RATE,
     GENERATED_RECORDS,
     DatasetOptions,
+    Encoding,
     FixedRate,
     RecordBatch,
 )
@@ -61,6 +63,13 @@ def clicks(options: DatasetOptions) -> Iterator[RecordBatch]:
         ids, instants = _ids(pairs), times.tolist()
         values = [CLICKS.write((ids[row], instants[row]), options.encoding or "raw") for row in clicked.tolist()]
         yield RecordBatch(values, times[clicked])
+
+
+def ids(values: list[bytes], encoding: Encoding) -> list[bytes]:
+    """Return the id of each record of either stream. A record without an id has an empty one."""
+    if encoding == "raw":
+        return [value.partition(b";")[0] for value in values]
+    return [str(msgspec.json.decode(value).get("id", "")).encode() for value in values]
 
 
 def _pairs(options: DatasetOptions) -> Iterator[_Pairs]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from skewless.kafka.producer.bulk import RUN
+from skewless.kafka.producer.bulk import partitions_of
 from skewless.lab.datasets.lateness import LatenessTracker
 from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.settings import ParsingSettings
@@ -45,14 +45,16 @@ class InputClassifier:
         self._lateness = LatenessTracker(partitions)
         self.result = ClassificationCounts()
 
-    def add(self, first: int, values: Sequence[bytes], times: NDArray[np.int64]) -> None:
+    def add(
+        self, first: int, values: Sequence[bytes], times: NDArray[np.int64], keys: Sequence[bytes] | None = None
+    ) -> None:
         """Classify the next records. `first` is the index of the first one, `times` are the Kafka timestamps."""
         reasons, times = self._parse(values, times)
         self.result.unreadable.update(reasons.values())
         readable = np.ones(len(values), dtype=np.bool_)
         readable[list(reasons)] = False
-        partitions = (first + np.flatnonzero(readable)) // RUN % self._partitions
-        lateness = self._lateness.add(partitions, times[readable])
+        partitions = partitions_of(first, len(values), self._partitions, keys)
+        lateness = self._lateness.add(partitions[readable], times[readable])
         self.result.late += int(np.count_nonzero(lateness > self._lateness_ms))
         self.result.max_lateness_ms = max(self.result.max_lateness_ms, int(lateness.max(initial=0)))
 

@@ -126,11 +126,11 @@ class _RateLimitedSender:
             times = batch.times[done : done + MAX_SEND_RECORDS]
             count = self._limiter.acquire(time.monotonic(), times)
             if count:
-                values = batch.values[done : done + count]
+                part = batch.part(done, done + count)
                 if self._classifier:
-                    self._classifier.add(self._producer.taken, values, times[:count])
-                self._producer.send(values, times[:count].tolist())
-                self.summary.add(values, times[:count])
+                    self._classifier.add(self._producer.taken, part.values, part.times, part.keys)
+                self._producer.send(part.values, part.times.tolist(), part.keys)
+                self.summary.add(part.values, part.times)
                 self._sent += count
                 done += count
             else:

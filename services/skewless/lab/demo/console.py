@@ -99,11 +99,11 @@ def _render_loads(load: Sequence[int]) -> Table:
     """Render a bar per worker. Half of a bar is the fair share."""
     total = max(1, sum(load))
     rows = Table.grid(padding=(0, 1))
-    for worker, tuples in enumerate(load):
-        share = tuples / total
+    for worker, rows_sent in enumerate(load):
+        share = rows_sent / total
         cells = min(BAR_CELLS, round(share * len(load) * BAR_CELLS / 2))
         bar = Text("━" * cells + " " * (BAR_CELLS - cells), style="green" if cells <= OVERLOADED_CELLS else "red")
-        rows.add_row(f"worker {worker:>2}", bar, f"{tuples:>9,}", f"{share:6.1%}")
+        rows.add_row(f"worker {worker:>2}", bar, f"{rows_sent:>9,}", f"{share:6.1%}")
     return rows
 
 

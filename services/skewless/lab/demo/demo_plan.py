@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from skewless.algorithms import grouping
+from skewless.algorithms.grouping import GROUPING_NAMES
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import ConfigurationError, unknown
 from skewless.lab.datasets import DatasetOptions, RecordBatch, detect, find_dataset
@@ -75,9 +75,9 @@ def make_plan(
 
     Raises ConfigurationError for groupings that do not exist, files that cannot be read, and files of different kinds.
     """
-    unknown_groupings = sorted(set(groupings) - set(grouping.GROUPINGS))
+    unknown_groupings = sorted(set(groupings) - set(GROUPING_NAMES))
     if unknown_groupings:
-        raise ConfigurationError(f"--grouping: {unknown('grouping', ', '.join(unknown_groupings), grouping.GROUPINGS)}")
+        raise ConfigurationError(f"--grouping: {unknown('grouping', ', '.join(unknown_groupings), GROUPING_NAMES)}")
     if report is not None and not os.access(report.resolve().parent, os.W_OK):
         raise ConfigurationError(f"--report: {report}: its folder does not exist or cannot be written to")
     kinds = {path: detect(path) for path in inputs}

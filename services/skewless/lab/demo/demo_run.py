@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -28,7 +27,7 @@ from skewless.lab.local.prometheus import Prometheus
 from skewless.lab.local.supervisor import Event
 from skewless.lab.progress import report_progress
 from skewless.parsing.record_parser import RecordParser
-from skewless.spark.evaluate_run import evaluated
+from skewless.spark.evaluate_run import evaluated, write_report
 
 SPARK_OPTIONS = {"master": "local[2]", "packages": (), "driver_memory": "1g", "ui": False}
 SMALL_DATA_CONF = (
@@ -39,7 +38,7 @@ SMALL_DATA_CONF = (
 """Turns off optimizations of Spark that cost more than they save for so few records."""
 
 QUERIES = {
-    "tuples per second of each worker": "sum by (pipeline, worker) (rate(skewless_router_tuples_total[10s]))",
+    "rows per second of each worker": "sum by (pipeline, worker) (rate(skewless_router_rows_total[10s]))",
     "most loaded worker / average": "max by (pipeline) (skewless_router_max_over_avg_ratio)",
     "records not yet processed": "sum by (pipeline, stage) (skewless_consumer_lag_records)",
 }
@@ -149,13 +148,11 @@ class Demo:
         self._console.print_line(f"  {result}", style=None if result.exact else "red")
 
     def _evaluate(self, report: Path) -> None:
-        out = self._folder / "evaluation"
-        out.mkdir()
         try:
             with child_process.terminate_children_on_exit():
-                conf = (*SMALL_DATA_CONF, f"spark.local.dir={out}")
-                evaluated(self._pipelines, out, SPARK_OPTIONS | {"conf": conf})
-            shutil.copyfile(out / "report.html", report)
+                conf = (*SMALL_DATA_CONF, f"spark.local.dir={self._folder / 'spark'}")
+                evaluation = evaluated(self._pipelines, SPARK_OPTIONS | {"conf": conf})
+            write_report(evaluation, report)
         except (SkewlessError, OSError) as error:
             self._console.print_line(f"  no report: {error}", style="red")
             return

@@ -13,7 +13,7 @@ from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.lab.local.supervisor import Replica
 
 TIMEOUT_S = 1.0
-COUNTERS = {"skewless_tuples_total", "skewless_router_tuples_total"}
+COUNTERS = {"skewless_tuples_total", "skewless_router_rows_total"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Snapshot:
     tuples: int = 0
     """Tuples that the aggregators have merged."""
     load: tuple[int, ...] = ()
-    """Tuples sent to each worker."""
+    """Rows sent to each worker."""
     lag: int = 0
     """Records of the source that are not yet read and committed."""
     watermark_ms: float | None = None
@@ -81,7 +81,7 @@ def aggregate(samples: Iterable[Sample]) -> Snapshot:
                 watermarks.append(sample.value * 1000)
             case "skewless_assigned_partitions", "aggregator" if sample.labels["state"] == "ended":
                 ended_partitions += value
-            case "skewless_router_tuples_total", _:
+            case "skewless_router_rows_total", _:
                 worker = int(sample.labels["worker"])
                 load[worker] = load.get(worker, 0) + value
             case "process_resident_memory_bytes", _:

@@ -92,6 +92,12 @@ class Supervisor:
         self._rerun = rerun
         # Users read these log files. The format `auto` would write JSON to a file.
         self._env = {"SKEWLESS__LOG__FORMAT": "text"} if settings.log.format == "auto" else {}
+        self._before_source = {
+            stage.name
+            for stage in topology.needed_stages(settings)
+            if settings.source is not None and settings.source.topic in map(settings.topic, stage.outputs)
+        }
+        """Stages that write the source topic, if it is a topic of the pipeline."""
         command = command or (lambda stage, instance: _run_stage(stage, instance, settings_file, drain=drain))
         instances = [
             (stage.name, instance)
@@ -213,6 +219,8 @@ class Supervisor:
     def _inputs(self, replica: Replica) -> list[Replica]:
         """Return all processes of the upstream stages."""
         upstream = topology.upstream(replica.stage)
+        if replica.stage not in self._before_source:
+            upstream = upstream | self._before_source
         return [other for other in self.processes.values() if other.stage in upstream]
 
 

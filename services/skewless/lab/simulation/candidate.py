@@ -11,7 +11,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from skewless.algorithms.grouping import GroupingOptions, KeyBatch, create
+from skewless.algorithms.grouping import LOCAL, GroupingOptions, KeyBatch, create
+from skewless.algorithms.grouping.key import KeyGrouping
 from skewless.algorithms.grouping_metrics import KeyCounts, Spread
 
 
@@ -23,6 +24,10 @@ class SimulationConfig:
     routers: int = 1
     """Number of routers. Each has its own grouping, and so its own loads."""
     window_ms: int = 60_000
+    local_tuples: int = 0
+    """Tuples that each splitter aggregates between two flushes; 0: only for the grouping `local`."""
+    pane_ms: int = 15_000
+    """Length of a pane, by which splitters aggregate."""
 
 
 class Candidate:
@@ -31,22 +36,25 @@ class Candidate:
     def __init__(self, grouping: str, workers: int, config: SimulationConfig) -> None:
         self.grouping = grouping
         self.workers = workers
+        self.is_local = grouping == LOCAL or config.local_tuples > 0
+        """Whether rows are routed instead of tuples."""
         self._options = config.options
-        self._routers = [create(grouping, workers, config.options) for _ in range(config.routers)]
+        self._name = KeyGrouping.name if grouping == LOCAL else grouping
+        self._routers = [create(self._name, workers, config.options) for _ in range(config.routers)]
         self._spread = Spread(workers, config.window_ms)
         self._router_ns = 0
         self._compiled = False
 
     @property
     def loads(self) -> NDArray[np.int64]:
-        """Tuples of each worker so far."""
+        """Tuples or rows of each worker so far."""
         return self._spread.loads
 
     def route(self, router: int, batch: KeyBatch, now: int) -> NDArray[np.int32]:
-        """Return the worker of each tuple, chosen by one of the routers. `now` is the wall clock in ms."""
+        """Return the worker of each tuple or row, chosen by one of the routers. `now` is the wall clock in ms."""
         if not self._compiled:
             # Compiling, or loading compiled code, is not a cost per tuple. An extra grouping does it before the timing.
-            create(self.grouping, self.workers, self._options).assign(batch, now)
+            create(self._name, self.workers, self._options).assign(batch, now)
             self._compiled = True
         started = time.thread_time_ns()
         workers = self._routers[router].assign(batch, now)
@@ -54,19 +62,27 @@ class Candidate:
         return workers
 
     def count(self, key_indices: NDArray[np.int64], workers: NDArray[np.int32], times: NDArray[np.int64]) -> None:
-        """Count tuples in the order of the stream: key index (see `KeyIndexer`), worker and event time of each."""
+        """Count tuples or rows in the order of the stream: index of the key (`KeyIndexer`), worker and time."""
         self._spread.add(key_indices, workers, times)
 
     def facts(self, counts: KeyCounts) -> dict[str, Any]:
-        """Return all measures of the candidate and of the stream as JSON; `SpreadMeasures` explains most of them."""
+        """Return all measures of the candidate and of the stream as JSON; `SpreadMeasures` explains most of them.
+
+        With local aggregation they are measures of rows.
+        """
+        loads = self.loads
+        measures = dataclasses.asdict(self._spread.measures()) | {"rows_by_worker": loads.tolist()}
+        if self.is_local:
+            del measures["tuples_by_worker"]
         return {
             "grouping": self.grouping,
             "workers": self.workers,
             "routers": len(self._routers),
             "tuples": counts.tuples,
+            "rows": int(loads.sum()),
             "keys": counts.keys,
             "p1": counts.p1,
-            **dataclasses.asdict(self._spread.measures()),
+            **measures,
             "replication_bound": counts.replication_bound(self.workers),
             "router_ns_per_tuple": self._router_ns / max(1, counts.tuples),
             "state_bytes": max(len(msgspec.msgpack.encode(router.snapshot())) for router in self._routers),

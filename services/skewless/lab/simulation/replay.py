@@ -14,6 +14,7 @@ from skewless.algorithms.grouping import KeyBatch
 from skewless.algorithms.grouping_metrics import KeyCounts
 from skewless.lab.simulation.candidate import Candidate, SimulationConfig
 from skewless.lab.simulation.key_indexer import KeyIndexer
+from skewless.lab.simulation.row_batch import RowBatch, reduced
 from skewless.lab.simulation.tsv_reader import ParsedLines
 
 ROUTER_BATCH_TUPLES = 20_000
@@ -31,8 +32,8 @@ class Simulation:
 
     @property
     def rows(self) -> int:
-        """Number of lines to read at once: one batch for each router."""
-        return ROUTER_BATCH_TUPLES * self._config.routers
+        """Number of lines to read at once: one batch for each router. A batch is one flush of local aggregation."""
+        return (self._config.local_tuples or ROUTER_BATCH_TUPLES) * self._config.routers
 
     def add(self, lines: ParsedLines, now: int) -> list[NDArray[np.int32]]:
         """Route the next tuples with every candidate and return the workers of each. `now` is the wall clock in ms."""
@@ -40,7 +41,15 @@ class Simulation:
         dictionary_indices, codes = self._key_indexer.of(encoded.dictionary), encoded.indices.to_numpy()
         self._key_counts.add(dictionary_indices, np.bincount(codes, minlength=len(dictionary_indices)))
         batches, key_indices = self._partition_by_router(lines, encoded), dictionary_indices[codes]
-        return [_route(run, batches, key_indices, lines.times, now) for run in self.runs]
+        row_batches = [
+            reduced(batch, self._config.pane_ms) for batch in batches if any(run.is_local for run in self.runs)
+        ]
+        return [
+            _route_rows(run, row_batches, key_indices, now)
+            if run.is_local
+            else _route(run, batches, key_indices, lines.times, now)
+            for run in self.runs
+        ]
 
     def facts(self) -> list[dict[str, Any]]:
         """Return the measures of every candidate as JSON."""
@@ -66,6 +75,20 @@ def _route(
     for router, batch in enumerate(batches):
         workers[router :: len(batches)] = run.route(router, batch, now)
     run.count(key_indices, workers, times)
+    return workers
+
+
+def _route_rows(
+    run: Candidate, batches: Sequence[RowBatch], key_indices: NDArray[np.int64], now: int
+) -> NDArray[np.int32]:
+    """Return the worker of each tuple, in the order of the stream, and count the rows."""
+    workers = np.empty(len(key_indices), dtype=np.int32)
+    for router, rows in enumerate(batches):
+        row_workers = run.route(router, rows.batch, now)
+        workers[router :: len(batches)] = row_workers[rows.row_of]
+        index_of_row = np.empty(len(row_workers), dtype=np.int64)
+        index_of_row[rows.row_of] = key_indices[router :: len(batches)]
+        run.count(index_of_row, row_workers, rows.batch.times)
     return workers
 
 

@@ -6,6 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
+from skewless.kafka.producer.bulk import partitions_of
 from skewless.lab.datasets import DATASETS, DatasetOptions, take
 from skewless.lab.datasets.pair import MAX_DELAY_MS
 
@@ -48,3 +49,19 @@ def test_click_pair_at_any_sending_rate_is_the_same() -> None:
 
 def test_click_pair_with_another_seed_differs() -> None:
     assert ids_and_times("clicks", 500, seed=2) != ids_and_times("clicks", 500)
+
+
+@pytest.mark.parametrize("encoding", ["raw", "json"])
+def test_click_pair_records_have_their_id_as_key_and_the_same_partition_in_both_streams(encoding: str) -> None:
+    partitions = {}
+    for name in ("impressions", "clicks"):
+        (batch,) = take(DATASETS[name].batches(DatasetOptions.model_validate({"encoding": encoding})), 1_000)
+        assert batch.keys is not None
+        values = batch.values if encoding == "raw" else [b"%b;" % key for key in batch.keys]
+        assert [value.partition(b";")[0] for value in values] == batch.keys
+        assert batch.part(3, 5).keys == batch.keys[3:5]
+        partitions[name] = dict(zip(batch.keys, partitions_of(7, 1_000, 8, batch.keys).tolist(), strict=True))
+    shared = partitions["impressions"].keys() & partitions["clicks"].keys()
+    assert len(shared) > 500
+    assert all(partitions["impressions"][key] == partitions["clicks"][key] for key in shared)
+    assert set(partitions["impressions"].values()) == set(range(8))

@@ -28,7 +28,7 @@ def test_demo_plan_pipelines_have_distinct_names_and_loadable_files(tmp_path: Pa
     plan = make_plan((), (), 10)
     pipelines = [plan.pipeline(grouping, "127.0.0.1:9", 60) for grouping in plan.groupings]
     assert [pipeline.name for pipeline in pipelines] == ["words-key", "words-partial-key", "words-even"]
-    assert {pipeline.source.topic for pipeline in pipelines} == {"words"}
+    assert {pipeline.aggregated.topic for pipeline in pipelines} == {"words"}
     file = tmp_path / "pipeline.yaml"
     file.write_text(loader.dump(pipelines[0]))
     assert loader.load(file, {}) == pipelines[0]

@@ -64,7 +64,7 @@ def test_pipeline_file_each_format_is_a_valid_pipeline(
 ) -> None:
     report = report_of(values)
     settings = settings_of(pipeline_file(report, choices_of(report), KAFKA), tmp_path)
-    assert (settings.name, settings.source.topic) == ("my-clicks-1", "My.Clicks_1")
+    assert (settings.name, settings.aggregated.topic) == ("my-clicks-1", "My.Clicks_1")
     assert (settings.splitter.format.name, settings.splitter.key.field) == (format_, field)
     assert settings.kafka.bootstrap_servers == "kafka:9092"
 

@@ -65,3 +65,28 @@ def test_replay_every_grouping_is_run_and_measured_with_each_number_of_workers()
 def test_replay_empty_stream_is_measured() -> None:
     (results,) = simulate(Simulation([("key", 3)], SimulationConfig(OPTIONS)), ())
     assert (results["tuples"], results["router_ns_per_tuple"], results["replication_bound"]) == (0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize("routers", [1, 3])
+def test_replay_local_grouping_routes_a_row_per_pane_and_key(routers: int) -> None:
+    """Every 20 tuples of a router are a flush, and a pane has 5 tuples of the stream."""
+    config = SimulationConfig(OPTIONS, routers, local_tuples=20, pane_ms=5_000)
+    simulation = Simulation([("key", 7), ("local", 7)], config)
+    results = simulate(simulation, lines_of(simulation.rows))
+    rows = {(index // (20 * routers), index % routers, index // 5, key) for index, key in enumerate(KEYS)}
+    assert len(rows) < 400
+    for result in results:
+        assert (result["tuples"], result["rows"]) == (400, len(rows))
+        assert sum(result["rows_by_worker"]) == len(rows)
+        assert result["replication_factor"] == 1
+
+
+def test_replay_only_the_grouping_local_aggregates_without_the_setting() -> None:
+    simulation = Simulation([("key", 3), ("local", 3)], SimulationConfig(OPTIONS))
+    found: list[list[NDArray[np.int32]]] = []
+    by_key, local = simulate(simulation, lines_of(simulation.rows), found.append)
+    assert (by_key["rows"], by_key["rows_by_worker"]) == (400, by_key["tuples_by_worker"])
+    assert "tuples_by_worker" not in local
+    assert local["rows"] == len({(index * 1000 // 15_000, key) for index, key in enumerate(KEYS)})
+    assert by_key["keys"] == local["keys"]
+    assert [chosen[0].tolist() for chosen in found] == [chosen[1].tolist() for chosen in found]
