@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from skewless.cli import join_spark
+from skewless.cli.join_spark import JOIN_OPTION
 from skewless.cli.options import load_settings, pipeline_file, prepare_output_folder
 from skewless.cli.spark_options import spark_options
 from skewless.errors import CheckFailedError, ConfigurationError
@@ -29,6 +31,7 @@ for a running one only the closed windows. Exit code 1 means that results differ
 Examples:
   skewless audit -f pipeline.yaml
   skewless audit -f pipeline.yaml --since 2026-03-01T00:00:00 --out audit --json
+  skewless audit -f pipeline.yaml --join
 """
 
 
@@ -46,11 +49,26 @@ Examples:
     metavar="DIR",
     help="Folder for audit.json and for all differences as JSON lines.",
 )
+@JOIN_OPTION
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @spark_options
-def audit(*, file: Path | None, since: str | None, limit: int, out: Path | None, as_json: bool, **spark: Any) -> None:
+def audit(  # noqa: PLR0913 - click passes an argument per option
+    *,
+    file: Path | None,
+    since: str | None,
+    limit: int,
+    out: Path | None,
+    of_join: bool,
+    as_json: bool,
+    **spark: Any,
+) -> None:
     """Recompute a pipeline's results from its source, and compare them with the results that the pipeline wrote."""
     settings = load_settings(file)
+    if join_spark.is_wanted(settings, of_join=of_join):
+        if since is not None:
+            raise ConfigurationError("--since: not with a join, all records of which are compared")
+        _audit_join(settings, limit, out, spark, as_json=as_json)
+        return
     from skewless.cli.audit_scope import find
     from skewless.cli.offset_range import parse_instant
     from skewless.kafka.consumer.offsets import OffsetReader
@@ -79,11 +97,22 @@ def audit(*, file: Path | None, since: str | None, limit: int, out: Path | None,
         raise CheckFailedError(f"nothing to compare: no window of pipeline {settings.name} is closed yet")
 
 
+def _audit_join(
+    settings: PipelineSettings, limit: int, out: Path | None, spark: dict[str, Any], *, as_json: bool
+) -> None:
+    if out is not None:
+        prepare_output_folder(out, REPORT, [DIFFERENCES])
+    report = join_spark.audit(settings, limit, out, spark)
+    click.echo(json.dumps(report) if as_json else join_spark.audit_text(report))
+    if report["differences"]:
+        raise CheckFailedError(f"the join of pipeline {settings.name} differs in {report['differences']:,} places")
+
+
 def _check_not_empty(offset_reader: OffsetReader, settings: PipelineSettings) -> None:
     """Raise CheckFailedError if the pipeline has run, but its source and its results are empty."""
     topics = [settings.topic("source"), settings.topic("aggregates")]
     empty = all(offset_reader.begin(topic) == offset_reader.end(topic) for topic in topics)
-    if empty and offset_reader.has_committed(settings.group("splitter"), settings.source.topic):
+    if empty and offset_reader.has_committed(settings.group("splitter"), settings.topic("source")):
         raise CheckFailedError(f"nothing to compare: topics {' and '.join(topics)} are empty")
 
 

@@ -41,7 +41,7 @@ def find(offset_reader: OffsetReader, settings: PipelineSettings) -> AuditScope:
     settled = settled and committed(offset_reader, settings, "splitter") == committed_by_splitter
     if settled and settings.aggregator.emit == "updates":
         closed_until = dict.fromkeys(written["aggregates"], MAX_WATERMARK)
-    begin, starts = offset_reader.begin(settings.source.topic), pipeline_starts(offset_reader, settings)
+    begin, starts = offset_reader.begin(settings.topic("source")), pipeline_starts(offset_reader, settings)
     source = {}
     for partition, first_available in begin.items():
         first = max(first_available, starts.get(partition, 0))

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from skewless.cli import join_spark
+from skewless.cli.join_spark import JOIN_OPTION
 from skewless.cli.options import load_settings, pipeline_file, topic_of
 from skewless.cli.spark_options import spark_options
 from skewless.errors import CheckFailedError, ConfigurationError
@@ -32,6 +34,7 @@ Examples:
   skewless batch -f pipeline.yaml --out history
   skewless batch -f pipeline.yaml --ending-offsets committed --format json --out history
   skewless batch -f pipeline.yaml --input 'archive/*.gz' --output-topic shop.aggregates
+  skewless batch -f pipeline.yaml --join --out pairs
 """
 
 _SPARK_OPTIONS_BY_FORMAT = {
@@ -62,6 +65,7 @@ _SPARK_OPTIONS_BY_FORMAT = {
 )
 @click.option("--overwrite", is_flag=True, help="Replace the contents of --out.")
 @click.option("--output-topic", metavar="TOPIC", help="Write the results into a topic, in the format of `aggregates`.")
+@JOIN_OPTION
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @spark_options
 def batch(  # noqa: PLR0913 - click passes an argument per option
@@ -74,10 +78,15 @@ def batch(  # noqa: PLR0913 - click passes an argument per option
     table_format: str,
     overwrite: bool,
     output_topic: str | None,
+    of_join: bool,
     as_json: bool,
     **spark: Any,
 ) -> None:
-    """Compute a pipeline's results from the records of a topic or from files. They equal the results of the stream."""
+    """Compute a pipeline's results from the records of a topic or from files. They equal the results of the stream.
+
+    Of a join, the results are the records of its topics, in columns `topic`, `partition`, `key`, `value` and
+    `timestamp`. The end of both topics is the end of time.
+    """
     from skewless.cli.offset_range import START, check
 
     settings = load_settings(file)
@@ -93,6 +102,12 @@ def batch(  # noqa: PLR0913 - click passes an argument per option
         topic_of("--output-topic", output_topic)
     check("--starting-offsets", start or START)
     check("--ending-offsets", end or "latest")
+    if join_spark.is_wanted(settings, of_join=of_join):
+        folder = _folder_of_join(out, table_format, inputs, (start, end), overwrite=overwrite)
+        spark = with_format(table_format, spark)
+        report = join_spark.batch(settings, start or "earliest", end or "latest", folder, spark)
+        click.echo(json.dumps(report) if as_json else join_spark.batch_text(report))
+        return
     ranges = {} if inputs else _offset_ranges(settings, start or START, end or "latest")
     partitions = _partitions(settings, output_topic)
     with spark_running("batch", with_format(table_format, spark)) as session:
@@ -102,9 +117,29 @@ def batch(  # noqa: PLR0913 - click passes an argument per option
         target = _target(settings, out, table_format, output_topic, overwrite=overwrite)
         report = run(records, settings, target, now=round(time.time() * 1000), partitions=partitions)
     offsets = {str(partition): offset_range for partition, offset_range in ranges.items()}
-    source = {"files": inputs} if inputs else {"topic": settings.source.topic, "offsets": offsets}
+    source = {"files": inputs} if inputs else {"topic": settings.topic("source"), "offsets": offsets}
     report = {"pipeline": settings.name, "source": source, "written_to": out or output_topic, **report}
     click.echo(json.dumps(report) if as_json else _text(report))
+
+
+def _folder_of_join(
+    out: str | None, table_format: str, inputs: tuple[str, ...], where: tuple[str | None, ...], *, overwrite: bool
+) -> Folder:
+    """Return the target of a join. Raises ConfigurationError for options that apply to results per key only."""
+    from skewless.spark.batch_job import Folder
+
+    if inputs:
+        raise ConfigurationError("--input: not with a join, which needs the keys and partitions of topics")
+    if out is None:
+        raise ConfigurationError("--output-topic: not with a join, whose results belong to several topics: give --out")
+    if "source.start" in where:
+        raise ConfigurationError("--starting-offsets: source.start is not where a join starts: give earliest or a time")
+    if any(each and each.lstrip().startswith("{") for each in where):
+        raise ConfigurationError(
+            "--starting-offsets and --ending-offsets: offsets by partition are not possible with a join, which reads "
+            "two topics: give a time"
+        )
+    return Folder(out, table_format, overwrite=overwrite)
 
 
 def with_format(table_format: str, spark: Mapping[str, Any]) -> dict[str, Any]:
@@ -123,7 +158,7 @@ def _offset_ranges(settings: PipelineSettings, start: str, end: str) -> dict[int
 
     ranges = offset_ranges(OffsetReader(settings.kafka), settings, start, end)
     if all(first == last for first, last in ranges.values()):
-        raise CheckFailedError(f"topic {settings.source.topic} has no records in this range: nothing to compute")
+        raise CheckFailedError(f"topic {settings.topic('source')} has no records in this range: nothing to compute")
     return ranges
 
 
@@ -141,7 +176,7 @@ def _records(
     if inputs:
         return kafka_source.of_files(spark, inputs, settings)
     client, headers = kafka_options.client_options(settings), bool(settings.splitter.headers)
-    records = kafka_options.read(spark, client, settings.source.topic, ranges, headers=headers)
+    records = kafka_options.read(spark, client, settings.topic("source"), ranges, headers=headers)
     return kafka_source.of_topic(records, settings.splitter)
 
 

@@ -12,13 +12,12 @@ MAX_WORKERS = 1024
 
 def candidates_of(groupings: Iterable[str], workers: Iterable[str]) -> tuple[list[str], list[int]]:
     """Parse comma-separated names (or `all`) and numbers; ConfigurationError lists all invalid ones."""
-    from skewless.algorithms.grouping import GROUPINGS
+    from skewless.algorithms.grouping import GROUPING_NAMES
 
     names, numbers = _split(groupings), _split(workers)
+    known = (*GROUPING_NAMES, ALL)
     problems = [] if names else ["--grouping: names no grouping"]
-    problems += [
-        f"--grouping: {unknown('grouping', name, (*GROUPINGS, ALL))}" for name in names if name not in {*GROUPINGS, ALL}
-    ]
+    problems += [f"--grouping: {unknown('grouping', name, known)}" for name in names if name not in known]
     problems += [
         f"--workers: {text!r} must be an integer from 1 to {MAX_WORKERS}"
         for text in numbers or [""]
@@ -26,7 +25,7 @@ def candidates_of(groupings: Iterable[str], workers: Iterable[str]) -> tuple[lis
     ]
     if problems:
         raise ConfigurationError(*problems)
-    return list(GROUPINGS) if ALL in names else names, [int(text) for text in numbers]
+    return list(GROUPING_NAMES) if ALL in names else names, [int(text) for text in numbers]
 
 
 def _split(texts: Iterable[str]) -> list[str]:

@@ -11,7 +11,7 @@ import click
 from skewless.cli.options import load_settings, prepare_output_folder
 from skewless.cli.spark_options import spark_options
 from skewless.errors import ConfigurationError
-from skewless.spark.evaluate_run import EVALUATION_FILE, TABLES, evaluated
+from skewless.spark.evaluate_run import EVALUATION_FILE, TABLES, evaluated, write_results
 
 _EPILOG = """\b
 Reads the internal topics of the pipelines from the beginning to the current end, and writes nothing to Kafka. OUT
@@ -49,17 +49,20 @@ Examples:
 def evaluate(*, files: tuple[Path, ...], out: Path, as_json: bool, **spark: Any) -> None:
     """Measure the load balance of pipelines and its cost, and compare the pipelines in a report."""
     runs = [load_settings(file) for file in files]
+    for settings in runs:
+        settings.topic("source")  # an error if the pipeline only joins
     names = [settings.name for settings in runs]
     if len(set(names)) < len(names):
         raise ConfigurationError(f"-f: pipelines of the same name ({', '.join(names)}) have the same topics")
     prepare_output_folder(out, EVALUATION_FILE, TABLES)
-    evaluation = evaluated(runs, out, spark)
+    evaluation = evaluated(runs, spark, tables=out)
+    report = write_results(evaluation, out)
     if as_json:
         click.echo(json.dumps(evaluation))
         return
     for run in evaluation["runs"]:
         click.echo(_line(run))
-    click.echo(f"Report: {out / 'report.html'}")
+    click.echo(f"Report: {report}")
 
 
 def _line(run: dict[str, Any]) -> str:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from skewless.cli.inspect_command import Duration
-from skewless.cli.options import kafka_of, topic_of
+from skewless.cli.options import Duration, kafka_of, topic_of
 from skewless.errors import CheckFailedError, ConfigurationError
 
 if TYPE_CHECKING:

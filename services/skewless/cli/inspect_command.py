@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 from pathlib import Path
 from typing import Any
 
 import click
 
-from skewless.cli.options import kafka_of, pipeline_file, topic_of
+from skewless.cli.options import Duration, kafka_of, pipeline_file, topic_of
 from skewless.errors import CheckFailedError, ConfigurationError
 
 DEFAULT_RECORDS = 1_000_000
-_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])")
 
 _EPILOG = """\b
 Measures of --fail-if: max_share, max_over_avg (of the partitions), key_max_over_avg (8 workers, grouping key),
@@ -28,19 +25,6 @@ Examples:
   skewless inspect clicks -b kafka:9092 --since 1h --key user.id --html clicks.html
   skewless inspect clicks --json --fail-if 'max_share > 0.05' --fail-if 'max_over_avg > 1.5'
 """
-
-
-class Duration(click.ParamType):
-    """Parameter type of a duration such as 30s, 5m, 1h or 2d, in seconds."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return the duration in seconds; fail if it is not one."""
-        match = _DURATION.fullmatch(str(value))
-        if match is None or not float(match[1]):
-            self.fail(f"{value!r} is not a duration such as 30s, 5m, 1h or 2d.", param, ctx)
-        return float(match[1]) * _SECONDS[match[2]]
 
 
 @click.command("inspect", epilog=_EPILOG)

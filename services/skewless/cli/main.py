@@ -50,10 +50,15 @@ GROUPS: dict[str, dict[str, Entry]] = {
         "run": Entry("skewless.cli.run:run", "Run one stage in the foreground."),
         "config": Entry("skewless.cli.config_command:config", "Check or show the configuration of a pipeline."),
         "topics": Entry("skewless.cli.topics_command:topics", "Create or verify the topics of a pipeline."),
+        "sink": Entry("skewless.cli.sink_command:sink", "Show or check the tables of results in a database."),
         "produce": Entry("skewless.cli.produce:produce", "Write a data set into a topic."),
     },
     "See": {
+        "status": Entry("skewless.cli.status:status", "Show the lag, event time, load and problems of a pipeline."),
         "results": Entry("skewless.cli.results:results", "Print the results of a pipeline."),
+        "dead-letters": Entry(
+            "skewless.cli.dead_letters_command:dead_letters", "List, show or replay the invalid records of a pipeline."
+        ),
         "smoke-test": Entry(
             "skewless.cli.smoke_test_command:smoke_test",
             "Send records through a running pipeline, and check their counts.",

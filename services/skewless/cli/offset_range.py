@@ -25,14 +25,21 @@ def check(option: str, where: str) -> None:
         parse_instant(option, where, WHERE)
 
 
-def offset_ranges(
-    offset_reader: OffsetReader, settings: PipelineSettings, start: str, end: str
+def offset_ranges(  # noqa: PLR0913 - the last two by name
+    offset_reader: OffsetReader,
+    settings: PipelineSettings,
+    start: str,
+    end: str,
+    *,
+    stage: str = "splitter",
+    name: str = "source",
 ) -> dict[int, tuple[int, int]]:
     """Return the first offset and the end offset (exclusive) of each partition of the source topic.
 
-    Raises ConfigurationError if the topic does not have a requested partition or offset.
+    For another topic, `name` is its name in the topology, and `stage` the stage whose committed offsets apply. Raises
+    ConfigurationError if the topic does not have a requested partition or offset.
     """
-    topic = settings.source.topic
+    topic = settings.topic(name)
     begin_offsets, end_offsets = offset_reader.begin(topic), offset_reader.end(topic)
 
     def resolve(option: str, where: str) -> dict[int, int]:
@@ -44,7 +51,7 @@ def offset_ranges(
             case "latest":
                 return end_offsets
             case "committed":
-                return begin_offsets | committed(offset_reader, settings, "splitter")
+                return begin_offsets | committed(offset_reader, settings, stage, name)
         if where.lstrip().startswith("{"):
             return _parse_offsets(option, where, begin_offsets, end_offsets)
         return offset_reader.at_time(topic, parse_instant(option, where, WHERE))
@@ -55,30 +62,30 @@ def offset_ranges(
 
 def _start(offset_reader: OffsetReader, settings: PipelineSettings, begin: Mapping[int, int]) -> dict[int, int]:
     """Return where the pipeline started; where it would start now, if it has not run yet."""
-    topic = settings.source.topic
+    topic = settings.topic("source")
     if not offset_reader.has_committed(settings.group("splitter"), topic):
-        return offset_reader.at_start(topic, settings.source.start)
+        return offset_reader.at_start(topic, settings.aggregated.start)
     starts = pipeline_starts(offset_reader, settings)
     return {partition: max(first, starts.get(partition, 0)) for partition, first in begin.items()}
 
 
 def pipeline_starts(offset_reader: OffsetReader, settings: PipelineSettings) -> dict[int, int]:
     """Return the offsets at which the pipeline started, of the partitions that the splitter has committed."""
-    committed_offsets = offset_reader.committed(settings.group("splitter"), settings.source.topic)
+    committed_offsets = offset_reader.committed(settings.group("splitter"), settings.topic("source"))
     return {partition: start_of(checkpoint.metadata) for partition, checkpoint in committed_offsets.items()}
 
 
-def committed(offset_reader: OffsetReader, settings: PipelineSettings, stage: str) -> dict[int, int]:
-    """Return the committed offsets of a stage with one input, by partition.
+def committed(
+    offset_reader: OffsetReader, settings: PipelineSettings, stage: str, name: str | None = None
+) -> dict[int, int]:
+    """Return the committed offsets of a stage by partition. `name` names the input of a stage that has several.
 
     Raises ConfigurationError if the pipeline has never run.
     """
-    group = settings.group(stage)
-    committed_offsets = offset_reader.committed(group, settings.topic(topology.stage(stage).input))
-    if stage == "splitter" and not committed_offsets:
-        raise ConfigurationError(
-            f"group {group} has no committed offsets of topic {settings.source.topic}: run the pipeline first"
-        )
+    group, topic = settings.group(stage), settings.topic(name or topology.stage(stage).input)
+    committed_offsets = offset_reader.committed(group, topic)
+    if stage in {"splitter", "join"} and not committed_offsets:
+        raise ConfigurationError(f"group {group} has no committed offsets of topic {topic}: run the pipeline first")
     return {partition: checkpoint.offset for partition, checkpoint in committed_offsets.items()}
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import math
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,9 @@ from skewless.errors import ConfigurationError
 if TYPE_CHECKING:
     from skewless.config.pipeline_settings import PipelineSettings
     from skewless.kafka.settings import KafkaSettings
+
+_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])")
 
 pipeline_file = click.option(
     "-f",
@@ -36,6 +40,19 @@ class FiniteFloat(click.FloatRange):
         if not math.isfinite(number):
             self.fail(f"{value!r} is not a finite number.", param, ctx)
         return number
+
+
+class Duration(click.ParamType):
+    """Parameter type of a duration such as 30s, 5m, 1h or 2d, in seconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the duration in seconds; fail if it is not one."""
+        match = _DURATION.fullmatch(str(value))
+        if match is None or not float(match[1]):
+            self.fail(f"{value!r} is not a duration such as 30s, 5m, 1h or 2d.", param, ctx)
+        return float(match[1]) * _SECONDS[match[2]]
 
 
 def load_settings(file: Path | None) -> PipelineSettings:

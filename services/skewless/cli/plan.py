@@ -130,13 +130,13 @@ def planned(
         records = kafka_options.read(
             session,
             kafka_options.client_options(settings),
-            settings.source.topic,
+            settings.topic("source"),
             read_plan.offset_ranges,
             headers=bool(read_plan.splitter.headers),
         )
         planning = run_plan(session, records, read_plan, candidates, demand)
     offsets = {str(partition): list(offset_range) for partition, offset_range in read_plan.offset_ranges.items()}
-    return {"topic": settings.source.topic, "offsets": offsets, **planning}
+    return {"topic": settings.topic("source"), "offsets": offsets, **planning}
 
 
 def _settings(file: Path | None, topic: str | None, servers: str | None) -> PipelineSettings:
@@ -174,7 +174,12 @@ def _candidates(settings: PipelineSettings, groupings: str, workers: str, router
     chosen = settings.router.model_dump(include=set(GroupingOptions.model_fields))
     # Wall-clock time has no meaning for recorded tuples, so the groupings use event time.
     options = GroupingOptions.model_validate(chosen | {"clock": "event"})
-    config = SimulationConfig(options, routers or max(1, settings.replicas.of("router")), settings.aggregator.window_ms)
+    config = SimulationConfig(
+        options,
+        routers or max(1, settings.replicas.of("router")),
+        settings.aggregator.window_ms,
+        pane_ms=settings.worker.pane_ms,
+    )
     return Candidates(names, sorted(numbers), config)
 
 
@@ -182,7 +187,7 @@ def _offset_ranges(settings: PipelineSettings, limit: int | None) -> dict[int, t
     """Return first offset and end offset of the newest records by partition: the same fraction of each partition."""
     from skewless.kafka.consumer.offsets import OffsetReader
 
-    offset_reader, topic = OffsetReader(settings.kafka), settings.source.topic
+    topic, offset_reader = settings.topic("source"), OffsetReader(settings.kafka)
     begin, end = offset_reader.begin(topic), offset_reader.end(topic)
     total = sum(end[partition] - first for partition, first in begin.items())
     if total <= 0:
@@ -217,7 +222,7 @@ def _show(planning: dict[str, Any], out: Path | None) -> None:
         highlight=False,
         soft_wrap=True,
     )
-    columns = list(COLUMNS)[:6]
+    columns = list(COLUMNS)[:7]
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for name in ("grouping", *columns):
         table.add_column(name, justify="left" if name == "grouping" else "right")

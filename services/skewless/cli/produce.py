@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 from pydantic import ValidationError
 
+from skewless.algorithms.join.window_join import Side
 from skewless.cli.main import INTERRUPTED
 from skewless.cli.options import FiniteFloat, broker_of, load_settings, pipeline_file, topic_of
 from skewless.config.problems import plain
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from skewless.lab.datasets.produce_classified import ClassificationCounts
 
 AUTO = "auto"
+SIDES = {"impressions": Side.LEFT, "clicks": Side.RIGHT}
+"""Datasets that belong to a side of a join."""
 
 
 def _dataset_list() -> str:
@@ -55,7 +58,9 @@ Examples:
 
 @click.command(epilog=_EPILOG)
 @click.argument("dataset")
-@click.option("--topic", help="Topic to write to. Default with -f: the pipeline's source topic.")
+@click.option(
+    "--topic", help="Topic to write to. Default with -f: the pipeline's source topic, or that side of its join."
+)
 @pipeline_file
 @click.option(
     "--bootstrap-servers",
@@ -117,7 +122,8 @@ def produce(  # noqa: PLR0913 - click passes an argument per option
 ) -> None:
     """Write DATASET into a topic, with event times as the records' timestamps.
 
-    Record i is sent to partition (i // 100) mod partitions, so two runs write equal partitions.
+    Record i is sent to partition (i // 100) mod partitions, so two runs write equal partitions. Impressions and clicks
+    have their id as key, and are sent to the partition of the key. In a pipeline with a join, they are its sides.
     """
     from skewless.kafka.producer.bulk import BulkProducer, prepare_topic
     from skewless.lab.datasets import resume_produce
@@ -128,8 +134,11 @@ def produce(  # noqa: PLR0913 - click passes an argument per option
         topic_of("--topic", topic)
     options = _options({name: value for name, value in dataset_options.items() if value is not None})
     name, source = _dataset(dataset, options)
+    if resume and source.keys is not None:
+        raise ConfigurationError(f"--resume: not with {name}, whose records go to the partitions of their ids")
     settings = None if file is None else load_settings(file)
-    kafka, target, replication_factor = _target(settings, bootstrap_servers, topic)
+    side = _side(settings, name)
+    kafka, target, replication_factor = _target(settings, bootstrap_servers, topic or side)
     partition_count = prepare_topic(kafka, target, partitions, replication_factor)
     synthetic = source.read is not None and not options.input
     if synthetic:
@@ -143,7 +152,7 @@ def produce(  # noqa: PLR0913 - click passes an argument per option
         click.echo(f"topic {target} already contains {existing_count:,} records of the run", err=True)
     classifier = (
         InputClassifier(settings.splitter, settings.event_time.lateness_ms, partition_count)
-        if settings
+        if settings and not side
         else InputClassifier(source.splitter(options.encoding), 0, partition_count)
     )
     remaining = None if total is None else total - existing_count
@@ -192,12 +201,19 @@ def _dataset(name: str, options: DatasetOptions) -> tuple[str, Dataset]:
     return find_name(name), dataset
 
 
+def _side(settings: PipelineSettings | None, dataset: str) -> str | None:
+    """Return the topic of the side of a join to which a dataset belongs, None for other datasets."""
+    if settings is None or settings.join is None or dataset not in SIDES:
+        return None
+    return settings.join.side(SIDES[dataset]).topic
+
+
 def _target(
     settings: PipelineSettings | None, servers: str | None, topic: str | None
-) -> tuple[KafkaSettings, str, int]:
-    """Return the broker, the topic, and the replication factor of a new topic (-1: the broker's default)."""
+) -> tuple[KafkaSettings, str, int | None]:
+    """Return the broker, the topic, and the replication factor of a new topic (None: the brokers' default)."""
     if settings is not None:
-        return broker_of(servers, settings.kafka), topic or settings.source.topic, settings.topics.replication_factor
+        return broker_of(servers, settings.kafka), topic or settings.topic("source"), settings.topics.replication_factor
     if topic is None:
         raise ConfigurationError("--topic: missing; name the topic to write to, or give a pipeline with -f")
-    return broker_of(servers), topic, -1
+    return broker_of(servers), topic, None

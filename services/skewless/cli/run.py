@@ -18,8 +18,12 @@ takes a fifth of a splitter's CPU time and finds nothing.
 """
 
 
-@click.command()
-@click.argument("stage", type=click.Choice([row.name for row in topology.STAGES]))
+STAGES = [row.name for row in topology.STAGES]
+
+
+# Usage names the argument only: a list of all stages is broken within a name where the line ends.
+@click.command(epilog=f"Stages: {', '.join(STAGES)}.")
+@click.argument("stage", type=click.Choice(STAGES), metavar="STAGE")
 @pipeline_file
 @click.option(
     "--instance",

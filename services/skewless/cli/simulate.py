@@ -64,6 +64,14 @@ Examples:
     show_default=True,
     help="Length of a window in seconds.",
 )
+@click.option(
+    "--local",
+    "local_tuples",
+    type=click.IntRange(1, 10_000_000),
+    metavar="TUPLES",
+    help="Aggregate so many tuples of each router to one row per key and pane before they are routed. Default: "
+    "only for the grouping local, with 20,000.",
+)
 @pipeline_file
 @click.option(
     "--option", "assigned", multiple=True, metavar="NAME=VALUE", help="A setting of router.*; overrides the file of -f."
@@ -84,6 +92,7 @@ def simulate(  # noqa: PLR0913 - click passes an argument per option
     rules: str | None,
     clock: str,
     window_s: float,
+    local_tuples: int | None,
     file: Path | None,
     assigned: tuple[str, ...],
     assignments: Path | None,
@@ -95,8 +104,15 @@ def simulate(  # noqa: PLR0913 - click passes an argument per option
     from skewless.lab.simulation.replay import Simulation
     from skewless.lab.simulation.replay import simulate as replay
     from skewless.lab.simulation.tsv_reader import batches, open_source
+    from skewless.stages.worker.settings import WorkerSettings
 
-    config = SimulationConfig(_options(file, assigned, rules, clock), routers, round(window_s * 1000))
+    config = SimulationConfig(
+        _options(file, assigned, rules, clock),
+        routers,
+        round(window_s * 1000),
+        local_tuples=local_tuples or 0,
+        pane_ms=WorkerSettings().pane_ms if file is None else load_settings(file).worker.pane_ms,
+    )
     runs = list(itertools.product(*candidates_of(groupings, workers)))
     if assignments is not None and len(runs) > 1:
         raise ConfigurationError(

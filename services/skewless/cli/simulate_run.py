@@ -12,14 +12,18 @@ from rich.table import Table
 
 from skewless.lab.simulation.tsv_reader import ParsedLines, Source
 
+ROWS = "rows/\ntuple"
+BOUND = "(bound)"
+"""With local aggregation the first column is shown instead of the second one, which is the bound for tuples."""
 COLUMNS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     "grouping": lambda run: str(run["grouping"]),
     "W": lambda run: f"{run['workers']}",
+    ROWS: lambda run: f"{run['rows'] / max(1, run['tuples']):.3f}",
     "I/m": lambda run: f"{run['imbalance']:.1e}",
     "max/avg": lambda run: f"{run['max_over_avg']:.3f}",
     "worst\nwindow": lambda run: _or_dash(run["worst_window_max_over_avg"]),
     "repli-\ncation": lambda run: f"{run['replication_factor']:.3f}",
-    "(bound)": lambda run: f"{run['replication_bound']:.3f}",
+    BOUND: lambda run: f"{run['replication_bound']:.3f}",
     "in a\nwindow": lambda run: f"{run['window_replication']:.3f}",
     "partials\n/window": lambda run: f"{run['aggregation_cost']:,.0f}",
     "ns/\ntuple": lambda run: f"{run['router_ns_per_tuple']:.0f}",
@@ -28,7 +32,8 @@ COLUMNS: dict[str, Callable[[Mapping[str, Any]], str]] = {
 NOTES = """\
 I/m: (most loaded worker - average) / tuples. max/avg: most loaded worker / average, over all tuples and in the worst
 window with at least 100 tuples per worker. replication: workers per key. (bound): minimum replication for perfect
-balance. ns/tuple: time of a router's decision. state: size of a router's snapshot. --json prints all measures."""
+balance. With local aggregation the load is that of rows. ns/tuple: time of a router's decision. state: size of a
+router's snapshot. --json prints all measures."""
 
 
 def _or_dash(number: float | None) -> str:
@@ -63,10 +68,13 @@ def show(results: list[dict[str, Any]]) -> None:
     routers = "1 router" if first["routers"] == 1 else f"{first['routers']} routers"
     stream = f"{first['tuples']:,} tuples, {first['keys']:,} keys, the hottest has {first['p1']:.2%}"
     console.print(f"{stream}; {routers}, windows of {first['window_s']:g} s", highlight=False, soft_wrap=True)
+    columns = dict(COLUMNS)
+    is_local = any(run["rows"] != run["tuples"] for run in results)
+    del columns[BOUND if is_local else ROWS]
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    for name in COLUMNS:
+    for name in columns:
         table.add_column(name, justify="left" if name == "grouping" else "right", no_wrap=True)
     for run in results:
-        table.add_row(*(column(run) for column in COLUMNS.values()))
+        table.add_row(*(column(run) for column in columns.values()))
     console.print(table)
     console.print(NOTES, highlight=False, soft_wrap=True)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
+from skewless.cli.counts import counted
 from skewless.cli.options import load_settings, pipeline_file
 from skewless.errors import ConfigurationError
 
@@ -30,10 +32,12 @@ def apply(file: Path | None) -> None:
     from skewless.config import topic_plan
 
     report = topic_plan.apply(settings)
-    for name in report.created:
-        click.echo(f"created {name}")
-    for name in report.existing:
-        click.echo(f"exists  {name}")
+    for state, names in (("created", report.created), ("exists ", report.existing)):
+        for name in names:
+            topic = report.topics[name]
+            counts = f"{counted(topic.partitions, 'partition')}, {counted(topic.replication_factor, 'replica')}"
+            click.echo(f"{state} {name}  {counts}")
+    _print_warnings(report.warnings)
 
 
 @topics.command()
@@ -50,6 +54,7 @@ def check(file: Path | None) -> None:
 
     report = topic_plan.check(settings)
     click.echo(f"all {len(report.existing)} topics of pipeline {settings.name} are as configured")
+    _print_warnings(report.warnings)
 
 
 @topics.command()
@@ -105,6 +110,11 @@ def asyncapi(file: Path | None, source_partitions: int | None) -> None:
     from skewless.asyncapi.document import as_yaml, document
 
     click.echo(as_yaml(document(settings, source_partitions)), nl=False)
+
+
+def _print_warnings(warnings: Sequence[str]) -> None:
+    for warning in warnings:
+        click.echo(f"warning: {warning}", err=True)
 
 
 def _principal_by_role(options: tuple[str, ...], default: dict[str, str]) -> dict[str, str]:

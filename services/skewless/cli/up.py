@@ -39,6 +39,7 @@ def up(file: Path | None, log_dir: Path | None, *, drain: bool, verbose: bool) -
       skewless up -f pipeline.yaml --log-dir logs
     """  # noqa: D301 - \b is click's marker for unwrapped text
     settings = load_settings(file)
+    from skewless import topology
     from skewless.config import topic_plan
     from skewless.kafka.consumer.offsets import OffsetReader
     from skewless.lab.local.supervisor import Supervisor
@@ -48,7 +49,10 @@ def up(file: Path | None, log_dir: Path | None, *, drain: bool, verbose: bool) -
     topic_plan.apply(settings)
     logs = log_dir or Path(tempfile.mkdtemp(prefix=f"skewless-{settings.name}-"))
     click.echo(f"pipeline {settings.name}, logs in {logs}")
-    rerun = drain and OffsetReader(settings.kafka).has_committed(settings.group("splitter"), settings.source.topic)
+    first = topology.needed_stages(settings)[0]
+    rerun = drain and OffsetReader(settings.kafka).has_committed(
+        settings.group(first.name), settings.topic(first.inputs[0])
+    )
     supervisor = Supervisor(file, settings, drain=drain, logs=logs, rerun=rerun)
     follow = _Follower(supervisor) if verbose else None
     click.get_current_context().exit(supervise(supervisor, _show, follow))

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from skewless.algorithms.grouping import GROUPINGS
+from skewless.algorithms.grouping import GROUPING_NAMES
 from skewless.algorithms.hashing import hash64, worker_of
 from skewless.cli import main
 
@@ -55,16 +55,16 @@ def test_simulate_command_several_groupings_and_workers_run_every_combination(st
 
 def test_simulate_command_grouping_all_runs_every_registered_grouping(stream: Path) -> None:
     lines = entries(simulate(stream, "--grouping", "all", "--workers", 4, "--json", "--routers", 2))
-    assert [line["grouping"] for line in lines] == list(GROUPINGS)
+    assert [line["grouping"] for line in lines] == list(GROUPING_NAMES)
     assert {line["routers"] for line in lines} == {2}
 
 
 def test_simulate_command_table_fits_a_terminal_and_names_every_run(stream: Path) -> None:
     lines = simulate(stream, "--grouping", "all", "--workers", 4).stdout.splitlines()
     assert lines[0] == "7 tuples, 5 keys, the hottest has 42.86%; 1 router, windows of 60 s"
-    for row, name in enumerate(GROUPINGS):
+    for row, name in enumerate(GROUPING_NAMES):
         assert lines[3 + row].split()[:2] == [name, "4"]
-    assert all(len(line) <= 80 for line in lines[1 : 3 + len(GROUPINGS)])
+    assert all(len(line) <= 80 for line in lines[1 : 3 + len(GROUPING_NAMES)])
 
 
 def test_simulate_command_stream_is_read_from_standard_input(stream: Path) -> None:

@@ -1,0 +1,94 @@
+"""Implements `skewless sink`: shows and checks the tables of results in a database."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, get_args
+
+import click
+
+from skewless.cli.options import load_settings, pipeline_file
+from skewless.errors import CheckFailedError, ConfigurationError, StoreError, UnreachableError
+from skewless.sql.settings import Dialect
+
+if TYPE_CHECKING:
+    from skewless.sql.database import Database
+
+CONNECT_S = 15.0
+"""Time after which a command gives up on a database."""
+RETRY_S = 0.5
+
+
+@click.group()
+def sink() -> None:
+    """Show or check the tables of results in a database. The section `sink` of the pipeline's file names it."""
+
+
+@sink.command()
+@pipeline_file
+@click.option("--dialect", type=click.Choice(get_args(Dialect)), help="Dialect of SQL.  [default: that of sink.url]")
+def schema(file: Path | None, dialect: Dialect | None) -> None:
+    """Print the SQL that creates the tables. Does not connect to the database.
+
+    \b
+    Example:
+      skewless sink schema -f pipeline.yaml > tables.sql
+    """  # noqa: D301 - \b is click's marker for unwrapped text
+    settings = load_settings(file)
+    from skewless.sql.statements import Statements
+
+    table = settings.sink_table()
+    if settings.sink is None:
+        raise ConfigurationError("sink: is required")
+    if (chosen := dialect or settings.sink.address.dialect) == "mysql":
+        click.echo("SET SESSION sql_mode = CONCAT(@@sql_mode, ',ANSI_QUOTES');")
+    statements = Statements(chosen, table)
+    for statement in statements.schema():
+        click.echo(f"{statement};")
+
+
+@sink.command()
+@pipeline_file
+def check(file: Path | None) -> None:
+    """Compare the tables and the rights of the user with what is needed. Exit with 1 and every difference otherwise.
+
+    \b
+    Example:
+      skewless sink check -f pipeline.yaml
+    """  # noqa: D301 - \b is click's marker for unwrapped text
+    settings = load_settings(file)
+    from skewless.sql import schema as tables
+    from skewless.sql.dialects import database_of
+
+    table = settings.sink_table()
+    if settings.sink is None:
+        raise ConfigurationError("sink: is required")
+    database = database_of(settings.sink, table)
+    connect(database)
+    try:
+        problems = [*tables.differences(database), *tables.missing_rights(database)]
+    finally:
+        database.close()
+    if problems:
+        raise CheckFailedError(f"{settings.sink.address} is not as needed:\n  " + "\n  ".join(problems))
+    click.echo(f"table {table.name} in {settings.sink.address} is as needed")
+
+
+def connect(database: Database) -> None:
+    """Connect within CONNECT_S. Raises UnreachableError, or StoreError if the database refuses permanently."""
+    from skewless.sql.errors import ErrorClass
+
+    deadline = time.monotonic() + CONNECT_S
+    while True:
+        try:
+            database.connect()
+        except database.errors as error:
+            failure, address = database.failure_of(error), database.settings.address
+            if failure.error_class is ErrorClass.PERMANENT:
+                raise StoreError(f"connecting to {address}: {failure.message}") from None
+            if time.monotonic() + RETRY_S > deadline:
+                raise UnreachableError(f"no answer from {address} within {CONNECT_S:g} s: {failure.message}") from None
+            time.sleep(RETRY_S)
+        else:
+            return
