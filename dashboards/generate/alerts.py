@@ -6,7 +6,9 @@ from typing import Literal, NamedTuple
 
 from dashboards.generate.rules import (
     CATCH_UP,
+    DECIDED_RATE,
     LAG,
+    MATCH_RATE,
     MEAN_WORKER_RATE,
     PIPELINE,
     STAGE,
@@ -17,14 +19,24 @@ from dashboards.generate.rules import (
 )
 
 OVERLOAD = 1.5
-MIN_TUPLES_PER_WORKER = 100
-"""Minimum mean number of tuples per worker in five minutes for the overload alert. Above it, 1.5 times the mean is five
+MIN_ROWS_PER_WORKER = 100
+"""Minimum mean number of rows per worker in five minutes for the overload alert. Above it, 1.5 times the mean is five
 standard deviations of a Poisson distribution, so it is not noise."""
 CATCH_UP_S = 300
 ABORTED = 0.05
 NEAR_LIMIT = 0.8
+MATCH_RATE_LEFT = 0.8
+"""Part of the match rate of an hour ago below which it has fallen."""
+MIN_DECIDED = 100
+"""Minimum number of left records in five minutes for the alert of the match rate. Below it, a change may be chance."""
 PARTITION = f"{STAGE}, partition"
 DEAD_LETTERS = 'skewless_produced_records_total{topic="dead-letters"}'
+REFUSED_ROWS = 'skewless_sink_rows_total{outcome="refused"}'
+
+
+def _growth(counter: str) -> str:
+    """Return the growth of a counter by stage over 10 minutes, including what it counted before its first scrape."""
+    return f"sum by ({STAGE}) (\n  {counter} unless {counter} offset 10m\n  or increase({counter}[10m])\n)"
 
 
 class Alert(NamedTuple):
@@ -43,11 +55,11 @@ ALERTS = (
     Alert(
         "SkewlessWorkerOverloaded",
         f"{WORKER_RATE}\n  > on ({PIPELINE}) group_left () {OVERLOAD} * {MEAN_WORKER_RATE}\n"
-        f"  and on ({PIPELINE}) 300 * {MEAN_WORKER_RATE} >= {MIN_TUPLES_PER_WORKER}",
+        f"  and on ({PIPELINE}) 300 * {MEAN_WORKER_RATE} >= {MIN_ROWS_PER_WORKER}",
         "10m",
         "warning",
         "Worker {{ $labels.worker }} of pipeline {{ $labels.pipeline }} is overloaded",
-        f"Routers send it {{{{ $value | humanize }}}} tuples per second, more than {OVERLOAD} times the average.",
+        f"Routers send it {{{{ $value | humanize }}}} rows per second, more than {OVERLOAD} times the average.",
     ),
     Alert(
         "SkewlessLagGrowing",
@@ -82,10 +94,7 @@ ALERTS = (
     ),
     Alert(
         "SkewlessDeadLetters",
-        f"sum by ({STAGE}) (\n"
-        f"  {DEAD_LETTERS} unless {DEAD_LETTERS} offset 10m\n"
-        f"  or increase({DEAD_LETTERS}[10m])\n"
-        ") > 0",
+        f"{_growth(DEAD_LETTERS)} > 0",
         "0m",
         "warning",
         "Stage {{ $labels.stage }} of pipeline {{ $labels.pipeline }} cannot read some records",
@@ -130,6 +139,52 @@ ALERTS = (
         "critical",
         "Process {{ $labels.instance }} of stage {{ $labels.stage }} of pipeline {{ $labels.pipeline }} hangs",
         "It reports ready, but has not committed in 5 minutes. A commit is due at least every minute.",
+    ),
+    Alert(
+        "SkewlessStoreDown",
+        f"max by ({STAGE}) (skewless_sink_store_up) == 0",
+        "1m",
+        "critical",
+        "The database of stage {{ $labels.stage }} of pipeline {{ $labels.pipeline }} is not available",
+        "No process is connected to it. The table is not updated, and nothing is lost: results wait in their topic.",
+    ),
+    Alert(
+        "SkewlessRowsRefused",
+        f"{_growth(REFUSED_ROWS)} > 0",
+        "0m",
+        "warning",
+        "The database refuses some results of pipeline {{ $labels.pipeline }}",
+        "{{ $value | humanize }} rows were written to the table of refused rows in the last 10 minutes, or before the"
+        " first scrape.",
+    ),
+    Alert(
+        "SkewlessJoinStopped",
+        f"max by ({STAGE}, side) (min_over_time(skewless_join_silent_partitions[5m])) > 0",
+        "5m",
+        "warning",
+        "The join of pipeline {{ $labels.pipeline }} waits for its {{ $labels.side }} topic",
+        "At a process, {{ $value }} partitions of it are silent, and records of the other topic wait for them. Nothing"
+        " is lost.",
+    ),
+    Alert(
+        "SkewlessJoinBufferFull",
+        f"max by ({STAGE}, instance) (\n"
+        f"  sum by ({STAGE}, instance) (skewless_join_held_records)\n"
+        f"  / on ({STAGE}, instance) skewless_join_buffer_limit_records\n"
+        ") >= 1",
+        "5m",
+        "warning",
+        "Process {{ $labels.instance }} of the join of pipeline {{ $labels.pipeline }} holds as many records as it may",
+        "It holds {{ $value | humanizePercentage }} of join.buffer_records, and reads only its slowest partition.",
+    ),
+    Alert(
+        "SkewlessMatchRateFell",
+        f"{MATCH_RATE} < {MATCH_RATE_LEFT} * ({MATCH_RATE} offset 60m)\n"
+        f"  and on ({PIPELINE}) 300 * {DECIDED_RATE} >= {MIN_DECIDED}",
+        "10m",
+        "warning",
+        "The join of pipeline {{ $labels.pipeline }} finds fewer pairs than an hour ago",
+        "{{ $value | humanizePercentage }} of the left records have a partner.",
     ),
     Alert(
         "SkewlessStageDown",

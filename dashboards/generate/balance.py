@@ -15,8 +15,8 @@ from dashboards.generate.panels import (
 )
 from dashboards.generate.promql import COMPARED, maximum, rate, select, total
 
-SENT = total(rate(select("skewless_router_tuples_total")), "worker")
-RECEIVED = total(rate(select("skewless_worker_tuples_total")), "worker")
+SENT = total(rate(select("skewless_router_rows_total")), "worker")
+RECEIVED = total(rate(select("skewless_worker_rows_total")), "worker")
 BUSY = maximum(rate(select("skewless_worker_busy_seconds_total")), "worker")
 WORKERS = f"scalar({maximum(select('skewless_router_workers'))})"
 DECIDED = f"sum by (direction) (increase({select('skewless_router_key_worker_changes_total')}[$__rate_interval])) > 0"
@@ -34,6 +34,7 @@ def balance() -> Dashboard:
             Row("Load of each worker", _load()),
             Row("How even, and at what price", _evenness()),
             Row("Hot keys", _hot_keys()),
+            Row("Local aggregation (splitter.local)", _local(), folded=True),
             Row("Groupings side by side", _comparison()),
         ],
         events=[
@@ -67,7 +68,7 @@ def _now() -> list[Panel]:
             limits=(1.2, 1.5),
         ),
         stat_panel(
-            PanelDescription("Imbalance", "(Most loaded worker - average) / all tuples.", "percentunit", 4, 4),
+            PanelDescription("Imbalance", "(Most loaded worker - average) / all rows.", "percentunit", 4, 4),
             Query(imbalance(SENT), "imbalance"),
         ),
         stat_panel(
@@ -85,7 +86,7 @@ def _load() -> list[Panel]:
     return [
         heatmap_panel(
             PanelDescription(
-                "Tuples sent to each worker", "Tuples per second. A hot worker is a bright line.", "cps", 12, 10
+                "Rows sent to each worker", "Rows per second. A hot worker is a bright line.", "cps", 12, 10
             ),
             Query(SENT, "{{worker}}"),
         ),
@@ -103,17 +104,17 @@ def _load() -> list[Panel]:
         line_panel(
             PanelDescription(
                 "Share of each worker",
-                "Share of all tuples sent. With an even load all shares are equal.",
+                "Share of all rows sent. With an even load all shares are equal.",
                 "percentunit",
                 12,
                 8,
             ),
-            Query(f"{SENT} / scalar({total(rate(select('skewless_router_tuples_total')))})", "{{worker}}"),
+            Query(f"{SENT} / scalar({total(rate(select('skewless_router_rows_total')))})", "{{worker}}"),
             stacked=True,
         ),
         bar_panel(
             PanelDescription(
-                "Load against the average", "Tuples sent to each worker now / average of all workers.", "none", 12, 8
+                "Load against the average", "Rows sent to each worker now / average of all workers.", "none", 12, 8
             ),
             Query(f"{SENT} / scalar({mean(SENT)})", "{{worker}}"),
             limits=(1.2, 1.5),
@@ -137,7 +138,7 @@ def _evenness() -> list[Panel]:
         line_panel(
             PanelDescription(
                 "Imbalance",
-                "(Most loaded worker - average) / all tuples, measured in the same three ways.",
+                "(Most loaded worker - average) / all rows, measured in the same three ways.",
                 "percentunit",
             ),
             Query(imbalance(SENT), "sent"),
@@ -188,6 +189,36 @@ def _hot_keys() -> list[Panel]:
     ]
 
 
+def _local() -> list[Panel]:
+    received = total(rate(select("skewless_splitter_local_tuples_total")))
+    sent = total(rate(select("skewless_splitter_local_rows_total")))
+    return [
+        line_panel(
+            PanelDescription(
+                "Rows per tuple",
+                "Rows to which splitters reduce tuples, and what the workers process. 1: nothing is saved.",
+                "percentunit",
+            ),
+            Query(f"{sent} / {received}", "of aggregated tuples"),
+            Query(
+                f"{total(RECEIVED)} / {total(rate(select('skewless_worker_tuples_total')))}", "of all tuples at workers"
+            ),
+        ),
+        line_panel(
+            PanelDescription("Partitions without aggregation", "Source partitions for which it is off now.", "short"),
+            Query(f"count({select('skewless_splitter_local_active')} == 0) or vector(0)", "off"),
+        ),
+        line_panel(
+            PanelDescription("Rows in buffers", "Rows, and tuples that are not aggregated yet.", "short"),
+            Query(total(select("skewless_splitter_local_buffer_rows")), "rows"),
+        ),
+        line_panel(
+            PanelDescription("Flushes", "Flushes per second, by cause: a commit, or the size of a buffer.", "cps"),
+            Query(total(rate(select("skewless_splitter_local_flushes_total")), "cause"), "{{cause}}"),
+        ),
+    ]
+
+
 def _comparison() -> list[Panel]:
     legend = "{{pipeline}} ({{grouping}})"
     return [
@@ -218,6 +249,7 @@ def _comparison() -> list[Panel]:
                 "Replication": _last("skewless_observer_replication_factor"),
                 "Keys": _last("skewless_observer_tick_keys"),
                 "Tuples per tick": _last("skewless_observer_tick_tuples"),
+                "Rows per tick": _last("skewless_observer_tick_rows"),
             },
         ),
     ]

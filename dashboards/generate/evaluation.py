@@ -58,14 +58,14 @@ def _evenness() -> list[Panel]:
     return [
         heatmap_panel(
             PanelDescription(
-                "Share of each worker", "Share of the tick's tuples, over all routers.", "percentunit", 12, 9
+                "Share of each worker", "Share of the tick's rows, over all routers.", "percentunit", 12, 9
             ),
             Query(maximum(select("skewless_observer_worker_load_share_ratio"), "worker"), "{{worker}}"),
         ),
         line_panel(
             PanelDescription(
                 "Imbalance and deviation",
-                "(Most loaded - average) / tuples, and the standard deviation of the shares.",
+                "(Most loaded - average) / rows, and the standard deviation of the shares.",
                 "percentunit",
                 6,
                 9,

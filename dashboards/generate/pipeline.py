@@ -9,10 +9,12 @@ from dashboards.generate.panels import Panel, PanelDescription, Query, line_pane
 from dashboards.generate.promql import maximum, quantile, rate, select, total
 from dashboards.generate.units import TIMESTAMPS, unit
 from skewless.monitoring.metrics import METRICS, Metric
-from skewless.topology import STAGES, Stage
+from skewless.topology import STAGES, TOPICS, Stage
 
 CPU = 'process_cpu_seconds_total{job=~"$job", instance=~"$instance"}'
 MEMORY = 'process_resident_memory_bytes{job=~"$job", instance=~"$instance"}'
+PUBLIC_TOPICS = {topic.name for topic in TOPICS if topic.public}
+"""Topics without watermarks."""
 STARTED = (
     'time() - process_start_time_seconds{job=~"$job", instance=~"$instance"} '
     f"* on (job, instance) group_left (stage) {select('skewless_build_info')} < 60"
@@ -23,10 +25,10 @@ def pipeline(stages: Sequence[Stage] = STAGES, metrics: Sequence[Metric] = METRI
     """Return the dashboard of these stages. `metrics` are shown in the rows of the stages that have them."""
     rows = [Row("Pipeline", overview(stages))]
     for stage in stages:
-        # The row of a stage that not every pipeline has is folded: it is empty without the stage.
-        condition = f" (where {stage.needs})" if stage.needs else ""
+        # The row of a stage that few pipelines have is folded: it is empty without the stage.
+        condition = f" (where {stage.option})" if stage.option else ""
         title = f"{stage.name}: {stage.description}{condition}"
-        rows.append(Row(title, list(common_panels(stage)), folded=stage.needs is not None))
+        rows.append(Row(title, list(common_panels(stage)), folded=stage.option is not None))
         if specific_panels := [metric_panel(metric, stage) for metric in metrics if stage.name in metric.stages]:
             rows.append(Row(f"{stage.name}: its own metrics", specific_panels, folded=True))
     return Dashboard(
@@ -126,12 +128,13 @@ def overview(stages: Sequence[Stage]) -> list[Panel]:
 
 def common_panels(stage: Stage) -> Iterator[Panel]:
     """Yield the panels that every stage has."""
-    yield from _throughput_panels(stage.name)
-    yield from _progress_panels(stage.name)
+    yield from _throughput_panels(stage.name, produces=bool(stage.outputs))
+    yield from _progress_panels(stage.name, has_watermarks=not set(stage.inputs) <= PUBLIC_TOPICS)
     yield from _process_panels(stage.name)
 
 
-def _throughput_panels(stage: str) -> Iterator[Panel]:
+def _throughput_panels(stage: str, *, produces: bool) -> Iterator[Panel]:
+    """Yield the panels of the input, and of the output of a stage that writes to topics."""
     records, tuples = (
         select("skewless_consumed_records_total", stage=stage),
         select("skewless_tuples_total", stage=stage),
@@ -141,18 +144,17 @@ def _throughput_panels(stage: str) -> Iterator[Panel]:
         select("skewless_consumed_bytes_total", stage=stage),
         select("skewless_produced_bytes_total", stage=stage),
     )
+    content = "tuples in them, and records written by topic" if produces else "and tuples in them"
     yield line_panel(
-        PanelDescription(
-            "In and out", "Kafka records read, tuples in them, and records written by topic, per second.", "cps"
-        ),
+        PanelDescription("In and out", f"Kafka records read, {content}, per second.", "cps"),
         Query(total(rate(records)), "records in"),
         Query(total(rate(tuples)), "tuples in"),
-        Query(total(rate(out), "topic"), "to {{topic}}"),
+        *([Query(total(rate(out), "topic"), "to {{topic}}")] if produces else []),
     )
     yield line_panel(
         PanelDescription("Bytes", "Bytes of the values of these records, per second.", "Bps"),
         Query(total(rate(bytes_in)), "in"),
-        Query(total(rate(bytes_out), "topic"), "to {{topic}}"),
+        *([Query(total(rate(bytes_out), "topic"), "to {{topic}}")] if produces else []),
     )
     batches = select("skewless_batch_duration_seconds_bucket", stage=stage)
     commits = select("skewless_commit_duration_seconds_bucket", stage=stage)
@@ -170,7 +172,7 @@ def _throughput_panels(stage: str) -> Iterator[Panel]:
     )
 
 
-def _progress_panels(stage: str) -> Iterator[Panel]:
+def _progress_panels(stage: str, *, has_watermarks: bool) -> Iterator[Panel]:
     yield line_panel(
         PanelDescription("Batches and commits", "Batches processed and commits, per second.", "cps"),
         Query(total(rate(select("skewless_batch_duration_seconds_count", stage=stage))), "batches"),
@@ -185,15 +187,16 @@ def _progress_panels(stage: str) -> Iterator[Panel]:
         ),
         Query(f"topk(5, {lag})", "partition {{partition}}"),
     )
-    yield line_panel(
-        PanelDescription(
-            "Watermark delay",
-            "Largest event time of the stage minus the watermark of a partition, for the five largest differences.",
-            "s",
-        ),
-        Query(f"topk(5, {maximum(watermark_delay(stage=stage), 'partition')})", "partition {{partition}}"),
-        lowest=None,
-    )
+    if has_watermarks:
+        yield line_panel(
+            PanelDescription(
+                "Watermark delay",
+                "Largest event time of the stage minus the watermark of a partition, for the five largest differences.",
+                "s",
+            ),
+            Query(f"topk(5, {maximum(watermark_delay(stage=stage), 'partition')})", "partition {{partition}}"),
+            lowest=None,
+        )
     aborted = select("skewless_transactions_total", stage=stage, outcome="aborted")
     recoveries = select("skewless_recoveries_total", stage=stage)
     rebalances = select("skewless_rebalances_total", stage=stage)

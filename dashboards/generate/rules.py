@@ -22,9 +22,11 @@ TUPLE_RATE = "pipeline_stage:skewless_tuples:rate5m"
 LAG = "pipeline_stage:skewless_consumer_lag_records:sum"
 CATCH_UP = "pipeline_stage:skewless_catch_up_seconds:ratio"
 WATERMARK = "pipeline_stage:skewless_watermark_timestamp_seconds:min"
-WORKER_RATE = "pipeline_worker:skewless_router_tuples:rate5m"
-MEAN_WORKER_RATE = "pipeline:skewless_router_tuples_per_worker:rate5m"
+WORKER_RATE = "pipeline_worker:skewless_router_rows:rate5m"
+MEAN_WORKER_RATE = "pipeline:skewless_router_rows_per_worker:rate5m"
 PEAK_TO_MEAN = "pipeline:skewless_router_max_over_avg:ratio"
+DECIDED_RATE = "pipeline:skewless_join_left_records:rate5m"
+MATCH_RATE = "pipeline:skewless_join_match:ratio_rate5m"
 
 RECORDINGS = (
     Recording(INPUT_RATE, f"sum by ({STAGE}) (rate(skewless_consumed_records_total[5m]))"),
@@ -32,9 +34,15 @@ RECORDINGS = (
     Recording(LAG, f"sum by ({STAGE}) (skewless_consumer_lag_records)"),
     Recording(CATCH_UP, f"{LAG} / {INPUT_RATE}"),
     Recording(WATERMARK, f"min by ({STAGE}) (skewless_watermark_timestamp_seconds)"),
-    Recording(WORKER_RATE, f"sum by ({WORKER}) (rate(skewless_router_tuples_total[5m]))"),
+    Recording(WORKER_RATE, f"sum by ({WORKER}) (rate(skewless_router_rows_total[5m]))"),
     Recording(MEAN_WORKER_RATE, f"sum by ({PIPELINE}) ({WORKER_RATE}) / max by ({PIPELINE}) (skewless_router_workers)"),
     Recording(PEAK_TO_MEAN, f"max by ({PIPELINE}) ({WORKER_RATE}) / {MEAN_WORKER_RATE}"),
+    Recording(
+        DECIDED_RATE,
+        f"sum by ({PIPELINE}) (rate(skewless_join_pairs_total[5m]))"
+        f' + sum by ({PIPELINE}) (rate(skewless_join_unmatched_total{{side="left"}}[5m]))',
+    ),
+    Recording(MATCH_RATE, f"sum by ({PIPELINE}) (rate(skewless_join_pairs_total[5m])) / {DECIDED_RATE}"),
 )
 
 

@@ -24,14 +24,15 @@ RULES_HEAD = """## Recording rules
 """
 RUNBOOKS = {
     "SkewlessWorkerOverloaded": """
-For ten minutes one worker partition received more than 1.5 times the tuples of the average worker. If workers are the
+For ten minutes one worker partition received more than 1.5 times the rows of the average worker. If workers are the
 bottleneck, the whole pipeline is as slow as this worker. The alert does not fire if the average worker receives fewer
-than 100 tuples in five minutes, because the difference may then be chance.
+than 100 rows in five minutes, because the difference may then be chance.
 
 - Look at *Load balance*: is there one bright line (a hot key), or are there many? *Time at work of each worker* shows
   how near the worker is to its limit.
 - With `key` a hot key has one worker, with `partial_key` two. Use `even`, or let `skewless plan` compute what each
   grouping would do with this topic. A change of `router.grouping` takes effect when the routers are restarted.
+- `splitter.local.mode: buffer` reduces the tuples of a key to one row per commit and pane, however hot the key is.
 - With `dynamic_key` a hot key gets its workers one by one, a minute apart: see *Workers of the hottest keys*.
 """,
     "SkewlessLagGrowing": """
@@ -111,6 +112,51 @@ process its partitions. Its other metrics, including lag, may be outdated and lo
   `metrics.liveness_timeout_s`. Elsewhere, end the process: other processes continue at the committed offsets, and no
   data is lost.
 - Keep its log and report it: if the brokers were available, this is a bug in Skewless.
+""",
+    "SkewlessStoreDown": """
+No process of the sink is connected to its database. The processes keep their partitions and connect again, with a delay
+of 0.1 s that grows to 30 s. `/readyz` answers 503, `/livez` answers 200.
+
+- Read the log: it has the message of the server. Is the server down, read-only, full, or out of connections?
+- `skewless sink check` tries a connection of its own.
+- Nothing is lost and nothing is stored twice: the results are in `aggregates`, and the offsets are in the database.
+""",
+    "SkewlessRowsRefused": """
+The database refused a value, or a record in `aggregates` is not one of the pipeline. The record is in the table of
+refused rows, with its window, key, reason and offset. The name of that table is `sink.table` with the suffix _refused.
+All other rows are stored.
+
+- Read the reasons in that table.
+- A text with a NUL character does not fit into PostgreSQL, a year after 9999 not into MariaDB and MySQL, and a number
+  with more than 38 digits into none. Correct the source, or drop such keys in the splitter.
+- Delete the rows of the table when you have read them. Nothing else does.
+""",
+    "SkewlessJoinStopped": """
+Everything in a partition of one topic is read, and records of the other topic wait for it: they might still get a
+partner. So the join decides nothing further for this partition number.
+
+- Does the producer of this topic still run, and does it write to all partitions? *Lag by partition* is 0 for one
+  that receives nothing.
+- If a partition may be silent for long, set `join.idle_timeout_s`. Older records that it receives later are then late.
+- In a pipeline whose topics end, the alert is expected. Run the pipeline with `--drain`: the ends are the end of time.
+""",
+    "SkewlessJoinBufferFull": """
+A process of the join holds `join.buffer_records`. It reads only its slowest partition until some records are decided.
+
+- If one topic is behind, its lag shrinks and the alert resolves itself: see *Lag by partition* and *Watermark delay*.
+- Start more processes of the join, up to one per partition number: each holds the records of fewer partitions.
+- If `/readyz` says that the records of one window do not fit, no process can continue. Raise `join.buffer_records` and
+  the memory of the process, or choose shorter spans in a new pipeline.
+""",
+    "SkewlessMatchRateFell": """
+The share of left records with a partner is below 80 % of that of an hour ago, with at least 100 left records in five
+minutes.
+
+- Does the right topic contain fewer records? Compare *In and out* with the topics.
+- If `skewless_join_late_total` grows, the topics are less in order than the settings tolerate. Late records take no
+  part: increase `join.sync_delay_s` (right topic) or `join.window_s` (left topic) in a new pipeline.
+- If `skewless_join_unmatched_total` grows on both sides, right records follow later than `join.apart_s`, or the ids or
+  times of one topic have changed their format.
 """,
     "SkewlessStageDown": """
 All processes of a stage are gone, or none of them is ready (`/readyz` reports the reason). All downstream stages wait.

@@ -4,23 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import isinf
-from typing import NamedTuple
 
 from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
 
 from skewless.algorithms.duration_histogram import Histogram
-from skewless.engine.step import Sample
+from skewless.engine.step import HistogramSample, Sample
 from skewless.monitoring.metrics import METRICS, Metric
-
-
-class HistogramSample(NamedTuple):
-    """Value of a histogram metric; the labels are in the order of the metric's definition."""
-
-    name: str
-    labels: tuple[str, ...]
-    histogram: Histogram
-
 
 ReadSamples = Callable[[], Iterable[Sample | HistogramSample]]
 

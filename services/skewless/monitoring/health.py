@@ -53,7 +53,8 @@ class Health:
             "restoring state": executor.counts.restoring,
             "no partitions assigned by the group": not (executor.assignment.established or executor.counts.restoring),
         }
-        return [reason for reason, applies in conditions.items() if applies]
+        reasons = [reason for reason, applies in conditions.items() if applies]
+        return reasons if executor.step.stalled is None else [*reasons, executor.step.stalled]
 
     @property
     def ready(self) -> bool:

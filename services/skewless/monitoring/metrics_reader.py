@@ -15,8 +15,7 @@ from skewless.engine.executor import StepExecutor
 from skewless.engine.faust.app import StageRuntime
 from skewless.engine.output import Output
 from skewless.engine.statistics import EngineStatistics
-from skewless.engine.step import Sample
-from skewless.monitoring.collector import HistogramSample
+from skewless.engine.step import HistogramSample, Sample
 from skewless.monitoring.health import Health
 from skewless.wire.record import OutputStats
 from skewless.wire.topic_partition import TopicPartition
@@ -71,6 +70,7 @@ class MetricsReader:
         yield from self._traffic(executor, output)
         yield from _partitions(executor, partition_label(self.runtime.topics))
         yield from executor.step.collect_metrics()
+        yield from output.collect_metrics()
         if self._stage == "worker":
             for worker, seconds in executor.counts.busy.items():
                 yield Sample("skewless_worker_busy_seconds_total", (str(worker),), seconds)

@@ -22,8 +22,8 @@ from skewless.algorithms.grouping.base import Widths
 from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.engine.faust.app import StageRuntime
-from skewless.engine.step import Sample
-from skewless.monitoring.collector import HistogramSample, MetricsCollector
+from skewless.engine.step import HistogramSample, Sample
+from skewless.monitoring.collector import MetricsCollector
 from skewless.monitoring.health import Health
 from skewless.monitoring.metrics import CONSTANT_LABELS, METRICS, Metric
 from skewless.monitoring.metrics_reader import MetricsReader
@@ -115,7 +115,9 @@ def test_metric_labels_are_few_and_bounded(metric: Metric) -> None:
         "partition",
         "worker",
         "direction",
+        "cause",
         "rank",
+        "side",
     }
     assert set(metric.labels) <= bounded
     assert len(metric.labels) <= 1
@@ -188,6 +190,7 @@ def test_router_metrics_after_a_batch_have_its_values() -> None:
     assert values["skewless_tuples_total", ()] == 100
     sent = [values["skewless_router_tuples_total", (str(worker),)] for worker in range(2)]
     assert sum(sent) == 100
+    assert [values["skewless_router_rows_total", (str(worker),)] for worker in range(2)] == sent
     assert ("skewless_router_tuples_total", ("2",)) not in values
     assert values["skewless_router_worker_load_share_ratio", ("0",)] == sent[0] / 100
     assert values["skewless_router_max_over_avg_ratio", ()] == max(sent) / 50
@@ -260,6 +263,8 @@ def test_worker_metrics_several_partitions_have_the_load_of_each() -> None:
     assert values == {
         ("skewless_worker_tuples_total", ("0",)): 1,
         ("skewless_worker_tuples_total", ("2",)): 3,
+        ("skewless_worker_rows_total", ("0",)): 1,
+        ("skewless_worker_rows_total", ("2",)): 3,
         ("skewless_worker_partials_total", ("0",)): 1,
         ("skewless_worker_partials_total", ("2",)): 2,
         ("skewless_worker_keys", ("0",)): 1,
