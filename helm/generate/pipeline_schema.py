@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from skewless import topology
-from skewless.algorithms.grouping import GROUPINGS
+from skewless.algorithms.grouping import GROUPING_NAMES
 from skewless.config.pipeline_settings import PipelineSettings
 
 Schema = dict[str, Any]
@@ -22,10 +22,23 @@ def pipeline() -> tuple[Schema, Schema]:
         del schema["properties"][name]
     schema.pop("required")
     del definitions["MetricsSettings"]["properties"]["port"]
+    _remove_secrets(definitions)
     _allow_iso_times(definitions)
     _restrict_names(definitions)
     unused = {"SourceSettings", "KafkaSettings", "SaslSettings", "TlsSettings", "ReplicaSettings"}
     return schema, {name: body for name, body in definitions.items() if name not in unused}
+
+
+def _remove_secrets(definitions: Schema) -> None:
+    """Remove secret settings: the value `pipeline` becomes a ConfigMap, and secrets are read from a Secret."""
+    for definition in definitions.values():
+        properties = definition.get("properties", {})
+        for name in [name for name, schema in properties.items() if _is_secret(schema)]:
+            del properties[name]
+
+
+def _is_secret(schema: Schema) -> bool:
+    return any(each.get("writeOnly", False) for each in (schema, *schema.get("anyOf", ())))
 
 
 def _allow_iso_times(definitions: Schema) -> None:
@@ -38,7 +51,7 @@ def _allow_iso_times(definitions: Schema) -> None:
 def _restrict_names(definitions: Schema) -> None:
     """Restrict settings to the groupings and topics that exist in the code."""
     # Aggregates and formats are not restricted: the image may contain packages that add some.
-    definitions["RouterSettings"]["properties"]["grouping"]["enum"] = sorted(GROUPINGS)
+    definitions["RouterSettings"]["properties"]["grouping"]["enum"] = sorted(GROUPING_NAMES)
     topics = [topic.name for topic in topology.TOPICS]
     definitions["TopicSettings"]["properties"]["options"]["propertyNames"] = {"enum": topics}
 

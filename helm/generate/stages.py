@@ -14,8 +14,8 @@ from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.topic_plan import topic_spec
 from skewless.smoke_test import acls as smoke_test
 
-SOURCE = "SOURCE"
-"""Placeholder for the source topic."""
+USER_TOPICS = {name.upper(): name for name in topology.USER_TOPICS}
+"""Placeholder for each topic of the user -> its name in the topology."""
 PIPELINE = "x"
 """Placeholder for the name of the pipeline."""
 RETENTION = "retention.ms"
@@ -34,7 +34,10 @@ def document() -> dict[str, Any]:
 
 
 def _example() -> PipelineSettings:
-    return PipelineSettings.model_validate({"name": PIPELINE, "source": {"topic": SOURCE}})
+    sides = {side: {"topic": side.upper(), "id": {"field": "id"}} for side in ("left", "right")}
+    return PipelineSettings.model_validate(
+        {"name": PIPELINE, "source": {"topic": "SOURCE"}, "join": {**sides, "apart_s": 1}}
+    )
 
 
 def _defaults(settings: PipelineSettings) -> dict[str, Any]:
@@ -43,7 +46,6 @@ def _defaults(settings: PipelineSettings) -> dict[str, Any]:
         "guarantee": settings.transport.guarantee,
         "max_workers": settings.worker_input.max_workers,
         "aggregator_partitions": settings.topics.aggregator_partitions,
-        "replication_factor": settings.topics.replication_factor,
         "internal_retention_s": settings.topics.internal_retention_s,
     }
 
@@ -60,7 +62,11 @@ def _stage(stage: topology.Stage) -> dict[str, Any]:
         "inputs": list(stage.inputs),
         "partitions": ["one"] if stage.singleton else list(kinds),
         "credentials": [
-            {"env": f"{PREFIX}{'__'.join(path).upper()}", "key": "-".join(path[1:]).replace("_", "-")}
+            {
+                "env": f"{PREFIX}{'__'.join(path).upper()}",
+                "key": "-".join(path[1:]).replace("_", "-"),
+                **({"optional": True} if _is_optional(path) else {}),
+            }
             for path in credentials(stage.section)
         ],
     }
@@ -92,6 +98,16 @@ def credentials(section: str) -> list[tuple[str, ...]]:
     """Return the paths of the secrets in a section of the settings."""
     models = _models(PipelineSettings.model_fields[section].annotation)
     return [(section, *path) for model in models for path in secrets(model)]
+
+
+def _is_optional(path: tuple[str, ...]) -> bool:
+    """Return whether a setting may be null."""
+    models: list[type[BaseModel]] = [PipelineSettings]
+    fields = []
+    for name in path:
+        fields = [model.model_fields[name] for model in models if name in model.model_fields]
+        models = [model for field in fields for model in _models(field.annotation)]
+    return all(type(None) in get_args(field.annotation) for field in fields)
 
 
 def secrets(model: type[BaseModel]) -> Iterator[tuple[str, ...]]:
@@ -126,11 +142,11 @@ def _acls(settings: PipelineSettings) -> dict[str, list[acls.AclBinding]]:
 
 def _acl(binding: acls.AclBinding) -> dict[str, Any]:
     """Return an ACL in Strimzi's terms, with names relative to the name of the pipeline."""
-    source = binding.name == SOURCE
+    user_topic = USER_TOPICS.get(binding.name, "")
     return {
         "type": "transactionalId" if binding.resource == "transactional id" else binding.resource,
-        "source": source,
-        "suffix": "" if source else binding.name.removeprefix(PIPELINE),
+        "userTopic": user_topic,
+        "suffix": "" if user_topic else binding.name.removeprefix(PIPELINE),
         "patternType": "prefix" if binding.prefixed else "literal",
         "operations": list(binding.operations),
     }

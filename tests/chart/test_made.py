@@ -56,9 +56,9 @@ def test_chart_termination_grace_period_exceeds_the_longest_clean_stop() -> None
     assert VALUES["stageDefaults"]["terminationGracePeriodSeconds"] > STOP_S
 
 
-def test_chart_secrets_are_empty_for_each_stage_and_detected_for_secret_settings() -> None:
+def test_chart_secrets_are_detected_for_each_stage_and_section_of_settings() -> None:
     assert {stage.name: stages.credentials(stage.section) for stage in topology.STAGES} == {
-        stage.name: [] for stage in topology.STAGES
+        stage.name: [("sink", "password")] if stage.section == "sink" else [] for stage in topology.STAGES
     }
     assert list(stages.secrets(KafkaSettings)) == [("sasl", "password"), ("tls", "key_password")]
 

@@ -170,9 +170,13 @@ def test_rendered_manifests_have_no_critical_kube_score_finding(tools: Path, man
 def test_rendered_pipeline_file_and_environment_load_in_every_stage(
     rendered: dict[str, Objects], values: Path, tmp_path: Path
 ) -> None:
-    for stage in topology.needed_stages(load(rendered[values.stem], "splitter", tmp_path)):
+    given = yaml.safe_load(values.read_text())
+    first = "splitter" if "source" in given else "join"
+    for stage in topology.needed_stages(load(rendered[values.stem], first, tmp_path)):
         settings = load(rendered[values.stem], stage.name, tmp_path)
-        assert settings.source.topic == yaml.safe_load(values.read_text())["source"]["topic"]
+        inputs = ("source",) if "source" in given else ("left", "right")
+        topics = {"source": given.get("source")} | given.get("pipeline", {}).get("join", {})
+        assert [settings.topic(name) for name in inputs] == [topics[name]["topic"] for name in inputs]
         assert settings.metrics.port > 0
 
 
@@ -212,7 +216,7 @@ def test_strimzi_topics_equal_the_topic_plan(rendered: dict[str, Objects], name:
         for spec in desired_topics(settings, partitions)
     }
     made = {
-        found["metadata"]["name"]: (found["spec"]["partitions"], found["spec"]["replicas"], found["spec"]["config"])
+        found["metadata"]["name"]: (found["spec"]["partitions"], found["spec"].get("replicas"), found["spec"]["config"])
         for found in kind(rendered[name], "KafkaTopic")
     }
     assert made == expected

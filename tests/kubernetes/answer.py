@@ -24,7 +24,7 @@ class Deployed(Pipeline):
 
     def expected(self) -> Truth:
         """Count the records that the source contains now."""
-        records = read(self.bootstrap, self.settings.source.topic)
+        records = read(self.bootstrap, self.settings.topic("source"))
         return truth(records, lateness_ms=self.settings.event_time.lateness_ms)
 
     def failures(self, limit_s: float = SETTLED_S) -> tuple[list[str], int]:

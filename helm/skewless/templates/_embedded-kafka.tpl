@@ -9,7 +9,18 @@
 {{- $embedded := .root.Values.embeddedKafka -}}
 {{- $steps := list -}}
 {{- if $embedded.sourcePartitions }}
-{{- $steps = append $steps (list "source" (printf "[produce, zipf, --file, /etc/skewless/pipeline.yaml, --partitions, %q, --records, \"0\"]" (toString $embedded.sourcePartitions))) -}}
+{{- $create := printf "--file, /etc/skewless/pipeline.yaml, --partitions, %q, --records, \"0\"" (toString $embedded.sourcePartitions) -}}
+{{- $join := .root.Values.pipeline.join -}}
+{{- $ofPairs := printf "%s.joined" (include "skewless.pipeline" .root) -}}
+{{- if and .root.Values.source.topic (or (not $join) (ne .root.Values.source.topic $ofPairs)) }}
+{{- $steps = append $steps (list "source" (printf "[produce, zipf, %s]" $create)) -}}
+{{- end }}
+{{- if $join }}
+{{- range $name := list "left" "right" }}
+{{- $topic := include "skewless.input" (dict "root" $.root "name" $name) -}}
+{{- $steps = append $steps (list $name (printf "[produce, impressions, --topic, %q, %s]" $topic $create)) -}}
+{{- end }}
+{{- end }}
 {{- end }}
 {{- if eq .root.Values.topics.create "job" }}
 {{- $steps = append $steps (list "topics" "[topics, apply, --file, /etc/skewless/pipeline.yaml]") -}}

@@ -32,6 +32,16 @@
   to:
     {{- toYaml . | nindent 4 }}
   {{- end }}
+{{- $url := dig "sink" "url" "" (include "skewless.config" . | fromYaml) | toString -}}
+{{- if and $url (not (hasPrefix "sqlite:" $url)) }}
+{{- $port := regexFind ":[0-9]+/" $url | trimAll ":/" | default (ternary "5432" "3306" (hasPrefix "postgresql:" $url)) }}
+- ports:
+    - {port: {{ int $port }}, protocol: TCP}
+  {{- with $egress.databaseTo }}
+  to:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+{{- end }}
 {{- with $egress.extra }}
 {{ tpl (toYaml .) $ }}
 {{- end }}

@@ -58,13 +58,31 @@ not null. The path contains the default of each setting. Parameters: root, rows.
 {{- toYaml $overrides }}
 {{- end }}
 
+{{/* Full name of an input topic of a stage: the user's topic, or one of the pipeline. Parameters: root, name. */}}
+{{- define "skewless.input" -}}
+{{- $join := default (dict) .root.Values.pipeline.join -}}
+{{- if eq .name "source" }}{{ .root.Values.source.topic }}
+{{- else if has .name (list "left" "right") }}{{ dig .name "topic" "" $join }}
+{{- else }}{{ printf "%s.%s" (include "skewless.pipeline" .root) .name }}
+{{- end }}
+{{- end }}
+
+{{/* Name of the resource of an ACL: of the user's topic, or of the pipeline. Parameters: root, acl. */}}
+{{- define "skewless.topic" -}}
+{{- if .acl.userTopic }}{{ include "skewless.input" (dict "root" .root "name" .acl.userTopic) }}
+{{- else }}{{ print (include "skewless.pipeline" .root) .acl.suffix }}
+{{- end }}
+{{- end }}
+
 {{/* Number of partitions of a topic; empty if the chart does not know it. Parameters: root, kind. */}}
 {{- define "skewless.partitions" -}}
 {{- $defaults := (include "skewless.topology" .root | fromYaml).defaults -}}
 {{- $topics := default (dict) .root.Values.pipeline.topics -}}
 {{- $workerInput := default (dict) .root.Values.pipeline.worker_input -}}
-{{- if eq .kind "source" }}
-{{- $partitions := .root.Values.source.partitions -}}
+{{- if has .kind (list "source" "join") }}
+{{- /* Without a source, the topics that have its number of partitions have that of the joined topics. */}}
+{{- $ofSource := and (eq .kind "source") .root.Values.source.topic -}}
+{{- $partitions := ternary .root.Values.source.partitions .root.Values.join.partitions (not (not $ofSource)) -}}
 {{- if and (not $partitions) .root.Values.embeddedKafka.enabled }}
 {{- $partitions = .root.Values.embeddedKafka.sourcePartitions -}}
 {{- end }}
@@ -167,7 +185,8 @@ of them use the same listener.
 {{- /* The default of the settings, one day, would not fit on the volume of the embedded Kafka. */}}
 {{- $config = merge $config (dict "topics" (dict "internal_retention_s" 3600)) -}}
 {{- end }}
-{{- $config = merge (dict "name" (include "skewless.pipeline" .) "source" (dict "topic" .Values.source.topic) "kafka" $kafka) $config -}}
+{{- $config = merge (dict "name" (include "skewless.pipeline" .) "kafka" $kafka) $config -}}
+{{- if .Values.source.topic }}{{ $_ := set $config "source" (dict "topic" .Values.source.topic) }}{{ end }}
 {{- toYaml $config }}
 {{- end }}
 
