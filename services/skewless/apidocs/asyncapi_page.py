@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from skewless import topology
 from skewless.asyncapi.document import Document
 from skewless.asyncapi.schemas import REF, Schema, fields, type_of
 
@@ -18,7 +19,7 @@ def topic_sections(document: Document) -> Iterator[str]:
     first_topics: dict[str, str] = {}
     for visibility in ("public", "internal"):
         for topic, channel in channels.items():
-            if topic != "source" and channel["tags"] == [{"name": visibility}]:
+            if topic not in topology.USER_TOPICS and channel["tags"] == [{"name": visibility}]:
                 yield from _section(document, topic, channel, first_topics)
 
 

@@ -17,7 +17,8 @@ from pydantic.fields import FieldInfo
 
 from skewless import errors, topology
 from skewless.algorithms.aggregates import AGGREGATES
-from skewless.algorithms.grouping import GROUPINGS
+from skewless.algorithms.grouping import GROUPINGS, LOCAL
+from skewless.algorithms.grouping.key import KeyGrouping
 from skewless.apidocs.asyncapi_page import table, topic_sections
 from skewless.asyncapi.document import as_yaml, document
 from skewless.cli import main as cli
@@ -25,7 +26,6 @@ from skewless.config import loader
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.topic_plan import topic_spec
 from skewless.kafka.admin.topics import TopicSpec
-from skewless.metric_definition import SECONDS
 from skewless.monitoring import metrics
 
 WIDTH = 100
@@ -109,6 +109,7 @@ def _settings() -> Iterator[str]:
     yield from _group("", PipelineSettings)
     yield from ["", "## Groupings", "", "Values of `router.grouping`."]
     module_docs = {name: inspect.getdoc(importlib.import_module(kind.__module__)) for name, kind in GROUPINGS.items()}
+    module_docs[LOCAL] = f"Short for the grouping `{KeyGrouping.name}` with `splitter.local.mode: buffer`."
     yield from ["", *table(["name", "description"], [(f"`{name}`", doc or "") for name, doc in module_docs.items()])]
     yield from ["", "## Aggregates", "", AGGREGATES_INTRO]
     rows = [(f"`{name}`", inspect.getdoc(type(aggregate)) or "") for name, aggregate in AGGREGATES.items()]
@@ -215,12 +216,18 @@ def _topics() -> Iterator[str]:
             row.name,
             ", ".join(map(_code, row.inputs)),
             ", ".join(map(_code, row.outputs)),
-            row.description + _where([row.needs] if row.needs else []),
+            row.description + _where([row.option] if row.option else []),
         )
         for row in topology.STAGES
     ]
     yield from table(["stage", "reads", "writes", "description"], rows)
-    yield from ["", "`source` is your own topic.", "", "## Topics", ""]
+    yield from [
+        "",
+        "`source`, `left` and `right` are your own topics. A pipeline without `source` only joins.",
+        "",
+        "## Topics",
+        "",
+    ]
     yield from table(["topic", "public", "partitions", "key", "record", "cleanup"], map(_topic_row, topology.TOPICS))
     yield from [
         "",
@@ -236,12 +243,14 @@ def _topics() -> Iterator[str]:
 def _topic_row(topic: topology.Topic) -> Sequence[str]:
     partition_counts = {
         "source": "as the source",
+        "join": "as the joined topics",
         "max_workers": "`worker_input.max_workers`",
         "aggregator": "`topics.aggregator_partitions`",
         "one": "1",
     }
     public = "yes" if topic.public else "no"
-    name = _code(topic.name) + _where(topology.topic_needs(topic.name))
+    needs = topology.topic_needs(topic.name)
+    name = _code(topic.name) + ("" if topology.AGGREGATION in needs else _where(needs))
     return name, public, partition_counts[topic.partitions], topic.key, topic.record, topic.cleanup
 
 
@@ -292,7 +301,9 @@ def _metrics() -> Iterator[str]:
         for row in metrics.METRICS
     ]
     yield from table(["metric", "type", "stages", "labels", "unit", "description"], rows)
-    yield from ["", f"Buckets of the histograms, in seconds: {', '.join(f'{bound:g}' for bound in SECONDS)}."]
+    for bounds in dict.fromkeys(row.buckets for row in metrics.METRICS if row.buckets):
+        names = ", ".join(_code(row.name) for row in metrics.METRICS if row.buckets == bounds)
+        yield from ["", f"Buckets of {names}, in seconds: {', '.join(f'{bound:g}' for bound in bounds)}."]
 
 
 def _errors() -> Iterator[str]:

@@ -16,8 +16,10 @@ BINDING = "0.5.0"
 PARAMETERS = {
     "pipeline": {"description": "Name of the pipeline: `name` in its file.", "examples": ["words"]},
     "source": {"description": "Your own topic: `source.topic` in the pipeline's file.", "examples": ["events"]},
+    "left": {"description": "Your own topic: `join.left.topic` in the pipeline's file.", "examples": ["impressions"]},
+    "right": {"description": "Your own topic: `join.right.topic` in the pipeline's file.", "examples": ["clicks"]},
 }
-UNKNOWN_PARTITION_COUNTS = {"source": "as many as the source has"}
+UNKNOWN_PARTITION_COUNTS = {"source": "as many as the source has", "join": "as many as the joined topics have"}
 """Description of a number of partitions that is unknown."""
 
 
@@ -38,15 +40,26 @@ class Names:
         """Return the stages of the pipeline, or all stages for any pipeline."""
         return topology.needed_stages(self.settings) if self.is_concrete else topology.STAGES
 
+    def inputs(self) -> Sequence[str]:
+        """Return the topics of the user that stages read. `source` may be a topic of the pipeline."""
+        read = {name for stage in self.stages() for name in stage.inputs}
+        own = {row.name for row in self.topics()}
+        return [name for name in topology.USER_TOPICS if name in read and self.channel(name) not in own]
+
+    def channel(self, topic: str) -> str:
+        """Return the name of the channel of a topic. If the source is a topic of the pipeline, it is that one."""
+        own = {self.settings.topic(row.name): row.name for row in topology.TOPICS}
+        return own.get(self.settings.topic(topic), topic) if self.is_concrete else topic
+
     def address(self, topic: str) -> str:
         """Return the address of a topic."""
         if self.is_concrete:
             return self.settings.topic(topic)
-        return "{source}" if topic == "source" else f"{{pipeline}}.{topic}"
+        return f"{{{topic}}}" if topic in topology.USER_TOPICS else f"{{pipeline}}.{topic}"
 
     def parameters(self, topic: str) -> dict[str, Any]:
         """Describe the parameter in the address of a topic, if it has one."""
-        name = "source" if topic == "source" else "pipeline"
+        name = topic if topic in topology.USER_TOPICS else "pipeline"
         return {} if self.is_concrete else {"parameters": {name: PARAMETERS[name]}}
 
     def group(self, stage: str) -> str:
@@ -55,8 +68,9 @@ class Names:
 
 
 def channels(names: Names) -> Iterator[tuple[str, Any]]:
-    """Yield the name and description of every topic, in data order, the source first."""
-    yield "source", _channel(names, "source", _source_binding(names))
+    """Yield the name and description of every topic, in data order, those of the user first."""
+    for name in names.inputs():
+        yield name, _channel(names, name, _source_binding(names) if name == "source" else {})
     for row in names.topics():
         spec = topic_spec(row, names.settings, names.source_partitions or 1)
         yield row.name, _channel(names, row.name, _binding(names, row, spec))
@@ -64,7 +78,7 @@ def channels(names: Names) -> Iterator[tuple[str, Any]]:
 
 def _channel(names: Names, topic: str, binding: dict[str, Any]) -> dict[str, Any]:
     messages = messages_of(topic)
-    public = topic == "source" or topology.topic(topic).public
+    public = topic in topology.USER_TOPICS or topology.topic(topic).public
     return {
         "address": names.address(topic),
         "title": topic,
@@ -81,7 +95,9 @@ def _source_binding(names: Names) -> dict[str, Any]:
 
 
 def _binding(names: Names, row: topology.Topic, spec: TopicSpec) -> dict[str, Any]:
-    has_known_count = row.partitions != "source" or names.source_partitions is not None
+    has_known_count = row.partitions not in UNKNOWN_PARTITION_COUNTS or (
+        row.partitions == "source" and names.source_partitions is not None
+    )
     partitions: dict[str, Any] = (
         {"partitions": spec.partitions}
         if has_known_count
@@ -90,7 +106,7 @@ def _binding(names: Names, row: topology.Topic, spec: TopicSpec) -> dict[str, An
     return {
         **({"topic": spec.name} if names.is_concrete else {}),
         **partitions,
-        "replicas": spec.replication_factor,
+        **({} if spec.replication_factor is None else {"replicas": spec.replication_factor}),
         "topicConfiguration": {name: _option(name, value) for name, value in spec.options.items()},
     }
 
@@ -124,7 +140,7 @@ def _receive(names: Names, stage: str, topic: str, predicate: str) -> dict[str, 
         else {"type": "string", "pattern": f"-{stage}$"}
     )
     binding = {"kafka": {"groupId": group, "bindingVersion": BINDING}}
-    return {**_operation("receive", stage, topic, predicate), "bindings": binding}
+    return {**_operation("receive", stage, names.channel(topic), predicate), "bindings": binding}
 
 
 def _operation(action: str, stage: str, topic: str, predicate: str) -> dict[str, Any]:

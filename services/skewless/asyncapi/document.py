@@ -34,6 +34,11 @@ ANY = PipelineSettings.model_validate(
         "name": "pipeline",
         "source": {"topic": "source"},
         "splitter": {"format": "text", "value": {"decimals": 2}},
+        "join": {
+            "left": {"topic": "left", "id": {"field": "id"}},
+            "right": {"topic": "right", "id": {"field": "id"}},
+            "apart_s": 1,
+        },
         "aggregator": {"aggregates": list(AGGREGATES)},
     }
 )
@@ -67,7 +72,7 @@ def document(settings: PipelineSettings | None = None, source_partitions: int | 
     `source_partitions` is the number of partitions of the source topic, None if unknown.
     """
     names = Names(settings or ANY, settings is not None, source_partitions)
-    topics = ("source", *(row.name for row in names.topics()))
+    topics = (*names.inputs(), *(row.name for row in names.topics()))
     messages = {message.name: message for topic in topics for message in messages_of(topic)}
     example_by_message = examples(samples(names.settings))
     guarantee = GUARANTEE_TEXTS[names.settings.transport.guarantee]

@@ -9,6 +9,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from skewless import topology
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.engine.message_batch import MessageBatch
@@ -27,24 +29,35 @@ SOURCE_VALUES = (
     b'{"key": "en", "value": 1',
 )
 """Records of two windows. The last but one is late, the last is not valid JSON."""
+JOIN_RECORDS = {
+    "left": (("1a", 1_000, {"item": "mug"}), ("1b", 4_000, {"item": "cup"}), ("1c", 3_000, {"item": "pot"})),
+    "right": (("1a", 1_250, {}), ("1d", 2_000, {})),
+}
+"""Records of both sides of a join. The last left one is late."""
+
+KINDS = (("batch", "none"), ("record", "none"), ("batch", "buffer"))
+"""Encodings of worker-input and modes of local aggregation."""
 
 Samples = Mapping[str, Sequence[OutputRecord]]
 """Records by topic."""
 
 
 def samples(settings: PipelineSettings) -> Samples:
-    """Run a small pipeline with the name and aggregates of `settings`, once for each encoding of worker-input."""
-    by_batch, by_record = (_run_pipeline(_small_pipeline(settings, encoding)) for encoding in ("batch", "record"))
-    return by_batch | {"worker-input": [*by_batch["worker-input"], *by_record["worker-input"]]}
+    """Run a small pipeline with the name and aggregates of `settings`, once for each of KINDS."""
+    runs = [_run_pipeline(_small_pipeline(settings, *kind)) for kind in KINDS]
+    return runs[0] | {topic: [record for run in runs for record in run[topic]] for topic in ("tuples", "worker-input")}
 
 
-def _small_pipeline(settings: PipelineSettings, encoding: str) -> PipelineSettings:
+def _small_pipeline(settings: PipelineSettings, encoding: str, local_mode: str) -> PipelineSettings:
+    of_side = {name: {"field": name} for name in ("id", "time")}
+    join = {**{side: {"topic": side, **of_side} for side in JOIN_RECORDS}, "apart_s": 1}
     fields = {name: {"field": name} for name in ("key", "time")}
     return PipelineSettings.model_validate(
         {
             "name": settings.name,
-            "source": {"topic": settings.source.topic},
-            "splitter": {"format": "json", **fields, **_values(settings)},
+            "source": None if settings.source is None else {"topic": "source"},
+            "join": None if settings.join is None else join,
+            "splitter": {"format": "json", **fields, **_values(settings), "local": {"mode": local_mode}},
             "router": {"workers": 2},
             "worker_input": {"max_workers": 2, "encoding": encoding},
             "topics": {"aggregator_partitions": 1},
@@ -68,7 +81,9 @@ def _run_pipeline(settings: PipelineSettings) -> dict[str, list[OutputRecord]]:
         OutputRecord("source", value, key=b"%d" % index, timestamp=START_MS)
         for index, value in enumerate(SOURCE_VALUES)
     ]
-    topics = {"source": source} | {row.name: [] for row in topology.TOPICS}
+    topics: dict[str, list[OutputRecord]] = {row.name: [] for row in topology.TOPICS} | {"source": source}
+    if settings.join is not None:
+        topics |= {side: [_join_record(*record) for record in records] for side, records in JOIN_RECORDS.items()}
     # Imported here, because the steps need packages that a command for topics does not need otherwise.
     from skewless import service
 
@@ -79,6 +94,11 @@ def _run_pipeline(settings: PipelineSettings) -> dict[str, list[OutputRecord]]:
         for record in _run_step(step, {name: topics[name] for name in stage.inputs}):
             topics[record.topic].append(record)
     return topics
+
+
+def _join_record(record_id: str, after_ms: int, fields: Mapping[str, str]) -> OutputRecord:
+    value = msgspec.json.encode({"id": record_id, "time": START_MS + after_ms, **fields})
+    return OutputRecord("join", value, key=record_id.encode(), timestamp=START_MS + after_ms)
 
 
 def _run_step(step: InputStep[Any], inputs: Mapping[str, Sequence[OutputRecord]]) -> list[OutputRecord]:

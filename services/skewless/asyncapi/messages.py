@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
 
 from skewless import topology
-from skewless.algorithms.aggregates import AGGREGATES, LOAD_COLUMN, default_fields
+from skewless.algorithms.aggregates import AGGREGATES, LOAD_COLUMN, ROWS_COLUMN, default_fields
 from skewless.asyncapi.schemas import Schema, ref
 from skewless.stages.router import state
 from skewless.wire.aggregates import AggregateRecord, aggregate_type
@@ -17,7 +18,10 @@ from skewless.wire.changelog import CHUNK_KEY
 from skewless.wire.dead_letters import DeadLetterHeaders
 from skewless.wire.distribution import TickDistribution
 from skewless.wire.headers import IDLE_HEADER, SCHEMA_HEADER, WATERMARK, WATERMARKS_HEADER
+from skewless.wire.join_changelog import BLOCK_KEY
+from skewless.wire.joined import JoinedRecord, JoinLateRecord, UnmatchedRecord
 from skewless.wire.partials import PARTIALS
+from skewless.wire.rows import PANE_HEADER, ROWS
 from skewless.wire.tuples import TUPLE, TUPLES, LateTuple, TupleRecord
 
 JSON = "application/json"
@@ -76,8 +80,18 @@ def _text_key(description: str, pattern: str | None = None) -> Schema:
     return {"type": "string", "description": description} | ({"pattern": pattern} if pattern else {})
 
 
-def _internal_headers(schema: str) -> Schema:
-    """Return the schema of the headers of an internal record, as `wire.headers.internal_headers` writes them."""
+PANE: Schema = {
+    "type": "string",
+    "pattern": "^[1-9][0-9]*$",
+    "description": "Length of the panes in ms. Each pane begins at a multiple of it.",
+}
+
+
+def _internal_headers(schema: str, others: Mapping[str, Schema] = MappingProxyType({})) -> Schema:
+    """Return the schema of the headers of an internal record, as `wire.headers.internal_headers` writes them.
+
+    `others` are further headers, which are required.
+    """
     watermarks = {
         "type": "string",
         "contentMediaType": JSON,
@@ -93,8 +107,8 @@ def _internal_headers(schema: str) -> Schema:
         "watermarks stay valid. A source partition is active if a record has its watermark and does not list it here.",
     }
     schema_header = {"type": "string", "const": schema, "description": "Name and version of the record's format."}
-    properties = {SCHEMA_HEADER: schema_header, WATERMARKS_HEADER: watermarks, IDLE_HEADER: idle}
-    return {"type": "object", "properties": properties, "required": [SCHEMA_HEADER]}
+    properties = {SCHEMA_HEADER: schema_header, WATERMARKS_HEADER: watermarks, IDLE_HEADER: idle, **others}
+    return {"type": "object", "properties": properties, "required": [SCHEMA_HEADER, *others]}
 
 
 def _binary(content_type: str) -> Schema:
@@ -110,6 +124,12 @@ TUPLES_MESSAGE = Message(
     guarantee=EACH_RECORD,
     payload=_binary(ARROW),
     headers=_internal_headers(TUPLES),
+)
+ROWS_MESSAGE = replace(
+    TUPLES_MESSAGE,
+    name="rows",
+    summary="Rows in which the splitter has aggregated tuples (`splitter.local`), by pane and key, as columns.",
+    headers=_internal_headers(ROWS, {PANE_HEADER: PANE}),
 )
 WATERMARKS_MESSAGE = replace(
     TUPLES_MESSAGE,
@@ -157,7 +177,7 @@ LOADS_MESSAGE = Message(
 CHANGELOG_MESSAGE = Message(
     name="chunk",
     summary="Part of the state of a window, or of a tick "
-    f"(only `{LOAD_COLUMN.name}`, by `<worker>/<key>`), as columns.",
+    f"(only `{LOAD_COLUMN.name}`, and `{ROWS_COLUMN.name}` if rows are not tuples, by `<worker>/<key>`), as columns.",
     content_type=ARROW,
     key=_text_key(
         "`<start>/<number of the part>/<kind>`: changes, compacted, deferred-changes or deferred-compacted.", CHUNK_KEY
@@ -176,7 +196,7 @@ TOMBSTONE_MESSAGE = replace(
 RUN_MESSAGE = replace(
     CHANGELOG_MESSAGE,
     name="run",
-    summary="State of the observer for the whole run: tuples by worker, and sketches of keys.",
+    summary="State of the observer for the whole run: tuples and rows by worker, and sketches of keys.",
     content_type=MESSAGE_PACK,
     key={"type": "string", "const": "run"},
     payload=_binary(MESSAGE_PACK),
@@ -226,9 +246,63 @@ SOURCE_MESSAGE = Message(
     guarantee="As you write it; each committed record is counted once.",
     payload={"description": "Fields for the key, the value and the time of tuples, unless the record has them."},
 )
+JOIN_INPUT_MESSAGE = replace(
+    SOURCE_MESSAGE,
+    name="join-record",
+    summary="Your own records, in the format that `join.left` or `join.right` configures.",
+    key={"type": "string", "description": "The id."},
+    timestamp="Event time, if `time` of the side names no field.",
+    guarantee="As you write it; each committed record is joined once.",
+    payload={"description": "A record with an id and optionally a time."},
+)
+JOINED_MESSAGE = Message(
+    name="joined",
+    summary=JoinedRecord.__doc__ or "",
+    content_type=JSON,
+    key=_text_key("The id."),
+    timestamp="`left_time`. For times before 1970, which Kafka cannot store, the time of writing.",
+    guarantee="Each pair {once}.",
+    payload=JoinedRecord,
+)
+UNMATCHED_MESSAGE = replace(
+    JOINED_MESSAGE,
+    name="unmatched",
+    summary=UnmatchedRecord.__doc__ or "",
+    timestamp="`time`. For times before 1970, which Kafka cannot store, the time of writing.",
+    guarantee="Each unmatched record {once}, and no other record.",
+    payload=UnmatchedRecord,
+)
+JOIN_LATE_MESSAGE = replace(
+    UNMATCHED_MESSAGE,
+    name="join-late",
+    summary=JoinLateRecord.__doc__ or "",
+    guarantee="Each late record {once}. Lateness depends only on the records of its partition, and on "
+    "`join.idle_timeout_s` if it is set.",
+    payload=JoinLateRecord,
+)
+HELD_BLOCK_MESSAGE = Message(
+    name="held-block",
+    summary="Offsets of records that wait for a partner: two bitmaps of 4096 offsets, as of the previous and of this "
+    "commit.",
+    content_type=BYTES,
+    key=_text_key("`<left or right>/<number of the block>`.", BLOCK_KEY),
+    timestamp=TIME_OF_WRITING,
+    guarantee=LAST_OF_KEY,
+    payload=_binary(BYTES),
+)
+BLOCK_TOMBSTONE_MESSAGE = replace(
+    HELD_BLOCK_MESSAGE,
+    name="held-block-tombstone",
+    summary="Deletes a block without waiting records. The record has no value.",
+    payload=NOTHING,
+)
 
 MESSAGES_BY_SCHEMA: dict[str, tuple[Message, ...]] = {
-    "tuples": (TUPLES_MESSAGE, WATERMARKS_MESSAGE),
+    "joined": (JOINED_MESSAGE,),
+    "unmatched": (UNMATCHED_MESSAGE,),
+    "join-late": (JOIN_LATE_MESSAGE,),
+    "held-block": (HELD_BLOCK_MESSAGE, BLOCK_TOMBSTONE_MESSAGE),
+    "tuples": (TUPLES_MESSAGE, ROWS_MESSAGE, WATERMARKS_MESSAGE),
     "late": (LATE_MESSAGE,),
     "loads": (LOADS_MESSAGE,),
     "partials": (PARTIALS_MESSAGE, WATERMARKS_MESSAGE),
@@ -244,8 +318,8 @@ EXTRA_MESSAGES = {"worker-input": (TUPLE_MESSAGE,), "observer-changelog": (RUN_M
 
 def messages_of(topic: str) -> tuple[Message, ...]:
     """Return the messages of a topic of the topology, the one with data first; KeyError if the topic is unknown."""
-    if topic == "source":
-        return (SOURCE_MESSAGE,)
+    if topic in topology.USER_TOPICS:
+        return (SOURCE_MESSAGE if topic == "source" else JOIN_INPUT_MESSAGE,)
     return *MESSAGES_BY_SCHEMA[topology.topic(topic).record], *EXTRA_MESSAGES.get(topic, ())
 
 
