@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
+from helpers.databases import Server, TestDatabase, new_database, running_servers
 from skewless.errors import SkewlessError
 from skewless.lab.local.broker import Broker
 
@@ -23,16 +25,18 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-BROKER_TIMEOUT_S = 900
-"""Timeout of tests with a broker. They wait for many conditions in turn, each with its own deadline."""
+SERVER_TIMEOUT_S = 900
+"""Timeout of tests with a server. They wait for many conditions in turn, each with its own deadline."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if "broker" in getattr(item, "fixturenames", ()):
+        names = {*getattr(item, "fixturenames", ())}
+        if "broker" in names:
             item.add_marker("broker")
-            if item.get_closest_marker("timeout") is None:
-                item.add_marker(pytest.mark.timeout(BROKER_TIMEOUT_S))
+        # The first test with a database may wait until the packages of the server are installed.
+        if {"broker", "database_servers"} & names and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(SERVER_TIMEOUT_S))
 
 
 @pytest.fixture(scope="session")
@@ -47,3 +51,16 @@ def broker() -> Iterator[str]:
         pytest.fail(f"tests need a Kafka broker: {error}", pytrace=False)
     yield embedded.bootstrap
     embedded.stop()
+
+
+@pytest.fixture(scope="session")
+def database_servers() -> Iterator[Callable[[str], Server]]:
+    """Yield a function that returns the real server of a dialect, and starts it at the first call. Never skips."""
+    with running_servers() as server:
+        yield server
+
+
+@pytest.fixture(params=["postgresql", "mysql", "sqlite"])
+def database(request: pytest.FixtureRequest, database_servers: Callable[[str], Server], tmp_path: Path) -> TestDatabase:
+    """Empty database of each dialect."""
+    return new_database(request.param, database_servers, tmp_path)

@@ -4,17 +4,21 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import random
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from helpers.kafka import (
+    BASE,
     STAGES,
     WRITES,
     Feed,
@@ -28,6 +32,8 @@ from helpers.kafka import (
 from helpers.waiting import until
 from skewless.lab.local import child_process
 from skewless.lab.local.supervisor import Supervisor
+from skewless.wire.rows import ROWS
+from skewless.wire.tuples import TUPLES
 
 RECORDS = int(os.environ.get("SKEWLESS_RECORDS", "200000"))
 SEED = int(os.environ.get("SKEWLESS_SEED", "2"))
@@ -39,11 +45,14 @@ SPAN_S = 6_000
 RATE = 1_500
 
 
-def pipeline(broker: str, folder: Path, source: Source, *, commit_interval_s: float, replicas: int = 1) -> Pipeline:
+def pipeline(
+    broker: str, folder: Path, source: Source, *, commit_interval_s: float, replicas: int = 1, **parts: Any
+) -> Pipeline:
     return Pipeline(
         broker,
         folder,
         source,
+        **parts,
         event_time={"allowed_lateness_s": LATENESS_S, "idle_timeout_s": None},
         transport={"commit_interval_s": commit_interval_s, "max_poll_records": 2_000, "session_timeout_s": 3},
         replicas={stage: 1 if stage == "observer" else replicas for stage in STAGES},
@@ -82,6 +91,30 @@ def test_pipeline_each_stage_killed_in_an_open_transaction_gives_exact_results(b
     aborted = {stage: tested.aborted(topic) for stage, topic in WRITES.items()}
     print(f"{feed.sent:,} records, killed {', '.join(victims)}; aborted records {aborted}")
     assert min(aborted.values()) > 0
+
+
+@pytest.mark.timeout(900)
+def test_pipeline_with_local_aggregation_killed_in_open_transactions_and_switched_off_gives_exact_results(
+    broker: str, tmp_path: Path
+) -> None:
+    """The second run, without local aggregation, begins while rows of the first one are in flight."""
+    source = Source(broker, 4)
+    local = BASE["splitter"] | {"local": {"mode": "buffer", "adaptive": False}}
+    tested = pipeline(broker, tmp_path, source, commit_interval_s=1.0, splitter=local)
+    with endless(source, SEED + 4) as feed, tested.running(armed=True) as supervisor:
+        for victim in ("worker", "splitter", "router"):
+            tested.kill_in_transaction(supervisor, f"{victim}-0")
+        feed.finish()
+    kinds = Counter(record.headers.get("schema", b"") for record in tested.read("worker-input"))
+    assert (kinds[ROWS.encode()] > 0, kinds[TUPLES.encode()]) == (True, 0)
+    document = json.loads(tested.file.read_text())
+    document["splitter"]["local"]["mode"] = "none"
+    tested.file.write_text(json.dumps(document))
+    source.send(zipf_records(20_000, 4, SEED + 4, span_s=SPAN_S))
+    tested.drain(limit_s=300)
+    assert failures(broker, tested) == []
+    assert min(tested.aborted(WRITES[stage]) for stage in ("splitter", "router", "worker")) > 0
+    assert any(record.headers.get("schema") == TUPLES.encode() for record in tested.read("worker-input"))
 
 
 @pytest.mark.timeout(900)

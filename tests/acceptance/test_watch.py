@@ -10,7 +10,7 @@ import subprocess
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,11 +24,10 @@ from dashboards.generate.alerts import ALERTS
 from dashboards.generate.balance import DECIDED, RESIZED
 from dashboards.prometheus_api import Api, PanelQuery, expressions, substitute_variables
 from helpers.docs_blocks import ROOT
-from helpers.kafka import START_MS, Feed, Pipeline, Sent, Source, zipf_records
+from helpers.kafka import SINK_MODES, STAGES, START_MS, Feed, Pipeline, Record, Sent, Source, zipf_records
 from helpers.waiting import until
 from skewless.lab.local.prometheus import Prometheus, find
 from skewless.lab.local.supervisor import Supervisor
-from skewless.topology import STAGES
 
 LIMIT_S = 240.0
 """Deadline in s when many tests run at once. On two idle cores the whole test takes about 60 s."""
@@ -37,6 +36,11 @@ STIR = 2_000
 """Records of a new hot key, to which the grouping assigns more workers."""
 RATE_INTERVAL = "10s"
 """Time in s that covers several scrapes, even if some are slow on a busy machine."""
+TUPLES = 'sum by (stage) (skewless_tuples_total{stage!~"sink|join"})'
+"""Tuples by stage. The sink reads results, and the join two topics of its own."""
+COUNTING = {*STAGES, "flusher"}
+"""Stages that process tuples."""
+RUNNING = {*STAGES, *SINK_MODES, "join"}
 LATER_MS = START_MS + 3_600_000
 DASHBOARDS = [json.loads(path.read_text()) for path in sorted((ROOT / "dashboards").glob("*.json"))]
 TARGETS = [pytest.param(requested, id=requested.where) for found in DASHBOARDS for requested in expressions(found)]
@@ -65,6 +69,8 @@ class Watched:
 
     api: Api
     pipeline: Pipeline
+    supervisors: list[Supervisor]
+    """Of the pipeline, and of each stage that writes to a database."""
     began: float = field(default_factory=time.time)
     firing: dict[str, set[str]] = field(default_factory=dict)
     """Alerts that fired, by the event before them."""
@@ -79,6 +85,17 @@ class Watched:
     """Tuples by partition of the topic worker-input, at the same time."""
     pages: dict[str, str] = field(default_factory=dict)
     """/metrics of every process, at the same time."""
+
+    @property
+    def ports(self) -> dict[str, int]:
+        """Metrics port by name of the process."""
+        processes = [replica for supervisor in self.supervisors for replica in supervisor.processes.values()]
+        return {replica.name: replica.metrics_port for replica in processes}
+
+    def poll(self) -> None:
+        """Restart processes that have ended."""
+        for supervisor in self.supervisors:
+            supervisor.poll(time.monotonic())
 
     def by(self, label: str, expr: str) -> dict[str, int]:
         """Evaluate an expression now; returns its values by one label."""
@@ -126,40 +143,60 @@ def watched(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[W
     """Run a pipeline through all events, and return the observations."""
     folder = tmp_path_factory.mktemp("watch")
     source = Source(broker, 2)
-    pipeline = Pipeline(broker, folder, source, **SETTINGS)
+    sides = {side: Source(broker, 2) for side in ("left", "right")}
+    pipeline = Pipeline(broker, folder, source, **SETTINGS, join=join_of(sides))
     with (
         pytest.MonkeyPatch.context() as patch,
         Prometheus(folder / "prometheus", scrape_s=0.5, rules=shortened(folder)) as prometheus,
     ):
         patch.setenv("PYTHONPATH", str(Path(skewless.__file__).parents[1]))
-        seen = Watched(Api(prometheus.url), pipeline)
-        with pipeline.running() as supervisor:
-            prometheus.watch({name: replica.metrics_port for name, replica in supervisor.processes.items()})
-            look_at_rest(seen, source, supervisor)
+        with pipeline.running() as supervisor, pipeline.running_sinks() as sinks:
+            seen = Watched(Api(prometheus.url), pipeline, [supervisor, *sinks])
+            prometheus.watch(seen.ports)
+            look_at_rest(seen, source)
             resize(seen, supervisor)
-            disturb(seen, source, supervisor)
+            disturb(seen, source, sides["left"], supervisor)
             yield seen
 
 
-def waiting(supervisor: Supervisor) -> Callable[[Callable[[], bool]], None]:
+def join_of(sides: Mapping[str, Source]) -> dict[str, Any]:
+    """Write pairs, unmatched and late records of two topics, and return the settings of their join."""
+    for side, topic in sides.items():
+        # Of ten left records, nine have a right one. The last record is late.
+        events = [(number, number) for number in range(100) if side == "left" or number % 10]
+        send_ids(topic, [*events, (100, 5_000), (101, 0)])
+    fields = {"id": {"field": "id"}, "time": {"field": "time"}}
+    return {side: {"topic": topic.topic, **fields} for side, topic in sides.items()} | {"apart_s": 1}
+
+
+def send_ids(topic: Source, events: Iterable[tuple[int, int]]) -> None:
+    """Write records with these ids and times to both partitions of a joined topic."""
+    records = ((partition, f"{partition}-{number}", START_MS + time) for number, time in events for partition in (0, 1))
+    topic.send_complete(
+        Record(partition, 0, at, name.encode(), json.dumps({"id": name, "time": at}).encode(), {})
+        for partition, name, at in records
+    )
+
+
+def waiting(seen: Watched) -> Callable[[Callable[[], bool]], None]:
     def look_after() -> None:
-        supervisor.poll(time.monotonic())
+        seen.poll()
         time.sleep(0.1)
 
     return lambda holds: until(holds, each=look_after, limit_s=LIMIT_S)
 
 
-def make_decisions(seen: Watched, source: Source, supervisor: Supervisor) -> int:
+def make_decisions(seen: Watched, source: Source) -> int:
     """Send records of one new hot key per second until a scrape shows more decisions; returns the number of records.
 
     Prometheus computes an increase only for a counter that it has scraped before.
     """
-    wait = waiting(supervisor)
+    wait = waiting(seen)
     wait(lambda: bool(seen.api.query("skewless_router_key_worker_changes_total")))
     keys = itertools.count()
 
     def stir() -> None:
-        supervisor.poll(time.monotonic())
+        seen.poll()
         entry = json.dumps({"key": f"hot-{next(keys)}", "value": 1, "time": START_MS}).encode()
         source.send((number % 2, entry) for number in range(STIR))
         time.sleep(1.0)
@@ -168,33 +205,31 @@ def make_decisions(seen: Watched, source: Source, supervisor: Supervisor) -> int
     return next(keys) * STIR
 
 
-def look_at_rest(seen: Watched, source: Source, supervisor: Supervisor) -> None:
+def look_at_rest(seen: Watched, source: Source) -> None:
     """Send this many records, and return the metrics after all of them are processed."""
-    sent = make_decisions(seen, source, supervisor) + RECORDS
+    sent = make_decisions(seen, source) + RECORDS
     source.send(zipf_records(RECORDS, 2, seed=7))
-    wait = waiting(supervisor)
-    total = "sum by (stage) (skewless_tuples_total)"
-
+    wait = waiting(seen)
     wait(lambda: seen.by("stage", SPLIT).get("splitter", 0) >= sent)
     tuples = seen.pipeline.tuples("tuples")
 
     def at_rest() -> bool:
-        shown = seen.by("stage", total)
-        processed = len(shown) == len(STAGES) and min(shown.values()) >= tuples
+        shown = seen.by("stage", TUPLES)
+        processed = shown.keys() == COUNTING and min(shown.values()) >= tuples
         return processed and bool(seen.api.query("sum(skewless_consumer_lag_records) == 0"))
 
     wait(at_rest)
     wait(lambda: bool(seen.api.query("skewless_observer_tick_tuples > 0 and on () skewless_aggregator_keys > 0")))
     idle = "sum by (stage) (increase(skewless_tuples_total[4s])) == 0"
     commits = "min by (stage) (changes(skewless_commit_duration_seconds_count[4s])) > 0"
-    wait(lambda: len(seen.api.query(f"{idle} and on (stage) {commits}")) == len(STAGES))
-    seen.tuples = seen.by("stage", total)
+    wait(lambda: len(seen.api.query(f"{idle} and on (stage) {commits}")) == len(RUNNING))
+    seen.tuples = seen.by("stage", TUPLES)
     seen.repeated = set(seen.by("stage", "sum by (stage) (skewless_recoveries_total) > 0"))
     seen.sent = by_worker(seen, "skewless_router_tuples_total")
     seen.used = by_worker(seen, "skewless_worker_tuples_total")
     seen.held = in_worker_input(seen.pipeline)
-    for name, replica in supervisor.processes.items():
-        with urllib.request.urlopen(f"http://127.0.0.1:{replica.metrics_port}/metrics", timeout=30) as answer:
+    for name, port in seen.ports.items():
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
             seen.pages[name] = answer.read().decode()
 
 
@@ -214,7 +249,7 @@ def in_worker_input(pipeline: Pipeline) -> dict[int, int]:
 def resize(seen: Watched, supervisor: Supervisor) -> None:
     """Change W while the pipeline runs, then change the grouping, which requires a restart of the router."""
     document = json.loads(seen.pipeline.file.read_text())
-    wait = waiting(supervisor)
+    wait = waiting(seen)
     for workers in itertools.cycle((5, 4)):
         document["router"]["workers"] = workers
         seen.pipeline.file.write_text(json.dumps(document))
@@ -254,13 +289,14 @@ EXPECTED = {
     ),
     "poisoned input": Alerts(fires=frozenset({"SkewlessDeadLetters"}), quiet=frozenset({"SkewlessWorkerMissing"})),
     "worker stopped": Alerts(fires=frozenset({"SkewlessWorkerMissing", "SkewlessStageDown"})),
-    "worker started": Alerts(quiet=frozenset({"SkewlessWorkerMissing", "SkewlessStageDown"})),
+    "worker started": Alerts(quiet=frozenset({"SkewlessWorkerMissing", "SkewlessStageDown", "SkewlessJoinStopped"})),
+    "right topic silent": Alerts(fires=frozenset({"SkewlessJoinStopped"})),
 }
 
 
-def disturb(seen: Watched, source: Source, supervisor: Supervisor) -> None:
-    """Send a hot key, write invalid records, stop the worker, and start it again."""
-    wait = waiting(supervisor)
+def disturb(seen: Watched, source: Source, left: Source, supervisor: Supervisor) -> None:
+    """Send a hot key, write invalid records, stop the worker, start it again, and let a left record wait."""
+    wait = waiting(seen)
     flows = "sum(rate(skewless_router_tuples_total[4s])) > 0 and on () sum(rate(skewless_worker_tuples_total[4s])) > 0"
     records = Records()
 
@@ -281,6 +317,8 @@ def disturb(seen: Watched, source: Source, supervisor: Supervisor) -> None:
         supervisor.kill("worker-0")
         settle("worker stopped", lambda holds: until(holds, limit_s=LIMIT_S))  # or the supervisor restarts it
         settle("worker started", wait)
+        send_ids(left, [(102, 6_000)])
+        settle("right topic silent", wait)
 
 
 pytestmark = pytest.mark.timeout(900)
@@ -288,7 +326,7 @@ pytestmark = pytest.mark.timeout(900)
 
 def test_monitoring_stage_tuples_equal_the_tuples_in_the_topics(watched: Watched) -> None:
     there_are = sum(watched.held.values())
-    assert watched.tuples.keys() == {stage.name for stage in STAGES}
+    assert watched.tuples.keys() == COUNTING
     for stage, tuples in watched.tuples.items():
         assert tuples == there_are or (stage in watched.repeated and tuples > there_are)
 
@@ -301,7 +339,7 @@ def test_monitoring_worker_load_equals_the_tuples_in_its_partition(watched: Watc
 
 
 def test_monitoring_metrics_pages_pass_promtool(watched: Watched) -> None:
-    assert {name.partition("-")[0] for name in watched.pages} == {stage.name for stage in STAGES}
+    assert {name.partition("-")[0] for name in watched.pages} == RUNNING
     for page in watched.pages.values():
         done = subprocess.run(
             [str(find("promtool")), "check", "metrics"],

@@ -123,7 +123,7 @@ class Bench:
     ) -> PipelineSettings:
         plan = Plan(name, options, (grouping,), 10)
         settings = plan.pipeline(grouping, self.kafka.bootstrap_servers, window_s)
-        source = settings.source.model_copy(update={"topic": topic})
+        source = settings.aggregated.model_copy(update={"topic": topic})
         named = f"{topic}-{grouping.replace('_', '-')}"
         return settings.model_copy(update={"name": named, "source": source})
 

@@ -39,7 +39,8 @@ from skewless.config import topic_plan
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.lab.local.broker import Broker
 from skewless.lab.local.supervisor import Supervisor
-from skewless.wire.tuples import read_keys_and_times
+from skewless.wire.columns import read_table
+from skewless.wire.tuples import keys_and_times
 
 Facts = dict[str, Any]
 
@@ -168,7 +169,7 @@ def loads(settings: PipelineSettings, bootstrap: str) -> tuple[float, float]:
         quiet = 0 if messages else quiet + 1
         for message in messages:
             if message.error() is None and message.value():
-                for part in read_keys_and_times(message.value()):
+                for part in keys_and_times(read_table(message.value())):
                     keys = set(part["key"].dictionary.to_pylist()) - {WARM_UP}
                     pairs.update((message.partition() or 0, key) for key in keys)
                     tuples[message.partition() or 0] += part.num_rows
@@ -212,7 +213,7 @@ class Runs:
     def _warm_up(self) -> None:
         """Wait until each pipeline has counted its first tuple, which has a separate time and key, and exclude it."""
         producer = Producer({"bootstrap.servers": self._bootstrap})
-        for source in {settings.source.topic for settings in self.settings.values()}:
+        for source in {settings.topic("source") for settings in self.settings.values()}:
             producer.produce(source, json.dumps({"country": WARM_UP, "timestamp": time.time_ns() // 1_000_000}))
         producer.flush()
         waiting = set(self.results)

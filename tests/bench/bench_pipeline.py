@@ -3,12 +3,17 @@
 Zipf 1.1 over 50,000 keys, JSON, W = 8, commits every 500 ms. Each stage drains its topic in a separate process. CPU
 time is that of the whole process including librdkafka's threads, without start-up. One JSON line per run.
 
-    python tests/bench/bench_pipeline.py [--records 2000000] [--stock-records 20000] [--repeats 1]
+With --local, each pipeline runs without and with local aggregation instead, exactly once and with grouping `key`, for
+Zipf 1.4 and 2.0. Event time advances as fast as 100,000 records per second. The lines have the bytes of the values in
+`tuples` and `worker-input`, and the last line of each pair compares CPU time per source record.
+
+    python tests/bench/bench_pipeline.py [--records 2000000] [--stock-records 20000] [--repeats 1] [--local]
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import subprocess
@@ -19,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from skewless.lab.local.broker import Broker
@@ -27,13 +32,17 @@ from skewless.lab.local.broker import Broker
 HERE = Path(__file__).parent
 STAGES = ("splitter", "router", "worker", "aggregator", "observer")
 PARTITIONS = {"events": 4, "tuples": 4, "worker-input": 8, "partials": 4, "aggregates": 4}
+PATH = ("tuples", "worker-input")
+"""Topics between the splitter and the workers."""
 MEASURED = ("splitter", "router", "worker", "aggregator")
 
 
-def pipeline(name: str, bootstrap: str, guarantee: str) -> dict[str, Any]:
+def pipeline(
+    name: str, bootstrap: str, guarantee: str, grouping: str = "partial_key", topic: str = "events"
+) -> dict[str, Any]:
     return {
         "name": name,
-        "source": {"topic": "events"},
+        "source": {"topic": topic},
         "kafka": {"bootstrap_servers": bootstrap},
         "transport": {"guarantee": guarantee, "commit_interval_s": 0.5},
         "splitter": {
@@ -42,7 +51,7 @@ def pipeline(name: str, bootstrap: str, guarantee: str) -> dict[str, Any]:
             "value": {"field": "value"},
             "time": {"field": "time", "unit": "ms"},
         },
-        "router": {"grouping": "partial_key", "workers": 8},
+        "router": {"grouping": grouping, "workers": 8},
         "worker_input": {"max_workers": 8},
     }
 
@@ -55,24 +64,73 @@ def run(*args: str) -> str:
     return done.stdout
 
 
-def produce(bootstrap: str, topic: str, records: int) -> None:
+def produce(bootstrap: str, topic: str, records: int, *options: str) -> None:
     run(
         *("-m", "skewless", "produce", "zipf", "--topic", topic, "--bootstrap-servers", bootstrap),
-        *("--records", str(records), "--partitions", "4"),
+        *("--records", str(records), "--partitions", "4", *options),
     )
 
 
 def ours(bootstrap: str, folder: Path, guarantee: str, records: int, repeat: int) -> Iterator[dict[str, Any]]:
     name = f"{guarantee.replace('_', '-')}-{repeat}"
-    file = folder / f"{name}.yaml"
-    file.write_text(yaml.safe_dump(pipeline(name, bootstrap, guarantee)))
-    run("-m", "skewless", "topics", "apply", "-f", str(file))
     total = 0.0
-    for stage in STAGES:
-        usage = json.loads(run(str(HERE / "stage_process.py"), stage, str(file)).splitlines()[-1])
+    for stage, usage in drained(folder, pipeline(name, bootstrap, guarantee)):
         total += usage["cpu_s"] if stage in MEASURED else 0.0
         yield figure(f"skewless {guarantee}", stage, records, usage["cpu_s"]) | usage
     yield figure(f"skewless {guarantee}", "pipeline", records, total)
+
+
+def drained(folder: Path, document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Run a pipeline stage by stage; yields the usage of each stage."""
+    file = folder / f"{document['name']}.yaml"
+    file.write_text(yaml.safe_dump(document))
+    run("-m", "skewless", "topics", "apply", "-f", str(file))
+    for stage in STAGES:
+        yield stage, json.loads(run(str(HERE / "stage_process.py"), stage, str(file)).splitlines()[-1])
+
+
+def compared(bootstrap: str, folder: Path, exponent: str, records: int, repeat: int) -> Iterator[dict[str, Any]]:
+    """Run a pipeline without and with local aggregation, on the same topic."""
+    topic = f"events-{exponent.replace('.', '-')}"
+    if not repeat:
+        produce(bootstrap, topic, records, "--zipf-exponent", exponent, "--event-rate", "100000")
+    cpu_us: dict[str, dict[str, float]] = {}
+    sent: dict[str, int] = {}
+    for grouping in ("key", "local"):
+        name = f"{grouping}-{topic}-{repeat}"
+        cpu_us[grouping] = {}
+        for stage, usage in drained(folder, pipeline(name, bootstrap, "exactly_once", grouping, topic)):
+            cpu_us[grouping][stage] = usage["cpu_s"] * 1e6 / records
+            yield figure(f"grouping {grouping}", stage, records, usage["cpu_s"]) | usage | {"zipf": exponent}
+        by_topic = {each: value_bytes(bootstrap, f"{name}.{each}", PARTITIONS[each]) for each in PATH}
+        sent[grouping] = sum(by_topic.values())
+        yield {"bench": "local", "grouping": grouping, "zipf": exponent, "bytes": by_topic}
+    none, local = cpu_us["key"], cpu_us["local"]
+    yield {
+        "bench": "local",
+        "zipf": exponent,
+        "records": records,
+        "router_and_worker_us": [round(each["router"] + each["worker"], 3) for each in (none, local)],
+        "router_and_worker_ratio": (local["router"] + local["worker"]) / (none["router"] + none["worker"]),
+        "splitter_added_us": local["splitter"] - none["splitter"],
+        "pipeline_us": [round(sum(each[stage] for stage in MEASURED), 3) for each in (none, local)],
+        "bytes_ratio": sent["local"] / sent["key"],
+    }
+
+
+def value_bytes(bootstrap: str, topic: str, partitions: int) -> int:
+    """Return the bytes of the values in a topic."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "bench", "enable.partition.eof": True})
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in range(partitions)])
+    total = ended = 0
+    while ended < partitions:
+        for message in consumer.consume(1000, 1.0):
+            if message.error() is None:
+                total += len(message.value() or b"")
+            elif message.error().code() == KafkaError._PARTITION_EOF:
+                ended += 1
+    consumer.close()
+    return total
 
 
 def stock(bootstrap: str, records: int, repeat: int) -> Iterator[dict[str, Any]]:
@@ -130,8 +188,14 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=2_000_000)
     parser.add_argument("--stock-records", type=int, default=20_000)
     parser.add_argument("--repeats", type=int, default=1)
+    parser.add_argument("--local", action="store_true", help="compare runs without and with local aggregation")
     args = parser.parse_args()
     with Broker() as broker, tempfile.TemporaryDirectory() as folder:
+        if args.local:
+            for exponent, repeat in itertools.product(("1.4", "2.0"), range(args.repeats)):
+                for line in compared(broker.bootstrap, Path(folder), exponent, args.records, repeat):
+                    print(json.dumps(line), flush=True)
+            return
         produce(broker.bootstrap, "events", args.records)
         for repeat in range(args.repeats):
             for guarantee in ("exactly_once", "at_least_once"):

@@ -134,6 +134,7 @@ def watch(context: ChaosContext) -> Iterator[float]:
     """Wait until all stages make progress."""
     since = context.now()
     context.journal.write("the broker answers")
+    context.process_group.count_outage()
     while (seconds := context.progress.recovered(since)) is None:
         if context.now() > since + RECOVERY_S:
             context.journal.write(f"not recovered after {RECOVERY_S:g} s", "not recovered")

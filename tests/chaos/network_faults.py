@@ -18,6 +18,7 @@ def alone(fault: Callable[[ChaosContext], Iterator[float]]) -> Callable[[ChaosCo
             yield from fault(context)
             context.proxy.heal()
             context.journal.write("the network is restored")
+            context.process_group.count_outage()
             context.used.remove("network")
 
     return guarded

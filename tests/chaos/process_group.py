@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 
-from chaos.ends import FENCED, NO_BROKER_AT_START
+from chaos.ends import FENCED, NO_BROKER_AT_START, OUTAGE_WITH_DUPLICATE
 from chaos.journal import Journal
 from helpers.kafka import Pipeline
 from helpers.waiting import until
@@ -54,6 +54,15 @@ class StageProcess:
     def stage(self) -> str:
         return self.name.partition("-")[0]
 
+    @property
+    def is_duplicate(self) -> bool:
+        """Whether the process was started while another one of its name ran."""
+        return self.label == _duplicate_label(self.name)
+
+
+def _duplicate_label(name: str) -> str:
+    return f"{name}-duplicate"
+
 
 @dataclass
 class ProcessGroup:
@@ -79,7 +88,7 @@ class ProcessGroup:
 
     def join(self, name: str, *, duplicate: bool = False) -> StageProcess:
         """Add a process."""
-        member = StageProcess(name, f"{name}-duplicate" if duplicate else name, again=not duplicate)
+        member = StageProcess(name, _duplicate_label(name) if duplicate else name, again=not duplicate)
         self.members.append(member)
         self._start(member)
         return member
@@ -131,6 +140,11 @@ class ProcessGroup:
         """Send a process a request to stop cleanly."""
         member.stop_requested_at = now()
         self._signal(member, signal.SIGTERM, "SIGTERM", "leaves")
+
+    def count_outage(self) -> None:
+        """Record that an outage has ended during which two processes of one name run."""
+        if any(member.is_duplicate for member in self.members):
+            self.journal.counts[OUTAGE_WITH_DUPLICATE] += 1
 
     def poll(self) -> None:
         """Detect processes that have ended, and restart those that are due."""

@@ -232,7 +232,7 @@ def _groups(pipeline: Pipeline) -> dict[str, tuple[str, list[TopicPartition]]]:
     """Return each stage's consumer group, and the partitions that it reads."""
     settings, partitions = pipeline.settings, pipeline.source.partitions
     sizes = {spec.name: spec.partitions for spec in topic_plan.desired_topics(settings, partitions)}
-    sizes[settings.source.topic] = partitions
+    sizes[settings.topic("source")] = partitions
     reads = {row.name: settings.topic(row.input) for row in map(topology.stage, STAGES)}
     return {
         stage: (

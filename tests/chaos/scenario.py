@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Literal
 
-from skewless import topology
+from helpers.kafka import STAGES
 from skewless.algorithms.grouping import GROUPINGS
 
 MODES = ("final", "idle", "open", "shapes")
@@ -129,7 +129,7 @@ def draw(seed: int, modes: Sequence[str], seconds: float, *, always: bool = Fals
     idle = rng.choice((1.5, 3.0, 5.0))
     silences = _silences(rng, partitions, idle, seconds)
     beats = rng.random() < 0.5
-    absent = rng.choice((None, *(row.name for row in topology.STAGES)))
+    absent = rng.choice((None, *STAGES))
     if absent and not beats and has["idle"] and has["open"]:
         # All partitions must become idle in one batch. With several, the partitions that are ahead would close the
         # windows.

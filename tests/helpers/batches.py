@@ -12,16 +12,21 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from helpers.in_memory_batch import InMemoryBatch
+from skewless.algorithms import int128
+from skewless.algorithms.aggregates import AGGREGATES, wire_columns_of
 from skewless.algorithms.grouping.hot_key_tracker import KeySpace
 from skewless.algorithms.grouping.key_load_table import OLD
 from skewless.algorithms.value_type import DEFAULT_VALUES, VALUE
 from skewless.wire.columns import read_table, write_table
 from skewless.wire.headers import idle_of, watermarks_of
 from skewless.wire.record import OutputRecord
+from skewless.wire.rows import RowFormat
 from skewless.wire.tuples import TupleFormat
 
 FORMAT = TupleFormat(DEFAULT_VALUES)
 """Format of tuples with one number."""
+ROW_FORMAT = RowFormat(wire_columns_of([AGGREGATES["sum"]]), pane_ms=10, grid_ms=60)
+"""Format of rows with a count and a sum."""
 
 
 class HotKey(NamedTuple):
@@ -48,6 +53,14 @@ def batch_of(partition: int, values: Sequence[bytes | None], *, first: int = 0, 
 def encode_tuples(keys: pa.DictionaryArray, values: NDArray[np.int64], times: NDArray[np.int64]) -> bytes:
     """Write columns of tuples."""
     return write_table(FORMAT.batch(keys, {VALUE: pa.array(values)}, times))
+
+
+def rows_of(*rows: tuple[int, str, int, int], row_format: RowFormat = ROW_FORMAT) -> pa.RecordBatch:
+    """Return rows, each given as pane, key, count and sum."""
+    panes, keys, counts, sums = zip(*rows, strict=True)
+    columns = {"pane": pa.array(panes, pa.int64()), "key": pa.array(keys, pa.string())}
+    columns |= {"count": pa.array(counts, pa.int64()), "sum": pa.array(sums, pa.int64()).cast(int128.TYPE)}
+    return row_format.from_partials(pa.table(columns))
 
 
 def written(outputs: Iterable[OutputRecord], topic: str) -> list[OutputRecord]:

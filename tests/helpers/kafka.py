@@ -43,8 +43,10 @@ FAULTS = Path(__file__).parents[1] / "chaos" / "faults"
 """Folder on a process's PYTHONPATH that adds fault points to it."""
 START_MS = 1_767_225_600_000
 """2026-01-01T00:00:00Z, a multiple of every window used here."""
-STAGES = tuple(row.name for row in topology.STAGES if row.needs is None)
+STAGES = tuple(row.name for row in topology.STAGES if row.option is None)
 """Stages that every pipeline has."""
+SINK_MODES = {row.name: row.needs.values[0] for row in topology.STAGES if row.needs and row.needs.path == "sink.mode"}
+"""Stages that write to a database, with the value of `sink.mode` that they need. A pipeline has at most one of them."""
 WRITES = {
     "splitter": "tuples",
     "router": "worker-input",
@@ -206,8 +208,31 @@ class Pipeline:
         finally:
             supervisor.stop()
 
+    @contextlib.contextmanager
+    def running_sinks(self) -> Iterator[list[Supervisor]]:
+        """Run all stages that write to a database, each with a file of SQLite, until the end of the block.
+
+        A pipeline has at most one of them. So each gets settings of its own, with the name of this pipeline.
+        """
+        with contextlib.ExitStack() as stack:
+            yield [stack.enter_context(self._running_sink(stage)) for stage in SINK_MODES]
+
+    @contextlib.contextmanager
+    def _running_sink(self, stage: str) -> Iterator[Supervisor]:
+        document = json.loads(self.file.read_text())
+        document["sink"] = {"url": f"sqlite://{self.folder}/{stage}.db", "mode": SINK_MODES[stage]}
+        document["replicas"] = {row.name: 0 for row in topology.STAGES if row.name != stage}
+        file = self.folder / f"{stage}.yaml"
+        file.write_text(json.dumps(document))
+        supervisor = Supervisor(file, PipelineSettings.model_validate(document), drain=False, logs=self.folder)
+        try:
+            supervisor.start()
+            yield supervisor
+        finally:
+            supervisor.stop()
+
     def _has_run(self) -> bool:
-        group, topic = self.settings.group("splitter"), self.settings.source.topic
+        group, topic = self.settings.group("splitter"), self.settings.topic("source")
         return OffsetReader(self.settings.kafka).has_committed(group, topic)
 
     def armed_command(self, stage: str, instance: int) -> list[str]:

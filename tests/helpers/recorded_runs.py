@@ -18,11 +18,11 @@ WINDOW_MS, TICK_MS = 120_000, 60_000
 
 
 def recorded(broker: str, folder: Path) -> Iterator[Pipeline]:
-    """Run two pipelines to the end of one source: `key` with a record for each tuple, and `even` with batches."""
+    """Run pipelines to the end of one source: `key` with a record for each tuple, `even` with batches, and `local`."""
     source = Source(broker, PARTITIONS)
     source.send(zipf_records(TUPLES, PARTITIONS, seed=3, keys=500))
     source.send(INVALID)
-    for grouping, encoding in (("key", "record"), ("even", "batch")):
+    for grouping, encoding in (("key", "record"), ("even", "batch"), ("local", "batch")):
         pipeline = Pipeline(
             broker,
             folder,

@@ -45,6 +45,11 @@ MODES: dict[str, dict[str, Mapping[str, Any]]] = {
         "worker_input": {"encoding": "record", "max_workers": 8},
         "router": {"grouping": "partial_key", "workers": 3},
     },
+    "local": {"router": {"grouping": "local", "workers": 8}},
+    "local, rows sent one by one": {
+        "splitter": {"local": {"mode": "buffer", "buffer_rows": 1}},
+        "transport": {"commit_interval_s": 0.01},
+    },
     "small batches": {"transport": {"max_poll_records": 100, "max_in_flight_batches": 1, "commit_interval_s": 0.1}},
 }
 """The other values of these settings, `updates`, `exactly_once` and `batch`, are covered by the acceptance tests."""

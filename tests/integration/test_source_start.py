@@ -38,10 +38,12 @@ def commit_first(pipeline: Pipeline) -> None:
     """Do what a splitter does before it joins its group."""
     settings = pipeline.settings
     group_input = Input(
-        settings.group("splitter"), settings.source.topic, origin="user", shape=state_schema_of(settings)
+        settings.group("splitter"), settings.topic("source"), origin="user", shape=state_schema_of(settings)
     )
     written = evidence(settings, stage("splitter"))
-    commit_first_offsets(OffsetReader(settings.kafka), group_input, settings.source.start, first_checkpoint, written)
+    commit_first_offsets(
+        OffsetReader(settings.kafka), group_input, settings.aggregated.start, first_checkpoint, written
+    )
 
 
 def counted(pipeline: Pipeline) -> int:

@@ -19,8 +19,12 @@ OTHER_MEANINGS = {
     "lab/inspection/key_profile.py": {"count"},  # field of the output
     "spark/report/inspection_report.py": {"count"},  # field of the output
     "cli/smoke_test_command.py": {"count"},  # a parameter: number of records
+    "cli/status.py": {"min"},  # minutes
     "lab/demo/demo_run.py": {"min"},  # minutes
     "stages/aggregator/step.py": {"first"},  # label of a metric
+    "sql/sqlite.py": {"max", "min", "sum"},  # functions of SQL
+    "sql/statements.py": {"max", "min", "sum"},  # functions of SQL
+    "sql/table.py": {"max", "min", "sum"},  # names of these functions
     "spark/evaluation_json.py": {"max"},  # quantile of latencies
     "spark/key_statistics.py": {"count", "max", "min", "sum"},  # functions of Arrow
     "spark/topic_rows.py": {"max", "min", "sum"},  # functions of Arrow

@@ -24,6 +24,7 @@ from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.source_records import RecordColumns
 from skewless.wire.aggregates import aggregate_type
 from skewless.wire.distribution import TickDistribution
+from skewless.wire.joined import JoinedRecord, JoinLateRecord, UnmatchedRecord
 from skewless.wire.tuples import LateTuple, TupleRecord
 
 BLOCKS = [block for page in PAGES for block in blocks(page)]
@@ -111,6 +112,10 @@ def type_of(name: str, entry: dict[str, Any]) -> type[msgspec.Struct]:
         "late": LateTuple,
         "distribution": TickDistribution,
         "tuple": TupleRecord,
+        "joined": JoinedRecord,
+        "unmatched-left": UnmatchedRecord,
+        "unmatched-right": UnmatchedRecord,
+        "join-late": JoinLateRecord,
     }
     return types[name]
 

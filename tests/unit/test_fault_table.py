@@ -25,17 +25,19 @@ def rows(header: str) -> Iterator[list[str]]:
 
 
 FAULT_ROWS = list(rows("fault"))
-TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
+TEST = re.compile(r"`(tests/[\w/]+\.py)::([\w:]+)`")
 CHAOS = re.compile(r"`chaos:([\w-]+)`")
 MACHINE = ROOT / "tests" / "laws" / "test_engine_machine.py"
 
 
 def names(path: Path) -> set[str]:
-    """Return the names that a module defines: functions and assigned names."""
+    """Return the names that a module defines: functions, methods after the names of their classes, assigned names."""
     found = set()
     for node in ast.parse(path.read_text()).body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             found.add(node.name)
+        elif isinstance(node, ast.ClassDef):
+            found |= {f"{node.name}::{method.name}" for method in node.body if isinstance(method, ast.FunctionDef)}
         elif isinstance(node, ast.Assign):
             found |= {target.id for target in node.targets if isinstance(target, ast.Name)}
     return found

@@ -27,7 +27,9 @@ from skewless.topology import Condition
 from skewless.wire.topic_partition import TopicPartition
 
 STAGES = [stage.name for stage in topology.STAGES]
-TOPICS = [topic.name for topic in topology.TOPICS]
+NEEDED = [stage.name for stage in topology.STAGES if stage.option is None]
+"""Stages of a pipeline that only aggregates."""
+TOPICS = [topic.name for topic in topology.TOPICS if topology.AGGREGATION in topology.topic_needs(topic.name)]
 CASES = [
     pytest.param(None, [], id="not set"),
     pytest.param({"mode": "late"}, ["reviewer"], id="set to another value"),
@@ -84,7 +86,7 @@ def test_acls_contain_the_stages_that_are_needed(
     extended: type[PipelineSettings], archive: Section, added: list[str]
 ) -> None:
     bindings = acls.acls_for(settings_with(extended, archive))
-    assert list(bindings) == [*STAGES, *added, acls.TOPICS, acls.READERS]
+    assert list(bindings) == [*NEEDED, *added, acls.TOPICS, acls.READERS]
     assert ("p.reviewed" in {binding.name for binding in bindings[acls.READERS]}) == bool(added)
     if "archiver" in added:
         topics = [binding for binding in bindings["archiver"] if binding.resource == "topic"]
@@ -110,7 +112,7 @@ def test_supervisor_starts_the_stages_that_are_needed(
     supervisor = Supervisor(None, settings, drain=False, logs=tmp_path)
     counts = {"reviewer": 2}
     assert list(supervisor.processes) == [
-        f"{stage}-{number}" for stage in (*STAGES, *added) for number in range(counts.get(stage, 1))
+        f"{stage}-{number}" for stage in (*NEEDED, *added) for number in range(counts.get(stage, 1))
     ]
 
 
@@ -140,7 +142,7 @@ def test_asyncapi_document_of_any_pipeline_has_all_stages() -> None:
 
 
 def test_example_run_of_a_stage_with_a_topic_writes_it(extended: type[PipelineSettings]) -> None:
-    small = example_run._small_pipeline(settings_with(extended, None), "batch")
+    small = example_run._small_pipeline(settings_with(extended, None), "batch", "none")
     found = example_run._run_pipeline(small.model_copy(update={"archive": extra_stages.ArchiveSettings()}))
     assert [record.value for record in found["reviewed"]] == [record.value for record in found["late"]] != []
 
@@ -208,7 +210,7 @@ def test_chart_topology_has_the_conditions_with_defaults_and_all_inputs() -> Non
     assert rows["archiver"]["inputs"] == ["aggregates", "reviewed"]
     assert rows["archiver"]["partitions"] == ["aggregator", "source"]
     assert rows["archiver"]["credentials"] == [{"env": "SKEWLESS__ARCHIVE__PASSWORD", "key": "password"}]
-    assert "needs" not in rows["observer"]
+    assert rows["observer"]["needs"] == [{"path": [{"name": "source", "default": None}], "values": []}]
     (topic,) = [row for row in found["topics"] if row["name"] == "reviewed"]
     assert topic["needs"] == [{"path": path[:1], "values": []}]
     assert found["acls"].keys() >= {"reviewer", "archiver"}

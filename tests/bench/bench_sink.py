@@ -1,0 +1,173 @@
+"""Rows per second that a sink stores in each database, against a statement per row: one JSON line per run.
+
+A real server with fsync at each commit and buffers of 1 GiB, in a folder of its own. The table first gets `--stored`
+rows. Then transactions of 2,000 rows are stored: half of the rows are new, half replace (or, with `--mode merge`, are
+added to) rows of the newest window of 200,000 keys. `row by row` stores the same rows in the same transactions with a
+statement for each row. Decoding of records is included in both.
+
+    PYTHONPATH=services:tests python tests/bench/bench_sink.py [--dialects postgresql,mysql,sqlite]
+    [--stored 10000000] [--rows 400000] [--mode replace]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from helpers.databases import SERVERS, MariadbServer, PostgresqlServer, Server, new_database
+from integration.sql.sql_sink import START, Flusher, Sink
+from skewless.sql.rows import Row
+from skewless.sql.sqlite import SqliteDatabase
+from skewless.wire.record import OutputRecord
+from skewless.wire.table_rows import row
+from skewless.wire.topic_partition import CommittedOffset, TopicPartition
+
+NEWEST_KEYS = 200_000
+TRANSACTION_ROWS = 2_000
+HOUR_MS = 3_600_000
+FILL_ROWS = 20_000
+"""Rows of a transaction that fills the table."""
+BUFFERS = "1GB"
+
+
+class DurablePostgresql(PostgresqlServer):
+    """PostgreSQL with the durability of its defaults."""
+
+    def command(self) -> Sequence[str]:
+        options = {"fsync": "on", "shared_buffers": BUFFERS, "max_wal_size": "4GB", "min_wal_size": "80MB"}
+        return [*super().command(), *(part for name, value in options.items() for part in ("-c", f"{name}={value}"))]
+
+
+class DurableMariadb(MariadbServer):
+    """MariaDB with the durability of its defaults."""
+
+    storage = ("--innodb-flush-log-at-trx-commit=1", "--innodb-buffer-pool-size=1G", "--innodb-log-file-size=1G")
+
+
+DURABLE: dict[str, type[Server]] = {"postgresql": DurablePostgresql, "mysql": DurableMariadb}
+
+
+def record(window: int, number: int, revision: int) -> OutputRecord:
+    """Return a row as the step of a sink yields it."""
+    start, key = START + window * HOUR_MS, f"key-{number}"
+    value = b'{"key":"%b","window_start":%d,"window_end":%d,"count":%d,"sum":%d,"mean":%d.5,"max":%d,"revision":%d}' % (
+        key.encode(),
+        start,
+        start + HOUR_MS,
+        number % 97,
+        number,
+        number,
+        number,
+        revision,
+    )
+    return row(0, revision, b"%d/%b" % (start, key.encode()), value)
+
+
+def stored_rows(rows: int) -> Iterator[OutputRecord]:
+    """Yield the rows that are there before: windows of NEWEST_KEYS keys, the newest is 0."""
+    windows = -(-rows // NEWEST_KEYS)
+    for index in range(rows):
+        yield record(index // NEWEST_KEYS - windows + 1, index % NEWEST_KEYS, 0)
+
+
+def transactions(rows: int, seed: int) -> Iterator[list[OutputRecord]]:
+    """Yield transactions: half of the rows are new ones of the next window."""
+    draw = random.Random(seed)  # noqa: S311 - the same rows in each run
+    half, new = TRANSACTION_ROWS // 2, seed * rows
+    for number in range(rows // TRANSACTION_ROWS):
+        updates = [record(0, key, number + 1) for key in draw.sample(range(NEWEST_KEYS), half)]
+        yield [*updates, *(record(1, new + number * half + index, 0) for index in range(half))]
+
+
+def store(sink: Sink, outputs: Sequence[OutputRecord]) -> float:
+    """Store a transaction, and return its time in s."""
+    started = time.perf_counter()
+    sink.output.send(outputs)
+    sink.offsets[0] += len(outputs)
+    sink.output.commit({TopicPartition(sink.topic, 0): CommittedOffset(sink.offsets[0], "\n[3]", 0)})
+    return time.perf_counter() - started
+
+
+def measured(sink: Sink, rows: int, seed: int) -> dict[str, Any]:
+    prepared = list(transactions(rows, seed))
+    times = [store(sink, outputs) for outputs in prepared]
+    return {
+        "rows_per_s": round(rows / sum(times)),
+        "p50_ms": round(float(np.quantile(times, 0.5)) * 1000, 1),
+        "p99_ms": round(float(np.quantile(times, 0.99)) * 1000, 1),
+    }
+
+
+def store_each_row(sink: Sink) -> None:
+    """Make the database execute a statement for each row."""
+    database = sink.database
+    statement = database.statements["add" if database.statements.table.adds else "upsert"]
+    if database.statements.dialect == "postgresql":
+        columns = [f'"{column.name}"' for column in database.statements.table.columns]
+        batch = f"SELECT {', '.join(columns)} FROM skewless_batch"
+        statement = statement.replace(batch, f"VALUES ({', '.join(['%s'] * len(columns))})")
+
+    def upsert(rows: Sequence[Row]) -> None:
+        prepare = database.stored if isinstance(database, SqliteDatabase) else tuple
+        for values in rows:
+            database.execute(statement, prepare(values))
+
+    database.upsert = upsert  # type: ignore[method-assign]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--dialects", default=",".join([*SERVERS, "sqlite"]))
+    parser.add_argument("--stored", type=int, default=10_000_000)
+    parser.add_argument("--rows", type=int, default=400_000)
+    parser.add_argument("--mode", choices=["replace", "merge"], default="replace")
+    arguments = parser.parse_args()
+    for dialect in arguments.dialects.split(","):
+        with tempfile.TemporaryDirectory(prefix="skewless-bench-") as name:
+            Path(name).chmod(0o755)  # the servers run as users of their own
+            server = DURABLE[dialect](Path(name, dialect)) if dialect in DURABLE else None
+            if server is not None:
+                server.create()
+            try:
+                for line in runs(dialect, server, Path(name), arguments):
+                    sys.stdout.write(json.dumps(line) + "\n")
+                    sys.stdout.flush()
+            finally:
+                if server is not None:
+                    server.kill()
+
+
+def runs(dialect: str, server: Server | None, folder: Path, arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    database = new_database(dialect, lambda _dialect: server or DURABLE[dialect](folder), folder)
+    aggregates = ["count", "sum", "max"] if arguments.mode == "merge" else ["count", "sum", "mean", "max"]
+    kind = Flusher if arguments.mode == "merge" else Sink
+    sink = kind(database, aggregates=aggregates)
+    sink.start()
+    filling: list[OutputRecord] = []
+    for output in stored_rows(arguments.stored):
+        filling.append(output)
+        if len(filling) == FILL_ROWS:
+            store(sink, filling)
+            filling = []
+    store(sink, filling)
+    found = {"bench": "sink", "dialect": dialect, "mode": arguments.mode, "stored": arguments.stored}
+    together = measured(sink, arguments.rows, 1)
+    yield {**found, "run": "transactions of 2,000 rows", "rows": arguments.rows, **together}
+    store_each_row(sink)
+    few = max(TRANSACTION_ROWS, arguments.rows // 20)
+    each = measured(sink, few, 2)
+    times = round(together["rows_per_s"] / each["rows_per_s"], 1)
+    yield {**found, "run": "row by row", "rows": few, **each, "times_faster": times}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,60 @@
+"""Follows a page of the documentation as a user does: writes its files, and runs its commands in one shell."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from helpers.docs_blocks import blocks
+from skewless.lab.local.folders import cache_folder
+
+WAIT_S = 240.0
+ENDED = "#ended "
+
+
+def follow(page: Path, folder: Path) -> list[str]:
+    """Return what each shell block printed. Blocks with a name are files; a shell block with a name is not run.
+
+    `skewless` and `python` are in PATH, and the broker is one of its own. Fails if a command fails.
+    """
+    environment = _environment(folder)
+    work = folder / "work"
+    work.mkdir()
+    steps = []
+    for block in blocks(page):
+        if block.language in {"yaml", "python"} and block.name:
+            (work / block.name).write_text(block.text)
+        elif block.language == "sh" and not block.name:
+            steps.append(block.text)
+    script = "\n".join(f"{step}echo '{ENDED}'" for step in steps)
+    try:
+        done = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", script],
+            cwd=work,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=WAIT_S,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return [answer.strip() for answer in done.stdout.split(ENDED.strip())]
+    finally:
+        stop = [sys.executable, "-m", "skewless", "broker", "stop"]
+        subprocess.run(stop, env=environment, capture_output=True, timeout=WAIT_S, check=True)
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    programs = folder / "bin"
+    programs.mkdir()
+    for name, call in {"skewless": " -m skewless", "python": ""}.items():
+        (programs / name).write_text(f'#!/bin/sh\nexec {sys.executable}{call} "$@"\n')
+        (programs / name).chmod(0o755)
+    own = {
+        "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+        "SKEWLESS_CACHE": str(cache_folder()),
+        "XDG_STATE_HOME": str(folder / "state"),
+    }
+    return {name: value for name, value in os.environ.items() if not name.startswith("SKEWLESS__")} | own

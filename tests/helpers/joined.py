@@ -1,0 +1,154 @@
+"""A pipeline that only joins two topics of its own, on a real broker, and the comparison of its outputs."""
+# ruff: noqa: S311 - the records are seeded, not secret
+
+from __future__ import annotations
+
+import json
+import random
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from helpers.join_oracle import Event, answer
+from helpers.kafka import START_MS, read
+from helpers.waiting import WAIT_S, until
+from skewless.algorithms.join.window_join import Side
+from skewless.config import topic_plan
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.lab.local.supervisor import Supervisor
+
+PARTITIONS = 2
+APART_S, DISORDER_MS = 2.0, 300
+LEFT, RIGHT = Side
+
+Log = list[Event]
+
+
+class Joined:
+    """A pipeline that only joins, with topics of its own, and what is written to both sides."""
+
+    def __init__(self, broker: str, folder: Path, **changes: Any) -> None:
+        self.broker = broker
+        name = f"j-{uuid.uuid4().hex[:8]}"
+        self.topics = {LEFT: f"impressions-{name}", RIGHT: f"clicks-{name}"}
+        admin = AdminClient({"bootstrap.servers": broker, "log_level": 2})
+        topics = [NewTopic(topic, PARTITIONS, 1) for topic in self.topics.values()]
+        for future in admin.create_topics(topics).values():
+            future.result()
+        time = {"time": {"field": "time"}}
+        document: dict[str, Any] = {
+            "name": name,
+            "kafka": {"bootstrap_servers": broker, "connect_timeout_s": 60},
+            "join": {
+                "left": {"topic": self.topics[LEFT], "id": {"field": "id"}, **time},
+                "right": {"topic": self.topics[RIGHT], "id": {"field": "id"}, **time},
+                "apart_s": APART_S,
+                "sync_delay_s": APART_S + DISORDER_MS / 1000,
+                **changes,
+            },
+            "transport": {"commit_interval_s": 0.3, "session_timeout_s": 3, "max_poll_records": 500},
+        }
+        self.document, self.folder = document, folder
+        self.logs: dict[Side, list[Log]] = {side: [[] for _ in range(PARTITIONS)] for side in Side}
+        self.producer = Producer({"bootstrap.servers": broker, "enable.idempotence": True, "linger.ms": 5})
+        self.load()
+        topic_plan.apply(self.settings)
+
+    def load(self) -> None:
+        """Take over a change of the document."""
+        self.settings = PipelineSettings.model_validate(self.document)
+        self.file = self.folder / "pipeline.yaml"
+        self.file.write_text(json.dumps(self.document))
+
+    def send(self, side: Side, events: Sequence[Event]) -> None:
+        """Write records of a side. Both sides use the same partition for an id."""
+        for event in events:
+            partition = int(event.id) % PARTITIONS
+            log = self.logs[side][partition]
+            value = msgspec.json.encode({"id": event.id, "time": event.time, "offset": len(log)})
+            log.append(event)
+            record_id = event.id.encode()
+            self.producer.produce(self.topics[side], value, record_id, partition=partition, headers=[("id", record_id)])
+            self.producer.poll(0)
+
+    def flush(self) -> None:
+        assert self.producer.flush(WAIT_S) == 0
+
+    def supervisor(self, *, drain: bool) -> Supervisor:
+        return Supervisor(self.file, self.settings, drain=drain, logs=self.folder)
+
+    def drain(self) -> list[str]:
+        """Run to the end of both topics. Returns the kinds of events of the processes."""
+        supervisor = self.supervisor(drain=True)
+        kinds: list[str] = []
+        try:
+            supervisor.start()
+            until(
+                lambda: supervisor.done,
+                each=lambda: kinds.extend(event.kind for event in supervisor.poll(time.monotonic())),
+            )
+        finally:
+            supervisor.stop()
+        return kinds
+
+    def wrong(self) -> dict[str, list[tuple[Any, ...]]]:
+        """Compare all outputs with the definition, record for record."""
+        rules = self.settings.join.rules() if self.settings.join else None
+        assert rules is not None
+        expected: Counter[tuple[Any, ...]] = Counter()
+        for partition in range(PARTITIONS):
+            left, right = (self.logs[side][partition] for side in Side)
+            found = answer(left, right, rules, ended=True)
+            expected.update(("joined", partition, *pair) for pair in found.pairs)
+            expected.update(("unmatched-left", partition, offset) for offset in found.unmatched_left)
+            expected.update(("unmatched-right", partition, offset) for offset in found.unmatched_right)
+            expected.update(("left", partition, offset) for offset in found.late_left)
+            expected.update(("right", partition, offset) for offset in found.late_right)
+        written = Counter(self._written())
+        differences = {
+            "missing": expected.keys() - written.keys(),
+            "false": written.keys() - expected.keys(),
+            "repeated": {outcome for outcome, count in written.items() if count > 1},
+        }
+        return {name: sorted(outcomes)[:5] for name, outcomes in differences.items() if outcomes}
+
+    def _written(self) -> Iterator[tuple[Any, ...]]:
+        for record in self.read("joined"):
+            yield "joined", record["partition"], record["left"]["offset"], record["right"]["offset"]
+        for topic in ("unmatched-left", "unmatched-right"):
+            for record in self.read(topic):
+                yield topic, record["partition"], record["record"]["offset"]
+        for record in self.read("join-late"):
+            yield record["side"], record["partition"], record["offset"]
+
+    def write_result(self, topic: str, row: tuple[str, int, str, str, int]) -> None:
+        """Write a result as the join does: partition, key, value and timestamp."""
+        _, partition, key, value, timestamp = row
+        self.producer.produce(self.settings.topic(topic), value, key, partition=partition, timestamp=timestamp)
+        self.flush()
+
+    def read(self, topic: str) -> Iterator[dict[str, Any]]:
+        for record in read(self.broker, self.settings.topic(topic)):
+            yield {**msgspec.json.decode(record.value or b""), "partition": record.partition}
+
+
+def traffic(records: int, seed: int) -> Mapping[Side, Log]:
+    """Make left records, most with a right one up to a second later, with some disorder, duplicates and strays."""
+    chance = random.Random(seed)
+    left = [Event(f"{number}", START_MS + number) for number in range(records)]
+    right = []
+    for event in left:
+        copies = (2 if chance.random() < 0.01 else 1) if chance.random() < 0.9 else 0
+        right += [(event.time + chance.randrange(DISORDER_MS), event.id, event.time) for _ in range(copies)]
+    right += [(START_MS + number, f"{records + number}", START_MS + number) for number in range(0, records, 100)]
+    return {
+        LEFT: [event for event in left for _ in range(2 if chance.random() < 0.01 else 1)],
+        RIGHT: [Event(record_id, time + chance.randrange(50)) for _, record_id, time in sorted(right)],
+    }
