@@ -5,6 +5,7 @@ SkewlessError
 ├── CheckFailedError        a check that the user requested found a difference (exit 1)
 ├── UnreachableError        a broker or store did not respond in time (exit 3)
 ├── BrokerError             the broker responded, and refused an operation permanently (exit 3)
+├── StoreError              the database responded, and refused an operation permanently (exit 3)
 ├── JobFailedError          a job started, and its engine could not finish it (exit 3)
 ├── LimitError              state or a commit exceeds a limit of the settings (exit 3)
 ├── FencedError             another process uses the same identity (exit 3)
@@ -68,6 +69,16 @@ class BrokerError(SkewlessError):
     """The broker refused an operation permanently: a missing topic, a missing permission, a lost partition.
 
     The message names the remedy. The same operation fails again until the broker or the settings change.
+    """
+
+    exit_code = 3
+
+
+class StoreError(SkewlessError):
+    """The database refused an operation permanently: a missing table, a missing right, rows of another pipeline.
+
+    The message has the server's own words and the remedy. The same operation fails again until the database or the
+    settings change.
     """
 
     exit_code = 3

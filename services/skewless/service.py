@@ -19,7 +19,7 @@ from typing import Any
 from skewless import topology
 from skewless.config import topic_plan
 from skewless.config.pipeline_settings import PipelineSettings
-from skewless.config.state_layout import state_schema_of
+from skewless.config.state_layout import schema_of_stage
 from skewless.config.watcher import WORKERS, ConfigWatcher
 from skewless.engine.executor import StepExecutor
 from skewless.engine.faust.agent import declare_agent
@@ -62,6 +62,7 @@ def context_of(settings: PipelineSettings, *, drain: bool, source_partitions: in
     """Return the settings of the pipeline that stages need in addition to their own sections."""
     idle_s = settings.event_time.idle_timeout_s
     return PipelineContext(
+        name=settings.name,
         topic=settings.topic,
         kafka=settings.kafka,
         count_source_partitions=lambda: (
@@ -75,6 +76,9 @@ def context_of(settings: PipelineSettings, *, drain: bool, source_partitions: in
         results=settings.results,
         conditions=settings.conditions,
         key_parts=settings.splitter.key.parts,
+        windows=settings.aggregator.windows,
+        pane_ms=settings.worker.pane_ms,
+        grid_ms=settings.grid_ms,
         grouping=settings.router.grouping,
         workers=settings.router.workers,
         max_workers=settings.worker_input.max_workers,
@@ -101,10 +105,10 @@ def run_stage(
         partitions = topic_plan.stage_partitions(settings, row)
         built = build(stage, settings, drain=drain)
         runtime = build_runtime(stage, built, settings, instance, drain=drain, partitions=partitions)
-        if built.first_checkpoint is not None and settings.source.start != "earliest":
+        if built.first_checkpoint is not None and settings.aggregated.start != "earliest":
             (source,) = runtime.inputs
             commit_first_offsets(
-                OffsetReader(settings.kafka), source, settings.source.start, built.first_checkpoint, runtime.written
+                OffsetReader(settings.kafka), source, settings.aggregated.start, built.first_checkpoint, runtime.written
             )
         monitor.follow(runtime)
         watcher = ConfigWatcher(file, os.environ, settings) if file else None
@@ -129,7 +133,7 @@ def build_runtime(  # noqa: PLR0913 - the last three by name
     row, member_id = topology.stage(name), f"{settings.name}-{name}-{instance}"
     return StageRuntime(
         kafka=settings.kafka,
-        transport=settings.transport,
+        transport=settings.transport.model_copy(update=dict(stage.transport)),
         executor=StepExecutor(stage.step, drain=drain),
         output=stage.output(member_id) if stage.output else kafka_output(settings, member_id),
         inputs=tuple(
@@ -137,9 +141,9 @@ def build_runtime(  # noqa: PLR0913 - the last three by name
                 settings.group(name),
                 settings.topic(topic),
                 origin=origin(topic),
-                shape=state_schema_of(settings),
+                shape=schema_of_stage(settings, row.section),
                 partitions=partitions.get(settings.topic(topic)),
-                skip_to=settings.source.skip_to if topic == "source" else None,
+                skip_to=settings.aggregated.skip_to if topic == "source" else None,
             )
             for topic in row.inputs
         ),
@@ -153,7 +157,7 @@ def build_runtime(  # noqa: PLR0913 - the last three by name
 
 def origin(topic: str) -> Origin:
     """Return who writes a topic that a stage reads."""
-    if topic == "source":
+    if topic in topology.USER_TOPICS:
         return "user"
     return "public" if topology.topic(topic).public else "internal"
 
@@ -173,7 +177,7 @@ def evidence(settings: PipelineSettings, stage: topology.Stage) -> Evidence | No
     return Evidence(
         settings.kafka,
         settings.topic(output.name),
-        aligned=len(stage.inputs) == 1 and output.partitions == topology.partitions_of(stage.input),
+        aligned={topology.partitions_of(name) for name in stage.inputs} == {output.partitions},
         public=output.public,
         exactly_once=settings.transport.guarantee == "exactly_once",
     )

@@ -11,7 +11,7 @@ def rights(settings: PipelineSettings) -> list[AclBinding]:
     results = settings.topic("aggregates")
     return [
         AclBinding(
-            "topic", settings.source.topic, prefixed=False, operations=("Read", "Write"), needed=("its records",)
+            "topic", settings.topic("source"), prefixed=False, operations=("Read", "Write"), needed=("its records",)
         ),
         AclBinding("topic", results, prefixed=False, operations=("Read",), needed=("their counts",)),
     ]

@@ -60,11 +60,11 @@ def run(settings: PipelineSettings, count: int, prefix: str, timeout_s: float) -
     Raises CheckFailedError with the differences after `timeout_s`, ConfigurationError for a pipeline that the smoke
     test cannot check, UnreachableError if no broker answers.
     """
+    topic = settings.topic("source")
     if not any(result.name == result.aggregate.name == TUPLE_COUNT.name for result in settings.results):
         raise ConfigurationError(f"aggregator.aggregates: must contain {TUPLE_COUNT.name}: the smoke test checks it")
     partitions = Admin(settings.kafka).partition_counts()
     parser = RecordParser(settings.splitter)
-    topic = settings.source.topic
     with Tail(settings.kafka, topic, _partition_count(partitions, topic), NEWEST_RECORDS) as tail:
         partition, newest = _choose_partition_and_time(tail, parser, settings.splitter.time.earliest)
     records = sample_records.make(settings.splitter, sample_records.keys(count, prefix), newest)
