@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes --quiet \
 	--no-header --no-annotate --no-emit-index-url
-.PHONY: help setup test test-kubernetes demo docs dashboards chart chart-tools lint types bench compare datasets inputs published lock clean
+.PHONY: help setup test test-kubernetes join-kills demo docs dashboards chart chart-tools lint types bench compare datasets inputs sql-kills published lock clean
 
 help:  ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 17
@@ -26,6 +26,10 @@ test-kubernetes: $(READY)  ## Test the chart on Kubernetes on this machine (root
 chaos: $(READY)  ## Inject faults into the pipeline, by seed (SEEDS=1-20 FAULTS=kill,stop MODES=final,idle ARGS="--seconds 120")
 	@PYTHONPATH=services:tests $(BIN)/python -m chaos --seeds $(or $(SEEDS),1-3) --faults "$(FAULTS)" \
 		--modes "$(MODES)" $(ARGS)
+
+join-kills: $(READY)  ## Kill a join 20 times (SIGKILL), and compare all its records with the definition (RECORDS=200000)
+	@SKEWLESS_KILLS=20 SKEWLESS_RECORDS=$(or $(RECORDS),200000) $(BIN)/python -m pytest \
+		tests/acceptance/test_join.py -k killed $(ARGS)
 
 demo: $(READY)  ## Run a demo of the whole pipeline on this machine
 	@$(BIN)/skewless demo $(ARGS)
@@ -64,15 +68,19 @@ inputs: $(READY)  ## Test all inputs of pipelines with the records of SKEWLESS_D
 	@test -n "$$SKEWLESS_DATA" || { echo "error: SKEWLESS_DATA is not set: name the folder of real data" >&2; exit 2; }
 	@$(BIN)/python -m pytest tests/spark/test_inputs.py -v $(ARGS)
 
+sql-kills: $(READY)  ## Kill sinks, flushers and their databases again and again (ROUNDS=5, about half an hour)
+	@SKEWLESS_SQL_ROUNDS=$(or $(ROUNDS),5) $(BIN)/python -m pytest tests/integration/sql/test_sink_stage.py -v $(ARGS)
+
 published: $(READY)  ## Run the published experiment live (35 minutes, resumable), and write the page of docs/
 	@PYTHONPATH=tests $(BIN)/python tests/bench/bench_live.py --page docs/reference/published-experiment.md $(ARGS)
 
 lock:  ## Update the locked versions (needs uv)
-	@$(COMPILE) pyproject.toml --extra spark --extra otel --group dev --upgrade --output-file requirements/lock.txt
+	@$(COMPILE) pyproject.toml --extra spark --extra otel --extra postgresql --extra mysql --group dev --upgrade --output-file requirements/lock.txt
 	@$(COMPILE) --group build --constraints requirements/lock.txt --output-file requirements/build.txt
 	@$(COMPILE) --group sbom --constraints requirements/lock.txt --output-file requirements/sbom.txt
-	@$(COMPILE) pyproject.toml --extra otel --constraints requirements/lock.txt --output-file requirements/run.txt
-	@$(COMPILE) pyproject.toml --extra otel --extra spark --constraints requirements/lock.txt \
+	@$(COMPILE) pyproject.toml --extra otel --extra postgresql --extra mysql --constraints requirements/lock.txt \
+		--output-file requirements/run.txt
+	@$(COMPILE) pyproject.toml --extra otel --extra postgresql --extra mysql --extra spark --constraints requirements/lock.txt \
 		--output-file requirements/spark.txt
 	@$(BIN)/python -m skewless.lab.local.lock_jars
 
