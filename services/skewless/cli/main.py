@@ -51,6 +51,7 @@ GROUPS: dict[str, dict[str, Entry]] = {
         "config": Entry("skewless.cli.config_command:config", "Check or show the configuration of a pipeline."),
         "topics": Entry("skewless.cli.topics_command:topics", "Create or verify the topics of a pipeline."),
         "sink": Entry("skewless.cli.sink_command:sink", "Show or check the tables of results in a database."),
+        "reset": Entry("skewless.cli.reset:reset", "Remove the results and the state of a pipeline."),
         "produce": Entry("skewless.cli.produce:produce", "Write a data set into a topic."),
     },
     "See": {
@@ -73,6 +74,8 @@ GROUPS: dict[str, dict[str, Entry]] = {
     },
     "This machine": {
         "broker": Entry("skewless.cli.broker_command:broker", "Start and stop a Kafka broker on this machine."),
+        "completion": Entry("skewless.cli.completion:completion", "Print a script that completes commands in a shell."),
+        "version": Entry("skewless.cli.version:version", "Show the versions of Skewless and of what it uses."),
     },
 }
 """Commands by section of the help."""
@@ -169,18 +172,12 @@ def _end_now(code: int) -> NoReturn:
 
 EPILOG = """\b
 Examples:
-  skewless config check -f pipeline.yaml
-  skewless topics apply -f pipeline.yaml
+  skewless inspect clicks
+  skewless init clicks
   skewless up -f pipeline.yaml
 
 Exit codes: 0 success, 1 a check failed, 2 wrong use or configuration, 3 broker, store or Spark failed,
 70 a bug in skewless, 130 interrupted, 141 stdout was closed.
-
-\b
-Shell completion (bash, zsh, fish):
-  eval "$(_SKEWLESS_COMPLETE=bash_source skewless)"
-  eval "$(_SKEWLESS_COMPLETE=zsh_source skewless)"
-  _SKEWLESS_COMPLETE=fish_source skewless | source
 """
 
 

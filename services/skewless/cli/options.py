@@ -6,9 +6,9 @@ import errno
 import math
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -19,16 +19,90 @@ if TYPE_CHECKING:
     from skewless.config.pipeline_settings import PipelineSettings
     from skewless.kafka.settings import KafkaSettings
 
+Command = TypeVar("Command", bound=Callable[..., Any])
+
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])")
 
-pipeline_file = click.option(
-    "-f",
-    "--file",
-    type=click.Path(path_type=Path),
-    metavar="FILE",
-    help="The pipeline's YAML file. The environment variable SKEWLESS__PART__NAME overrides part.name.",
+DEFAULT_FILE = Path("pipeline.yaml")
+SET_VARIABLES = "skewless.set_variables"
+"""Key in click's `meta`: environment variables that --set has set -> settings as the user wrote them."""
+
+
+def default_file() -> Path | None:
+    """Return the pipeline file of a command without -f: that of $SKEWLESS_FILE, else pipeline.yaml if it exists."""
+    if named := os.environ.get("SKEWLESS_FILE"):
+        return Path(named)
+    return DEFAULT_FILE if DEFAULT_FILE.exists() else None
+
+
+def _default_file(_ctx: click.Context, _param: click.Parameter, file: Path | None) -> Path | None:
+    return file or default_file()
+
+
+def _set_variables(ctx: click.Context, _param: click.Parameter, assignments: Sequence[str]) -> None:
+    """Set the environment variable of each assignment until the command ends.
+
+    Processes that the command starts and files that it reads again need the assignments too.
+    """
+    from skewless.config.loader import variable_of
+
+    settings: dict[str, str] = {}
+    values: dict[str, str] = {}
+    for assignment in assignments:
+        setting, equals, value = assignment.partition("=")
+        if not equals or not all(setting.split(".")):
+            raise click.BadParameter(f"{assignment!r} is not NAME=VALUE, such as router.workers=8.")
+        settings[variable_of(setting)] = setting
+        values[variable_of(setting)] = value
+    before = {name: os.environ.get(name) for name in values}
+    ctx.call_on_close(lambda: _restore(before))
+    ctx.meta[SET_VARIABLES] = settings
+    os.environ.update(values)
+
+
+def _restore(variables: Mapping[str, str | None]) -> None:
+    for name, value in variables.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+_OVERRIDES = "The environment variable SKEWLESS__PART__NAME overrides part.name."
+_set_option = click.option(
+    "--set",
+    multiple=True,
+    expose_value=False,
+    callback=_set_variables,
+    metavar="NAME=VALUE",
+    help="Override a setting of the pipeline, such as router.workers=8; repeatable.",
 )
+
+
+def pipeline_file(command: Command) -> Command:
+    """Add the options of a command that needs a pipeline: -f, which has a default, and --set."""
+    file = click.option(
+        "-f",
+        "--file",
+        type=click.Path(path_type=Path),
+        callback=_default_file,
+        metavar="FILE",
+        help="The pipeline's YAML file. Default: $SKEWLESS_FILE, else pipeline.yaml if it exists. " + _OVERRIDES,
+    )
+    return file(_set_option(command))
+
+
+def optional_pipeline_file(command: Command) -> Command:
+    """Add the options of a command that works without a pipeline too: -f and --set."""
+    file = click.option(
+        "-f",
+        "--file",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="The pipeline's YAML file. " + _OVERRIDES,
+    )
+    return file(_set_option(command))
 
 
 class FiniteFloat(click.FloatRange):
@@ -56,15 +130,33 @@ class Duration(click.ParamType):
 
 
 def load_settings(file: Path | None) -> PipelineSettings:
-    """Load the settings from the file and the environment of this process."""
-    from skewless.config.loader import load, placed
+    """Load the settings from the file and the environment of this process, which --set has changed."""
+    from skewless.config.loader import PREFIX, load, placed
 
-    settings = load(file, os.environ)
+    if file is None and not any(name.startswith(PREFIX) for name in os.environ):
+        raise ConfigurationError(
+            f"no pipeline file: name it with -f FILE or $SKEWLESS_FILE, or write {DEFAULT_FILE}, as `skewless init "
+            "TOPIC` does"
+        )
+    try:
+        settings = load(file, os.environ)
+    except ConfigurationError as error:
+        raise ConfigurationError(*map(_by_option, error.problems)) from None
     if context := click.get_current_context(silent=True):
         # If several files are loaded, the file that causes a later problem is unknown.
         has_other_file = PROBLEM_LOCATOR in context.meta
-        context.meta[PROBLEM_LOCATOR] = str if has_other_file else lambda problem: placed(problem, file, os.environ)
+        context.meta[PROBLEM_LOCATOR] = (
+            str if has_other_file else lambda problem: _by_option(placed(problem, file, os.environ))
+        )
     return settings
+
+
+def _by_option(problem: str) -> str:
+    """Return a problem with --set in place of the variable that this option has set."""
+    context = click.get_current_context(silent=True)
+    name, _, message = problem.partition(": ")
+    setting = context.meta.get(SET_VARIABLES, {}).get(name) if context else None
+    return problem if setting is None else f"--set {setting}: {message}"
 
 
 def topic_of(option: str, name: str) -> str:

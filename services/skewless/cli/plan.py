@@ -14,8 +14,9 @@ from skewless.cli.candidates import ALL, candidates_of
 from skewless.cli.options import (
     FiniteFloat,
     broker_of,
+    default_file,
     load_settings,
-    pipeline_file,
+    optional_pipeline_file,
     prepare_output_folder,
     topic_of,
 )
@@ -43,7 +44,7 @@ Examples:
 
 
 @click.command(epilog=_EPILOG)
-@pipeline_file
+@optional_pipeline_file
 @click.option("--topic", help="Topic to plan for. Default: the pipeline's source.")
 @click.option(
     "--bootstrap-servers", help="Broker's host:port without -f. Default: $KAFKA_BOOTSTRAP_SERVERS, else localhost:9092."
@@ -100,6 +101,8 @@ def plan(  # noqa: PLR0913 - click passes an argument per option
     """
     from skewless.spark.recommend import Demand
 
+    if topic is None and bootstrap_servers is None:
+        file = file or default_file()
     settings = _settings(file, topic, bootstrap_servers)
     limit = _sample(sample)
     candidates = _candidates(settings, groupings, workers, routers)

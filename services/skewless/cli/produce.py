@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from skewless.algorithms.join.window_join import Side
 from skewless.cli.main import INTERRUPTED
-from skewless.cli.options import FiniteFloat, broker_of, load_settings, pipeline_file, topic_of
+from skewless.cli.options import FiniteFloat, broker_of, default_file, load_settings, optional_pipeline_file, topic_of
 from skewless.config.problems import plain
 from skewless.errors import ConfigurationError
 from skewless.kafka.settings import KafkaSettings
@@ -61,7 +61,7 @@ Examples:
 @click.option(
     "--topic", help="Topic to write to. Default with -f: the pipeline's source topic, or that side of its join."
 )
-@pipeline_file
+@optional_pipeline_file
 @click.option(
     "--bootstrap-servers",
     help="Broker's host:port. Default: the pipeline's with -f, else $KAFKA_BOOTSTRAP_SERVERS, else localhost:9092.",
@@ -136,6 +136,8 @@ def produce(  # noqa: PLR0913 - click passes an argument per option
     name, source = _dataset(dataset, options)
     if resume and source.keys is not None:
         raise ConfigurationError(f"--resume: not with {name}, whose records go to the partitions of their ids")
+    if topic is None and bootstrap_servers is None:
+        file = file or default_file()
     settings = None if file is None else load_settings(file)
     side = _side(settings, name)
     kafka, target, replication_factor = _target(settings, bootstrap_servers, topic or side)

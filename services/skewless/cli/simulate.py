@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from skewless.cli.candidates import candidates_of
-from skewless.cli.options import FiniteFloat, load_settings, pipeline_file
+from skewless.cli.options import FiniteFloat, load_settings, optional_pipeline_file
 from skewless.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ Examples:
     help="Aggregate so many tuples of each router to one row per key and pane before they are routed. Default: "
     "only for the grouping local, with 20,000.",
 )
-@pipeline_file
+@optional_pipeline_file
 @click.option(
     "--option", "assigned", multiple=True, metavar="NAME=VALUE", help="A setting of router.*; overrides the file of -f."
 )

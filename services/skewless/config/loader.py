@@ -106,6 +106,17 @@ def _setting(name: str) -> tuple[str, ...]:
     return tuple(parts)
 
 
+def variable_of(setting: str) -> str:
+    """Return the environment variable of a setting: of `router.workers`, `SKEWLESS__ROUTER__WORKERS`."""
+    parts = setting.split(".")
+    match parts:
+        case ["kafka", "options", *option]:
+            parts = ["kafka", "options", "_".join(option)]
+        case ["topics", "options", topic, *option] if option:
+            parts = ["topics", "options", topic.replace("-", "_"), "_".join(option)]
+    return PREFIX + "__".join(parts).upper()
+
+
 def value_of(text: str) -> Any:
     """Return a value from a variable or an option: parsed as YAML, or the text itself if it is not valid YAML."""
     try:

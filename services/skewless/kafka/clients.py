@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+import confluent_kafka
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
@@ -13,6 +14,12 @@ from skewless.kafka.reachability import QUIET, wait_until_reachable
 from skewless.kafka.settings import TLS_FILES, KafkaSettings
 
 Client = TypeVar("Client")
+
+
+def librdkafka_version() -> str:
+    """Return the version of librdkafka, such as 2.16.0."""
+    version: str = confluent_kafka.libversion()[0]
+    return version
 
 
 def create_client(client_type: Callable[[dict[str, Any]], Client], options: Mapping[str, Any]) -> Client:

@@ -127,6 +127,11 @@ def _refusal(database: Database, statement: str) -> str | None:
     return None
 
 
+def exists(database: Database, table: str) -> bool:
+    """Return whether a table exists."""
+    return bool(_columns(database, table))
+
+
 def _columns(database: Database, table: str) -> dict[str, str]:
     """Return the types of the columns of a table by name; empty if it does not exist."""
     rows = database.query(database.statements["columns_select"], (_name(database, table),))

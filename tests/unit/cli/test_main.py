@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 import click
+import confluent_kafka
 import pytest
 from click.testing import CliRunner, Result
 
@@ -43,10 +44,33 @@ def raising(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> Result:
     return invoke("config", "check")
 
 
-def test_main_help_lists_every_command_and_shell_completion() -> None:
+def test_main_help_lists_every_command() -> None:
     output = invoke("--help").output
     assert all(f"\n  {name} " in output for name in main.COMMANDS)
-    assert "_SKEWLESS_COMPLETE" in output
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_script_asks_the_program_for_the_words(shell: str) -> None:
+    script = invoke("completion", shell)
+    assert (script.exit_code, f"_SKEWLESS_COMPLETE={shell}_complete" in script.output) == (0, True)
+    current = "insp" if shell == "fish" else "1"  # fish passes the incomplete word, the others its position
+    environment = {"_SKEWLESS_COMPLETE": f"{shell}_complete", "COMP_WORDS": "skewless insp", "COMP_CWORD": current}
+    program = "from skewless.cli.main import main; main(prog_name='skewless')"
+    asked = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**environment, "PYTHONPATH": ":".join(sys.path)},
+    )
+    assert "inspect" in asked.stdout
+
+
+def test_version_with_all_lists_what_skewless_uses() -> None:
+    rows = dict(line.split(maxsplit=1) for line in invoke("version", "--all").stdout.splitlines())
+    assert rows["skewless"] == __version__
+    assert rows["librdkafka"] == confluent_kafka.libversion()[0]
+    assert invoke("version").stdout == f"skewless  {__version__}\n"
 
 
 def test_main_help_groups_the_commands() -> None:

@@ -10,7 +10,7 @@ from typing import TypeVar
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import ClusterMetadata, ConfigEntry, ConfigResource, NewTopic
 
-from skewless.errors import BrokerError, UnreachableError
+from skewless.errors import BrokerError, CheckFailedError, UnreachableError
 from skewless.kafka.clients import connect_admin
 from skewless.kafka.errors import authorization_error, is_transient
 from skewless.kafka.repeat import repeat_while_transient
@@ -100,6 +100,27 @@ class Admin:
                 return False
             raise self._translated(f"creating topic {name}", error.args[0], "Create") from None
         return True
+
+    def delete(self, name: str) -> None:
+        """Request the deletion of a topic, which brokers carry out later. A topic that does not exist is accepted."""
+        future = self._client.delete_topics([name], request_timeout=self._kafka.connect_timeout_s)[name]
+        try:
+            future.result()
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise self._translated(f"deleting topic {name}", error.args[0], "Delete") from None
+
+    def delete_group(self, name: str) -> None:
+        """Delete a consumer group. Raises CheckFailedError if it has members. An absent group is accepted."""
+        future = self._client.delete_consumer_groups([name], request_timeout=self._kafka.connect_timeout_s)[name]
+        try:
+            future.result()
+        except KafkaException as error:
+            reason = error.args[0]
+            if reason.code() == KafkaError.NON_EMPTY_GROUP:
+                raise CheckFailedError(f"group {name} has members now: stop its processes first") from None
+            if reason.code() != KafkaError.GROUP_ID_NOT_FOUND:
+                raise self._translated(f"deleting group {name}", reason, "Delete") from None
 
     def wait_for_leaders(self, partitions: Mapping[str, int]) -> None:
         """Wait until all partitions of the topics have leaders; `partitions` are their numbers by full topic name."""

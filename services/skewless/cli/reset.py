@@ -1,0 +1,103 @@
+"""Implements `skewless reset`: removes what a pipeline has written, so that it can start again or is gone."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from skewless.cli.counts import counted
+from skewless.cli.options import load_settings, pipeline_file
+from skewless.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from skewless.config.pipeline_settings import PipelineSettings
+    from skewless.operations.reset import Leftovers
+    from skewless.sql.database import Database
+
+Mode = Literal["to-start", "delete"]
+
+
+@click.command()
+@pipeline_file
+@click.option(
+    "--to-start",
+    "mode",
+    flag_value="to-start",
+    help="Create the topics again, so that the next start reads from the beginning.",
+)
+@click.option("--delete", "mode", flag_value="delete", help="Leave nothing of the pipeline.")
+@click.option("--dry-run", is_flag=True, help="Only print what would be removed.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+def reset(file: Path | None, mode: Mode | None, *, dry_run: bool, yes: bool) -> None:
+    """Remove the results and the state of a pipeline: its topics, consumer groups, and rows in a database.
+
+    Topics that the pipeline reads stay as they are. Prints what it would remove, and asks. Refuses while processes of
+    the pipeline run. After --to-start, the next start reads its input from `source.start` again.
+
+    \b
+    Examples:
+      skewless reset -f pipeline.yaml --to-start --dry-run
+      skewless reset -f pipeline.yaml --delete --yes
+    """  # noqa: D301 - \b is click's marker for unwrapped text
+    settings = load_settings(file)
+    if mode is None:
+        raise ConfigurationError("choose --to-start, to count again, or --delete, to leave nothing")
+    from skewless.operations.reset import create_topics, leftovers, remove, wait_until_stopped
+
+    wait_until_stopped(settings, lambda line: click.echo(line, err=True))
+    with _database(settings) as database:
+        left = leftovers(settings, database)
+        if left.is_nothing:
+            click.echo(f"pipeline {settings.name} has no topics, groups or rows: nothing to remove")
+            return
+        _print_plan(settings, left, mode)
+        if dry_run:
+            return
+        if not yes:
+            _ask(settings)
+        remove(settings, left, database, click.echo)
+    if mode == "to-start":
+        for topic in create_topics(settings):
+            click.echo(f"created topic {topic}")
+
+
+def _print_plan(settings: PipelineSettings, left: Leftovers, mode: Mode) -> None:
+    click.echo(f"pipeline {settings.name} at {settings.kafka.bootstrap_servers}: removes")
+    for group in left.groups:
+        click.echo(f"  group {group}")
+    for table in left.tables:
+        click.echo(f"  rows of table {table} in {settings.sink.address if settings.sink else ''}")
+    for topic, partitions in left.topics.items():
+        click.echo(f"  topic {topic}, {counted(partitions, 'partition')}")
+    if mode == "to-start":
+        click.echo("and creates the topics again, empty")
+    click.echo(f"stays as it is: {', '.join(f'topic {name}' for name in sorted(settings.user_topics.values()))}")
+
+
+def _ask(settings: PipelineSettings) -> None:
+    """Ask whether to continue. Raises ConfigurationError without a terminal, and click.Abort if the answer is no."""
+    if not sys.stdin.isatty():
+        raise ConfigurationError("stdin is not a terminal, so the question cannot be answered: add --yes, or --dry-run")
+    click.confirm(f"Remove all this of pipeline {settings.name}? It cannot be recovered", abort=True)
+
+
+@contextlib.contextmanager
+def _database(settings: PipelineSettings) -> Iterator[Database | None]:
+    """Connect to the database of section `sink`; None if there is no such section."""
+    if settings.sink is None:
+        yield None
+        return
+    from skewless.cli.sink_command import connect
+    from skewless.sql.dialects import database_of
+
+    database = database_of(settings.sink, settings.sink_table())
+    connect(database)
+    try:
+        yield database
+    finally:
+        database.close()

@@ -1,0 +1,128 @@
+"""Removes what a pipeline has written: its consumer groups, topics, and rows in a database.
+
+The groups are deleted first, because Kafka deletes only groups without members: a stage that starts in the meantime
+stops the reset before anything else is lost. If a reset is interrupted, the stages refuse to start, because the
+evidence in the remaining topics contradicts the missing offsets, and a repeated reset continues.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from skewless import topology
+from skewless.config import topic_plan
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.errors import CheckFailedError, UnreachableError
+from skewless.kafka.admin.client import Admin
+from skewless.kafka.admin.groups import GroupReader
+from skewless.operations.dead_letters import REPLAYS
+from skewless.sql import clear
+from skewless.sql.database import Database
+
+DELETION_S = 60.0
+"""Time within which brokers have to delete the topics after they have accepted the request."""
+MARGIN_S = 2.0
+"""Time that a broker may take to notice the end of a session."""
+INTERVAL_S = 0.2
+
+
+@dataclass(frozen=True)
+class Leftovers:
+    """What a pipeline has written that still exists."""
+
+    topics: Mapping[str, int]
+    """Full name of each topic -> its number of partitions."""
+    groups: tuple[str, ...]
+    tables: tuple[str, ...]
+    """Tables in the database with rows of the pipeline."""
+
+    @property
+    def is_nothing(self) -> bool:
+        """Whether nothing exists."""
+        return not (self.topics or self.groups or self.tables)
+
+
+def wait_until_stopped(settings: PipelineSettings, report: Callable[[str], None]) -> None:
+    """Wait for the end of the sessions of stopped processes. Raises CheckFailedError if processes still run then.
+
+    A process that is stopped or killed may stay in its group until its session ends, as if it still ran. `report` is
+    called with a line if the wait is necessary.
+    """
+    groups = GroupReader(settings.kafka)
+    session_s = settings.transport.session_timeout_s
+    deadline = time.monotonic() + session_s + MARGIN_S
+    is_reported = False
+    while running := _members(settings, groups):
+        if time.monotonic() > deadline:
+            raise CheckFailedError(f"pipeline {settings.name} runs: {', '.join(running)}; stop these processes first")
+        if not is_reported:
+            report(
+                f"waiting up to {session_s + MARGIN_S:g} s, in case these processes were stopped and only their "
+                f"sessions have not ended: {', '.join(running)}"
+            )
+            is_reported = True
+        time.sleep(INTERVAL_S)
+
+
+def _members(settings: PipelineSettings, groups: GroupReader) -> list[str]:
+    members = {member for stage in topology.STAGES for member in groups.describe(settings.group(stage.name)).members}
+    return sorted(member.removeprefix(f"{settings.name}-") for member in members)
+
+
+def leftovers(settings: PipelineSettings, database: Database | None) -> Leftovers:
+    """Return what the pipeline has written.
+
+    `database` is a connection to the database of section `sink`; None if there is no such section. Topics and groups of
+    stages that the present settings do not need, but earlier ones did, are included. Topics of the user are not.
+    """
+    groups = GroupReader(settings.kafka)
+    counts = Admin(settings.kafka).partition_counts()
+    users = set(settings.user_topics.values())
+    own = [f"{settings.name}.{name}" for name in (*(topic.name for topic in topology.TOPICS), REPLAYS)]
+    stage_groups = [settings.group(stage.name) for stage in topology.STAGES]
+    return Leftovers(
+        topics={name: counts[name] for name in own if name in counts and name not in users},
+        groups=tuple(name for name in stage_groups if groups.describe(name).state != "Dead"),
+        tables=() if database is None else tuple(clear.tables(database, settings.name)),
+    )
+
+
+def remove(
+    settings: PipelineSettings, left: Leftovers, database: Database | None, report: Callable[[str], None]
+) -> None:
+    """Remove the leftovers, and call `report` with a line for each of them that is gone.
+
+    Raises CheckFailedError if a process has joined a group in the meantime, and BrokerError, StoreError or
+    UnreachableError if broker or database refuse or do not answer.
+    """
+    admin = Admin(settings.kafka)
+    for group in left.groups:
+        admin.delete_group(group)
+        report(f"deleted group {group}")
+    if database is not None:
+        for table in left.tables:
+            rows = clear.delete_rows(database, table, settings.name)
+            report(f"deleted {rows:,} rows of table {table}")
+    for topic in left.topics:
+        admin.delete(topic)
+    _wait_until_deleted(admin, left.topics)
+    for topic in left.topics:
+        report(f"deleted topic {topic}")
+
+
+def _wait_until_deleted(admin: Admin, topics: Mapping[str, int]) -> None:
+    deadline = time.monotonic() + DELETION_S
+    while existing := sorted(topics.keys() & admin.partition_counts().keys()):
+        if time.monotonic() > deadline:
+            raise UnreachableError(
+                f"topics {', '.join(existing)} still exist {DELETION_S:g} s after the brokers accepted to delete them: "
+                "check that all brokers run, and repeat the command"
+            )
+        time.sleep(INTERVAL_S)
+
+
+def create_topics(settings: PipelineSettings) -> tuple[str, ...]:
+    """Create the topics of the pipeline, and return their full names."""
+    return topic_plan.apply(settings).created

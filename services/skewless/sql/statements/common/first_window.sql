@@ -1,0 +1,1 @@
+SELECT MIN(window_start) FROM {table}

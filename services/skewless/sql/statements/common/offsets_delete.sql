@@ -1,0 +1,1 @@
+DELETE FROM skewless_offsets WHERE pipeline = %s

@@ -1,0 +1,126 @@
+"""`skewless reset` on a real broker and a real database, after a bounded run of the whole pipeline."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from confluent_kafka.admin import AdminClient
+
+import skewless
+from helpers.kafka import STAGES, Pipeline, Source, differences, read, truth, zipf_records
+from helpers.waiting import until
+from skewless.cli.main import main
+from skewless.kafka.admin.client import Admin
+from skewless.kafka.admin.groups import GroupReader
+
+pytestmark = pytest.mark.broker
+RECORDS = 2_000
+
+
+@pytest.fixture(autouse=True)
+def _children_find_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = str(Path(skewless.__file__).parents[1])
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH")))))
+
+
+def reset(pipeline: Pipeline, *options: str) -> Result:
+    return CliRunner().invoke(main, ["reset", "-f", str(pipeline.file), *options])
+
+
+def own_topics(pipeline: Pipeline) -> set[str]:
+    return {name for name in Admin(pipeline.settings.kafka).partition_counts() if name.startswith(f"{pipeline.name}.")}
+
+
+def rows(database: Path, table: str) -> int:
+    with closing(sqlite3.connect(database)) as connection:
+        (count,) = connection.execute(f'SELECT COUNT(*) FROM "{table}"').fetchone()
+    return int(count)
+
+
+def test_reset_to_start_lets_the_pipeline_count_everything_again(broker: str, tmp_path: Path) -> None:
+    source, database = Source(broker, 2), tmp_path / "results.db"
+    source.send(zipf_records(RECORDS, 2, seed=3, keys=50))
+    pipeline = Pipeline(broker, tmp_path, source, sink={"url": f"sqlite://{database}"})
+    table = pipeline.name.replace("-", "_")
+    pipeline.drain()
+    expected, stored = truth(read(broker, source.topic), lateness_ms=0), rows(database, table)
+    assert (differences(pipeline, expected), stored) == ([], len(expected.counts))
+
+    planned = reset(pipeline, "--to-start", "--dry-run")
+    assert planned.exit_code == 0
+    assert f"  group {pipeline.name}-sink\n" in planned.stdout, planned.stdout
+    assert f"  rows of table {table} in {database}\n" in planned.stdout
+    assert f"  topic {pipeline.name}.aggregates, 2 partitions\n" in planned.stdout
+    assert planned.stdout.endswith(f"stays as it is: topic {source.topic}\n")
+    assert rows(database, table) == stored
+
+    done = reset(pipeline, "--to-start", "--yes")
+    assert (done.exit_code, done.stderr) == (0, ""), done.output
+    assert f"deleted {stored:,} rows of table {table}\n" in done.stdout
+    assert (rows(database, table), rows(database, "skewless_offsets")) == (0, 0)
+    assert {line.split()[-1] for line in done.stdout.splitlines() if line.startswith("created")} == own_topics(pipeline)
+    assert sum(1 for _ in pipeline.read("aggregates")) == 0
+
+    pipeline.drain()
+    assert (differences(pipeline, expected), rows(database, table)) == ([], stored)
+
+
+def test_reset_delete_leaves_only_the_source(broker: str, tmp_path: Path) -> None:
+    source = Source(broker, 2)
+    source.send(zipf_records(RECORDS, 2, seed=4, keys=50))
+    pipeline = Pipeline(broker, tmp_path, source)
+    pipeline.drain()
+    admin = AdminClient({"bootstrap.servers": broker})  # must outlive its futures
+    admin.delete_topics([f"{pipeline.name}.late"])[f"{pipeline.name}.late"].result()  # as if a reset was interrupted
+    assert reset(pipeline, "--delete", "-y").exit_code == 0
+    assert own_topics(pipeline) == set()
+    groups = GroupReader(pipeline.settings.kafka)
+    assert groups.describe(pipeline.settings.group("splitter")).state == "Dead"
+    assert len(list(read(broker, source.topic))) == RECORDS
+    again = reset(pipeline, "--delete", "-y")
+    assert (again.exit_code, again.stdout) == (
+        0,
+        f"pipeline {pipeline.name} has no topics, groups or rows: nothing to remove\n",
+    )
+
+
+def test_reset_while_a_process_runs_removes_nothing(broker: str, tmp_path: Path) -> None:
+    source = Source(broker, 1)
+    pipeline = Pipeline(broker, tmp_path, source, transport={"session_timeout_s": 6})
+    with pipeline.running() as supervisor:
+        groups = GroupReader(pipeline.settings.kafka)
+        until(
+            lambda: all(groups.describe(pipeline.settings.group(stage)).members for stage in STAGES),
+            each=lambda: supervisor.poll(time.monotonic()),
+        )
+        before = own_topics(pipeline)
+        refused = reset(pipeline, "--delete", "--yes")
+    assert refused.exit_code == 1
+    assert f"error: pipeline {pipeline.name} runs: aggregator-0, " in refused.stderr
+    assert own_topics(pipeline) == before
+    # The processes were stopped a moment ago, so their sessions may still last.
+    assert reset(pipeline, "--delete", "--yes").exit_code == 0
+    assert own_topics(pipeline) == set()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "choose --to-start, to count again, or --delete, to leave nothing"),
+        (["--delete"], "stdin is not a terminal, so the question cannot be answered: add --yes, or --dry-run"),
+    ],
+)
+def test_reset_without_mode_or_confirmation_ends_with_2(
+    broker: str, tmp_path: Path, options: list[str], message: str
+) -> None:
+    pipeline = Pipeline(broker, tmp_path, Source(broker, 1))
+    before = own_topics(pipeline)
+    result = reset(pipeline, *options)
+    assert (result.exit_code, result.stderr) == (2, f"error: {message}\n")
+    assert own_topics(pipeline) == before

@@ -1,0 +1,93 @@
+"""Options of every command that needs a pipeline: the default of -f, and --set."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import yaml
+from click.testing import CliRunner, Result
+
+from skewless.cli.main import main
+
+PIPELINE = "name: clicks\nsource: {topic: clicks}\nrouter: {workers: 4}\n"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for name in list(os.environ):
+        if name.startswith("SKEWLESS_"):
+            monkeypatch.delenv(name)
+    return tmp_path
+
+
+def run(*args: str) -> Result:
+    return CliRunner().invoke(main, args)
+
+
+def dumped(*args: str) -> dict[str, dict[str, object]]:
+    result = run("config", "dump", *args)
+    assert result.exit_code == 0, result.output
+    document: dict[str, dict[str, object]] = yaml.safe_load(result.stdout)
+    return document
+
+
+def test_file_option_absent_reads_the_variable_then_the_default_file(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "pipeline.yaml").write_text(PIPELINE)
+    (folder / "other.yaml").write_text(PIPELINE.replace("clicks", "orders"))
+    assert dumped()["name"] == "clicks"
+    monkeypatch.setenv("SKEWLESS_FILE", "other.yaml")
+    assert dumped()["name"] == "orders"
+    assert dumped("-f", "pipeline.yaml")["name"] == "clicks"
+
+
+def test_file_option_absent_without_any_file_ends_with_the_ways_to_name_one() -> None:
+    result = run("config", "check")
+    assert result.exit_code == 2
+    assert result.stderr == (
+        "error: no pipeline file: name it with -f FILE or $SKEWLESS_FILE, or write pipeline.yaml, as `skewless init "
+        "TOPIC` does\n"
+    )
+
+
+def test_file_option_absent_with_settings_in_the_environment_needs_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SKEWLESS__NAME", "clicks")
+    monkeypatch.setenv("SKEWLESS__SOURCE__TOPIC", "clicks")
+    assert dumped()["name"] == "clicks"
+
+
+def test_set_option_overrides_file_and_environment(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "pipeline.yaml").write_text(PIPELINE)
+    monkeypatch.setenv("SKEWLESS__ROUTER__WORKERS", "5")
+    assert dumped()["router"]["workers"] == 5
+    settings = (
+        "router.workers=6",
+        "kafka.options.socket.timeout.ms=5000",
+        "topics.options.worker-input.retention.ms=9",
+    )
+    document = dumped(*(part for setting in settings for part in ("--set", setting)))
+    assert document["router"]["workers"] == 6
+    assert document["kafka"]["options"] == {"socket.timeout.ms": 5000}
+    assert document["topics"]["options"] == {"worker-input": {"retention.ms": "9"}}
+    assert os.environ["SKEWLESS__ROUTER__WORKERS"] == "5"
+    assert "SKEWLESS__KAFKA__OPTIONS__SOCKET_TIMEOUT_MS" not in os.environ
+
+
+def test_set_option_with_an_invalid_value_is_named_in_the_error(folder: Path) -> None:
+    (folder / "pipeline.yaml").write_text(PIPELINE)
+    result = run("config", "check", "--set", "router.workers=many")
+    assert (result.exit_code, result.stderr.startswith("error: --set router.workers: should be a valid integer")) == (
+        2,
+        True,
+    )
+
+
+@pytest.mark.parametrize("assignment", ["router.workers", "=8", "router..workers=8"])
+def test_set_option_that_is_no_assignment_ends_with_2(folder: Path, assignment: str) -> None:
+    (folder / "pipeline.yaml").write_text(PIPELINE)
+    result = run("config", "check", "--set", assignment)
+    assert (result.exit_code, f"'{assignment}' is not NAME=VALUE" in result.stderr) == (2, True)
