@@ -19,7 +19,7 @@ OTHER_MEANINGS = {
     "lab/inspection/key_profile.py": {"count"},  # field of the output
     "spark/report/inspection_report.py": {"count"},  # field of the output
     "cli/smoke_test_command.py": {"count"},  # a parameter: number of records
-    "cli/status.py": {"min"},  # minutes
+    "cli/status_text.py": {"min"},  # minutes
     "lab/demo/demo_run.py": {"min"},  # minutes
     "stages/aggregator/step.py": {"first"},  # label of a metric
     "sql/sqlite.py": {"max", "min", "sum"},  # functions of SQL

@@ -56,6 +56,7 @@ GROUPS: dict[str, dict[str, Entry]] = {
     },
     "See": {
         "status": Entry("skewless.cli.status:status", "Show the lag, event time, load and problems of a pipeline."),
+        "top": Entry("skewless.cli.top:top", "Show workers, hot keys and stages of a pipeline live."),
         "results": Entry("skewless.cli.results:results", "Print the results of a pipeline."),
         "dead-letters": Entry(
             "skewless.cli.dead_letters_command:dead_letters", "List, show or replay the invalid records of a pipeline."

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -17,12 +16,9 @@ from skewless.cli.options import Duration, load_settings, pipeline_file
 from skewless.errors import CheckFailedError, UnreachableError
 
 if TYPE_CHECKING:
-    from skewless.operations.status import PipelineStatus, StageStatus
+    from skewless.operations.status import PipelineStatus
 
 INTERVAL_S = 2.0
-LISTED_WORKERS = 16
-"""Workers that are listed at most."""
-BAR_WIDTH = 30
 
 
 @click.command()
@@ -57,12 +53,13 @@ def status(file: Path | None, *, watch: bool, as_json: bool, recent: float, max_
       skewless status -f pipeline.yaml --max-lag 5m --json
     """  # noqa: D301 - \b is click's marker for unwrapped text
     settings = load_settings(file)
+    from skewless.cli.status_text import text as status_text
     from skewless.operations.status import status as status_of
 
     def read() -> PipelineStatus:
         return status_of(settings, time.time_ns() // 1_000_000, recent_s=recent, max_lag_s=max_lag)
 
-    text = _json if as_json else _text
+    text = _json if as_json else status_text
     if watch:
         _watch(read, text, on_terminal=sys.stdout.isatty() and not as_json)
     report = read()
@@ -89,94 +86,3 @@ def _json(report: PipelineStatus) -> str:
     from skewless.operations.status import as_json
 
     return json.dumps(as_json(report))
-
-
-def _text(report: PipelineStatus) -> str:
-    return "\n".join(_lines(report))
-
-
-def _lines(report: PipelineStatus) -> Iterator[str]:
-    yield f"pipeline {report.pipeline}: {report.state}, {_iso(report.time_ms)}"
-    yield ""
-    rows: list[tuple[str, ...]] = [("stage", "processes", "lag records", "lag", "watermark", "behind")]
-    rows += [_row(stage, report) for stage in report.stages]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for name, *others in rows:
-        cells = (cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True))
-        yield "  ".join([name.ljust(widths[0]), *cells]).rstrip()
-    yield ""
-    aggregator = next((stage for stage in report.stages if stage.name == "aggregator"), None)
-    if aggregator is not None:  # otherwise the pipeline only joins
-        yield f"windows  {_windows(aggregator, report.open_windows)}"
-    late, dead = report.recent.get("late", 0), report.recent.get("dead-letters", 0)
-    yield (
-        f"last {_duration(report.recent_s)}  {counted(late, 'late tuple')}, {counted(dead, 'dead letter')}"
-        + (", see `skewless dead-letters list`" if dead else "")
-    )
-    if aggregator is not None:
-        yield from _load(report)
-    yield from (f"waiting  {wait}" for wait in report.waits)
-    yield from (f"problem  {problem}" for problem in report.problems)
-
-
-def _row(stage: StageStatus, report: PipelineStatus) -> tuple[str, ...]:
-    from skewless.operations.status import behind_s, lag_s
-
-    state, behind = stage.event_time, behind_s(stage, report.newest_event_ms)
-    return (
-        stage.name,
-        f"{len(stage.group.members):,}",
-        f"{stage.lag_records:,}",
-        _duration(lag_s(stage, report.time_ms)) if stage.lag_records else "-",
-        _watermark(stage),
-        "idle" if state.idle else "-" if behind is None else _duration(behind),
-    )
-
-
-def _watermark(stage: StageStatus) -> str:
-    from skewless.algorithms.watermark import MAX_WATERMARK
-
-    watermark = stage.event_time.watermark
-    if watermark is None:
-        return "-"
-    return "ended" if watermark == MAX_WATERMARK else _iso(watermark)
-
-
-def _windows(aggregator: StageStatus, open_windows: int | None) -> str:
-    if aggregator.closed_until is None:
-        return "none is closed"
-    if _watermark(aggregator) == "ended":
-        return "all are closed"
-    opened = "an unknown number" if open_windows is None else f"{open_windows:,}"
-    return f"closed up to {_iso(aggregator.closed_until)}, {opened} open"
-
-
-def _load(report: PipelineStatus) -> Iterator[str]:
-    load = report.load
-    if load is None or not load.tuples:
-        yield "load     no tick was emitted"
-        return
-    yield (
-        f"load     {counted(load.tuples, 'tuple')} from {_iso(load.tick_start)} to {_iso(load.tick_end)}, grouping "
-        f"{load.grouping}, max/avg {load.max_over_avg:.2f}"
-    )
-    most = max(load.tuples_by_worker)
-    for worker, tuples in enumerate(load.tuples_by_worker[:LISTED_WORKERS]):
-        bar = "█" * round(BAR_WIDTH * tuples / most)
-        yield f"  worker {worker:<4} {tuples / load.tuples:>6.1%} {bar}".rstrip()
-    if (others := len(load.tuples_by_worker) - LISTED_WORKERS) > 0:
-        yield f"  and {others} others, see --json"
-    for key in load.top_keys[:3]:
-        name = "".join(letter if letter.isprintable() else "?" for letter in key.key[:40])
-        yield f"  key {name}: {key.tuples / load.tuples:.1%}, on {counted(key.workers, 'worker')}"
-
-
-def _iso(time_ms: int) -> str:
-    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-
-
-def _duration(seconds: float) -> str:
-    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= size:
-            return f"{seconds / size:,.3g} {unit}"
-    return f"{seconds:.3g} s"

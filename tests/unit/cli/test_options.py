@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -27,10 +28,10 @@ def run(*args: str) -> Result:
     return CliRunner().invoke(main, args)
 
 
-def dumped(*args: str) -> dict[str, dict[str, object]]:
+def dumped(*args: str) -> dict[str, Any]:
     result = run("config", "dump", *args)
     assert result.exit_code == 0, result.output
-    document: dict[str, dict[str, object]] = yaml.safe_load(result.stdout)
+    document: dict[str, Any] = yaml.safe_load(result.stdout)
     return document
 
 

@@ -1,0 +1,110 @@
+"""Text of the state of a pipeline, for `skewless status` and `skewless top`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from skewless.algorithms.watermark import MAX_WATERMARK
+from skewless.cli.counts import counted
+from skewless.operations.status import PipelineStatus, StageStatus, behind_s, lag_s
+
+LISTED_WORKERS = 16
+"""Workers that are listed at most."""
+BAR_WIDTH = 30
+
+
+def iso(time_ms: int) -> str:
+    """Return a time in ISO 8601, in whole seconds."""
+    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def duration(seconds: float) -> str:
+    """Return a duration with three digits in its largest unit."""
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= size:
+            return f"{seconds / size:,.3g} {unit}"
+    return f"{seconds:.3g} s"
+
+
+def watermark(stage: StageStatus) -> str:
+    """Return the watermark of a stage; `-` if it has none, `ended` after a bounded run."""
+    time_ms = stage.event_time.watermark
+    if time_ms is None:
+        return "-"
+    return "ended" if time_ms == MAX_WATERMARK else iso(time_ms)
+
+
+def behind(stage: StageStatus, report: PipelineStatus) -> str:
+    """Return the watermark lag of a stage; `idle` if all of its partitions are idle, `-` if it is unknown."""
+    lag_s = behind_s(stage, report.newest_event_ms)
+    return "idle" if stage.event_time.idle else "-" if lag_s is None else duration(lag_s)
+
+
+def text(report: PipelineStatus) -> str:
+    """Return the state of a pipeline as `skewless status` prints it."""
+    return "\n".join(_lines(report))
+
+
+def _lines(report: PipelineStatus) -> Iterator[str]:
+    yield f"pipeline {report.pipeline}: {report.state}, {iso(report.time_ms)}"
+    yield ""
+    rows: list[tuple[str, ...]] = [("stage", "processes", "lag records", "lag", "watermark", "behind")]
+    rows += [_row(stage, report) for stage in report.stages]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for name, *others in rows:
+        cells = (cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True))
+        yield "  ".join([name.ljust(widths[0]), *cells]).rstrip()
+    yield ""
+    aggregator = next((stage for stage in report.stages if stage.name == "aggregator"), None)
+    if aggregator is not None:  # otherwise the pipeline only joins
+        yield f"windows  {_windows(aggregator, report.open_windows)}"
+    late, dead = report.recent.get("late", 0), report.recent.get("dead-letters", 0)
+    yield (
+        f"last {duration(report.recent_s)}  {counted(late, 'late tuple')}, {counted(dead, 'dead letter')}"
+        + (", see `skewless dead-letters list`" if dead else "")
+    )
+    if aggregator is not None:
+        yield from _load(report)
+    yield from (f"waiting  {wait}" for wait in report.waits)
+    yield from (f"problem  {problem}" for problem in report.problems)
+
+
+def _row(stage: StageStatus, report: PipelineStatus) -> tuple[str, ...]:
+    return (
+        stage.name,
+        f"{len(stage.group.members):,}",
+        f"{stage.lag_records:,}",
+        duration(lag_s(stage, report.time_ms)) if stage.lag_records else "-",
+        watermark(stage),
+        behind(stage, report),
+    )
+
+
+def _windows(aggregator: StageStatus, open_windows: int | None) -> str:
+    if aggregator.closed_until is None:
+        return "none is closed"
+    if watermark(aggregator) == "ended":
+        return "all are closed"
+    opened = "an unknown number" if open_windows is None else f"{open_windows:,}"
+    return f"closed up to {iso(aggregator.closed_until)}, {opened} open"
+
+
+def _load(report: PipelineStatus) -> Iterator[str]:
+    load = report.load
+    if load is None or not load.tuples:
+        yield "load     no tick was emitted"
+        return
+    yield (
+        f"load     {counted(load.tuples, 'tuple')} from {iso(load.tick_start)} to {iso(load.tick_end)}, grouping "
+        f"{load.grouping}, max/avg {load.max_over_avg:.2f}"
+    )
+    most = max(load.rows_by_worker)
+    for worker, rows in enumerate(load.rows_by_worker[:LISTED_WORKERS]):
+        bar = "█" * round(BAR_WIDTH * rows / most)
+        yield f"  worker {worker:<4} {rows / load.rows:>6.1%} {bar}".rstrip()
+    if (others := len(load.rows_by_worker) - LISTED_WORKERS) > 0:
+        yield f"  and {others} others, see --json"
+    for key in load.top_keys[:3]:
+        name = "".join(letter if letter.isprintable() else "?" for letter in key.key[:40])
+        yield f"  key {name}: {key.tuples / load.tuples:.1%}, on {counted(key.workers, 'worker')}"

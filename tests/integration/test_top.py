@@ -1,0 +1,115 @@
+"""`skewless top` as a process, in a terminal and without one, for a pipeline that has run."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+import skewless
+from helpers.kafka import Pipeline, Source, zipf_records
+
+pytestmark = pytest.mark.broker
+LIMIT_S = 60
+ENTER, LEAVE = b"\x1b[?1049h", b"\x1b[?1049l"
+"""Escape sequences that switch to the alternate screen of a terminal, and back."""
+
+
+@pytest.fixture(autouse=True)
+def _children_find_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = str(Path(skewless.__file__).parents[1])
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, (here, os.environ.get("PYTHONPATH")))))
+
+
+@pytest.fixture(scope="module")
+def pipeline(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(Path(skewless.__file__).parents[1]))
+        source = Source(broker, 2)
+        source.send(zipf_records(2_000, 2, seed=5, keys=50))
+        made = Pipeline(broker, tmp_path_factory.mktemp("top"), source)
+        made.drain()
+        yield made
+
+
+def command(pipeline: Pipeline) -> list[str]:
+    return [sys.executable, "-m", "skewless", "top", "-f", str(pipeline.file), "--interval", "1s"]
+
+
+class Terminal:
+    """A pseudo-terminal in which a command runs."""
+
+    def __init__(self, process: subprocess.Popen[bytes], descriptor: int) -> None:
+        self.process = process
+        self.descriptor = descriptor
+        self.output = b""
+
+    def read_until(self, text: bytes) -> None:
+        deadline = time.monotonic() + LIMIT_S
+        while text not in self.output:
+            assert time.monotonic() < deadline, self.output[-2000:]
+            if select.select([self.descriptor], [], [], 1)[0]:
+                try:
+                    self.output += os.read(self.descriptor, 65_536)
+                except OSError:  # the process has ended
+                    assert text in self.output, self.output[-2000:]
+
+    def resize(self, columns: int, lines: int) -> None:
+        fcntl.ioctl(self.descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
+
+
+@contextmanager
+def terminal(pipeline: Pipeline) -> Iterator[Terminal]:
+    descriptor, other = pty.openpty()
+    fcntl.ioctl(descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    environment = os.environ | {"TERM": "xterm-256color"}
+    process = subprocess.Popen(command(pipeline), stdin=other, stdout=other, stderr=other, env=environment)
+    try:
+        yield Terminal(process, descriptor)
+    finally:
+        process.kill()
+        process.wait()
+        os.close(descriptor)
+        os.close(other)
+
+
+@pytest.mark.parametrize(("end", "code"), [("q", 0), ("ctrl-c", 130), ("sigterm", 143)])
+def test_top_in_a_terminal_leaves_it_as_it_was(pipeline: Pipeline, end: str, code: int) -> None:
+    with terminal(pipeline) as shown:
+        before = termios.tcgetattr(shown.descriptor)
+        shown.read_until(ENTER)
+        shown.read_until(pipeline.name.encode())
+        shown.resize(200, 50)
+        if end == "sigterm":
+            shown.process.send_signal(signal.SIGTERM)
+        else:
+            os.write(shown.descriptor, b"q" if end == "q" else b"\x03")
+        shown.read_until(LEAVE)
+        assert shown.process.wait(LIMIT_S) == code
+        assert termios.tcgetattr(shown.descriptor) == before
+        after = shown.output.rpartition(LEAVE)[2]
+        assert b"Traceback" not in shown.output
+        assert b"\x1b[?25l" not in after  # the cursor is visible
+
+
+def test_top_without_a_terminal_prints_a_line_per_update(pipeline: Pipeline) -> None:
+    with subprocess.Popen(command(pipeline), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        lines = [process.stdout.readline() for _ in range(2)]
+        process.send_signal(signal.SIGINT)
+        assert process.wait(LIMIT_S) == 130
+    # A process that has ended may be a member of its group for a while.
+    assert all(f"{pipeline.name} finished, " in line or f"{pipeline.name} running, " in line for line in lines), lines
+    assert all("max/avg" in line for line in lines), lines
