@@ -5,15 +5,22 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
+import sys
 import time
+import uuid
 from collections import Counter
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from helpers.docs_blocks import ROOT
 from helpers.joined import Joined, traffic
-from helpers.waiting import until
-from skewless.config import topic_plan
+from helpers.kafka import read
+from helpers.waiting import WAIT_S, until
+from skewless.config import loader, topic_plan
+from skewless.lab.datasets import DatasetOptions, find_dataset
 from skewless.lab.local.supervisor import Supervisor
 
 RECORDS = int(os.environ.get("SKEWLESS_RECORDS", "20000"))
@@ -52,6 +59,47 @@ def test_join_before_the_aggregation_counts_the_pairs_of_each_item(broker: str, 
     assert tested.wrong() == {}
     pairs = Counter(record["id"] for record in tested.read("joined"))
     assert Counter({record["key"]: record["count"] for record in tested.read("aggregates")}) == pairs
+
+
+def test_ad_clicks_example_counts_the_clicked_impressions_of_each_item(
+    broker: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, file = f"j-{uuid.uuid4().hex[:8]}", ROOT / "deploy" / "examples" / "ad-clicks.yaml"
+    names = {"NAME": name, "SOURCE__TOPIC": f"{name}.joined"}
+    names |= {"JOIN__LEFT__TOPIC": f"{name}-impressions", "JOIN__RIGHT__TOPIC": f"{name}-clicks"}
+    for path, value in (names | {"KAFKA__BOOTSTRAP_SERVERS": broker, "AGGREGATOR__EMIT": "final"}).items():
+        monkeypatch.setenv(f"SKEWLESS__{path}", value)
+    options = ("--records", "5000", "--disorder-ms", "1000", "--duplicates", "0.02", "--missing", "0.02")
+    for side in ("impressions", "clicks"):
+        skewless("produce", side, "--partitions", "4", *options, file=file)
+    skewless("up", "--drain", file=file)
+    settings = loader.load(file, os.environ)
+    assert settings.join is not None
+    chosen = DatasetOptions(records=5000, disorder_ms=1000, duplicates=0.02, missing=0.02)
+    left, right = (
+        Counter(line.split(b";")[0] for batch in find_dataset(side).batches(chosen) for line in batch.values)
+        for side in ("impressions", "clicks")
+    )
+    items = {
+        line.split(b";")[0]: line.split(b";")[2].decode()
+        for batch in find_dataset("impressions").batches(chosen)
+        for line in batch.values
+    }
+    expected: Counter[str] = Counter()
+    for ad, count in (left & right).items():
+        expected[items[ad]] += count
+    found: Counter[str] = Counter()
+    for record in read(broker, settings.topic("aggregates")):
+        result = msgspec.json.decode(record.value or b"")
+        found[result["key"]] += result["count"]
+    assert found == expected
+
+
+def skewless(*arguments: str, file: Path) -> None:
+    """Run a command as a user does."""
+    command = [sys.executable, "-m", "skewless", *arguments, "-f", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])

@@ -23,7 +23,7 @@ from helpers.in_memory_batch import InMemoryBatch
 from helpers.join_stage import NOW, PARTITIONS, TOPICS, step_rules
 from skewless.algorithms.join.held_records import records_of
 from skewless.algorithms.join.window_join import JoinRules, Side
-from skewless.lab.datasets import DATASETS, DatasetOptions, take
+from skewless.lab.datasets import DATASETS, DatasetOptions
 from skewless.stages.join.step import JoinStep
 from skewless.wire.join_changelog import JoinCheckpoint, encode_checkpoint, rows_of
 from skewless.wire.record import OutputRecord
@@ -41,10 +41,10 @@ def padded(value: bytes, size: int) -> bytes:
 
 
 def records(name: str, count: int) -> list[OutputRecord]:
-    options = DatasetOptions(encoding="json", event_rate=5_000)
+    options = DatasetOptions(encoding="json", event_rate=5_000, records=count)
     return [
         OutputRecord(name, padded(value, RECORD_BYTES), key)
-        for batch in take(DATASETS[name].batches(options), count)
+        for batch in DATASETS[name].batches(options)
         for key, value in zip(batch.keys or (), batch.values, strict=True)
     ]
 
@@ -103,7 +103,7 @@ def main() -> None:
     overhead, seconds = held(args.held)
     line = {"bench": "join-held", "held": args.held, "overhead_bytes_per_record": round(overhead)}
     print(json.dumps(line | {"restore_step_s": round(seconds, 2)}), flush=True)
-    left, right = records("impressions", args.records), records("clicks", args.records * 9 // 10)
+    left, right = records("impressions", args.records), records("clicks", args.records)
     best, pairs = min(joined(left, right) for _ in range(args.rounds))
     total = len(left) + len(right)
     line = {"bench": "join", "records": total, "record_bytes": RECORD_BYTES, "pairs": pairs}

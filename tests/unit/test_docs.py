@@ -27,6 +27,7 @@ from skewless.wire.distribution import TickDistribution
 from skewless.wire.joined import JoinedRecord, JoinLateRecord, UnmatchedRecord
 from skewless.wire.tuples import LateTuple, TupleRecord
 
+EXAMPLES = ROOT / "deploy" / "examples"
 BLOCKS = [block for page in PAGES for block in blocks(page)]
 PIPELINES = [block for block in BLOCKS if block.language == "yaml"]
 FACTS = [block for block in BLOCKS if block.language == "json"]
@@ -101,6 +102,11 @@ def test_docs_commands_in_sentences_exist_with_their_options(page: Path) -> None
 @pytest.mark.parametrize("block", PIPELINES, ids=str)
 def test_docs_pipelines_are_valid(block: Block, tmp_path: Path) -> None:
     load(block, tmp_path)
+
+
+@pytest.mark.parametrize("block", [block for block in PIPELINES if (EXAMPLES / block.name).is_file()], ids=str)
+def test_docs_pipeline_with_the_name_of_an_example_equals_it(block: Block, tmp_path: Path) -> None:
+    assert load(block, tmp_path) == loader.load(EXAMPLES / block.name, {})
 
 
 def type_of(name: str, entry: dict[str, Any]) -> type[msgspec.Struct]:

@@ -53,6 +53,7 @@ Examples:
   skewless produce COUNTRY_SKEW_R80 --topic c --partitions 4 --rate 1000
   skewless produce words -f pipeline.yaml --rate 5000
   skewless produce sales --topic s --records 5000000 --resume
+  skewless produce clicks -f ads.yaml --records 100000 --disorder-ms 500
 """
 
 
@@ -72,7 +73,8 @@ Examples:
 @click.option(
     "--records",
     type=click.IntRange(min=0),
-    help="Number of records to send. Default: a million if generated, all if read from files.",
+    help="Number of records to send. Default: a million if generated, all if read from files. Of generated impressions "
+    "and clicks: number of impressions.",
 )
 @click.option("--rate", type=float, help="Maximum records per second. Default: no limit.")
 @click.option(
@@ -104,6 +106,21 @@ Examples:
 @click.option("--mu", type=float, help="lognormal: mean of the logarithm. Default: 1.789, as LN1.")
 @click.option("--sigma", type=float, help="lognormal: standard deviation of the logarithm. Default: 2.366, as LN1.")
 @click.option("--keys", type=int, help="zipf: number of keys. Default: 50,000.")
+@click.option("--matched", type=float, help="clicks: share of the impressions that have a click. Default: 0.9.")
+@click.option(
+    "--delay-ms",
+    type=float,
+    help="clicks: mean time from an impression to its click; none is more than 16 times as late. Default: 300.",
+)
+@click.option(
+    "--disorder-ms",
+    type=int,
+    help="impressions, clicks: largest time by which a record is older than one before it. Default: 0.",
+)
+@click.option(
+    "--duplicates", type=float, help="impressions, clicks: share of the records that are sent twice. Default: 0."
+)
+@click.option("--missing", type=float, help="impressions, clicks: share of the records that are not sent. Default: 0.")
 @click.option("--json", "as_json", is_flag=True, help="Print a summary as one JSON object at the end.")
 @click.pass_context
 def produce(  # noqa: PLR0913 - click passes an argument per option

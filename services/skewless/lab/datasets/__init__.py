@@ -113,11 +113,12 @@ DATASETS: dict[str, Dataset] = {
             "id;time;item;position, the left of a pair", recorded_files.IMPRESSIONS, ("raw", "json"), pair.impressions
         ),
         keys=pair.ids,
+        paired=True,
     ),
     "clicks": dataclasses.replace(
         _recorded("id;time, the right of the pair", recorded_files.CLICKS, ("raw", "json"), pair.clicks),
-        generated_records=pair.GENERATED_CLICKS,
         keys=pair.ids,
+        paired=True,
     ),
     "lines": Dataset("any text files, line by line", {"raw": line_streams.splitter_settings}, read=line_streams.lines),
 }

@@ -44,6 +44,11 @@ class DatasetOptions(SettingsModel):
     mu: float = Field(1.789, ge=-10, le=10, description="Mean of the logarithm of a log-normal distribution.")
     sigma: float = Field(2.366, ge=0, le=5, description="Standard deviation of that logarithm.")
     keys: int = Field(50_000, ge=1, le=2_000_000, description="Number of distinct keys.")
+    matched: float = Field(0.9, ge=0, le=1, description="Share of the impressions that have a click.")
+    delay_ms: float = Field(300.0, ge=0, le=1e9, description="Mean time from an impression to its click.")
+    disorder_ms: int = Field(0, ge=0, le=10**9, description="Largest time by which a record is older than an earlier.")
+    duplicates: float = Field(0.0, ge=0, le=1, description="Share of the records that are sent twice.")
+    missing: float = Field(0.0, ge=0, le=1, description="Share of the records that are not sent.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +82,8 @@ class Dataset:
     """Generates records without files. None: the dataset needs files. Both functions get options with an encoding."""
     generated_records: int | None = GENERATED_RECORDS
     """Default number of generated records; None: all that exist."""
+    paired: bool = False
+    """Whether `generate` takes `records` as the number of impressions of a pair of streams, and ends by itself."""
     keys: Callable[[list[bytes], Encoding], list[bytes]] | None = None
     """Returns the key of each record, by encoding. None: the records have no keys."""
     alias: str | None = None
@@ -125,6 +132,8 @@ class Dataset:
 
         Counting the lines reads the files to their end.
         """
+        if self.paired and not options.input:
+            return None
         if options.records is not None:
             return options.records
         return sum(map(count_lines, options.input)) if options.input else self.generated_records

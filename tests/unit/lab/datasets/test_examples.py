@@ -27,3 +27,11 @@ EXAMPLES = Path(__file__).parents[4] / "deploy" / "examples"
 def test_example_pipeline_has_the_splitter_settings_of_its_dataset(example: str, dataset: str) -> None:
     settings = loader.load(EXAMPLES / f"{example}.yaml", {})
     assert settings.splitter == find_dataset(dataset).splitter()
+
+
+def test_example_join_has_the_formats_of_its_datasets() -> None:
+    join = loader.load(EXAMPLES / "ad-clicks.yaml", {}).join
+    assert join is not None
+    for side, dataset in ((join.left, "impressions"), (join.right, "clicks")):
+        parsed = find_dataset(dataset).splitter()
+        assert (side.format, side.time, side.topic) == (parsed.format, parsed.time, dataset)
