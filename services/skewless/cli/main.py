@@ -52,6 +52,7 @@ GROUPS: dict[str, dict[str, Entry]] = {
         "topics": Entry("skewless.cli.topics_command:topics", "Create or verify the topics of a pipeline."),
         "sink": Entry("skewless.cli.sink_command:sink", "Show or check the tables of results in a database."),
         "reset": Entry("skewless.cli.reset:reset", "Remove the results and the state of a pipeline."),
+        "join": Entry("skewless.cli.join_command:join", "Check whether the topics of a join fit together."),
         "produce": Entry("skewless.cli.produce:produce", "Write a data set into a topic."),
     },
     "See": {

@@ -134,9 +134,9 @@ def stage_partitions(settings: PipelineSettings, stage: topology.Stage) -> dict[
     if settings.join is not None:
         # Without a source, the topics that have its number of partitions have that of the joined topics.
         references = dict.fromkeys(("source", "join"), settings.join.left.topic)
-        _check_co_partitioned(settings.join, counts)
+        _refuse(_co_partitioning_problems(settings.join, counts))
         if settings.join.left.topic in input_topics:
-            _check_retention(settings.join, Admin(settings.kafka))
+            _refuse(_retention_problems(settings.join, Admin(settings.kafka)))
     if settings.source is not None:
         source, tuples = settings.source.topic, settings.topic("tuples")
         # Topic `tuples` has the source's partition count too, for stages that are not allowed to describe the source.
@@ -151,30 +151,45 @@ def stage_partitions(settings: PipelineSettings, stage: topology.Stage) -> dict[
     return {topic: counts[topic] for topic in input_topics}
 
 
-def _check_co_partitioned(join: JoinSettings, counts: Mapping[str, int]) -> None:
-    """Raise BrokerError if the joined topics have different numbers of partitions."""
+def joined_topics_problems(join: JoinSettings, settings: PipelineSettings) -> list[str]:
+    """Return a line for each property of the joined topics with which the join does not start.
+
+    Raises BrokerError if one of the topics does not exist.
+    """
+    counts = _partition_counts(settings, join.left.topic, join.right.topic)
+    return [*_co_partitioning_problems(join, counts), *_retention_problems(join, Admin(settings.kafka))]
+
+
+def _refuse(problems: Iterator[str]) -> None:
+    """Raise BrokerError for the first problem."""
+    for problem in problems:
+        raise BrokerError(problem)
+
+
+def _co_partitioning_problems(join: JoinSettings, counts: Mapping[str, int]) -> Iterator[str]:
+    """Yield a line if the joined topics have different numbers of partitions."""
     left, right = counts.get(join.left.topic), counts.get(join.right.topic)
     if left is not None and right is not None and left != right:
-        raise BrokerError(
+        yield (
             f"topic {join.left.topic} has {left} partitions and topic {join.right.topic} has {right}: the join reads "
             "an id from the same partition number of both. Write one of them again with as many partitions as the "
             "other, with the id as key and the same partitioner"
         )
 
 
-def _check_retention(join: JoinSettings, admin: Admin) -> None:
-    """Raise BrokerError if a joined topic may lose records that wait for a partner: a restart reads them again."""
+def _retention_problems(join: JoinSettings, admin: Admin) -> Iterator[str]:
+    """Yield a line for each joined topic that may lose waiting records: a restart reads them again."""
     rules = join.rules()
     required_ms = 2 * rules.apart_ms + rules.left_disorder_ms + rules.right_disorder_ms
     for topic, found in admin.describe([join.left.topic, join.right.topic]).items():
         if "compact" in found.options["cleanup.policy"]:
-            raise BrokerError(
+            yield (
                 f"topic {topic} is compacted, so it may lose records that wait for a partner: set its option "
                 "cleanup.policy to delete"
             )
         retention_ms = int(found.options["retention.ms"])
         if 0 <= retention_ms < required_ms:
-            raise BrokerError(
+            yield (
                 f"topic {topic} keeps records for {retention_ms / 1000:g} s (retention.ms). join.sync_delay_s and "
                 f"join.window_s are {required_ms / 1000:g} s together, so records that wait for a partner would be "
                 f"lost: set retention.ms to at least {required_ms}"
@@ -240,8 +255,8 @@ def _describe(admin: Admin, settings: PipelineSettings) -> tuple[list[TopicSpec]
     counts = _partition_counts(settings, *inputs)
     join_partitions = 1
     if settings.join is not None:
-        _check_co_partitioned(settings.join, counts)
-        _check_retention(settings.join, admin)
+        _refuse(_co_partitioning_problems(settings.join, counts))
+        _refuse(_retention_problems(settings.join, admin))
         join_partitions = counts[settings.join.left.topic]
     # If the source is the pipeline's own topic of pairs, this call may have to create it.
     source = settings.source

@@ -27,6 +27,8 @@ class SideRules:
     earliest: int
     latest: int
     """Bounds of event times in ms."""
+    keyed: bool = True
+    """Whether the key of a record must be its id."""
 
 
 def side_rules(settings: JoinSideSettings) -> SideRules:
@@ -55,8 +57,9 @@ def read_records(
         invalid |= dict.fromkeys(without_id, "no id")
     if "" in ids:
         invalid |= {int(rows[index]): "empty id" for index, record_id in enumerate(ids) if not record_id}
-    for row in _rows_without_their_id(source.keys, rows, ids):
-        invalid.setdefault(row, "the record key is not the id")
+    if rules.keyed:
+        for row in _rows_without_their_id(source.keys, rows, ids):
+            invalid.setdefault(row, "the record key is not the id")
     _check_times(rules, parsed.times[rows], rows, newest, invalid)
     if invalid:
         keep = ~np.isin(rows, np.fromiter(invalid, np.int32, len(invalid)))
