@@ -174,6 +174,9 @@ class AssignedPartition:
         if following is None:
             raise IllegalEventError(f"{self.partition}: event {event.value} is illegal in state {self.state.value}")
         self.state = following
+        if following is PartitionState.PAUSED:
+            # Records may arrive unnoticed. After a resume, the consumer reports the end again.
+            self.at_end = False
 
     @property
     def fetches(self) -> bool:

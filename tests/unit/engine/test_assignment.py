@@ -197,6 +197,14 @@ def test_lag_counts_no_markers_after_the_last_record() -> None:
     assert record.lag(log_start=7, log_end=9, fetch_position=9) == 2
 
 
+def test_partition_that_is_paused_is_at_its_end_no_more() -> None:
+    some = assignment(0)
+    some[at(0)].at_end = True
+    some.apply(PartitionEvent.PAUSE, [at(0)])
+    some.apply(PartitionEvent.RESUME, [at(0)])
+    assert not some[at(0)].at_end
+
+
 # Threads
 
 
