@@ -60,7 +60,7 @@ def build(name: str, settings: PipelineSettings, *, drain: bool, source_partitio
 
 def context_of(settings: PipelineSettings, *, drain: bool, source_partitions: int | None = None) -> PipelineContext:
     """Return the settings of the pipeline that stages need in addition to their own sections."""
-    idle_s = settings.event_time.idle_timeout_s
+    idle_s, drift_s = settings.event_time.idle_timeout_s, settings.event_time.max_watermark_drift_s
     return PipelineContext(
         name=settings.name,
         topic=settings.topic,
@@ -72,6 +72,7 @@ def context_of(settings: PipelineSettings, *, drain: bool, source_partitions: in
         ),
         event_time=settings.event_time_rules(),
         idle_timeout_ms=None if idle_s is None else round(idle_s * 1000),
+        max_drift_ms=None if drift_s is None else round(drift_s * 1000),
         values=settings.values,
         results=settings.results,
         conditions=settings.conditions,

@@ -10,10 +10,12 @@ from __future__ import annotations
 import base64
 import struct
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+Partition = TypeVar("Partition")
 
 MAX_WATERMARK = 253_402_300_799_999
 """Watermark of an upstream partition that has ended (bounded run): last millisecond of the year 9999, exact in JSON."""
@@ -66,6 +68,17 @@ class WatermarkGenerator:
         """Return the watermark: later records below this time are late. None before the first record."""
         # Always below MAX_WATERMARK, which is reserved for the end of a bounded run.
         return None if self.max_time is None else min(self.max_time - self._lateness_ms, MAX_WATERMARK - 1)
+
+
+def partitions_ahead(watermarks: Mapping[Partition, int | None], max_drift_ms: int) -> frozenset[Partition]:
+    """Return the partitions whose watermark is ahead of the lowest one by more than `max_drift_ms`.
+
+    `watermarks` has each partition that may have further records; None without a record so far. Such a partition has no
+    event time to compare with, so no other one waits for it.
+    """
+    known = {partition: time for partition, time in watermarks.items() if time is not None}
+    limit = min(known.values(), default=0) + max_drift_ms
+    return frozenset(partition for partition, time in known.items() if time > limit)
 
 
 class WatermarkTracker:

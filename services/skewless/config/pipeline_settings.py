@@ -79,6 +79,13 @@ class EventTimeSettings(SettingsModel):
         "written to dead-letters: such a record would make later records of its partition late, and would close "
         "windows while all other partitions are idle.",
     )
+    max_watermark_drift_s: float | None = Field(
+        None,
+        gt=0,
+        le=315_360_000_000,
+        description="A source partition whose watermark is this far ahead of the slowest one of its splitter process "
+        "is paused. It bounds nothing across processes. null: no bound.",
+    )
 
     @property
     def lateness_ms(self) -> int:

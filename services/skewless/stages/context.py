@@ -36,6 +36,8 @@ class PipelineContext:
     event_time: EventTimeRules
     idle_timeout_ms: int | None
     """Time without records after which a source partition is idle. None: never."""
+    max_drift_ms: int | None
+    """Time by which a source partition may be ahead of the slowest one of its process. None: any."""
     values: tuple[ValueType, ...]
     """Values of the tuples."""
     results: tuple[ResultField, ...]

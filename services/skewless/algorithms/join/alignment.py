@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
+from skewless.algorithms.watermark import partitions_ahead
+
 Partition = TypeVar("Partition")
 
 EXCESS = 10
@@ -47,7 +49,8 @@ class Alignment(Generic[Partition]):
         growth, self._held = held - self._held, held
         if held < self._buffer_records:
             self._full_at = None
-            return self._block(self._ahead(watermarks))
+            # A partition without a record holds nothing back here. The second bound waits for it.
+            return self._block(partitions_ahead(watermarks, self._max_drift_ms))
         if self._full_at is None:
             self._full_at = held
         elif read in self._blocked:
@@ -60,12 +63,6 @@ class Alignment(Generic[Partition]):
     def _block(self, partitions: Iterable[Partition], *, stuck: bool = False) -> Blocked[Partition]:
         self._blocked = frozenset(partitions)
         return Blocked(self._blocked, stuck)
-
-    def _ahead(self, watermarks: Mapping[Partition, int | None]) -> Iterable[Partition]:
-        # A partition without a record has no event time to compare with. The second bound waits for it.
-        known = {partition: time for partition, time in watermarks.items() if time is not None}
-        limit = min(known.values(), default=0) + self._max_drift_ms
-        return [partition for partition, time in known.items() if time > limit]
 
 
 def _slowest(watermarks: Mapping[Partition, int | None]) -> set[Partition]:

@@ -18,6 +18,7 @@ def build(settings: SplitterSettings, pipeline: PipelineContext) -> BuiltStage:
         **asdict(pipeline.event_time),
         idle_timeout_ms=pipeline.idle_timeout_ms,
         drain=pipeline.drain,
+        max_drift_ms=pipeline.max_drift_ms,
         key_parts=settings.key.parts,
     )
     local = local_rows(settings.local, pipeline)

@@ -13,6 +13,13 @@ METRICS = (
         "Records that do not meet the conditions of splitter.where. They have no tuples.",
     ),
     Metric(
+        "skewless_splitter_paused_partitions",
+        "gauge",
+        (),
+        "partitions",
+        "Source partitions that wait, because they are ahead of slower ones (event_time.max_watermark_drift_s).",
+    ),
+    Metric(
         "skewless_splitter_local_tuples_total",
         "counter",
         (),

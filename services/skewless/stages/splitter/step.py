@@ -13,7 +13,13 @@ from numpy.typing import NDArray
 
 from skewless.algorithms.aggregates import as_python, in_source_unit
 from skewless.algorithms.value_type import ValueType
-from skewless.algorithms.watermark import MAX_WATERMARK, NOTHING_REPORTED, WatermarkGenerator, WatermarkState
+from skewless.algorithms.watermark import (
+    MAX_WATERMARK,
+    NOTHING_REPORTED,
+    WatermarkGenerator,
+    WatermarkState,
+    partitions_ahead,
+)
 from skewless.engine.step import Sample, Step
 from skewless.parsing.batch_slices import slices
 from skewless.parsing.record_parser import RecordParser
@@ -80,6 +86,8 @@ class SplitterRules(EventTimeRules):
     idle_timeout_ms: int | None
     """Time without records after which a source partition is idle. None: never."""
     drain: bool
+    max_drift_ms: int | None = None
+    """Time by which a partition may be ahead of the slowest one of its process. None: any."""
     key_parts: tuple[str, ...] = ()
     """Names of the parts of a composite key; empty for another key."""
 
@@ -103,6 +111,7 @@ class SplitterStep(Step):
         self._local = local
         """Aggregates tuples before they are sent; None if each tuple is sent."""
         self._sources: dict[int, _Source] = {}
+        self._blocked: frozenset[int] = frozenset()
         self._filtered = 0
         """Number of records that did not meet the conditions since the process started, for the metrics."""
 
@@ -116,12 +125,14 @@ class SplitterStep(Step):
         self._sources[partition] = _Source(generator, last_seen_ms=0, idle=idle, start=committed.start)
         if self._local is not None:
             self._local.assign(partition)
+        self._align()
 
     def revoke(self, partition: int) -> None:
         """Drop the state of the partition."""
         self._sources.pop(partition, None)
         if self._local is not None:
             self._local.revoke(partition)
+        self._align()
 
     def process(self, batch: Batch, now: int) -> Iterator[OutputRecord]:
         """Emit tuples, late tuples and dead letters of a batch."""
@@ -129,6 +140,22 @@ class SplitterStep(Step):
         source.last_seen_ms, source.idle, source.ended = now, False, False
         for batch_slice in slices(batch):
             yield from self._split(batch_slice, source, now)
+        self._align()
+
+    def _align(self) -> None:
+        if self._rules.max_drift_ms is None:
+            return
+        watermarks = {
+            partition: source.generator.watermark()
+            for partition, source in self._sources.items()
+            if not (source.idle or source.ended)
+        }
+        self._blocked = partitions_ahead(watermarks, self._rules.max_drift_ms)
+
+    @property
+    def blocked(self) -> frozenset[int]:
+        """Partitions that are ahead of slower ones."""
+        return self._blocked
 
     def _split(self, batch: Batch, source: _Source, now: int) -> Iterator[OutputRecord]:
         parsed = self._parser.parse(batch)
@@ -205,6 +232,7 @@ class SplitterStep(Step):
             elif state not in (NOTHING_REPORTED, source.last_forwarded):
                 source.last_forwarded = state
                 yield from watermark_records("tuples", [partition], {partition: state})
+        self._align()
 
     def checkpoint(self, partition: int) -> str:
         """Return the checkpoint: the largest event time, and whether the partition is idle."""
@@ -225,8 +253,9 @@ class SplitterStep(Step):
         return self._sources[partition].generator.max_time
 
     def collect_metrics(self) -> Iterator[Sample]:
-        """Yield the number of filtered records, and the metrics of local aggregation."""
+        """Yield the numbers of filtered records and of partitions that wait, and the metrics of local aggregation."""
         yield Sample("skewless_splitter_filtered_records_total", (), self._filtered)
+        yield Sample("skewless_splitter_paused_partitions", (), len(self._blocked))
         if self._local is None:
             yield from metrics_without_aggregation(self._sources)
         else:

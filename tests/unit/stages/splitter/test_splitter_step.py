@@ -306,3 +306,41 @@ def test_splitter_batch_of_many_bytes_is_parsed_in_bounded_slices(monkeypatch: p
     assert len(tuples_in(outputs)) == 50 + 90 + 1
     assert sorted(parsed)[-2] <= 1_000 < max(parsed) == len(log[50])
     assert len(parsed) <= 2 * sum(map(len, log)) / 1_000
+
+
+def drifting(**rules: Any) -> SplitterStep:
+    """Return a splitter that has read partition 3 up to 2,010 ms, and partition 4 up to 1,010 ms."""
+    step = splitter(**{"max_drift_ms": 999, **rules})
+    step.assign(4, None, ())
+    split(step, record(2_010, "a"))
+    list(step.process(batch_of(4, [record(1_010, "a")]), NOW))
+    return step
+
+
+def test_splitter_partition_ahead_of_the_slowest_waits_until_that_one_has_advanced() -> None:
+    step = drifting()
+    assert step.blocked == {3}
+    assert [sample.value for sample in step.collect_metrics() if "paused" in sample.name] == [1]
+    list(step.process(batch_of(4, [record(1_011, "a")], first=1), NOW))
+    assert step.blocked == frozenset()
+
+
+def test_splitter_idle_partition_holds_no_other_one_back() -> None:
+    step = drifting()
+    step.end_of_partition(4, NOW + 500)
+    list(step.flush(NOW + 500))
+    assert step.blocked == frozenset()
+
+
+def test_splitter_ended_or_revoked_partition_holds_no_other_one_back() -> None:
+    step = drifting(drain=True)
+    step.end_of_partition(4, NOW)
+    list(step.flush(NOW))
+    assert step.blocked == frozenset()
+    other = drifting()
+    other.revoke(4)
+    assert other.blocked == frozenset()
+
+
+def test_splitter_without_a_bound_lets_no_partition_wait() -> None:
+    assert drifting(max_drift_ms=None).blocked == frozenset()
