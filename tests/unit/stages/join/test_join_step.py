@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from helpers.batches import json_values_in, reasons_in, written
 from helpers.in_memory_batch import InMemoryBatch
 from helpers.join_oracle import Answer, Event, answer
-from helpers.join_stage import NOW, PARTITIONS, JoinRun, record, step_rules
+from helpers.join_stage import NOW, PARTITIONS, TOPICS, JoinRun, record, step_rules
 from skewless.algorithms.join.window_join import JoinRules, Side
 from skewless.engine.step import HistogramSample
 from skewless.errors import BrokerError
@@ -22,6 +22,7 @@ from skewless.parsing.join_records import read_records, side_rules
 from skewless.parsing.join_side_settings import JoinSideSettings
 from skewless.stages.join.step import JoinStep
 from skewless.wire.record import OutputRecord
+from skewless.wire.topic_partition import TopicPartition
 
 PLAIN = JoinRules(apart_ms=5, left_disorder_ms=0, right_disorder_ms=0)
 LEFT, RIGHT = Side
@@ -366,3 +367,30 @@ def test_join_step_time_that_jumps_ahead_delays_no_other_verdict_of_its_own_side
     assert [late["id"] for late in run.texts("join-late")] == ["a"]
     assert [pair["id"] for pair in run.texts("joined")] == ["jump"]
     assert [unmatched["id"] for unmatched in run.texts(f"unmatched-{side.opposite.value}")] == ["a"]
+
+
+@pytest.mark.parametrize(("side", "rules"), [(LEFT, JoinRules(5, 3, 0)), (RIGHT, JoinRules(5, 0, 3))])
+def test_join_step_jump_back_in_time_within_the_disorder_of_its_side_is_paired(side: Side, rules: JoinRules) -> None:
+    run = JoinRun(step_rules(rules))
+    run.append(side, record("jump", 13), record("a", 10))
+    outputs = run.append(side.opposite, record("a", 10))
+    assert [(output.topic, output.key) for output in outputs] == [("joined", b"a")]
+    (late,) = run.append(side, record("b", 9))
+    assert late.topic == "join-late"
+
+
+def test_join_step_verdict_depends_on_the_partitions_of_its_own_number_only() -> None:
+    step = JoinStep(step_rules(PLAIN))
+    for number in range(2):
+        for side in Side:
+            step.assign(TopicPartition(TOPICS[side], number), None, ())
+
+    def feed(side: Side, number: int, *records: OutputRecord) -> list[str]:
+        batch = InMemoryBatch(number, list(records), range(len(records)), topic=TOPICS[side])
+        return [output.topic for output in step.process(batch, NOW)]
+
+    assert feed(LEFT, 0, record("a", 10)) == []
+    assert feed(LEFT, 1, record("b", 10)) == []
+    assert feed(RIGHT, 0, record("x", 1_000)) == ["unmatched-left"]
+    assert list(step.flush(NOW)) != []  # the changelog
+    assert feed(RIGHT, 1, record("b", 11)) == ["joined"]
