@@ -17,7 +17,7 @@ PACKAGE = SERVICES / "skewless"
 FLOORS = (
     ("errors", "topology", "settings_base", "metric_definition", "time_zone"),
     ("algorithms",),
-    ("wire", "parsing", "aggregate_registry"),
+    ("wire", "parsing", "aggregate_registry", "client"),
     ("kafka",),
     ("engine",),
     ("sql",),

@@ -1,0 +1,28 @@
+"""Spread a hot key over the partitions of a topic: python spread_hot_key.py BOOTSTRAP TOPIC < lines.
+
+Each line is a key, a tab, and a value. Needs skewless, which brings confluent-kafka.
+"""
+
+import itertools
+import sys
+
+from confluent_kafka import Producer
+
+from skewless.client import Balancer
+
+
+def main(bootstrap: str, topic: str) -> None:
+    """Produce each line to the partition that the balancer chooses for its key."""
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    balancer = Balancer("even", workers=len(producer.list_topics(topic, timeout=10).topics[topic].partitions))
+    while batch := [line.rstrip("\n").split("\t", 1) for line in itertools.islice(sys.stdin, 1_000)]:
+        partitions = balancer.assign([key for key, _ in batch])
+        for (key, value), partition in zip(batch, partitions.tolist(), strict=True):
+            producer.produce(topic, value, key, partition)
+        producer.poll(0)
+    if producer.flush(30):
+        sys.exit("not all records were delivered within 30 s: check that the brokers run")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,37 @@
+"""The example producer spreads a hot key over the partitions of a real topic, and loses no record."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+
+from helpers.docs_blocks import ROOT
+from helpers.kafka import Source, read
+
+pytestmark = pytest.mark.broker
+PROGRAM = ROOT / "deploy" / "examples" / "producers" / "spread_hot_key.py"
+HOT, COLD = 6_000, 2_000
+
+
+def test_spread_hot_key_loads_all_partitions_alike(broker: str) -> None:
+    source = Source(broker, 8)
+    lines = [f"{'hot' if number % 4 else f'key-{number}'}\t{number}" for number in range(HOT + COLD)]
+    done = subprocess.run(
+        [sys.executable, str(PROGRAM), broker, source.topic],
+        input="\n".join(lines),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    records = list(read(broker, source.topic))
+    assert sorted(f"{(record.key or b'').decode()}\t{(record.value or b'').decode()}" for record in records) == sorted(
+        lines
+    )
+    by_partition = Counter(record.partition for record in records)
+    assert max(by_partition.values()) < 1.1 * len(records) / 8
+    assert len({record.partition for record in records if record.key == b"hot"}) >= 6

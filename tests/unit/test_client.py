@@ -1,0 +1,104 @@
+"""The groupings as a library: the same decisions as a router's, in any batches, and stable names."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from skewless import client
+from skewless.algorithms.grouping import GROUPINGS
+from skewless.client import Balancer
+from skewless.errors import ConfigurationError
+
+SKEWED = [
+    "hot" if draw < 0.5 else f"key-{number}"
+    for draw, number in zip(
+        np.random.default_rng(1).random(20_000), np.random.default_rng(2).integers(0, 2_000, 20_000), strict=True
+    )
+]
+
+
+@pytest.mark.parametrize("grouping", GROUPINGS)
+@settings(max_examples=20, deadline=None)
+@given(cuts=st.lists(st.integers(0, 3_000), max_size=6))
+def test_balancer_any_cut_of_the_keys_gives_the_same_workers(grouping: str, cuts: list[int]) -> None:
+    keys = SKEWED[:3_000]
+    at_once = Balancer(grouping, workers=10).assign(keys, now_ms=1_000)
+    balancer, edges = Balancer(grouping, workers=10), [0, *sorted(cuts), len(keys)]
+    pieces = [balancer.assign(keys[start:end], 1_000) for start, end in itertools.pairwise(edges)]
+    assert np.concatenate(pieces).tolist() == at_once.tolist()
+
+
+def test_balancer_even_spreads_a_hot_key_and_keeps_cold_keys_together() -> None:
+    workers = Balancer("even", workers=16).assign(SKEWED)
+    assert np.bincount(workers, minlength=16).max() < 1.03 * len(SKEWED) / 16
+    of_hot = {int(worker) for key, worker in zip(SKEWED, workers, strict=True) if key == "hot"}
+    of_cold: dict[str, set[int]] = {key: set() for key in SKEWED if key != "hot"}
+    for key, worker in zip(SKEWED, workers, strict=True):
+        if key != "hot":
+            of_cold[key].add(int(worker))
+    assert len(of_hot) >= 8
+    assert np.mean([len(chosen) for chosen in of_cold.values()]) < 1.5
+
+
+@pytest.mark.parametrize("grouping", GROUPINGS)
+def test_balancer_restored_from_a_snapshot_continues_exactly(grouping: str) -> None:
+    first = Balancer(grouping, workers=7)
+    first.assign(SKEWED[:5_000], 1_000)
+    other = Balancer(grouping, workers=3)
+    other.restore(first.snapshot())
+    assert other.workers == 7
+    assert other.assign(SKEWED[5_000:9_000], 2_000).tolist() == first.assign(SKEWED[5_000:9_000], 2_000).tolist()
+
+
+def test_balancer_after_a_resize_uses_the_new_workers() -> None:
+    balancer = Balancer("even", workers=4)
+    balancer.assign(SKEWED[:5_000])
+    balancer.resize(6)
+    assert set(balancer.assign(SKEWED[5_000:15_000]).tolist()) == set(range(6))
+
+
+def test_balancer_without_keys_returns_no_workers() -> None:
+    assert Balancer(workers=4).assign([]).tolist() == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"grouping": "evn", "workers": 4}, "grouping 'evn' is unknown: choose one of shuffle, key,"),
+        ({"workers": 0}, "a grouping needs at least 1 worker, not 0"),
+        ({"workers": 4, "options": {"even": {"decay_tuples": 1}}}, "options: even.decay_tuples: Input should be"),
+        ({"workers": 4, "options": {"evn": {}}}, "options: evn: "),
+    ],
+)
+def test_balancer_invalid_arguments_are_named(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        Balancer(**arguments)  # type: ignore[arg-type]  # the arguments are wrong on purpose
+
+
+def test_balancer_key_without_text_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="a key is None"):
+        Balancer(workers=4).assign(["a", None])  # type: ignore[list-item]
+
+
+def test_client_public_names_are_stable() -> None:
+    public = {
+        name: str(inspect.signature(member))
+        for name, member in vars(Balancer).items()
+        if callable(member) and not name.startswith("_")
+    }
+    assert client.__all__ == ["Balancer"]
+    assert public == {
+        "assign": "(self, keys: 'Sequence[str]', now_ms: 'int | None' = None) -> 'NDArray[np.int32]'",
+        "resize": "(self, workers: 'int') -> 'None'",
+        "snapshot": "(self) -> 'dict[str, object]'",
+        "restore": "(self, snapshot: 'Mapping[str, object]') -> 'None'",
+    }
+    assert str(inspect.signature(Balancer)) == (
+        "(grouping: 'str' = 'even', *, workers: 'int', options: 'Mapping[str, Any] | None' = None) -> 'None'"
+    )
