@@ -28,14 +28,14 @@ from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.cli import main
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.lab.simulation.candidate import SimulationConfig
+from skewless.lab.simulation.candidate_shards import Candidates
+from skewless.lab.simulation.recommend import Demand
+from skewless.lab.simulation.tuple_blocks import ReadPlan
 from skewless.spark import kafka_options
-from skewless.spark.candidate_shards import Candidates
 from skewless.spark.evaluate_job import evaluate
 from skewless.spark.evaluate_run import offsets_of, recorded
 from skewless.spark.plan_job import plan
-from skewless.spark.recommend import Demand
 from skewless.spark.report.evaluation_report import report
-from skewless.spark.tuple_blocks import ReadPlan
 from skewless.wire.headers import internal_headers
 
 if TYPE_CHECKING:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import uuid
 from dataclasses import replace
 from pathlib import Path
@@ -19,17 +21,17 @@ from helpers.kafka import START_MS
 from skewless.algorithms.grouping import GROUPINGS, GroupingOptions
 from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.cli import main
-from skewless.lab.simulation import replay
+from skewless.lab.simulation import candidate_shards, replay, tuple_blocks
 from skewless.lab.simulation.candidate import Candidate, SimulationConfig
+from skewless.lab.simulation.candidate_shards import Candidates
+from skewless.lab.simulation.recommend import Demand, recommend
 from skewless.lab.simulation.tsv_reader import ParsedLines
+from skewless.lab.simulation.tuple_blocks import ReadPlan
 from skewless.parsing.settings import ParsingSettings
 from skewless.parsing.validation import EventTimeRules
-from skewless.spark import candidate_shards, kafka_options, tuple_blocks
-from skewless.spark.candidate_shards import Candidates
-from skewless.spark.plan_job import plan
-from skewless.spark.recommend import Demand, recommend
+from skewless.spark import kafka_options
+from skewless.spark.plan_job import plan, to_blocks
 from skewless.spark.report.planning_report import report
-from skewless.spark.tuple_blocks import ReadPlan, blocks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -107,6 +109,30 @@ def test_plan_with_two_routers_separates_loads_and_partitions(spark: SparkSessio
     assert found["even", 4]["routers"] == 2
 
 
+def test_plan_in_this_process_gives_the_measures_of_spark(spark: SparkSession, broker: str, topic: str) -> None:
+    done = CliRunner().invoke(
+        main.main,
+        [
+            *("plan", "--topic", topic, "--bootstrap-servers", broker, "--sample", "all", "--json", "--routers", "2"),
+            *("--grouping", ",".join(GROUPINGS), "--workers", ",".join(map(str, WORKERS))),
+        ],
+    )
+    assert done.exit_code == 0, done.output
+    document = json.loads(done.stdout)
+    assert document["offsets"] == {"0": [0, PER_PARTITION], "1": [0, PER_PARTITION]}
+    found = [comparable(each) for each in document["candidates"]]
+    assert found == [comparable(each) for each in planned(spark, broker, topic, 2, 2)]
+
+
+def test_plan_in_this_process_needs_no_spark(broker: str, topic: str) -> None:
+    program = "import sys; sys.modules['pyspark'] = None; from skewless.cli.main import main; main()"
+    arguments = ["plan", "--topic", topic, "--bootstrap-servers", broker, "--workers", "4", "--grouping", "key,even"]
+    done = subprocess.run(
+        [sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert (done.returncode, "Recommended: " in done.stdout) == (0, True), done.stderr
+
+
 def planned_alone(grouping: str, workers: int, partition: int) -> dict[str, Any]:
     simulation = replay.Simulation([(grouping, workers)], SimulationConfig(OPTIONS, 1, 60_000))
     simulation.add(ParsedLines(pa.array(keys(partition)), np.array(times(), dtype=np.int64)), 0)
@@ -120,7 +146,7 @@ def test_candidates_several_tasks_are_split_into_as_many_shards() -> None:
 
 
 def test_plan_grouping_local_aggregates_the_tuples_of_each_block() -> None:
-    shard = candidate_shards._Shard([("key", 4), ("local", 4)], SimulationConfig(OPTIONS, 1, 60_000, pane_ms=1000))
+    shard = candidate_shards.Shard([("key", 4), ("local", 4)], SimulationConfig(OPTIONS, 1, 60_000, pane_ms=1000))
     encoded = pa.array(["a", "b", "a", "a"]).dictionary_encode()
     block = tuple_blocks._encode_block(encoded, np.array([0, 1, 2, 1000], dtype=np.int64))
     for _ in range(2):
@@ -144,7 +170,7 @@ def rows(keys: list[bytes | None], at: list[int]) -> pa.RecordBatch:
 
 def read(batch: pa.RecordBatch, rules: EventTimeRules, splitter: ParsingSettings = RECORD_KEY, now: int = 0) -> Any:
     reading = ReadPlan(splitter, rules, {0: (0, 100)}, now)
-    (block,) = (made.to_pylist()[0] for made in blocks(iter([batch]), reading))
+    (block,) = (made.to_pylist()[0] for made in to_blocks(iter([batch]), reading))
     return {name: block[name] for name in ("tuples", "late", "bad", "first_ms", "last_ms", "progress")}
 
 

@@ -1,14 +1,16 @@
-"""Implements `skewless plan`: recommends a grouping and the number of workers for a topic with Spark."""
+"""Implements `skewless plan`: recommends a grouping and the number of workers for a topic."""
 
 from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from skewless.cli.candidates import ALL, candidates_of
 from skewless.cli.options import (
@@ -26,11 +28,13 @@ from skewless.spark.job_runner import spark_running
 
 if TYPE_CHECKING:
     from skewless.config.pipeline_settings import PipelineSettings
-    from skewless.spark.candidate_shards import Candidates
-    from skewless.spark.recommend import Demand
-    from skewless.spark.tuple_blocks import ReadPlan
+    from skewless.lab.simulation.candidate_shards import Candidates
+    from skewless.lab.simulation.recommend import Demand
+    from skewless.lab.simulation.tuple_blocks import ReadPlan
 
 SAMPLE = 2_000_000
+LOCAL_RECORDS = 5_000_000
+"""Largest sample that is measured in this process. Its tuples stay in memory."""
 
 _EPILOG = """\b
 With -f the records are parsed as the pipeline parses them, and the options of its router apply. With --topic alone
@@ -97,9 +101,10 @@ def plan(  # noqa: PLR0913 - click passes an argument per option
 ) -> None:
     """Run groupings for several numbers of workers on a sample of a topic, and recommend one combination.
 
-    The reasons of the recommendation are printed.
+    The reasons of the recommendation are printed. A sample of more than 5,000,000 records is measured with Spark, and
+    so is any sample if an option of Spark is given. A smaller one is measured in this process.
     """
-    from skewless.spark.recommend import Demand
+    from skewless.lab.simulation.recommend import Demand
 
     if topic is None and bootstrap_servers is None:
         file = file or default_file()
@@ -110,7 +115,12 @@ def plan(  # noqa: PLR0913 - click passes an argument per option
     if out is not None:
         prepare_output_folder(out)
     read_plan = _read_plan(settings, ranges, parsed=file is not None)
-    planning = planned(settings, read_plan, candidates, Demand(cost_per_tuple_ms, rate, headroom), spark)
+    demand = Demand(cost_per_tuple_ms, rate, headroom)
+    records = sum(end - first for first, end in ranges.values())
+    if records > LOCAL_RECORDS or _has_spark_option(spark):
+        planning = planned(settings, read_plan, candidates, demand, spark)
+    else:
+        planning = _planned_here(settings, read_plan, candidates, demand)
     if out is not None:
         from skewless.spark.report.planning_report import report
 
@@ -125,7 +135,7 @@ def plan(  # noqa: PLR0913 - click passes an argument per option
 def planned(
     settings: PipelineSettings, read_plan: ReadPlan, candidates: Candidates, demand: Demand, spark: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the JSON document of a plan for the source topic; `spark` holds the options of `spark_running`."""
+    """Return the JSON document of a plan for the source topic, measured with Spark and the options in `spark`."""
     with spark_running("plan", spark) as session:
         from skewless.spark import kafka_options
         from skewless.spark.plan_job import plan as run_plan
@@ -138,8 +148,34 @@ def planned(
             headers=bool(read_plan.splitter.headers),
         )
         planning = run_plan(session, records, read_plan, candidates, demand)
+    return _document(settings.topic("source"), read_plan, planning)
+
+
+def _has_spark_option(spark: Mapping[str, Any]) -> bool:
+    context = click.get_current_context()
+    return any(context.get_parameter_source(name) is not ParameterSource.DEFAULT for name in spark)
+
+
+def _planned_here(
+    settings: PipelineSettings, read_plan: ReadPlan, candidates: Candidates, demand: Demand
+) -> dict[str, Any]:
+    """Return the JSON document of a plan for the source topic, measured in this process."""
+    from skewless.lab.progress import report_progress
+    from skewless.lab.simulation import planning
+
+    topic, records = settings.topic("source"), sum(end - first for first, end in read_plan.offset_ranges.values())
+    with report_progress("reading", records, time.monotonic()) as progress:
+        blocks = planning.read_blocks(settings.kafka, topic, read_plan, progress.update)
+    stream = planning.sample_totals(blocks)
+    runs = len(candidates.groupings) * len(candidates.workers)
+    with report_progress(f"measuring {runs} candidates", stream["tuples"], time.monotonic(), unit="tuples") as progress:
+        measures = planning.measure(blocks, candidates, progress.update)
+    return _document(topic, read_plan, planning.planning(stream, measures, demand))
+
+
+def _document(topic: str, read_plan: ReadPlan, planning: dict[str, Any]) -> dict[str, Any]:
     offsets = {str(partition): list(offset_range) for partition, offset_range in read_plan.offset_ranges.items()}
-    return {"topic": settings.topic("source"), "offsets": offsets, **planning}
+    return {"topic": topic, "offsets": offsets, **planning}
 
 
 def _settings(file: Path | None, topic: str | None, servers: str | None) -> PipelineSettings:
@@ -171,7 +207,7 @@ def _sample(text: str) -> int | None:
 def _candidates(settings: PipelineSettings, groupings: str, workers: str, routers: int | None) -> Candidates:
     from skewless.algorithms.grouping import GroupingOptions
     from skewless.lab.simulation.candidate import SimulationConfig
-    from skewless.spark.candidate_shards import Candidates
+    from skewless.lab.simulation.candidate_shards import Candidates
 
     names, numbers = candidates_of([groupings], [workers])
     chosen = settings.router.model_dump(include=set(GroupingOptions.model_fields))
@@ -204,7 +240,7 @@ def _offset_ranges(settings: PipelineSettings, limit: int | None) -> dict[int, t
 
 def _read_plan(settings: PipelineSettings, ranges: dict[int, tuple[int, int]], *, parsed: bool) -> ReadPlan:
     from skewless.algorithms.watermark import MAX_WATERMARK
-    from skewless.spark.tuple_blocks import ReadPlan
+    from skewless.lab.simulation.tuple_blocks import ReadPlan
 
     rules = settings.event_time_rules()
     if not parsed:

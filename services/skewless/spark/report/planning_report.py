@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from skewless.spark.recommend import rows_per_tuple
+from skewless.lab.simulation.recommend import rows_per_tuple
 from skewless.spark.report.charts import lines
 from skewless.spark.report.html_page import Figure, render
 

@@ -1,28 +1,23 @@
 """Runs plan candidates on a stream of tuple blocks. A candidate is a grouping with a number of workers (W).
 
-The candidates are divided into shards. One Spark task runs one shard over all blocks.
+The candidates are divided into shards. Each shard runs over all blocks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
 
-import msgspec
 import numpy as np
-import pyarrow as pa
 
 from skewless.algorithms.grouping import KeyBatch
 from skewless.algorithms.grouping_metrics import KeyCounts
 from skewless.lab.simulation.candidate import Candidate, SimulationConfig
 from skewless.lab.simulation.key_indexer import KeyIndexer
 from skewless.lab.simulation.row_batch import reduced
-from skewless.spark.tuple_blocks import decode_block
-
-RESULTS = "shard int, candidate_json string"
-_INPUTS = ("shard", "partition", "block")
+from skewless.lab.simulation.tuple_blocks import decode_block
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,23 +37,7 @@ class Candidates:
         return [pairs[shard::max_shards] for shard in range(min(max_shards, len(pairs)))]
 
 
-def run(
-    batches: Iterator[pa.RecordBatch], shards: Sequence[Sequence[tuple[str, int]]], setup: SimulationConfig
-) -> Iterator[pa.RecordBatch]:
-    """Run the candidates of a task's shards over their blocks (shard, partition, block), in their order."""
-    running: dict[int, _Shard] = {}
-    for batch in batches:
-        for number, partition, block in zip(*(batch[name].to_pylist() for name in _INPUTS), strict=True):
-            if number not in running:
-                running[number] = _Shard(shards[number], setup)
-            running[number].add(partition, block)
-    for number, shard in running.items():
-        measures = [msgspec.json.encode(candidate).decode() for candidate in shard.measures()]
-        numbers = pa.array([number] * len(measures), pa.int32())
-        yield pa.record_batch({"shard": numbers, "candidate_json": pa.array(measures)})
-
-
-class _Shard:
+class Shard:
     """Candidates that process the blocks together, so that each block is decoded and its keys are indexed only once."""
 
     def __init__(self, pairs: Sequence[tuple[str, int]], setup: SimulationConfig) -> None:

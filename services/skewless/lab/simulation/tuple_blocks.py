@@ -1,13 +1,14 @@
 """Tuples of source partitions as blocks: one row holds some thousands of tuples in order, with dictionary-encoded keys.
 
 Blocks carry tuples from parsing to the simulated groupings, several times over, at a few bytes per tuple and without a
-row per tuple. For `mapInArrow`; does not use Spark itself.
+row per tuple.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple, TypedDict
 
 import numpy as np
 import pyarrow as pa
@@ -16,20 +17,18 @@ from numpy.typing import NDArray
 from skewless.algorithms.watermark import WatermarkGenerator
 from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.settings import ParsingSettings
+from skewless.parsing.source_records import SourceRecords
 from skewless.parsing.validation import EventTimeRules, RecordClassification, classify
-from skewless.spark.record_columns import record_columns
 from skewless.wire.columns import write_table
 
 TUPLES = 20_000
 """Minimum tuples of a block, except for the last one of a partition. A router under load gets about as many at once."""
-BLOCKS = "partition int, progress double, block binary, tuples long, late long, bad long, first_ms long, last_ms long"
-"""`progress`: position of the block's first record in its partition's offset range, 0 to 1."""
 SCHEMA = pa.schema([("key", pa.dictionary(pa.int32(), pa.string())), ("time", pa.int64())])
 
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """How records become tuples. Spark sends it to the executors."""
+    """How records become tuples."""
 
     splitter: ParsingSettings
     rules: EventTimeRules
@@ -43,6 +42,44 @@ class ReadPlan:
         """Return the position of an offset in its partition's offset range, 0 to 1."""
         first, end = self.offset_ranges[partition]
         return (offset - first) / max(1, end - first)
+
+
+class Block(NamedTuple):
+    """A block of tuples of one source partition."""
+
+    partition: int
+    progress: float
+    """Position of the block's first record in its partition's offset range, 0 to 1."""
+    block: bytes
+    """The tuples; see `decode_block`."""
+    tuples: int
+    late: int
+    bad: int
+    """Invalid records."""
+    first_ms: int | None
+    """Smallest event time in ms; None without tuples."""
+    last_ms: int | None
+
+
+class StreamTotals(TypedDict):
+    """Totals of blocks."""
+
+    tuples: int
+    late: int
+    bad: int
+    first_ms: int
+    last_ms: int
+
+
+def totals(blocks: Sequence[Block]) -> StreamTotals:
+    """Return the totals of blocks; times are 0 without tuples."""
+    return {
+        "tuples": sum(block.tuples for block in blocks),
+        "late": sum(block.late for block in blocks),
+        "bad": sum(block.bad for block in blocks),
+        "first_ms": min((block.first_ms for block in blocks if block.first_ms is not None), default=0),
+        "last_ms": max((block.last_ms for block in blocks if block.last_ms is not None), default=0),
+    }
 
 
 @dataclass(slots=True)
@@ -67,25 +104,32 @@ class _Partition:
         self.keys, self.times, self.tuples, self.late, self.invalid, self.progress = [], [], 0, 0, 0, None
 
 
-def blocks(batches: Iterator[pa.RecordBatch], read_plan: ReadPlan) -> Iterator[pa.RecordBatch]:
-    """Convert records (see `kafka_source`), which are in the order of their source partition."""
-    parser = RecordParser(read_plan.splitter)
-    partitions: dict[int, _Partition] = {}
-    for batch in batches:
-        row_partitions = batch["source_partition"].to_numpy()
-        for number in np.unique(row_partitions).tolist():
-            partition = partitions.setdefault(number, _Partition(WatermarkGenerator(read_plan.rules.lateness_ms)))
-            in_partition = row_partitions == number
-            rows = batch if in_partition.all() else batch.filter(pa.array(in_partition))
-            if partition.progress is None:
-                partition.progress = read_plan.progress(number, int(rows["offset"][0].as_py()))
-            parsed = parser.parse(record_columns(rows, number))
-            _add(partition, classify(parsed, read_plan.rules, partition.watermark_generator, read_plan.now))
-            if partition.tuples >= TUPLES:
-                yield _block(number, partition)
-    for number, partition in partitions.items():
-        if not partition.is_empty:
+class BlockBuilder:
+    """Builds the blocks of source partitions, whose records must be added in the order of their offsets."""
+
+    def __init__(self, read_plan: ReadPlan) -> None:
+        self._read_plan = read_plan
+        self._parser = RecordParser(read_plan.splitter)
+        self._partitions: dict[int, _Partition] = {}
+
+    def add(self, number: int, first_offset: int, records: SourceRecords) -> Iterator[Block]:
+        """Add the next records of a source partition. Yields a block if enough tuples are waiting."""
+        read_plan = self._read_plan
+        if number not in self._partitions:
+            self._partitions[number] = _Partition(WatermarkGenerator(read_plan.rules.lateness_ms))
+        partition = self._partitions[number]
+        if partition.progress is None:
+            partition.progress = read_plan.progress(number, first_offset)
+        parsed = self._parser.parse(records)
+        _add(partition, classify(parsed, read_plan.rules, partition.watermark_generator, read_plan.now))
+        if partition.tuples >= TUPLES:
             yield _block(number, partition)
+
+    def finish(self) -> Iterator[Block]:
+        """Yield the last block of each source partition."""
+        for number, partition in self._partitions.items():
+            if not partition.is_empty:
+                yield _block(number, partition)
 
 
 def _add(partition: _Partition, classified: RecordClassification) -> None:
@@ -97,22 +141,22 @@ def _add(partition: _Partition, classified: RecordClassification) -> None:
     partition.tuples += len(times)
 
 
-def _block(number: int, partition: _Partition) -> pa.RecordBatch:
-    """Return the row of the next block of a source partition, and clear the partition."""
+def _block(number: int, partition: _Partition) -> Block:
+    """Return the next block of a source partition, and clear the partition."""
     keys = pa.chunked_array(partition.keys, pa.string()).combine_chunks().dictionary_encode()
     times = np.concatenate(partition.times) if partition.times else np.zeros(0, dtype=np.int64)
-    columns = {
-        "partition": pa.array([number], pa.int32()),
-        "progress": pa.array([partition.progress], pa.float64()),
-        "block": pa.array([_encode_block(keys, times)], pa.binary()),
-        "tuples": pa.array([len(times)]),
-        "late": pa.array([partition.late]),
-        "bad": pa.array([partition.invalid]),
-        "first_ms": pa.array([int(times.min()) if len(times) else None], pa.int64()),
-        "last_ms": pa.array([int(times.max()) if len(times) else None], pa.int64()),
-    }
+    block = Block(
+        partition=number,
+        progress=partition.progress or 0.0,
+        block=_encode_block(keys, times),
+        tuples=len(times),
+        late=partition.late,
+        bad=partition.invalid,
+        first_ms=int(times.min()) if len(times) else None,
+        last_ms=int(times.max()) if len(times) else None,
+    )
     partition.clear()
-    return pa.record_batch(columns)
+    return block
 
 
 def _encode_block(keys: pa.DictionaryArray, times: NDArray[np.int64]) -> bytes:
