@@ -12,20 +12,23 @@ import click
 from skewless.cli import join_spark
 from skewless.cli.join_spark import JOIN_OPTION
 from skewless.cli.options import load_settings, pipeline_file, prepare_output_folder
+from skewless.cli.sink_command import open_table
 from skewless.cli.spark_options import spark_options
 from skewless.errors import CheckFailedError, ConfigurationError
 from skewless.spark.job_runner import spark_running
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from skewless.cli.audit_scope import AuditScope
     from skewless.config.pipeline_settings import PipelineSettings
     from skewless.kafka.consumer.offsets import OffsetReader
 
-REPORT, DIFFERENCES = "audit.json", "differences"
+REPORT, DIFFERENCES, TABLE_DIFFERENCES = "audit.json", "differences", "table-differences"
 
 _EPILOG = """\b
 Spark reads all records again that the pipeline has read. For a stopped or idle pipeline all windows are compared;
-for a running one only the closed windows. Exit code 1 means that results differ.
+for a running one only the closed windows. The table of `sink` is compared, too. Exit code 1 means that results differ.
 
 \b
 Examples:
@@ -79,22 +82,48 @@ def audit(  # noqa: PLR0913 - click passes an argument per option
     scope = find(offset_reader, settings)
     if start is None and (problems := list(_truncation_problems(settings, scope))):
         raise ConfigurationError(*problems)
+    if settings.sink is not None:
+        open_table(settings).close()  # so that an error comes before Spark starts
     if out is not None:
-        prepare_output_folder(out, REPORT, [DIFFERENCES])
+        prepare_output_folder(out, REPORT, [DIFFERENCES, TABLE_DIFFERENCES])
     with spark_running("audit", spark) as session:
-        from skewless.spark import audit_job as job
-
-        written = job.read(session, settings, scope.offset_ranges, scope.closed_until)
-        with job.compared(written, settings, since=start, first=limit) as comparison:
-            report = _report(settings, scope, comparison.report)
-            if out is not None:
-                (out / REPORT).write_text(json.dumps(report, indent=2) + "\n")
-                comparison.differences.write.mode("overwrite").json(str(out / DIFFERENCES))
+        report = _compare(session, settings, offset_reader, scope, since=start, first=limit, out=out)
     click.echo(json.dumps(report) if as_json else _text(report))
-    if report["differences"]:
-        raise CheckFailedError(f"the results of pipeline {settings.name} differ in {report['differences']:,} places")
+    if problems := list(_problems(settings, report)):
+        raise CheckFailedError("\n".join(problems))
     if not report["compared"]:
         raise CheckFailedError(f"nothing to compare: no window of pipeline {settings.name} is closed yet")
+
+
+def _compare(  # noqa: PLR0913 - the parts of an audit, by name
+    session: SparkSession,
+    settings: PipelineSettings,
+    offset_reader: OffsetReader,
+    scope: AuditScope,
+    *,
+    since: int | None,
+    first: int,
+    out: Path | None,
+) -> dict[str, Any]:
+    """Compare topic and table, write the differences to the folder `out`, and return the report."""
+    from skewless.cli import audit_table
+    from skewless.spark import audit_job as job
+
+    written = job.read(session, settings, scope.offset_ranges, scope.closed_until)
+    with job.compared(written, settings, since=since, first=first) as comparison:
+        report = _report(settings, scope, comparison.report)
+        if out is not None:
+            comparison.differences.write.mode("overwrite").json(str(out / DIFFERENCES))
+        if settings.sink is not None:
+            with audit_table.compared(
+                session, settings, comparison.answer, offset_reader=offset_reader, scope=scope, since=since, first=first
+            ) as of_table:
+                report["table"] = {"name": settings.sink_table().name, **of_table.report}
+                if out is not None:
+                    of_table.differences.write.mode("overwrite").json(str(out / TABLE_DIFFERENCES))
+    if out is not None:
+        (out / REPORT).write_text(json.dumps(report, indent=2) + "\n")
+    return report
 
 
 def _audit_join(
@@ -132,6 +161,13 @@ def _truncation_problems(settings: PipelineSettings, scope: AuditScope) -> Itera
             yield f"{begins}: {_CONSEQUENCES[topic]}, so compare only later windows with --since TIME"
 
 
+def _problems(settings: PipelineSettings, report: dict[str, Any]) -> Iterator[str]:
+    if report["differences"]:
+        yield f"the results of pipeline {settings.name} differ in {report['differences']:,} places"
+    if count := report.get("table", {}).get("differences"):
+        yield f"table {report['table']['name']} of pipeline {settings.name} differs in {count:,} places"
+
+
 def _report(settings: PipelineSettings, scope: AuditScope, statistics: dict[str, Any]) -> dict[str, Any]:
     offsets = {
         topic: {str(partition): offset_range for partition, offset_range in ranges.items()}
@@ -144,14 +180,23 @@ def _text(report: dict[str, Any]) -> str:
     lines = [f"{report['records']:,} records, {report['tuples']:,} tuples, {report['late']:,} late"]
     lines += [f"  {report['filtered']:,} filtered by splitter.where"] if report["filtered"] else []
     lines += [f"  {count:,} dead letters: {reason}" for reason, count in report["dead_letters_by_reason"].items()]
-    lines.append(f"compared {report['compared']:,} results of {report['compared_windows']:,} windows")
-    lines += [f"  left out {count:,}: {reason}" for reason, count in report["left_out"].items()]
-    lines += [f"{count:,} {kind}" for kind, count in report["differences_by_kind"].items()] or ["no differences"]
-    for row in report["first_differences"]:
-        lines.append(f"  {row['kind']}: expected {row['expected'] or 'nothing'}, found {row['found'] or 'nothing'}")
-    if not report["settled"] and report["differences"]:
+    lines += _comparison_text(report, "results")
+    if "table" in report:
+        lines += _comparison_text(report["table"], f"rows of table {report['table']['name']}")
+    if not report["settled"] and (report["differences"] or report.get("table", {}).get("differences")):
         lines.append(
             "the pipeline was running, and a source partition that became active again can cause differences: "
             "stop the pipeline and repeat the audit"
         )
     return "\n".join(lines)
+
+
+def _comparison_text(comparison: dict[str, Any], compared: str) -> list[str]:
+    lines = [f"compared {comparison['compared']:,} {compared} of {comparison['compared_windows']:,} windows"]
+    lines += [f"  left out {count:,}: {reason}" for reason, count in comparison["left_out"].items()]
+    lines += [f"{count:,} {kind}" for kind, count in comparison["differences_by_kind"].items()] or ["no differences"]
+    lines += [
+        f"  {row['kind']}: expected {row['expected'] or 'nothing'}, found {row['found'] or 'nothing'}"
+        for row in comparison["first_differences"]
+    ]
+    return lines

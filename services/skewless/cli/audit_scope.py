@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from skewless import topology
@@ -27,17 +28,21 @@ class AuditScope:
     """Whether all source records that were read are processed, and the splitter read no more during the check."""
     truncated: dict[str, dict[int, int]]
     """By topic: first offset of the partitions whose first records are deleted, by retention or by DeleteRecords."""
+    closed_windows: dict[int, int]
+    """As `closed_until`, but by the watermarks alone, whether the pipeline is settled or not."""
+    splitter_offsets: dict[int, int]
+    """Committed offsets of the splitter by partition."""
 
 
 def find(offset_reader: OffsetReader, settings: PipelineSettings) -> AuditScope:
     """Return the scope of an audit of a pipeline, which may be running."""
     # The order of the queries makes the answer valid for a running pipeline. The closed windows are read before the
     # splitter's offsets, so these offsets cover all records of the closed windows.
-    closed_until = closed_windows(offset_reader, settings)
+    closed_until = by_watermark = closed_windows(offset_reader, settings)
     committed_by_splitter = committed(offset_reader, settings, "splitter")
     # All records that were read are processed if no later stage has lag and the splitter has not moved meanwhile.
     settled = not any(_has_lag(offset_reader, settings, stage) for stage in STAGES_AFTER_SPLITTER)
-    written = {topic: _whole_topic(offset_reader, settings.topic(topic)) for topic in ("aggregates", "dead-letters")}
+    written = {topic: whole_topic(offset_reader, settings.topic(topic)) for topic in ("aggregates", "dead-letters")}
     settled = settled and committed(offset_reader, settings, "splitter") == committed_by_splitter
     if settled and settings.aggregator.emit == "updates":
         closed_until = dict.fromkeys(written["aggregates"], MAX_WATERMARK)
@@ -52,7 +57,35 @@ def find(offset_reader: OffsetReader, settings: PipelineSettings) -> AuditScope:
         for topic, ranges in written.items()
     }
     truncated["source"] = {partition: first for partition, first in begin.items() if first > starts.get(partition, 0)}
-    return AuditScope(offset_ranges, closed_until, settled, truncated)
+    return AuditScope(offset_ranges, closed_until, settled, truncated, by_watermark, committed_by_splitter)
+
+
+def complete_in_table(
+    offset_reader: OffsetReader,
+    settings: PipelineSettings,
+    scope: AuditScope,
+    stored: Mapping[int, int],
+    watermarks: Mapping[int, int],
+) -> dict[int, int]:
+    """Return up to which time the windows of a table of `mode: merge` are complete, by partition of the keys.
+
+    `stored` and `watermarks` are the offsets and watermarks of topic `partials` at which the table was read. That was
+    after `find`.
+    """
+    topic = settings.topic("partials")
+    partitions = range(settings.topics.aggregator_partitions)
+    if (
+        scope.settled
+        and not offset_reader.has_records_after(topic, {**offset_reader.begin(topic), **stored})
+        and committed(offset_reader, settings, "splitter") == scope.splitter_offsets
+    ):
+        return dict.fromkeys(partitions, MAX_WATERMARK)
+    # All records of closed windows are in the scope, and the flusher has added all that its watermark has passed.
+    return {
+        partition: min(scope.closed_windows[partition], watermarks[partition])
+        for partition in partitions
+        if partition in scope.closed_windows and partition in watermarks
+    }
 
 
 def closed_windows(offset_reader: OffsetReader, settings: PipelineSettings) -> dict[int, int]:
@@ -77,6 +110,7 @@ def _has_lag(offset_reader: OffsetReader, settings: PipelineSettings, stage: str
     )
 
 
-def _whole_topic(offset_reader: OffsetReader, topic: str) -> dict[int, tuple[int, int]]:
+def whole_topic(offset_reader: OffsetReader, topic: str) -> dict[int, tuple[int, int]]:
+    """Return the first offset and the end offset of each partition."""
     begin, end = offset_reader.begin(topic), offset_reader.end(topic)
     return {partition: (first, end[partition]) for partition, first in begin.items()}

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, get_args
 import click
 
 from skewless.cli.options import load_settings, pipeline_file
-from skewless.errors import CheckFailedError, ConfigurationError, StoreError, UnreachableError
+from skewless.errors import CheckFailedError, StoreError, UnreachableError
 from skewless.sql.settings import Dialect
 
 if TYPE_CHECKING:
+    from skewless.config.pipeline_settings import PipelineSettings
     from skewless.sql.database import Database
 
 CONNECT_S = 15.0
@@ -39,9 +40,7 @@ def schema(file: Path | None, dialect: Dialect | None) -> None:
     from skewless.sql.statements import Statements
 
     table = settings.sink_table()
-    if settings.sink is None:
-        raise ConfigurationError("sink: is required")
-    if (chosen := dialect or settings.sink.address.dialect) == "mysql":
+    if (chosen := dialect or settings.table_settings.address.dialect) == "mysql":
         click.echo("SET SESSION sql_mode = CONCAT(@@sql_mode, ',ANSI_QUOTES');")
     statements = Statements(chosen, table)
     for statement in statements.schema():
@@ -61,18 +60,32 @@ def check(file: Path | None) -> None:
     from skewless.sql import schema as tables
     from skewless.sql.dialects import database_of
 
-    table = settings.sink_table()
-    if settings.sink is None:
-        raise ConfigurationError("sink: is required")
-    database = database_of(settings.sink, table)
+    database = database_of(settings.table_settings, settings.sink_table())
     connect(database)
     try:
         problems = [*tables.differences(database), *tables.missing_rights(database)]
     finally:
         database.close()
     if problems:
-        raise CheckFailedError(f"{settings.sink.address} is not as needed:\n  " + "\n  ".join(problems))
-    click.echo(f"table {table.name} in {settings.sink.address} is as needed")
+        raise CheckFailedError(f"{database.settings.address} is not as needed:\n  " + "\n  ".join(problems))
+    click.echo(f"table {database.statements.table.name} in {database.settings.address} is as needed")
+
+
+def open_table(settings: PipelineSettings) -> Database:
+    """Connect to the database of a pipeline to read its table, as `connect`. Raises StoreError if it does not fit."""
+    from skewless.sql import schema as tables
+    from skewless.sql.dialects import database_of
+    from skewless.sql.table_reader import require_file
+
+    database = database_of(settings.table_settings, settings.sink_table())
+    require_file(database)
+    connect(database)
+    try:
+        tables.require_fit(database)
+    except BaseException:
+        database.close()
+        raise
+    return database
 
 
 def connect(database: Database) -> None:

@@ -313,11 +313,16 @@ class PipelineSettings(SettingsModel):
                 del topics["source.topic"]
         return topics
 
-    def sink_table(self) -> ResultTable:
-        """Return the table of results. Raises ConfigurationError without section `sink`, and for invalid names."""
+    @property
+    def table_settings(self) -> SinkSettings:
+        """The section `sink`. Raises ConfigurationError if there is none."""
         if self.sink is None:
             raise ConfigurationError("sink: is required for a table of results; set sink.url")
-        return self.sink.result_table(self.name, self.results, self.splitter.key.parts)
+        return self.sink
+
+    def sink_table(self) -> ResultTable:
+        """Return the table of results. Raises ConfigurationError without section `sink`, and for invalid names."""
+        return self.table_settings.result_table(self.name, self.results, self.splitter.key.parts)
 
     def _topic_problems(self) -> Iterator[str]:
         """Yield a line for each setting that names a topic which the pipeline must not read."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from skewless.config.pipeline_settings import PipelineSettings
 from skewless.parsing.validation import TOO_FAR_AHEAD
 from skewless.spark import batch_pipeline, kafka_options, kafka_source
 from skewless.spark.batch_job import counts
+from skewless.spark.batch_pipeline import BatchResult
 from skewless.wire.columns import read_table
 from skewless.wire.dead_letters import WINDOW_EXPIRED
 
@@ -63,6 +64,8 @@ class Comparison:
     """The report without the offsets of the records."""
     differences: DataFrame
     """`kind`, `window_start`, `key`, `expected` and `found` (JSON); empty if the pipeline's results are correct."""
+    answer: BatchResult
+    """The answer with which they were compared."""
 
 
 @contextlib.contextmanager
@@ -83,12 +86,9 @@ def compared(
     with_reason = _with_expired_left_out(with_reason, dead_letters, settings)
     rows = with_reason.withColumn("kind", _kind(settings)).persist(StorageLevel.DISK_ONLY)
     try:
-        differences = rows.where("left_out is null and kind is not null").select(
-            "kind", "window_start", "key", _json("expected", settings), _json("found", settings)
-        )
-        first_rows = differences.orderBy("window_start", "key").limit(first).collect()
-        first_differences = {"first_differences": [row.asDict() for row in first_rows]}
-        yield Comparison(counts(result) | _summary(rows) | first_differences, differences)
+        names = list(batch_pipeline.fields(settings))
+        differences = differences_of(rows, expected=names, found=[*names, "revision"])
+        yield Comparison(counts(result) | summary(rows, differences, first), differences, result)
     finally:
         result.close()
         dead_letters.unpersist()
@@ -176,17 +176,22 @@ def _kind(settings: PipelineSettings) -> Column:
     )
 
 
-def _json(side: str, settings: PipelineSettings) -> Column:
-    """Return the result of a side as JSON, null if it is missing. Only the side `found` has a revision."""
-    names = list(batch_pipeline.fields(settings))
-    if side == "found":
-        names.append("revision")
-    text = F.to_json(F.struct(*(F.col(f"{side}.{name}").alias(name) for name in names)))
-    return F.when(F.col(side).isNotNull(), text).alias(side)
+def differences_of(rows: DataFrame, **sides: Sequence[str]) -> DataFrame:
+    """Return the rows with a difference, with the named fields of each side as JSON, null if it is missing.
+
+    `rows` have `window_start`, `key`, `left_out`, `kind`, and both sides.
+    """
+    texts = [
+        F.when(
+            F.col(side).isNotNull(), F.to_json(F.struct(*(F.col(f"{side}.{name}").alias(name) for name in names)))
+        ).alias(side)
+        for side, names in sides.items()
+    ]
+    return rows.where("left_out is null and kind is not null").select("kind", "window_start", "key", *texts)
 
 
-def _summary(rows: DataFrame) -> dict[str, Any]:
-    """Return the counts of compared results, of those left out by reason, and of differences by kind."""
+def summary(rows: DataFrame, differences: DataFrame, first: int) -> dict[str, Any]:
+    """Return the counts of compared results, of those left out and of differences, and the `first` differences."""
     groups = rows.groupBy("left_out", "kind").agg(F.count("*").alias("rows")).collect()
     windows = rows.where("left_out is null").agg(F.count_distinct("window_start")).first()
     left_out: dict[str, int] = {}
@@ -202,4 +207,7 @@ def _summary(rows: DataFrame) -> dict[str, Any]:
         "left_out": left_out,
         "differences": sum(kinds.values()),
         "differences_by_kind": kinds,
+        "first_differences": [
+            row.asDict() for row in differences.orderBy("window_start", "key").limit(first).collect()
+        ],
     }

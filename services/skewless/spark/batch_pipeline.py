@@ -129,7 +129,7 @@ def _read(records: DataFrame, plan: PartitionReadPlan) -> DataFrame:
         f"source_partition {partition_type}, block bigint, first_offset bigint, kind string, time bigint, "
         f"window {'bigint' if plan.windows.overlap == 1 else 'array<bigint>'}, key string, {partials}"
     )
-    return records.mapInArrow(_as_function(plan), schema).persist(StorageLevel.DISK_ONLY)
+    return records.mapInArrow(as_function(plan), schema).persist(StorageLevel.DISK_ONLY)
 
 
 def _spark_type(arrow_type: pa.DataType) -> str:
@@ -144,7 +144,7 @@ def _source_partition_type(rows: DataFrame) -> str:
     return name
 
 
-def _as_function(
+def as_function(
     task: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]],
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Wrap a callable object in a function, because `mapInArrow` accepts only functions."""
@@ -212,29 +212,37 @@ def _merged(column: PartialColumn, values: pa.Array) -> NDArray[Any]:
     return column.merge_lists(values) if isinstance(column, BinaryColumn) else column.from_arrow(values)
 
 
-def fields(settings: PipelineSettings) -> dict[str, str]:
-    """Return the fields of a result and their Spark types, such as bigint for counts and decimal(38,0) for sums."""
-    types = {result.name: _spark_type(result.result_type) for result in settings.results}
+def fields(settings: PipelineSettings, of: Sequence[ResultField] | None = None) -> dict[str, str]:
+    """Return the fields of a result and their Spark types, such as bigint for counts and decimal(38,0) for sums.
+
+    `of`: the results; None: those of the pipeline.
+    """
+    types = {result.name: _spark_type(result.result_type) for result in (settings.results if of is None else of)}
     parts = dict.fromkeys(settings.splitter.key.parts, "string")
     return {"key": "string", "window_start": "bigint", "window_end": "bigint", **parts, **types}
 
 
-def results(result: BatchResult, settings: PipelineSettings, partitions: int | None = None) -> DataFrame:
+def results(
+    result: BatchResult,
+    settings: PipelineSettings,
+    partitions: int | None = None,
+    of: tuple[ResultField, ...] | None = None,
+) -> DataFrame:
     """Return one row per window and key, with the columns of the topic `aggregates` and the key's `partition` there.
 
-    `partitions`: number of partitions of the target topic; None: that of `aggregates`.
+    `partitions`: number of partitions of the target topic; None: that of `aggregates`. `of`: as for `fields`.
     """
     mapper = _ResultMapper(
-        settings.results,
+        settings.results if of is None else of,
         read_plan(settings, None).columns,
         settings.aggregator.windows,
         settings.conditions,
         partitions or settings.topics.aggregator_partitions,
         settings.splitter.key.parts,
     )
-    columns = fields(settings) | {"partition": "int"}
+    columns = fields(settings, of) | {"partition": "int"}
     schema = ", ".join(f"`{name}` {spark_type}" for name, spark_type in columns.items())
-    return result.partials.mapInArrow(_as_function(mapper), schema)
+    return result.partials.mapInArrow(as_function(mapper), schema)
 
 
 def as_json(rows: DataFrame, settings: PipelineSettings) -> Column:

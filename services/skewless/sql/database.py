@@ -55,6 +55,10 @@ class Database(ABC):
         """Begin a transaction that writes."""
         self.execute("BEGIN")
 
+    @abstractmethod
+    def begin_snapshot(self) -> None:
+        """Begin a transaction that reads the database as it is now, whatever others commit meanwhile."""
+
     def commit(self) -> None:
         """Commit the transaction."""
         self.execute("COMMIT")

@@ -141,6 +141,11 @@ class MysqlDatabase(Database):
             cursor.execute(statement, tuple(parameters) or None)
             return list(cursor.fetchall())
 
+    def begin_snapshot(self) -> None:
+        """Begin a transaction with a snapshot. The session itself reads what is committed at each statement."""
+        self.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        self.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT, READ ONLY")
+
     def lock_schema(self) -> None:
         """Lock the schema by name. Statements that change it commit at once."""
         ((locked,),) = self.query("SELECT GET_LOCK(%s, %s)", (SCHEMA_LOCK, self.settings.lock_timeout_s))

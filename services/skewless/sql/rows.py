@@ -43,6 +43,12 @@ def time_text(milliseconds: int) -> str:
     return str(np.datetime64(milliseconds, "ms"))
 
 
+@functools.lru_cache(maxsize=4096)
+def time_ms(text: str) -> int:
+    """Return the time of a text of `time_text` in ms since the epoch."""
+    return int(np.datetime64(text, "ms").astype(np.int64))
+
+
 class RowDecoder:
     """Decodes the records of one table."""
 

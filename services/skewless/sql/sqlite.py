@@ -10,7 +10,7 @@ from typing import Any
 
 from skewless.sql.database import Database
 from skewless.sql.errors import ErrorClass, Failure
-from skewless.sql.rows import Row
+from skewless.sql.rows import Row, time_ms
 from skewless.sql.settings import DatabaseSettings
 from skewless.sql.table import DIGITS, ResultTable
 
@@ -61,6 +61,7 @@ class SqliteDatabase(Database):
         connection.execute("PRAGMA synchronous = FULL")
         for name, function in FUNCTIONS.items():
             connection.create_function(f"skewless_{name}", 2, function, deterministic=True)
+        connection.create_function("skewless_time_ms", 1, time_ms, deterministic=True)
         connection.set_progress_handler(self._is_late, PROGRESS_STEPS)
         self._connection = connection
 
@@ -94,6 +95,10 @@ class SqliteDatabase(Database):
     def begin(self) -> None:
         """Begin a transaction with the lock of a writer, because a reader cannot always become one."""
         self.execute("BEGIN IMMEDIATE")
+
+    def begin_snapshot(self) -> None:
+        """Begin a transaction. It reads the file as it is at its first statement."""
+        self.execute("BEGIN")
 
     def upsert(self, rows: Sequence[Row]) -> None:
         """Insert or replace rows. SQLite's doubles do not have the digits of a decimal."""

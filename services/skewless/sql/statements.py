@@ -12,7 +12,7 @@ from functools import cache, cached_property
 from importlib.resources import files
 
 from skewless.sql.settings import Dialect
-from skewless.sql.table import DIGITS, REVISION, Column, Kind, Merge, ResultTable, ViewColumn
+from skewless.sql.table import DIGITS, KEY, REVISION, Column, Kind, Merge, ResultTable, ViewColumn
 
 COMMON = "common"
 """Folder of the statements that all dialects share."""
@@ -60,6 +60,13 @@ _TEXT_ATTRIBUTES: Mapping[Dialect, str] = {
     "sqlite": "",
 }
 """Attributes with which text compares byte by byte."""
+
+_TIME_MS: Mapping[Dialect, str] = {
+    "postgresql": "(extract(epoch FROM {}) * 1000)::bigint",
+    "mysql": "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', {}) DIV 1000",
+    "sqlite": "skewless_time_ms({})",
+}
+"""Expression of a time in ms since the epoch. SQLite's own functions end at the year 9999."""
 
 _MERGES: Mapping[Merge, str] = {"sum": "{} + {}", "min": "LEAST({}, {})", "max": "GREATEST({}, {})"}
 """Expression that merges a stored and an added value."""
@@ -114,6 +121,9 @@ class Statements:
             "view": quote(self.table.view_name),
             "view_columns": ", ".join(map(self._view_column, self.table.view)),
             "temporary_definitions": ", ".join(definitions),
+            "window_start_ms": _TIME_MS[self.dialect].format("window_start"),
+            "window_end_ms": _TIME_MS[self.dialect].format("window_end"),
+            "other_columns": ", ".join(quote(column.name) for column in (KEY, *self.table.contents, REVISION)),
             "result_definitions": "\n".join(
                 f"    {quote(column.name)} {self._definition_type(column)}".rstrip()
                 + ("," if column.nullable else " NOT NULL,")

@@ -88,11 +88,12 @@ class ResultTable:
         return bool(self.view)
 
 
+KEY = Column("key", "text")
 KEY_COLUMNS = (
     Column("window_start", "time"),
     Column("key_id", "id"),
     Column("window_end", "time"),
-    Column("key", "text"),
+    KEY,
 )
 REVISION = Column("revision", "integer")
 

@@ -50,6 +50,10 @@ class SinkSettings(DatabaseSettings):
             raise ValueError("must not begin with skewless_, which is reserved")
         return table
 
+    def stored_results(self, results: Sequence[ResultField]) -> tuple[ResultField, ...]:
+        """Return the results that are columns of the table: those of a pipeline, or their parts with `mode: merge`."""
+        return added_results(results) if self.mode == "merge" else tuple(results)
+
     def result_table(self, pipeline: str, results: Iterable[ResultField], key_parts: Sequence[str]) -> ResultTable:
         """Return the table of a pipeline, by its name, its results and the parts of a composite key.
 

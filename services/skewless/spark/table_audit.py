@@ -1,0 +1,282 @@
+"""Compares the table of a pipeline with what it must have, for `skewless audit` where `sink` is set.
+
+The table and the offsets that are stored with it are read in one transaction, so the sink may run meanwhile. With
+`mode: replace`, the table must have the newest result of each window and key before these offsets of topic
+`aggregates`. With `mode: merge`, complete windows must have the sums and counts of the batch answer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
+from pyspark.storagelevel import StorageLevel
+
+from skewless.algorithms.aggregates import ResultField
+from skewless.algorithms.hashing import partition_of_keys
+from skewless.algorithms.watermark import MAX_WATERMARK
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.spark import batch_pipeline, kafka_options
+from skewless.spark.audit_job import (
+    DIFFERENT,
+    MISSING,
+    NOT_CLOSED,
+    TOO_OLD,
+    UNEXPECTED,
+    differences_of,
+    summary,
+)
+from skewless.spark.batch_pipeline import BatchResult
+from skewless.sql.dialects import database_of
+from skewless.sql.settings import DatabaseSettings
+from skewless.sql.table import ResultTable
+from skewless.sql.table_reader import ResultReader, StoredRow, TableSnapshot, require_file, snapshot
+from skewless.wire.changelog import decode_checkpoint, read_watermarks
+
+NOT_STORED = "results that are not in the table yet"
+NOT_ACCEPTED = "results that the database refused (these are in the table of refused rows)"
+_OFFSET, _REFUSED, _ROW = "offset", "refused", "row"
+"""Kinds of the rows that the reading task returns."""
+_COLUMNS = "_kind string, _partition int, _next_offset bigint, _checkpoint string"
+"""Their first columns. No result has such a name."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTable:
+    """The table at one moment. Spark caches it."""
+
+    rows: DataFrame
+    """`record_key` (that of `aggregates`), `partition` of the key, `found` (the fields of a result and `revision`)."""
+    refused: DataFrame
+    """`record_key` of the rows that the database refused."""
+    offsets: Mapping[int, int]
+    """Offset of the input at which the table ends, by partition."""
+    watermarks: Mapping[int, int]
+    """With `mode: merge`: watermark of the input, by partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableComparison:
+    """Result of the comparison."""
+
+    report: dict[str, Any]
+    differences: DataFrame
+    """As of `audit_job.Comparison`."""
+
+
+@contextlib.contextmanager
+def read(spark: SparkSession, settings: PipelineSettings, since: int | None) -> Iterator[StoredTable]:
+    """Read the table in one task, page by page; `since` (ms): without the windows that start earlier."""
+    sink = settings.table_settings
+    results = sink.stored_results(settings.results)
+    fields = batch_pipeline.fields(settings, results) | {"revision": "bigint"}
+    stage, topic = ("flusher", "partials") if sink.mode == "merge" else ("sink", "aggregates")
+    task = _ReadTask(
+        database=sink,
+        table=settings.sink_table(),
+        results=results,
+        key_parts=tuple(settings.splitter.key.parts),
+        progress=(settings.name, stage, settings.topic(topic)),
+        partitions=settings.topics.aggregator_partitions,
+        since=since,
+    )
+    schema = f"{_COLUMNS}, {', '.join(f'`{name}` {spark_type}' for name, spark_type in fields.items())}"
+    rows = spark.range(0, 1, numPartitions=1).mapInArrow(batch_pipeline.as_function(task), schema)
+    rows = rows.persist(StorageLevel.DISK_ONLY)
+    try:
+        offsets = rows.where(F.col("_kind") == _OFFSET).select("_partition", "_next_offset", "_checkpoint").collect()
+        record_key = F.concat_ws("/", F.col("window_start").cast("string"), "key").alias("record_key")
+        yield StoredTable(
+            rows.where(F.col("_kind") == _ROW).select(
+                record_key, F.col("_partition").alias("partition"), F.struct(*fields).alias("found")
+            ),
+            rows.where(F.col("_kind") == _REFUSED).select(record_key).distinct(),
+            {row[0]: row[1] for row in offsets},
+            {row[0]: _watermark(row[2], settings) for row in offsets} if sink.mode == "merge" else {},
+        )
+    finally:
+        rows.unpersist()
+
+
+def _watermark(checkpoint: str, settings: PipelineSettings) -> int:
+    tracker = read_watermarks(decode_checkpoint(checkpoint), settings.worker_input.max_workers)
+    watermark = tracker.watermark()
+    return -MAX_WATERMARK if watermark is None else watermark
+
+
+@dataclass(frozen=True, slots=True)
+class _ReadTask:
+    """Reads the table: its offsets, the refused rows, and its rows."""
+
+    database: DatabaseSettings
+    table: ResultTable
+    results: Sequence[ResultField]
+    key_parts: tuple[str, ...]
+    progress: tuple[str, str, str]
+    """Pipeline, stage and topic of the offsets."""
+    partitions: int
+    """Number of partitions of the keys."""
+    since: int | None
+
+    def __call__(self, _batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        database = database_of(self.database, self.table)
+        require_file(database)
+        database.connect()
+        try:
+            with snapshot(database) as stored:
+                yield from self._progress(stored)
+                reader = ResultReader(self.table, self.results)
+                for page in stored.pages(self.since):
+                    yield self._rows([reader(row) for row in page])
+        finally:
+            database.close()
+
+    def _progress(self, stored: TableSnapshot) -> Iterator[pa.RecordBatch]:
+        offsets = stored.offsets(*self.progress)
+        if offsets:
+            next_offsets, checkpoints = zip(*offsets.values(), strict=True)
+            yield self._batch(_OFFSET, _partition=list(offsets), _next_offset=next_offsets, _checkpoint=checkpoints)
+        refused = [(window, key.decode(errors="replace")) for window, key in stored.refused()]
+        if refused:
+            windows, keys = zip(*refused, strict=True)
+            yield self._batch(_REFUSED, window_start=windows, key=keys)
+
+    def _rows(self, page: Sequence[StoredRow]) -> pa.RecordBatch:
+        starts, ends, keys, *contents, revisions = zip(*page, strict=True)
+        names = [column.name for column in self.table.contents]
+        partitions = partition_of_keys(pa.array(keys, pa.string()), self.partitions)
+        bounds = {"window_start": starts, "window_end": ends}
+        columns = dict(zip(names, contents, strict=True))
+        return self._batch(_ROW, **bounds, key=keys, _partition=partitions.tolist(), **columns, revision=revisions)
+
+    def _batch(self, kind: str, **columns: Sequence[Any]) -> pa.RecordBatch:
+        """Return a batch with these columns, and null in the others."""
+        size = len(next(iter(columns.values())))
+        return pa.record_batch(
+            [
+                pa.array([kind] * size if name == "_kind" else columns.get(name, [None] * size), arrow_type)
+                for name, arrow_type in self._types.items()
+            ],
+            list(self._types),
+        )
+
+    @property
+    def _types(self) -> dict[str, pa.DataType]:
+        first = {"_kind": pa.string(), "_partition": pa.int32(), "_next_offset": pa.int64(), "_checkpoint": pa.string()}
+        bounds = {"key": pa.string(), "window_start": pa.int64(), "window_end": pa.int64()}
+        parts = dict.fromkeys(self.key_parts, pa.string())
+        results = {result.name: result.result_type for result in self.results}
+        return first | bounds | parts | results | {"revision": pa.int64()}
+
+
+@contextlib.contextmanager
+def compared_with_topic(
+    table: StoredTable, aggregates: DataFrame, settings: PipelineSettings, *, since: int | None, first: int
+) -> Iterator[TableComparison]:
+    """Compare the table with the newest results of topic `aggregates`, of which `aggregates` are all records.
+
+    `since` and `first`: as of `audit_job.compared`.
+    """
+    names = [*batch_pipeline.fields(settings), "revision"]
+    joined = _newest(aggregates, settings).join(table.rows, "record_key", "full_outer")
+    joined = joined.where("expected is not null or found is not null")
+    stored_until = F.coalesce(_by_partition(table.offsets, F.col("topic_partition")), F.lit(0))
+    not_stored = F.col("offset") >= stored_until
+    with _compared(joined, table.refused, F.when(not_stored, NOT_STORED), names, since, first) as comparison:
+        yield comparison
+
+
+@contextlib.contextmanager
+def compared_with_answer(  # noqa: PLR0913 - by name
+    table: StoredTable,
+    answer: BatchResult,
+    settings: PipelineSettings,
+    *,
+    complete_until: Mapping[int, int],
+    since: int | None,
+    first: int,
+) -> Iterator[TableComparison]:
+    """Compare the table with the sums and counts of the batch answer.
+
+    `complete_until`, by partition: windows that end at or before this time are complete in the table and in the answer.
+    """
+    results = settings.table_settings.stored_results(settings.results)
+    names = list(batch_pipeline.fields(settings, results))
+    rows = batch_pipeline.results(answer, settings, of=results)
+    expected = rows.select(
+        F.concat_ws("/", F.col("window_start").cast("string"), "key").alias("record_key"),
+        F.col("partition").alias("answer_partition"),
+        F.struct(*names).alias("expected"),
+    )
+    joined = expected.join(table.rows, "record_key", "full_outer")
+    limit = F.coalesce(
+        _by_partition(complete_until, F.coalesce("answer_partition", "partition")), F.lit(-MAX_WATERMARK)
+    )
+    end = F.coalesce("expected.window_end", "found.window_end")
+    is_open = (limit < MAX_WATERMARK) & (end > limit)
+    with _compared(joined, table.refused, F.when(is_open, NOT_CLOSED), names, since, first) as comparison:
+        yield comparison
+
+
+def _newest(records: DataFrame, settings: PipelineSettings) -> DataFrame:
+    """Return the last record of each Kafka key: `record_key`, `topic_partition`, `offset`, `expected`.
+
+    `expected` is null for a tombstone.
+    """
+    last = records.groupBy(F.col("key").cast("string").alias("record_key")).agg(
+        F.max_by("value", "offset").alias("value"),
+        F.max_by("partition", "offset").alias("topic_partition"),
+        F.max("offset").alias("offset"),
+    )
+    fields = ", ".join(f"`{name}` {spark_type}" for name, spark_type in batch_pipeline.fields(settings).items())
+    result = F.from_json(F.col("value").cast("string"), f"{fields}, revision bigint")
+    return last.select(
+        "record_key", "topic_partition", "offset", F.when(F.col("value").isNotNull(), result).alias("expected")
+    )
+
+
+def _by_partition(values: Mapping[int, int], partition: Column) -> Column:
+    """Return the value of a partition, null if it has none."""
+    items = [F.lit(item) for pair in values.items() for item in pair]
+    return F.create_map(*items)[partition] if items else F.lit(None).cast("bigint")
+
+
+@contextlib.contextmanager
+def _compared(  # noqa: PLR0913, PLR0917 - of this module alone
+    joined: DataFrame, refused: DataFrame, incomplete: Column, names: Sequence[str], since: int | None, first: int
+) -> Iterator[TableComparison]:
+    key_parts = F.split("record_key", "/", 2)
+    rows = (
+        joined.withColumn("window_start", key_parts[0].try_cast("bigint"))
+        .withColumn("key", key_parts[1])
+        .join(refused.withColumn("refused", F.lit(True)), "record_key", "left")
+    )
+    too_old = F.when(F.col("window_start") < since, TOO_OLD) if since is not None else F.lit(None).cast("string")
+    is_equal = F.lit(True)
+    for name in names:
+        is_equal &= F.col(f"expected.{name}").eqNullSafe(F.col(f"found.{name}"))
+    kind = (
+        F.when(F.col("found").isNull(), MISSING).when(F.col("expected").isNull(), UNEXPECTED).when(~is_equal, DIFFERENT)
+    )
+    rows = rows.withColumn(
+        "left_out", F.coalesce(too_old, incomplete, F.when(F.col("refused"), NOT_ACCEPTED))
+    ).withColumn("kind", kind)
+    rows = rows.select("window_start", "key", "left_out", "kind", "expected", "found").persist(StorageLevel.DISK_ONLY)
+    try:
+        differences = differences_of(rows, expected=names, found=names)
+        yield TableComparison(summary(rows, differences, first), differences)
+    finally:
+        rows.unpersist()
+
+
+def read_topic(
+    spark: SparkSession, settings: PipelineSettings, offset_range: Mapping[int, kafka_options.OffsetRange]
+) -> DataFrame:
+    """Read topic `aggregates`."""
+    client = kafka_options.client_options(settings)
+    return kafka_options.read(spark, client, settings.topic("aggregates"), offset_range, headers=False)

@@ -1,0 +1,1 @@
+SELECT DISTINCT window_ms, key_bytes FROM {refused}

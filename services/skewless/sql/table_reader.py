@@ -1,0 +1,132 @@
+"""Reads the table of results page by page, as it is at one moment."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from skewless.algorithms.aggregates import ResultField
+from skewless.errors import StoreError, UnreachableError
+from skewless.sql.database import Database
+from skewless.sql.errors import ErrorClass
+from skewless.sql.rows import time_text
+from skewless.sql.table import ResultTable
+
+PAGE_ROWS = 2000
+"""Number of rows that are in memory at once."""
+FIRST_WINDOW = -62_135_596_800_000
+"""Start of the year 1 in ms: not all databases have earlier times."""
+
+StoredRow = tuple[Any, ...]
+"""Start and end of the window in ms, the key, the columns of `ResultTable.contents`, and the revision."""
+
+
+class StoredOffset(NamedTuple):
+    """Progress of the stage that writes the table, in one partition of its input."""
+
+    next_offset: int
+    checkpoint: str
+
+
+class TableSnapshot:
+    """A table and the progress that belongs to it. Later transactions are not visible."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._statements = database.statements
+
+    def offsets(self, pipeline: str, stage: str, topic: str) -> dict[int, StoredOffset]:
+        """Return the progress of a stage by partition of its topic."""
+        rows = self._database.query(self._statements["offsets_select"], (pipeline, stage))
+        return {row[1]: StoredOffset(row[2], row[3]) for row in rows if row[0] == topic}
+
+    def refused(self) -> list[tuple[int | None, bytes]]:
+        """Return the windows (start in ms, None if unknown) and keys of the refused rows."""
+        rows = self._database.query(self._statements["refused_select"])
+        return [(window, bytes(key)) for window, key in rows]
+
+    def windows(self) -> Iterator[tuple[int, int]]:
+        """Yield the start and the end of each window that has rows, in order."""
+        statement, start = self._statements["first_row_select"], FIRST_WINDOW
+        while rows := self._database.query(statement, (time_text(start),)):
+            ((window, end),) = rows
+            yield window, end
+            start = window + 1
+
+    def pages(self, first: int | None = None, last: int | None = None) -> Iterator[list[StoredRow]]:
+        """Yield the rows of the windows that start from `first` to `last` (inclusive, ms), in order."""
+        statement = self._statements["page_select"]
+        start, key_id = time_text(FIRST_WINDOW if first is None else first), b""
+        # A page begins after the last row of the previous one, so a database needs neither a cursor nor memory.
+        while rows := self._database.query(statement, (start, start, key_id, PAGE_ROWS)):
+            page = [row[1:] for row in rows if last is None or row[1] <= last]
+            if page:
+                yield page
+            if len(page) < PAGE_ROWS:
+                return
+            key_id, start = rows[-1][0], time_text(rows[-1][1])
+
+
+@contextlib.contextmanager
+def snapshot(database: Database) -> Iterator[TableSnapshot]:
+    """Read a connected database in one transaction. Errors of the driver become StoreError or UnreachableError."""
+    address = database.settings.address
+    try:
+        database.begin_snapshot()
+        try:
+            yield TableSnapshot(database)
+        finally:
+            with contextlib.suppress(*database.errors):
+                database.rollback()
+    except database.errors as error:
+        failure = database.failure_of(error)
+        refused = failure.error_class in {ErrorClass.PERMANENT, ErrorClass.VALUE}
+        kind = StoreError if refused else UnreachableError
+        raise kind(f"reading table {database.statements.table.name} in {address}: {failure.message}") from None
+
+
+def require_file(database: Database) -> None:
+    """Raise StoreError if the file of a SQLite database does not exist. Connecting would create it."""
+    address = database.settings.address
+    if address.dialect == "sqlite" and not Path(address.database).is_file():
+        raise StoreError(f"{address} does not exist: correct sink.url, or run the pipeline, which creates it")
+
+
+class ResultReader:
+    """Converts the columns of rows to what results are elsewhere: numbers, texts and lists of Python."""
+
+    def __init__(self, table: ResultTable, results: Sequence[ResultField]) -> None:
+        types: Mapping[str, pa.DataType] = {result.name: result.result_type for result in results}
+        self._converters = [_converter(types.get(column.name, pa.string())) for column in table.contents]
+
+    def __call__(self, row: StoredRow) -> StoredRow:
+        """Return the row with converted values. NULL is None."""
+        contents = (
+            None if value is None else convert(value)
+            for convert, value in zip(self._converters, row[3:-1], strict=True)
+        )
+        return (*row[:3], *contents, row[-1])
+
+
+def _converter(result_type: pa.DataType) -> Callable[[Any], Any]:
+    """Return the function from a value of any of the drivers to a Python object of this Arrow type."""
+    if pa.types.is_list(result_type):
+        convert = _converter(result_type.value_type)
+        return lambda text: [convert(item) for item in json.loads(text, parse_float=Decimal)]
+    if pa.types.is_decimal(result_type):
+        return Decimal
+    return _CONVERTERS[result_type]
+
+
+_CONVERTERS: dict[pa.DataType, Callable[[Any], Any]] = {
+    pa.int64(): int,
+    pa.float64(): float,
+    pa.bool_(): bool,
+    pa.string(): str,
+}

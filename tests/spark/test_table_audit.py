@@ -1,0 +1,164 @@
+"""An audit compares the table of `sink`: it finds no difference in a correct one, and every difference of a test."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from click.testing import CliRunner, Result
+
+from helpers.databases import Server, TestDatabase, new_database
+from helpers.kafka import Pipeline, Source, zipf_records
+from helpers.waiting import WAIT_S, until
+from skewless.cli.main import main
+from skewless.spark.table_audit import NOT_ACCEPTED, NOT_STORED
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+REFUSED = ("window_ms", "key_bytes", "reason", "record", "topic", "partition", "offset", "refused_at")
+STAGES = {"replace": "sink", "merge": "flusher"}
+
+
+@dataclass
+class Stored:
+    """A table with the results of a pipeline that has ended."""
+
+    pipeline: Pipeline
+    database: TestDatabase
+    file: Path
+
+    def audit(self, *arguments: str) -> Result:
+        return CliRunner().invoke(main, ["audit", "-f", str(self.file), "--json", *arguments])
+
+    def change(self, statement: str, key: str) -> None:
+        """Run a statement on the rows of a key."""
+        self.database.query(f"{statement} WHERE {self.database.quoted('key')} = '{key}'")
+
+    def refuse(self, window: int, key: str) -> None:
+        """Add a refused row."""
+        names = ", ".join(self.database.quoted(name) for name in REFUSED)
+        key_bytes = f"CAST('{key}' AS BLOB)" if self.database.dialect == "sqlite" else f"'{key}'"
+        values = f"{window}, {key_bytes}, 'reason', '', 'topic', 0, 0, '2026-01-01 00:00:00'"
+        self.database.query(f"INSERT INTO results_refused ({names}) VALUES ({values})")
+
+
+@pytest.fixture(scope="module")
+def drained(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
+    """Return a pipeline that has processed its source. It has no table yet."""
+    source = Source(broker, 2)
+    source.send(zipf_records(4_000, 2, seed=6, keys=200))
+    pipeline = Pipeline(
+        broker,
+        tmp_path_factory.mktemp("drained"),
+        source,
+        splitter={"value": {"field": "value", "decimals": 2}},
+        aggregator={"aggregates": ["count", "sum", "mean", "max"]},
+    )
+    pipeline.drain()
+    return pipeline
+
+
+def stored(pipeline: Pipeline, database: TestDatabase, folder: Path, mode: str) -> Stored:
+    """Store the results of a pipeline in a table."""
+    file = folder / "pipeline.yaml"
+    document = json.loads(pipeline.file.read_text())
+    document["sink"] = {**database.settings, "table": "results", "mode": mode}
+    file.write_text(json.dumps(document))
+    command = [sys.executable, "-m", "skewless", "run", STAGES[mode], "-f", str(file), "--drain"]
+    ended = subprocess.run(command, timeout=WAIT_S, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    return Stored(pipeline, database, file)
+
+
+@pytest.mark.parametrize(("dialect", "mode"), [("postgresql", "replace"), ("mysql", "merge"), ("sqlite", "replace")])
+def test_audit_of_a_table_finds_no_difference_and_every_planted_one(  # noqa: PLR0913, PLR0917 - fixtures
+    drained: Pipeline,
+    spark: SparkSession,
+    database_servers: Callable[[str], Server],
+    tmp_path: Path,
+    dialect: str,
+    mode: str,
+) -> None:
+    table = stored(drained, new_database(dialect, database_servers, tmp_path), tmp_path, mode)
+    right = table.audit()
+    assert right.exit_code == 0, right.output
+    report = json.loads(right.stdout)["table"]
+    assert report == {
+        "name": "results",
+        "compared": len(drained.results()[0]),
+        "compared_windows": len({window for window, _ in drained.results()[0]}),
+        "left_out": {},
+        "differences": 0,
+        "differences_by_kind": {},
+        "first_differences": [],
+    }
+
+    keys = Counter(key for _, key in drained.results()[0])
+    lost, changed, renamed, refused = sorted(key for key, windows in keys.items() if windows == 1)[:4]
+    (window,) = (window for window, key in drained.results()[0] if key == refused)
+    table.change("DELETE FROM results", lost)
+    table.change("UPDATE results SET count = count + 1", changed)
+    table.change(f"UPDATE results SET {table.database.quoted('key')} = 'other'", renamed)
+    table.change("DELETE FROM results", refused)
+    table.refuse(window, refused)
+    wrong = table.audit("--out", str(tmp_path / "out"))
+    assert wrong.exit_code == 1, wrong.output
+    report = json.loads(wrong.stdout)
+    assert report["differences"] == 0
+    assert {(row["kind"], row["key"]) for row in report["table"]["first_differences"]} == {
+        ("missing", lost),
+        ("different", changed),
+        ("missing", renamed),
+        ("unexpected", "other"),
+    }
+    assert report["table"]["left_out"] == {NOT_ACCEPTED: 1}
+    assert "table results of pipeline" in wrong.stderr
+    assert "differs in 4 places" in wrong.stderr
+    parts = [part.read_text() for part in (tmp_path / "out" / "table-differences").glob("*.json")]
+    assert sum(len(part.splitlines()) for part in parts) == 4
+
+
+def test_audit_of_a_table_behind_its_topic_leaves_the_rest_out(
+    drained: Pipeline, spark: SparkSession, database_servers: Callable[[str], Server], tmp_path: Path
+) -> None:
+    table = stored(drained, new_database("sqlite", database_servers, tmp_path), tmp_path, "replace")
+    # The first record of partition 0 is the only one that the table claims to have.
+    table.database.query('UPDATE skewless_offsets SET next_offset = 1 WHERE "partition" = 0')
+    behind = table.audit()
+    assert behind.exit_code == 0, behind.output
+    report = json.loads(behind.stdout)["table"]
+    results = Counter(record.partition for record in drained.read("aggregates"))
+    assert (report["compared"], report["left_out"]) == (results[1] + 1, {NOT_STORED: results[0] - 1})
+
+
+def test_audit_of_a_table_of_a_running_pipeline_compares_closed_windows(
+    broker: str, spark: SparkSession, database_servers: Callable[[str], Server], tmp_path: Path
+) -> None:
+    source = Source(broker, 1)
+    source.send(zipf_records(4_000, 1, seed=4, keys=50))
+    database = new_database("sqlite", database_servers, tmp_path)
+    sink = {**database.settings, "table": "results", "mode": "merge", "transaction_s": 0.1}
+    pipeline = Pipeline(broker, tmp_path, source, aggregator={"emit": "final"}, sink=sink)
+    with pipeline.running() as supervisor:
+        until(lambda: supervisor.poll(0) is not None and pipeline.count("aggregates") > 200)
+        report = json.loads(Stored(pipeline, database, pipeline.file).audit().stdout)
+    assert report["differences"] == report["table"]["differences"] == 0
+    assert report["table"]["compared"] >= 200
+
+
+def test_audit_without_a_table_ends_before_spark_starts(drained: Pipeline, tmp_path: Path) -> None:
+    file = tmp_path / "pipeline.yaml"
+    document = json.loads(drained.file.read_text()) | {"sink": {"url": f"sqlite://{tmp_path}/absent.db"}}
+    file.write_text(json.dumps(document))
+    ended = CliRunner().invoke(main, ["audit", "-f", str(file)])
+    assert ended.exit_code == 3
+    assert "absent.db does not exist" in ended.stderr
+    assert not (tmp_path / "absent.db").exists()
