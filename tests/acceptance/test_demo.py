@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import psutil
@@ -69,7 +72,7 @@ def _session(pid: int) -> int | None:
 
 def test_demo_run_to_its_end_is_exact_and_leaves_nothing_behind(tmp_path: Path, pages: Path) -> None:
     args = ["--input", str(pages), "--grouping", "key", "--grouping", "shuffle", "--workers", "4", "--json"]
-    args += ["--report", str(tmp_path / "report.html"), "--prometheus"]
+    args += ["--report", str(tmp_path / "report.html"), "--database", str(tmp_path / "counts.db"), "--prometheus"]
     with demo(tmp_path / "tmp", *args) as child:
         output, text = child.communicate(timeout=WAIT_S)
         assert child.returncode == 0, text
@@ -94,6 +97,16 @@ def test_demo_run_to_its_end_is_exact_and_leaves_nothing_behind(tmp_path: Path, 
     assert "set event_time.allowed_lateness_s to 419.6 or more" in text
     assert "scrapes every process" in text
     assert entries["report"] == str(tmp_path / "report.html")
+    commands = [line.strip() for line in text.splitlines() if line.startswith(("  sqlite3 ", "  skewless results "))]
+    assert len(commands) == 2
+    with closing(sqlite3.connect(entries["database"])) as connection:
+        (query,) = re.findall('"(SELECT .*)"', commands[0])
+        assert next(connection.execute(query))[0] == "page 0"
+        assert connection.execute("SELECT sum(count) FROM pages").fetchone() == (LINES - 2,)
+    shown = subprocess.run(
+        [sys.executable, "-m", *shlex.split(commands[1])], capture_output=True, text=True, check=True
+    )
+    assert re.fullmatch(r"(\S+Z  page \d+  count \d+  sum \d+\n){5}", shown.stdout)
     assert "<h2>Load per worker over time</h2>" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
@@ -101,7 +114,7 @@ def test_demo_run_to_its_end_is_exact_and_leaves_nothing_behind(tmp_path: Path, 
 def test_demo_stopped_by_a_signal_leaves_nothing_behind(
     tmp_path: Path, pages: Path, number: signal.Signals, code: int
 ) -> None:
-    with demo(tmp_path / "tmp", "--input", str(pages)) as child:
+    with demo(tmp_path / "tmp", "--input", str(pages), "--no-report", "--database", str(tmp_path / "x.db")) as child:
         assert child.stdout is not None
         assert any(line.startswith("Counting with pipeline key") for line in child.stdout)
         # the demo, the broker, and a process per stage

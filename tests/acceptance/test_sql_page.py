@@ -18,7 +18,7 @@ def test_sql_page_commands_as_written_show_the_most_frequent_keys(tmp_path: Path
     find_program("sqlite3", "sqlite3")
     FILE.unlink(missing_ok=True)
     try:
-        up, select, check, _ = follow(ROOT / "docs" / "how-to" / "sql.md", tmp_path)
+        up, select, last, check, _ = follow(ROOT / "docs" / "how-to" / "sql.md", tmp_path)
     finally:
         for name in ("clicks.db", "clicks.db-wal", "clicks.db-shm"):
             FILE.with_name(name).unlink(missing_ok=True)
@@ -28,4 +28,5 @@ def test_sql_page_commands_as_written_show_the_most_frequent_keys(tmp_path: Path
     counts = [int(count) for _, count in rows]
     assert counts == sorted(counts, reverse=True)
     assert 2_000 < counts[0] < 4_000  # about a seventh of 20,000 records have the most frequent key
+    assert len(last.splitlines()) == 3
     assert check.startswith("table clicks_by_minute in /tmp/clicks.db is as needed")

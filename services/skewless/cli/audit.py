@@ -53,6 +53,9 @@ Examples:
     help="Folder for audit.json and for all differences as JSON lines.",
 )
 @JOIN_OPTION
+@click.option(
+    "--no-table", is_flag=True, help="Do not compare the table of `sink`, for example where its file is not accessible."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
 @spark_options
 def audit(  # noqa: PLR0913 - click passes an argument per option
@@ -62,6 +65,7 @@ def audit(  # noqa: PLR0913 - click passes an argument per option
     limit: int,
     out: Path | None,
     of_join: bool,
+    no_table: bool,
     as_json: bool,
     **spark: Any,
 ) -> None:
@@ -82,12 +86,15 @@ def audit(  # noqa: PLR0913 - click passes an argument per option
     scope = find(offset_reader, settings)
     if start is None and (problems := list(_truncation_problems(settings, scope))):
         raise ConfigurationError(*problems)
-    if settings.sink is not None:
+    of_table = settings.sink is not None and not no_table
+    if of_table:
         open_table(settings).close()  # so that an error comes before Spark starts
     if out is not None:
         prepare_output_folder(out, REPORT, [DIFFERENCES, TABLE_DIFFERENCES])
     with spark_running("audit", spark) as session:
-        report = _compare(session, settings, offset_reader, scope, since=start, first=limit, out=out)
+        report = _compare(
+            session, settings, offset_reader, scope, of_table=of_table, since=start, first=limit, out=out
+        )
     click.echo(json.dumps(report) if as_json else _text(report))
     if problems := list(_problems(settings, report)):
         raise CheckFailedError("\n".join(problems))
@@ -101,6 +108,7 @@ def _compare(  # noqa: PLR0913 - the parts of an audit, by name
     offset_reader: OffsetReader,
     scope: AuditScope,
     *,
+    of_table: bool,
     since: int | None,
     first: int,
     out: Path | None,
@@ -114,13 +122,13 @@ def _compare(  # noqa: PLR0913 - the parts of an audit, by name
         report = _report(settings, scope, comparison.report)
         if out is not None:
             comparison.differences.write.mode("overwrite").json(str(out / DIFFERENCES))
-        if settings.sink is not None:
+        if of_table:
             with audit_table.compared(
                 session, settings, comparison.answer, offset_reader=offset_reader, scope=scope, since=since, first=first
-            ) as of_table:
-                report["table"] = {"name": settings.sink_table().name, **of_table.report}
+            ) as table:
+                report["table"] = {"name": settings.sink_table().name, **table.report}
                 if out is not None:
-                    of_table.differences.write.mode("overwrite").json(str(out / TABLE_DIFFERENCES))
+                    table.differences.write.mode("overwrite").json(str(out / TABLE_DIFFERENCES))
     if out is not None:
         (out / REPORT).write_text(json.dumps(report, indent=2) + "\n")
     return report

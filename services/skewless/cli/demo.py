@@ -38,6 +38,14 @@ TERMINATED = 128 + signal.SIGTERM
     show_default=True,
     help="File for the report of the evaluation with Spark.",
 )
+@click.option(
+    "--database",
+    type=click.Path(path_type=Path, dir_okay=False),
+    default="skewless-demo.db",
+    metavar="FILE",
+    show_default=True,
+    help="File of SQLite for the counts. The pipeline's file FILE.yaml is written next to it.",
+)
 @click.option("--no-report", is_flag=True, help="Skip the evaluation with Spark and its report.")
 @click.option(
     "--prometheus",
@@ -52,6 +60,7 @@ def demo(  # noqa: PLR0913 - click passes an argument per option
     groupings: tuple[str, ...],
     workers: int,
     report: Path,
+    database: Path,
     no_report: bool,
     prometheus: bool,
     keep: bool,
@@ -60,7 +69,7 @@ def demo(  # noqa: PLR0913 - click passes an argument per option
     """Count words with real Kafka and one process per stage, once for each grouping; compare and check the counts.
 
     Without --input the words of Python's standard library are counted. All processes are stopped at the
-    end, and only the report is kept.
+    end, and only the report and the table of counts are kept.
 
     \b
     Examples:
@@ -75,7 +84,9 @@ def demo(  # noqa: PLR0913 - click passes an argument per option
     from skewless.lab.demo.demo_run import Demo
     from skewless.lab.local.prometheus import find
 
-    plan = make_plan(inputs, groupings, workers, None if no_report else report, prometheus=prometheus)
+    plan = make_plan(
+        inputs, groupings, workers, None if no_report else report, prometheus=prometheus, database=database
+    )
     if prometheus:
         find("prometheus")
     screen = DemoConsole(Console(stderr=as_json))

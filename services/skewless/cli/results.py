@@ -1,4 +1,4 @@
-"""Implements `skewless results`: prints the results of a pipeline from its topic `aggregates`."""
+"""Implements `skewless results`: prints the results of a pipeline from its table or its topic `aggregates`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
-from skewless.cli.offset_range import parse_instant
 from skewless.cli.options import load_settings, pipeline_file
+from skewless.cli.result_selection import WINDOWS, Result, Selection, Window, selection
 from skewless.errors import CheckFailedError, ConfigurationError
 
 if TYPE_CHECKING:
@@ -22,11 +24,6 @@ if TYPE_CHECKING:
 
 FOLLOW_S = 1.0
 """Interval at which --follow looks for new results."""
-WINDOWS = "last, open, all, or a time within a window in ISO 8601"
-Result = dict[str, Any]
-"""A record of `aggregates`."""
-Window = tuple[int, int]
-"""Start and end (exclusive) of a window in ms."""
 
 
 @click.command()
@@ -51,7 +48,9 @@ def results(  # noqa: PLR0913 - click passes an argument per option
 ) -> None:
     """Print the results of a pipeline: committed ones, the newest revision of each key and window.
 
-    `last` is the last window that is closed, `open` are the windows after it. Without a consumer group.
+    `last` is the last window that is closed, `open` are the windows after it. The results are those of the table of
+    `sink`, if the pipeline has one, else those of topic `aggregates`. --follow always reads the topic. Without a
+    consumer group.
 
     \b
     Examples:
@@ -67,42 +66,33 @@ def results(  # noqa: PLR0913 - click passes an argument per option
         raise ConfigurationError("--top: not with --follow, because later results can be larger")
     if by is not None and by not in aggregates:
         raise ConfigurationError(f"--by: {by} is not a result of this pipeline: {', '.join(aggregates)}")
-    select = _selection(window)
+    select = selection(window)
     show = _printer(aggregates, as_json=as_json, as_csv=as_csv)
     if follow:
         for batch in _followed(settings):
             show([result for result in batch if key is None or result["key"] == key])
-    found = _newest(settings, lambda result: key is None or result["key"] == key)
-    if not found:
-        raise CheckFailedError(f"topic {settings.topic('aggregates')} has no results{f' of key {key}' if key else ''}")
-    windows = select(sorted({_window_of(result) for result in found}), _closed_until(settings))
-    chosen = [result for result in found if _window_of(result) in windows]
+    if settings.sink is None:
+        chosen = _of_topic(settings, select, key)
+    else:
+        from skewless.cli import table_results
+
+        chosen = table_results.read(settings, select, key)
     if not chosen:
         raise CheckFailedError(f"no results for --window {window}: choose {WINDOWS}")
     show(_ordered(chosen, by or aggregates[0], top))
 
 
+def _of_topic(settings: PipelineSettings, select: Selection, key: str | None) -> list[Result]:
+    """Return the newest revisions of the selected windows, of one key or of all, from the topic."""
+    found = _newest(settings, lambda result: key is None or result["key"] == key)
+    if not found:
+        raise CheckFailedError(f"topic {settings.topic('aggregates')} has no results{f' of key {key}' if key else ''}")
+    windows = select(sorted({_window_of(result) for result in found}), lambda: _closed_until(settings))
+    return [result for result in found if _window_of(result) in windows]
+
+
 def _window_of(result: Result) -> Window:
     return result["window_start"], result["window_end"]
-
-
-def _selection(window: str) -> Callable[[list[Window], int | None], set[Window]]:
-    """Return a function from all windows (ascending) and the time up to which they are closed to the chosen windows."""
-
-    def is_closed(window: Window, closed_until: int | None) -> bool:
-        return closed_until is not None and window[1] <= closed_until
-
-    match window:
-        case "all":
-            return lambda windows, _closed: set(windows)
-        case "last":
-            return lambda windows, closed: set(
-                [window for window in windows if is_closed(window, closed)][-1:] or windows[-1:]
-            )
-        case "open":
-            return lambda windows, closed: {window for window in windows if not is_closed(window, closed)}
-    instant = parse_instant("--window", window, WINDOWS)
-    return lambda windows, _closed: {window for window in windows if window[0] <= instant < window[1]}
 
 
 def _closed_until(settings: PipelineSettings) -> int | None:
@@ -149,7 +139,7 @@ def _read(settings: PipelineSettings, positions: dict[int, int]) -> Iterator[Res
     for _, messages in read_ranges(settings.kafka, topic, ranges):
         for message in messages:
             if message.value() is not None:
-                yield json.loads(message.value())
+                yield json.loads(message.value(), parse_float=Decimal)
     positions.update(end)
 
 
@@ -172,10 +162,11 @@ def _number(value: Any) -> float:
 def _printer(aggregates: tuple[str, ...], *, as_json: bool, as_csv: bool) -> Callable[[list[Result]], None]:
     """Return a function that prints results in the chosen form."""
     if as_json:
+        encode = msgspec.json.Encoder(decimal_format="number").encode
 
         def write_json(batch: list[Result]) -> None:
             for result in batch:
-                click.echo(json.dumps(result, ensure_ascii=False))
+                click.echo(encode(result))
 
         return write_json
     columns = ("window_start", "window_end", "key", *aggregates, "revision")

@@ -59,6 +59,10 @@ class TableSnapshot:
             yield window, end
             start = window + 1
 
+    def of_key(self, key: str) -> list[StoredRow]:
+        """Return the rows of a key, one for each of its windows, in order."""
+        return self._database.query(self._statements["key_rows_select"], (key,))
+
     def pages(self, first: int | None = None, last: int | None = None) -> Iterator[list[StoredRow]]:
         """Yield the rows of the windows that start from `first` to `last` (inclusive, ms), in order."""
         statement = self._statements["page_select"]

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 from skewless.algorithms.grouping import GROUPING_NAMES
 from skewless.config.pipeline_settings import PipelineSettings
@@ -38,14 +39,27 @@ class Plan:
     """File for the report of the evaluation; None: no report."""
     prometheus: bool = False
     """True if Prometheus scrapes the pipelines."""
+    database: Path | None = None
+    """File of SQLite for the counts of the last pipeline; None: none."""
+
+    @property
+    def table(self) -> str:
+        """Name of the table of counts."""
+        return self.dataset.replace("-", "_")
 
     @property
     def topic(self) -> str:
         """Source topic of all pipelines."""
         return self.dataset
 
-    def pipeline(self, grouping: str, bootstrap: str, window_s: float) -> PipelineSettings:
-        """Return the settings of the pipeline with this grouping. Its name is the prefix of its topics."""
+    def pipeline(
+        self, grouping: str, bootstrap: str, window_s: float, database: Path | None = None
+    ) -> PipelineSettings:
+        """Return the settings of the pipeline with this grouping. Its name is the prefix of its topics.
+
+        With a `database`, it stores the counts in this file of SQLite.
+        """
+        sink = {"url": f"sqlite://{quote(str(database))}", "table": self.table, "transaction_rows": 20_000}
         return PipelineSettings.model_validate(
             {
                 "name": f"{self.dataset}-{grouping.replace('_', '-')}",
@@ -59,17 +73,19 @@ class Plan:
                 "worker": {"pane_s": min(window_s / PANES_PER_WINDOW, _DAY)},
                 "aggregator": {"window_s": window_s, "emit": "final"},
                 "observer": {"tick_s": min(window_s, _DAY)},
+                "sink": None if database is None else sink,
             }
         )
 
 
-def make_plan(
+def make_plan(  # noqa: PLR0913 - the options of the demo
     inputs: tuple[Path, ...],
     groupings: tuple[str, ...],
     workers: int,
     report: Path | None = None,
     *,
     prometheus: bool = False,
+    database: Path | None = None,
 ) -> Plan:
     """Plan a demo of the words of the standard library, or of the given files.
 
@@ -78,8 +94,9 @@ def make_plan(
     unknown_groupings = sorted(set(groupings) - set(GROUPING_NAMES))
     if unknown_groupings:
         raise ConfigurationError(f"--grouping: {unknown('grouping', ', '.join(unknown_groupings), GROUPING_NAMES)}")
-    if report is not None and not os.access(report.resolve().parent, os.W_OK):
-        raise ConfigurationError(f"--report: {report}: its folder does not exist or cannot be written to")
+    for option, file in (("--report", report), ("--database", database)):
+        if file is not None and not os.access(file.resolve().parent, os.W_OK):
+            raise ConfigurationError(f"{option}: {file}: its folder does not exist or cannot be written to")
     kinds = {path: detect(path) for path in inputs}
     if len(set(kinds.values())) > 1:
         raise ConfigurationError(
@@ -87,7 +104,7 @@ def make_plan(
         )
     dataset = next(iter(kinds.values()), DEFAULT)
     distinct_groupings = tuple(dict.fromkeys(groupings)) or GROUPINGS
-    return Plan(dataset, DatasetOptions(input=inputs), distinct_groupings, workers, report, prometheus)
+    return Plan(dataset, DatasetOptions(input=inputs), distinct_groupings, workers, report, prometheus, database)
 
 
 def window_for(span_ms: int) -> int:

@@ -15,6 +15,7 @@ from skewless.kafka.settings import KafkaSettings
 from skewless.lab.datasets import find_dataset
 from skewless.lab.datasets.produce_classified import input_warnings
 from skewless.lab.datasets.produce_run import run as produce
+from skewless.lab.demo import demo_table
 from skewless.lab.demo.console import DemoConsole, RunProgress
 from skewless.lab.demo.demo_pipeline import drain
 from skewless.lab.demo.demo_plan import SOURCE_PARTITIONS, Plan, record_batches, window_for
@@ -28,6 +29,7 @@ from skewless.lab.local.supervisor import Event
 from skewless.lab.progress import report_progress
 from skewless.parsing.record_parser import RecordParser
 from skewless.spark.evaluate_run import evaluated, write_report
+from skewless.topology import needed_stages
 
 SPARK_OPTIONS = {"master": "local[2]", "packages": (), "driver_memory": "1g", "ui": False}
 SMALL_DATA_CONF = (
@@ -61,6 +63,7 @@ class Demo:
         self._pipelines: list[PipelineSettings] = []
         self._prometheus = Prometheus(folder / "prometheus") if plan.prometheus else None
         self.report_file: Path | None = None
+        self.pipeline_file: Path | None = None
 
     def run(self) -> bool:
         """Run all steps. Returns whether all counts are exact. Raises KeyboardInterrupt when the user interrupts it."""
@@ -79,6 +82,9 @@ class Demo:
                 title = f"{grouping} ({number} of {len(groupings)})"
                 with self._step(grouping, f"Counting with pipeline {title}, one process per stage"):
                     self._run_pipeline(title, grouping, broker.bootstrap)
+            if self._plan.database is not None:
+                with self._step("table", f"Storing the counts of {groupings[-1]} in a table of SQLite"):
+                    self._store(self._plan.database, broker.bootstrap)
             if self._plan.report is not None:
                 with self._step("evaluate", "Evaluating every tick with Spark"):
                     self._evaluate(self._plan.report)
@@ -147,6 +153,23 @@ class Demo:
         self.results.append(result)
         self._console.print_line(f"  {result}", style=None if result.exact else "red")
 
+    def _store(self, database: Path, bootstrap: str) -> None:
+        """Run the last stage of the last pipeline alone, after the run whose throughput is shown."""
+        grouping, window_s = self._plan.groupings[-1], self.window_ms / 1000
+        stored = self._folder / "counts.db"
+        settings = self._plan.pipeline(grouping, bootstrap, window_s, stored)
+        replicas = settings.replicas.model_copy(
+            update={stage.name: int(stage.name == "sink") for stage in needed_stages(settings)}
+        )
+        drain(
+            settings.model_copy(update={"replicas": replicas}),
+            self._folder,
+            lambda _now, _snapshot: None,
+            self._print_event,
+        )
+        final = self._plan.pipeline(grouping, bootstrap, window_s, database.resolve())
+        self.pipeline_file = demo_table.keep(stored, database, final)
+
     def _evaluate(self, report: Path) -> None:
         try:
             with child_process.terminate_children_on_exit():
@@ -181,6 +204,10 @@ class Demo:
         self._console.print_line(LEGEND, style="dim")
         if self.report_file is not None:
             self._console.print_line(f"Report with charts: {self.report_file.resolve()}", style="bold")
+        if self._plan.database is not None and self.pipeline_file is not None:
+            self._console.print_line("The counts are in a table, too. These commands show the most frequent keys:")
+            for command in demo_table.queries(self._plan.database, self.pipeline_file, self._plan.table):
+                self._console.print_line(f"  {command}", style="bold")
         steps = ", ".join(f"{name} {seconds:.1f}" for name, seconds in self.seconds.items())
         self._console.print_line(f"Seconds: {steps}; total {sum(self.seconds.values()):.0f}")
 
@@ -199,6 +226,7 @@ class Demo:
             "exact": all(result.exact for result in self.results),
             "seconds": self.seconds,
             "report": None if self.report_file is None else str(self.report_file.resolve()),
+            "database": None if self._plan.database is None else str(self._plan.database.resolve()),
             "groupings": {result.grouping: result.to_json() for result in self.results},
         }
 

@@ -1,0 +1,41 @@
+"""Selects the windows that `skewless results` shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from skewless.cli.offset_range import parse_instant
+
+WINDOWS = "last, open, all, or a time within a window in ISO 8601"
+Result = dict[str, Any]
+"""A record of `aggregates`."""
+Window = tuple[int, int]
+"""Start and end (exclusive) of a window in ms."""
+Selection = Callable[[list[Window], Callable[[], int | None]], set[Window]]
+"""From all windows (ascending) and the time up to which they are closed, computed if needed, to the chosen windows."""
+
+
+def selection(window: str) -> Selection:
+    """Return the selection of the option --window."""
+
+    def is_closed(window: Window, closed_until: int | None) -> bool:
+        return closed_until is not None and window[1] <= closed_until
+
+    def last(windows: list[Window], closed_until: Callable[[], int | None]) -> set[Window]:
+        until = closed_until()
+        return set([window for window in windows if is_closed(window, until)][-1:] or windows[-1:])
+
+    def still_open(windows: list[Window], closed_until: Callable[[], int | None]) -> set[Window]:
+        until = closed_until()
+        return {window for window in windows if not is_closed(window, until)}
+
+    match window:
+        case "all":
+            return lambda windows, _closed_until: set(windows)
+        case "last":
+            return last
+        case "open":
+            return still_open
+    instant = parse_instant("--window", window, WINDOWS)
+    return lambda windows, _closed_until: {window for window in windows if window[0] <= instant < window[1]}

@@ -1,0 +1,80 @@
+"""Reads the results of a pipeline from its table, for `skewless results`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from skewless.algorithms.watermark import MAX_WATERMARK
+from skewless.cli.audit_scope import closed_windows
+from skewless.cli.result_selection import Result, Selection
+from skewless.cli.sink_command import open_table
+from skewless.errors import CheckFailedError
+from skewless.kafka.consumer.offsets import OffsetReader
+from skewless.sql.table import ResultTable
+from skewless.sql.table_reader import ResultReader, StoredRow, TableSnapshot, snapshot
+from skewless.wire.changelog import decode_checkpoint, read_watermarks
+
+if TYPE_CHECKING:
+    from skewless.config.pipeline_settings import PipelineSettings
+
+
+def read(settings: PipelineSettings, select: Selection, key: str | None) -> list[Result]:
+    """Return the results of the selected windows, of one key or of all, in the form of records of topic `aggregates`.
+
+    Raises CheckFailedError if there is no window to select.
+    """
+    database = open_table(settings)
+    table = database.statements.table
+    convert = ResultReader(table, settings.table_settings.stored_results(settings.results))
+    try:
+        with snapshot(database) as stored:
+            of_key = [] if key is None else stored.of_key(key)
+            windows = list(stored.windows()) if key is None else [(row[0], row[1]) for row in of_key]
+            if not windows:
+                place = f"table {table.name} in {database.settings.address}"
+                raise CheckFailedError(f"{place} has no results{f' of key {key}' if key else ''}")
+            selected = select(windows, lambda: _closed_until(settings, stored))
+            if key is None:
+                rows = [row for start, _ in sorted(selected) for page in stored.pages(start, start) for row in page]
+            else:
+                rows = [row for row in of_key if (row[0], row[1]) in selected]
+    finally:
+        database.close()
+    return [_result(table, convert(row)) for row in rows]
+
+
+def _result(table: ResultTable, row: StoredRow) -> Result:
+    start, end, key, *contents, revision = row
+    values = dict(zip((column.name for column in table.contents), contents, strict=True))
+    if table.adds:
+        values = {column.name: _quotient(values, column.column, column.divisor) for column in table.view}
+    return {"key": key, "window_start": start, "window_end": end, **values, "revision": revision}
+
+
+def _quotient(values: Mapping[str, Any], dividend: str, divisor: str | None) -> Any:
+    """Return a result of a table of parts, as the table's view computes it."""
+    value = values[dividend]
+    if divisor is None or value is None:
+        return value
+    return float(value) / values[divisor] if values[divisor] else None
+
+
+def _closed_until(settings: PipelineSettings, stored: TableSnapshot) -> int | None:
+    """Return up to which time the table has all results of its windows; None if that is unknown.
+
+    Only Kafka knows it if rows are replaced while their window is open.
+    """
+    partitions = settings.topics.aggregator_partitions
+    if settings.table_settings.mode == "merge":
+        offsets = stored.offsets(settings.name, "flusher", settings.topic("partials"))
+        trackers = [
+            read_watermarks(decode_checkpoint(offset.checkpoint), settings.worker_input.max_workers)
+            for offset in offsets.values()
+        ]
+        watermarks = [watermark for tracker in trackers if (watermark := tracker.watermark()) is not None]
+        return min(watermarks) if len(watermarks) == partitions else None
+    if settings.aggregator.emit == "final":
+        return MAX_WATERMARK
+    closed = closed_windows(OffsetReader(settings.kafka), settings)
+    return min(closed.values()) if len(closed) == partitions else None

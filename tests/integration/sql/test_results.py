@@ -1,0 +1,71 @@
+"""`skewless results` shows the rows of real tables, without Kafka if the table alone knows the closed windows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner
+from click.testing import Result as Ended
+
+from helpers.databases import TestDatabase
+from integration.sql.sql_sink import START, Flusher, Sink, result
+from integration.sql.test_merge import delta
+from skewless.cli.main import main
+
+MINUTE = 60_000
+
+
+def results(sink: Sink, folder: Path, *options: str) -> Ended:
+    file = folder / "pipeline.yaml"
+    document = sink.settings.model_dump(mode="json", include={"name", "source"})
+    document["kafka"] = {"bootstrap_servers": "localhost:1"}
+    document["splitter"] = {"key": {"field": "k"}, "value": {"field": "v", "decimals": 1}}
+    document["aggregator"] = {"emit": "final", "aggregates": [row.name for row in sink.settings.results]}
+    address = sink.settings.table_settings
+    document["sink"] = {"url": address.url, "mode": address.mode}
+    if address.password is not None:
+        document["sink"] |= {"username": address.username, "password": address.password.get_secret_value()}
+    file.write_text(json.dumps(document))
+    return CliRunner().invoke(main, ["results", "-f", str(file), *options])
+
+
+def shown(sink: Sink, folder: Path, *options: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in results(sink, folder, "--json", *options).stdout.splitlines()]
+
+
+def test_results_of_a_table_are_those_of_the_chosen_windows_and_key(database: TestDatabase, tmp_path: Path) -> None:
+    sink = Sink(database, decimals=1).start()
+    sink.store(
+        [result("a", count=5), result("a", START + MINUTE, 3, sum=-0.5, count=2), result("b", START + MINUTE, count=7)]
+    )
+    last = shown(sink, tmp_path)
+    assert [(row["key"], row["count"]) for row in last] == [("b", 7), ("a", 2)]
+    assert last[1] == {
+        "key": "a",
+        "window_start": START + MINUTE,
+        "window_end": START + 2 * MINUTE,
+        "count": 2,
+        "sum": -0.5,
+        "mean": 1.0,
+        "max": 1.0,
+        "revision": 3,
+    }
+    assert [row["count"] for row in shown(sink, tmp_path, "--window", "all", "--key", "a")] == [5, 2]
+    assert [row["key"] for row in shown(sink, tmp_path, "--window", "all", "--top", "1")] == ["a", "b"]
+    none = results(sink, tmp_path, "--key", "z")
+    assert none.exit_code == 1
+    assert "has no results of key z" in none.stderr
+
+
+def test_results_of_partial_results_are_those_of_the_view(database: TestDatabase, tmp_path: Path) -> None:
+    flusher = Flusher(database, aggregates=["count", "sum", "mean", "min"], decimals=1)
+    flusher.start()
+    flusher.add(delta("a", 2, 5), delta("b", 4, -3))
+    flusher.add(delta("a", 1, 2))
+    key = database.quoted("key")
+    rows = database.query(f"SELECT {key}, count, mean, revision FROM p_results")
+    found = shown(flusher, tmp_path, "--by", "mean")
+    assert [(row["key"], row["count"], row["mean"], row["revision"]) for row in found] == sorted(rows)
+    assert [(row["key"], row["sum"], row["min"]) for row in found] == [("a", 0.7, 0.2), ("b", -0.3, -0.3)]
