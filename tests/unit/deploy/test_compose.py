@@ -37,12 +37,26 @@ def seen(name: str, path: str) -> Path:
     raise AssertionError(f"{name} sees nothing at {path}")
 
 
+PROFILE = {"sink", "postgresql"}
+"""Services of profile `sql`."""
 STAGES = needed_stages(loader.load(seen("splitter", "/etc/skewless/pipeline.yaml"), {}))
 
 
 def test_compose_services_run_every_stage() -> None:
     running = {name: SERVICES[name]["command"][1] for name in OURS if SERVICES[name]["command"][0] == "run"}
-    assert running == {stage.name: stage.name for stage in STAGES}
+    assert running == {stage.name: stage.name for stage in STAGES} | {"sink": "sink"}
+    assert {name for name, service in SERVICES.items() if service.get("profiles") == ["sql"]} == PROFILE
+
+
+def test_compose_sink_of_the_profile_adds_a_table_of_the_database() -> None:
+    environment = SERVICES["sink"]["environment"]
+    settings = loader.load(seen("sink", "/etc/skewless/pipeline.yaml"), environment)
+    assert [stage.name for stage in needed_stages(settings)] == [*(stage.name for stage in STAGES), "sink"]
+    roles = seen("postgresql", "/docker-entrypoint-initdb.d/postgresql.sql").read_text()
+    sink = settings.table_settings
+    assert sink.address.host in PROFILE
+    assert f"CREATE DATABASE {sink.address.database} OWNER {sink.username};" in roles
+    assert f"CREATE ROLE {sink.username} LOGIN PASSWORD '{environment['SKEWLESS__SINK__PASSWORD']}';" in roles
 
 
 @pytest.mark.parametrize("name", OURS)
@@ -77,6 +91,7 @@ def test_compose_mounts_and_dependencies_exist(name: str) -> None:
 def test_compose_prometheus_scrapes_the_metrics_port_of_every_stage() -> None:
     (job,) = PROMETHEUS["scrape_configs"]
     assert job["static_configs"] == [{"targets": [f"{stage.name}:{PORT}" for stage in STAGES]}]
+    assert job["dns_sd_configs"] == [{"names": ["sink"], "type": "A", "port": PORT}]
     container = (DEPLOY / "Containerfile").read_text()
     assert f"SKEWLESS__METRICS__PORT={PORT}" in container
     assert all(f":{PORT}/readyz" in SERVICES[stage.name]["healthcheck"]["test"][-1] for stage in STAGES)
@@ -98,6 +113,21 @@ def test_compose_grafana_has_its_data_source_and_all_dashboards() -> None:
     assert [json.loads(path.read_text())["uid"] for path in found] == [path.stem for path in found]
     assert len(found) == 3
     assert seen("grafana", SERVICES["grafana"]["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"]) in found
+
+
+def test_compose_grafana_reads_the_results_as_a_user_that_cannot_write() -> None:
+    provisioning = seen("grafana", "/etc/grafana/provisioning")
+    (source,) = yaml.safe_load((provisioning / "datasources" / "postgresql.yaml").read_text())["datasources"]
+    roles = seen("postgresql", "/docker-entrypoint-initdb.d/postgresql.sql").read_text()
+    password = source["secureJsonData"]["password"]
+    assert f"CREATE ROLE {source['user']} LOGIN PASSWORD '{password}' IN ROLE pg_read_all_data;" in roles
+    assert source["url"].partition(":")[0] in PROFILE
+    (provider,) = yaml.safe_load((provisioning / "dashboards" / "results.yaml").read_text())["providers"]
+    (file,) = seen("grafana", provider["options"]["path"]).glob("*.json")
+    dashboard = json.loads(file.read_text())
+    assert dashboard["uid"] == file.stem
+    queried = {(target["datasource"]["uid"]) for panel in dashboard["panels"] for target in panel["targets"]}
+    assert queried == {source["uid"]}
 
 
 def test_compose_services_listen_on_localhost_only_and_have_no_privileges() -> None:

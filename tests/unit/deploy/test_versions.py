@@ -46,6 +46,7 @@ REPEATED = {
         rf"spark-sql-kafka-0-10_2\.13:{N}",
     ),
     "prometheus": (("deploy/compose.yaml",), rf"prom/prometheus:v{N}"),
+    "postgresql": (("deploy/compose.yaml",), rf"library/postgres:{N}"),
     "grafana": (("deploy/compose.yaml",), rf"grafana/grafana:{N}"),
     "grafana, dashboards": (("pyproject.toml",), rf"grafana-foundation-sdk==\d+!{N}"),
     "kubernetes_oldest": (("helm/skewless/Chart.yaml",), rf'^kubeVersion: ">={N}-0"'),
