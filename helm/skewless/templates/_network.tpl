@@ -32,17 +32,15 @@
   to:
     {{- toYaml . | nindent 4 }}
   {{- end }}
-{{- $url := dig "sink" "url" "" (include "skewless.config" . | fromYaml) | toString -}}
-{{- if and $url (not (hasPrefix "sqlite:" $url)) }}
-{{- $port := regexFind ":[0-9]+/" $url | trimAll ":/" | default (ternary "5432" "3306" (hasPrefix "postgresql:" $url)) }}
-- ports:
-    - {port: {{ int $port }}, protocol: TCP}
-  {{- with $egress.databaseTo }}
-  to:
-    {{- toYaml . | nindent 4 }}
-  {{- end }}
-{{- end }}
 {{- with $egress.extra }}
 {{ tpl (toYaml .) $ }}
+{{- end }}
+{{- end }}
+
+{{/* Port of the database of `sink`. Empty without one, and for a file of SQLite. */}}
+{{- define "skewless.databasePort" -}}
+{{- $url := dig "sink" "url" "" (include "skewless.config" . | fromYaml) | toString -}}
+{{- if and $url (not (hasPrefix "sqlite:" $url)) -}}
+{{- regexFind ":[0-9]+/" $url | trimAll ":/" | default (ternary "5432" "3306" (hasPrefix "postgresql:" $url)) }}
 {{- end }}
 {{- end }}

@@ -43,6 +43,21 @@ securityContext:
   {{- toYaml .root.Values.securityContext | nindent 2 }}
 {{- end }}
 
+{{/* Environment with the further credentials of a stage. Parameters: row (of the topology), stage (its values). */}}
+{{- define "skewless.credentials" -}}
+{{- $stage := .stage -}}
+{{- $name := .row.name -}}
+{{- range .row.credentials }}
+{{- if or $stage.existingSecret (not .optional) }}
+- name: {{ .env }}
+  valueFrom:
+    secretKeyRef:
+      name: {{ required (printf "stages.%s.existingSecret: set the secret with the key %s" $name .key) $stage.existingSecret }}
+      key: {{ get (default (dict) $stage.secretKeys) .key | default .key }}
+{{- end }}
+{{- end }}
+{{- end }}
+
 {{/* Environment with the credentials for Kafka, which are never in the file. Parameters: root, overrides, their valuePath. */}}
 {{- define "skewless.env" -}}
 {{- $protocol := include "skewless.securityProtocol" .root -}}
