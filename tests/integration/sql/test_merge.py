@@ -10,6 +10,7 @@ import pytest
 
 from helpers.databases import TestDatabase
 from integration.sql.sql_sink import START, Flusher, Sink
+from integration.sql.test_output import DISTANT_YEARS, ODD_KEYS
 from skewless.errors import StoreError
 from skewless.kafka.errors import TransactionAbortedError
 
@@ -162,3 +163,36 @@ def test_two_processes_share_the_partitions(database: TestDatabase) -> None:
     two.commit()
     one.commit()
     assert rows(database, "count") == {"a": (1,), "b": (1,)}
+
+
+def test_add_odd_keys_are_merged_unchanged(database: TestDatabase) -> None:
+    process = flusher(database)
+    process.add(*(delta(key, number, number) for number, key in enumerate(ODD_KEYS)))
+    process.add(*(delta(key) for key in reversed(ODD_KEYS)))
+    assert rows(database, "count") == {key: (number + 1,) for number, key in enumerate(ODD_KEYS)}
+
+
+def test_add_nul_in_a_key_is_refused_by_postgresql_alone(database: TestDatabase) -> None:
+    process = flusher(database)
+    process.add(delta("a"), delta("nul\0"), delta("b"))
+    process.add(delta("a"))
+    refused = [bytes(key) for (key,) in database.query("SELECT key_bytes FROM p_refused")]
+    assert refused == ([b"nul\0"] if database.dialect == "postgresql" else [])
+    assert rows(database, "count") == {"a": (2,), "b": (1,)} | ({} if refused else {"nul\0": (1,)})
+
+
+def test_add_windows_of_distant_years_are_merged(database: TestDatabase) -> None:
+    process = flusher(database)
+    for count in (1, 2):
+        process.add(*(delta(str(year), count, pane=pane) for year, pane in DISTANT_YEARS.items()))
+    assert rows(database, "count") == {str(year): (3,) for year in DISTANT_YEARS}
+
+
+def test_add_names_that_are_sql_words_are_quoted(database: TestDatabase) -> None:
+    key = {"fields": [{"field": "a", "name": "select"}, {"field": "b", "name": "from"}]}
+    process = Flusher(database, table="order", key=key, aggregates=["count", {"mean": "value", "as": "group"}])
+    process.start()
+    process.add(delta('["8","b"]', 2, 5))
+    process.add(delta('["8","b"]', 2, 6))
+    names = ", ".join(map(database.quoted, ("select", "from", "count", "group")))
+    assert database.query(f"SELECT {names} FROM order_results") == [("8", "b", 4, 2.75)]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from helpers.databases import TestDatabase
+from helpers.databases import Server, TestDatabase, new_database
+from helpers.forwarding import forwarded
 from integration.sql.sql_sink import START, TOPIC, Item, Sink, result
 from skewless.errors import StoreError
 from skewless.kafka.errors import TransactionAbortedError
@@ -197,10 +200,10 @@ def test_commit_number_that_does_not_fit_is_refused(database: TestDatabase, numb
 DAY = 86_400_000
 
 
-@pytest.mark.parametrize(
-    ("year", "window"),
-    [(1, -62_135_596_800_000), (1900, -2_208_988_800_000), (9999, 253_402_300_740_000 - DAY)],
-)
+DISTANT_YEARS = {1: -62_135_596_800_000, 1900: -2_208_988_800_000, 9999: 253_402_300_740_000 - DAY}
+
+
+@pytest.mark.parametrize(("year", "window"), DISTANT_YEARS.items())
 def test_commit_window_of_a_distant_year_is_stored(database: TestDatabase, year: int, window: int) -> None:
     Sink(database).start().store([result("a", window)])
     expression = {"postgresql": "extract(year from window_start)", "mysql": "year(window_start)"}
@@ -234,6 +237,29 @@ def test_commit_parts_of_a_composite_key_are_columns(database: TestDatabase) -> 
     sink.store([item, result('["9","a"]'), result('["8","b"]', revision=1, hour="8", category="'; --")])
     assert database.query("SELECT hour, category, revision FROM p") == [("8", "'; --", 1)]
     assert [offset for _, _, _, offset in refused(database)] == [1]  # without parts
+
+
+def test_commit_names_that_are_sql_words_are_quoted(database: TestDatabase) -> None:
+    key = {"fields": [{"field": "a", "name": "select"}, {"field": "b", "name": "from"}]}
+    aggregates = ["count", {"sum": "value", "as": "group"}, {"max": "value", "as": "where"}]
+    sink = Sink(database, table="order", key=key, aggregates=aggregates).start()
+    words = {"select": "8", "from": "b", "group": 7, "where": 5}
+    sink.store([result('["8","b"]', revision=1, **words), result('["9","c"]', **words), (result('["9","c"]')[0], None)])
+    names = ", ".join(map(database.quoted, words))
+    assert database.query(f"SELECT {names}, revision FROM {database.quoted('order')}") == [("8", "b", 7, 5, 1)]
+    assert Sink(database, table="order", key=key, aggregates=aggregates).start().offsets == {0: 3}
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "mysql"])
+def test_connect_host_is_an_ipv6_address(database_servers: Callable[[str], Server], scheme: str) -> None:
+    found = new_database(scheme, database_servers, Path())
+    assert found.server is not None
+    with forwarded(("::1", 0), ("127.0.0.1", found.server.port)) as port:
+        address = f"{scheme}://[::1]:{port}/{found.name}"
+        sink = Sink(TestDatabase(scheme, address, found.server, found.name)).start()
+        sink.store([result("a")])
+        sink.output.close()
+    assert keys(found) == ["a"]
 
 
 FOREIGN: list[Item] = [

@@ -9,12 +9,10 @@ import pytest
 
 from helpers.databases import TestDatabase
 from integration.sql.sql_sink import START, TOPIC, Flusher, Sink, result
+from integration.sql.test_output import DISTANT_YEARS
 from skewless.errors import StoreError
 from skewless.sql import table_reader
 from skewless.sql.table_reader import ResultReader, StoredOffset, StoredRow, snapshot
-
-DAY = 86_400_000
-YEARS_1_1900_9999 = (-62_135_596_800_000, -2_208_988_800_000, 253_402_300_740_000 - DAY)
 
 
 def read(sink: Sink, first: int | None = None, last: int | None = None) -> list[StoredRow]:
@@ -27,7 +25,7 @@ def read(sink: Sink, first: int | None = None, last: int | None = None) -> list[
 def test_pages_every_row_is_read_once(database: TestDatabase, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(table_reader, "PAGE_ROWS", 3)
     sink = Sink(database).start()
-    windows = (*YEARS_1_1900_9999, START, START + 60_000)
+    windows = (*DISTANT_YEARS.values(), START, START + 60_000)
     sink.store([result(f"k{number}", window) for window in windows for number in range(6)])
     rows = read(sink)
     assert [row[0] for row in rows] == [window for window in sorted(windows) for _ in range(6)]
