@@ -68,7 +68,7 @@ inputs: $(READY)  ## Test all inputs of pipelines with the records of SKEWLESS_D
 	@test -n "$$SKEWLESS_DATA" || { echo "error: SKEWLESS_DATA is not set: name the folder of real data" >&2; exit 2; }
 	@$(BIN)/python -m pytest tests/spark/test_inputs.py -v $(ARGS)
 
-sql-kills: $(READY)  ## Kill sinks, flushers and their databases again and again (ROUNDS=5, about half an hour)
+sql-kills: $(READY)  ## Kill and freeze sinks, flushers and their databases again and again (ROUNDS=5, about half an hour)
 	@SKEWLESS_SQL_ROUNDS=$(or $(ROUNDS),5) $(BIN)/python -m pytest tests/integration/sql/test_sink_stage.py -v $(ARGS)
 
 published: $(READY)  ## Run the published experiment live (35 minutes, resumable), and write the page of docs/

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable
+from typing import Any
 
 import psycopg
 import pytest
@@ -23,7 +24,7 @@ def test_dashboard_of_results_queries_show_the_rows_of_the_pipeline(
     for statement in (DEPLOY / "compose" / "postgresql.sql").read_text().split(";\n")[:-1]:
         server.execute(statement)
     database = TestDatabase("postgresql", server.url("results"), server, "results")
-    user = {"username": "pipeline", "password": "pipeline"}
+    user: dict[str, Any] = {"username": "pipeline", "password": "pipeline"}
     sink = Sink(database, table="compose", **user).start()
     sink.store([result("a", count=3), result("a", START + 60_000, count=2), result("b", START + 60_000, count=5)])
 

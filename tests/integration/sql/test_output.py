@@ -243,7 +243,7 @@ def test_commit_names_that_are_sql_words_are_quoted(database: TestDatabase) -> N
     key = {"fields": [{"field": "a", "name": "select"}, {"field": "b", "name": "from"}]}
     aggregates = ["count", {"sum": "value", "as": "group"}, {"max": "value", "as": "where"}]
     sink = Sink(database, table="order", key=key, aggregates=aggregates).start()
-    words = {"select": "8", "from": "b", "group": 7, "where": 5}
+    words: dict[str, Any] = {"select": "8", "from": "b", "group": 7, "where": 5}
     sink.store([result('["8","b"]', revision=1, **words), result('["9","c"]', **words), (result('["9","c"]')[0], None)])
     names = ", ".join(map(database.quoted, words))
     assert database.query(f"SELECT {names}, revision FROM {database.quoted('order')}") == [("8", "b", 7, 5, 1)]

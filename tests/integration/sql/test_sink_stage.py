@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from decimal import Decimal
@@ -165,7 +166,12 @@ class FlusherProcess(SinkProcess):
 MODES: dict[str, type[SinkProcess]] = {"replace": SinkProcess, "merge": FlusherProcess}
 KILLED = [("postgresql", "replace"), ("mysql", "merge")]
 CUT = [("mysql", "replace"), ("postgresql", "merge")]
+FROZEN = [("postgresql", "replace")]
+FENCED = [("sqlite", "merge")]
+FREEZE_S = 60.0 if ROUNDS > 1 else 3.0
 if ROUNDS > 1:
+    FROZEN = list(itertools.product(("postgresql", "mysql"), MODES))
+    FENCED = list(itertools.product(("postgresql", "mysql", "sqlite"), MODES))
     KILLED = list(itertools.product(("postgresql", "mysql", "sqlite"), MODES))
     CUT = list(itertools.product(("postgresql", "mysql"), MODES))
 
@@ -227,6 +233,45 @@ def test_sink_server_killed_and_connections_cut_stores_every_result(sink: SinkPr
         server.start()
         sink.wait_until_stored()
     assert _metric(sink, "skewless_sink_store_up") == 1.0
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize(("dialect", "mode"), FROZEN)
+def test_sink_server_frozen_stores_every_result(sink: SinkProcess) -> None:
+    server = sink.database.server
+    assert server is not None
+    assert server.child is not None
+    sink.feed(0)
+    sink.start()
+    sink.wait_until_stored()
+    server.child.send_signal(signal.SIGSTOP)
+    try:
+        sink.feed(1)
+        time.sleep(FREEZE_S)
+        assert sink.child is not None
+        assert sink.child.poll() is None, sink.log
+        assert json.loads(sink.page("/livez"))["alive"]
+    finally:
+        server.child.send_signal(signal.SIGCONT)
+    sink.wait_until_stored()
+
+
+@pytest.mark.parametrize(("dialect", "mode"), FENCED)
+def test_sink_second_process_of_the_same_member_takes_over_and_stores_every_result(sink: SinkProcess) -> None:
+    sink.feed(0)
+    sink.start()
+    sink.wait_until_stored()
+    for round_ in range(1, ROUNDS + 1):
+        first, (sink.port,) = sink.child, free_ports(1)
+        assert first is not None
+        sink.feed(round_)
+        sink.start()
+        try:
+            assert first.wait(STOP_S) == 3, sink.log
+        finally:
+            first.kill()
+        sink.wait_until_stored()
+    assert "group instance id" in (sink.pipeline.folder / "sink.log").read_text(errors="replace")
 
 
 def _metric(sink: SinkProcess, name: str) -> float | None:
