@@ -92,9 +92,7 @@ def audit(  # noqa: PLR0913 - click passes an argument per option
     if out is not None:
         prepare_output_folder(out, REPORT, [DIFFERENCES, TABLE_DIFFERENCES])
     with spark_running("audit", spark) as session:
-        report = _compare(
-            session, settings, offset_reader, scope, of_table=of_table, since=start, first=limit, out=out
-        )
+        report = _compare(session, settings, offset_reader, scope, of_table=of_table, since=start, first=limit, out=out)
     click.echo(json.dumps(report) if as_json else _text(report))
     if problems := list(_problems(settings, report)):
         raise CheckFailedError("\n".join(problems))

@@ -100,14 +100,20 @@ def _field_type(column: Column) -> Any:
     return field_type | None if column.nullable and column.kind != "json" else field_type
 
 
-_FIELD_TYPES: dict[Kind, Any] = {"integer": int, "decimal": Decimal, "double": float, "boolean": bool, "text": str}
+_FIELD_TYPES: dict[Kind, Any] = {
+    "integer": int,
+    "decimal": int | Decimal,
+    "double": float,
+    "boolean": bool,
+    "text": str,
+}
 """Python type of each kind of a result but `json`."""
 
 
 def _converter(column: Column) -> Callable[[Any], Any] | None:
     match column.kind:
         case "decimal":
-            return functools.partial(_exact, unit=Decimal(1).scaleb(-column.decimals))
+            return _whole if not column.decimals else functools.partial(_exact, decimals=column.decimals)
         case "json":
             return functools.partial(_list_text, nullable=column.nullable)
     return None
@@ -117,15 +123,26 @@ _CONTEXT = Context(prec=400)
 """More digits than any number that a record may have."""
 
 
-def _exact(number: Decimal, unit: Decimal) -> Decimal:
-    """Return the number with the decimal places of `unit`. Raises BadRecordError if it has too many digits."""
+_LIMIT = 10**DIGITS
+
+
+def _whole(number: int | Decimal) -> int | Decimal:
+    """Return a number without decimal places. Raises BadRecordError as `_exact`."""
+    # Most numbers are integers in JSON, and for these no Decimal is needed.
+    if isinstance(number, int) and -_LIMIT < number < _LIMIT:
+        return number
+    return _exact(Decimal(number), 0)
+
+
+def _exact(number: int | Decimal, decimals: int) -> Decimal:
+    """Return the number with these decimal places. Raises BadRecordError if it has more, or too many digits."""
     try:
-        exact = number.quantize(unit, context=_CONTEXT)
+        exact = Decimal(number).quantize(Decimal(1).scaleb(-decimals), context=_CONTEXT)
     except InvalidOperation:
         raise BadRecordError(f"a number has more than {DIGITS} digits") from None
     if exact != number:
-        raise BadRecordError(f"a number has more decimal places than the column ({-unit.adjusted()})")
-    if len(exact.as_tuple().digits) > DIGITS:
+        raise BadRecordError(f"a number has more decimal places than the column ({decimals})")
+    if exact.adjusted() + decimals >= DIGITS:  # the exponent of the first digit
         raise BadRecordError(f"a number has more than {DIGITS} digits")
     return exact
 

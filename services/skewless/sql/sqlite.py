@@ -138,8 +138,10 @@ class SqliteDatabase(Database):
         return Failure(error_class, cause, f"{self.settings.address.database}: {message}")
 
 
-def _without_decimals(number: Decimal) -> int | str:
+def _without_decimals(number: int | Decimal) -> int | str:
     """Return a number as SQLite keeps all its digits: an integer, or text."""
+    if isinstance(number, int):
+        return number if -_INT64 <= number < _INT64 else str(number)
     if number.as_tuple().exponent == 0 and -_INT64 <= number < _INT64:
         return int(number)
     return format(number, "f")
