@@ -15,7 +15,8 @@ NAMES = {*AGGREGATES, *(column.name for column in columns_of(AGGREGATES.values()
 OTHER_MEANINGS = {
     "algorithms/grouping/even.py": {"count"},  # field of a numpy record
     "cli/inspect_view.py": {"count", "distinct", "min"},  # fields of the output, minutes
-    "cli/result_selection.py": {"last"},  # a value of --window
+    "cli/results.py": {"last"},  # a value of --window
+    "cli/result_selection.py": {"last"},
     "lab/inspection/key_profile.py": {"count"},  # field of the output
     "spark/report/inspection_report.py": {"count"},  # field of the output
     "cli/smoke_test_command.py": {"count"},  # a parameter: number of records
