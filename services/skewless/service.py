@@ -70,6 +70,7 @@ def context_of(settings: PipelineSettings, *, drain: bool, source_partitions: in
             if source_partitions is None
             else source_partitions
         ),
+        skip_to={} if settings.source is None else settings.source.skip_to,
         event_time=settings.event_time_rules(),
         idle_timeout_ms=None if idle_s is None else round(idle_s * 1000),
         max_drift_ms=None if drift_s is None else round(drift_s * 1000),

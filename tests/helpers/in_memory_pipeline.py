@@ -13,6 +13,7 @@ import mmh3
 
 from helpers.in_memory_batch import InMemoryBatch
 from skewless.algorithms.windowing.assigner import WindowAssigner
+from skewless.engine.executor import State
 from skewless.engine.step import Step
 from skewless.stages.aggregator.step import AggregatorStep
 from skewless.wire.changelog import decode_checkpoint, window_of
@@ -76,8 +77,17 @@ class Process:
 class Stage:
     """A consumer group with its committed offsets and metadata."""
 
-    def __init__(self, name: str, topics: dict[str, Topic], source: str, build: Callable[[], Step]) -> None:
+    def __init__(
+        self,
+        name: str,
+        topics: dict[str, Topic],
+        source: str,
+        build: Callable[[], Step],
+        restore: Callable[[Step, int, str | None], State] = lambda _step, _partition, _checkpoint: (),
+    ) -> None:
+        """`restore` returns the state of a partition for a step, of a stage without changelog, from its checkpoint."""
         self.name = name
+        self.restore = restore
         self.build = build
         self.topics = topics
         self.source = topics[source]
@@ -107,16 +117,16 @@ class Stage:
 
     def _assign(self, process: Process, partition: int) -> None:
         offset, checkpoint = self.committed.get(partition, (0, None))
-        process.step.assign(partition, checkpoint, self._state(partition, checkpoint))
+        process.step.assign(partition, checkpoint, self._state(process.step, partition, checkpoint))
         process.offsets[partition] = offset
         self.saved[partition] = checkpoint
 
-    def _state(self, partition: int, checkpoint: str | None) -> list[tuple[bytes, bytes]]:
+    def _state(self, step: Step, partition: int, checkpoint: str | None) -> State:
         if self.name in {"router", "observer"}:
             changelog = "router-state" if self.name == "router" else "observer-changelog"
             return list(self.topics[changelog].latest(partition).items())
         if self.name != "aggregator":
-            return []
+            return self.restore(step, partition, checkpoint)
         closed_until, windows = decode_checkpoint(checkpoint).closed_until, _windows(self.build())
         return [
             (key, value if closed_until is None or windows.end(window_of(key)) > closed_until else b"")

@@ -17,7 +17,7 @@ from skewless.engine.first_offsets import commit_first_offsets
 from skewless.engine.start_checks import Input, OffsetsLostError
 from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.service import evidence
-from skewless.stages.splitter.step import first_checkpoint
+from skewless.stages.splitter.checkpoint import first_checkpoint
 from skewless.topology import stage
 
 PARTITIONS = 2

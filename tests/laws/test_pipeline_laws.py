@@ -24,18 +24,21 @@ from skewless.algorithms.local_buffer import LocalRules
 from skewless.algorithms.value_type import DEFAULT_VALUES
 from skewless.algorithms.windowing import window_store
 from skewless.algorithms.windowing.assigner import HoppingWindows, tumbling
+from skewless.engine.executor import State
 from skewless.engine.step import Step
 from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.settings import ParsingSettings
 from skewless.stages.aggregator.step import AggregatorRules, AggregatorStep
 from skewless.stages.observer.step import ObserverRules, ObserverStep
 from skewless.stages.router.step import RouterStep
-from skewless.stages.splitter.local_rows import LocalRows
+from skewless.stages.splitter.checkpoint import committed_state, decode_checkpoint
+from skewless.stages.splitter.local_rows import BufferedRows, LocalRows, WindowRows
+from skewless.stages.splitter.restore import HeldRules, read_again
 from skewless.stages.splitter.step import SplitterRules, SplitterStep
 from skewless.stages.worker import step as worker_step
 from skewless.stages.worker.step import WorkerStep
 from skewless.wire.headers import idle_of, watermarks_of
-from skewless.wire.record import OutputRecord
+from skewless.wire.record import Batch, OutputRecord
 from skewless.wire.rows import RowFormat
 
 RESULTS = (*results("count", "sum", "mean", "min", "max"), *default_fields(ADDED))
@@ -43,12 +46,16 @@ RESULTS = (*results("count", "sum", "mean", "min", "max"), *default_fields(ADDED
 FORMAT = ParsingSettings.model_validate(
     {"format": "json", "key": {"field": "k[]"}, "value": {"field": "v"}, "time": {"field": "t"}}
 )
-LOCAL: tuple[dict[str, Any] | None, ...] = (
-    None,
-    {"max_rows": 1000, "adaptive": False},
-    {"max_rows": 3, "adaptive": True},
+LOCAL: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("none", {"max_rows": 1}),
+    ("buffer", {"max_rows": 1000}),
+    ("buffer", {"max_rows": 3, "adaptive": True}),
+    ("windows", {"max_rows": 1000}),
+    ("windows", {"max_rows": 3}),
 )
-"""Settings of local aggregation: none, flushed before commits only, and often full and switched off."""
+"""Mode and rules of local aggregation: one that flushes before commits only, one that is often full, and so on."""
+DIVISORS = {7: 7, 50: 5, 100: 5}
+"""Length of a pane in ms, and by what the shorter ones are shorter."""
 STAGES = ("splitter", "router", "worker", "aggregator", "observer")
 
 
@@ -209,6 +216,10 @@ class Pipeline:
         self.workers = setup.workers
         self.splitters = 0
         """Number of splitters so far."""
+        self.held_rules: dict[Step, HeldRules] = {}
+        """By which rules each splitter reads held tuples again."""
+        self.reread = 0
+        """Number of records that splitters have read again."""
         counts = {
             "source": setup.sources,
             "tuples": setup.sources,
@@ -225,7 +236,7 @@ class Pipeline:
         sources = ("source", "tuples", "worker-input", "partials", "partials")
         builders = (self.splitter, self.router, self.worker, self.aggregator, self.observer)
         self.stages = {
-            name: Stage(name, self.topics, source, build)
+            name: Stage(name, self.topics, source, build, self.read_again)
             for name, source, build in zip(STAGES, sources, builders, strict=True)
         }
 
@@ -235,14 +246,42 @@ class Pipeline:
             lateness_ms=setup.lateness_ms, idle_timeout_ms=setup.idle_timeout_ms, max_ahead_ms=0, drain=self.drain
         )
         self.splitters += 1
-        chosen = LOCAL[(setup.local + self.splitters) % len(LOCAL)] if setup.local_changes else LOCAL[setup.local]
-        if chosen is None:
-            return SplitterStep(RecordParser(FORMAT), DEFAULT_VALUES, rules, "source")
-        # Every other splitter has shorter panes, as after a change of `worker.pane_s`.
-        pane_ms = setup.pane_ms if self.splitters % 2 else 1
+        mode, chosen = LOCAL[(setup.local + self.splitters * setup.local_changes) % len(LOCAL)]
+        # Every other splitter has shorter panes or local windows, as after a change of the setting.
+        pane_ms = setup.pane_ms // (1 if self.splitters % 2 else DIVISORS[setup.pane_ms])
         row_format = self.row_format(pane_ms)
         local = LocalRules(columns=row_format.columns, pane_ms=pane_ms, **chosen)
-        return SplitterStep(RecordParser(FORMAT), DEFAULT_VALUES, rules, "source", LocalRows(local, row_format))
+        rows = {
+            "none": LocalRows(row_format),
+            "buffer": BufferedRows(local, row_format),
+            "windows": WindowRows(local, row_format, setup.lateness_ms),
+        }[mode]
+        step = SplitterStep(RecordParser(FORMAT), DEFAULT_VALUES, rules, "source", rows)
+        self.held_rules[step] = HeldRules(
+            new_parser=lambda: RecordParser(FORMAT),
+            tuple_format=batches.FORMAT,
+            event_time=rules,
+            local=local,
+            parsing="",
+        )
+        return step
+
+    def read_again(self, step: Step, partition: int, checkpoint: str | None) -> State:
+        """Restore a partition of a splitter, as `restore_from` does."""
+        rules = self.held_rules.get(step)
+        held = None if rules is None else decode_checkpoint(checkpoint).held
+        if rules is None or held is None:
+            return ()
+        source, offset = self.topics["source"], held.offset
+        read: list[Batch] = []
+        while offset < held.end:
+            batch, offset = source.read(partition, offset, min(3, held.end - offset)) or (None, held.end)
+            read += [batch] if batch else []
+        again = read_again(read, held, rules)
+        assert again.tuples == held.tuples
+        assert min(opening.offset for opening in again.openings.values()) == held.offset
+        self.reread += again.records
+        return again.to_state()
 
     def row_format(self, pane_ms: int) -> RowFormat:
         return RowFormat(columns_of(RESULTS), pane_ms=pane_ms, grid_ms=self.setup.pane_ms)
@@ -549,12 +588,23 @@ def check_live(pipeline: Pipeline, fed: Sequence[SourceRecord]) -> None:
     assert repeated(tick["tick_start"] for tick in ticks) == []
     assert found == {key: expected_results[key] for key in found}
     assert closed_by(reached, expected_results) <= found.keys() <= closed_by(highest, expected_results)
+    # Local windows delay no result: the windows below the watermark that is sent are those below the splitter's own.
+    assert closed_by(own_watermark(pipeline, reports.idle), expected_results) == closed_by(reached, expected_results)
     # If no partition became active again, or only one has records, no window closes too early.
     if setup.sources == 1 or not reports.woke:
         assert found.keys() == closed_by(reached, expected_results)
         assert set(revisions.values()) <= {0}
         if setup.ticks_are_windows:
             assert {tick["tick_start"]: tick["tuples"] for tick in ticks} == tuples_by_window(found.values())
+
+
+def own_watermark(pipeline: Pipeline, idle: Collection[int]) -> int | None:
+    """Return the minimum of the watermarks of the source partitions, as the splitters have committed them."""
+    committed, sources = pipeline.stages["splitter"].committed, range(pipeline.setup.sources)
+    own = {at: committed_state(committed.get(at, (0, None))[1], pipeline.setup.lateness_ms).watermark for at in sources}
+    return Reported({at: watermark for at, watermark in own.items() if watermark is not None}, set(idle)).reached(
+        pipeline.setup.sources
+    )
 
 
 def closed_by(watermark: int | None, results: Mapping[str, Mapping[str, Any]]) -> set[str]:

@@ -1,7 +1,8 @@
 """Local aggregation: reduces the tuples of a source partition to one row per pane and key before they are sent.
 
 This is the first phase of a two-phase aggregation; workers merge the rows. A key has at most one row per flush and
-pane, however hot it is. The buffer is empty after each commit. Therefore it is not state.
+pane, however hot it is. A buffer that is flushed before each commit is not state; `LocalWindows` keeps rows
+for longer.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from skewless.algorithms.aggregates import PartialColumn
+from skewless.algorithms.aggregates import LOAD_COLUMN, PartialColumn
 from skewless.algorithms.partials import merge_partials, to_partials
 
 BUFFER_BYTES = 64 * 2**20
@@ -32,10 +34,11 @@ class LocalRules:
     """Settings of local aggregation."""
 
     columns: Sequence[PartialColumn]
+    """Partial columns. LOAD_COLUMN is one of them."""
     pane_ms: int
     max_rows: int
     """Rows above which a buffer must be flushed. Until then, as many tuples are not reduced yet."""
-    adaptive: bool
+    adaptive: bool = False
     """Whether a buffer is switched off while it has nearly as many rows as tuples."""
 
 
@@ -58,14 +61,9 @@ class LocalBuffer:
         self._flushes_above = 0
         """Number of the last consecutive flushes with more rows per tuple than OFF_RATIO."""
         self._batches_since_probe = 0
-        self._clear()
-
-    def _clear(self) -> None:
         self._tuples: list[pa.RecordBatch] = []
         self._unreduced = self._unreduced_bytes = 0
         self._rows: pa.Table | None = None
-        self._held = 0
-        """Number of tuples since the last flush."""
 
     def __len__(self) -> int:
         """Return the number of rows and of tuples that are not reduced."""
@@ -78,7 +76,6 @@ class LocalBuffer:
         self._tuples.append(tuples)
         self._unreduced += tuples.num_rows
         self._unreduced_bytes += tuples.nbytes
-        self._held += tuples.num_rows
         if self._unreduced >= self._rules.max_rows or self._bytes() > BUFFER_BYTES:
             self._reduce()
         return True
@@ -89,13 +86,28 @@ class LocalBuffer:
         rows = self._rows
         return rows is not None and (rows.num_rows >= self._rules.max_rows or rows.nbytes > BUFFER_BYTES // 2)
 
-    def take(self) -> Flush:
-        """Return the rows since the last flush, and empty the buffer. Raises ValueError if it is empty."""
+    def add_rows(self, rows: pa.Table) -> None:
+        """Add rows of an earlier flush to an empty buffer."""
+        self._rows = rows
+
+    def reduced(self) -> pa.Table:
+        """Return the rows since the last flush, which stay."""
         self._reduce()
-        if self._rows is None:
+        return to_partials([], self._rules.pane_ms, self._rules.columns) if self._rows is None else self._rows
+
+    def take(self, before: int | None = None) -> Flush:
+        """Return the rows since the last flush, and remove them. Raises ValueError if the buffer is empty.
+
+        With `before`, a time in ms, only the rows of panes that begin before it.
+        """
+        if not len(self):
             raise ValueError("the buffer is empty")
-        flush = Flush(self._rows, self._held)
-        self._clear()
+        taken, kept = self.reduced(), None
+        if before is not None:
+            is_taken = pa.array(taken["pane"].to_numpy() < before)
+            taken, kept = taken.filter(is_taken), taken.filter(pc.invert(is_taken))
+        flush = Flush(taken, int(taken[LOAD_COLUMN.name].to_numpy().sum()))
+        self._rows = kept if kept is not None and kept.num_rows else None
         if self._rules.adaptive:
             self._adapt(flush.rows.num_rows / flush.tuples)
         return flush

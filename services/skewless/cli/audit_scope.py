@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from skewless import topology
 from skewless.algorithms.watermark import MAX_WATERMARK
-from skewless.cli.offset_range import committed, pipeline_starts
+from skewless.cli.offset_range import committed, holds_tuples, pipeline_starts
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.wire.changelog import decode_checkpoint, read_watermarks
@@ -40,8 +40,11 @@ def find(offset_reader: OffsetReader, settings: PipelineSettings) -> AuditScope:
     # splitter's offsets, so these offsets cover all records of the closed windows.
     closed_until = by_watermark = closed_windows(offset_reader, settings)
     committed_by_splitter = committed(offset_reader, settings, "splitter")
-    # All records that were read are processed if no later stage has lag and the splitter has not moved meanwhile.
-    settled = not any(_has_lag(offset_reader, settings, stage) for stage in STAGES_AFTER_SPLITTER)
+    # All records that were read are processed if the splitter holds no tuples, no later stage has lag, and the splitter
+    # has not moved meanwhile.
+    settled = not holds_tuples(offset_reader, settings) and not any(
+        _has_lag(offset_reader, settings, stage) for stage in STAGES_AFTER_SPLITTER
+    )
     written = {topic: whole_topic(offset_reader, settings.topic(topic)) for topic in ("aggregates", "dead-letters")}
     settled = settled and committed(offset_reader, settings, "splitter") == committed_by_splitter
     if settled and settings.aggregator.emit == "updates":

@@ -11,7 +11,7 @@ from skewless import topology
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import ConfigurationError
 from skewless.kafka.consumer.offsets import OffsetReader
-from skewless.stages.splitter.step import start_of
+from skewless.stages.splitter.checkpoint import decode_checkpoint, start_of
 
 START = "source.start"
 """Where the pipeline started, or would start."""
@@ -73,6 +73,12 @@ def pipeline_starts(offset_reader: OffsetReader, settings: PipelineSettings) -> 
     """Return the offsets at which the pipeline started, of the partitions that the splitter has committed."""
     committed_offsets = offset_reader.committed(settings.group("splitter"), settings.topic("source"))
     return {partition: start_of(checkpoint.metadata) for partition, checkpoint in committed_offsets.items()}
+
+
+def holds_tuples(offset_reader: OffsetReader, settings: PipelineSettings) -> bool:
+    """Return whether splitters have committed offsets of records whose tuples they still hold in local windows."""
+    committed_offsets = offset_reader.committed(settings.group("splitter"), settings.topic("source"))
+    return any(decode_checkpoint(checkpoint.metadata).held is not None for checkpoint in committed_offsets.values())
 
 
 def committed(

@@ -201,7 +201,7 @@ class PipelineSettings(SettingsModel):
     @model_validator(mode="after")
     def _sections_fit(self) -> PipelineSettings:
         excess = grouping.GROUPINGS[self.router.grouping].excess(self.router.workers, self.router)
-        grid_ms = self._window_grid_ms
+        grid_ms, local = self._window_grid_ms, self.splitter.local
         checks = [
             (excess is not None, f"router.workers: {excess}"),
             (
@@ -217,11 +217,15 @@ class PipelineSettings(SettingsModel):
                 f"observer.tick_s ({self.observer.tick_s}) must be a multiple of worker.pane_s ({self.worker.pane_s})",
             ),
             (
-                self.splitter.local.mode != "none" and self.worker_input.encoding == "record",
+                local.mode != "none" and self.worker_input.encoding == "record",
                 (
-                    "splitter.local.mode: buffer sends rows of several tuples, but with worker_input.encoding: record "
-                    "other consumers read each tuple; use the encoding batch, or the mode none"
+                    f"splitter.local.mode: {local.mode} sends rows of several tuples, but with worker_input.encoding: "
+                    "record other consumers read each tuple; use the encoding batch, or the mode none"
                 ),
+            ),
+            (
+                local.window_ms is not None and self.worker.pane_ms % local.window_ms != 0,
+                f"splitter.local.window_s: {local.window_s} does not divide worker.pane_s ({self.worker.pane_s})",
             ),
         ]
         problems = [message for is_problem, message in checks if is_problem]

@@ -19,7 +19,7 @@ from skewless.kafka.admin.groups import GroupDescription, GroupReader
 from skewless.kafka.consumer.offsets import Committed, OffsetReader
 from skewless.kafka.consumer.range_reader import first_records, read_ranges
 from skewless.operations.recent_records import recent_records
-from skewless.stages.splitter.step import committed_state
+from skewless.stages.splitter.checkpoint import committed_state
 from skewless.wire import join_changelog
 from skewless.wire.changelog import decode_checkpoint, read_watermarks
 from skewless.wire.distribution import TickDistribution

@@ -52,6 +52,22 @@ class RecordClassification:
         """Number of late tuples."""
         return int(np.count_nonzero(self.late[self.parsed.records]))
 
+    @property
+    def records_of_tuples(self) -> NDArray[np.int32]:
+        """Per tuple of `tuples`: index of its record."""
+        records: NDArray[np.int32] = self.parsed.records[self.accepted[self.parsed.records]]
+        return records
+
+    def max_times_before(self, previous: int | None) -> NDArray[np.int64]:
+        """Return for each record the largest event time of the valid records before it; NO_TIME if there is none.
+
+        `previous` is that of the records before the batch.
+        """
+        floor = np.array([NO_TIME if previous is None else previous], dtype=np.int64)
+        times = np.where(self.valid, self.parsed.times, floor)
+        running_max: NDArray[np.int64] = np.maximum.accumulate(np.concatenate((floor, times)))[:-1]
+        return running_max
+
     def tuples(self) -> tuple[pa.StringArray, Mapping[str, pa.Array], NDArray[np.int64]]:
         """Return keys, values by name, and times of the tuples of accepted records, in order."""
         parsed = self.parsed

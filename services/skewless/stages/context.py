@@ -33,6 +33,8 @@ class PipelineContext:
     kafka: KafkaSettings
     count_source_partitions: Callable[[], int]
     """Requests the number of source partitions from the broker."""
+    skip_to: Mapping[int, int]
+    """First offset to read by source partition, as configured by the user."""
     event_time: EventTimeRules
     idle_timeout_ms: int | None
     """Time without records after which a source partition is idle. None: never."""
@@ -63,7 +65,11 @@ class PipelineContext:
     @property
     def row_format(self) -> RowFormat:
         """Format of rows in which the splitter has aggregated tuples."""
-        return RowFormat(wire_columns_of(self.results), pane_ms=self.pane_ms, grid_ms=self.grid_ms)
+        return self.row_format_of(self.pane_ms)
+
+    def row_format_of(self, pane_ms: int) -> RowFormat:
+        """Return this format with panes of another length, which divides `pane_ms`."""
+        return RowFormat(wire_columns_of(self.results), pane_ms=pane_ms, grid_ms=self.grid_ms)
 
 
 @dataclass(frozen=True)

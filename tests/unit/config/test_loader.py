@@ -379,7 +379,38 @@ ENCODING_PROBLEM = (
             "splitter: {format: text, local: {mode: on}}",
             "splitter.local.mode: should be buffer; YAML reads on and off as true and false",
         ),
-        ("splitter: {format: text, local: {mode: windows}}", "splitter.local.mode: should be 'none' or 'buffer'"),
+        (
+            "splitter: {format: text, local: windows}",
+            "splitter.local: should be a mapping of settings: {mode: windows, window_s: 5}",
+        ),
+        (
+            "splitter: {format: text, local: {mode: window}}",
+            "splitter.local.mode: should be 'none', 'buffer' or 'windows'",
+        ),
+        (
+            "splitter: {format: text, local: {mode: windows}}",
+            "splitter.local.window_s: missing; set the length of a local window for mode: windows",
+        ),
+        (
+            "splitter: {format: text, local: {mode: buffer, window_s: 5}}",
+            "splitter.local.window_s: mode buffer has no local windows; remove it, or set mode: windows",
+        ),
+        (
+            "splitter: {format: text, local: {window_s: 5}}",
+            "splitter.local.window_s: mode none has no local windows; remove it, or set mode: windows",
+        ),
+        (
+            "splitter: {format: text, local: {mode: windows, window_s: 4}}",
+            "splitter.local.window_s: 4.0 does not divide worker.pane_s (15.0)",
+        ),
+        (
+            "splitter: {format: text, local: {mode: windows, window_s: 30}}",
+            "splitter.local.window_s: 30.0 does not divide worker.pane_s (15.0)",
+        ),
+        (
+            "splitter: {format: text, local: {mode: windows, window_s: 5}}\nworker_input: {encoding: record}",
+            ENCODING_PROBLEM.replace("buffer", "windows"),
+        ),
         (
             "splitter: {format: text, local: {buffer_rows: 0}}",
             "splitter.local.buffer_rows: should be greater than or equal to 1",

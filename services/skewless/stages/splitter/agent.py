@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from hashlib import sha256
 
 from skewless.algorithms.local_buffer import LocalRules
 from skewless.parsing.record_parser import RecordParser
-from skewless.stages.context import BuiltStage, PipelineContext
-from skewless.stages.splitter.local_rows import LocalRows
+from skewless.stages.context import BuiltStage, PipelineContext, restore_each
+from skewless.stages.splitter.checkpoint import first_checkpoint
+from skewless.stages.splitter.local_rows import BufferedRows, LocalRows, WindowRows
+from skewless.stages.splitter.restore import HeldRules, restore_from
 from skewless.stages.splitter.settings import LocalSettings, SplitterSettings
-from skewless.stages.splitter.step import SplitterRules, SplitterStep, first_checkpoint
+from skewless.stages.splitter.step import SplitterRules, SplitterStep
+from skewless.wire.tuples import TupleFormat
+
+DIGEST_CHARACTERS = 16
 
 
 def build(settings: SplitterSettings, pipeline: PipelineContext) -> BuiltStage:
@@ -20,21 +26,49 @@ def build(settings: SplitterSettings, pipeline: PipelineContext) -> BuiltStage:
         drain=pipeline.drain,
         max_drift_ms=pipeline.max_drift_ms,
         key_parts=settings.key.parts,
+        parsing=parsing_digest(settings),
     )
-    local = local_rows(settings.local, pipeline)
-    step = SplitterStep(RecordParser(settings), pipeline.values, rules, pipeline.topic("source"), local)
-    return BuiltStage(step, first_checkpoint=first_checkpoint, end_of_partition=True)
+    held = HeldRules(
+        new_parser=lambda: RecordParser(settings),
+        tuple_format=TupleFormat(pipeline.values, settings.key.parts),
+        event_time=pipeline.event_time,
+        local=local_rules(settings.local, pipeline),
+        parsing=rules.parsing,
+    )
+    topic = pipeline.topic("source")
+    step = SplitterStep(RecordParser(settings), pipeline.values, rules, topic, local_rows(settings.local, pipeline))
+    return BuiltStage(
+        step,
+        restore=restore_each(restore_from(pipeline.kafka, topic, pipeline.skip_to, held)),
+        first_checkpoint=first_checkpoint,
+        end_of_partition=True,
+    )
 
 
-def local_rows(settings: LocalSettings, pipeline: PipelineContext) -> LocalRows | None:
-    """Return the local aggregation; None if there is none."""
-    if settings.mode == "none":
-        return None
-    row_format = pipeline.row_format
-    rules = LocalRules(
-        columns=row_format.columns,
-        pane_ms=pipeline.pane_ms,
+def local_rules(settings: LocalSettings, pipeline: PipelineContext) -> LocalRules:
+    """Return the rules of local aggregation."""
+    return LocalRules(
+        columns=pipeline.row_format.columns,
+        pane_ms=settings.window_ms or pipeline.pane_ms,
         max_rows=settings.buffer_rows,
-        adaptive=settings.adaptive,
+        adaptive=settings.adaptive and settings.mode == "buffer",
     )
-    return LocalRows(rules, row_format)
+
+
+def local_rows(settings: LocalSettings, pipeline: PipelineContext) -> LocalRows:
+    """Return the local aggregation of the mode."""
+    rules = local_rules(settings, pipeline)
+    row_format = pipeline.row_format_of(rules.pane_ms)
+    match settings.mode:
+        case "none":
+            return LocalRows(row_format)
+        case "buffer":
+            return BufferedRows(rules, row_format)
+        case "windows":
+            return WindowRows(rules, row_format, pipeline.event_time.lateness_ms)
+
+
+def parsing_digest(settings: SplitterSettings) -> str:
+    """Return the digest of the settings by which records are parsed."""
+    described = settings.model_dump_json(exclude={"local"}, exclude_defaults=True)
+    return sha256(f"{settings.format.name}{described}".encode()).hexdigest()[:DIGEST_CHARACTERS]

@@ -45,7 +45,15 @@ METRICS = (
         "counter",
         ("cause",),
         "flushes",
-        "Flushes of a buffer: before a commit, or because its size reached a limit.",
+        "Flushes of rows: before a commit, because their size reached a limit, because their local window was closed, "
+        "or because their partition had no more records.",
+    ),
+    Metric(
+        "skewless_splitter_local_reread_records_total",
+        "counter",
+        (),
+        "records",
+        "Source records that were read again on assignment, because their tuples were held in local windows.",
     ),
     Metric(
         "skewless_splitter_local_active",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -12,6 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from skewless.algorithms.aggregates import as_python, in_source_unit
+from skewless.algorithms.local_buffer import Flush
 from skewless.algorithms.value_type import ValueType
 from skewless.algorithms.watermark import (
     MAX_WATERMARK,
@@ -23,43 +24,15 @@ from skewless.algorithms.watermark import (
 from skewless.engine.step import Sample, Step
 from skewless.parsing.batch_slices import slices
 from skewless.parsing.record_parser import RecordParser
-from skewless.parsing.validation import EventTimeRules, RecordClassification, classify
-from skewless.stages.splitter.local_rows import LocalRows, metrics_without_aggregation
+from skewless.parsing.validation import TOO_FAR_AHEAD, EventTimeRules, RecordClassification, classify
+from skewless.stages.splitter.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
+from skewless.stages.splitter.local_rows import Accepted, Cause, HeldAgain, LocalRows
 from skewless.wire.dead_letters import dead_letter
 from skewless.wire.headers import headers_with, watermark_records
 from skewless.wire.record import Batch, OutputRecord, public_timestamp
 from skewless.wire.tuples import TupleFormat, parts_of
 
 encode_late = msgspec.json.Encoder(decimal_format="number").encode
-
-
-class _Checkpoint(NamedTuple):
-    """Checkpoint of a source partition."""
-
-    max_time: int | None = None
-    """Largest event time so far. With it, a restart does not change which tuples are late."""
-    idle: bool = False
-    start: int | None = None
-    """Offset of the first record that the pipeline reads; None for the first one of the partition."""
-
-
-_decode_checkpoint = msgspec.json.Decoder(_Checkpoint).decode
-
-
-def first_checkpoint(offset: int) -> str:
-    """Return the checkpoint of a partition of which no record was read yet, and that starts at an offset."""
-    return msgspec.json.encode(_Checkpoint(start=offset)).decode()
-
-
-def start_of(checkpoint: str | None) -> int:
-    """Return the offset at which a partition starts by its checkpoint; 0 for its beginning."""
-    return (_decode_checkpoint(checkpoint).start if checkpoint else None) or 0
-
-
-def committed_state(checkpoint: str | None, lateness_ms: int) -> WatermarkState:
-    """Return the state of event time of a source partition by its checkpoint. The end of a bounded run is not in it."""
-    committed = _decode_checkpoint(checkpoint) if checkpoint else _Checkpoint()
-    return WatermarkState(WatermarkGenerator(lateness_ms, committed.max_time).watermark(), committed.idle)
 
 
 @dataclass(slots=True)
@@ -72,6 +45,10 @@ class _Source:
     idle: bool = False
     ended: bool = False
     start: int | None = None
+    end: int = 0
+    """Offset after the last record."""
+    refused_by_clock: bool = False
+    """Whether a record since the last commit was refused because of the wall clock."""
     last_forwarded: WatermarkState = NOTHING_REPORTED
     """Last state that was reported downstream."""
 
@@ -90,6 +67,8 @@ class SplitterRules(EventTimeRules):
     """Time by which a partition may be ahead of the slowest one of its process. None: any."""
     key_parts: tuple[str, ...] = ()
     """Names of the parts of a composite key; empty for another key."""
+    parsing: str = ""
+    """Digest of the settings by which records are parsed. It is stored with the tuples that are held."""
 
 
 class SplitterStep(Step):
@@ -101,7 +80,7 @@ class SplitterStep(Step):
         values: Sequence[ValueType],
         rules: SplitterRules,
         source_topic: str,
-        local: LocalRows | None = None,
+        local: LocalRows,
     ) -> None:
         self._values = tuple(values)
         self._tuple_format = TupleFormat(values, rules.key_parts)
@@ -109,37 +88,41 @@ class SplitterStep(Step):
         self._rules = rules
         self._topic = source_topic
         self._local = local
-        """Aggregates tuples before they are sent; None if each tuple is sent."""
         self._sources: dict[int, _Source] = {}
         self._blocked: frozenset[int] = frozenset()
         self._filtered = 0
         """Number of records that did not meet the conditions since the process started, for the metrics."""
 
-    def assign(self, partition: int, checkpoint: str | None, state: Sequence[tuple[bytes, bytes]]) -> None:  # noqa: ARG002
-        """Restore the committed checkpoint. The first flush reports its state again."""
-        committed = _decode_checkpoint(checkpoint) if checkpoint else _Checkpoint()
+    def assign(self, partition: int, checkpoint: str | None, state: Sequence[tuple[bytes, bytes]]) -> str | None:
+        """Restore the committed checkpoint, and the tuples that were held. The first flush reports its state again."""
+        committed = decode_checkpoint(checkpoint)
         # A partition that was idle stays idle until it has a record. As an active one it would withhold results for
         # another idle timeout after each restart. Nothing closes earlier, because it was idle before the restart, too.
         idle = committed.idle and self._rules.idle_timeout_ms is not None and not self._rules.drain
         generator = WatermarkGenerator(self._rules.lateness_ms, committed.max_time)
-        self._sources[partition] = _Source(generator, last_seen_ms=0, idle=idle, start=committed.start)
-        if self._local is not None:
-            self._local.assign(partition)
+        source = _Source(generator, last_seen_ms=0, idle=idle, start=committed.start)
+        source.end = committed.held.end if committed.held else 0
+        self._sources[partition] = source
+        again = HeldAgain.from_state(state)
+        self._local.assign(partition, committed.held, again)
         self._align()
+        return f"read {again.records} records again, which have {again.tuples} held tuples" if again else None
 
     def revoke(self, partition: int) -> None:
         """Drop the state of the partition."""
         self._sources.pop(partition, None)
-        if self._local is not None:
-            self._local.revoke(partition)
+        self._local.revoke(partition)
         self._align()
 
     def process(self, batch: Batch, now: int) -> Iterator[OutputRecord]:
         """Emit tuples, late tuples and dead letters of a batch."""
         source = self._sources[batch.partition]
         source.last_seen_ms, source.idle, source.ended = now, False, False
+        yield from self._rows(batch.partition, source, self._local.take_held_again(batch.partition))
         for batch_slice in slices(batch):
             yield from self._split(batch_slice, source, now)
+        if self._local.window_ms is not None:
+            source.end = batch.offsets[-1] + 1
         self._align()
 
     def _align(self) -> None:
@@ -163,37 +146,35 @@ class SplitterStep(Step):
         classified = classify(parsed, self._rules, source.generator, now)
         self._filtered += classified.filtered
         for index, reason in classified.invalid.items():
+            source.refused_by_clock = source.refused_by_clock or reason == TOO_FAR_AHEAD
             yield dead_letter(self._topic, batch, index, reason)
         if classified.late.any():
-            watermarks = self._watermarks_before(parsed.times, classified.valid, previous_max)
+            watermarks = classified.max_times_before(previous_max) - self._rules.lateness_ms
             yield from self._late(batch, classified, watermarks)
-        yield from self._tuples(batch.partition, source, classified)
+        yield from self._tuples(batch, source, classified, previous_max)
 
-    def _tuples(self, partition: int, source: _Source, classified: RecordClassification) -> Iterator[OutputRecord]:
+    def _tuples(
+        self, batch: Batch, source: _Source, classified: RecordClassification, previous_max: int | None
+    ) -> Iterator[OutputRecord]:
         keys, values, times = classified.tuples()
         if not len(times):
             return
         self.tuples += len(times)
+        partition = batch.partition
         tuples = self._tuple_format.batch(keys.dictionary_encode(), values, times)
-        if self._local is not None and self._local.add(partition, tuples):
-            # The watermark must not be sent before the tuples that it covers.
-            if self._local.is_full(partition):
-                source.last_forwarded = source.state()
-                yield from self._local.flush(partition, source.last_forwarded, "size")
+        if self._local.add(partition, Accepted(tuples, batch, classified, previous_max)):
+            full = self._local.take_full(partition, source.generator.watermark())
+            yield from self._rows(partition, source, full)
             return
         source.last_forwarded = source.state()
         headers = headers_with(self._tuple_format.columns_name, {partition: source.last_forwarded})
         yield from self._tuple_format.records("tuples", partition, tuples, headers)
 
-    def _watermarks_before(
-        self, times: NDArray[np.int64], valid: NDArray[np.bool_], previous_max: int | None
-    ) -> NDArray[np.int64]:
-        """Return for each record the watermark of the records before it."""
-        floor = np.iinfo(np.int64).min if previous_max is None else previous_max
-        valid_times = np.where(valid, times, floor)
-        running_max = np.maximum.accumulate(np.concatenate((np.array([floor], dtype=np.int64), valid_times)))[:-1]
-        watermarks: NDArray[np.int64] = running_max - self._rules.lateness_ms
-        return watermarks
+    def _rows(self, partition: int, source: _Source, flushes: Sequence[Flush]) -> Iterator[OutputRecord]:
+        """Yield the rows of flushes, with the watermark after them: it must not be sent before what it covers."""
+        if flushes:
+            source.last_forwarded = self._local.state(partition, source.state())
+            yield from self._local.records(partition, flushes, source.last_forwarded)
 
     def _late(
         self, batch: Batch, classified: RecordClassification, watermarks: NDArray[np.int64]
@@ -222,26 +203,43 @@ class SplitterStep(Step):
         if timeout is not None and now - source.last_seen_ms >= timeout:
             source.idle = True
 
-    def flush(self, now: int) -> Iterator[OutputRecord]:  # noqa: ARG002 - nothing here depends on the wall clock
-        """Emit the rows of all buffers, and report watermarks and idle flags that changed since the last report."""
+    def flush(self, now: int) -> Iterator[OutputRecord]:
+        """Emit the rows that are due, and report watermarks and idle flags that changed since the last report."""
         for partition, source in self._sources.items():
-            state = source.state()
-            if self._local is not None and self._local.has_rows(partition):
-                source.last_forwarded = state
-                yield from self._local.flush(partition, state, "commit")
-            elif state not in (NOTHING_REPORTED, source.last_forwarded):
+            rest = self._reason_to_hold_nothing(source, now)
+            flushes = self._local.take_due(partition, source.generator.watermark(), rest)
+            source.refused_by_clock = False
+            if flushes:
+                yield from self._rows(partition, source, flushes)
+                continue
+            state = self._local.state(partition, source.state())
+            if state not in (NOTHING_REPORTED, source.last_forwarded):
                 source.last_forwarded = state
                 yield from watermark_records("tuples", [partition], {partition: state})
         self._align()
 
+    def _reason_to_hold_nothing(self, source: _Source, now: int) -> Cause | None:
+        """Return why all tuples of a partition must be sent in this commit; None if they may be held."""
+        if source.ended:
+            return "window"
+        if source.refused_by_clock:
+            # Records with held tuples are read again after a restart. The clock may then accept what it refused before.
+            return "commit"
+        if self._local.window_ms is None:
+            return None
+        # A silent partition holds nothing. Otherwise retention could delete the records before they are read again.
+        source.last_seen_ms = source.last_seen_ms or now
+        is_silent = now - source.last_seen_ms >= self._local.window_ms
+        return "idle" if source.idle or is_silent else None
+
     def checkpoint(self, partition: int) -> str:
-        """Return the checkpoint: the largest event time, and whether the partition is idle."""
+        """Return the checkpoint: the largest event time, whether the partition is idle, and what is held of it."""
         source = self._sources[partition]
-        checkpoint = _Checkpoint(source.generator.max_time, source.idle, source.start)
-        return msgspec.json.encode(checkpoint if source.start is not None else checkpoint[:2]).decode()
+        held = self._local.held(partition, source.end, self._rules.parsing)
+        return encode_checkpoint(Checkpoint(source.generator.max_time, source.idle, source.start, held))
 
     def watermark(self, partition: int) -> int | None:
-        """Return the watermark of the source partition."""
+        """Return the watermark of the source partition. Later stages know an earlier one while tuples are held."""
         return self._sources[partition].state().watermark
 
     def idle(self, partition: int) -> bool:
@@ -256,10 +254,7 @@ class SplitterStep(Step):
         """Yield the numbers of filtered records and of partitions that wait, and the metrics of local aggregation."""
         yield Sample("skewless_splitter_filtered_records_total", (), self._filtered)
         yield Sample("skewless_splitter_paused_partitions", (), len(self._blocked))
-        if self._local is None:
-            yield from metrics_without_aggregation(self._sources)
-        else:
-            yield from self._local.collect_metrics()
+        yield from self._local.collect_metrics()
 
     def finished(self, partition: int) -> bool:
         """Return whether the end of the partition was reported downstream."""

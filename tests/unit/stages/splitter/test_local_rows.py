@@ -14,7 +14,7 @@ from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.parsing import batch_slices
 from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.settings import ParsingSettings
-from skewless.stages.splitter.local_rows import LocalRows
+from skewless.stages.splitter.local_rows import BufferedRows, LocalRows
 from skewless.stages.splitter.step import SplitterRules, SplitterStep
 from skewless.wire.headers import WATERMARK, schema_of
 from skewless.wire.record import OutputRecord
@@ -37,7 +37,7 @@ def splitter(max_rows: int = 1000, *, adaptive: bool = False, drain: bool = Fals
         SETTINGS.value_types,
         SplitterRules(lateness_ms=10, idle_timeout_ms=500, max_ahead_ms=1000, drain=drain),
         "source",
-        LocalRows(rules, ROW_FORMAT),
+        BufferedRows(rules, ROW_FORMAT),
     )
     step.assign(3, None, ())
     return step
@@ -122,7 +122,8 @@ def test_splitter_bounded_run_ends_with_the_rows_and_the_last_watermark() -> Non
 
 
 def test_splitter_checkpoint_does_not_depend_on_the_buffer() -> None:
-    with_buffer, plain = splitter(), SplitterStep(RecordParser(SETTINGS), SETTINGS.value_types, RULES, "source")
+    with_buffer = splitter()
+    plain = SplitterStep(RecordParser(SETTINGS), SETTINGS.value_types, RULES, "source", LocalRows(ROW_FORMAT))
     plain.assign(3, None, ())
     for step in (with_buffer, plain):
         split(step, record(100, "a"), record(150, "b"))
@@ -171,6 +172,9 @@ def test_splitter_metrics_count_tuples_rows_and_flushes() -> None:
         ("buffer_rows",): 0,
         ("flushes_total", "commit"): 1,
         ("flushes_total", "size"): 1,
+        ("flushes_total", "window"): 0,
+        ("flushes_total", "idle"): 0,
+        ("reread_records_total",): 0,
         ("active", "3"): 1,
     }
 

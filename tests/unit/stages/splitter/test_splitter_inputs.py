@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from helpers.batches import batch_of, json_values_in, tuples_in, watermarks_in, written
+from helpers.batches import ROW_FORMAT, batch_of, json_values_in, tuples_in, watermarks_in, written
 from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.settings import ParsingSettings
-from skewless.stages.splitter.step import SplitterRules, SplitterStep, first_checkpoint, start_of
+from skewless.stages.splitter.checkpoint import first_checkpoint, start_of
+from skewless.stages.splitter.local_rows import LocalRows
+from skewless.stages.splitter.step import SplitterRules, SplitterStep
 
 SETTINGS: dict[str, Any] = {
     "key": {"fields": [{"field": "k"}, {"from": "time", "name": "minute", "truncate": "minute"}]},
@@ -23,7 +25,7 @@ def splitter(checkpoint: str | None = None) -> SplitterStep:
     rules = SplitterRules(
         lateness_ms=0, idle_timeout_ms=None, max_ahead_ms=1000, drain=False, key_parts=settings.key.parts
     )
-    step = SplitterStep(RecordParser(settings), settings.value_types, rules, "source")
+    step = SplitterStep(RecordParser(settings), settings.value_types, rules, "source", LocalRows(ROW_FORMAT))
     step.assign(3, checkpoint, ())
     return step
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers.batches import batch_of, idle_in, json_values_in, reasons_in, tuples_in, watermarks_in, written
+from helpers.batches import ROW_FORMAT, batch_of, idle_in, json_values_in, reasons_in, tuples_in, watermarks_in, written
 from skewless.algorithms.record_size import RECORD_BYTES
 from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.parsing import batch_slices
@@ -15,6 +15,7 @@ from skewless.parsing.formats.base import ParsedBatch
 from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.settings import ParsingSettings
 from skewless.parsing.source_records import SourceRecords
+from skewless.stages.splitter.local_rows import LocalRows
 from skewless.stages.splitter.step import SplitterRules, SplitterStep
 from skewless.wire.headers import WATERMARK, schema_of
 from skewless.wire.record import OutputRecord
@@ -37,6 +38,7 @@ def splitter(checkpoint: str | None = None, *, decimals: int = 0, earliest: int 
         parsing.value_types,
         SplitterRules(**chosen | rules),
         "source",
+        LocalRows(ROW_FORMAT),
     )
     step.assign(3, checkpoint, ())
     return step

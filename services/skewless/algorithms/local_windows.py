@@ -1,0 +1,116 @@
+"""Local windows: tuples of a source partition that are reduced, and held until its watermark passes their window.
+
+A local window has one row per key. What is held survives a restart without a copy: the records from which it came are
+read again. So the offset of the first of them is known, to the record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from skewless.algorithms.local_buffer import Flush, LocalBuffer, LocalRules
+from skewless.algorithms.windowing.assigner import starts
+
+
+class Opening(NamedTuple):
+    """The source record with the first held tuple of a local window."""
+
+    offset: int
+    max_time: int | None
+    """Largest event time in ms of the records before it; None if it is the first record with a time."""
+
+
+class LocalWindows:
+    """Held tuples of one source partition by local window. `rules.pane_ms` is the length of a window."""
+
+    def __init__(self, rules: LocalRules, lateness_ms: int) -> None:
+        self._window_ms = rules.pane_ms
+        self._lateness_ms = lateness_ms
+        self._buffer = LocalBuffer(rules)
+        self.openings: dict[int, Opening] = {}
+        """Opening of each held window, by its start in ms."""
+        self.tuples = 0
+        """Number of held tuples."""
+        self.closed_until: int | None = None
+        """End in ms of the newest window that the watermark has closed. Held tuples are not before it."""
+
+    def __len__(self) -> int:
+        """Return the number of rows, and of tuples that are not reduced."""
+        return len(self._buffer)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether rows must be taken before more tuples are added."""
+        return self._buffer.is_full
+
+    @property
+    def rows(self) -> pa.Table:
+        """Rows of the held tuples."""
+        return self._buffer.reduced()
+
+    def restore(self, rows: pa.Table, tuples: int, openings: Mapping[int, Opening], closed_until: int | None) -> None:
+        """Hold tuples that were read again. The object must be new."""
+        self._buffer.add_rows(rows)
+        self.openings, self.tuples, self.closed_until = dict(openings), tuples, closed_until
+
+    def first_of_new(self, times: NDArray[np.int64]) -> dict[int, int]:
+        """Return the windows of these event times that are not held, each with the index of its first time."""
+        windows = starts(times, self._window_ms)
+        distinct, first = np.unique(windows, return_index=True)
+        return {
+            start: index
+            for start, index in zip(distinct.tolist(), first.tolist(), strict=True)
+            if start not in self.openings
+        }
+
+    def add(self, tuples: pa.RecordBatch, openings: Mapping[int, Opening]) -> None:
+        """Hold tuples, which have the columns of `to_partials`. `openings` are those of `first_of_new`."""
+        self._buffer.add(tuples)
+        self.openings.update(openings)
+        self.tuples += tuples.num_rows
+
+    def close(self, watermark: int | None) -> Flush | None:
+        """Take the rows of the windows that end at or before the watermark of the partition; None without such rows."""
+        if watermark is None:
+            return None
+        end = watermark // self._window_ms * self._window_ms
+        # Tuples that are read again belong to the windows after it, also if the length of windows has changed since.
+        self.closed_until = end if self.closed_until is None else max(self.closed_until, end)
+        closed = [start for start in self.openings if start < end]
+        if not closed:
+            return None
+        for start in closed:
+            del self.openings[start]
+        return self._taken(self._buffer.take(before=end))
+
+    def take(self) -> Flush | None:
+        """Take all rows; None if there are none."""
+        if not self.openings:
+            return None
+        self.openings.clear()
+        return self._taken(self._buffer.take())
+
+    def _taken(self, flush: Flush) -> Flush:
+        self.tuples -= flush.tuples
+        return flush
+
+    def first_held(self) -> Opening | None:
+        """Return where the held tuples begin; None if there are none."""
+        return min(self.openings.values(), default=None, key=lambda opening: opening.offset)
+
+    def earliest_held(self) -> int | None:
+        """Return a time in ms before which no held tuple is; None if there are none. It never decreases."""
+        # A held tuple is not before its window, was not late, and is not in a closed window. Without the last two, the
+        # result would decrease when a window is opened in whose middle the watermark is.
+        earliest = [self._earliest_of(start, opening) for start, opening in self.openings.items()]
+        return min(earliest, default=None)
+
+    def _earliest_of(self, start: int, opening: Opening) -> int:
+        bounds = [start, self.closed_until]
+        bounds.append(None if opening.max_time is None else opening.max_time - self._lateness_ms)
+        return max(bound for bound in bounds if bound is not None)

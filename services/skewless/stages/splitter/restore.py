@@ -1,0 +1,131 @@
+"""Restores the held tuples of a splitter: reads the source records again from which they came."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from skewless.algorithms.local_buffer import LocalRules
+from skewless.algorithms.local_windows import LocalWindows
+from skewless.algorithms.watermark import MAX_WATERMARK, WatermarkGenerator
+from skewless.engine.executor import State
+from skewless.engine.message_batch import MessageBatch
+from skewless.errors import BrokerError, ConfigurationError
+from skewless.kafka.consumer.range_reader import read_ranges
+from skewless.kafka.consumer.read_compacted import offset_range
+from skewless.kafka.reachability import QUIET
+from skewless.kafka.settings import KafkaSettings
+from skewless.parsing.batch_slices import slices
+from skewless.parsing.record_parser import RecordParser
+from skewless.parsing.validation import EventTimeRules, classify
+from skewless.stages.splitter.checkpoint import Held, decode_checkpoint
+from skewless.stages.splitter.local_rows import Accepted, HeldAgain, hold
+from skewless.wire.record import Batch
+from skewless.wire.topic_partition import TopicPartition
+from skewless.wire.tuples import TupleFormat
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldRules:
+    """Settings by which held tuples are read again."""
+
+    new_parser: Callable[[], RecordParser]
+    tuple_format: TupleFormat
+    event_time: EventTimeRules
+    local: LocalRules
+    """Its panes are the local windows or, in the other modes, those in which the tuples are sent at once."""
+    parsing: str
+    """Digest of the settings by which records are parsed."""
+
+
+def restore_from(
+    kafka: KafkaSettings, topic: str, skip_to: Mapping[int, int], rules: HeldRules
+) -> Callable[[int, str | None], State]:
+    """Return a function that restores a source partition from its checkpoint.
+
+    It raises ConfigurationError if records are parsed by other settings than before, and BrokerError if records are
+    gone. `topic` is the full name of the source topic, `skip_to` the setting of this name.
+    """
+
+    def restore(partition: int, checkpoint: str | None) -> State:
+        held = decode_checkpoint(checkpoint).held
+        if held is None:
+            return ()
+        source = TopicPartition(topic, partition)
+        if held.settings != rules.parsing:
+            raise _other_settings(source, held)
+        log_start, _ = offset_range({**QUIET, **kafka.client_options()}, topic, partition)
+        is_whole = log_start <= held.offset
+        if not is_whole and skip_to.get(partition, 0) < log_start:
+            raise _deleted(source, held, log_start)
+        again = read_again(_batches(kafka, source, max(held.offset, log_start), held.end), held, rules)
+        if again.tuples != held.tuples:
+            if is_whole:
+                raise _incomplete(source, held, again.tuples)
+            log.warning(
+                "skipped %d tuples of %s partition %d, whose records were deleted",
+                held.tuples - again.tuples,
+                topic,
+                partition,
+            )
+        return again.to_state()
+
+    return restore
+
+
+def read_again(batches: Iterable[Batch], held: Held, rules: HeldRules) -> HeldAgain:
+    """Return the held tuples from the records of their range. Late and invalid ones are not written again."""
+    windows = LocalWindows(rules.local, rules.event_time.lateness_ms)
+    generator = WatermarkGenerator(rules.event_time.lateness_ms, held.max_time)
+    parser, records = rules.new_parser(), 0
+    for batch in batches:
+        records += len(batch.values)
+        for part in slices(batch):
+            previous_max = generator.max_time
+            # The range has no records that the wall clock has refused, so it refuses none now.
+            classified = classify(parser.parse(part), rules.event_time, generator, MAX_WATERMARK)
+            if held.closed_until is not None:
+                # These tuples were sent when their windows closed. They still count in the largest event time.
+                closed = classified.parsed.times < held.closed_until
+                classified = replace(classified, late=classified.late | closed)
+            keys, values, times = classified.tuples()
+            if len(times):
+                tuples = rules.tuple_format.batch(keys.dictionary_encode(), values, times)
+                hold(windows, Accepted(tuples, part, classified, previous_max))
+    return HeldAgain(records, windows.tuples, windows.openings, windows.rows)
+
+
+def _batches(kafka: KafkaSettings, source: TopicPartition, begin: int, end: int) -> Iterator[Batch]:
+    for _, messages in read_ranges(kafka, source.topic, {source.partition: (begin, end)}):
+        yield MessageBatch(source, 0, messages)
+
+
+def _other_settings(source: TopicPartition, held: Held) -> ConfigurationError:
+    return ConfigurationError(
+        f"splitter: the settings of keys, values, times or conditions have changed, while {held.tuples} tuples of "
+        f"topic {source.topic} partition {source.partition} wait for the end of their local window: they would be read "
+        "again by other settings. Start once with the previous settings and splitter.local.mode: buffer, which sends "
+        "these tuples, and then change the settings"
+    )
+
+
+def _deleted(source: TopicPartition, held: Held, log_start: int) -> BrokerError:
+    return BrokerError(
+        f"records of topic {source.topic} partition {source.partition} were deleted while {held.tuples} of their "
+        f"tuples waited for the end of their local window: the first of them has offset {held.offset}, log start "
+        f"offset is {log_start}. The tuples of {min(log_start, held.end) - held.offset} offsets are lost: the topic's "
+        "retention is shorter than the time for which the splitter was stopped. Give the pipeline another name: it "
+        "then reads the source from its beginning; or set source.skip_to to "
+        f"{{{source.partition}: {log_start}}} to continue without these tuples"
+    )
+
+
+def _incomplete(source: TopicPartition, held: Held, found: int) -> BrokerError:
+    return BrokerError(
+        f"topic {source.topic} partition {source.partition} has {found} of the {held.tuples} tuples that waited for "
+        f"the end of their local window, at offsets {held.offset} to {held.end - 1}: records were deleted or "
+        "compacted. Disable compaction, and give the pipeline another name: it then reads the source from its beginning"
+    )
