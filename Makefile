@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes --quiet \
 	--no-header --no-annotate --no-emit-index-url
-.PHONY: help setup test test-kubernetes join-kills demo docs dashboards chart chart-tools lint types bench compare datasets inputs sql-kills published lock clean
+.PHONY: help setup test test-kubernetes join-kills local-kills demo docs dashboards chart chart-tools lint types bench compare datasets inputs sql-kills published lock clean
 
 help:  ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 17
@@ -30,6 +30,9 @@ chaos: $(READY)  ## Inject faults into the pipeline, by seed (SEEDS=1-20 FAULTS=
 join-kills: $(READY)  ## Kill a join 20 times (SIGKILL), and compare all its records with the definition (RECORDS=200000)
 	@SKEWLESS_KILLS=20 SKEWLESS_RECORDS=$(or $(RECORDS),200000) $(BIN)/python -m pytest \
 		tests/acceptance/test_join.py -k killed $(ARGS)
+
+local-kills: $(READY)  ## Kill each stage 20 times in each mode of local aggregation, and scale and change modes (KILLS=20)
+	@SKEWLESS_KILLS=$(or $(KILLS),20) $(BIN)/python -m pytest tests/spark/test_local_kills.py -s $(ARGS)
 
 demo: $(READY)  ## Run a demo of the whole pipeline on this machine
 	@$(BIN)/skewless demo $(ARGS)

@@ -94,12 +94,13 @@ def test_pipeline_each_stage_killed_in_an_open_transaction_gives_exact_results(b
 
 
 @pytest.mark.timeout(900)
+@pytest.mark.parametrize("mode", [{"mode": "buffer", "adaptive": False}, {"mode": "windows", "window_s": 5}], ids=str)
 def test_pipeline_with_local_aggregation_killed_in_open_transactions_and_switched_off_gives_exact_results(
-    broker: str, tmp_path: Path
+    broker: str, tmp_path: Path, mode: dict[str, Any]
 ) -> None:
-    """The second run, without local aggregation, begins while rows of the first one are in flight."""
+    """The second run, without local aggregation, begins while rows of the first one are held or in flight."""
     source = Source(broker, 4)
-    local = BASE["splitter"] | {"local": {"mode": "buffer", "adaptive": False}}
+    local = BASE["splitter"] | {"local": mode}
     tested = pipeline(broker, tmp_path, source, commit_interval_s=1.0, splitter=local)
     with endless(source, SEED + 4) as feed, tested.running(armed=True) as supervisor:
         for victim in ("worker", "splitter", "router"):
@@ -108,11 +109,13 @@ def test_pipeline_with_local_aggregation_killed_in_open_transactions_and_switche
     kinds = Counter(record.headers.get("schema", b"") for record in tested.read("worker-input"))
     assert (kinds[ROWS.encode()] > 0, kinds[TUPLES.encode()]) == (True, 0)
     document = json.loads(tested.file.read_text())
-    document["splitter"]["local"]["mode"] = "none"
+    document["splitter"]["local"] = {"mode": "none"}
     tested.file.write_text(json.dumps(document))
     source.send(zipf_records(20_000, 4, SEED + 4, span_s=SPAN_S))
     tested.drain(limit_s=300)
     assert failures(broker, tested) == []
+    reread = (tested.folder / "splitter-0.log").read_text().count("records again, which have")
+    assert (reread > 0) == (mode["mode"] == "windows")
     assert min(tested.aborted(WRITES[stage]) for stage in ("splitter", "router", "worker")) > 0
     assert any(record.headers.get("schema") == TUPLES.encode() for record in tested.read("worker-input"))
 
