@@ -209,12 +209,24 @@ def _local() -> list[Panel]:
             Query(f"count({select('skewless_splitter_local_active')} == 0) or vector(0)", "off"),
         ),
         line_panel(
-            PanelDescription("Rows in buffers", "Rows, and tuples that are not aggregated yet.", "short"),
+            PanelDescription("Rows in memory", "Rows, and tuples that are not aggregated yet.", "short"),
             Query(total(select("skewless_splitter_local_buffer_rows")), "rows"),
         ),
         line_panel(
-            PanelDescription("Flushes", "Flushes per second, by cause: a commit, or the size of a buffer.", "cps"),
+            PanelDescription(
+                "Flushes",
+                "Flushes per second, by cause: a commit, a size, the end of a local window, or no more records.",
+                "cps",
+            ),
             Query(total(rate(select("skewless_splitter_local_flushes_total")), "cause"), "{{cause}}"),
+        ),
+        line_panel(
+            PanelDescription(
+                "Records read again",
+                "Source records per second that splitters read again on assignment, because they held their tuples.",
+                "cps",
+            ),
+            Query(total(rate(select("skewless_splitter_local_reread_records_total"))), "records"),
         ),
     ]
 

@@ -33,6 +33,7 @@ than 100 rows in five minutes, because the difference may then be chance.
 - With `key` a hot key has one worker, with `partial_key` two. Use `even`, or let `skewless plan` compute what each
   grouping would do with this topic. A change of `router.grouping` takes effect when the routers are restarted.
 - `splitter.local.mode: buffer` reduces the tuples of a key to one row per commit and pane, however hot the key is.
+  With `splitter.local.mode: windows` it is one row per local window, for example of 5 s.
 - With `dynamic_key` a hot key gets its workers one by one, a minute apart: see *Workers of the hottest keys*.
 """,
     "SkewlessLagGrowing": """

@@ -128,7 +128,8 @@ TUPLES_MESSAGE = Message(
 ROWS_MESSAGE = replace(
     TUPLES_MESSAGE,
     name="rows",
-    summary="Rows in which the splitter has aggregated tuples (`splitter.local`), by pane and key, as columns.",
+    summary="Rows in which the splitter has aggregated tuples (`splitter.local`), by pane or local window and key, "
+    "as columns.",
     headers=_internal_headers(ROWS, {PANE_HEADER: PANE}),
 )
 WATERMARKS_MESSAGE = replace(

@@ -43,7 +43,8 @@ class SourceSettings(SettingsModel):
     skip_to: dict[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]] = Field(
         default_factory=dict,
         description="First offset to read per partition, for example {3: 1200}. Skips earlier records that cannot be "
-        "fetched or were deleted. Has no effect if the committed offset is higher.",
+        "fetched or were deleted. If the committed offset is higher, it only skips deleted records whose tuples were "
+        "held in local windows.",
     )
 
     @field_validator("topic")

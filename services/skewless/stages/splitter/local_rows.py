@@ -16,7 +16,6 @@ import pyarrow as pa
 from skewless.algorithms.local_buffer import Flush, LocalBuffer, LocalRules
 from skewless.algorithms.local_windows import LocalWindows, Opening
 from skewless.algorithms.watermark import WatermarkState
-from skewless.engine.executor import State
 from skewless.engine.step import Sample
 from skewless.parsing.validation import NO_TIME, RecordClassification
 from skewless.stages.splitter.checkpoint import Held
@@ -55,7 +54,7 @@ class HeldAgain(NamedTuple):
     openings: Mapping[int, Opening]
     rows: pa.Table
 
-    def to_state(self) -> State:
+    def to_state(self) -> Sequence[tuple[bytes, bytes]]:
         """Return the tuples as state of a partition."""
         if not self.tuples:
             return ()
@@ -63,7 +62,7 @@ class HeldAgain(NamedTuple):
         return [(msgspec.json.encode(header), write_table(self.rows))]
 
     @classmethod
-    def from_state(cls, state: State) -> HeldAgain | None:
+    def from_state(cls, state: Sequence[tuple[bytes, bytes]]) -> HeldAgain | None:
         """Return the tuples in the state of a partition; None if there are none."""
         if not state:
             return None

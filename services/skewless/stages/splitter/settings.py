@@ -11,7 +11,7 @@ from skewless.settings_base import EventTimeSpan, InvalidSettingsError, Settings
 
 
 class LocalSettings(SettingsModel):
-    """Settings of local aggregation: the splitter reduces tuples to one row per key and pane before it sends them."""
+    """Settings of local aggregation: the splitter reduces tuples to rows, one per key and span, and sends these."""
 
     mode: Literal["none", "buffer", "windows"] = Field(
         "none",

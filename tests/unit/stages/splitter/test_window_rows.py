@@ -169,7 +169,7 @@ def test_window_rows_watermark_never_decreases_when_a_window_opens_in_its_middle
     step, watermarks = splitter(max_rows=3), []
     for offset, time in enumerate((1, 17, 16, 18, 15, 16, 27, 26, 28, 45)):
         outputs = [*split(step, time, first=offset), *step.flush(NOW)]
-        watermarks += [marks[3] for marks in watermarks_in(outputs) if 3 in marks]
+        watermarks += [reported[3] for reported in watermarks_in(outputs) if 3 in reported]
     assert all(before <= after for before, after in pairwise(watermarks))
     assert watermarks[-1] == 40
 
