@@ -59,7 +59,8 @@ ALERTS = (
         "10m",
         "warning",
         "Worker {{ $labels.worker }} of pipeline {{ $labels.pipeline }} is overloaded",
-        f"Routers send it {{{{ $value | humanize }}}} rows per second, more than {OVERLOAD} times the average.",
+        f"Routers send it {{{{ $value | humanize }}}} rows per second, more than {OVERLOAD} times the average. Topic "
+        "{{ $labels.pipeline }}.hot-keys names the keys that are too hot for one worker.",
     ),
     Alert(
         "SkewlessLagGrowing",

@@ -147,6 +147,7 @@ TOPICS = (
         cleanup="compact",
     ),
     Topic("distribution", public=True, partitions="one", key="tick", record="distribution"),
+    Topic("hot-keys", public=True, partitions="one", key="the hot key", record="hot-key"),
     Topic("dead-letters", public=True, partitions="source", key="of the invalid record", record="dead-letter"),
 )
 
@@ -209,7 +210,7 @@ STAGES = (
         name="observer",
         description="measures how even the load is",
         inputs=("partials",),
-        outputs=("distribution", "observer-changelog", "dead-letters"),
+        outputs=("distribution", "hot-keys", "observer-changelog", "dead-letters"),
         builder="skewless.stages.observer.agent:build",
         metrics="skewless.stages.observer.metrics",
         section="observer",

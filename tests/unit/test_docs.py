@@ -24,6 +24,7 @@ from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.source_records import RecordColumns
 from skewless.wire.aggregates import aggregate_type
 from skewless.wire.distribution import TickDistribution
+from skewless.wire.hot_keys import HotKeyChange
 from skewless.wire.joined import JoinedRecord, JoinLateRecord, UnmatchedRecord
 from skewless.wire.tuples import LateTuple, TupleRecord
 
@@ -117,6 +118,7 @@ def type_of(name: str, entry: dict[str, Any]) -> type[msgspec.Struct]:
     types: dict[str, type[msgspec.Struct]] = {
         "late": LateTuple,
         "distribution": TickDistribution,
+        "hot-keys": HotKeyChange,
         "tuple": TupleRecord,
         "joined": JoinedRecord,
         "unmatched-left": UnmatchedRecord,

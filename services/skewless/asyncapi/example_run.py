@@ -27,8 +27,9 @@ SOURCE_VALUES = (
     b'{"key": "en", "value": 3, "time": %d}' % (START_MS + 65_000),
     b'{"key": "fr", "value": 5, "time": %d}' % (START_MS + 3_000),
     b'{"key": "en", "value": 1',
+    *[b'{"key": "en", "value": 1, "time": %d}' % (START_MS + 121_000)] * 200,
 )
-"""Records of two windows. The last but one is late, the last is not valid JSON."""
+"""Records of three windows. One is late, one is not valid JSON, and the last tick has enough tuples for a hot key."""
 JOIN_RECORDS = {
     "left": (("1a", 1_000, {"item": "mug"}), ("1b", 4_000, {"item": "cup"}), ("1c", 3_000, {"item": "pot"})),
     "right": (("1a", 1_250, {}), ("1d", 2_000, {})),

@@ -18,6 +18,7 @@ from skewless.wire.changelog import CHUNK_KEY
 from skewless.wire.dead_letters import DeadLetterHeaders
 from skewless.wire.distribution import TickDistribution
 from skewless.wire.headers import IDLE_HEADER, SCHEMA_HEADER, WATERMARK, WATERMARKS_HEADER
+from skewless.wire.hot_keys import HotKeyChange
 from skewless.wire.join_changelog import BLOCK_KEY
 from skewless.wire.joined import JoinedRecord, JoinLateRecord, UnmatchedRecord
 from skewless.wire.partials import PARTIALS
@@ -202,6 +203,12 @@ RUN_MESSAGE = replace(
     key={"type": "string", "const": "run"},
     payload=_binary(MESSAGE_PACK),
 )
+HOT_KEYS_MESSAGE = replace(
+    RUN_MESSAGE,
+    name="hot-keys",
+    summary="State of the observer: the hot keys, and the start of the tick in which each became hot.",
+    key={"type": "string", "const": "hot-keys"},
+)
 AGGREGATE_MESSAGE = Message(
     name="aggregate",
     summary=AggregateRecord.__doc__ or "",
@@ -219,6 +226,14 @@ DISTRIBUTION_MESSAGE = Message(
     timestamp="`tick_start`. For times before 1970, which Kafka cannot store, the time of writing.",
     guarantee="Each tick {once}.",
     payload=TickDistribution,
+)
+HOT_KEY_MESSAGE = replace(
+    DISTRIBUTION_MESSAGE,
+    name="hot-key",
+    summary=HotKeyChange.__doc__ or "",
+    key=_text_key("The key."),
+    guarantee="Each change {once}. The last record of a key says whether it is hot.",
+    payload=HotKeyChange,
 )
 DEAD_LETTER_MESSAGE = Message(
     name="dead-letter",
@@ -310,10 +325,11 @@ MESSAGES_BY_SCHEMA: dict[str, tuple[Message, ...]] = {
     "chunk": (CHANGELOG_MESSAGE, TOMBSTONE_MESSAGE),
     "aggregate": (AGGREGATE_MESSAGE,),
     "distribution": (DISTRIBUTION_MESSAGE,),
+    "hot-key": (HOT_KEY_MESSAGE,),
     "dead-letter": (DEAD_LETTER_MESSAGE,),
 }
 """Messages by the record type that a row of the topology names."""
-EXTRA_MESSAGES = {"worker-input": (TUPLE_MESSAGE,), "observer-changelog": (RUN_MESSAGE,)}
+EXTRA_MESSAGES = {"worker-input": (TUPLE_MESSAGE,), "observer-changelog": (RUN_MESSAGE, HOT_KEYS_MESSAGE)}
 """Messages that only one topic contains."""
 
 

@@ -41,6 +41,7 @@ def test_topic_plan_partition_counts_follow_the_source_and_the_settings() -> Non
         "aggregates": 5,
         "observer-changelog": 5,
         "distribution": 1,
+        "hot-keys": 1,
         "dead-letters": 7,
     }
 

@@ -33,6 +33,13 @@ METRICS = (
         "Rows of all workers in the last tick, by which the load is measured: tuples, or rows in which the splitter has"
         " aggregated tuples.",
     ),
+    Metric(
+        "skewless_observer_hot_keys",
+        "gauge",
+        (),
+        "keys",
+        "Keys with more tuples than an even share of one worker. Topic hot-keys names them.",
+    ),
     Metric("skewless_observer_tick_keys", "gauge", (), "keys", "Distinct keys in the last tick."),
     Metric(
         "skewless_observer_worker_load_share_ratio",

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from skewless.algorithms.aggregates import LOAD_COLUMN, ROWS_COLUMN
+from skewless.algorithms.hot_keys import KeyLoad, TickLoad, changes
 from skewless.algorithms.load_metrics import (
     imbalance,
     judged_max_over_avg,
@@ -35,11 +36,14 @@ from skewless.wire.changelog import chunk_output
 from skewless.wire.dead_letters import dead_letter
 from skewless.wire.distribution import RunDistribution, TickDistribution, TopKey
 from skewless.wire.headers import WATERMARK, require_schema
+from skewless.wire.hot_keys import HotKeyChange
 from skewless.wire.partials import PARTIALS, read_partials, with_rows
 from skewless.wire.record import Batch, Headers, OutputRecord, public_timestamp
 
 RUN_KEY = b"run"
+HOT_KEYS_KEY = b"hot-keys"
 RUN_PARTITION = 0
+"""Partition of the changelog with the state of the whole run and the hot keys."""
 COLUMNS = (LOAD_COLUMN, ROWS_COLUMN)
 
 
@@ -67,6 +71,9 @@ class ObserverStep(WindowedStep):
         self._aggregator_partitions = aggregator_partitions
         self._run = RunStatistics()
         self._run_changed = False
+        self._hot_since: dict[str, int] = {}
+        """Start of the tick in which each hot key became hot."""
+        self._hot_changed = False
         self._emitted_ticks = 0
         """Number of ticks that were emitted since the process started, for the metrics."""
         self._last_tick: TickDistribution | None = None
@@ -78,8 +85,12 @@ class ObserverStep(WindowedStep):
     def assign(self, partition: int, checkpoint: str | None, state: Sequence[tuple[bytes, bytes]]) -> None:
         """Restore open ticks and the statistics of the run."""
         if partition == RUN_PARTITION:
-            self._run = next((RunStatistics.load(value) for key, value in state if key == RUN_KEY), RunStatistics())
-        super().assign(partition, checkpoint, [(key, value) for key, value in state if key != RUN_KEY])
+            values = dict(state)
+            self._run = RunStatistics.load(values[RUN_KEY]) if RUN_KEY in values else RunStatistics()
+            hot_since = values.get(HOT_KEYS_KEY)
+            self._hot_since = msgspec.msgpack.decode(hot_since, type=dict[str, int]) if hot_since else {}
+        of_run = {RUN_KEY, HOT_KEYS_KEY}
+        super().assign(partition, checkpoint, [(key, value) for key, value in state if key not in of_run])
 
     def _read_chunk(self, value: bytes) -> pa.Table:
         return with_rows(super()._read_chunk(value), COLUMNS)
@@ -130,10 +141,16 @@ class ObserverStep(WindowedStep):
                 else:
                     emissions_by_tick.setdefault(output.window, []).append(output)
         for tick_start in sorted(emissions_by_tick):
-            yield self._tick_record(tick_start, emissions_by_tick[tick_start], now)
-        if self._run_changed and RUN_PARTITION in self._inputs:
+            yield from self._tick_records(tick_start, emissions_by_tick[tick_start], now)
+        if RUN_PARTITION not in self._inputs:
+            return
+        if self._run_changed:
             self._run_changed = False
             yield OutputRecord("observer-changelog", self._run.save(), RUN_KEY, RUN_PARTITION)
+        if self._hot_changed:
+            self._hot_changed = False
+            hot_since = msgspec.msgpack.encode(self._hot_since)
+            yield OutputRecord("observer-changelog", hot_since, HOT_KEYS_KEY, RUN_PARTITION)
 
     def set_workers(self, workers: int) -> None:
         """Measure the load of at least this many workers in the ticks that are emitted from now on."""
@@ -146,7 +163,8 @@ class ObserverStep(WindowedStep):
         watermarks = [input_.watermarks.watermark() for input_ in self._inputs.values()]
         return None if None in watermarks else min(watermark for watermark in watermarks if watermark is not None)
 
-    def _tick_record(self, tick_start: int, emissions: Sequence[Emission], now: int) -> OutputRecord:
+    def _tick_records(self, tick_start: int, emissions: Sequence[Emission], now: int) -> Iterator[OutputRecord]:
+        """Yield the measures of a tick and the changes of the hot keys."""
         rules = self._rules
         keys, workers, data = _pairs(emissions)
         tuples, rows = (sums_by_worker(workers, data[column.name], rules.workers) for column in COLUMNS)
@@ -191,14 +209,40 @@ class ObserverStep(WindowedStep):
         self._emitted_ticks += 1
         self._last_tick = record
         key, timestamp = str(tick_start).encode(), public_timestamp(tick_start)
-        return OutputRecord("distribution", msgspec.json.encode(record), key, 0, timestamp)
+        yield OutputRecord("distribution", msgspec.json.encode(record), key, 0, timestamp)
+        yield from self._hot_key_records(record, TickLoad(keys, data[LOAD_COLUMN.name], record.workers))
+
+    def _hot_key_records(self, tick: TickDistribution, load: TickLoad) -> Iterator[OutputRecord]:
+        changed = changes(self._hot_since, load)
+        for key, key_load in changed.risen.items():
+            self._hot_since[key] = tick.tick_start
+            yield _hot_key_record(tick, key, key_load, hot=True, hot_since=tick.tick_start)
+        for key, key_load in changed.fallen.items():
+            yield _hot_key_record(tick, key, key_load, hot=False, hot_since=self._hot_since.pop(key))
+        self._hot_changed |= bool(changed.risen or changed.fallen)
 
     def collect_metrics(self) -> Iterator[Sample]:
         """Yield the measures of the last tick."""
         yield from super().collect_metrics()
         yield Sample("skewless_observer_ticks_total", (), self._emitted_ticks)
+        yield Sample("skewless_observer_hot_keys", (), len(self._hot_since))
         if self._last_tick is not None:
             yield from samples(self._last_tick)
+
+
+def _hot_key_record(tick: TickDistribution, key: str, load: KeyLoad, *, hot: bool, hot_since: int) -> OutputRecord:
+    change = HotKeyChange(
+        key=key,
+        hot=hot,
+        share=load.tuples / tick.tuples,
+        worker_share=1 / tick.workers,
+        workers=load.workers,
+        tuples=load.tuples,
+        hot_since=hot_since,
+        tick_start=tick.tick_start,
+        tick_end=tick.tick_end,
+    )
+    return OutputRecord("hot-keys", msgspec.json.encode(change), key.encode(), 0, public_timestamp(tick.tick_start))
 
 
 def _with_pair_keys(partials: pa.Table) -> pa.Table:

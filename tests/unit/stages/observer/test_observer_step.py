@@ -97,6 +97,33 @@ def test_observer_hottest_keys_are_sorted_by_tuples_then_name_and_count_their_wo
     ]
 
 
+def hot_keys(outputs: Iterable[OutputRecord]) -> list[tuple[str, bool, float, int, int, int]]:
+    names = ("key", "hot", "share", "workers", "hot_since", "tick_start")
+    return [tuple(change[name] for name in names) for change in json_values_in(written(outputs, "hot-keys"))]  # type: ignore[misc]  # a tuple of these names
+
+
+def test_observer_key_that_crosses_the_share_of_a_worker_is_reported_once_each_way_over_a_restart() -> None:
+    step = observer([None])
+    observe(step, 0, deltas((0, "a", 0, 150), (0, "a", 1, 150), (0, "b", 1, 100)), progress(60))
+    observe(step, 0, deltas((60, "a", 0, 300), (60, "b", 1, 100)), progress(120))
+    outputs = list(step.flush(0))
+    assert hot_keys(outputs) == [("a", True, 0.75, 2, 0, 0)]
+    (change,) = written(outputs, "hot-keys")
+    assert (change.key, change.timestamp, change.partition) == (b"a", 0, 0)
+    assert metric(step, "skewless_observer_hot_keys") == 1
+
+    restored = observer([step.checkpoint(0)], state_of(outputs))
+    observe(restored, 0, deltas((120, "a", 0, 10), (120, "b", 1, 390)), progress(180))
+    observe(restored, 0, deltas((180, "a", 0, 399)), progress(240))  # too few tuples to judge
+    assert hot_keys(restored.flush(0)) == [("b", True, 0.975, 1, 120, 120), ("a", False, 0.025, 1, 0, 120)]
+    assert metric(restored, "skewless_observer_hot_keys") == 1
+
+
+def metric(step: ObserverStep, name: str) -> float:
+    (value,) = (sample.value for sample in step.collect_metrics() if sample.name == name)
+    return float(value)
+
+
 def test_observer_with_enough_tuples_reports_the_worst_tick() -> None:
     step = observer([None])
     observe(step, 0, deltas((0, "a", 0, 300), (0, "b", 1, 100)), progress(60))
