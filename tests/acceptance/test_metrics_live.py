@@ -243,6 +243,8 @@ def test_metrics_of_a_running_pipeline_are_complete_and_agree_with_the_topics(br
                     and written_ticks == pipeline.count("distribution")
                     and value(seen["splitter"], "skewless_committed_offset") == RECORDS + 2
                     and value(seen["sink"], "skewless_consumed_records_total") == pipeline.count("aggregates")
+                    and value(seen["sink"], "skewless_sink_rows_total", outcome="stored") >= len(results)
+                    and value(seen["sink"], "skewless_sink_pending_rows") == 0
                 )
 
             until(quiet, every_s=0.2, limit_s=LIMIT_S)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from skewless.cli.options import Duration, kafka_of, topic_of
+from skewless.cli.options import Duration, kafka_of, no_progress, topic_of
 from skewless.errors import CheckFailedError, ConfigurationError
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ DEFAULT_RECORDS = 200_000
 )
 @click.option("--name", help="Name of the pipeline. Default: from the topic.")
 @click.option("--yes", is_flag=True, help="Accept all proposals. Without a terminal they are always accepted.")
+@no_progress
 def init(  # noqa: PLR0913 - click passes an argument per option
     *,
     topic: str,

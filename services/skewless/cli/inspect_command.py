@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from skewless.cli.options import Duration, kafka_of, optional_pipeline_file, topic_of
+from skewless.cli.options import Duration, kafka_of, no_progress, optional_pipeline_file, topic_of
 from skewless.errors import CheckFailedError, ConfigurationError
 
 DEFAULT_RECORDS = 1_000_000
@@ -55,6 +55,7 @@ Examples:
     help="Exit with 1 if the condition is met, such as 'max_share > 0.05'; repeatable.",
 )
 @optional_pipeline_file
+@no_progress
 def inspect(  # noqa: PLR0913 - click passes an argument per option
     *,
     topic: str,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from skewless.cli.counts import counted
-from skewless.cli.options import load_settings, pipeline_file
+from skewless.cli.options import load_settings, no_progress, pipeline_file
 from skewless.errors import CheckFailedError, ConfigurationError
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ def join() -> None:
     help="Number of records to read of each topic: the newest ones.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print all measures as one JSON object.")
+@no_progress
 def check(file: Path | None, *, records: int, as_json: bool) -> None:
     """Read a sample of both topics, and compare it with the settings. Exit with 1 and every problem otherwise.
 

@@ -105,6 +105,23 @@ def optional_pipeline_file(command: Command) -> Command:
     return file(_set_option(command))
 
 
+def _hide_progress(ctx: click.Context, _param: click.Parameter, value: bool) -> None:  # noqa: FBT001 - click's signature
+    if value:
+        from skewless.lab import progress
+
+        ctx.call_on_close(progress.hide())
+
+
+no_progress = click.option(
+    "-q",
+    "--no-progress",
+    is_flag=True,
+    expose_value=False,
+    callback=_hide_progress,
+    help="Print no progress of long work.",
+)
+
+
 class FiniteFloat(click.FloatRange):
     """Parameter type of a finite number between bounds; rejects `nan` and `inf`."""
 

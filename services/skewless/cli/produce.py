@@ -11,7 +11,15 @@ from pydantic import ValidationError
 
 from skewless.algorithms.join.window_join import Side
 from skewless.cli.main import INTERRUPTED
-from skewless.cli.options import FiniteFloat, broker_of, default_file, load_settings, optional_pipeline_file, topic_of
+from skewless.cli.options import (
+    FiniteFloat,
+    broker_of,
+    default_file,
+    load_settings,
+    no_progress,
+    optional_pipeline_file,
+    topic_of,
+)
 from skewless.config.problems import plain
 from skewless.errors import ConfigurationError
 from skewless.kafka.settings import KafkaSettings
@@ -122,6 +130,7 @@ Examples:
 )
 @click.option("--missing", type=float, help="impressions, clicks: share of the records that are not sent. Default: 0.")
 @click.option("--json", "as_json", is_flag=True, help="Print a summary as one JSON object at the end.")
+@no_progress
 @click.pass_context
 def produce(  # noqa: PLR0913 - click passes an argument per option
     context: click.Context,

@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from skewless.cli.candidates import candidates_of
-from skewless.cli.options import FiniteFloat, load_settings, optional_pipeline_file
+from skewless.cli.options import FiniteFloat, load_settings, no_progress, optional_pipeline_file
 from skewless.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -83,6 +83,7 @@ Examples:
     help="File for the worker of each line, one per line; needs one grouping and one number of workers.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per run.")
+@no_progress
 def simulate(  # noqa: PLR0913 - click passes an argument per option
     *,
     path: str,

@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 
 import click
 
+from skewless.cli.options import no_progress
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 _OPTIONS = (
@@ -31,6 +33,7 @@ _OPTIONS = (
     ),
     click.option("--conf", multiple=True, metavar="NAME=VALUE", help="A further Spark option; repeatable."),
     click.option("--ui", is_flag=True, help="Serve Spark's web UI while the job runs."),
+    no_progress,
 )
 
 

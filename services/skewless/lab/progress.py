@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from typing import Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
 LINE_INTERVAL_S = 5.0
+_is_hidden = ContextVar("is_hidden", default=False)
 
 
 class ProgressReporter(Protocol):
@@ -18,6 +20,24 @@ class ProgressReporter(Protocol):
     def update(self, now: float, done: int) -> None:
         """Report that `done` units are done at `now` (seconds of a monotonic clock)."""
         ...
+
+
+def hide() -> Callable[[], None]:
+    """Report no progress until the returned function is called."""
+    token = _is_hidden.set(True)
+    return lambda: _is_hidden.reset(token)
+
+
+def is_hidden() -> bool:
+    """Return whether no progress is reported."""
+    return _is_hidden.get()
+
+
+class SilentReporter:
+    """Reports nothing."""
+
+    def update(self, now: float, done: int) -> None:
+        """See `ProgressReporter.update`."""
 
 
 class LineReporter:
@@ -57,7 +77,10 @@ class BarReporter:
 
 @contextlib.contextmanager
 def report_progress(title: str, total: int | None, now: float, *, unit: str = "records") -> Iterator[ProgressReporter]:
-    """Report progress towards `total` units (None: unknown) until the block ends."""
+    """Report progress towards `total` units (None: unknown) until the block ends, unless it is hidden."""
+    if is_hidden():
+        yield SilentReporter()
+        return
     console = Console(stderr=True)
     if not console.is_terminal:
         yield LineReporter(console, total, now, unit)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from skewless.errors import ConfigurationError
+from skewless.lab import progress as progress_reports
 from skewless.lab.local import child_process, jars, java
 
 if TYPE_CHECKING:
@@ -62,12 +63,12 @@ def _setting(text: str) -> tuple[str, str]:
 
 @contextlib.contextmanager
 def _progress(spark: SparkSession, job: str) -> Iterator[None]:
-    """Display the tasks of the running stages, if stderr is a terminal."""
+    """Display the tasks of the running stages, if stderr is a terminal and progress is not hidden."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     console = Console(stderr=True)
-    if not console.is_terminal:
+    if progress_reports.is_hidden() or not console.is_terminal:
         yield
         return
     columns = (TextColumn(job), BarColumn(), TextColumn("{task.fields[state]}"), TimeElapsedColumn())

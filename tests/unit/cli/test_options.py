@@ -6,11 +6,14 @@ import os
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import yaml
 from click.testing import CliRunner, Result
 
 from skewless.cli.main import main
+from skewless.cli.options import no_progress
+from skewless.lab import progress
 
 PIPELINE = "name: clicks\nsource: {topic: clicks}\nrouter: {workers: 4}\n"
 
@@ -92,3 +95,20 @@ def test_set_option_that_is_no_assignment_ends_with_2(folder: Path, assignment: 
     (folder / "pipeline.yaml").write_text(PIPELINE)
     result = run("config", "check", "--set", assignment)
     assert (result.exit_code, f"'{assignment}' is not NAME=VALUE" in result.stderr) == (2, True)
+
+
+def test_no_progress_option_hides_progress_until_the_command_ends() -> None:
+    @click.command()
+    @no_progress
+    def work() -> None:
+        with progress.report_progress("working", 10, 0.0) as reporter:
+            reporter.update(2 * progress.LINE_INTERVAL_S, 5)
+
+    assert CliRunner().invoke(work, ["--no-progress"]).stderr == ""
+    assert CliRunner().invoke(work, ["-q"]).stderr == ""
+    assert "5 records" in CliRunner().invoke(work, []).stderr
+
+
+@pytest.mark.parametrize("command", ["produce", "inspect", "init", "simulate", "plan", "batch", "audit", "evaluate"])
+def test_no_progress_option_exists_where_work_is_long(command: str) -> None:
+    assert "-q, --no-progress" in run(command, "--help").output
