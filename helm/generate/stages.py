@@ -29,14 +29,14 @@ def document() -> dict[str, Any]:
         "defaults": _defaults(_example()),
         "stages": [_stage(stage) for stage in topology.STAGES],
         "topics": list(_topics(_example())),
-        "acls": {role: list(map(_acl, bindings)) for role, bindings in _acls(_example()).items()},
+        "acls": _acls(),
     }
 
 
-def _example() -> PipelineSettings:
+def _example(repartition: str = "never") -> PipelineSettings:
     sides = {side: {"topic": side.upper(), "id": {"field": "id"}} for side in ("left", "right")}
     return PipelineSettings.model_validate(
-        {"name": PIPELINE, "source": {"topic": "SOURCE"}, "join": {**sides, "apart_s": 1}}
+        {"name": PIPELINE, "source": {"topic": "SOURCE"}, "join": {**sides, "apart_s": 1, "repartition": repartition}}
     )
 
 
@@ -60,6 +60,7 @@ def _stage(stage: topology.Stage) -> dict[str, Any]:
         "does": stage.description,
         **_needs([stage.needs] if stage.needs else []),
         "inputs": list(stage.inputs),
+        **_other_inputs(stage),
         "partitions": ["one"] if stage.singleton else list(kinds),
         "credentials": [
             {
@@ -70,6 +71,13 @@ def _stage(stage: topology.Stage) -> dict[str, Any]:
             for path in credentials(stage.section)
         ],
     }
+
+
+def _other_inputs(stage: topology.Stage) -> dict[str, Any]:
+    if stage.other_inputs is None:
+        return {}
+    condition, inputs = stage.other_inputs
+    return {"otherInputs": {**_needs([condition]), "inputs": list(inputs)}}
 
 
 def _needs(conditions: Iterable[topology.Condition]) -> dict[str, Any]:
@@ -134,10 +142,25 @@ def _topics(settings: PipelineSettings) -> Iterator[dict[str, Any]]:
         }
 
 
-def _acls(settings: PipelineSettings) -> dict[str, list[acls.AclBinding]]:
-    """Return role -> ACLs, for the stages and the test."""
-    stages = {stage.name: list(acls.acls_of_stage(stage, settings)) for stage in topology.STAGES}
-    return stages | {TEST: smoke_test.rights(settings)}
+def _acls() -> dict[str, list[dict[str, Any]]]:
+    """Return role -> ACLs, for the stages and the test. Those that only some pipelines need have a condition."""
+    entries: dict[str, list[dict[str, Any]]] = {}
+    for stage in topology.STAGES:
+        by_value = {
+            value: list(map(_acl, acls.acls_of_stage(stage, _example(value))))
+            for value in (("never", "always") if stage.other_inputs else ("never",))
+        }
+        entries[stage.name] = [
+            {**acl, **({} if all(acl in other for other in by_value.values()) else _needs([_repartition(value)]))}
+            for value, own in by_value.items()
+            for acl in own
+            if value == "never" or acl not in by_value["never"]
+        ]
+    return entries | {TEST: list(map(_acl, smoke_test.rights(_example())))}
+
+
+def _repartition(value: str) -> topology.Condition:
+    return topology.Condition(topology.REPARTITIONED.path, (value,))
 
 
 def _acl(binding: acls.AclBinding) -> dict[str, Any]:

@@ -64,9 +64,10 @@ def context_of(settings: PipelineSettings, *, drain: bool, source_partitions: in
     return PipelineContext(
         name=settings.name,
         topic=settings.topic,
+        group=settings.group,
         kafka=settings.kafka,
-        count_source_partitions=lambda: (
-            topic_plan.partition_count(settings, settings.topic("tuples"))
+        count_partitions=lambda topic: (
+            topic_plan.partition_count(settings, settings.topic(topic))
             if source_partitions is None
             else source_partitions
         ),
@@ -147,7 +148,7 @@ def build_runtime(  # noqa: PLR0913 - the last three by name
                 partitions=partitions.get(settings.topic(topic)),
                 skip_to=settings.aggregated.skip_to if topic == "source" else None,
             )
-            for topic in row.inputs
+            for topic in row.inputs_of(settings)
         ),
         group_instance_id=member_id,
         restore=stage.restore,
@@ -176,10 +177,11 @@ def evidence(settings: PipelineSettings, stage: topology.Stage) -> Evidence | No
     if not stage.outputs:
         return None
     output = topology.topic(stage.outputs[0])  # no other stage writes to it
+    kinds = {topology.partitions_of(name) for name in stage.inputs_of(settings)}
     return Evidence(
         settings.kafka,
         settings.topic(output.name),
-        aligned={topology.partitions_of(name) for name in stage.inputs} == {output.partitions},
+        aligned=kinds == {output.partitions} and not stage.repartitions,
         public=output.public,
         exactly_once=settings.transport.guarantee == "exactly_once",
     )

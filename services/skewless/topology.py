@@ -42,6 +42,8 @@ class Condition:
         return f"`{self.path}` is {' or '.join(f'`{value}`' for value in self.values)}"
 
 
+REPARTITIONED = Condition("join.repartition", ("always",))
+"""Condition of the stages that write the records of the joined topics again."""
 AGGREGATION = Condition("source")
 """Condition of the stages that compute results. Without them, a pipeline only joins."""
 
@@ -80,6 +82,8 @@ class Stage:
     """Task of the stage, as a finite verb and its object."""
     inputs: tuple[str, ...]
     """Topics that it consumes. Those of `USER_TOPICS` belong to the user."""
+    other_inputs: tuple[Condition, tuple[str, ...]] | None = None
+    """Topics that it consumes instead where a condition holds."""
     outputs: tuple[str, ...]
     """Topics that it writes inside its transactions. No other stage writes to the first one. Empty for a stage with an
     output of its own."""
@@ -95,12 +99,25 @@ class Stage:
     """Whether a single process must read all partitions."""
     described: tuple[str, ...] = ()
     """Topics besides inputs and outputs whose number of partitions it needs."""
+    repartitions: bool = False
+    """Whether a record and its output may have different partition numbers although the topics have as many."""
     needs: Condition | None = None
     """Condition without which a pipeline does not have this stage. None: every pipeline has it."""
 
     def is_needed(self, settings: object) -> bool:
         """Return whether a pipeline with these settings has this stage."""
         return self.needs is None or self.needs.holds(settings)
+
+    def inputs_of(self, settings: object) -> tuple[str, ...]:
+        """Return the topics that it consumes in a pipeline with these settings."""
+        if self.other_inputs is not None and self.other_inputs[0].holds(settings):
+            return self.other_inputs[1]
+        return self.inputs
+
+    @property
+    def all_inputs(self) -> tuple[str, ...]:
+        """Topics that it consumes in any pipeline."""
+        return self.inputs if self.other_inputs is None else (*self.inputs, *self.other_inputs[1])
 
     @property
     def option(self) -> Condition | None:
@@ -115,6 +132,8 @@ class Stage:
 
 
 TOPICS = (
+    Topic("left-records", public=False, partitions="join", key="id", record="timed-record"),
+    Topic("right-records", public=False, partitions="join", key="id", record="timed-record"),
     Topic("joined", public=True, partitions="join", key="id", record="joined"),
     Topic("unmatched-left", public=True, partitions="join", key="id", record="unmatched"),
     Topic("unmatched-right", public=True, partitions="join", key="id", record="unmatched"),
@@ -153,14 +172,38 @@ TOPICS = (
 
 STAGES = (
     Stage(
+        name="left",
+        description="writes the left records of a join again, partitioned by id",
+        inputs=("left",),
+        outputs=("left-records", "join-late", "dead-letters"),
+        builder="skewless.stages.repartition.agent:build_left",
+        metrics="skewless.stages.repartition.metrics",
+        section="join",
+        repartitions=True,
+        needs=REPARTITIONED,
+    ),
+    Stage(
+        name="right",
+        description="writes the right records of a join again, partitioned by id",
+        inputs=("right",),
+        outputs=("right-records", "join-late", "dead-letters"),
+        builder="skewless.stages.repartition.agent:build_right",
+        metrics="skewless.stages.repartition.metrics",
+        section="join",
+        repartitions=True,
+        needs=REPARTITIONED,
+    ),
+    Stage(
         name="join",
         description="joins the records of two topics by id",
         inputs=("left", "right"),
+        other_inputs=(REPARTITIONED, ("left-records", "right-records")),
         outputs=("joined", "unmatched-left", "unmatched-right", "join-late", "join-changelog", "dead-letters"),
         builder="skewless.stages.join.agent:build",
         metrics="skewless.stages.join.metrics",
         section="join",
         changelog="join-changelog",
+        described=("left", "right"),  # if they are repartitioned, it tracks the watermarks of their partitions
         needs=Condition("join"),
     ),
     Stage(
@@ -276,6 +319,6 @@ def partitions_of(name: str) -> Partitions:
 
 def upstream(name: str) -> set[str]:
     """Return the names of all stages upstream of this one, directly or through other stages."""
-    inputs = set(stage(name).inputs)
+    inputs = set(stage(name).all_inputs)
     direct = {row.name for row in STAGES if inputs & set(row.outputs)}
     return direct.union(*(upstream(stage_name) for stage_name in direct))

@@ -19,6 +19,7 @@ from helpers.docs_blocks import ROOT
 from helpers.joined import Joined, traffic
 from helpers.kafka import read
 from helpers.waiting import WAIT_S, until
+from skewless.algorithms.join.window_join import Side
 from skewless.config import loader, topic_plan
 from skewless.lab.datasets import DatasetOptions, find_dataset
 from skewless.lab.local.supervisor import Supervisor
@@ -59,6 +60,41 @@ def test_join_before_the_aggregation_counts_the_pairs_of_each_item(broker: str, 
     assert tested.wrong() == {}
     pairs = Counter(record["id"] for record in tested.read("joined"))
     assert Counter({record["key"]: record["count"] for record in tested.read("aggregates")}) == pairs
+
+
+UNEQUAL = {Side.LEFT: 3, Side.RIGHT: 2}
+
+
+def test_repartitioned_join_drained_writes_each_record_once(broker: str, tmp_path: Path) -> None:
+    tested = Joined(broker, tmp_path, UNEQUAL, repartition="always")
+    for side, log in traffic(RECORDS // 4, 4).items():
+        tested.send(side, log)
+    tested.flush()
+    assert tested.drain().count("finished") == 3
+    assert tested.wrong_repartitioned() == {}
+
+
+def test_repartitioned_join_killed_while_it_holds_records_emits_no_false_record(broker: str, tmp_path: Path) -> None:
+    tested = Joined(broker, tmp_path, UNEQUAL, repartition="always")
+    tested.document["replicas"] = {"join": 2, "left": 2, "right": 1}
+    tested.load()
+    logs, chance = traffic(RECORDS, 5), random.Random(5)
+    supervisor = tested.supervisor(drain=False)
+    try:
+        supervisor.start()
+        for number in range(KILLS):
+            for side, log in logs.items():
+                tested.send(side, log[number * len(log) // KILLS : (number + 1) * len(log) // KILLS])
+            tested.flush()
+            look_after(supervisor, chance.uniform(0.5, 2.0))
+            for name in chance.sample(sorted(supervisor.processes), 2):
+                victim = supervisor.processes[name]
+                if victim.pid is not None:
+                    os.kill(victim.pid, 9)
+    finally:
+        supervisor.stop()
+    tested.drain()
+    assert tested.wrong_repartitioned() == {}
 
 
 def test_ad_clicks_example_counts_the_clicked_impressions_of_each_item(

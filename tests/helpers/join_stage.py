@@ -16,8 +16,9 @@ from skewless.engine.step import Sample
 from skewless.parsing.join_records import side_rules
 from skewless.stages.join.settings import JoinSettings
 from skewless.stages.join.step import JoinStep, JoinStepRules
-from skewless.wire.join_changelog import TOPIC, decode_checkpoint, held_blocks, held_offsets, rows_of
+from skewless.wire.join_changelog import TOPIC, decode_checkpoint, held_blocks, held_offsets, processed_row, rows_of
 from skewless.wire.record import OutputRecord
+from skewless.wire.timed_records import records_in
 from skewless.wire.topic_partition import TopicPartition
 
 TOPICS = {Side.LEFT: "impressions", Side.RIGHT: "clicks"}
@@ -62,6 +63,8 @@ class JoinRun:
         """Committed outputs, without the changelog."""
         self.pending: list[OutputRecord] = []
         self.now = NOW
+        self.processed: dict[Side, list[int]] = {side: [] for side in Side}
+        """Partitions of the user's topics that are processed to their ends, if the logs merge them."""
         self.start()
 
     def start(self) -> None:
@@ -75,6 +78,10 @@ class JoinRun:
     def _state(self, side: Side, checkpoint: str | None) -> list[tuple[bytes, bytes]]:
         blocks = held_blocks(self.changelog.items(), side.value, decode_checkpoint(checkpoint).version)
         offsets = held_offsets(blocks)
+        if self.rules.merged_partitions is not None:
+            held = [self.logs[side][at] for at in offsets.tolist()]
+            merged, _, _ = records_in([each.key for each in held], [each.value for each in held], offsets)
+            return [*rows_of(merged), processed_row(self.processed[side])] if checkpoint else []
         stored = [msgspec.json.decode(self.logs[side][at].value or b"") for at in offsets.tolist()]
         records = records_of(
             [each["id"] for each in stored],

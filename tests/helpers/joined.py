@@ -7,7 +7,7 @@ import json
 import random
 import time
 import uuid
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,10 @@ import msgspec
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from helpers.join_oracle import Event, answer
+from helpers.join_oracle import Event, answer, late
 from helpers.kafka import START_MS, read
 from helpers.waiting import WAIT_S, until
-from skewless.algorithms.join.window_join import Side
+from skewless.algorithms.join.window_join import JoinRules, Side
 from skewless.config import topic_plan
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.lab.local.supervisor import Supervisor
@@ -27,6 +27,7 @@ from skewless.lab.local.supervisor import Supervisor
 PARTITIONS = 2
 APART_S, DISORDER_MS = 2.0, 300
 LEFT, RIGHT = Side
+EQUAL = dict.fromkeys(Side, PARTITIONS)
 
 Log = list[Event]
 
@@ -34,12 +35,12 @@ Log = list[Event]
 class Joined:
     """A pipeline that only joins, with topics of its own, and what is written to both sides."""
 
-    def __init__(self, broker: str, folder: Path, **changes: Any) -> None:
-        self.broker = broker
+    def __init__(self, broker: str, folder: Path, partitions: Mapping[Side, int] = EQUAL, **changes: Any) -> None:
+        self.broker, self.partitions = broker, partitions
         name = f"j-{uuid.uuid4().hex[:8]}"
         self.topics = {LEFT: f"impressions-{name}", RIGHT: f"clicks-{name}"}
         admin = AdminClient({"bootstrap.servers": broker, "log_level": 2})
-        topics = [NewTopic(topic, PARTITIONS, 1) for topic in self.topics.values()]
+        topics = [NewTopic(topic, partitions[side], 1) for side, topic in self.topics.items()]
         for future in admin.create_topics(topics).values():
             future.result()
         time = {"time": {"field": "time"}}
@@ -56,7 +57,7 @@ class Joined:
             "transport": {"commit_interval_s": 0.3, "session_timeout_s": 3, "max_poll_records": 500},
         }
         self.document, self.folder = document, folder
-        self.logs: dict[Side, list[Log]] = {side: [[] for _ in range(PARTITIONS)] for side in Side}
+        self.logs: dict[Side, list[Log]] = {side: [[] for _ in range(partitions[side])] for side in Side}
         self.producer = Producer({"bootstrap.servers": broker, "enable.idempotence": True, "linger.ms": 5})
         self.load()
         topic_plan.apply(self.settings)
@@ -68,11 +69,13 @@ class Joined:
         self.file.write_text(json.dumps(self.document))
 
     def send(self, side: Side, events: Sequence[Event]) -> None:
-        """Write records of a side. Both sides use the same partition for an id."""
+        """Write records of a side. With as many partitions, both sides use the same one for an id."""
         for event in events:
-            partition = int(event.id) % PARTITIONS
+            partition = int(event.id) % self.partitions[side]
             log = self.logs[side][partition]
-            value = msgspec.json.encode({"id": event.id, "time": event.time, "offset": len(log)})
+            value = msgspec.json.encode(
+                {"id": event.id, "time": event.time, "offset": len(log), "partition": partition}
+            )
             log.append(event)
             record_id = event.id.encode()
             self.producer.produce(self.topics[side], value, record_id, partition=partition, headers=[("id", record_id)])
@@ -111,13 +114,47 @@ class Joined:
             expected.update(("unmatched-right", partition, offset) for offset in found.unmatched_right)
             expected.update(("left", partition, offset) for offset in found.late_left)
             expected.update(("right", partition, offset) for offset in found.late_right)
-        written = Counter(self._written())
-        differences = {
-            "missing": expected.keys() - written.keys(),
-            "false": written.keys() - expected.keys(),
-            "repeated": {outcome for outcome, count in written.items() if count > 1},
-        }
-        return {name: sorted(outcomes)[:5] for name, outcomes in differences.items() if outcomes}
+        return _differences(expected, Counter(self._written()))
+
+    def wrong_repartitioned(self) -> dict[str, list[tuple[Any, ...]]]:
+        """Compare all outputs with the definition, record for record. The stages left and right define the order."""
+        assert self.settings.join is not None
+        rules = self.settings.join.rules()
+        expected: Counter[tuple[Any, ...]] = Counter()
+        merged: dict[Side, dict[int, list[tuple[int, int]]]] = {side: defaultdict(list) for side in Side}
+        for side in Side:
+            for record in read(self.broker, self.settings.topic(f"{side.value}-records")):
+                if record.value is not None:
+                    original = msgspec.json.decode(record.value[9:])
+                    merged[side][record.partition].append((original["partition"], original["offset"]))
+            forwarded = {at for log in merged[side].values() for at in log}
+            assert len(forwarded) == sum(map(len, merged[side].values()))
+            for partition, log in enumerate(self.logs[side]):
+                late_offsets = late(log, rules.disorder_ms(side))
+                assert {offset for number, offset in forwarded if number == partition} == (
+                    set(range(len(log))) - late_offsets
+                )
+                expected.update((side.value, partition, offset) for offset in late_offsets)
+        in_order = JoinRules(rules.apart_ms, 2**60, 2**60)
+        for number in merged[LEFT].keys() | merged[RIGHT].keys():
+            left, right = (merged[side][number] for side in Side)
+            left_log, right_log = ([self.logs[side][part][at] for part, at in merged[side][number]] for side in Side)
+            found = answer(left_log, right_log, in_order, ended=True)
+            expected.update(("joined", number, *left[one], *right[other]) for one, other in found.pairs)
+            expected.update(("unmatched-left", number, *left[at]) for at in found.unmatched_left)
+            expected.update(("unmatched-right", number, *right[at]) for at in found.unmatched_right)
+        return _differences(expected, Counter(self._written_from()))
+
+    def _written_from(self) -> Iterator[tuple[Any, ...]]:
+        """Yield what was written, with the coordinates of the records in their topics."""
+        for record in self.read("joined"):
+            sides = (coordinate for side in Side for coordinate in _origin(record[side.value]))
+            yield "joined", record["partition"], *sides
+        for topic in ("unmatched-left", "unmatched-right"):
+            for record in self.read(topic):
+                yield topic, record["partition"], *_origin(record["record"])
+        for record in self.read("join-late"):
+            yield record["side"], record["partition"], record["offset"]
 
     def _written(self) -> Iterator[tuple[Any, ...]]:
         for record in self.read("joined"):
@@ -137,6 +174,21 @@ class Joined:
     def read(self, topic: str) -> Iterator[dict[str, Any]]:
         for record in read(self.broker, self.settings.topic(topic)):
             yield {**msgspec.json.decode(record.value or b""), "partition": record.partition}
+
+
+def _origin(record: dict[str, int]) -> tuple[int, int]:
+    return record["partition"], record["offset"]
+
+
+def _differences(
+    expected: Counter[tuple[Any, ...]], written: Counter[tuple[Any, ...]]
+) -> dict[str, list[tuple[Any, ...]]]:
+    differences = {
+        "missing": expected.keys() - written.keys(),
+        "false": written.keys() - expected.keys(),
+        "repeated": {outcome for outcome, count in written.items() if count > 1},
+    }
+    return {name: sorted(outcomes)[:5] for name, outcomes in differences.items() if outcomes}
 
 
 def traffic(records: int, seed: int) -> Mapping[Side, Log]:

@@ -105,6 +105,16 @@ def test_join_check_partition_counts_and_retention_are_compared_with_the_setting
     assert "keeps records for 1 s (retention.ms)" in problems[1]
 
 
+def test_join_check_repartitioned_topics_may_have_other_keys_and_partitions(topics: Topics) -> None:
+    topics.create("left", 2)
+    topics.create("right", 3)
+    topics.write("left", rows())
+    topics.write("right", [(name, time, "x", (part + 1) % 2) for name, time, _, part in rows()])
+    assert len(json.loads(topics.check("--json").stdout)["problems"]) == 3
+    result = topics.check("--set", "join.repartition=always")
+    assert (result.exit_code, result.stderr) == (0, ""), result.output
+
+
 def test_join_check_missing_topic_is_named_with_its_setting(topics: Topics) -> None:
     topics.create("left")
     result = topics.check()

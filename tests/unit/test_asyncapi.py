@@ -130,11 +130,14 @@ def test_asyncapi_messages_of_public_topics_have_an_example() -> None:
 
 
 def test_asyncapi_document_describes_the_records_that_the_steps_write() -> None:
-    own = OWN.model_copy(update={"join": ANY.join})
-    held = Records(document(own))
-    written = [(topic, record_of(output)) for topic, outputs in samples(own).items() for output in outputs]
-    assert [problem for topic, record in written for problem in held.problems(topic, record)] == []
-    kinds = {kind.name for topic, record in written if (kind := kind_of(topic, record))}
+    kinds = set()
+    for repartition in ("never", "always"):
+        assert ANY.join is not None
+        own = OWN.model_copy(update={"join": ANY.join.model_copy(update={"repartition": repartition})})
+        held = Records(document(own))
+        written = [(topic, record_of(output)) for topic, outputs in samples(own).items() for output in outputs]
+        assert [problem for topic, record in written for problem in held.problems(topic, record)] == []
+        kinds |= {kind.name for topic, record in written if (kind := kind_of(topic, record))}
     assert kinds >= {kind.name for row in topology.TOPICS for kind in messages_of(row.name)} - {
         "tombstone",
         "held-block-tombstone",

@@ -133,6 +133,14 @@ class WatermarkTracker:
         ended = self._watermarks == MAX_WATERMARK
         return WatermarkState(self.watermark(), bool((self._idle | ended).all() and not ended.all()))
 
+    def ended(self) -> frozenset[int]:
+        """Return the upstream partitions that have ended."""
+        return frozenset(np.flatnonzero(self._watermarks == MAX_WATERMARK).tolist())
+
+    def forget(self, partitions: Iterable[int]) -> None:
+        """Forget what some upstream partitions have reported."""
+        self._watermarks[list(partitions)] = UNINITIALIZED
+
     def _counted(self) -> NDArray[np.bool_]:
         """Return for each upstream partition whether it counts in the minimum."""
         # Ended partitions do not count: MAX_WATERMARK must not become the watermark while other partitions are idle.

@@ -214,7 +214,7 @@ def _topics() -> Iterator[str]:
     rows = [
         (
             row.name,
-            ", ".join(map(_code, row.inputs)),
+            ", ".join(map(_code, row.all_inputs)),
             ", ".join(map(_code, row.outputs)),
             row.description + _where([row.option] if row.option else []),
         )

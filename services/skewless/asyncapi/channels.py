@@ -42,9 +42,13 @@ class Names:
 
     def inputs(self) -> Sequence[str]:
         """Return the topics of the user that stages read. `source` may be a topic of the pipeline."""
-        read = {name for stage in self.stages() for name in stage.inputs}
+        read = {name for stage in self.stages() for name in self.inputs_of(stage)}
         own = {row.name for row in self.topics()}
         return [name for name in topology.USER_TOPICS if name in read and self.channel(name) not in own]
+
+    def inputs_of(self, stage: topology.Stage) -> tuple[str, ...]:
+        """Return the topics that a stage reads, or all that it reads in any pipeline."""
+        return stage.inputs_of(self.settings) if self.is_concrete else stage.all_inputs
 
     def channel(self, topic: str) -> str:
         """Return the name of the channel of a topic. If the source is a topic of the pipeline, it is that one."""
@@ -120,7 +124,7 @@ def _option(name: str, value: str) -> Any:
 def operations(names: Names) -> Iterator[tuple[str, Any]]:
     """Yield the name and description of every read, write and state restoration of the stages."""
     for stage in names.stages():
-        for name in stage.inputs:
+        for name in names.inputs_of(stage):
             yield f"{stage.name}-reads-{name}", _receive(names, stage.name, name, stage.description)
         if stage.changelog:
             restores = f"restores its state from {stage.changelog}"

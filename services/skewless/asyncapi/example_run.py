@@ -52,6 +52,8 @@ def samples(settings: PipelineSettings) -> Samples:
 def _small_pipeline(settings: PipelineSettings, encoding: str, local_mode: str) -> PipelineSettings:
     of_side = {name: {"field": name} for name in ("id", "time")}
     join = {**{side: {"topic": side, **of_side} for side in JOIN_RECORDS}, "apart_s": 1}
+    if settings.join is not None:
+        join["repartition"] = settings.join.repartition
     fields = {name: {"field": name} for name in ("key", "time")}
     return PipelineSettings.model_validate(
         {
@@ -92,7 +94,7 @@ def _run_pipeline(settings: PipelineSettings) -> dict[str, list[OutputRecord]]:
         if not stage.outputs:
             continue
         step = service.build(stage.name, settings, drain=True, source_partitions=1).step
-        for record in _run_step(step, {name: topics[name] for name in stage.inputs}):
+        for record in _run_step(step, {settings.topic(name): topics[name] for name in stage.inputs_of(settings)}):
             topics[record.topic].append(record)
     return topics
 

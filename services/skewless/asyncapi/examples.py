@@ -50,7 +50,8 @@ class Example:
 
     def payload(self, message: Message) -> Any:
         """Return the value as JSON document or text; None if it is binary or missing."""
-        if self.record.value is None or message.content_type not in (JSON, "application/octet-stream"):
+        is_binary = isinstance(message.payload, dict) and message.payload.get("format") == "binary"
+        if self.record.value is None or is_binary or message.content_type not in (JSON, "application/octet-stream"):
             return None
         text = self.record.value.decode()
         return json.loads(text) if message.content_type == JSON else text

@@ -313,10 +313,22 @@ BLOCK_TOMBSTONE_MESSAGE = replace(
     payload=NOTHING,
 )
 
+TIMED_RECORD_MESSAGE = Message(
+    name="timed-record",
+    summary="A record of a joined topic: a byte with the version (1), the event time in ms as a signed 64-bit integer "
+    "(big-endian), and the value of the record.",
+    content_type=BYTES,
+    key=_text_key("The id."),
+    timestamp=TIME_OF_WRITING,
+    guarantee=EACH_RECORD,
+    payload=_binary(BYTES),
+)
+
 MESSAGES_BY_SCHEMA: dict[str, tuple[Message, ...]] = {
     "joined": (JOINED_MESSAGE,),
     "unmatched": (UNMATCHED_MESSAGE,),
     "join-late": (JOIN_LATE_MESSAGE,),
+    "timed-record": (TIMED_RECORD_MESSAGE, WATERMARKS_MESSAGE),
     "held-block": (HELD_BLOCK_MESSAGE, BLOCK_TOMBSTONE_MESSAGE),
     "tuples": (TUPLES_MESSAGE, ROWS_MESSAGE, WATERMARKS_MESSAGE),
     "late": (LATE_MESSAGE,),

@@ -35,7 +35,12 @@ def is_wanted(settings: PipelineSettings, *, of_join: bool) -> bool:
     """Return whether a command processes the join. Raises ConfigurationError if the pipeline has none."""
     if of_join and settings.join is None:
         raise ConfigurationError(f"--join: pipeline {settings.name} joins nothing, its file has no section join")
-    return of_join or settings.source is None
+    wanted = of_join or settings.source is None
+    if wanted and settings.join is not None and settings.join.repartition == "always":
+        raise ConfigurationError(
+            "join.repartition: always is not supported by this command: it computes joins of co-partitioned topics only"
+        )
+    return wanted
 
 
 def batch(settings: PipelineSettings, start: str, end: str, target: Folder, spark: Mapping[str, Any]) -> dict[str, Any]:

@@ -51,7 +51,7 @@ def up(file: Path | None, log_dir: Path | None, *, drain: bool, verbose: bool) -
     click.echo(f"pipeline {settings.name}, logs in {logs}")
     first = topology.needed_stages(settings)[0]
     rerun = drain and OffsetReader(settings.kafka).has_committed(
-        settings.group(first.name), settings.topic(first.inputs[0])
+        settings.group(first.name), settings.topic(first.inputs_of(settings)[0])
     )
     supervisor = Supervisor(file, settings, drain=drain, logs=logs, rerun=rerun)
     follow = _Follower(supervisor) if verbose else None

@@ -66,8 +66,9 @@ def _merge(first: AclBinding, second: AclBinding) -> AclBinding:
 
 def acls_of_stage(stage: topology.Stage, settings: PipelineSettings) -> Iterator[AclBinding]:
     """Yield the ACLs of a stage."""
-    for source in stage.inputs:
-        if topology.USER_TOPICS.get(source) == "join":
+    inputs = stage.inputs_of(settings)
+    for source in inputs:
+        if topology.USER_TOPICS.get(source) == "join" and stage.changelog is not None:
             yield _topic(settings.topic(source), ("Read", "DescribeConfigs"), "its input", "retention")
         else:
             yield _topic(settings.topic(source), ("Read",), "its input")
@@ -79,27 +80,33 @@ def acls_of_stage(stage: topology.Stage, settings: PipelineSettings) -> Iterator
             yield _topic(settings.topic(output), ("Write",), "its output")
     if stage.changelog is not None:
         yield _topic(settings.topic(stage.changelog), ("Read", "Write"), "its state")
-    for name in stage.described:
+    for name in (name for name in stage.described if name not in inputs):
         yield _topic(settings.topic(name), ("Describe",), "number of partitions")
-    group = settings.group(stage.name)
-    yield AclBinding(
-        "group", group, prefixed=False, operations=("Read",), needed=("assignment of partitions, offsets",)
-    )
+    yield from _groups_of(stage, settings)
     if exactly_once and stage.outputs:
         yield AclBinding(
             "transactional id",
-            f"{group}-",
+            f"{settings.group(stage.name)}-",
             prefixed=True,
             operations=("Write",),
             needed=("transactions, one id per process",),
         )
 
 
+def _groups_of(stage: topology.Stage, settings: PipelineSettings) -> Iterator[AclBinding]:
+    purposes = ("assignment of partitions, offsets",)
+    yield AclBinding("group", settings.group(stage.name), prefixed=False, operations=("Read",), needed=purposes)
+    if stage.other_inputs is not None and stage.inputs_of(settings) == stage.other_inputs[1]:
+        for writer in sorted(topology.upstream(stage.name)):
+            group = settings.group(writer)
+            yield AclBinding("group", group, prefixed=False, operations=("Describe",), needed=("its progress",))
+
+
 def _of_topics(settings: PipelineSettings) -> Iterator[AclBinding]:
     own = {settings.topic(row.name) for row in topology.needed_topics(settings)}
-    names = [name for row in topology.needed_stages(settings) for name in row.inputs if name in topology.USER_TOPICS]
-    for name in dict.fromkeys(names):
-        if topology.USER_TOPICS[name] == "join":
+    names = [name for row in topology.needed_stages(settings) for name in row.inputs_of(settings)]
+    for name in (name for name in dict.fromkeys(names) if name in topology.USER_TOPICS):
+        if topology.USER_TOPICS[name] == "join" and not topology.REPARTITIONED.holds(settings):
             yield _topic(settings.topic(name), ("Describe", "DescribeConfigs"), "number of partitions", "retention")
         elif settings.topic(name) not in own:
             yield _topic(settings.topic(name), ("Describe",), "number of partitions")

@@ -335,11 +335,27 @@ class PipelineSettings(SettingsModel):
         inputs = self.user_topics
         if self.join is not None and self.source is not None and "source.topic" not in inputs:
             yield from self._lateness_of_pairs(self.join)
+        if self.join is not None and self.join.repartition == "always":
+            yield from self._retention_of_records(self.join)
         for path, topic in inputs.items():
             if topic in own:
                 yield f"{path}: {topic} is one of the pipeline's own topics, name another one"
 
+    def _retention_of_records(self, join: JoinSettings) -> Iterator[str]:
+        required_s = join.rules().retention_ms / 1000
+        if self.topics.internal_retention_s < required_s:
+            yield (
+                f"topics.internal_retention_s: is {self.topics.internal_retention_s:g}, set at least {required_s:g}: "
+                "left-records and right-records must keep records that wait for a partner"
+            )
+
     def _lateness_of_pairs(self, join: JoinSettings) -> Iterator[str]:
+        if join.repartition == "always":
+            yield (
+                f"source.topic: {self.topic('joined')} is not possible with join.repartition: always, because nothing "
+                "bounds the disorder of its pairs. Aggregate the topic in a pipeline of its own"
+            )
+            return
         required_ms = join.rules().pair_disorder_ms
         if self.event_time.lateness_ms < required_ms:
             yield (

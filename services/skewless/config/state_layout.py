@@ -59,6 +59,7 @@ def schema_of_stage(settings: PipelineSettings, section: str) -> AnySchema:
         right_topic=settings.join.right.topic,
         left=_side_digest(settings.join.left),
         right=_side_digest(settings.join.right),
+        repartition=settings.join.repartition,
     )
 
 

@@ -128,14 +128,15 @@ def stage_partitions(settings: PipelineSettings, stage: topology.Stage) -> dict[
     ConfigurationError if settings differ from the topics, and BrokerError if a topic does not exist or partitions were
     added to the source topic.
     """
-    input_topics = [settings.topic(name) for name in stage.inputs]
+    input_topics = [settings.topic(name) for name in stage.inputs_of(settings)]
     counts = _partition_counts(settings, *input_topics)
     references = {}
     if settings.join is not None:
         # Without a source, the topics that have its number of partitions have that of the joined topics.
-        references = dict.fromkeys(("source", "join"), settings.join.left.topic)
+        if joined := _most_partitions(settings.join, counts):
+            references = dict.fromkeys(("source", "join"), joined)
         _refuse(_co_partitioning_problems(settings.join, counts))
-        if settings.join.left.topic in input_topics:
+        if stage.name == "join":
             _refuse(_retention_problems(settings.join, Admin(settings.kafka)))
     if settings.source is not None:
         source, tuples = settings.source.topic, settings.topic("tuples")
@@ -160,6 +161,12 @@ def joined_topics_problems(join: JoinSettings, settings: PipelineSettings) -> li
     return [*_co_partitioning_problems(join, counts), *_retention_problems(join, Admin(settings.kafka))]
 
 
+def _most_partitions(join: JoinSettings, counts: Mapping[str, int]) -> str | None:
+    """Return the joined topic with most partitions, as many as the outputs have. None if one is not visible."""
+    topics = [join.left.topic, join.right.topic]
+    return max(topics, key=lambda topic: counts[topic]) if counts.keys() >= set(topics) else None
+
+
 def _refuse(problems: Iterator[str]) -> None:
     """Raise BrokerError for the first problem."""
     for problem in problems:
@@ -169,18 +176,20 @@ def _refuse(problems: Iterator[str]) -> None:
 def _co_partitioning_problems(join: JoinSettings, counts: Mapping[str, int]) -> Iterator[str]:
     """Yield a line if the joined topics have different numbers of partitions."""
     left, right = counts.get(join.left.topic), counts.get(join.right.topic)
+    if join.repartition == "always":
+        return
     if left is not None and right is not None and left != right:
         yield (
             f"topic {join.left.topic} has {left} partitions and topic {join.right.topic} has {right}: the join reads "
-            "an id from the same partition number of both. Write one of them again with as many partitions as the "
-            "other, with the id as key and the same partitioner"
+            "an id from the same partition number of both. Set join.repartition: always"
         )
 
 
 def _retention_problems(join: JoinSettings, admin: Admin) -> Iterator[str]:
     """Yield a line for each joined topic that may lose waiting records: a restart reads them again."""
-    rules = join.rules()
-    required_ms = 2 * rules.apart_ms + rules.left_disorder_ms + rules.right_disorder_ms
+    if join.repartition == "always":
+        return  # they wait in topics of the pipeline
+    required_ms = join.rules().retention_ms
     for topic, found in admin.describe([join.left.topic, join.right.topic]).items():
         if "compact" in found.options["cleanup.policy"]:
             yield (
@@ -257,7 +266,7 @@ def _describe(admin: Admin, settings: PipelineSettings) -> tuple[list[TopicSpec]
     if settings.join is not None:
         _refuse(_co_partitioning_problems(settings.join, counts))
         _refuse(_retention_problems(settings.join, admin))
-        join_partitions = counts[settings.join.left.topic]
+        join_partitions = max(counts[settings.join.left.topic], counts[settings.join.right.topic])
     # If the source is the pipeline's own topic of pairs, this call may have to create it.
     source = settings.source
     source_partitions = counts[source.topic] if source is not None and source.topic in inputs else join_partitions

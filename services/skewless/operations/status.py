@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from skewless import topology
+from skewless.algorithms.join.window_join import JoinRules, Side
 from skewless.algorithms.watermark import MAX_WATERMARK, NOTHING_REPORTED, WatermarkState, WatermarkTracker
 from skewless.algorithms.windowing.assigner import WindowAssigner
 from skewless.config.pipeline_settings import PipelineSettings
@@ -19,6 +20,7 @@ from skewless.kafka.admin.groups import GroupDescription, GroupReader
 from skewless.kafka.consumer.offsets import Committed, OffsetReader
 from skewless.kafka.consumer.range_reader import first_records, read_ranges
 from skewless.operations.recent_records import recent_records
+from skewless.stages.repartition import step as repartition
 from skewless.stages.splitter.checkpoint import committed_state
 from skewless.wire import join_changelog
 from skewless.wire.changelog import decode_checkpoint, read_watermarks
@@ -115,7 +117,7 @@ def status(settings: PipelineSettings, now_ms: int, *, recent_s: float, max_lag_
     stages = [
         _stage_status(settings, offsets, groups, row, counts)
         for row in topology.needed_stages(settings)
-        if all(settings.topic(name) in counts for name in row.inputs)
+        if all(settings.topic(name) in counts for name in row.inputs_of(settings))
     ]
     by_name = {stage.name: stage for stage in stages}
     newest = _newest_event(settings, by_name.get("splitter"))
@@ -152,7 +154,7 @@ def _stage_status(
     problems: list[str] = []
     states: list[WatermarkState] = []
     closed: list[int | None] = []
-    for name in row.inputs:
+    for name in row.inputs_of(settings):
         topic = settings.topic(name)
         # In this order, so that the lag of a running pipeline is not negative.
         committed = offsets.committed(group, topic)
@@ -217,11 +219,21 @@ def _event_times(
         case "aggregator" | "observer":
             workers = settings.worker_input.max_workers
             return [read_watermarks(decode_checkpoint(text), workers).state() for text in checkpoints]
-        case "join" if settings.join is not None:
-            rules = settings.join.rules()
-            disorder_ms = rules.left_disorder_ms if topic == "left" else rules.right_disorder_ms
-            return [_join_state(join_changelog.decode_checkpoint(text), disorder_ms) for text in checkpoints]
+        case "join" | "left" | "right" if settings.join is not None:
+            return list(_event_times_of_join(settings.join.rules(), stage, topic, checkpoints))
     return ()  # a stage with an output of its own: its checkpoints are in the database
+
+
+def _event_times_of_join(
+    rules: JoinRules, stage: str, topic: str, checkpoints: Sequence[str | None]
+) -> Iterator[WatermarkState]:
+    for checkpoint in checkpoints:
+        if stage != "join":
+            yield repartition.committed_state(checkpoint, rules.disorder_ms(Side(stage)))
+        elif topic in topology.USER_TOPICS:
+            yield _join_state(join_changelog.decode_checkpoint(checkpoint), rules.disorder_ms(Side(topic)))
+        else:  # one of the topics that the stages left and right write: its watermarks come from them
+            yield WatermarkState(join_changelog.decode_checkpoint(checkpoint).floor)
 
 
 def _join_state(checkpoint: join_changelog.JoinCheckpoint, disorder_ms: int) -> WatermarkState:

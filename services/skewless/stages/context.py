@@ -30,9 +30,11 @@ class PipelineContext:
     """Name of the pipeline."""
     topic: Callable[[str], str]
     """Returns the full name of a topic of the topology."""
+    group: Callable[[str], str]
+    """Returns the consumer group of a stage."""
     kafka: KafkaSettings
-    count_source_partitions: Callable[[], int]
-    """Requests the number of source partitions from the broker."""
+    count_partitions: Callable[[str], int]
+    """Requests the number of partitions of a topic of the topology from the broker."""
     skip_to: Mapping[int, int]
     """First offset to read by source partition, as configured by the user."""
     event_time: EventTimeRules

@@ -38,11 +38,13 @@ class JoinCheckpoint(NamedTuple):
     """Watermark that the partition was given while it was idle."""
     version: int = 0
     """Version of its blocks in the changelog: number of commits that changed them."""
+    sources: str = ""
+    """Watermarks of the partitions of the user's topic, of a partition that merges them. Otherwise empty."""
 
 
 def encode_checkpoint(checkpoint: JoinCheckpoint) -> str:
     """Return a checkpoint as text."""
-    return msgspec.json.encode(checkpoint).decode()
+    return msgspec.json.encode(checkpoint if checkpoint.sources else checkpoint[:3]).decode()
 
 
 def decode_checkpoint(text: str | None) -> JoinCheckpoint:
@@ -115,6 +117,23 @@ def decode_rows(state: Sequence[tuple[bytes, bytes]]) -> Records:
     ids = (key[_ROW.size :].decode() for key, _ in state)
     times, offsets = numbers[:, 1].astype(np.int64), numbers[:, 0].astype(np.int64)
     return records_of(ids, times, offsets, (value for _, value in state))
+
+
+def empty_block_row(block: int) -> tuple[bytes, bytes]:
+    """Return the row of a state for a block without held records."""
+    return b"", str(block).encode()
+
+
+def processed_row(partitions: Iterable[int]) -> tuple[bytes, bytes]:
+    """Return the row of a state for partitions of the user's topic that are processed to their ends."""
+    return b"", msgspec.json.encode(sorted(partitions))
+
+
+def decode_other_rows(state: Sequence[tuple[bytes, bytes]]) -> tuple[list[int], list[int]]:
+    """Return the empty blocks of a state, and the partitions that are processed to their ends."""
+    numbers = [msgspec.json.decode(value, type=int | list[int]) for key, value in state if not key]
+    blocks = [number for number in numbers if isinstance(number, int)]
+    return blocks, [partition for row in numbers if isinstance(row, list) for partition in row]
 
 
 def rows_of(records: Records) -> Iterator[tuple[bytes, bytes]]:

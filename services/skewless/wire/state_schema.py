@@ -51,6 +51,7 @@ class JoinSchema(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag
     left: str
     """Digest of the settings that records of this side are read by: a restart reads held records again."""
     right: str
+    repartition: Literal["never", "always"] = "never"
 
 
 AnySchema = StateSchema | JoinSchema
@@ -77,6 +78,8 @@ def _join_incompatibilities(previous: JoinSchema, current: JoinSchema) -> Iterat
     ):
         if previous_ms != current_ms:
             yield f"{path}: is {current_ms / 1000}, was {previous_ms / 1000}"
+    if previous.repartition != current.repartition:
+        yield f"join.repartition: is {current.repartition}, was {previous.repartition}"
     for side in ("left", "right"):
         topic, previous_topic = (getattr(schema, f"{side}_topic") for schema in (current, previous))
         if topic != previous_topic:

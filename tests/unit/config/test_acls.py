@@ -50,8 +50,8 @@ SIDES = {side: {"topic": f"p-{side}", "id": {"field": "id"}} for side in ("left"
 
 def settings_with(role: str) -> PipelineSettings:
     """Return the settings of a pipeline that has the stage with this name."""
-    if role == "join":
-        return settings(join={**SIDES, "apart_s": 1})
+    if role in {"left", "right", "join"}:
+        return settings(join={**SIDES, "apart_s": 1, "repartition": "never" if role == "join" else "always"})
     mode = SINK_MODES.get(role)
     return settings(sink={"url": "sqlite:///x.db", "mode": mode}) if mode else settings()
 
@@ -80,6 +80,17 @@ def test_acls_of_a_stage_allow_no_topic_creation_and_its_own_identity_only(stage
     identities = {right.resource: right.name for right in own if right.resource != "topic"}
     transactional = {"transactional id": f"p-{stage.name}-"} if stage.outputs else {}
     assert identities == {"group": f"p-{stage.name}"} | transactional
+
+
+def test_acls_of_a_repartitioned_join_allow_its_own_topics_and_describing_those_of_the_user() -> None:
+    own = acls.acls_for(settings_with("left"))["join"]
+    named = {
+        (right.name, right.operations) for right in own if "left" in right.name and "Write" not in right.operations
+    }
+    assert named == {("p.left-records", ("Read",)), ("p-left", ("Describe",))}
+    assert {right.operations for right in own if right.resource == "group" and right.name != "p-join"} == {
+        ("Describe",)
+    }
 
 
 def test_acls_of_readers_allow_reading_public_topics_only() -> None:

@@ -16,7 +16,7 @@ from skewless.errors import BrokerError, CheckFailedError, SkewlessError
 from skewless.kafka.admin.client import TopicDescription
 
 JOIN: dict[str, Any] = {side: {"topic": side, "id": {"field": "id"}} for side in ("left", "right")} | {"apart_s": 1}
-SETTINGS = PipelineSettings.model_validate({"name": "p", "join": JOIN, "kafka": {"bootstrap_servers": "b:1"}})
+SETTINGS: Any = PipelineSettings.model_validate({"name": "p", "join": JOIN, "kafka": {"bootstrap_servers": "b:1"}})
 
 
 class Admin:
@@ -102,3 +102,24 @@ def test_join_topic_that_loses_waiting_records_is_refused(
 def test_join_topic_that_keeps_waiting_records_is_accepted(retention: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with_topics(monkeypatch, KEPT | {"retention.ms": retention}, left=2, right=2)
     assert stage_partitions(SETTINGS, topology.stage("join")) == {"left": 2, "right": 2}
+
+
+ALWAYS = SETTINGS.model_copy(update={"join": SETTINGS.join.model_copy(update={"repartition": "always"})})
+
+
+def test_repartitioned_join_topics_have_as_many_partitions_as_the_larger_topic(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with_topics(monkeypatch, KEPT | {"retention.ms": "1"}, left=2, right=3)
+    for stage, topics in (("left", {"left": 2}), ("right", {"right": 3})):
+        assert stage_partitions(ALWAYS, topology.stage(stage)) == topics
+    specs = topic_plan.desired_topics(ALWAYS, 3, 3)
+    assert {spec.partitions for spec in specs if spec.name in {"p.left-records", "p.right-records", "p.joined"}} == {3}
+    with_topics(monkeypatch, left=2, right=3, **{"p.left-records": 3, "p.right-records": 3})
+    assert stage_partitions(ALWAYS, topology.stage("join")) == {"p.left-records": 3, "p.right-records": 3}
+
+
+def test_repartitioned_join_topic_that_has_grown_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_topics(monkeypatch, left=2, right=4, **{"p.left-records": 3, "p.right-records": 3})
+    with pytest.raises(SkewlessError, match=r"p\.left-records has 3 partitions.*right has 4"):
+        stage_partitions(ALWAYS, topology.stage("join"))

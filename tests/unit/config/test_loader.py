@@ -157,7 +157,7 @@ def test_loader_date_value_becomes_an_instant(file: Path) -> None:
 
 
 def test_loader_unknown_name_without_a_close_match_lists_the_known_names(file: Path) -> None:
-    known = "join, splitter, router, worker, aggregator, observer, sink, flusher"
+    known = "left, right, join, splitter, router, worker, aggregator, observer, sink, flusher"
     assert problems(file, MINIMAL, SKEWLESS__REPLICAS__X="1") == [
         f"SKEWLESS__REPLICAS__X: unknown setting; known settings: {known}"
     ]

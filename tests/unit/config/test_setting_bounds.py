@@ -111,5 +111,19 @@ def test_settings_pairs_as_source_require_the_lateness_of_pairs() -> None:
         PipelineSettings.model_validate({"name": "p", "source": {"topic": "p.joined"}})
 
 
+def test_settings_pairs_of_a_repartitioned_join_as_source_are_refused() -> None:
+    pairs = {"name": "p", "source": {"topic": "p.joined"}, "join": JOIN | {"repartition": "always"}}
+    with pytest.raises(
+        ValidationError, match=r"source\.topic: p\.joined is not possible with join\.repartition: always"
+    ):
+        PipelineSettings.model_validate(pairs | {"event_time": {"allowed_lateness_s": 1000}})
+
+
+def test_settings_repartitioned_join_requires_the_retention_of_its_topics() -> None:
+    join = JOIN | {"repartition": "always", "sync_delay_s": 100_000}
+    with pytest.raises(ValidationError, match=r"topics\.internal_retention_s: is 86400, set at least 10000"):
+        PipelineSettings.model_validate({"name": "p", "join": join})
+
+
 def test_settings_source_topic_of_another_pipeline_is_accepted() -> None:
     PipelineSettings.model_validate(BASE | {"source": {"topic": "other.aggregates"}})

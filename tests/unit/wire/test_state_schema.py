@@ -183,6 +183,7 @@ JOIN: dict[str, Any] = {**SIDES, "apart_s": 1}
         ({"apart_s": 0.5, "sync_delay_s": 1, "window_s": 1}, ["join.apart_s: is 0.5, was 1.0"]),
         ({"sync_delay_s": 2}, ["join.sync_delay_s: is 2.0, was 1.0"]),
         ({"window_s": 2}, ["join.window_s: is 2.0, was 1.0"]),
+        ({"repartition": "always"}, ["join.repartition: is always, was never"]),
         ({"left": SIDES["left"] | {"topic": "other"}}, ["join.left.topic: is other, was left"]),
         ({"right": SIDES["right"] | {"id": {"field": "key"}}}, ["join.right: format, id, time or limits have changed"]),
         (

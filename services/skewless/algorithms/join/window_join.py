@@ -58,6 +58,11 @@ class JoinRules(NamedTuple):
         # disorder of the left log.
         return max(self.apart_ms + self.right_disorder_ms, self.left_disorder_ms)
 
+    @property
+    def retention_ms(self) -> int:
+        """Time of the stream for which records of both sides may wait for partners."""
+        return 2 * self.apart_ms + self.left_disorder_ms + self.right_disorder_ms
+
     def disorder_ms(self, side: Side) -> int:
         """Return the tolerated disorder of a side."""
         return self.left_disorder_ms if side is Side.LEFT else self.right_disorder_ms
@@ -69,7 +74,7 @@ class SideState(NamedTuple):
     max_time: int | None = None
     """Largest event time of its records in ms."""
     floor: int | None = None
-    """Watermark that the log was given while it was idle, in ms."""
+    """Watermark that the log was given from outside, in ms: while it was idle, or always."""
 
 
 class Added(NamedTuple):
@@ -88,15 +93,16 @@ class Added(NamedTuple):
 class _Log:
     """One side: its held records and its event time."""
 
-    def __init__(self, disorder_ms: int, state: SideState, held: Records) -> None:
+    def __init__(self, disorder_ms: int | None, state: SideState, held: Records) -> None:
         self.disorder_ms = disorder_ms
-        self.generator = WatermarkGenerator(disorder_ms, state.max_time)
+        """None: its watermark comes from outside only."""
+        self.generator = WatermarkGenerator(disorder_ms or 0, state.max_time)
         self.floor = state.floor
         self.records = HeldRecords()
         self.records.add(held)
 
     def watermark(self) -> int | None:
-        watermark = self.generator.watermark()
+        watermark = None if self.disorder_ms is None else self.generator.watermark()
         return max((time for time in (watermark, self.floor) if time is not None), default=None)
 
     def observe(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -104,22 +110,32 @@ class _Log:
         first = UNINITIALIZED if self.generator.max_time is None else self.generator.max_time
         before = np.maximum.accumulate(np.concatenate((np.array([first], dtype=np.int64), times)))[:-1]
         self.generator.observe(times)
-        watermarks = np.where(before == UNINITIALIZED, UNINITIALIZED, before - self.disorder_ms)
+        if self.disorder_ms is None:
+            watermarks = np.full(len(times), UNINITIALIZED)
+        else:
+            watermarks = np.where(before == UNINITIALIZED, UNINITIALIZED, before - self.disorder_ms)
         return watermarks if self.floor is None else np.maximum(watermarks, self.floor)
 
 
 class WindowJoin:
-    """Joins one left log with one right log. `held` are the records that waited at the end of an earlier run."""
+    """Joins one left log with one right log. `held` are the records that waited at the end of an earlier run.
+
+    With `external_watermarks`, watermarks come only from `raise_watermark`: each log merges several logs, and records
+    that are late in theirs are not in it.
+    """
 
     def __init__(
         self,
         rules: JoinRules,
         left: tuple[SideState, Records] = (SideState(), NO_RECORDS),
         right: tuple[SideState, Records] = (SideState(), NO_RECORDS),
+        *,
+        external_watermarks: bool = False,
     ) -> None:
         self._rules = rules
         self._logs = {
-            side: _Log(rules.disorder_ms(side), *start) for side, start in ((Side.LEFT, left), (Side.RIGHT, right))
+            side: _Log(None if external_watermarks else rules.disorder_ms(side), *start)
+            for side, start in ((Side.LEFT, left), (Side.RIGHT, right))
         }
 
     def held(self, side: Side) -> HeldRecords:
@@ -136,7 +152,7 @@ class WindowJoin:
         return self._logs[side].watermark()
 
     def raise_watermark(self, side: Side, watermark: int) -> None:
-        """Raise the watermark of a log that is idle. Records below it that come later are late."""
+        """Raise the watermark of a log. Records below it that come later are late."""
         log = self._logs[side]
         log.floor = watermark if log.floor is None else max(log.floor, watermark)
 

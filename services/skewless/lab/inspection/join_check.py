@@ -23,7 +23,7 @@ from skewless.wire.topic_partition import TopicPartition
 
 LISTED_REASONS = 3
 """Reasons of invalid records that a problem names at most."""
-WRITE_AGAIN = "write the topic again with the id as key and the partitioner of the other topic"
+REPARTITION = "set join.repartition: always"
 SPAN_SETTINGS = {Side.LEFT: "join.window_s", Side.RIGHT: "join.sync_delay_s"}
 """Setting that contains the tolerated disorder of a side, besides `join.apart_s`."""
 
@@ -109,7 +109,9 @@ def check_join(
     left, right = (samples[side].id_partitions for side in Side)
     shared = left.keys() & right.keys()
     scattered = sum(len(left[record_id] | right[record_id]) > 1 for record_id in shared)
-    return JoinCheck(samples, len(shared), scattered, [*problems, *sample_problems(samples, rules, scattered, shared)])
+    if join.repartition == "never":
+        problems += _partition_problems(samples, scattered, len(shared))
+    return JoinCheck(samples, len(shared), scattered, [*problems, *_sample_problems(samples, rules, shared)])
 
 
 def _sample_range(kafka: KafkaSettings, topic: str, records: int, now: int, problems: list[str]) -> SampleRange:
@@ -120,10 +122,23 @@ def _sample_range(kafka: KafkaSettings, topic: str, records: int, now: int, prob
         return SampleRange(0, {})
 
 
-def sample_problems(
-    samples: Mapping[Side, SideSample], rules: JoinRules, scattered: int, shared: set[str]
-) -> Iterator[str]:
-    """Yield a line for each thing in the samples that does not fit the settings."""
+def _partition_problems(samples: Mapping[Side, SideSample], scattered: int, shared: int) -> Iterator[str]:
+    """Yield a line for each property with which ids are not in the same partition number of both topics."""
+    for sample in samples.values():
+        if sample.foreign_keys:
+            yield (
+                f"topic {sample.topic}: the key of {_share(sample.foreign_keys, sample.records, 'record')} is not the "
+                f"id, they go to dead-letters: {REPARTITION}"
+            )
+    if scattered:
+        yield (
+            f"{_share(scattered, shared, 'id')} of both samples are in different partition numbers, so they find no "
+            f"partner: {REPARTITION}"
+        )
+
+
+def _sample_problems(samples: Mapping[Side, SideSample], rules: JoinRules, shared: set[str]) -> Iterator[str]:
+    """Yield a line for each thing in the samples that does not fit the settings of its side."""
     for sample in samples.values():
         yield from _side_problems(sample, rules)
     left, right = (samples[side] for side in Side)
@@ -133,11 +148,6 @@ def sample_problems(
             f"{len(right.id_partitions):,} of topic {right.topic}: correct join.left.id and join.right.id, or read "
             "more with --records"
         )
-    if scattered:
-        yield (
-            f"{_share(scattered, len(shared), 'id')} of both samples are in different partition numbers, so they find "
-            f"no partner: {WRITE_AGAIN}"
-        )
 
 
 def _side_problems(sample: SideSample, rules: JoinRules) -> Iterator[str]:
@@ -146,11 +156,6 @@ def _side_problems(sample: SideSample, rules: JoinRules) -> Iterator[str]:
         yield (
             f"topic {sample.topic}: {_share(count, sample.records, 'record')} are invalid, they go to dead-letters: "
             f"{reasons}. Correct join.{sample.side.value}, or the records"
-        )
-    if sample.foreign_keys:
-        yield (
-            f"topic {sample.topic}: the key of {_share(sample.foreign_keys, sample.records, 'record')} is not the id, "
-            f"they go to dead-letters: {WRITE_AGAIN}"
         )
     if sample.late:
         setting, needed = SPAN_SETTINGS[sample.side], (rules.apart_ms + sample.disorder_ms) / 1000

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from skewless.algorithms.join.window_join import Side
 from skewless.parsing.join_records import side_rules
 from skewless.stages.context import BuiltStage, PipelineContext, restore_each
@@ -13,6 +15,11 @@ from skewless.stages.join.step import JoinStep, JoinStepRules
 def build(settings: JoinSettings, pipeline: PipelineContext) -> BuiltStage:
     """Build the join from its settings."""
     sides = {side: side_rules(settings.side(side)) for side in Side}
+    merged_partitions, writers = None, None
+    if settings.repartition == "always":
+        merged_partitions = {side: pipeline.count_partitions(side.value) for side in Side}
+        sides = {side: replace(sides[side], topic=pipeline.topic(f"{side.value}-records")) for side in Side}
+        writers = {side: (pipeline.group(side.value), pipeline.topic(side.value)) for side in Side}
     rules = JoinStepRules(
         sides=sides,
         join=settings.rules(),
@@ -22,6 +29,7 @@ def build(settings: JoinSettings, pipeline: PipelineContext) -> BuiltStage:
         idle_timeout_ms=None if settings.idle_timeout_s is None else round(settings.idle_timeout_s * 1000),
         max_ahead_ms=pipeline.event_time.max_ahead_ms,
         drain=pipeline.drain,
+        merged_partitions=merged_partitions,
     )
-    restore = restore_from(pipeline.kafka, pipeline.topic("join-changelog"), sides)
+    restore = restore_from(pipeline.kafka, pipeline.topic("join-changelog"), sides, writers)
     return BuiltStage(JoinStep(rules), restore=restore_each(restore), end_of_partition=True)

@@ -55,6 +55,12 @@ class JoinSettings(SettingsModel):
         "back. Older records that follow are late. null: a silent partition stops the join.",
     )
 
+    repartition: Literal["never", "always"] = Field(
+        "never",
+        description="never: an id has the same partition number in both topics, and is the record key. always: the "
+        "stages left and right write both topics again, partitioned by id.",
+    )
+
     @field_validator("sync_delay_s", "window_s")
     @classmethod
     def _covers_a_pair(cls, value: float | None, info: ValidationInfo) -> float | None:

@@ -12,16 +12,19 @@ from skewless.algorithms.duration_histogram import Histogram
 from skewless.algorithms.join.alignment import Alignment
 from skewless.algorithms.join.held_records import NO_RECORDS, Records
 from skewless.algorithms.join.window_join import END_OF_TIME, JoinRules, Side, SideState, WindowJoin
+from skewless.algorithms.watermark import MAX_WATERMARK, WatermarkTracker
 from skewless.engine.step import HistogramSample, MultiInputStep, Sample
-from skewless.errors import BrokerError
+from skewless.errors import BadRecordError, BrokerError
 from skewless.parsing.batch_slices import slices
 from skewless.parsing.join_records import SideRules, read_records
 from skewless.stages.join.metrics import WAITS
 from skewless.wire import join_changelog
 from skewless.wire.dead_letters import dead_letter
+from skewless.wire.headers import update_watermarks, watermarks_of
 from skewless.wire.join_changelog import Block, JoinCheckpoint
 from skewless.wire.joined import joined_records, late_records, unmatched_records
 from skewless.wire.record import Batch, OutputRecord
+from skewless.wire.timed_records import records_in
 from skewless.wire.topic_partition import TopicPartition
 
 UNMATCHED_TOPICS = {Side.LEFT: "unmatched-left", Side.RIGHT: "unmatched-right"}
@@ -40,6 +43,8 @@ class JoinStepRules:
     """Time without records after which a partition is idle. None: never."""
     max_ahead_ms: int
     drain: bool
+    merged_partitions: Mapping[Side, int] | None = None
+    """Number of partitions of the user's topics whose records each input partition merges. None: it merges none."""
 
 
 @dataclass(slots=True)
@@ -52,6 +57,10 @@ class _Source:
     """Version of its blocks in the changelog."""
     blocks: dict[int, bytes] = field(default_factory=dict)
     """Bitmaps in the changelog, by number of the block."""
+    merged: WatermarkTracker | None = None
+    """Watermarks of the partitions that it merges; None if it merges none."""
+    ended_before: frozenset[int] = frozenset()
+    """Those that had ended before the assignment, and have no records that were not written to this partition then."""
     last_seen_ms: int = 0
     """Wall-clock time of its last records in ms. 0: none since the assignment."""
     idle: bool = False
@@ -85,7 +94,16 @@ class JoinStep(MultiInputStep):
         committed = join_changelog.decode_checkpoint(checkpoint)
         held = join_changelog.decode_rows([row for row in state if row[0]])
         source = _Source((SideState(committed.max_time, committed.floor), held), committed.version)
-        source.blocks = {int(block): b"" for key, block in state if not key}
+        empty_blocks, processed = join_changelog.decode_other_rows(state)
+        source.blocks = dict.fromkeys(empty_blocks, b"")
+        if self._rules.merged_partitions is not None:
+            source.merged = WatermarkTracker(self._rules.merged_partitions[self._side(partition)])
+            if committed.sources:
+                source.merged.decode(committed.sources)
+            # An earlier bounded run may have ended partitions that have new records now.
+            ended = source.merged.ended()
+            source.merged.forget(ended)
+            source.ended_before = ended & set(processed) if self._rules.drain else frozenset()
         self._sources[partition] = source
         opposite = self._partition(self._side(partition).opposite, partition.partition)
         if opposite in self._sources:
@@ -94,7 +112,12 @@ class JoinStep(MultiInputStep):
 
     def _start(self, number: int) -> None:
         sources = {side: self._sources[self._partition(side, number)] for side in Side}
-        join = WindowJoin(self._rules.join, sources[Side.LEFT].start, sources[Side.RIGHT].start)
+        join = WindowJoin(
+            self._rules.join,
+            sources[Side.LEFT].start,
+            sources[Side.RIGHT].start,
+            external_watermarks=self._rules.merged_partitions is not None,
+        )
         for side, source in sources.items():
             source.start = (SideState(), NO_RECORDS)
             source.blocks.update(join.held(side).changed_blocks())
@@ -131,17 +154,34 @@ class JoinStep(MultiInputStep):
         join, source, side = self._join_of(partition), self._sources[partition], self._side(partition)
         source.last_seen_ms, source.idle, source.ended, source.at_end = now, False, False, False
         for batch_slice in slices(batch):
-            yield from self._add(batch_slice, side, join, now)
+            records, invalid = self._read(batch_slice, side, source, now)
+            for index, reason in sorted(invalid.items()):
+                yield dead_letter(batch.topic, batch_slice, index, f"{side.value}: {reason}")
+            yield from self._add(batch.partition, side, join, records)
+            if source.merged is not None:
+                _advance_merged(join, side, source, source.merged)
             for expiring in Side:
                 yield from self._unmatched_records(batch.partition, expiring, join.expire(expiring))
         self._align(partition)
 
-    def _add(self, batch: Batch, side: Side, join: WindowJoin, now: int) -> Iterator[OutputRecord]:
-        rules = self._rules.sides[side]
+    def _read(self, batch: Batch, side: Side, source: _Source, now: int) -> tuple[Records, Mapping[int, str]]:
+        """Return the valid records, and the reasons of the others. Reads the reported watermarks."""
         offsets = np.fromiter(batch.offsets, dtype=np.int64, count=len(batch.values))
-        records, invalid = read_records(rules, batch, offsets, now + self._rules.max_ahead_ms)
-        for index, reason in sorted(invalid.items()):
-            yield dead_letter(rules.topic, batch, index, f"{side.value}: {reason}")
+        if source.merged is None:
+            return read_records(self._rules.sides[side], batch, offsets, now + self._rules.max_ahead_ms)
+        records, reports, invalid = records_in(batch.keys, batch.values, offsets)
+        headers = batch.headers if reports else ()
+        for row in reports:
+            try:
+                update_watermarks(source.merged, headers[row])
+            except BadRecordError as error:
+                invalid[row] = str(error)
+            else:
+                source.ended_before -= watermarks_of(headers[row]).keys()
+        return records, invalid
+
+    def _add(self, number: int, side: Side, join: WindowJoin, records: Records) -> Iterator[OutputRecord]:
+        rules = self._rules.sides[side]
         added = join.add(side, records)
         self.tuples += len(records.times)
         self._pairs += len(added.left.times)
@@ -150,9 +190,9 @@ class JoinStep(MultiInputStep):
             late = records.take(added.late)
             self._late[side] += len(late.times)
             watermarks = added.watermarks[added.late].tolist()
-            yield from late_records(side.value, batch.partition, late, watermarks, is_json=rules.is_json)
+            yield from late_records(side.value, number, late, watermarks, is_json=rules.is_json)
         yield from joined_records(
-            batch.partition,
+            number,
             added.left,
             added.right,
             left_is_json=self._rules.sides[Side.LEFT].is_json,
@@ -200,6 +240,13 @@ class JoinStep(MultiInputStep):
         """End the partition in a bounded run. Otherwise mark it idle if it had no records for the idle timeout."""
         source = self._sources[partition]
         source.at_end = True
+        if source.merged is not None:
+            # The stage that writes the partition decides what is idle, and what has ended.
+            if source.ended_before:
+                source.merged.update(dict.fromkeys(source.ended_before, MAX_WATERMARK))
+                source.ended_before = frozenset()
+            _advance_merged(self._join_of(partition), self._side(partition), source, source.merged)
+            return
         if self._rules.drain:
             source.ended = True
             return
@@ -241,8 +288,9 @@ class JoinStep(MultiInputStep):
     def checkpoint(self, partition: TopicPartition) -> str:
         """Return the checkpoint: event time, and the version of the changelog."""
         state = self._join_of(partition).state(self._side(partition))
-        version = self._sources[partition].version
-        return join_changelog.encode_checkpoint(JoinCheckpoint(state.max_time, state.floor, version))
+        source = self._sources[partition]
+        merged = "" if source.merged is None else source.merged.encode()
+        return join_changelog.encode_checkpoint(JoinCheckpoint(state.max_time, state.floor, source.version, merged))
 
     # Monitoring
 
@@ -293,6 +341,14 @@ class JoinStep(MultiInputStep):
             and not (source.idle or source.ended)
             and len(self._join_of(partition).held(self._side(partition).opposite))
         ]
+
+
+def _advance_merged(join: WindowJoin, side: Side, source: _Source, merged: WatermarkTracker) -> None:
+    """Let a side follow the watermarks of the partitions that it merges."""
+    watermark = merged.watermark()
+    source.ended = watermark == MAX_WATERMARK
+    if watermark is not None and not source.ended:
+        join.raise_watermark(side, watermark)
 
 
 def _advance_idle(join: WindowJoin, sources: Mapping[Side, _Source]) -> None:

@@ -22,7 +22,7 @@ def build(settings: WorkerSettings, pipeline: PipelineContext) -> BuiltStage:
         TupleFormat(pipeline.values),
         pipeline.row_format,
         pane_ms=settings.pane_ms,
-        source_partitions=pipeline.count_source_partitions(),
+        source_partitions=pipeline.count_partitions("tuples"),
         aggregator_partitions=pipeline.aggregator_partitions,
         topic=pipeline.topic("worker-input"),
     )

@@ -1,0 +1,35 @@
+"""Builders of the stages left and right."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from skewless.algorithms.join.window_join import Side
+from skewless.parsing.join_records import side_rules
+from skewless.stages.context import BuiltStage, PipelineContext
+from skewless.stages.repartition.settings import RepartitionSettings
+from skewless.stages.repartition.step import RECORD_TOPICS, RepartitionRules, RepartitionStep
+
+
+def build_left(settings: RepartitionSettings, pipeline: PipelineContext) -> BuiltStage:
+    """Build the stage left from the settings of the join."""
+    return _build(Side.LEFT, settings, pipeline)
+
+
+def build_right(settings: RepartitionSettings, pipeline: PipelineContext) -> BuiltStage:
+    """Build the stage right from the settings of the join."""
+    return _build(Side.RIGHT, settings, pipeline)
+
+
+def _build(side: Side, settings: RepartitionSettings, pipeline: PipelineContext) -> BuiltStage:
+    rules = RepartitionRules(
+        side=side,
+        records=replace(side_rules(settings.side(side)), keyed=False),
+        disorder_ms=settings.rules().disorder_ms(side),
+        partitions=pipeline.count_partitions(RECORD_TOPICS[side]),
+        max_drift_ms=round(settings.max_watermark_drift_s * 1000),
+        idle_timeout_ms=None if settings.idle_timeout_s is None else round(settings.idle_timeout_s * 1000),
+        max_ahead_ms=pipeline.event_time.max_ahead_ms,
+        drain=pipeline.drain,
+    )
+    return BuiltStage(RepartitionStep(rules), end_of_partition=True)

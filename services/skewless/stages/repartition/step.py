@@ -1,0 +1,208 @@
+"""Step of the stages left and right: decides which records of a joined topic are late, and writes the others by id."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from skewless.algorithms.hashing import partition_of_keys
+from skewless.algorithms.join.held_records import Records
+from skewless.algorithms.join.window_join import Side
+from skewless.algorithms.watermark import (
+    MAX_WATERMARK,
+    NOTHING_REPORTED,
+    UNINITIALIZED,
+    WatermarkGenerator,
+    WatermarkState,
+    partitions_ahead,
+)
+from skewless.engine.step import Sample, Step
+from skewless.parsing.batch_slices import slices
+from skewless.parsing.join_records import SideRules, read_records
+from skewless.wire.dead_letters import dead_letter
+from skewless.wire.headers import watermark_records
+from skewless.wire.joined import late_records
+from skewless.wire.record import Batch, OutputRecord
+from skewless.wire.timed_records import timed_records
+
+RECORD_TOPICS = {Side.LEFT: "left-records", Side.RIGHT: "right-records"}
+"""Topic that the stage of a side writes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepartitionRules:
+    """Settings of one side."""
+
+    side: Side
+    records: SideRules
+    disorder_ms: int
+    partitions: int
+    """Number of partitions of the topic that the stage writes."""
+    max_drift_ms: int
+    """Time by which a partition may be ahead of the slowest one of its process."""
+    idle_timeout_ms: int | None
+    """Time without records after which a partition is idle. None: never."""
+    max_ahead_ms: int
+    drain: bool
+
+
+class _Checkpoint(NamedTuple):
+    """Checkpoint of an input partition."""
+
+    max_time: int | None = None
+    """Largest event time so far, in ms."""
+    idle: bool = False
+
+
+def committed_state(checkpoint: str | None, disorder_ms: int) -> WatermarkState:
+    """Return the state of event time of an input partition by its checkpoint. The end of a bounded run is not in it."""
+    committed = _decode(checkpoint)
+    return WatermarkState(WatermarkGenerator(disorder_ms, committed.max_time).watermark(), committed.idle)
+
+
+def _decode(checkpoint: str | None) -> _Checkpoint:
+    return msgspec.json.decode(checkpoint, type=_Checkpoint) if checkpoint else _Checkpoint()
+
+
+@dataclass(slots=True)
+class _Source:
+    """State of one input partition."""
+
+    generator: WatermarkGenerator
+    idle: bool
+    last_seen_ms: int = 0
+    """Wall-clock time of its last records in ms. 0: none since the assignment."""
+    ended: bool = False
+    last_forwarded: WatermarkState = NOTHING_REPORTED
+    """Last state that was reported downstream."""
+
+    def state(self) -> WatermarkState:
+        return WatermarkState(MAX_WATERMARK) if self.ended else WatermarkState(self.generator.watermark(), self.idle)
+
+
+class RepartitionStep(Step):
+    """Writes each record of one joined topic to the partition of its id. Late and invalid records are separated.
+
+    Before each commit it reports the watermarks of its partitions to all partitions that it writes.
+    """
+
+    def __init__(self, rules: RepartitionRules) -> None:
+        self._rules = rules
+        self._sources: dict[int, _Source] = {}
+        self._blocked: frozenset[int] = frozenset()
+        self._late = 0
+
+    def assign(self, partition: int, checkpoint: str | None, state: Sequence[tuple[bytes, bytes]]) -> None:  # noqa: ARG002
+        """Restore the committed checkpoint. The first flush reports its state again."""
+        committed = _decode(checkpoint)
+        idle = committed.idle and self._rules.idle_timeout_ms is not None and not self._rules.drain
+        self._sources[partition] = _Source(WatermarkGenerator(self._rules.disorder_ms, committed.max_time), idle)
+        self._align()
+
+    def revoke(self, partition: int) -> None:
+        """Drop the state of the partition."""
+        self._sources.pop(partition, None)
+        self._align()
+
+    def process(self, batch: Batch, now: int) -> Iterator[OutputRecord]:
+        """Emit records, late records and dead letters."""
+        source = self._sources[batch.partition]
+        source.last_seen_ms, source.idle, source.ended = now, False, False
+        for batch_slice in slices(batch):
+            yield from self._write(batch_slice, source, now)
+        self._align()
+
+    def _write(self, batch: Batch, source: _Source, now: int) -> Iterator[OutputRecord]:
+        rules = self._rules
+        offsets = np.fromiter(batch.offsets, dtype=np.int64, count=len(batch.values))
+        records, invalid = read_records(rules.records, batch, offsets, now + rules.max_ahead_ms)
+        for index, reason in sorted(invalid.items()):
+            yield dead_letter(rules.records.topic, batch, index, f"{rules.side.value}: {reason}")
+        self.tuples += len(records.times)
+        before = UNINITIALIZED if source.generator.max_time is None else source.generator.max_time
+        late = source.generator.observe(records.times)
+        if late.any():
+            yield from self._late_records(batch.partition, records, late, before)
+            records = records.take(~late)
+        if len(records.times):
+            partitions = partition_of_keys(pa.array(records.ids, pa.string()), rules.partitions)
+            yield from timed_records(RECORD_TOPICS[rules.side], records, partitions)
+
+    def _late_records(
+        self, partition: int, records: Records, late: np.ndarray[tuple[int], np.dtype[np.bool_]], before: int
+    ) -> Iterator[OutputRecord]:
+        times = np.concatenate((np.array([before], dtype=np.int64), records.times))
+        watermarks = np.maximum.accumulate(times)[:-1][late] - self._rules.disorder_ms
+        self._late += len(watermarks)
+        is_json = self._rules.records.is_json
+        yield from late_records(
+            self._rules.side.value, partition, records.take(late), watermarks.tolist(), is_json=is_json
+        )
+
+    def _align(self) -> None:
+        watermarks = {
+            partition: source.generator.watermark()
+            for partition, source in self._sources.items()
+            if not (source.idle or source.ended)
+        }
+        self._blocked = partitions_ahead(watermarks, self._rules.max_drift_ms)
+
+    @property
+    def blocked(self) -> frozenset[int]:
+        """Partitions that are ahead of slower ones."""
+        return self._blocked
+
+    def end_of_partition(self, partition: int, now: int) -> None:
+        """End the partition in a bounded run. Otherwise mark it idle if it had no records for the idle timeout."""
+        source = self._sources[partition]
+        if self._rules.drain:
+            source.ended = True
+            return
+        source.last_seen_ms = source.last_seen_ms or now
+        timeout = self._rules.idle_timeout_ms
+        if timeout is not None and now - source.last_seen_ms >= timeout:
+            source.idle = True
+
+    def flush(self, now: int) -> Iterator[OutputRecord]:  # noqa: ARG002 - nothing here depends on the wall clock
+        """Report watermarks and idle flags that changed since the last report."""
+        changed = {
+            partition: state
+            for partition, source in self._sources.items()
+            if (state := source.state()) not in (NOTHING_REPORTED, source.last_forwarded)
+        }
+        for partition, state in changed.items():
+            self._sources[partition].last_forwarded = state
+        if changed:
+            yield from watermark_records(RECORD_TOPICS[self._rules.side], range(self._rules.partitions), changed)
+        self._align()
+
+    def checkpoint(self, partition: int) -> str:
+        """Return the checkpoint: the largest event time, and whether the partition is idle."""
+        source = self._sources[partition]
+        return msgspec.json.encode(_Checkpoint(source.generator.max_time, source.idle)).decode()
+
+    def watermark(self, partition: int) -> int | None:
+        """Return the watermark of the partition."""
+        return self._sources[partition].state().watermark
+
+    def idle(self, partition: int) -> bool:
+        """Return whether the partition is idle."""
+        return self._sources[partition].state().idle
+
+    def max_event_time(self, partition: int) -> int | None:
+        """Return the largest event time of the partition in ms."""
+        return self._sources[partition].generator.max_time
+
+    def collect_metrics(self) -> Iterator[Sample]:
+        """Return the numbers of late records, and of partitions that wait."""
+        yield Sample("skewless_repartition_late_total", (), self._late)
+        yield Sample("skewless_repartition_paused_partitions", (), len(self._blocked))
+
+    def finished(self, partition: int) -> bool:
+        """Return whether the end of the partition was reported to every partition that the stage writes."""
+        return self._sources[partition].last_forwarded.watermark == MAX_WATERMARK
