@@ -27,9 +27,9 @@ chaos: $(READY)  ## Inject faults into the pipeline, by seed (SEEDS=1-20 FAULTS=
 	@PYTHONPATH=services:tests $(BIN)/python -m chaos --seeds $(or $(SEEDS),1-3) --faults "$(FAULTS)" \
 		--modes "$(MODES)" $(ARGS)
 
-join-kills: $(READY)  ## Kill a join 20 times (SIGKILL), and compare all its records with the definition (RECORDS=200000)
-	@SKEWLESS_KILLS=20 SKEWLESS_RECORDS=$(or $(RECORDS),200000) $(BIN)/python -m pytest \
-		tests/acceptance/test_join.py -k killed $(ARGS)
+join-kills: $(READY)  ## Kill joins 20 times, with a late side, a stopped partition, 2 to 3 to 1 processes (RECORDS=200000)
+	@SKEWLESS_KILLS=$(or $(KILLS),20) SKEWLESS_PAUSE=$(or $(PAUSE),2) SKEWLESS_RECORDS=$(or $(RECORDS),200000) \
+		$(BIN)/python -m pytest tests/acceptance/test_join.py -k "killed or come_and_go" $(ARGS)
 
 local-kills: $(READY)  ## Kill each stage 20 times in each mode of local aggregation, and scale and change modes (KILLS=20)
 	@SKEWLESS_KILLS=$(or $(KILLS),20) $(BIN)/python -m pytest tests/spark/test_local_kills.py -s $(ARGS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -22,9 +23,12 @@ from helpers.waiting import WAIT_S, until
 from skewless.algorithms.join.window_join import Side
 from skewless.config import loader, topic_plan
 from skewless.lab.datasets import DatasetOptions, find_dataset
+from skewless.lab.local import child_process
 from skewless.lab.local.supervisor import Supervisor
 
 RECORDS = int(os.environ.get("SKEWLESS_RECORDS", "20000"))
+PAUSE = float(os.environ.get("SKEWLESS_PAUSE", "1"))
+"""Seconds between two kills, about. Delayed records come after as many times this as there are kills."""
 KILLS = int(os.environ.get("SKEWLESS_KILLS", "6"))
 
 
@@ -95,6 +99,74 @@ def test_repartitioned_join_killed_while_it_holds_records_emits_no_false_record(
         supervisor.stop()
     tested.drain()
     assert tested.wrong_repartitioned() == {}
+
+
+class Members:
+    """Processes of the join that come and go. Each is started again when it was killed."""
+
+    def __init__(self, tested: Joined) -> None:
+        self._tested = tested
+        self._children: list[subprocess.Popen[bytes]] = []
+
+    def set(self, count: int) -> None:
+        """Start processes, or stop some in an orderly way."""
+        while len(self._children) < count:
+            self._children.append(self._start(len(self._children)))
+        for child in self._children[count:]:
+            assert child_process.stop(child, WAIT_S) in {0, -signal.SIGTERM}  # the latter if it was still starting
+        del self._children[count:]
+
+    def kill(self, instance: int) -> None:
+        """Kill a process that has partitions, and start it again."""
+        until(lambda: b"assigned" in self._log(instance).read_bytes())
+        child_process.kill(self._children[instance])
+        self._children[instance] = self._start(instance)
+
+    def _start(self, instance: int) -> subprocess.Popen[bytes]:
+        run = ["run", "join", "--instance", str(instance), "--file", str(self._tested.file)]
+        self._log(instance).unlink(missing_ok=True)
+        return child_process.start([sys.executable, "-m", "skewless", *run], log=self._log(instance))
+
+    def _log(self, instance: int) -> Path:
+        return self._tested.folder / f"member-{instance}.log"
+
+
+def test_join_right_side_delayed_and_a_partition_stopped_with_processes_that_come_and_go_is_exact(
+    broker: str, tmp_path: Path
+) -> None:
+    tested = Joined(broker, tmp_path, dict.fromkeys(Side, 3), max_watermark_drift_s=3)
+    logs, chance = traffic(RECORDS, 6), random.Random(6)
+    kills = max(1, KILLS // 3)
+    members = Members(tested)
+
+    def send(side: Side, part: int, partitions: tuple[int, ...] = (0, 1, 2)) -> None:
+        log = logs[side][part * len(logs[side]) // 3 : (part + 1) * len(logs[side]) // 3]
+        tested.send(side, [event for event in log if int(event.id) % 3 in partitions])
+
+    def disturb(processes: int) -> None:
+        """Kill members for a while. Without any, only let the time pass."""
+        tested.flush()
+        members.set(processes)
+        for _ in range(kills):
+            time.sleep(chance.uniform(0.5, 1.5) * PAUSE)
+            members.kill(chance.randrange(processes))
+        time.sleep(PAUSE)
+
+    try:
+        send(Side.LEFT, 0)  # the right side is delayed
+        disturb(2)
+        send(Side.RIGHT, 0)
+        send(Side.LEFT, 1)
+        send(Side.RIGHT, 1, partitions=(0, 2))  # one partition is stopped
+        disturb(3)
+        send(Side.RIGHT, 1, partitions=(1,))
+        for side in Side:
+            send(side, 2)
+        disturb(1)
+    finally:
+        members.set(0)
+    tested.drain()
+    assert tested.wrong() == {}
 
 
 def test_ad_clicks_example_counts_the_clicked_impressions_of_each_item(

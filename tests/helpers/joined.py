@@ -106,7 +106,7 @@ class Joined:
         rules = self.settings.join.rules() if self.settings.join else None
         assert rules is not None
         expected: Counter[tuple[Any, ...]] = Counter()
-        for partition in range(PARTITIONS):
+        for partition in range(self.partitions[LEFT]):
             left, right = (self.logs[side][partition] for side in Side)
             found = answer(left, right, rules, ended=True)
             expected.update(("joined", partition, *pair) for pair in found.pairs)
