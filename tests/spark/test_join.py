@@ -87,7 +87,7 @@ def test_join_answer_of_random_logs_is_that_of_the_definition(spark: SparkSessio
     spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", batch_rows)
     try:
         for seed in range(2):
-            logs, join = random_logs(seed), join_pipeline.plan_of(settings(kind=kind))
+            logs, join = random_logs(seed), join_pipeline.plan_of(settings(kind=kind), {})
             found = join_pipeline.answer(spark.createDataFrame(rows_of(logs), INPUT), join)
             rows = found.rows.collect()
             found.close()
@@ -107,7 +107,7 @@ def test_join_answer_invalid_records_are_counted_by_reason(spark: SparkSession) 
         ("right", 0, 0, 0, b"a", None),
         ("right", 0, 1, 0, b"a", b'{"id": "a", "time": 99}'),
     ]
-    found = join_pipeline.answer(spark.createDataFrame(rows, INPUT), join_pipeline.plan_of(settings()), newest=50)
+    found = join_pipeline.answer(spark.createDataFrame(rows, INPUT), join_pipeline.plan_of(settings(), {}), newest=50)
     assert [row.topic for row in found.rows.collect()] == ["unmatched-left"]
     assert list(found.invalid.values()) == [1, 1, 1]
     assert [reason.partition(": ")[0] for reason in found.invalid] == ["left", "right", "right"]
@@ -157,6 +157,39 @@ def test_batch_and_audit_of_a_join_agree_with_the_stream_and_find_differences(
     assert json.loads(wrong.stdout)["differences_by_kind"] == {"duplicate": 1, "unexpected": 1}
     parts = (tmp_path / "audit" / "differences").glob("*.json")
     assert sum(len(part.read_text().splitlines()) for part in parts) == 2
+
+
+def test_batch_and_audit_of_a_repartitioned_join_agree_with_the_stream_and_find_differences(
+    broker: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    tested = Joined(broker, tmp_path, {LEFT: 3, RIGHT: 2}, repartition="always")
+    for side, log in traffic(1_500, 4).items():
+        unique = {event.id: event for event in log}.values()  # the order of duplicates is that of the stream
+        tested.send(side, sorted(log if side is RIGHT else unique, key=lambda event: event.time))
+    tested.flush()
+    tested.drain()
+    assert tested.wrong_repartitioned() == {}
+    topics = ("joined", "unmatched-left", "unmatched-right", "join-late")
+    written = Counter(
+        (topic, record.partition, (record.key or b"").decode(), (record.value or b"").decode())
+        for topic in topics
+        for record in read(broker, tested.settings.topic(topic))
+    )
+    batch = invoke("batch", tested, "--out", str(tmp_path / "out"), "--json")
+    assert batch.exit_code == 0, batch.output
+    table = spark.read.parquet(str(tmp_path / "out")).collect()
+    assert Counter((row.topic, row.partition, row.key, row.value) for row in table) == written
+
+    done = invoke("audit", tested, "--json")
+    assert done.exit_code == 0, done.output
+    report = json.loads(done.stdout)
+    assert {topic: count for topic, count in report["compared_by_topic"].items() if topic in topics} == {
+        topic: count for topic in topics if (count := sum(n for row, n in written.items() if row[0] == topic))
+    }
+    tested.write_result("joined", next((*row, 5) for row in written if row[0] == "joined"))
+    wrong = invoke("audit", tested, "--json")
+    assert wrong.exit_code == 1, wrong.output
+    assert json.loads(wrong.stdout)["differences_by_kind"] == {"duplicate": 1}
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from skewless import topology
 from skewless.algorithms.join.window_join import Side
 from skewless.cli.offset_range import committed, offset_ranges
 from skewless.errors import CheckFailedError, ConfigurationError
@@ -35,19 +36,15 @@ def is_wanted(settings: PipelineSettings, *, of_join: bool) -> bool:
     """Return whether a command processes the join. Raises ConfigurationError if the pipeline has none."""
     if of_join and settings.join is None:
         raise ConfigurationError(f"--join: pipeline {settings.name} joins nothing, its file has no section join")
-    wanted = of_join or settings.source is None
-    if wanted and settings.join is not None and settings.join.repartition == "always":
-        raise ConfigurationError(
-            "join.repartition: always is not supported by this command: it computes joins of co-partitioned topics only"
-        )
-    return wanted
+    return of_join or settings.source is None
 
 
 def batch(settings: PipelineSettings, start: str, end: str, target: Folder, spark: Mapping[str, Any]) -> dict[str, Any]:
     """Compute the records of the join, write them, and return the report."""
     offset_reader = OffsetReader(settings.kafka)
     ranges: Ranges = {
-        side.value: offset_ranges(offset_reader, settings, start, end, stage="join", name=side.value) for side in Side
+        side.value: offset_ranges(offset_reader, settings, start, end, stage=_reader(settings, side), name=side.value)
+        for side in Side
     }
     if all(first == last for topic in ranges.values() for first, last in topic.values()):
         topics = " and ".join(settings.topic(side.value) for side in Side)
@@ -56,7 +53,7 @@ def batch(settings: PipelineSettings, start: str, end: str, target: Folder, spar
         from skewless.spark import join_job
 
         records = join_job.read_sides(session, settings, ranges)
-        report = join_job.run(records, settings, target, now=round(time.time() * 1000))
+        report = join_job.run(records, settings, ranges, target, now=round(time.time() * 1000))
     source = {side: {"topic": settings.topic(side), "offsets": offsets} for side, offsets in ranges.items()}
     return {"pipeline": settings.name, "source": source, "written_to": target.path, **report}
 
@@ -66,13 +63,14 @@ def audit_ranges(offset_reader: OffsetReader, settings: PipelineSettings) -> Ran
 
     Raises CheckFailedError if the join commits all the time, and ConfigurationError if records were deleted.
     """
-    from skewless.spark.join_job import OUTPUTS
+    from skewless.spark.join_job import MERGED_TOPICS, OUTPUTS
 
+    merged = tuple(MERGED_TOPICS.values()) if topology.REPARTITIONED.holds(settings) else ()
     for _ in range(ATTEMPTS):
         before = _committed(offset_reader, settings)
-        written = {topic: _whole_topic(offset_reader, settings, topic) for topic in (*OUTPUTS, "dead-letters")}
+        written = {topic: _whole_topic(offset_reader, settings, topic) for topic in (*OUTPUTS, *merged, "dead-letters")}
         # Results and offsets are committed together, so they belong together if the offsets have not changed.
-        if before == _committed(offset_reader, settings):
+        if before == _committed(offset_reader, settings) and not _has_lag(offset_reader, settings, merged):
             break
         time.sleep(RETRY_S)
     else:
@@ -89,8 +87,24 @@ def audit_ranges(offset_reader: OffsetReader, settings: PipelineSettings) -> Ran
     return ranges
 
 
+def _reader(settings: PipelineSettings, side: Side) -> str:
+    """Return the stage that reads the user's topic of a side."""
+    return side.value if topology.REPARTITIONED.holds(settings) else "join"
+
+
+def _has_lag(offset_reader: OffsetReader, settings: PipelineSettings, topics: Iterable[str]) -> bool:
+    """Return whether the join has not read all records of its internal topics."""
+    return any(
+        offset_reader.has_records_after(
+            settings.topic(topic),
+            offset_reader.begin(settings.topic(topic)) | committed(offset_reader, settings, "join", topic),
+        )
+        for topic in topics
+    )
+
+
 def _committed(offset_reader: OffsetReader, settings: PipelineSettings) -> dict[str, dict[int, int]]:
-    return {side.value: committed(offset_reader, settings, "join", side.value) for side in Side}
+    return {side.value: committed(offset_reader, settings, _reader(settings, side), side.value) for side in Side}
 
 
 def _whole_topic(offset_reader: OffsetReader, settings: PipelineSettings, topic: str) -> dict[int, tuple[int, int]]:

@@ -18,9 +18,11 @@ from skewless.parsing.validation import TOO_FAR_AHEAD
 from skewless.spark import join_pipeline, kafka_options, kafka_source
 from skewless.spark.audit_job import DUPLICATE, MISSING, UNEXPECTED
 from skewless.spark.batch_job import Folder
-from skewless.spark.join_pipeline import JoinAnswer
+from skewless.spark.join_pipeline import JoinAnswer, JoinPlan
 
 OUTPUTS = ("joined", "unmatched-left", "unmatched-right", "join-late")
+MERGED_TOPICS = {side: f"{side.value}-records" for side in Side}
+"""Topics of a join that repartitions, besides `OUTPUTS`. Their records are compared, too."""
 RECORD = ("topic", "partition", "key", "value")
 """Columns that identify a record which a join writes."""
 IDLE = "late records of idle partitions (join.idle_timeout_s depends on the clock)"
@@ -29,9 +31,13 @@ OffsetRanges = Mapping[str, Mapping[int, kafka_options.OffsetRange]]
 """What to read, by topic of the topology and partition."""
 
 
+def _plan(settings: PipelineSettings, ranges: OffsetRanges) -> JoinPlan:
+    return join_pipeline.plan_of(settings, {side: len(ranges[side.value]) for side in Side})
+
+
 def read_sides(spark: SparkSession, settings: PipelineSettings, ranges: OffsetRanges) -> DataFrame:
     """Read the records of both topics, for `join_pipeline.answer`."""
-    client, plan = kafka_options.client_options(settings), join_pipeline.plan_of(settings)
+    client, plan = kafka_options.client_options(settings), _plan(settings, ranges)
     left, right = (
         join_pipeline.of_topic(
             kafka_options.read(
@@ -45,11 +51,13 @@ def read_sides(spark: SparkSession, settings: PipelineSettings, ranges: OffsetRa
     return left.unionByName(right, allowMissingColumns=True)
 
 
-def run(records: DataFrame, settings: PipelineSettings, target: Folder, *, now: int) -> dict[str, Any]:
-    """Join the records, write the results, and return the report. `now` is the wall-clock time in ms."""
+def run(
+    records: DataFrame, settings: PipelineSettings, ranges: OffsetRanges, target: Folder, *, now: int
+) -> dict[str, Any]:
+    """Join the records of these ranges, write the results, and return the report. `now` is the wall clock in ms."""
     target.check(records.sparkSession)
     newest = now + settings.event_time_rules().max_ahead_ms
-    answer = join_pipeline.answer(records, join_pipeline.plan_of(settings), newest)
+    answer = join_pipeline.answer(records, _plan(settings, ranges), newest)
     rows = answer.rows.drop("decided").persist(StorageLevel.DISK_ONLY)
     try:
         report = _counts(answer)
@@ -83,13 +91,17 @@ def compare(
     the end of the topics may have been written as unmatched, by a bounded run. Records that are late only because their
     partition was idle are left out: that decision depends on the clock.
     """
-    plan = join_pipeline.plan_of(settings)
+    plan = _plan(settings, ranges)
     client = kafka_options.client_options(settings)
     letters = kafka_options.read(spark, client, settings.topic("dead-letters"), ranges["dead-letters"])
-    found = _found(spark, settings, ranges).persist(StorageLevel.DISK_ONLY)
+    merged = None if plan.merged is None else _merged(spark, settings, ranges)
+    found = _found(spark, settings, ranges)
+    if merged is not None:
+        found = found.unionByName(join_pipeline.written_records(merged).drop("timestamp"))
+    found = found.persist(StorageLevel.DISK_ONLY)
     records = _without_refused(read_sides(spark, settings, ranges), letters)
     late = _late(found) if settings.join and settings.join.idle_timeout_s is not None else None
-    answer = join_pipeline.answer(records, plan, MAX_WATERMARK, late=late)
+    answer = join_pipeline.answer(records, plan, MAX_WATERMARK, late=late, merged=merged)
     expected = answer.rows.groupBy(*RECORD).agg(
         F.count(F.when(F.col("decided"), 1)).alias("expected"), F.count("*").alias("allowed")
     )
@@ -132,6 +144,18 @@ def _found(spark: SparkSession, settings: PipelineSettings, ranges: OffsetRanges
             for topic in OUTPUTS
         ),
     )
+
+
+def _merged(spark: SparkSession, settings: PipelineSettings, ranges: OffsetRanges) -> DataFrame:
+    """Return the records of left-records and right-records."""
+    client = kafka_options.client_options(settings)
+    left, right = (
+        join_pipeline.merged_records(
+            kafka_options.read(spark, client, settings.topic(topic), ranges[topic], headers=False), side
+        )
+        for side, topic in MERGED_TOPICS.items()
+    )
+    return left.unionByName(right)
 
 
 def _late(found: DataFrame) -> DataFrame:

@@ -8,7 +8,7 @@ they are found in parallel.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
 from pyspark.storagelevel import StorageLevel
 
+from skewless.algorithms.hashing import partition_of_keys
 from skewless.algorithms.join.held_records import Records, records_of
 from skewless.algorithms.join.window_join import JoinRules, Side, WindowJoin
 from skewless.algorithms.watermark import MAX_WATERMARK
@@ -28,6 +29,7 @@ from skewless.parsing.join_side_settings import JoinSideSettings
 from skewless.spark.record_columns import record_columns
 from skewless.wire.joined import joined_records, late_records, unmatched_records
 from skewless.wire.record import OutputRecord
+from skewless.wire.timed_records import records_in
 
 UNLIMITED_MS = 2**60
 """Tolerated disorder of records whose lateness is already decided."""
@@ -35,7 +37,11 @@ COLUMNS = ("topic", "partition", "key", "value", "timestamp", "decided")
 """Columns of an answer. `topic` is a name of the topology. `decided` is false for a record that is unmatched only
 because the topics end: later records might have been its partner."""
 _ANSWER = "topic string, partition int, key string, value string, timestamp bigint, decided boolean"
-_READ = "side string, partition int, offset bigint, id string, time bigint, value binary, reason string"
+_VALID = "side string, partition int, offset bigint, id string, time bigint, value binary, number int"
+"""Columns of valid records. `number` is the partition in which the join has the record."""
+_READ = f"{_VALID}, reason string"
+
+_COLUMN_NAMES = ["side", "partition", "offset", "id", "time", "value", "number", "reason"]
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -71,28 +77,57 @@ class JoinPlan:
     sides: Mapping[Side, JoinSideSettings]
     rules: JoinRules
     emit_unmatched_left: bool
+    merged: Mapping[Side, int] | None = None
+    """Number of partitions of each topic whose records are partitioned again (join.repartition). None: they are not."""
+
+    def numbers(self, ids: Sequence[str], partitions: pa.Array) -> pa.Array:
+        """Return the partitions in which the join has records, by their ids and partitions."""
+        if self.merged is None:
+            return partitions
+        return pa.array(partition_of_keys(pa.array(ids, pa.string()), max(self.merged.values())))
+
+    def watermarks(self, reached: Mapping[tuple[Side, int], int]) -> Mapping[tuple[Side, int], int]:
+        """Return the watermark of each partition of the join. `reached` has that of each partition of the topics."""
+        if self.merged is None:
+            return reached
+        merged: dict[tuple[Side, int], int] = {}
+        for side, count in self.merged.items():
+            own = [time for (of_side, _), time in reached.items() if of_side is side]
+            if len(own) == count:  # a partition without records holds the others back
+                merged |= {(side, number): min(own) for number in range(max(self.merged.values()))}
+        return merged
 
     def is_json(self, side: Side) -> bool:
         """Return whether the records of a side are JSON."""
         return self.sides[side].format.name == "json"
 
 
-def plan_of(settings: PipelineSettings) -> JoinPlan:
-    """Return the plan of a pipeline. Raises ConfigurationError if it joins nothing."""
+def plan_of(settings: PipelineSettings, partitions: Mapping[Side, int]) -> JoinPlan:
+    """Return the plan of a pipeline. Raises ConfigurationError if it joins nothing.
+
+    `partitions` has the number of partitions of both topics.
+    """
     if settings.join is None:
         raise ConfigurationError(f"join: missing; pipeline {settings.name} joins nothing")
     sides = {side: settings.join.side(side) for side in Side}
-    return JoinPlan(sides, settings.join.rules(), emit_unmatched_left=settings.join.kind == "left")
+    merged = partitions if settings.join.repartition == "always" else None
+    return JoinPlan(sides, settings.join.rules(), settings.join.kind == "left", merged)
 
 
 def answer(
-    records: DataFrame, plan: JoinPlan, newest: int = MAX_WATERMARK, late: DataFrame | None = None
+    records: DataFrame,
+    plan: JoinPlan,
+    newest: int = MAX_WATERMARK,
+    late: DataFrame | None = None,
+    merged: DataFrame | None = None,
 ) -> JoinAnswer:
     """Join the records of both topics (see `of_topic`). The end of the records is the end of time.
 
     `newest` is the largest event time that is not too far ahead of the clock, in ms. `late` has `side`, `partition` and
-    `offset` of records that take no part, in addition to those that are late. Reads the records at once. Spark finds
-    the pairs when the rows are used.
+    `offset` of records that take no part, in addition to those that are late. `merged` are the records of left-records
+    and right-records (see `merged_records`), whose order then counts. Without them, records with the same id that are
+    partitioned again are ordered by partition and offset. Reads the records at once. Spark finds the pairs when the
+    rows are used.
     """
     read = records.mapInArrow(_as_function(_Reader(plan, newest)), _READ).persist(StorageLevel.DISK_ONLY)
     counts = read.groupBy("side", "partition", "reason").agg(F.count("*").alias("rows"), F.max("time").alias("time"))
@@ -113,14 +148,51 @@ def answer(
     if late is not None:
         on_time = on_time.join(F.broadcast(late), ["side", "partition", "offset"], "left_anti")
     # A group of records with the same id is in one task, in the order in which the mapper reads it.
-    ordered = on_time.repartition("partition", "id").sortWithinPartitions("partition", "id", "side", "offset")
-    paired = ordered.mapInArrow(_as_function(_Pairs(plan, watermarks)), _ANSWER)
+    joined = on_time if merged is None else merged
+    ordered = joined.repartition("number", "id").sortWithinPartitions("number", "id", "side", "partition", "offset")
+    paired = ordered.mapInArrow(_as_function(_Pairs(plan, plan.watermarks(watermarks))), _ANSWER)
+    rows = paired.unionByName(valid.where(is_late).mapInArrow(_as_function(_Late(plan)), _ANSWER))
+    if merged is not None:
+        rows = rows.unionByName(written_records(on_time).withColumn("decided", F.lit(True)))
     return JoinAnswer(
-        rows=paired.unionByName(valid.where(is_late).mapInArrow(_as_function(_Late(plan)), _ANSWER)),
+        rows=rows,
         records={side: sum(row["rows"] for row in groups if row.side == side.value) for side in Side},
         invalid=dict(sorted(invalid.items())),
         cached=read,
     )
+
+
+def merged_records(records: DataFrame, side: Side) -> DataFrame:
+    """Convert rows of Spark's Kafka source, of left-records or right-records, to the valid records of the join."""
+    columns = records.where("value is not null").select("partition", "offset", "key", "value")
+    return columns.mapInArrow(_as_function(_Merged(side)), _VALID)
+
+
+def written_records(valid: DataFrame) -> DataFrame:
+    """Return valid records as rows of left-records and right-records, with all columns but `decided`."""
+    return valid.select(
+        F.concat("side", F.lit("-records")).alias("topic"),
+        F.col("number").alias("partition"),
+        F.col("id").alias("key"),
+        F.concat_ws(" ", F.col("time").cast("string"), F.base64("value")).alias("value"),
+        F.lit(None).cast("bigint").alias("timestamp"),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Merged:
+    """Decodes records of left-records or right-records."""
+
+    side: Side
+
+    def __call__(self, batches: Batches) -> Batches:
+        for batch in batches:
+            offsets = batch["offset"].to_numpy()
+            rows = np.arange(len(offsets))
+            records, _, _ = records_in(batch["key"].to_pylist(), batch["value"].to_pylist(), rows)
+            numbers = batch["partition"].take(pa.array(records.offsets))
+            read = _read_batch(self.side, numbers, offsets[records.offsets], records, numbers)
+            yield read.drop_columns(["reason"])
 
 
 def _as_function(task: Callable[[Batches], Batches]) -> Callable[[Batches], Batches]:
@@ -151,7 +223,8 @@ class _Reader:
     newest: int
 
     def __call__(self, batches: Batches) -> Batches:
-        rules = {side: side_rules(self.plan.sides[side]) for side in Side}
+        keyed = self.plan.merged is None
+        rules = {side: replace(side_rules(self.plan.sides[side]), keyed=keyed) for side in Side}
         for mixed in batches:
             for side in Side:
                 batch = mixed.filter(pc.equal(mixed["side"], side.value))
@@ -161,29 +234,32 @@ class _Reader:
                 numbers = np.arange(len(offsets))
                 records, invalid = read_records(rules[side], record_columns(batch, 0), numbers, self.newest)
                 rows = records.offsets
-                yield _read_batch(side, batch["partition"].take(pa.array(rows)), offsets[rows], records)
+                partitions = batch["partition"].take(pa.array(rows))
+                numbers = self.plan.numbers(records.ids.tolist(), partitions)
+                yield _read_batch(side, partitions, offsets[rows], records, numbers)
                 bad = pa.array(sorted(invalid), pa.int64())
                 reasons = [f"{side.value}: {invalid[row]}" for row in sorted(invalid)]
                 yield _invalid_batch(side, batch["partition"].take(bad), batch["offset"].take(bad), reasons)
 
 
-def _read_batch(side: Side, partitions: pa.Array, offsets: Any, records: Records) -> pa.RecordBatch:
+def _read_batch(side: Side, partitions: pa.Array, offsets: Any, records: Records, numbers: pa.Array) -> pa.RecordBatch:
     count = len(offsets)
     columns = [
         pa.array([side.value] * count, pa.string()), partitions, pa.array(offsets, pa.int64()),
         pa.array(records.ids.tolist(), pa.string()), pa.array(records.times, pa.int64()),
-        pa.array(records.values.tolist(), pa.binary()), pa.nulls(count, pa.string()),
+        pa.array(records.values.tolist(), pa.binary()), numbers, pa.nulls(count, pa.string()),
     ]  # fmt: skip
-    return pa.record_batch(columns, ["side", "partition", "offset", "id", "time", "value", "reason"])
+    return pa.record_batch(columns, _COLUMN_NAMES)
 
 
 def _invalid_batch(side: Side, partitions: pa.Array, offsets: pa.Array, reasons: Sequence[str]) -> pa.RecordBatch:
     count = len(reasons)
     columns = [
         pa.array([side.value] * count, pa.string()), partitions, offsets, pa.nulls(count, pa.string()),
-        pa.nulls(count, pa.int64()), pa.nulls(count, pa.binary()), pa.array(reasons, pa.string()),
+        pa.nulls(count, pa.int64()), pa.nulls(count, pa.binary()), pa.nulls(count, pa.int32()),
+        pa.array(reasons, pa.string()),
     ]  # fmt: skip
-    return pa.record_batch(columns, ["side", "partition", "offset", "id", "time", "value", "reason"])
+    return pa.record_batch(columns, _COLUMN_NAMES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +280,7 @@ class _Late:
 
 @dataclass(frozen=True, slots=True)
 class _Pairs:
-    """Finds the pairs of records that are ordered by partition, id, side and offset."""
+    """Finds the pairs of records that are ordered by number, id, side, partition and offset."""
 
     plan: JoinPlan
     watermarks: Mapping[tuple[Side, int], int]
@@ -212,7 +288,7 @@ class _Pairs:
 
     def __call__(self, batches: Batches) -> Batches:
         for table in _whole_ids(batches):
-            for (number,), rows in _groups(table, ["partition"]):
+            for (number,), rows in _groups(table, ["number"]):
                 yield self._paired(number, rows)
 
     def _paired(self, number: int, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -221,7 +297,9 @@ class _Pairs:
         join = WindowJoin(JoinRules(self.plan.rules.apart_ms, UNLIMITED_MS, UNLIMITED_MS))
         outputs: list[OutputRecord] = []
         for side in Side:
-            added = join.add(side, _records(rows.filter(pc.equal(rows["side"], side.value))))
+            records = _records(rows.filter(pc.equal(rows["side"], side.value)))
+            # Offsets of several partitions may be equal: the rank takes their place.
+            added = join.add(side, records._replace(offsets=np.arange(len(records.times))))
             outputs += joined_records(
                 number, added.left, added.right, left_is_json=is_json[Side.LEFT], right_is_json=is_json[Side.RIGHT]
             )
@@ -255,12 +333,12 @@ def _whole_ids(batches: Batches) -> Iterator[pa.RecordBatch]:
 
 
 def _first_of_last_id(batch: pa.RecordBatch) -> int:
-    is_last = pc.and_(pc.equal(batch["id"], batch["id"][-1]), pc.equal(batch["partition"], batch["partition"][-1]))
+    is_last = pc.and_(pc.equal(batch["id"], batch["id"][-1]), pc.equal(batch["number"], batch["number"][-1]))
     return int(pc.index(is_last, value=True).as_py())
 
 
 def _id_at(batch: pa.RecordBatch, row: int) -> tuple[int, str]:
-    return batch["partition"][row].as_py(), batch["id"][row].as_py()
+    return batch["number"][row].as_py(), batch["id"][row].as_py()
 
 
 def _combined(batches: Sequence[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -102,6 +102,8 @@ def results_record(time: int) -> OutputRecord:
 
 
 SOURCES: dict[str, Callable[[int], OutputRecord]] = {
+    "left": join_record,
+    "right": join_record,
     "join": join_record,
     "splitter": source_record,
     "router": tuples_record,
