@@ -48,7 +48,15 @@ IMPURE_PARTS = (
 STEP_LIBRARIES = (*PURE_LIBRARIES, "msgspec")
 """Libraries that a step may import. Steps also encode records."""
 
-STEP_FLOORS = ("algorithms", "wire", "parsing", "errors", "engine.step", "stages.windowed_step")
+STEP_FLOORS = (
+    "algorithms",
+    "wire",
+    "parsing",
+    "errors",
+    "engine.step",
+    "stages.source_partition",
+    "stages.windowed_step",
+)
 """What a step may import of this package, next to its own folder."""
 
 STAGE_FILES = {"settings", "step", "metrics", "agent"}

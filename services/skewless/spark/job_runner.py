@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from skewless.errors import ConfigurationError
-from skewless.lab import progress as progress_reports
 from skewless.lab.local import child_process, jars, java
+from skewless.lab.progress import is_hidden
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,7 +68,7 @@ def _progress(spark: SparkSession, job: str) -> Iterator[None]:
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     console = Console(stderr=True)
-    if progress_reports.is_hidden() or not console.is_terminal:
+    if is_hidden() or not console.is_terminal:
         yield
         return
     columns = (TextColumn(job), BarColumn(), TextColumn("{task.fields[state]}"), TimeElapsedColumn())

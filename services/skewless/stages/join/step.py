@@ -18,6 +18,7 @@ from skewless.errors import BadRecordError, BrokerError
 from skewless.parsing.batch_slices import slices
 from skewless.parsing.join_records import SideRules, read_records
 from skewless.stages.join.metrics import WAITS
+from skewless.stages.source_partition import PartitionActivity
 from skewless.wire import join_changelog
 from skewless.wire.dead_letters import dead_letter
 from skewless.wire.headers import update_watermarks, watermarks_of
@@ -47,8 +48,8 @@ class JoinStepRules:
     """Number of partitions of the user's topics whose records each input partition merges. None: it merges none."""
 
 
-@dataclass(slots=True)
-class _Source:
+@dataclass(slots=True, kw_only=True)
+class _Source(PartitionActivity):
     """State of one input partition."""
 
     start: tuple[SideState, Records]
@@ -61,10 +62,6 @@ class _Source:
     """Watermarks of the partitions that it merges; None if it merges none."""
     ended_before: frozenset[int] = frozenset()
     """Those that had ended before the assignment, and have no records that were not written to this partition then."""
-    last_seen_ms: int = 0
-    """Wall-clock time of its last records in ms. 0: none since the assignment."""
-    idle: bool = False
-    ended: bool = False
     at_end: bool = False
     """Whether the last flush found everything read."""
 
@@ -93,7 +90,8 @@ class JoinStep(MultiInputStep):
         """Restore the committed checkpoint and the held records."""
         committed = join_changelog.decode_checkpoint(checkpoint)
         held = join_changelog.decode_rows([row for row in state if row[0]])
-        source = _Source((SideState(committed.max_time, committed.floor), held), committed.version)
+        start = SideState(committed.max_time, committed.floor), held
+        source = _Source(start=start, version=committed.version)
         empty_blocks, processed = join_changelog.decode_other_rows(state)
         source.blocks = dict.fromkeys(empty_blocks, b"")
         if self._rules.merged_partitions is not None:
@@ -152,7 +150,8 @@ class JoinStep(MultiInputStep):
         """Emit pairs, unmatched records, late records and dead letters."""
         partition = TopicPartition(batch.topic, batch.partition)
         join, source, side = self._join_of(partition), self._sources[partition], self._side(partition)
-        source.last_seen_ms, source.idle, source.ended, source.at_end = now, False, False, False
+        source.observe_records(now)
+        source.at_end = False
         for batch_slice in slices(batch):
             records, invalid = self._read(batch_slice, side, source, now)
             for index, reason in sorted(invalid.items()):
@@ -212,7 +211,7 @@ class JoinStep(MultiInputStep):
         watermarks = {
             partition: self._join_of(partition).watermark(self._side(partition))
             for partition, source in self._sources.items()
-            if not (source.idle or source.ended)
+            if source.is_active
         }
         decision = self._alignment.decide(watermarks, held, read)
         self._blocked = decision.partitions
@@ -247,13 +246,7 @@ class JoinStep(MultiInputStep):
                 source.ended_before = frozenset()
             _advance_merged(self._join_of(partition), self._side(partition), source, source.merged)
             return
-        if self._rules.drain:
-            source.ended = True
-            return
-        source.last_seen_ms = source.last_seen_ms or now
-        timeout = self._rules.idle_timeout_ms
-        if timeout is not None and now - source.last_seen_ms >= timeout:
-            source.idle = True
+        source.observe_end(now, drain=self._rules.drain, idle_timeout_ms=self._rules.idle_timeout_ms)
 
     def flush(self, now: int) -> Iterable[OutputRecord]:  # noqa: ARG002 - `end_of_partition` has used the wall clock
         """Emit unmatched records, and write the changes of what is held to the changelog."""
@@ -337,9 +330,7 @@ class JoinStep(MultiInputStep):
         return [
             partition
             for partition, source in self._sources.items()
-            if source.at_end
-            and not (source.idle or source.ended)
-            and len(self._join_of(partition).held(self._side(partition).opposite))
+            if source.at_end and source.is_active and len(self._join_of(partition).held(self._side(partition).opposite))
         ]
 
 

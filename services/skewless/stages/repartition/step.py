@@ -24,6 +24,7 @@ from skewless.algorithms.watermark import (
 from skewless.engine.step import Sample, Step
 from skewless.parsing.batch_slices import slices
 from skewless.parsing.join_records import SideRules, read_records
+from skewless.stages.source_partition import SourcePartition
 from skewless.wire.dead_letters import dead_letter
 from skewless.wire.headers import watermark_records
 from skewless.wire.joined import late_records
@@ -69,22 +70,6 @@ def _decode(checkpoint: str | None) -> _Checkpoint:
     return msgspec.json.decode(checkpoint, type=_Checkpoint) if checkpoint else _Checkpoint()
 
 
-@dataclass(slots=True)
-class _Source:
-    """State of one input partition."""
-
-    generator: WatermarkGenerator
-    idle: bool
-    last_seen_ms: int = 0
-    """Wall-clock time of its last records in ms. 0: none since the assignment."""
-    ended: bool = False
-    last_forwarded: WatermarkState = NOTHING_REPORTED
-    """Last state that was reported downstream."""
-
-    def state(self) -> WatermarkState:
-        return WatermarkState(MAX_WATERMARK) if self.ended else WatermarkState(self.generator.watermark(), self.idle)
-
-
 class RepartitionStep(Step):
     """Writes each record of one joined topic to the partition of its id. Late and invalid records are separated.
 
@@ -93,7 +78,7 @@ class RepartitionStep(Step):
 
     def __init__(self, rules: RepartitionRules) -> None:
         self._rules = rules
-        self._sources: dict[int, _Source] = {}
+        self._sources: dict[int, SourcePartition] = {}
         self._blocked: frozenset[int] = frozenset()
         self._late = 0
 
@@ -101,7 +86,8 @@ class RepartitionStep(Step):
         """Restore the committed checkpoint. The first flush reports its state again."""
         committed = _decode(checkpoint)
         idle = committed.idle and self._rules.idle_timeout_ms is not None and not self._rules.drain
-        self._sources[partition] = _Source(WatermarkGenerator(self._rules.disorder_ms, committed.max_time), idle)
+        generator = WatermarkGenerator(self._rules.disorder_ms, committed.max_time)
+        self._sources[partition] = SourcePartition(generator=generator, idle=idle)
         self._align()
 
     def revoke(self, partition: int) -> None:
@@ -112,12 +98,12 @@ class RepartitionStep(Step):
     def process(self, batch: Batch, now: int) -> Iterator[OutputRecord]:
         """Emit records, late records and dead letters."""
         source = self._sources[batch.partition]
-        source.last_seen_ms, source.idle, source.ended = now, False, False
+        source.observe_records(now)
         for batch_slice in slices(batch):
             yield from self._write(batch_slice, source, now)
         self._align()
 
-    def _write(self, batch: Batch, source: _Source, now: int) -> Iterator[OutputRecord]:
+    def _write(self, batch: Batch, source: SourcePartition, now: int) -> Iterator[OutputRecord]:
         rules = self._rules
         offsets = np.fromiter(batch.offsets, dtype=np.int64, count=len(batch.values))
         records, invalid = read_records(rules.records, batch, offsets, now + rules.max_ahead_ms)
@@ -146,9 +132,7 @@ class RepartitionStep(Step):
 
     def _align(self) -> None:
         watermarks = {
-            partition: source.generator.watermark()
-            for partition, source in self._sources.items()
-            if not (source.idle or source.ended)
+            partition: source.generator.watermark() for partition, source in self._sources.items() if source.is_active
         }
         self._blocked = partitions_ahead(watermarks, self._rules.max_drift_ms)
 
@@ -159,14 +143,8 @@ class RepartitionStep(Step):
 
     def end_of_partition(self, partition: int, now: int) -> None:
         """End the partition in a bounded run. Otherwise mark it idle if it had no records for the idle timeout."""
-        source = self._sources[partition]
-        if self._rules.drain:
-            source.ended = True
-            return
-        source.last_seen_ms = source.last_seen_ms or now
-        timeout = self._rules.idle_timeout_ms
-        if timeout is not None and now - source.last_seen_ms >= timeout:
-            source.idle = True
+        rules = self._rules
+        self._sources[partition].observe_end(now, drain=rules.drain, idle_timeout_ms=rules.idle_timeout_ms)
 
     def flush(self, now: int) -> Iterator[OutputRecord]:  # noqa: ARG002 - nothing here depends on the wall clock
         """Report watermarks and idle flags that changed since the last report."""

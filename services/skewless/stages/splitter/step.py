@@ -18,13 +18,13 @@ from skewless.algorithms.watermark import (
     MAX_WATERMARK,
     NOTHING_REPORTED,
     WatermarkGenerator,
-    WatermarkState,
     partitions_ahead,
 )
 from skewless.engine.step import Sample, Step
 from skewless.parsing.batch_slices import slices
 from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.validation import TOO_FAR_AHEAD, EventTimeRules, RecordClassification, classify
+from skewless.stages.source_partition import SourcePartition
 from skewless.stages.splitter.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from skewless.stages.splitter.local_rows import Accepted, Cause, HeldAgain, LocalRows
 from skewless.wire.dead_letters import dead_letter
@@ -35,25 +35,15 @@ from skewless.wire.tuples import TupleFormat, parts_of
 encode_late = msgspec.json.Encoder(decimal_format="number").encode
 
 
-@dataclass(slots=True)
-class _Source:
+@dataclass(slots=True, kw_only=True)
+class _Source(SourcePartition):
     """State of one source partition."""
 
-    generator: WatermarkGenerator
-    last_seen_ms: int
-    """Wall-clock time of its last records in ms. 0: none since the assignment."""
-    idle: bool = False
-    ended: bool = False
     start: int | None = None
     end: int = 0
     """Offset after the last record."""
     refused_by_clock: bool = False
     """Whether a record since the last commit was refused because of the wall clock."""
-    last_forwarded: WatermarkState = NOTHING_REPORTED
-    """Last state that was reported downstream."""
-
-    def state(self) -> WatermarkState:
-        return WatermarkState(MAX_WATERMARK) if self.ended else WatermarkState(self.generator.watermark(), self.idle)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +90,7 @@ class SplitterStep(Step):
         # another idle timeout after each restart. Nothing closes earlier, because it was idle before the restart, too.
         idle = committed.idle and self._rules.idle_timeout_ms is not None and not self._rules.drain
         generator = WatermarkGenerator(self._rules.lateness_ms, committed.max_time)
-        source = _Source(generator, last_seen_ms=0, idle=idle, start=committed.start)
+        source = _Source(generator=generator, idle=idle, start=committed.start)
         source.end = committed.held.end if committed.held else 0
         self._sources[partition] = source
         again = HeldAgain.from_state(state)
@@ -117,7 +107,7 @@ class SplitterStep(Step):
     def process(self, batch: Batch, now: int) -> Iterator[OutputRecord]:
         """Emit tuples, late tuples and dead letters of a batch."""
         source = self._sources[batch.partition]
-        source.last_seen_ms, source.idle, source.ended = now, False, False
+        source.observe_records(now)
         yield from self._rows(batch.partition, source, self._local.take_held_again(batch.partition))
         for batch_slice in slices(batch):
             yield from self._split(batch_slice, source, now)
@@ -129,9 +119,7 @@ class SplitterStep(Step):
         if self._rules.max_drift_ms is None:
             return
         watermarks = {
-            partition: source.generator.watermark()
-            for partition, source in self._sources.items()
-            if not (source.idle or source.ended)
+            partition: source.generator.watermark() for partition, source in self._sources.items() if source.is_active
         }
         self._blocked = partitions_ahead(watermarks, self._rules.max_drift_ms)
 
@@ -194,14 +182,8 @@ class SplitterStep(Step):
 
     def end_of_partition(self, partition: int, now: int) -> None:
         """End the partition in a bounded run. Otherwise mark it idle if it had no records for the idle timeout."""
-        source = self._sources[partition]
-        if self._rules.drain:
-            source.ended = True
-            return
-        source.last_seen_ms = source.last_seen_ms or now
-        timeout = self._rules.idle_timeout_ms
-        if timeout is not None and now - source.last_seen_ms >= timeout:
-            source.idle = True
+        rules = self._rules
+        self._sources[partition].observe_end(now, drain=rules.drain, idle_timeout_ms=rules.idle_timeout_ms)
 
     def flush(self, now: int) -> Iterator[OutputRecord]:
         """Emit the rows that are due, and report watermarks and idle flags that changed since the last report."""

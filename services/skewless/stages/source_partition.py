@@ -1,0 +1,51 @@
+"""Activity and event time of a partition that the user writes, as the stages that read it keep them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from skewless.algorithms.watermark import MAX_WATERMARK, NOTHING_REPORTED, WatermarkGenerator, WatermarkState
+
+
+@dataclass(slots=True, kw_only=True)
+class PartitionActivity:
+    """Whether a partition is idle, or has ended in a bounded run. Times are those of the wall clock in ms."""
+
+    idle: bool = False
+    ended: bool = False
+    last_seen_ms: int = 0
+    """Time of its last records. 0: none since the assignment."""
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the partition may have further records now."""
+        return not (self.idle or self.ended)
+
+    def observe_records(self, now: int) -> None:
+        """Note that the partition has records."""
+        self.last_seen_ms, self.idle, self.ended = now, False, False
+
+    def observe_end(self, now: int, *, drain: bool, idle_timeout_ms: int | None) -> None:
+        """Note that all records were read. Ends the partition in a bounded run.
+
+        Otherwise it is idle if it had no records for the idle timeout (None: never).
+        """
+        if drain:
+            self.ended = True
+            return
+        self.last_seen_ms = self.last_seen_ms or now
+        if idle_timeout_ms is not None and now - self.last_seen_ms >= idle_timeout_ms:
+            self.idle = True
+
+
+@dataclass(slots=True, kw_only=True)
+class SourcePartition(PartitionActivity):
+    """A partition whose event time is reported to the next stage."""
+
+    generator: WatermarkGenerator
+    last_forwarded: WatermarkState = NOTHING_REPORTED
+    """Last state that was reported."""
+
+    def state(self) -> WatermarkState:
+        """Return the present state."""
+        return WatermarkState(MAX_WATERMARK) if self.ended else WatermarkState(self.generator.watermark(), self.idle)
