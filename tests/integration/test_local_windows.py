@@ -15,10 +15,12 @@ from confluent_kafka import TopicPartition
 from helpers.kafka import BASE, START_MS, Pipeline, Record, Sent, Source, differences, read, truth
 from helpers.waiting import until
 from skewless.cli import audit_scope
+from skewless.errors import BrokerError
 from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.lab.local import child_process
 from skewless.lab.local.supervisor import Supervisor
-from skewless.stages.splitter.checkpoint import Held, decode_checkpoint
+from skewless.service import build
+from skewless.stages.splitter.checkpoint import Held, decode_checkpoint, encode_checkpoint
 
 WINDOW_S = 15
 """Long, so that no partition is silent for so long before a test has stopped its pipeline."""
@@ -119,6 +121,17 @@ def stopped(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
 
 def test_audit_of_a_pipeline_with_held_tuples_is_not_settled(stopped: Pipeline) -> None:
     assert not audit_scope.find(OffsetReader(stopped.settings.kafka), stopped.settings).settled
+
+
+def test_splitter_held_tuples_that_were_compacted_are_counted(stopped: Pipeline) -> None:
+    committed = OffsetReader(stopped.settings.kafka).committed(stopped.settings.group("splitter"), stopped.source.topic)
+    checkpoint = decode_checkpoint(committed[0].metadata)
+    assert checkpoint.held is not None
+    more = checkpoint._replace(held=checkpoint.held._replace(tuples=51))
+    with pytest.raises(
+        BrokerError, match=r"has 50 of the 51 tuples .*, at offsets 150 to 199: .* deleted or compacted"
+    ):
+        build("splitter", stopped.settings, drain=False, source_partitions=2).restore({0: encode_checkpoint(more)})
 
 
 def test_splitter_other_parsing_while_tuples_are_held_is_refused_by_name(stopped: Pipeline) -> None:
