@@ -4,10 +4,10 @@ A pipeline on a local broker, one process per stage. A probe record is written e
 probe has a unique key, which identifies its result. With `--emit final` the time is measured from the end of the window
 on the wall clock to its results. One JSON line per run, in seconds. `hops` are the medians of the time between the
 writes of two successive stages. With `--against` both versions of the code run in each repeat, and their order
-alternates.
+alternates. With several modes of local aggregation in `--local` each of them runs in each repeat.
 
     PYTHONPATH=services:tests python tests/bench/bench_latency.py [--rates 5000,50000] [--against OTHER/services]
-    [--seconds 30] [--repeats 1] [--busy 0] [--emit updates]
+    [--seconds 30] [--repeats 1] [--busy 0] [--emit updates] [--local none,buffer,windows]
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ import pyarrow as pa
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from bench.bench_soak import scraped
-from helpers.kafka import Pipeline, Source, read
+from helpers.kafka import BASE, Pipeline, Source, read
 from helpers.waiting import until
 from skewless.algorithms.hashing import partition_of_keys
 from skewless.lab.local import kafka_process
@@ -46,6 +46,7 @@ WARM_UP_S = 10.0
 READY_S = 120.0
 LATE_S = 10.0
 """Time in s that the reader waits for the results of the last probes."""
+LOCAL_WINDOW_S = 5
 WINDOW_S = {"updates": 60, "final": 1}
 PROBE = re.compile(rb"probe-\d+")
 HOPS = ("tuples", "worker-input", "partials")
@@ -168,12 +169,14 @@ def _keys(value: bytes) -> bytes:
 
 
 def measure(broker: Broker, folder: Path, code: Path, rate: float, args: argparse.Namespace) -> dict[str, Any]:
-    """Run a pipeline at one rate with one version of the code."""
+    """Run a pipeline at one rate with one version of the code. `args.local` is one mode of local aggregation."""
     window_s = WINDOW_S[args.emit]
+    local = {"mode": args.local} | ({"window_s": min(LOCAL_WINDOW_S, window_s)} if args.local == "windows" else {})
     tested = Pipeline(
         broker.bootstrap,
         folder,
         Source(broker.bootstrap, PARTITIONS),
+        splitter=BASE["splitter"] | {"local": local},
         topics={"aggregator_partitions": PARTITIONS},
         worker_input={"max_workers": WORKERS},
         router={"workers": WORKERS},
@@ -202,6 +205,7 @@ def measure(broker: Broker, folder: Path, code: Path, rate: float, args: argpars
     return {
         "bench": "latency",
         "emit": args.emit,
+        "local": args.local,
         "rate": rate,
         "busy": args.busy,
         "probes": len(seconds),
@@ -240,22 +244,25 @@ def main() -> None:
     parser.add_argument("--emit", choices=sorted(WINDOW_S), default="updates")
     parser.add_argument("--observers", type=int, default=0)
     parser.add_argument("--busy", type=int, default=0, help="loops that use the CPU at the same time")
+    parser.add_argument("--local", default="none", help="modes of local aggregation, separated by commas")
     parser.add_argument("--against", type=Path, help="folder of another version of the code")
     args = parser.parse_args()
     kafka_process.JVM = tuple(option for option in kafka_process.JVM if option not in QUICK_START)
     versions = {"this": Path(__file__).resolve().parents[2] / "services"}
     if args.against:
         versions = {"against": args.against.resolve(), **versions}
-    rates = [float(rate) for rate in args.rates.split(",")]
+    rates, modes = [float(rate) for rate in args.rates.split(",")], args.local.split(",")
     with Broker() as broker, tempfile.TemporaryDirectory() as folder, busy(args.busy):
         # The first run is not reported: the broker compiles its code in it, which makes later runs several times
         # faster.
-        first = argparse.Namespace(**{**vars(args), "seconds": args.warm_up})
+        first = argparse.Namespace(**{**vars(args), "seconds": args.warm_up, "local": modes[0]})
         measure(broker, Path(folder), versions["this"], max(rates), first)
         for repeat, rate in itertools.product(range(args.repeats), rates):
             # The order alternates, because the broker is faster in later runs.
-            for name, code in sorted(versions.items(), reverse=repeat % 2 == 1):
-                found = measure(broker, Path(folder), code, rate, args)
+            runs = sorted(itertools.product(versions.items(), modes), reverse=repeat % 2 == 1)
+            for (name, code), mode in runs:
+                one = argparse.Namespace(**{**vars(args), "local": mode})
+                found = measure(broker, Path(folder), code, rate, one)
                 print(json.dumps({"code": name, "repeat": repeat} | found), flush=True)
 
 
