@@ -2,12 +2,15 @@
 
 A pipeline on a local broker, one process per stage. A probe record is written every 10 ms among the Zipf records. Each
 probe has a unique key, which identifies its result. With `--emit final` the time is measured from the end of the window
-on the wall clock to its results. One JSON line per run, in seconds. `hops` are the medians of the time between the
-writes of two successive stages. With `--against` both versions of the code run in each repeat, and their order
-alternates. With several modes of local aggregation in `--local` each of them runs in each repeat.
+on the wall clock to its results. With `--table` the time ends when the row of the probe is visible in a database, which
+stores each transaction with fsync; `--mode` is that of section `sink`. One JSON line per run, in seconds. `hops` are
+the medians of the time between the writes of two successive stages. With `--against` both versions of the code run in
+each repeat, and their order alternates. With several modes of local aggregation in `--local` each of them runs in each
+repeat.
 
     PYTHONPATH=services:tests python tests/bench/bench_latency.py [--rates 5000,50000] [--against OTHER/services]
-    [--seconds 30] [--repeats 1] [--busy 0] [--emit updates] [--local none,buffer,windows]
+    [--seconds 30] [--repeats 1] [--busy 0] [--emit updates] [--keys 50000] [--table postgresql --mode replace]
+    [--local none,buffer,windows]
 """
 
 from __future__ import annotations
@@ -17,20 +20,25 @@ import contextlib
 import itertools
 import json
 import re
+import sqlite3
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import psutil
+import psycopg
 import pyarrow as pa
+import pymysql
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from bench.bench_sink import DURABLE, durable_server
 from bench.bench_soak import scraped
+from helpers.databases import Server, TestDatabase, new_database
 from helpers.kafka import BASE, Pipeline, Source, read
 from helpers.waiting import until
 from skewless.algorithms.hashing import partition_of_keys
@@ -40,7 +48,6 @@ from skewless.lab.local.supervisor import Supervisor
 
 PARTITIONS = 4
 WORKERS = 8
-KEYS = 50_000
 PORTION_S = 0.01
 WARM_UP_S = 10.0
 READY_S = 120.0
@@ -49,6 +56,8 @@ LATE_S = 10.0
 LOCAL_WINDOW_S = 5
 WINDOW_S = {"updates": 60, "final": 1}
 PROBE = re.compile(rb"probe-\d+")
+AWAITED = 500
+"""Probes that a query of a table looks for: those of 5 s."""
 HOPS = ("tuples", "worker-input", "partials")
 BUSY = "while True: pass"
 QUICK_START = {"-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"}
@@ -57,13 +66,18 @@ measurement.
 """
 
 
-def feed(bootstrap: str, topic: str, rate: float, seconds: float) -> None:
-    """Write records at this rate, and print when each probe was written."""
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "queue.buffering.max.messages": 1_000_000})
-    keys = np.minimum(np.random.default_rng(7).zipf(1.2, 1_000_000), KEYS).tolist()
+def probe_keys(seconds: float) -> list[str]:
+    """Return the keys of the probes. All belong to one partition of the results, so a reader needs this one only."""
     names = [f"probe-{number}" for number in range(round(8 * seconds / PORTION_S))]
-    # All probes belong to one partition of the results, so the reader needs this partition only.
-    probes = iter(np.array(names)[partition_of_keys(pa.array(names), PARTITIONS) == 0].tolist())
+    found: list[str] = np.array(names)[partition_of_keys(pa.array(names), PARTITIONS) == 0].tolist()
+    return found
+
+
+def feed(bootstrap: str, topic: str, rate: float, seconds: float, distinct: int) -> None:
+    """Write records of these many distinct keys at this rate, and print when each probe was written."""
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "queue.buffering.max.messages": 1_000_000})
+    keys = np.minimum(np.random.default_rng(7).zipf(1.2, 1_000_000), distinct).tolist()
+    probes = iter(probe_keys(seconds))
     began, sent = time.monotonic(), 0
     while (elapsed := time.monotonic() - began) < seconds:
         now, probe = time.time(), next(probes)
@@ -124,16 +138,58 @@ class Usage:
         )
 
 
-def arrivals(tested: Pipeline, feeding: subprocess.Popen[str], supervisor: Supervisor, broker: int) -> dict[str, Any]:
-    """Read results while records are written; returns the first result of each probe, and the resources of the run."""
+Poll = Callable[[], Iterable[str]]
+"""Waits for some milliseconds, and returns the keys of probes that are visible."""
+
+
+@contextlib.contextmanager
+def topic_reader(tested: Pipeline) -> Iterator[Poll]:
+    """Read the results from the topic."""
     consumer = Consumer({"bootstrap.servers": tested.bootstrap, "group.id": "reader", "fetch.wait.max.ms": 20})
     consumer.assign([TopicPartition(tested.settings.topic("aggregates"), 0, 0)])
+
+    def poll() -> Iterator[str]:
+        for message in consumer.consume(10_000, 0.005):
+            if message.error() is None and (found := PROBE.search(message.key() or b"")):
+                yield found.group().decode()
+
+    yield poll
+    consumer.close()
+
+
+@contextlib.contextmanager
+def table_reader(database: TestDatabase, seconds: float) -> Iterator[Poll]:
+    """Query the table for the next probes, by the index of its keys."""
+    awaited = probe_keys(seconds)
+    with contextlib.closing(_connection(database)) as connection, contextlib.closing(connection.cursor()) as cursor:
+
+        def poll() -> list[str]:
+            time.sleep(0.005)
+            names = ", ".join(f"'{probe}'" for probe in awaited[:AWAITED])
+            key = database.quoted("key")
+            with contextlib.suppress(pymysql.err.ProgrammingError, psycopg.errors.UndefinedTable, sqlite3.Error):
+                cursor.execute(f"SELECT {key} FROM results WHERE {key} IN ({names})")
+                found = {probe for (probe,) in cursor.fetchall()}
+                awaited[:AWAITED] = [probe for probe in awaited[:AWAITED] if probe not in found]
+                return list(found)
+            return []
+
+        yield poll
+
+
+def _connection(database: TestDatabase) -> Any:
+    if database.server is not None:
+        return database.server.connect(database.name)
+    return sqlite3.connect(database.url.removeprefix("sqlite://"), timeout=10)
+
+
+def arrivals(poll: Poll, feeding: subprocess.Popen[str], supervisor: Supervisor, broker: int) -> dict[str, Any]:
+    """Read results while records are written; returns the first result of each probe, and the resources of the run."""
     seen: dict[str, float] = {}
     usage, began, ends = None, time.monotonic(), None
     while ends is None or time.monotonic() < ends:
-        for message in consumer.consume(10_000, 0.005):
-            if message.error() is None and (found := PROBE.search(message.key() or b"")):
-                seen.setdefault(found.group().decode(), time.time())
+        for probe in poll():
+            seen.setdefault(probe, time.time())
         for event in supervisor.poll(time.monotonic()):
             raise SystemExit(f"{event.name} {event.kind}: {event.detail}")
         if usage is None and time.monotonic() - began > WARM_UP_S:
@@ -141,7 +197,6 @@ def arrivals(tested: Pipeline, feeding: subprocess.Popen[str], supervisor: Super
         if ends is None and feeding.poll() is not None:
             ends = time.monotonic() + LATE_S
             cpu, commits = usage.per_second() if usage else ({}, {})
-    consumer.close()
     return {"seen": seen, "cpu_per_s": cpu, "commits_per_s": commits}
 
 
@@ -156,7 +211,7 @@ def hops(tested: Pipeline, sent: Mapping[str, float], seen: Mapping[str, float])
                     times.setdefault(probe.decode(), record.timestamp / 1000)
         at.append(times)
     at.append(seen)
-    names = ["splitter", "router", "worker", "aggregator"]
+    names = ["splitter", "router", "worker", "later"]
     return {
         name: round(float(np.median([after[probe] - before[probe] for probe in sent if probe in after])), 3)
         for name, before, after in zip(names, at, at[1:], strict=False)
@@ -168,10 +223,22 @@ def _keys(value: bytes) -> bytes:
     return " ".join(keys).encode()
 
 
-def measure(broker: Broker, folder: Path, code: Path, rate: float, args: argparse.Namespace) -> dict[str, Any]:
-    """Run a pipeline at one rate with one version of the code. `args.local` is one mode of local aggregation."""
-    window_s = WINDOW_S[args.emit]
+def measure(  # noqa: PLR0913, PLR0917 - what a run depends on
+    broker: Broker,
+    folder: Path,
+    code: Path,
+    rate: float,
+    args: argparse.Namespace,
+    server: Server | None,
+) -> dict[str, Any]:
+    """Run a pipeline at one rate with one version of the code. `args.local` is one mode of local aggregation.
+
+    With a table if there is a server or SQLite.
+    """
+    window_s, seconds = WINDOW_S[args.emit], WARM_UP_S + args.seconds
     local = {"mode": args.local} | ({"window_s": min(LOCAL_WINDOW_S, window_s)} if args.local == "windows" else {})
+    database = new_database(args.table, lambda _dialect: cast("Server", server), folder) if args.table else None
+    sink = {"table": "results", "mode": args.mode, "transaction_s": args.commit_interval}
     tested = Pipeline(
         broker.bootstrap,
         folder,
@@ -184,12 +251,14 @@ def measure(broker: Broker, folder: Path, code: Path, rate: float, args: argpars
         worker={"pane_s": window_s},
         aggregator={"window_s": window_s, "emit": args.emit},
         replicas={"observer": args.observers},
+        sink={**database.settings, **sink} if database else None,
     )
     with running(tested, code) as supervisor, tempfile.TemporaryFile("w+") as written:
         until(lambda: _ready(supervisor), limit_s=READY_S)
-        options = [tested.bootstrap, tested.source.topic, str(rate), str(WARM_UP_S + args.seconds)]
+        options = [tested.bootstrap, tested.source.topic, str(rate), str(seconds), str(args.keys)]
         feeding = subprocess.Popen([sys.executable, __file__, "--feed", *options], stdout=written, text=True)
-        found = arrivals(tested, feeding, supervisor, broker.pid or 0)
+        with table_reader(database, seconds) if database else topic_reader(tested) as poll:
+            found = arrivals(poll, feeding, supervisor, broker.pid or 0)
         written.seek(0)
         sent = {probe: float(at) for probe, at in map(str.split, written)}
     first = min(sent.values()) + WARM_UP_S
@@ -197,18 +266,19 @@ def measure(broker: Broker, folder: Path, code: Path, rate: float, args: argpars
     seen = found.pop("seen")
     if args.emit == "final":
         ended = {probe: (at // window_s + 1) * window_s for probe, at in measured.items()}
-        seconds = [seen[probe] - at for probe, at in ended.items() if probe in seen]
+        delays = [seen[probe] - at for probe, at in ended.items() if probe in seen]
     else:
-        seconds = [seen[probe] - at for probe, at in measured.items() if probe in seen]
+        delays = [seen[probe] - at for probe, at in measured.items() if probe in seen]
         found["hops"] = hops(tested, measured, seen)
-    p50, p95, p99, most = (round(float(each), 3) for each in np.quantile(seconds, [0.5, 0.95, 0.99, 1.0]))
+    p50, p95, p99, most = (round(float(each), 3) for each in np.quantile(delays, [0.5, 0.95, 0.99, 1.0]))
     return {
         "bench": "latency",
         "emit": args.emit,
         "local": args.local,
         "rate": rate,
         "busy": args.busy,
-        "probes": len(seconds),
+        "table": args.table and f"{args.table}, {args.mode}",
+        "probes": len(delays),
         "unseen": sum(probe not in seen for probe in measured),
         "p50_s": p50,
         "p95_s": p95,
@@ -243,6 +313,9 @@ def main() -> None:
     parser.add_argument("--commit-interval", type=float, default=0.1)
     parser.add_argument("--emit", choices=sorted(WINDOW_S), default="updates")
     parser.add_argument("--observers", type=int, default=0)
+    parser.add_argument("--keys", type=int, default=50_000)
+    parser.add_argument("--table", choices=["postgresql", "mysql", "sqlite"])
+    parser.add_argument("--mode", choices=["replace", "merge"], default="replace")
     parser.add_argument("--busy", type=int, default=0, help="loops that use the CPU at the same time")
     parser.add_argument("--local", default="none", help="modes of local aggregation, separated by commas")
     parser.add_argument("--against", type=Path, help="folder of another version of the code")
@@ -252,22 +325,25 @@ def main() -> None:
     if args.against:
         versions = {"against": args.against.resolve(), **versions}
     rates, modes = [float(rate) for rate in args.rates.split(",")], args.local.split(",")
-    with Broker() as broker, tempfile.TemporaryDirectory() as folder, busy(args.busy):
+    with contextlib.ExitStack() as stack:
+        broker, folder = stack.enter_context(Broker()), Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        stack.enter_context(busy(args.busy))
+        server = stack.enter_context(durable_server(args.table)) if args.table in DURABLE else None
         # The first run is not reported: the broker compiles its code in it, which makes later runs several times
         # faster.
         first = argparse.Namespace(**{**vars(args), "seconds": args.warm_up, "local": modes[0]})
-        measure(broker, Path(folder), versions["this"], max(rates), first)
+        measure(broker, folder, versions["this"], max(rates), first, server)
         for repeat, rate in itertools.product(range(args.repeats), rates):
             # The order alternates, because the broker is faster in later runs.
             runs = sorted(itertools.product(versions.items(), modes), reverse=repeat % 2 == 1)
             for (name, code), mode in runs:
                 one = argparse.Namespace(**{**vars(args), "local": mode})
-                found = measure(broker, Path(folder), code, rate, one)
+                found = measure(broker, folder, code, rate, one, server)
                 print(json.dumps({"code": name, "repeat": repeat} | found), flush=True)
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--feed"]:
-        feed(sys.argv[2], sys.argv[3], float(sys.argv[4]), float(sys.argv[5]))
+        feed(sys.argv[2], sys.argv[3], float(sys.argv[4]), float(sys.argv[5]), int(sys.argv[6]))
     else:
         main()

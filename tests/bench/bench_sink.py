@@ -12,6 +12,7 @@ statement for each row. Decoding of records is included in both.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import random
 import sys
@@ -54,6 +55,19 @@ class DurableMariadb(MariadbServer):
 
 
 DURABLE: dict[str, type[Server]] = {"postgresql": DurablePostgresql, "mysql": DurableMariadb}
+
+
+@contextlib.contextmanager
+def durable_server(dialect: str) -> Iterator[Server]:
+    """Run a server in a folder of its own."""
+    with tempfile.TemporaryDirectory(prefix="skewless-bench-") as name:
+        Path(name).chmod(0o755)  # the servers run as users of their own
+        server = DURABLE[dialect](Path(name, dialect))
+        server.create()
+        try:
+            yield server
+        finally:
+            server.kill()
 
 
 def record(window: int, number: int, revision: int) -> OutputRecord:
@@ -132,18 +146,12 @@ def main() -> None:
     parser.add_argument("--mode", choices=["replace", "merge"], default="replace")
     arguments = parser.parse_args()
     for dialect in arguments.dialects.split(","):
-        with tempfile.TemporaryDirectory(prefix="skewless-bench-") as name:
-            Path(name).chmod(0o755)  # the servers run as users of their own
-            server = DURABLE[dialect](Path(name, dialect)) if dialect in DURABLE else None
-            if server is not None:
-                server.create()
-            try:
-                for line in runs(dialect, server, Path(name), arguments):
-                    sys.stdout.write(json.dumps(line) + "\n")
-                    sys.stdout.flush()
-            finally:
-                if server is not None:
-                    server.kill()
+        with contextlib.ExitStack() as stack:
+            server = stack.enter_context(durable_server(dialect)) if dialect in DURABLE else None
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="skewless-bench-")))
+            for line in runs(dialect, server, folder, arguments):
+                sys.stdout.write(json.dumps(line) + "\n")
+                sys.stdout.flush()
 
 
 def runs(dialect: str, server: Server | None, folder: Path, arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
