@@ -36,8 +36,8 @@ class LocalWindows:
         """Opening of each held window, by its start in ms."""
         self.tuples = 0
         """Number of held tuples."""
-        self.closed_until: int | None = None
-        """End in ms of the newest window that the watermark has closed. Held tuples are not before it."""
+        self.floor: int | None = None
+        """Time in ms before which no held tuple is: at least the end of the newest window that the watermark closed."""
 
     def __len__(self) -> int:
         """Return the number of rows, and of tuples that are not reduced."""
@@ -53,10 +53,10 @@ class LocalWindows:
         """Rows of the held tuples."""
         return self._buffer.reduced()
 
-    def restore(self, rows: pa.Table, tuples: int, openings: Mapping[int, Opening], closed_until: int | None) -> None:
+    def restore(self, rows: pa.Table, tuples: int, openings: Mapping[int, Opening], floor: int | None) -> None:
         """Hold tuples that were read again. The object must be new."""
         self._buffer.add_rows(rows)
-        self.openings, self.tuples, self.closed_until = dict(openings), tuples, closed_until
+        self.openings, self.tuples, self.floor = dict(openings), tuples, floor
 
     def first_of_new(self, times: NDArray[np.int64]) -> dict[int, int]:
         """Return the windows of these event times that are not held, each with the index of its first time."""
@@ -80,7 +80,7 @@ class LocalWindows:
             return None
         end = watermark // self._window_ms * self._window_ms
         # Tuples that are read again belong to the windows after it, also if the length of windows has changed since.
-        self.closed_until = end if self.closed_until is None else max(self.closed_until, end)
+        self.floor = end if self.floor is None else max(self.floor, end)
         closed = [start for start in self.openings if start < end]
         if not closed:
             return None
@@ -111,6 +111,6 @@ class LocalWindows:
         return min(earliest, default=None)
 
     def _earliest_of(self, start: int, opening: Opening) -> int:
-        bounds = [start, self.closed_until]
+        bounds = [start, self.floor]
         bounds.append(None if opening.max_time is None else opening.max_time - self._lateness_ms)
         return max(bound for bound in bounds if bound is not None)

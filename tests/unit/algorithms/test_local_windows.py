@@ -45,7 +45,7 @@ def test_local_windows_closed_by_the_watermark_leave_once() -> None:
     assert windows.close(19) is None
     assert counts(windows.close(31)) == {(10, "a"): 1, (20, "a"): 1}
     assert (windows.first_held(), windows.tuples, len(windows)) == (None, 0, 0)
-    assert windows.closed_until == 30
+    assert windows.floor == 30
 
 
 def test_local_windows_without_a_watermark_stay_open() -> None:
@@ -86,10 +86,10 @@ def test_local_windows_earliest_held_time_never_decreases() -> None:
 def test_local_windows_of_shorter_windows_before_a_restart_keep_the_closed_time() -> None:
     windows, again = windows_of(), windows_of()
     add(windows, [("a", 16)], offset=3, max_time=16)
-    again.restore(windows.rows, windows.tuples, windows.openings, closed_until=15)
+    again.restore(windows.rows, windows.tuples, windows.openings, floor=15)
     assert again.earliest_held() == 15
     assert again.close(18) is None
-    assert again.closed_until == 15
+    assert again.floor == 15
     assert counts(again.close(20)) == {(10, "a"): 1}
 
 

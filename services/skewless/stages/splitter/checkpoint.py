@@ -12,7 +12,7 @@ from skewless.algorithms.watermark import WatermarkGenerator, WatermarkState
 class Held(NamedTuple):
     """Records of a source partition with held tuples (`splitter.local.mode: windows`), which a restart reads again.
 
-    The held tuples are those of the range that are not late, and not before `closed_until`. The range contains no
+    The held tuples are those of the range that are not late, and not before `floor`. The range contains no
     record that was refused because of the wall clock, so reading it again gives the same tuples.
     """
 
@@ -22,8 +22,8 @@ class Held(NamedTuple):
     """Offset after the last record that was read."""
     max_time: int | None
     """Largest event time in ms of the records before the range."""
-    closed_until: int | None
-    """End in ms of the newest local window that the watermark has closed."""
+    floor: int | None
+    """Time in ms before which no held tuple is. The watermark that was reported is not above it."""
     tuples: int
     settings: str
     """Digest of the settings by which the tuples were read."""

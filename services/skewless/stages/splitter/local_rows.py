@@ -216,8 +216,8 @@ class WindowRows(LocalRows):
         super().assign(partition, held, again)
 
     def _hold_again(self, partition: int, held: Held | None, again: HeldAgain) -> None:
-        closed_until = None if held is None else held.closed_until
-        self._windows[partition].restore(again.rows, again.tuples, again.openings, closed_until)
+        floor = None if held is None else held.floor
+        self._windows[partition].restore(again.rows, again.tuples, again.openings, floor)
 
     def revoke(self, partition: int) -> None:
         """Drop the tuples of a partition. Its next owner reads them again."""
@@ -260,7 +260,10 @@ class WindowRows(LocalRows):
         first = windows.first_held()
         if first is None:
             return None
-        return Held(first.offset, end, first.max_time, windows.closed_until, windows.tuples, settings)
+        # With windows of another length, a restarted splitter would know an earlier bound only. The watermark that it
+        # reports would go back.
+        floor = windows.earliest_held()
+        return Held(first.offset, end, first.max_time, floor, windows.tuples, settings)
 
     def _size(self) -> int:
         return sum(map(len, self._windows.values()))

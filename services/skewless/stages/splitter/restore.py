@@ -87,9 +87,9 @@ def read_again(batches: Iterable[Batch], held: Held, rules: HeldRules) -> HeldAg
             previous_max = generator.max_time
             # The range has no records that the wall clock has refused, so it refuses none now.
             classified = classify(parser.parse(part), rules.event_time, generator, MAX_WATERMARK)
-            if held.closed_until is not None:
+            if held.floor is not None:
                 # These tuples were sent when their windows closed. They still count in the largest event time.
-                closed = classified.parsed.times < held.closed_until
+                closed = classified.parsed.times < held.floor
                 classified = replace(classified, late=classified.late | closed)
             keys, values, times = classified.tuples()
             if len(times):

@@ -99,10 +99,10 @@ def test_window_rows_checkpoint_names_the_first_held_record_and_what_was_before_
     step = splitter()
     split(step, 1, 4, 11, 12)
     list(step.flush(NOW))
-    assert held(step) == Held(offset=2, end=4, max_time=4, closed_until=10, tuples=2, settings="as before")
+    assert held(step) == Held(offset=2, end=4, max_time=4, floor=10, tuples=2, settings="as before")
     split(step, 22, first=4)
     list(step.flush(NOW))
-    assert held(step) == Held(offset=4, end=5, max_time=12, closed_until=20, tuples=1, settings="as before")
+    assert held(step) == Held(offset=4, end=5, max_time=12, floor=20, tuples=1, settings="as before")
 
 
 def test_window_rows_silent_partition_holds_nothing_after_the_length_of_a_window() -> None:
@@ -224,7 +224,7 @@ def test_window_rows_mode_begun_by_a_restart_holds_only_new_tuples(mode: Mode) -
     step = splitter(before.checkpoint(3))
     split(step, 14, first=2)
     assert watermarks_in([*outputs, *step.flush(NOW)])[-1] == {3: 11}
-    assert held(step) == Held(2, 3, 13, 10, 1, "as before")
+    assert held(step) == Held(2, 3, 13, 11, 1, "as before")
 
 
 def test_window_rows_revoked_partition_drops_what_it_holds() -> None:
