@@ -99,7 +99,7 @@ def test_observer_hottest_keys_are_sorted_by_tuples_then_name_and_count_their_wo
 
 def hot_keys(outputs: Iterable[OutputRecord]) -> list[tuple[str, bool, float, int, int, int]]:
     names = ("key", "hot", "share", "workers", "hot_since", "tick_start")
-    return [tuple(change[name] for name in names) for change in json_values_in(written(outputs, "hot-keys"))]  # type: ignore[misc]  # a tuple of these names
+    return [tuple(change[name] for name in names) for change in json_values_in(written(outputs, "hot-keys"))]
 
 
 def test_observer_key_that_crosses_the_share_of_a_worker_is_reported_once_each_way_over_a_restart() -> None:
