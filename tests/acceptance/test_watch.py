@@ -24,7 +24,18 @@ from dashboards.generate.alerts import ALERTS
 from dashboards.generate.balance import DECIDED, RESIZED
 from dashboards.prometheus_api import Api, PanelQuery, expressions, substitute_variables
 from helpers.docs_blocks import ROOT
-from helpers.kafka import SINK_MODES, STAGES, START_MS, Feed, Pipeline, Record, Sent, Source, zipf_records
+from helpers.kafka import (
+    REPARTITIONING,
+    SINK_MODES,
+    STAGES,
+    START_MS,
+    Feed,
+    Pipeline,
+    Record,
+    Sent,
+    Source,
+    zipf_records,
+)
 from helpers.waiting import until
 from skewless.lab.local.prometheus import Prometheus, find
 from skewless.lab.local.supervisor import Supervisor
@@ -36,11 +47,11 @@ STIR = 2_000
 """Records of a new hot key, to which the grouping assigns more workers."""
 RATE_INTERVAL = "10s"
 """Time in s that covers several scrapes, even if some are slow on a busy machine."""
-TUPLES = 'sum by (stage) (skewless_tuples_total{stage!~"sink|join"})'
-"""Tuples by stage. The sink reads results, and the join two topics of its own."""
+TUPLES = 'sum by (stage) (skewless_tuples_total{stage!~"sink|join|left|right"})'
+"""Tuples by stage. The sink reads results, and the other stages two topics of their own."""
 COUNTING = {*STAGES, "flusher"}
 """Stages that process tuples."""
-RUNNING = {*STAGES, *SINK_MODES, "join"}
+RUNNING = {*STAGES, *SINK_MODES, *REPARTITIONING, "join"}
 LATER_MS = START_MS + 3_600_000
 DASHBOARDS = [json.loads(path.read_text()) for path in sorted((ROOT / "dashboards").glob("*.json"))]
 TARGETS = [pytest.param(requested, id=requested.where) for found in DASHBOARDS for requested in expressions(found)]
@@ -150,8 +161,12 @@ def watched(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[W
         Prometheus(folder / "prometheus", scrape_s=0.5, rules=shortened(folder)) as prometheus,
     ):
         patch.setenv("PYTHONPATH", str(Path(skewless.__file__).parents[1]))
-        with pipeline.running() as supervisor, pipeline.running_sinks() as sinks:
-            seen = Watched(Api(prometheus.url), pipeline, [supervisor, *sinks])
+        with (
+            pipeline.running() as supervisor,
+            pipeline.running_sinks() as sinks,
+            pipeline.running_repartition() as repartition,
+        ):
+            seen = Watched(Api(prometheus.url), pipeline, [supervisor, *sinks, repartition])
             prometheus.watch(seen.ports)
             look_at_rest(seen, source)
             resize(seen, supervisor)

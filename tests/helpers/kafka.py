@@ -13,7 +13,7 @@ import threading
 import time
 import uuid
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -47,6 +47,8 @@ STAGES = tuple(row.name for row in topology.STAGES if row.option is None)
 """Stages that every pipeline has."""
 SINK_MODES = {row.name: row.needs.values[0] for row in topology.STAGES if row.needs and row.needs.path == "sink.mode"}
 """Stages that write to a database, with the value of `sink.mode` that they need. A pipeline has at most one of them."""
+REPARTITIONING = frozenset(row.name for row in topology.STAGES if row.needs and row.needs.path == "join.repartition")
+"""Stages that partition the topics of a join again."""
 WRITES = {
     "splitter": "tuples",
     "router": "worker-input",
@@ -218,13 +220,32 @@ class Pipeline:
             yield [stack.enter_context(self._running_sink(stage)) for stage in SINK_MODES]
 
     @contextlib.contextmanager
+    def running_repartition(self) -> Iterator[Supervisor]:
+        """Run the stages that partition the topics of a join again, until the end of the block.
+
+        The join of this pipeline does not repartition, so it does not read what they write.
+        """
+        document = json.loads(self.file.read_text())
+        document["join"]["repartition"] = "always"
+        with self._running_only(REPARTITIONING, document, "repartition") as supervisor:
+            yield supervisor
+
+    @contextlib.contextmanager
     def _running_sink(self, stage: str) -> Iterator[Supervisor]:
         document = json.loads(self.file.read_text())
         document["sink"] = {"url": f"sqlite://{self.folder}/{stage}.db", "mode": SINK_MODES[stage]}
-        document["replicas"] = {row.name: 0 for row in topology.STAGES if row.name != stage}
-        file = self.folder / f"{stage}.yaml"
+        with self._running_only({stage}, document, stage) as supervisor:
+            yield supervisor
+
+    @contextlib.contextmanager
+    def _running_only(self, stages: Collection[str], document: dict[str, Any], name: str) -> Iterator[Supervisor]:
+        """Run these stages with other settings, of which `name` is the name of the file."""
+        document["replicas"] = {row.name: 0 for row in topology.STAGES if row.name not in stages}
+        file = self.folder / f"{name}.yaml"
         file.write_text(json.dumps(document))
-        supervisor = Supervisor(file, PipelineSettings.model_validate(document), drain=False, logs=self.folder)
+        settings = PipelineSettings.model_validate(document)
+        topic_plan.apply(settings)
+        supervisor = Supervisor(file, settings, drain=False, logs=self.folder)
         try:
             supervisor.start()
             yield supervisor
