@@ -84,7 +84,9 @@ CASES = [
     for right in allowed
     for operation in right.operations
 ]
-OF_STAGES = [case for case in CASES if case.role in STAGES]
+# A stage that reads everything again finds the hot keys of its first run in its changelog. So it writes no change.
+UNUSED_AGAIN = {"p.hot-keys"}
+OF_STAGES = [case for case in CASES if case.role in STAGES and case.right.name not in UNUSED_AGAIN]
 NEEDED_FIRST = [case for case in OF_STAGES if case.right.needed == acls.CHECKED and case.operation == "Read"]
 """ACLs that a stage needs only while its group has no checkpoint."""
 OF_TOPICS = [case for case in CASES if case.role == acls.TOPICS]

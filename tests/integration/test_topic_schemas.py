@@ -40,12 +40,14 @@ def ran(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Ran:
     source = Source(broker, PARTITIONS)
     source.send(zipf_records(GOOD, PARTITIONS, seed=7, keys=200))
     source.send((0, value) for value in INVALID)
+    # In one tick, so that the observer has enough tuples to judge it: the hottest key is above the share of a worker.
     pipeline = Pipeline(
         broker,
         tmp_path_factory.mktemp("schemas"),
         source,
         aggregator={"aggregates": ["count", "sum", "mean", "min", "max"]},
         event_time={"idle_timeout_s": None, "allowed_lateness_s": 5},
+        observer={"tick_s": 86_400},
     )
     poison(broker, pipeline)
     pipeline.drain(limit_s=200)
@@ -64,7 +66,10 @@ def of_pipeline(records: list[Record]) -> Iterator[Record]:
     return (record for record in records if record.value != POISON or "schema" in record.headers)
 
 
-@pytest.mark.parametrize("topic", [row.name for row in topology.TOPICS if not topology.topic_needs(row.name)])
+AGGREGATION_TOPICS = [row.name for row in topology.TOPICS if topology.AGGREGATION in topology.topic_needs(row.name)]
+
+
+@pytest.mark.parametrize("topic", AGGREGATION_TOPICS)
 def test_topic_records_of_a_real_run_match_the_asyncapi_document(ran: Ran, topic: str) -> None:
     held = Records(ran.document)
     records = ran.records[topic] if topic == "dead-letters" else list(of_pipeline(ran.records[topic]))
