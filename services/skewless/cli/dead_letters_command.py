@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from skewless.cli.counts import counted
 from skewless.cli.options import load_settings, pipeline_file, topic_of
+from skewless.cli.plain_text import counted, printable
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import CheckFailedError, ConfigurationError, unknown
 
@@ -50,12 +50,12 @@ def list_(file: Path | None, *, reasons: tuple[str, ...], each: bool, as_json: b
     for letter in read_dead_letters(settings, reasons):
         counts[letter.origin.topic, letter.reason] += 1
         if each:
-            click.echo(json.dumps(_as_json(letter)) if as_json else f"{letter.origin}  {_printable(letter.reason)}")
+            click.echo(json.dumps(_as_json(letter)) if as_json else f"{letter.origin}  {printable(letter.reason)}")
     if each:
         return
     for (topic, reason), count in counts.most_common():
         row = {"topic": topic, "reason": reason, "dead_letters": count}
-        click.echo(json.dumps(row) if as_json else f"{count:>12,}  {topic}  {_printable(reason)}")
+        click.echo(json.dumps(row) if as_json else f"{count:>12,}  {topic}  {printable(reason)}")
     if not counts and not as_json:
         click.echo("no dead letters")
 
@@ -82,7 +82,7 @@ def show(file: Path | None, *, position: str, as_json: bool) -> None:
         return
     click.echo(f"record       {letter.origin}")
     click.echo(f"dead letter  {settings.topic('dead-letters')}/{letter.partition}/{letter.offset}")
-    click.echo(f"reason       {_printable(letter.reason)}")
+    click.echo(f"reason       {printable(letter.reason)}")
     click.echo(f"key          {_shown(letter.key)}")
     click.echo(f"value        {_shown(letter.value)}")
     if not letter.is_whole:
@@ -137,7 +137,7 @@ def replay(  # noqa: PLR0913 - click passes an argument per option
     verb = "would be replayed" if dry_run else "replayed"
     click.echo(f"{counted(report.replayed, 'record')} {verb} to {topic}")
     for reason, count in report.by_reason.most_common():
-        click.echo(f"  {count:,}  {_printable(reason)}")
+        click.echo(f"  {count:,}  {printable(reason)}")
     for count, text in (
         (report.already_replayed, "replayed before"),
         (report.gone, f"no longer in topic {source}"),
@@ -173,9 +173,5 @@ def _shown(data: bytes | None) -> str:
     """Return a key or value as a line that may be printed on a terminal."""
     if data is None:
         return "none"
-    text = _printable(data[:MAX_SHOWN].decode("utf-8", "backslashreplace"))
+    text = printable(data[:MAX_SHOWN].decode("utf-8", "backslashreplace"))
     return text if len(data) <= MAX_SHOWN else f"{text} ... ({len(data):,} bytes)"
-
-
-def _printable(text: str) -> str:
-    return "".join(letter if letter.isprintable() else "?" for letter in text)

@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from skewless.cli.plain_text import printable
+
 SHOWN_KEYS = 10
 BAR_WIDTH = 30
 MAX_NAME = 40
@@ -134,8 +136,7 @@ def _table(columns: Sequence[str], left: Sequence[int]) -> Table:
 
 def _name(text: str, limit: int = MAX_NAME) -> str:
     """Return a key as it may be printed on a terminal: short, without control characters and markup."""
-    printable = "".join(letter if letter.isprintable() else "?" for letter in text[:limit])
-    return escape(printable)
+    return escape(printable(text[:limit]))
 
 
 def _number(value: float) -> str:

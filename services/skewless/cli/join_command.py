@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from skewless.cli.counts import counted
 from skewless.cli.options import load_settings, no_progress, pipeline_file
+from skewless.cli.plain_text import counted
 from skewless.errors import CheckFailedError, ConfigurationError
 
 if TYPE_CHECKING:

@@ -162,11 +162,13 @@ def _planned_here(
     """Return the JSON document of a plan for the source topic, measured in this process."""
     from skewless.lab.progress import report_progress
     from skewless.lab.simulation import planning
+    from skewless.lab.simulation.tuple_blocks import totals
 
     topic, records = settings.topic("source"), sum(end - first for first, end in read_plan.offset_ranges.values())
     with report_progress("reading", records, time.monotonic()) as progress:
         blocks = planning.read_blocks(settings.kafka, topic, read_plan, progress.update)
-    stream = planning.sample_totals(blocks)
+    stream = totals(blocks)
+    planning.require_tuples(stream)
     runs = len(candidates.groupings) * len(candidates.workers)
     with report_progress(f"measuring {runs} candidates", stream["tuples"], time.monotonic(), unit="tuples") as progress:
         measures = planning.measure(blocks, candidates, progress.update)

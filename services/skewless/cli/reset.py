@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from skewless.cli.counts import counted
 from skewless.cli.options import load_settings, pipeline_file
+from skewless.cli.plain_text import counted
 from skewless.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -47,7 +47,8 @@ def reset(file: Path | None, mode: Mode | None, *, dry_run: bool, yes: bool) -> 
     settings = load_settings(file)
     if mode is None:
         raise ConfigurationError("choose --to-start, to count again, or --delete, to leave nothing")
-    from skewless.operations.reset import create_topics, leftovers, remove, wait_until_stopped
+    from skewless.config import topic_plan
+    from skewless.operations.reset import leftovers, remove, wait_until_stopped
 
     wait_until_stopped(settings, lambda line: click.echo(line, err=True))
     with _database(settings) as database:
@@ -62,7 +63,7 @@ def reset(file: Path | None, mode: Mode | None, *, dry_run: bool, yes: bool) -> 
             _ask(settings)
         remove(settings, left, database, click.echo)
     if mode == "to-start":
-        for topic in create_topics(settings):
+        for topic in topic_plan.apply(settings).created:
             click.echo(f"created topic {topic}")
 
 

@@ -7,7 +7,6 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ import click
 import msgspec
 
 from skewless.cli.options import load_settings, pipeline_file
+from skewless.cli.plain_text import iso, printable
 from skewless.cli.result_selection import WINDOWS, Result, Selection, Window, selection
 from skewless.errors import CheckFailedError, ConfigurationError
 
@@ -183,14 +183,6 @@ def _printer(aggregates: tuple[str, ...], *, as_json: bool, as_csv: bool) -> Cal
     def show(batch: list[Result]) -> None:
         for result in batch:
             numbers = "  ".join(f"{name} {result[name]}" for name in aggregates)
-            click.echo(f"{_iso(result['window_start'])}  {_printable(result['key'])}  {numbers}")
+            click.echo(f"{iso(result['window_start'])}  {printable(result['key'])}  {numbers}")
 
     return show
-
-
-def _iso(time_ms: int) -> str:
-    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-
-
-def _printable(text: str) -> str:
-    return "".join(letter if letter.isprintable() else "?" for letter in text)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from skewless.cli.counts import counted
 from skewless.cli.options import Duration, load_settings, pipeline_file
+from skewless.cli.plain_text import counted
 from skewless.errors import CheckFailedError, UnreachableError
 
 if TYPE_CHECKING:

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
 
 from skewless.algorithms.watermark import MAX_WATERMARK
-from skewless.cli.counts import counted
+from skewless.cli.plain_text import counted, iso, printable
 from skewless.operations.status import PipelineStatus, StageStatus, behind_s, lag_s
 
 LISTED_WORKERS = 16
 """Workers that are listed at most."""
 BAR_WIDTH = 30
-
-
-def iso(time_ms: int) -> str:
-    """Return a time in ISO 8601, in whole seconds."""
-    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def duration(seconds: float) -> str:
@@ -106,5 +100,5 @@ def _load(report: PipelineStatus) -> Iterator[str]:
     if (others := len(load.rows_by_worker) - LISTED_WORKERS) > 0:
         yield f"  and {others} others, see --json"
     for key in load.top_keys[:3]:
-        name = "".join(letter if letter.isprintable() else "?" for letter in key.key[:40])
+        name = printable(key.key[:40])
         yield f"  key {name}: {key.tuples / load.tuples:.1%}, on {counted(key.workers, 'worker')}"

@@ -15,7 +15,8 @@ from textual.widgets import DataTable, Footer, Static, TabbedContent, TabPane
 from textual.worker import Worker, WorkerState
 
 from skewless.cli.main import INTERRUPTED
-from skewless.cli.status_text import behind, duration, iso, watermark
+from skewless.cli.plain_text import iso, printable
+from skewless.cli.status_text import behind, duration, watermark
 from skewless.errors import SkewlessError
 from skewless.operations.status import PipelineStatus, lag_s, processes
 from skewless.wire.distribution import TickDistribution
@@ -61,10 +62,9 @@ def key_rows(load: TickDistribution, *, by_load: bool) -> Iterator[Row]:
     """Yield the name, tuples, share and workers of each hot key, by tuples or by name."""
     keys = load.top_keys if by_load else sorted(load.top_keys, key=lambda key: key.key)
     for key in keys:
-        name = "".join(letter if letter.isprintable() else "?" for letter in key.key)
         share = key.tuples / max(1, load.tuples)
         yield (
-            Text(name),
+            Text(printable(key.key)),
             *_right(f"{key.tuples:,}", f"{share:.1%}", f"{share * load.workers:.2f}", str(key.workers)),
         )
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import click
 
-from skewless.cli.counts import counted
 from skewless.cli.options import load_settings, pipeline_file
+from skewless.cli.plain_text import counted
 from skewless.errors import ConfigurationError
 
 FORMATS = ("table", "kafka-acls", "strimzi")

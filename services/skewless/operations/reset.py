@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from skewless import topology
-from skewless.config import topic_plan
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import CheckFailedError, UnreachableError
 from skewless.kafka.admin.client import Admin
@@ -121,8 +120,3 @@ def _wait_until_deleted(admin: Admin, topics: Mapping[str, int]) -> None:
                 "check that all brokers run, and repeat the command"
             )
         time.sleep(INTERVAL_S)
-
-
-def create_topics(settings: PipelineSettings) -> tuple[str, ...]:
-    """Create the topics of the pipeline, and return their full names."""
-    return topic_plan.apply(settings).created

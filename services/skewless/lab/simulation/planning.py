@@ -13,7 +13,7 @@ from skewless.kafka.consumer.range_reader import read_ranges
 from skewless.kafka.settings import KafkaSettings
 from skewless.lab.simulation.candidate_shards import Candidates, Shard
 from skewless.lab.simulation.recommend import Demand, recommend
-from skewless.lab.simulation.tuple_blocks import Block, BlockBuilder, ReadPlan, StreamTotals, totals
+from skewless.lab.simulation.tuple_blocks import Block, BlockBuilder, ReadPlan, StreamTotals
 from skewless.wire.topic_partition import TopicPartition
 
 
@@ -64,10 +64,3 @@ def require_tuples(stream: StreamTotals) -> None:
     raise CheckFailedError(
         "the records that were read contain no tuples: check the topic's name, or read more of it (--sample)"
     )
-
-
-def sample_totals(blocks: Sequence[Block]) -> StreamTotals:
-    """Return the totals of the blocks. Raises CheckFailedError if they have no tuples."""
-    stream = totals(blocks)
-    require_tuples(stream)
-    return stream

@@ -1,0 +1,20 @@
+"""Texts in the output of several commands: counts, times, and text of users."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a count with its noun, such as `1 record` or `2,000 records`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def iso(time_ms: int) -> str:
+    """Return a time in ISO 8601, in whole seconds."""
+    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+def printable(text: str) -> str:
+    """Return a text of a user without control characters, which could change the terminal."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
