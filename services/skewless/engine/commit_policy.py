@@ -14,6 +14,8 @@ POLL_S = 0.02
 REST_S = 0.004
 """A burst is over when no record has arrived for this time. The markers of a transaction reach the partitions of a
 topic one after another, within some milliseconds."""
+GATHER_S = 0.05
+"""Maximum time in which a poll collects records."""
 LATEST = 1.5
 """Maximum number of intervals between commits, for a stage that always has records in flight. It exceeds 1, so that a
 burst that takes slightly longer than an interval is not split into two commits."""
@@ -31,6 +33,7 @@ class CommitPolicy:
         # offsets over transaction markers.
         self._interval_s = interval_s
         self._latest_s = interval_s * (LATEST if bursts else 1.0)
+        self._gather_s = 0.0 if bursts else min(GATHER_S, interval_s / 4)
         self._wrote_at = -math.inf
         self._begun_at = -math.inf
 
@@ -56,3 +59,11 @@ class CommitPolicy:
         """Return the maximum wait for records; `busy`: something is in flight or not committed."""
         remaining_s = self._wrote_at + self._interval_s - now if busy else POLL_S
         return min(POLL_S, max(REST_S, remaining_s))
+
+    def gather_s(self, now: float) -> float:
+        """Return how long a poll collects further records after the first one. A commit is not delayed by it.
+
+        Records that arrive one by one would make many small batches, which cost more in this stage and in all later
+        ones. Nothing that this stage writes is visible before its commit. A burst is complete when it arrives.
+        """
+        return min(self._gather_s, max(0.0, self._begun_at + self._latest_s - now))

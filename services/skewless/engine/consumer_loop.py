@@ -204,9 +204,9 @@ class ConsumerThread(threading.Thread):
 
     def _poll(self) -> list[Message]:
         busy = bool(self._back_pressure.in_flight_batches) or self._executor.progressed
-        messages = self._session.poll(
-            self._transport.max_poll_records, self._policy.wait_s(time.monotonic(), busy=busy)
-        )
+        now = time.monotonic()
+        wait_s, gather_s = self._policy.wait_s(now, busy=busy), self._policy.gather_s(now)
+        messages = self._session.poll(self._transport.max_poll_records, wait_s, gather_s)
         self._at_rest = not messages and not self._back_pressure.in_flight_batches
         return messages
 

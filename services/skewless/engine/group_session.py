@@ -142,14 +142,17 @@ class GroupSession:
         except BaseException as error:  # noqa: BLE001 - raised after the poll() that runs this callback
             self._callback_failure = error
 
-    def poll(self, max_records: int, wait_s: float) -> list[Message]:
-        """Return the next messages, which may be errors of partitions. Raises errors of the callbacks."""
+    def poll(self, max_records: int, wait_s: float, gather_s: float) -> list[Message]:
+        """Return the next messages, which may be errors of partitions. Raises errors of the callbacks.
+
+        Waits `wait_s` for the first message, and from then on `gather_s` for up to `max_records` messages.
+        """
         messages: list[Message] = []
         try:
             first = self.consumer.poll(wait_s)
             if first is not None:
                 messages.append(first)  # kept even if the next call raises an error
-                messages += self.consumer.consume(max_records - 1, 0)
+                messages += self.consumer.consume(max_records - 1, gather_s)
         except KafkaException as error:
             self.raise_if_fatal(error.args[0])
         self._raise_failure_of_callback()

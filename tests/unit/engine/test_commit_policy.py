@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skewless.engine.commit_policy import LATEST, POLL_S, REST_S, CommitPolicy
+from skewless.engine.commit_policy import GATHER_S, LATEST, POLL_S, REST_S, CommitPolicy
 from skewless.kafka.consumer.options import consumer_options
 from skewless.kafka.settings import KafkaSettings, TransportSettings
 
@@ -59,6 +59,19 @@ def test_commit_policy_records_without_bursts_commits_after_an_interval() -> Non
 )
 def test_commit_policy_wait_ends_when_a_commit_may_be_due(now: float, busy: bool, wait_s: float) -> None:  # noqa: FBT001 - a case
     assert policy().wait_s(now, busy=busy) == pytest.approx(wait_s)
+
+
+@pytest.mark.parametrize(("now", "gather_s"), [(0.0, 0.025), (0.05, 0.025), (0.09, 0.01), (0.1, 0.0), (0.2, 0.0)])
+def test_commit_policy_gather_ends_when_a_commit_is_due(now: float, gather_s: float) -> None:
+    assert policy(bursts=False).gather_s(now) == pytest.approx(gather_s)
+
+
+def test_commit_policy_gather_of_bursts_and_of_long_intervals_is_bounded() -> None:
+    assert policy(bursts=True).gather_s(0.0) == 0
+    assert CommitPolicy(10.0, bursts=False).gather_s(0.0) == 0  # overdue: no commit has begun
+    slow = CommitPolicy(10.0, bursts=False)
+    slow.begin(0.0)
+    assert slow.gather_s(0.0) == GATHER_S
 
 
 @given(st.lists(st.tuples(st.floats(0, 0.3), st.booleans(), st.booleans(), st.booleans()), max_size=50), st.booleans())
