@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import sqlite3
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pymysql
 import pytest
 
 from helpers.databases import PASSWORD, Server, TestDatabase, new_database
+from helpers.debian import ROOT
 from helpers.waiting import until
 from integration.sql.sql_sink import Sink, result
 from skewless.kafka.errors import BrokerUnavailableError, TransactionAbortedError
@@ -106,12 +110,62 @@ FAULTS: list[tuple[str, Fault, str]] = [
 ]
 
 
-def is_stored(sink: Sink, key: str) -> bool:
-    """Try once to store a result, as the engine does; returns whether it was stored."""
+SMALL_DISK_MB = 32
+"""MariaDB extends the file of a table by 8 MB at once."""
+
+
+@contextlib.contextmanager
+def small_disk(database: TestDatabase, folder: Path) -> Iterator[Path]:
+    """Put the tables of a database on a file system of a few MB; yields its folder."""
+    data = folder / "disk"
+    if database.dialect == "postgresql":
+        data = server_of(database).folder / f"disk-{database.name}"
+    elif database.dialect == "mysql":
+        data = server_of(database).data / database.name  # each table is a file of this folder
+    else:
+        data = Path(database.url.removeprefix("sqlite://")).parent
+    data.mkdir(exist_ok=True)
+    options = [(entry.name, entry.read_bytes()) for entry in data.iterdir()]
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={SMALL_DISK_MB}m,mode=0777", "tmpfs", data], check=True)
+    try:
+        for name, content in options:
+            (data / name).write_bytes(content)
+        if database.dialect == "postgresql":
+            server = server_of(database)
+            assert server.user is not None  # ROOT
+            shutil.chown(data, server.user)
+            server.execute(f"CREATE TABLESPACE disk LOCATION '{data}'")
+            server.execute("GRANT CREATE ON TABLESPACE disk TO skewless")
+            server.execute(f"ALTER DATABASE {database.name} SET default_tablespace = 'disk'")
+        yield data
+    finally:
+        if database.dialect == "postgresql":
+            server_of(database).execute(f"DROP DATABASE {database.name}")
+            server_of(database).execute("DROP TABLESPACE disk")
+        elif database.dialect == "mysql":
+            for (table,) in database.query("SHOW TABLES"):
+                database.query(f"DROP TABLE {table}")
+        subprocess.run(["umount", "--lazy", data], check=True)
+
+
+@contextlib.contextmanager
+def full(disk: Path) -> Iterator[None]:
+    """Fill a file system to its last byte."""
+    filler = disk / "filler"
+    with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+        while True:
+            file.write(bytes(4096))
+    assert shutil.disk_usage(disk).free == 0
+    yield
+    filler.unlink()
+
+
+def is_stored(sink: Sink, *keys: str) -> bool:
+    """Try once to store results, as the engine does; returns whether they were stored."""
     try:
         sink.step = sink.new_step()
         sink.start()
-        sink.store([result(key)])
+        sink.store(list(map(result, keys)))
     except TransactionAbortedError:
         sink.output.abort(replace=True)
         return False
@@ -148,6 +202,23 @@ def test_store_during_a_fault_of_the_database_is_repeated_until_it_ends(
         assert not sink.output.ready
     until(lambda: is_stored(sink, "b"))
     assert stored(database) == (["a", "b"], 2)
+
+
+@pytest.mark.skipif(not ROOT, reason="only root can mount a file system of a limited size")
+@pytest.mark.parametrize("dialect", ["postgresql", "mysql", "sqlite"])
+def test_store_full_disk_is_repeated_until_there_is_room(dialect: str, database_servers: Any, tmp_path: Path) -> None:
+    database = new_database(dialect, database_servers, tmp_path)
+    keys = [f"{number:0500}" for number in range(4_000)]
+    with small_disk(database, tmp_path) as disk:
+        sink = Sink(database)
+        assert is_stored(sink, "a")
+        with full(disk):
+            until(lambda: is_stored(sink, *keys) or retries(sink, "resources") > 0)
+            assert stored(database) == (["a"], 1)
+            assert not sink.output.ready
+        until(lambda: is_stored(sink, *keys))
+        assert stored(database) == ([*keys, "a"], 1 + len(keys))
+        sink.output.close()
 
 
 @pytest.mark.parametrize("dialect", ["postgresql", "mysql"])
