@@ -162,8 +162,9 @@ def load_settings(file: Path | None) -> PipelineSettings:
     if context := click.get_current_context(silent=True):
         # If several files are loaded, the file that causes a later problem is unknown.
         has_other_file = PROBLEM_LOCATOR in context.meta
+        environ = dict(os.environ)  # --set has ended when the problem is printed
         context.meta[PROBLEM_LOCATOR] = (
-            str if has_other_file else lambda problem: _by_option(placed(problem, file, os.environ))
+            str if has_other_file else lambda problem: _by_option(placed(problem, file, environ))
         )
     return settings
 

@@ -8,6 +8,7 @@ names of Kafka options, `_` is read as `.` (`SKEWLESS__KAFKA__OPTIONS__SOCKET_TI
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -42,17 +43,20 @@ def load(path: Path | None, environ: Mapping[str, str]) -> PipelineSettings:
 
     Raises ConfigurationError with all problems at once, each with its file or variable and the path of the setting.
     """
-    document: dict[str, Any] = {} if path is None else yaml_loader.read(path)
-    variables = _variables(environ)
-    for setting, name in variables.items():
-        _put(document, setting, value_of(environ[name]))
+    in_file: dict[str, Any] = {} if path is None else yaml_loader.read(path)
+    document, variables = copy.deepcopy(in_file), _variables(environ)
+    ignored = [setting for setting, name in variables.items() if not _put(document, setting, value_of(environ[name]))]
     result = _validate(document)
     if isinstance(result, list) and (text_settings := _text_settings(result, variables)):
         for setting in text_settings:
             _put(document, setting, environ[variables[setting]])
         result = _validate(document)
-    if isinstance(result, list):
-        raise ConfigurationError(*describe(all_problems(document, _find), variables, path))
+    messages = all_problems(document, _find) if isinstance(result, list) else {}
+    for setting in ignored:
+        if not any(setting[:length] in messages for length in range(1, len(setting))):
+            messages[setting] = "unknown setting, because a part of its path is a value"
+    if isinstance(result, list) or messages:
+        raise ConfigurationError(*describe(messages, variables, path, in_file))
     return result
 
 
@@ -125,15 +129,17 @@ def value_of(text: str) -> Any:
         return text
 
 
-def _put(document: dict[str, Any], setting: tuple[str, ...], value: Any) -> None:
+def _put(document: dict[str, Any], setting: tuple[str, ...], value: Any) -> bool:
+    """Set a setting of the document. Return False if a group that contains it has a value instead of settings."""
     group: Any = document
     for part in setting[:-1]:
         if group.get(part) is None:
             group[part] = {}
         group = group[part]
         if not isinstance(group, dict):
-            return  # the file has a value instead of a group of settings: validation reports it
+            return False
     group[setting[-1]] = value
+    return True
 
 
 def dump(settings: PipelineSettings) -> str:

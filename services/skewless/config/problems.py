@@ -58,15 +58,43 @@ def by_setting(problems: Sequence[ErrorDetails], document: Any) -> dict[Location
 
 
 def describe(
-    messages: Mapping[Location, str], variables: Mapping[tuple[str, ...], str], file: Path | None
+    messages: Mapping[Location, str], variables: Mapping[tuple[str, ...], str], file: Path | None, in_file: Any
 ) -> list[str]:
-    """Return one line for each setting: `file: path: message`, or `VARIABLE: message` if the environment set it."""
+    """Return one line for each setting: `file: path: message`, or `VARIABLE: message` if the environment set it.
+
+    `in_file` is the document of the file, without the environment. The line of a variable contains the path if it is
+    not that of the variable.
+    """
     lines = []
     for setting, message in messages.items():
-        variable = variables.get(tuple(map(str, setting)))
-        location = variable or ": ".join([str(file or FROM_ENVIRONMENT), *_path(setting)])
-        lines.append(f"{location}: {message}")
+        path = tuple(map(str, setting))
+        found = _variable_path(path, message, variables, in_file)
+        location = [str(file or FROM_ENVIRONMENT) if found is None else variables[found]]
+        if path != found:
+            location += _path(setting)
+        lines.append(": ".join([*location, message]))
     return lines
+
+
+def _variable_path(
+    setting: tuple[str, ...], message: str, variables: Mapping[tuple[str, ...], str], in_file: Any
+) -> tuple[str, ...] | None:
+    """Return the path of the variable that causes a problem of a setting; None if the file causes it."""
+    for length in range(len(setting), 0, -1):
+        if setting[:length] in variables:
+            return setting[:length]
+    is_in_file = _contains(in_file, setting)
+    parts = (path for path in variables if setting and path[: len(setting)] == setting)
+    return next((path for path in parts if not is_in_file or path[-1] in message), None)
+
+
+def _contains(document: Any, setting: tuple[str, ...]) -> bool:
+    """Return whether a document contains a setting."""
+    for part in setting:
+        if not isinstance(document, dict) or part not in document:
+            return False
+        document = document[part]
+    return True
 
 
 def _path(setting: Location) -> list[str]:

@@ -90,6 +90,31 @@ def test_set_option_with_an_invalid_value_is_named_in_the_error(folder: Path) ->
     )
 
 
+@pytest.mark.parametrize(
+    ("assignment", "message"),
+    [
+        ("a.b=c", "--set a.b: a: unknown setting; known settings: name, "),
+        ("router.worker=3", "--set router.worker: unknown setting; did you mean workers?"),
+        ("router.workers.x=3", "--set router.workers.x: unknown setting, because a part of its path is a value"),
+        ("observer.top_keys.x=3", "--set observer.top_keys.x: observer.top_keys: should be a valid integer"),
+        ("splitter.value.foo.bar=1", "--set splitter.value.foo.bar: splitter.value.foo: unknown setting"),
+        ("splitter={value: {foo: 1}}", "--set splitter: splitter.value.foo: unknown setting"),
+        ("source.topic.x=1", "--set source.topic.x: unknown setting, because a part of its path is a value"),
+        ("kafka.options.foo.bar=1", "--set kafka.options.foo.bar: kafka.options: librdkafka refuses them"),
+    ],
+)
+def test_set_option_of_an_unknown_setting_is_named_in_the_error(folder: Path, assignment: str, message: str) -> None:
+    (folder / "pipeline.yaml").write_text(PIPELINE + "kafka: {options: {socket.timeout.ms: 5000}}\n")
+    result = run("config", "check", "--set", assignment)
+    assert (result.exit_code, f"error: {message}" in result.stderr) == (2, True), result.stderr
+
+
+def test_set_option_with_an_invalid_file_leaves_the_problems_of_the_file_to_the_file(folder: Path) -> None:
+    (folder / "pipeline.yaml").write_text(PIPELINE.replace("workers: 4", "workrs: 4"))
+    result = run("config", "check", "--set", "router.grouping=key")
+    assert result.stderr == "error: pipeline.yaml: router.workrs: unknown setting; did you mean workers?\n"
+
+
 @pytest.mark.parametrize("assignment", ["router.workers", "=8", "router..workers=8"])
 def test_set_option_that_is_no_assignment_ends_with_2(folder: Path, assignment: str) -> None:
     (folder / "pipeline.yaml").write_text(PIPELINE)
