@@ -18,6 +18,8 @@ from skewless.lab.inspection.zipf_fit import fit
 SEED = 41
 """Seed of the hashes. It differs from the seeds of the groupings, so that a sample of the keys is fair to all."""
 TOP_KEYS = 20
+MAX_ERROR = 0.01
+"""Largest error of a count, as its fraction, with which the count of a hot key is used for the Zipf fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +69,11 @@ class KeyProfile:
             self._names[int(keys.hashes[row])] = keys.names[row]
         if len(self._names) > self._capacity * 5 // 4:
             self._forget(threshold)
-        return self.sample.add(keys.hashes)
+        return self.sample.add(keys.hashes, np.bincount(keys.codes, minlength=len(keys.names)))
 
     def to_json(self) -> dict[str, Any]:
         """Return cardinality, hottest keys (name, count, share) and the Zipf fit; None for a fit that is impossible."""
-        hashes, counts, _ = (column[::-1] for column in self._sketch.entries())
+        hashes, counts, errors = (column[::-1] for column in self._sketch.entries())
         top = [
             {"key": self._names[value], "count": count, "share": count / self.tuples}
             for value, count in zip(hashes[:TOP_KEYS].tolist(), counts[:TOP_KEYS].tolist(), strict=True)
@@ -83,8 +85,18 @@ class KeyProfile:
             "cardinality_is_exact": self.sample.exact,
             "max_share": top[0]["share"] if top else 0.0,
             "top": top,
-            "zipf": fit(counts),
+            "zipf": fit(self._counts_by_rank(counts, errors)),
         }
+
+    def _counts_by_rank(self, counts: NDArray[np.int64], errors: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the tuples of the keys, highest first: hot keys from the sketch, the others by the sample."""
+        if self.sample.exact:
+            return self.sample.counts
+        inaccurate = np.flatnonzero(errors > MAX_ERROR * counts)
+        accurate = int(inaccurate[0]) if len(inaccurate) else len(counts)
+        return np.concatenate(
+            (counts[:accurate], np.repeat(self.sample.counts, self.sample.keys_per_sampled)[accurate:])
+        )
 
     def _threshold(self) -> int:
         _, counts, _ = self._sketch.entries()

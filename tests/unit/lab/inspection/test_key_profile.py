@@ -45,12 +45,23 @@ def test_key_profile_beyond_the_capacity_hot_keys_and_cardinality_are_close() ->
     assert found["max_share"] == pytest.approx(top[0][1] / len(keys), rel=0.01)
 
 
+@pytest.mark.parametrize("exponent", [0.7, 1.0, 1.3])
+def test_key_profile_beyond_the_capacity_zipf_exponent_is_close(exponent: float) -> None:
+    keys = zipf_keys(exponent, 100_000, 500_000)
+    found = profile_of(keys, 16_384, batch=20_000).to_json()
+    assert not found["cardinality_is_exact"]
+    exact = fit(np.array(sorted(Counter(keys).values(), reverse=True)))
+    assert exact is not None
+    assert found["zipf"]["exponent"] == pytest.approx(exact["exponent"], rel=0.02)
+    assert found["zipf"]["ranks"] == pytest.approx(exact["ranks"], rel=0.05)
+
+
 @given(st.lists(st.lists(st.integers(-(2**63), 2**63 - 1), max_size=40), max_size=10))
 def test_key_sample_indices_are_dense_and_dropped_keys_are_reported(batches: list[list[int]]) -> None:
     sample, rows = KeySample(16), np.zeros(16, dtype=np.int64)
     for batch in batches:
         hashes = np.array(batch, dtype=np.int64)
-        kept = sample.add(hashes)
+        kept = sample.add(hashes, np.ones(len(hashes), dtype=np.int64))
         if kept is not None:
             rows[: len(kept)] = rows[kept]
         indices = sample.indices_of(hashes)
