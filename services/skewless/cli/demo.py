@@ -29,7 +29,12 @@ TERMINATED = 128 + signal.SIGTERM
     multiple=True,
     help="File to count instead of Python's standard library; its data set is detected. May be given repeatedly.",
 )
-@click.option("--grouping", "groupings", multiple=True, help="Grouping to run. Default: key, partial_key and even.")
+@click.option(
+    "--grouping",
+    "groupings",
+    multiple=True,
+    help="Grouping to compare. Default: key, partial_key and even. The last one counts the data set.",
+)
 @click.option("--workers", type=click.IntRange(1, 1024), default=10, show_default=True, help="Number of workers.")
 @click.option(
     "--report",
@@ -66,10 +71,11 @@ def demo(  # noqa: PLR0913 - click passes an argument per option
     keep: bool,
     as_json: bool,
 ) -> None:
-    """Count words with real Kafka and one process per stage, once for each grouping; compare and check the counts.
+    """Compare groupings on a live stream with real Kafka, then count words, and check and query the counts.
 
-    Without --input the words of Python's standard library are counted. All processes are stopped at the
-    end, and only the report and the table of counts are kept.
+    In the live stream, 80 % of the tuples have one key, and a worker takes 10 ms per tuple. Without --input the words
+    of Python's standard library are counted. All processes are stopped at the end, and only the report and the table of
+    counts are kept.
 
     \b
     Examples:

@@ -1,1 +1,1 @@
-"""`skewless demo`: runs one data set through the whole pipeline, once per grouping, and checks every count."""
+"""`skewless demo`: compares groupings on a live stream, and counts a data set, whose counts it checks."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from rich.console import Console, Group, RenderableType
@@ -107,6 +107,44 @@ def _render_loads(load: Sequence[int]) -> Table:
     return rows
 
 
+@dataclass
+class LiveProgress:
+    """Progress of the pipelines that read the live stream."""
+
+    rate: float
+    """Tuples per second of the stream."""
+    seconds: float
+    """Duration of the stream."""
+    groupings: Sequence[str]
+    elapsed_s: float = 0.0
+    """Seconds since the first record; 0 while the processes start."""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """Tuples in results by grouping."""
+
+    def rate_of(self, grouping: str) -> float:
+        """Return the tuples per second of a grouping so far."""
+        return self.counts[grouping] / self.elapsed_s if self.elapsed_s else 0.0
+
+    def line(self) -> str:
+        """Return the progress as one line of text."""
+        rates = ", ".join(f"{grouping} {self.rate_of(grouping):,.0f}" for grouping in self.groupings)
+        return f"{self.elapsed_s:.0f} of {self.seconds:.0f} s: {rates} tuples/s"
+
+
+def render_live(live: LiveProgress) -> RenderableType:
+    """Render a bar per grouping. A full bar is the rate of the stream."""
+    if not live.elapsed_s:
+        return Text("starting the processes", style="dim")
+    rows = Table.grid(padding=(0, 2))
+    for grouping in live.groupings:
+        rate = live.rate_of(grouping)
+        cells = min(BAR_CELLS, round(BAR_CELLS * rate / live.rate))
+        bar = Text("━" * cells + " " * (BAR_CELLS - cells), style="green" if rate >= 0.9 * live.rate else "red")
+        waiting = max(0.0, live.rate * live.elapsed_s - live.counts[grouping])
+        rows.add_row(grouping, bar, f"{rate:>7,.0f} tuples/s", f"{waiting:>9,.0f} wait")
+    return Group(Text(f"{live.elapsed_s:.0f} of {live.seconds:.0f} s", style="dim"), rows)
+
+
 class DemoConsole:
     """Prints the steps, the runs and the results of the demo."""
 
@@ -135,6 +173,32 @@ class DemoConsole:
                 live.update(render(run, now))
 
             yield update
+
+    @contextlib.contextmanager
+    def live_comparison(self, progress: LiveProgress) -> Iterator[Callable[[float, Mapping[str, int]], None]]:
+        """Show the pipelines of the live stream until the block ends. Yields a function that updates their counts."""
+        if not self.console.is_terminal:
+            yield self._live_line_updater(progress)
+            return
+        with Live(render_live(progress), console=self.console, refresh_per_second=4, transient=True) as view:
+
+            def update(elapsed_s: float, counts: Mapping[str, int]) -> None:
+                progress.elapsed_s, progress.counts = elapsed_s, counts
+                view.update(render_live(progress))
+
+            yield update
+
+    def _live_line_updater(self, progress: LiveProgress) -> Callable[[float, Mapping[str, int]], None]:
+        last_line = 0.0
+
+        def update(elapsed_s: float, counts: Mapping[str, int]) -> None:
+            nonlocal last_line
+            progress.elapsed_s, progress.counts = elapsed_s, counts
+            if elapsed_s - last_line >= LINE_INTERVAL_S:
+                last_line = elapsed_s
+                self.print_line(f"  {progress.line()}")
+
+        return update
 
     def _line_updater(self, run: RunProgress) -> Callable[[float, Snapshot], None]:
         last_line = run.started

@@ -1,4 +1,4 @@
-"""Plans the demo: a data set, a window size that suits its time span, and one pipeline per grouping."""
+"""Plans the demo: a live stream with a pipeline per grouping, and a data set with one pipeline."""
 
 from __future__ import annotations
 
@@ -20,6 +20,14 @@ MAX_WINDOWS = 30
 PANES_PER_WINDOW = 4
 """A pane and a tick last at most a day, so long windows have more panes."""
 
+STREAM = "country-published"
+"""Data set of the live stream: 80 % of the tuples have one key, 10 % a second one."""
+STREAM_S = 15.0
+STREAM_RATE = 1000.0
+"""Tuples per second of the live stream, as published."""
+COST_MS = 10
+"""Time that a worker takes for a tuple of the live stream, as published."""
+
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 _WINDOWS_S = (
     *(1, 5, 10, 30, _MINUTE, 5 * _MINUTE, 10 * _MINUTE, 30 * _MINUTE),
@@ -34,13 +42,14 @@ class Plan:
     dataset: str
     options: DatasetOptions
     groupings: tuple[str, ...]
+    """Groupings to compare. The last one counts the data set."""
     workers: int
     report: Path | None = None
     """File for the report of the evaluation; None: no report."""
     prometheus: bool = False
     """True if Prometheus scrapes the pipelines."""
     database: Path | None = None
-    """File of SQLite for the counts of the last pipeline; None: none."""
+    """File of SQLite for the counts; None: none."""
 
     @property
     def table(self) -> str:
@@ -49,16 +58,47 @@ class Plan:
 
     @property
     def topic(self) -> str:
-        """Source topic of all pipelines."""
+        """Topic of the data set."""
         return self.dataset
 
-    def pipeline(
-        self, grouping: str, bootstrap: str, window_s: float, database: Path | None = None
-    ) -> PipelineSettings:
-        """Return the settings of the pipeline with this grouping. Its name is the prefix of its topics.
+    @property
+    def worker_rate(self) -> float:
+        """Tuples of the live stream that one worker can process per second."""
+        return 1000 / COST_MS
+
+    @property
+    def stream_rate(self) -> float:
+        """Tuples per second of the live stream: what all workers can process together, at most the published rate."""
+        return min(STREAM_RATE, self.workers * self.worker_rate)
+
+    def live_pipelines(self, bootstrap: str) -> dict[str, PipelineSettings]:
+        """Return the settings of the pipelines of the live stream by grouping."""
+        return {
+            grouping: PipelineSettings.model_validate(
+                {
+                    "name": f"live-{grouping.replace('_', '-')}",
+                    "source": {"topic": STREAM},
+                    "kafka": {"bootstrap_servers": bootstrap},
+                    "transport": {"commit_interval_s": 0.2},
+                    "event_time": {"idle_timeout_s": None},
+                    "splitter": find_dataset(STREAM).splitter(),
+                    "router": {"grouping": grouping, "workers": self.workers},
+                    "worker_input": {"max_workers": self.workers},
+                    "worker": {"pane_s": 1, "cost": {"cycle": 1, "process_duration_ms": COST_MS}},
+                    "aggregator": {"window_s": 5},
+                    "observer": {"tick_s": 1},
+                    "replicas": {"observer": 0},
+                }
+            )
+            for grouping in self.groupings
+        }
+
+    def pipeline(self, bootstrap: str, window_s: float, database: Path | None = None) -> PipelineSettings:
+        """Return the settings of the pipeline that counts the data set. Its name is the prefix of its topics.
 
         With a `database`, it stores the counts in this file of SQLite.
         """
+        grouping = self.groupings[-1]
         sink = {"url": f"sqlite://{quote(str(database))}", "table": self.table, "transaction_rows": 20_000}
         return PipelineSettings.model_validate(
             {

@@ -1,11 +1,13 @@
-"""Runs the demo: broker, data, reference count, a pipeline per grouping, and the comparison."""
+"""Runs the demo: a live stream with each grouping, then a data set with one pipeline, its counts and its table."""
 
 from __future__ import annotations
 
 import contextlib
+import shlex
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from pathlib import Path
 
 from skewless.config.pipeline_settings import PipelineSettings
@@ -16,10 +18,11 @@ from skewless.lab.datasets import find_dataset
 from skewless.lab.datasets.produce_classified import input_warnings
 from skewless.lab.datasets.produce_run import run as produce
 from skewless.lab.demo import demo_table
-from skewless.lab.demo.console import DemoConsole, RunProgress
+from skewless.lab.demo.console import DemoConsole, LiveProgress, RunProgress
 from skewless.lab.demo.demo_pipeline import drain
-from skewless.lab.demo.demo_plan import SOURCE_PARTITIONS, Plan, record_batches, window_for
-from skewless.lab.demo.demo_report import LEGEND, RunResult, comparison, top_keys
+from skewless.lab.demo.demo_plan import COST_MS, SOURCE_PARTITIONS, STREAM_S, Plan, record_batches, window_for
+from skewless.lab.demo.demo_report import NOTES, RunResult, comparison, comparison_title
+from skewless.lab.demo.live_comparison import LiveResult, compare
 from skewless.lab.demo.read_results import read_counts, read_distribution, read_processing_s
 from skewless.lab.demo.reference_count import ReferenceCounter, ReferenceResult, differences
 from skewless.lab.local import child_process
@@ -59,7 +62,8 @@ class Demo:
         self.records = 0
         self.window_ms = 0
         self.reference = ReferenceResult()
-        self.results: list[RunResult] = []
+        self.live_results: list[LiveResult] = []
+        self.result: RunResult | None = None
         self._pipelines: list[PipelineSettings] = []
         self._prometheus = Prometheus(folder / "prometheus") if plan.prometheus else None
         self.report_file: Path | None = None
@@ -68,25 +72,26 @@ class Demo:
     def run(self) -> bool:
         """Run all steps. Returns whether all counts are exact. Raises KeyboardInterrupt when the user interrupts it."""
         broker = Broker(self._folder / "broker")
-        dataset, groupings = self._plan.dataset, self._plan.groupings
+        dataset, *others, grouping = self._plan.dataset, *self._plan.groupings
         try:
             if self._prometheus:
                 self._start(self._prometheus)
             with self._step("kafka", "Starting Kafka"):
                 broker.start()
+            together = f"{', '.join(others)} and {grouping} at the same time" if others else grouping
+            with self._step("live", f"Running {together} on a live stream, workers take {COST_MS} ms per tuple"):
+                self._compare(broker.bootstrap)
             with self._step("feed", f"Writing data set {dataset} to a topic ({SOURCE_PARTITIONS} partitions)"):
                 self._produce(broker.bootstrap)
             with self._step("answer", "Counting the data set in this process, as the reference"):
                 self._count()
-            for number, grouping in enumerate(groupings, 1):
-                title = f"{grouping} ({number} of {len(groupings)})"
-                with self._step(grouping, f"Counting with pipeline {title}, one process per stage"):
-                    self._run_pipeline(title, grouping, broker.bootstrap)
+            with self._step("count", f"Counting it with {grouping}, one process per stage, without a cost per tuple"):
+                self.result = self._run_pipeline(broker.bootstrap)
             if self._plan.database is not None:
-                with self._step("table", f"Storing the counts of {groupings[-1]} in a table of SQLite"):
+                with self._step("table", "Storing the counts in a table of SQLite"):
                     self._store(self._plan.database, broker.bootstrap)
             if self._plan.report is not None:
-                with self._step("evaluate", "Evaluating every tick with Spark"):
+                with self._step("evaluate", "Evaluating all runs with Spark"):
                     self._evaluate(self._plan.report)
             if self._prometheus and sys.stdin.isatty():
                 self._console.print_line(
@@ -97,7 +102,23 @@ class Demo:
             broker.stop()
             if self._prometheus:
                 self._prometheus.stop()
-        return all(result.exact for result in self.results)
+        return self.result.exact
+
+    def _compare(self, bootstrap: str) -> None:
+        pipelines = self._plan.live_pipelines(bootstrap)
+        self._pipelines += pipelines.values()
+        progress = LiveProgress(self._plan.stream_rate, STREAM_S, self._plan.groupings)
+        with self._console.live_comparison(progress) as update:
+            self.live_results = compare(
+                pipelines,
+                self._plan.stream_rate,
+                self._folder,
+                on_counts=update,
+                on_crash=self._print_event,
+                on_start=self._watch,
+            )
+        rates = ", ".join(f"{result.grouping} {result.tuples_per_s:,.0f}" for result in self.live_results)
+        self._console.print_line(f"  {rates} tuples/s, of {self._plan.stream_rate:,.0f} that arrive")
 
     def _start(self, prometheus: Prometheus) -> None:
         with self._step("prometheus", "Starting Prometheus"):
@@ -132,17 +153,17 @@ class Demo:
         for warning in input_warnings(reference.unreadable, reference.late, "tuples", lateness_ms, remedy):
             self._console.print_line(f"  {warning}", style="yellow")
 
-    def _run_pipeline(self, title: str, grouping: str, bootstrap: str) -> None:
-        settings = self._plan.pipeline(grouping, bootstrap, self.window_ms / 1000)
+    def _run_pipeline(self, bootstrap: str) -> RunResult:
+        settings = self._plan.pipeline(bootstrap, self.window_ms / 1000)
         self._pipelines.append(settings)
         window_ends = [window + self.window_ms for window in self.reference.windows]
-        progress = RunProgress(title, self.reference.tuples, window_ends)
+        progress = RunProgress(settings.router.grouping, self.reference.tuples, window_ends)
         with self._console.live(progress) as update:
             snapshots = drain(settings, self._folder, update, self._print_event, self._watch)
         seconds = time.monotonic() - progress.started
         counts = read_counts(settings)
         result = RunResult(
-            grouping=grouping,
+            grouping=settings.router.grouping,
             counted=counts.total(),
             wrong=tuple(differences(self.reference.counts, counts)),
             seconds=seconds,
@@ -150,14 +171,13 @@ class Demo:
             memory_bytes=max((snapshot.memory_bytes for snapshot in snapshots), default=0),
             distribution=read_distribution(settings).run,
         )
-        self.results.append(result)
         self._console.print_line(f"  {result}", style=None if result.exact else "red")
+        return result
 
     def _store(self, database: Path, bootstrap: str) -> None:
-        """Run the last stage of the last pipeline alone, after the run whose throughput is shown."""
-        grouping, window_s = self._plan.groupings[-1], self.window_ms / 1000
-        stored = self._folder / "counts.db"
-        settings = self._plan.pipeline(grouping, bootstrap, window_s, stored)
+        """Run the last stage of the pipeline alone, after the run whose throughput is shown."""
+        window_s, stored = self.window_ms / 1000, self._folder / "counts.db"
+        settings = self._plan.pipeline(bootstrap, window_s, stored)
         replicas = settings.replicas.model_copy(
             update={stage.name: int(stage.name == "sink") for stage in needed_stages(settings)}
         )
@@ -167,7 +187,7 @@ class Demo:
             lambda _now, _snapshot: None,
             self._print_event,
         )
-        final = self._plan.pipeline(grouping, bootstrap, window_s, database.resolve())
+        final = self._plan.pipeline(bootstrap, window_s, database.resolve())
         self.pipeline_file = demo_table.keep(stored, database, final)
 
     def _evaluate(self, report: Path) -> None:
@@ -199,17 +219,38 @@ class Demo:
 
     def report(self) -> None:
         """Print the results."""
-        self._console.print_table(top_keys(self.reference.counts, self.reference.windows))
-        self._console.print_table(comparison(self.results))
-        self._console.print_line(LEGEND, style="dim")
+        self._console.print_line()
+        self._console.print_line(comparison_title(self._plan), style="bold")
+        self._console.print_table(comparison(self.live_results))
+        self._console.print_line(NOTES, style="dim")
+        self._console.print_line()
+        self._console.print_line(
+            f"Data set {self._plan.dataset}, counted with {self._plan.groupings[-1]}", style="bold"
+        )
+        self._console.print_line(f"{self.result}")
+        self._console.print_line(
+            "Every key of every window has the count that the demo computed itself, without Kafka.", "dim"
+        )
+        if self._plan.database is not None and self.pipeline_file is not None:
+            self._print_table(self._plan.database, self.pipeline_file)
         if self.report_file is not None:
             self._console.print_line(f"Report with charts: {self.report_file.resolve()}", style="bold")
-        if self._plan.database is not None and self.pipeline_file is not None:
-            self._console.print_line("The counts are in a table, too. These commands show the most frequent keys:")
-            for command in demo_table.queries(self._plan.database, self.pipeline_file, self._plan.table):
-                self._console.print_line(f"  {command}", style="bold")
         steps = ", ".join(f"{name} {seconds:.1f}" for name, seconds in self.seconds.items())
-        self._console.print_line(f"Seconds: {steps}; total {sum(self.seconds.values()):.0f}")
+        self._console.print_line(f"Seconds: {steps}; total {sum(self.seconds.values()):.0f}", style="dim")
+
+    def _print_table(self, database: Path, pipeline_file: Path) -> None:
+        """Print the most frequent keys of the table, each time after the command that shows them."""
+        sql = f'sqlite3 {shlex.quote(str(database))} "{demo_table.query(self._plan.table)}"'
+        results = shlex.join(demo_table.results_command(pipeline_file))
+        for command, lines in (
+            (sql, demo_table.rows(database, self._plan.table)),
+            (results, demo_table.results(pipeline_file)),
+        ):
+            self._console.print_line()
+            self._console.print_line(f"$ {command}", style="bold")
+            for line in lines:
+                self._console.print_line(line)
+        self._console.print_line()
 
     def to_json(self) -> dict[str, object]:
         """Return the results of all pipelines as a JSON object."""
@@ -223,11 +264,14 @@ class Demo:
             "window_s": self.window_ms / 1000,
             "windows": len(self.reference.windows),
             "workers": self._plan.workers,
-            "exact": all(result.exact for result in self.results),
+            "exact": self.result is not None and self.result.exact,
             "seconds": self.seconds,
             "report": None if self.report_file is None else str(self.report_file.resolve()),
             "database": None if self._plan.database is None else str(self._plan.database.resolve()),
-            "groupings": {result.grouping: result.to_json() for result in self.results},
+            "run": None if self.result is None else self.result.to_json(),
+            "stream_tuples_per_s": self._plan.stream_rate,
+            "worker_tuples_per_s": self._plan.worker_rate,
+            "groupings": {result.grouping: asdict(result) for result in self.live_results},
         }
 
 

@@ -1,11 +1,11 @@
-"""Stores the counts of the demo in a file of SQLite, and describes how to query it."""
+"""Stores the counts of the demo in a file of SQLite, and queries it."""
 
 from __future__ import annotations
 
 import contextlib
-import shlex
 import sqlite3
-from collections.abc import Iterator
+import subprocess
+import sys
 from pathlib import Path
 
 from skewless.config import loader
@@ -32,8 +32,25 @@ def keep(stored: Path, database: Path, settings: PipelineSettings) -> Path:
     return pipeline_file
 
 
-def queries(database: Path, pipeline_file: Path, table: str) -> Iterator[str]:
-    """Yield the commands that show the most frequent keys: of all windows, and of the last one without sqlite3."""
-    sql = f"SELECT key, sum(count) FROM {table} GROUP BY key ORDER BY 2 DESC LIMIT {TOP}"  # noqa: S608 - for the user
-    yield f'sqlite3 {shlex.quote(str(database))} "{sql}"'
-    yield f"skewless results -f {shlex.quote(str(pipeline_file))} --top {TOP}"
+def query(table: str) -> str:
+    """Return the SQL statement that selects the most frequent keys of all windows."""
+    return f"SELECT key, sum(count) FROM {table} GROUP BY key ORDER BY 2 DESC LIMIT {TOP}"  # noqa: S608 - from a fixed list
+
+
+def rows(database: Path, table: str) -> list[str]:
+    """Return the rows of the query, as sqlite3 prints them, but without control characters."""
+    with contextlib.closing(sqlite3.connect(database)) as connection:
+        found = connection.execute(query(table)).fetchall()
+    return [f"{key if key.isprintable() else ascii(key)}|{count}" for key, count in found]
+
+
+def results_command(pipeline_file: Path) -> list[str]:
+    """Return the command that shows the most frequent keys of the last window."""
+    return ["skewless", "results", "-f", str(pipeline_file), "--top", str(TOP)]
+
+
+def results(pipeline_file: Path) -> list[str]:
+    """Run this command, and return the lines of its output."""
+    command = [sys.executable, "-m", *results_command(pipeline_file)]
+    found = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - its own
+    return (found.stdout + found.stderr).splitlines()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections import Counter
 from typing import TYPE_CHECKING, cast
 
 import pytest
@@ -11,8 +10,9 @@ from prometheus_client.samples import Sample
 from rich.console import Console
 
 from skewless.lab.demo import prometheus_scraper
-from skewless.lab.demo.console import LINE_INTERVAL_S, DemoConsole, RunProgress
-from skewless.lab.demo.demo_report import RunResult, comparison, top_keys
+from skewless.lab.demo.console import LINE_INTERVAL_S, DemoConsole, LiveProgress, RunProgress
+from skewless.lab.demo.demo_report import RunResult, comparison
+from skewless.lab.demo.live_comparison import LiveResult
 from skewless.lab.demo.prometheus_scraper import Snapshot, aggregate
 from skewless.wire.distribution import RunDistribution
 
@@ -137,21 +137,31 @@ def test_run_result_without_differences_is_exact() -> None:
     assert str(outcome("window 0")) == "NOT EXACT: window 0"
 
 
-def test_demo_console_comparison_has_a_column_per_grouping() -> None:
-    shown, output = screen(terminal=False)
-    shown.print_table(comparison([outcome(), outcome("window 0")]))
-    text = output.getvalue()
-    assert all(part in text for part in ("40.00", "0.4000", "1.80", "1.25", "yes", "NO"))
+LIVE = [
+    LiveResult("key", tuples=1_800, tuples_per_s=121.4, waiting=13_200, max_over_avg=8.21, replication_factor=1.0),
+    LiveResult("even", tuples=14_990, tuples_per_s=972.6, waiting=10, max_over_avg=1.01, replication_factor=1.33),
+]
 
 
-def test_demo_console_after_a_run_lists_the_most_frequent_keys_of_the_last_windows() -> None:
-    cells = Counter(
-        {(0, "ancient"): 9, (60_000, "a\x1b"): 2, (60_000, "[bold]"): 3, (120_000, "x" * 99): 1, (180_000, "z"): 1}
-    )
+def test_demo_console_comparison_has_a_column_per_grouping_and_the_rate_first() -> None:
     shown, output = screen(terminal=False)
-    shown.print_table(top_keys(cells, [0, 60_000, 120_000, 180_000]))
+    shown.print_table(comparison(LIVE))
+    rows = [line.replace("\u2502", "").split() for line in output.getvalue().splitlines() if "\u2502" in line]
+    assert rows[0] == ["tuples/s", "121", "973"]
+    assert [row[-2:] for row in rows[1:]] == [["13,200", "10"], ["8.21", "1.01"], ["1.00", "1.33"]]
+
+
+def test_demo_console_live_stream_on_a_terminal_shows_rate_and_queue_of_each_grouping() -> None:
+    shown, output = screen(terminal=True)
+    with shown.live_comparison(LiveProgress(1000, 15, ("key", "even"))) as show:
+        show(10, {"key": 1_200, "even": 9_800})
     text = output.getvalue()
-    assert "1970-01-01 00:01:00" in text
-    assert "[bold] 3  'a\\x1b' 2" in text
-    assert f"{'x' * 29}… 1" in text
-    assert "ancient" not in text
+    assert all(part in text for part in ("10 of 15 s", "120 tuples/s", "8,800 wait", "980 tuples/s", "200 wait"))
+
+
+def test_demo_console_live_stream_without_a_terminal_prints_plain_lines_at_intervals() -> None:
+    shown, output = screen(terminal=False)
+    with shown.live_comparison(LiveProgress(1000, 15, ("key", "even"))) as show:
+        for second in (1, 5, 6):
+            show(second, {"key": 120 * second, "even": 980 * second})
+    assert output.getvalue() == "  5 of 15 s: key 120, even 980 tuples/s\n"

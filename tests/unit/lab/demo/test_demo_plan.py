@@ -16,7 +16,7 @@ def test_demo_plan_of_any_time_span_has_a_suitable_window_length(span_s: int) ->
     window_s = window_for(span_s * 1000)
     assert span_s / window_s <= MAX_WINDOWS
     assert window_s == 1 or span_s / window_s > 2
-    assert make_plan((), (), 10).pipeline("key", "127.0.0.1:9", window_s).aggregator.window_s == window_s
+    assert make_plan((), (), 10).pipeline("127.0.0.1:9", window_s).aggregator.window_s == window_s
 
 
 def test_demo_plan_without_files_uses_the_words_dataset_and_the_default_groupings() -> None:
@@ -26,12 +26,26 @@ def test_demo_plan_without_files_uses_the_words_dataset_and_the_default_grouping
 
 def test_demo_plan_pipelines_have_distinct_names_and_loadable_files(tmp_path: Path) -> None:
     plan = make_plan((), (), 10)
-    pipelines = [plan.pipeline(grouping, "127.0.0.1:9", 60) for grouping in plan.groupings]
-    assert [pipeline.name for pipeline in pipelines] == ["words-key", "words-partial-key", "words-even"]
-    assert {pipeline.aggregated.topic for pipeline in pipelines} == {"words"}
-    file = tmp_path / "pipeline.yaml"
-    file.write_text(loader.dump(pipelines[0]))
-    assert loader.load(file, {}) == pipelines[0]
+    live = plan.live_pipelines("127.0.0.1:9")
+    assert {grouping: settings.name for grouping, settings in live.items()} == {
+        "key": "live-key",
+        "partial_key": "live-partial-key",
+        "even": "live-even",
+    }
+    counting = plan.pipeline("127.0.0.1:9", 60)
+    assert (counting.name, counting.router.grouping, counting.aggregated.topic) == ("words-even", "even", "words")
+    for settings in (*live.values(), counting):
+        file = tmp_path / "pipeline.yaml"
+        file.write_text(loader.dump(settings))
+        assert loader.load(file, {}) == settings
+
+
+@pytest.mark.parametrize(("workers", "rate"), [(4, 400), (10, 1000), (50, 1000)])
+def test_demo_plan_live_stream_has_the_rate_of_all_workers_up_to_the_published_one(workers: int, rate: float) -> None:
+    plan = make_plan((), ("key",), workers)
+    assert plan.stream_rate == rate
+    (settings,) = plan.live_pipelines("127.0.0.1:9").values()
+    assert 1000 / settings.worker.cost.process_duration_ms == plan.worker_rate == 100
 
 
 def test_demo_plan_grouping_named_twice_runs_once() -> None:
