@@ -52,7 +52,7 @@ AGGREGATION = Condition("source")
 class Topic:
     """A Kafka topic of a pipeline. Its full name is `<pipeline>.<name>`.
 
-    A pipeline has the topic if it has a stage that writes it.
+    A pipeline has the topic if it has a stage that writes it, or if a command writes it.
     """
 
     name: str
@@ -71,6 +71,8 @@ class Topic:
     record: str
     """Name of the record type in `skewless.asyncapi.messages`."""
     cleanup: Literal["delete", "compact"] = "delete"
+    command: str | None = None
+    """Command that writes it, if no stage does."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,6 +170,15 @@ TOPICS = (
     Topic("distribution", public=True, partitions="one", key="tick", record="distribution"),
     Topic("hot-keys", public=True, partitions="one", key="the hot key", record="hot-key"),
     Topic("dead-letters", public=True, partitions="source", key="of the invalid record", record="dead-letter"),
+    Topic(
+        "replays",
+        public=False,
+        partitions="one",
+        key="target and position of the record",
+        record="replay",
+        cleanup="compact",
+        command="dead-letters replay",
+    ),
 )
 
 STAGES = (
@@ -301,9 +312,9 @@ def needed_stages(settings: object) -> tuple[Stage, ...]:
 
 
 def needed_topics(settings: object) -> tuple[Topic, ...]:
-    """Return the topics that the stages of a pipeline with these settings write, in data order."""
+    """Return the topics that the stages of a pipeline with these settings and the commands write, in data order."""
     written = {name for row in needed_stages(settings) for name in row.outputs}
-    return tuple(row for row in TOPICS if row.name in written)
+    return tuple(row for row in TOPICS if row.name in written or row.command is not None)
 
 
 def topic_needs(name: str) -> tuple[Condition, ...]:

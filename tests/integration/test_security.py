@@ -28,6 +28,8 @@ from skewless.config.acls import AclBinding, Operation
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.state_layout import state_schema_of
 from skewless.errors import BrokerError, UnreachableError
+from skewless.operations import dead_letters
+from skewless.operations.dead_letters import ReplayReport, ReplayTopics
 from skewless.wire.offset_metadata import encode_offset_metadata
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(400)]
@@ -90,6 +92,7 @@ OF_STAGES = [case for case in CASES if case.role in STAGES and case.right.name n
 NEEDED_FIRST = [case for case in OF_STAGES if case.right.needed == acls.CHECKED and case.operation == "Read"]
 """ACLs that a stage needs only while its group has no checkpoint."""
 OF_TOPICS = [case for case in CASES if case.role == acls.TOPICS]
+OF_DEAD_LETTERS = [case for case in CASES if case.role == acls.DEAD_LETTERS]
 
 
 @dataclass(frozen=True)
@@ -274,6 +277,29 @@ def test_acls_one_missing_fails_topics_apply_with_its_name(case: Case, settled: 
     until(lambda: "p.late" not in admin.list_topics(timeout=DEADLINE_S).topics)
     with pytest.raises(BrokerError) as raised:
         topic_plan.apply(settings_of(settled.secured, str(case)))
+    assert names_acl(case, str(raised.value)), raised.value
+
+
+def replay(secured: Secured, user: str) -> ReplayReport:
+    settings = settings_of(secured, user)
+    return dead_letters.replay(settings, dead_letters.read_dead_letters(settings), ReplayTopics("raw", "raw"))
+
+
+def test_acls_as_printed_let_a_user_replay_dead_letters(settled: Settled) -> None:
+    assert replay(settled.secured, acls.DEAD_LETTERS).replayed == 1
+
+
+@pytest.mark.parametrize("case", OF_DEAD_LETTERS, ids=str)
+def test_acls_one_missing_fails_a_replay_with_its_name(case: Case, settled: Settled) -> None:
+    """Topic `replays` has a record, and there is a dead letter that was not replayed."""
+    assert replay(settled.secured, acls.DEAD_LETTERS).already_replayed
+    letter = {"topic": "raw", "partition": "0", "offset": str(OF_DEAD_LETTERS.index(case)), "reason": "a test"}
+    headers = {f"__skewless.errors.{name}": text.encode() for name, text in letter.items()}
+    producer = Producer(settled.secured.admin_options())
+    producer.produce("p.dead-letters", b"{", partition=0, headers=headers)
+    assert producer.flush(DEADLINE_S) == 0
+    with pytest.raises(BrokerError) as raised:
+        replay(settled.secured, str(case))
     assert names_acl(case, str(raised.value)), raised.value
 
 

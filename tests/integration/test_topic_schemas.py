@@ -16,6 +16,7 @@ from skewless import topology
 from skewless.asyncapi.document import document
 from skewless.asyncapi.messages import find
 from skewless.kafka.admin.client import Admin
+from skewless.operations.dead_letters import ReplayTopics, read_dead_letters, replay
 
 PARTITIONS = 2
 GOOD = 3_000
@@ -51,6 +52,8 @@ def ran(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Ran:
     )
     poison(broker, pipeline)
     pipeline.drain(limit_s=200)
+    source_topic = pipeline.settings.topic("source")
+    replay(pipeline.settings, read_dead_letters(pipeline.settings), ReplayTopics(source_topic, source_topic))
     records = {row.name: list(pipeline.read(row.name)) for row in topology.needed_topics(pipeline.settings)}
     return Ran(document(pipeline.settings, PARTITIONS), records, pipeline)
 
@@ -66,7 +69,11 @@ def of_pipeline(records: list[Record]) -> Iterator[Record]:
     return (record for record in records if record.value != POISON or "schema" in record.headers)
 
 
-AGGREGATION_TOPICS = [row.name for row in topology.TOPICS if topology.AGGREGATION in topology.topic_needs(row.name)]
+AGGREGATION_TOPICS = [
+    row.name
+    for row in topology.TOPICS
+    if topology.AGGREGATION in topology.topic_needs(row.name) or row.command is not None
+]
 
 
 @pytest.mark.parametrize("topic", AGGREGATION_TOPICS)

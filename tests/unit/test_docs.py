@@ -26,6 +26,7 @@ from skewless.wire.aggregates import aggregate_type
 from skewless.wire.distribution import TickDistribution
 from skewless.wire.hot_keys import HotKeyChange
 from skewless.wire.joined import JoinedRecord, JoinLateRecord, UnmatchedRecord
+from skewless.wire.replays import Replay
 from skewless.wire.tuples import LateTuple, TupleRecord
 
 EXAMPLES = ROOT / "deploy" / "examples"
@@ -124,6 +125,7 @@ def type_of(name: str, entry: dict[str, Any]) -> type[msgspec.Struct]:
         "unmatched-left": UnmatchedRecord,
         "unmatched-right": UnmatchedRecord,
         "join-late": JoinLateRecord,
+        "replays": Replay,
     }
     return types[name]
 

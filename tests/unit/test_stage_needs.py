@@ -29,7 +29,11 @@ from skewless.wire.topic_partition import TopicPartition
 STAGES = [stage.name for stage in topology.STAGES]
 NEEDED = [stage.name for stage in topology.STAGES if stage.option is None]
 """Stages of a pipeline that only aggregates."""
-TOPICS = [topic.name for topic in topology.TOPICS if topology.AGGREGATION in topology.topic_needs(topic.name)]
+TOPICS = [
+    topic.name
+    for topic in topology.TOPICS
+    if topology.AGGREGATION in topology.topic_needs(topic.name) or topic.command is not None
+]
 CASES = [
     pytest.param(None, [], id="not set"),
     pytest.param({"mode": "late"}, ["reviewer"], id="set to another value"),
@@ -77,8 +81,8 @@ def test_needs_of_each_stage_is_a_path_of_the_settings(row: topology.Stage) -> N
 
 
 @pytest.mark.parametrize("row", topology.TOPICS, ids=lambda row: row.name)
-def test_topology_each_topic_has_a_stage_that_writes_it(row: topology.Topic) -> None:
-    assert any(row.name in stage.outputs for stage in topology.STAGES)
+def test_topology_each_topic_has_either_a_stage_or_a_command_that_writes_it(row: topology.Topic) -> None:
+    assert any(row.name in stage.outputs for stage in topology.STAGES) != (row.command is not None)
 
 
 @pytest.mark.parametrize(("archive", "added"), CASES)
@@ -86,7 +90,7 @@ def test_acls_contain_the_stages_that_are_needed(
     extended: type[PipelineSettings], archive: Section, added: list[str]
 ) -> None:
     bindings = acls.acls_for(settings_with(extended, archive))
-    assert list(bindings) == [*NEEDED, *added, acls.TOPICS, acls.READERS]
+    assert list(bindings) == [*NEEDED, *added, acls.TOPICS, acls.READERS, acls.DEAD_LETTERS]
     assert ("p.reviewed" in {binding.name for binding in bindings[acls.READERS]}) == bool(added)
     if "archiver" in added:
         topics = [binding for binding in bindings["archiver"] if binding.resource == "topic"]

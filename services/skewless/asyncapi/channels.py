@@ -122,7 +122,7 @@ def _option(name: str, value: str) -> Any:
 
 
 def operations(names: Names) -> Iterator[tuple[str, Any]]:
-    """Yield the name and description of every read, write and state restoration of the stages."""
+    """Yield the name and description of every read, write and state restoration of the stages, and of the commands."""
     for stage in names.stages():
         for name in names.inputs_of(stage):
             yield f"{stage.name}-reads-{name}", _receive(names, stage.name, name, stage.description)
@@ -135,6 +135,10 @@ def operations(names: Names) -> Iterator[tuple[str, Any]]:
         for output in stage.outputs:
             writes = f"writes {output} in the transactions that commit its input offsets"
             yield f"{stage.name}-writes-{output}", _operation("send", stage.name, output, writes)
+    for row in names.topics():
+        if row.command is not None:
+            command = row.command.replace(" ", "-")
+            yield f"{command}-writes-{row.name}", _operation("send", f"command {row.command}", row.name, "writes it")
 
 
 def _receive(names: Names, stage: str, topic: str, predicate: str) -> dict[str, Any]:

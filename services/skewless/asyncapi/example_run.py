@@ -16,6 +16,7 @@ from skewless.config.pipeline_settings import PipelineSettings
 from skewless.engine.message_batch import MessageBatch
 from skewless.engine.step import InputStep
 from skewless.wire.record import OutputRecord
+from skewless.wire.replays import Replay, replay_record
 from skewless.wire.topic_partition import TopicPartition
 
 START_MS = 1_767_225_600_000
@@ -46,7 +47,9 @@ Samples = Mapping[str, Sequence[OutputRecord]]
 def samples(settings: PipelineSettings) -> Samples:
     """Run a small pipeline with the name and aggregates of `settings`, once for each of KINDS."""
     runs = [_run_pipeline(_small_pipeline(settings, *kind)) for kind in KINDS]
-    return runs[0] | {topic: [record for run in runs for record in run[topic]] for topic in ("tuples", "worker-input")}
+    of_all = {topic: [record for run in runs for record in run[topic]] for topic in ("tuples", "worker-input")}
+    replayed = replay_record("replays", "source", "source/0/4", Replay("malformed JSON", 1))
+    return runs[0] | of_all | {"replays": [replayed]}
 
 
 def _small_pipeline(settings: PipelineSettings, encoding: str, local_mode: str) -> PipelineSettings:

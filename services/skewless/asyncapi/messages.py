@@ -22,6 +22,7 @@ from skewless.wire.hot_keys import HotKeyChange
 from skewless.wire.join_changelog import BLOCK_KEY
 from skewless.wire.joined import JoinedRecord, JoinLateRecord, UnmatchedRecord
 from skewless.wire.partials import PARTIALS
+from skewless.wire.replays import Replay
 from skewless.wire.rows import PANE_HEADER, ROWS
 from skewless.wire.tuples import TUPLE, TUPLES, LateTuple, TupleRecord
 
@@ -323,6 +324,15 @@ TIMED_RECORD_MESSAGE = Message(
     guarantee=EACH_RECORD,
     payload=_binary(BYTES),
 )
+REPLAY_MESSAGE = Message(
+    name="replay",
+    summary=Replay.__doc__ or "",
+    content_type=JSON,
+    key=_text_key("`<topic to which it was written>/<topic>/<partition>/<offset>`.", "^[^/]+/[^/]+/[0-9]+/[0-9]+$"),
+    timestamp=TIME_OF_WRITING,
+    guarantee="Each replay once, in the transaction that writes the record again.",
+    payload=Replay,
+)
 
 MESSAGES_BY_SCHEMA: dict[str, tuple[Message, ...]] = {
     "joined": (JOINED_MESSAGE,),
@@ -339,6 +349,7 @@ MESSAGES_BY_SCHEMA: dict[str, tuple[Message, ...]] = {
     "distribution": (DISTRIBUTION_MESSAGE,),
     "hot-key": (HOT_KEY_MESSAGE,),
     "dead-letter": (DEAD_LETTER_MESSAGE,),
+    "replay": (REPLAY_MESSAGE,),
 }
 """Messages by the record type that a row of the topology names."""
 EXTRA_MESSAGES = {"worker-input": (TUPLE_MESSAGE,), "observer-changelog": (RUN_MESSAGE, HOT_KEYS_MESSAGE)}

@@ -19,7 +19,9 @@ TOPICS = "topics"
 """Role for `skewless topics apply` and `skewless topics check`."""
 READERS = "readers"
 """Role for consumers of the public topics."""
-ROLES = (*(stage.name for stage in topology.STAGES), TOPICS, READERS)
+DEAD_LETTERS = "dead-letters"
+"""Role for `skewless dead-letters`, with replays to the topics that the pipeline reads."""
+ROLES = (*(stage.name for stage in topology.STAGES), TOPICS, READERS, DEAD_LETTERS)
 
 CHECKED = ("its output", "check for earlier results")
 """Purposes of an output topic: earlier results without committed offsets mean that the offsets were lost."""
@@ -41,7 +43,12 @@ class AclBinding:
 def acls_for(settings: PipelineSettings) -> dict[str, list[AclBinding]]:
     """Return the ACLs of each role, in the order of `ROLES`, without the stages that the pipeline does not have."""
     stages = {stage.name: list(acls_of_stage(stage, settings)) for stage in topology.needed_stages(settings)}
-    return {**stages, TOPICS: list(_of_topics(settings)), READERS: list(_of_readers(settings))}
+    return {
+        **stages,
+        TOPICS: list(_of_topics(settings)),
+        READERS: list(_of_readers(settings)),
+        DEAD_LETTERS: list(_of_dead_letters(settings)),
+    }
 
 
 def acls_by_principal(settings: PipelineSettings, principals: Mapping[str, str]) -> dict[str, list[AclBinding]]:
@@ -125,6 +132,22 @@ def _of_readers(settings: PipelineSettings) -> Iterator[AclBinding]:
             yield _topic(settings.topic(topic.name), ("Read",), "results")
     yield AclBinding(
         "group", f"{settings.name}-readers", prefixed=True, operations=("Read",), needed=("their own offsets",)
+    )
+
+
+def _of_dead_letters(settings: PipelineSettings) -> Iterator[AclBinding]:
+    yield _topic(settings.topic("dead-letters"), ("Read",), "dead letters")
+    for name in settings.user_topics.values():
+        yield _topic(name, ("Read", "Write"), "invalid records", "their replay")
+    for topic in topology.TOPICS:
+        if topic.command is not None:
+            yield _topic(settings.topic(topic.name), ("Read", "Write"), "no record is replayed twice")
+    yield AclBinding(
+        "transactional id",
+        f"{settings.group(DEAD_LETTERS)}-replay",
+        prefixed=False,
+        operations=("Write",),
+        needed=("transactions of replays",),
     )
 
 

@@ -1,7 +1,7 @@
 """Reads the dead letters of a pipeline, and replays invalid records, each at most once per target topic.
 
 A replay writes the invalid record itself, from the position that its dead letter names, with all of its headers. In the
-same transaction it writes the record's coordinates to the compacted topic `<pipeline>.replays`. All replays of a
+same transaction it writes the record's position to the compacted topic `<pipeline>.replays`. All replays of a
 pipeline share a transactional id, so a second one fences the first, and then reads what the first has committed. So no
 crash and no concurrent replay writes a record twice.
 """
@@ -16,7 +16,9 @@ from typing import NamedTuple
 import msgspec
 from msgspec import UNSET
 
+from skewless import topology
 from skewless.config.pipeline_settings import PipelineSettings
+from skewless.config.topic_plan import topic_spec
 from skewless.errors import BrokerError, ConfigurationError
 from skewless.kafka.admin.client import Admin
 from skewless.kafka.consumer.offsets import OffsetReader
@@ -26,9 +28,9 @@ from skewless.kafka.errors import TransactionAbortedError
 from skewless.kafka.producer.transactional import TransactionalProducer
 from skewless.wire.dead_letters import DeadLetterHeaders
 from skewless.wire.record import Headers, OutputRecord
+from skewless.wire.replays import Replay, read_replay_key, replay_record
 
-REPLAYS = "replays"
-"""Topic with the coordinates of all records that were replayed."""
+REPLAYS = topology.topic("replays")
 ATTEMPT_HEADER = "__skewless.replay.attempt"
 """Header of a replayed record: how often it was replayed. A record that fails again still has it."""
 MAX_ATTEMPTS = 3
@@ -160,7 +162,7 @@ def replay(
     report = ReplayReport()
     batches = _batches(_of_topic(letters, topics.origin, report))
     if dry_run:
-        done = _replayed(settings, target) if settings.topic(REPLAYS) in counts else set()
+        done = _replayed(settings, target) if settings.topic(REPLAYS.name) in counts else set()
         for batch in batches:
             _chosen(settings, batch, done, max_attempts, report)
         return report
@@ -184,19 +186,20 @@ def replay(
 
 
 def _create_replays(settings: PipelineSettings) -> None:
-    admin, name = Admin(settings.kafka), settings.topic(REPLAYS)
-    if name not in admin.partition_counts():
-        admin.create(name, 1, settings.topics.replication_factor, {"cleanup.policy": "compact"})
-        admin.wait_for_leaders({name: 1})
+    """Create the topic of replays if it is missing, because an earlier version has created the topics."""
+    admin, spec = Admin(settings.kafka), topic_spec(REPLAYS, settings, source_partitions=1)
+    if spec.name not in admin.partition_counts():
+        admin.create(spec.name, spec.partitions, spec.replication_factor, spec.options)
+        admin.wait_for_leaders({spec.name: spec.partitions})
 
 
 def _replayed(settings: PipelineSettings, target: str) -> set[Position]:
-    """Return the coordinates of the records that were replayed to a topic."""
+    """Return the positions of the records that were replayed to a topic."""
     found = set()
-    for key, _ in read_compacted(settings.kafka, settings.topic(REPLAYS), 0, lambda _key: False):
-        to, topic, partition, offset = key.decode().split("/")
+    for key, _ in read_compacted(settings.kafka, settings.topic(REPLAYS.name), 0, lambda _key: False):
+        to, topic, partition, offset = read_replay_key(key)
         if to == target:
-            found.add(Position(topic, int(partition), int(offset)))
+            found.add(Position(topic, partition, offset))
     return found
 
 
@@ -253,15 +256,15 @@ def _chosen(
 def _outputs(
     settings: PipelineSettings, target: str, partitions: int, chosen: Sequence[tuple[Position, Original, str]]
 ) -> Iterator[OutputRecord]:
-    """Yield each record, followed by its coordinates for the topic of replays."""
+    """Yield each record, followed by its position for the topic of replays."""
     for position, original, reason in chosen:
         headers = [(name, value) for name, value in original.headers if name != ATTEMPT_HEADER]
         headers.append((ATTEMPT_HEADER, str(original.attempts + 1).encode()))
         partition = position.partition if position.partition < partitions else None
         # Kafka takes headers without a value; stages write none, so the type of their headers excludes them.
         yield OutputRecord(target, original.value, original.key, partition, original.timestamp, headers)  # type: ignore[arg-type]
-        note = msgspec.json.encode({"reason": reason, "attempt": original.attempts + 1})
-        yield OutputRecord(settings.topic(REPLAYS), note, f"{target}/{position}".encode(), 0)
+        made = Replay(reason, original.attempts + 1)
+        yield replay_record(settings.topic(REPLAYS.name), target, str(position), made)
 
 
 def read_positions(settings: PipelineSettings, topic: str, wanted: Iterable[Position]) -> Mapping[Position, Original]:

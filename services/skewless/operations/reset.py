@@ -16,7 +16,6 @@ from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import CheckFailedError, UnreachableError
 from skewless.kafka.admin.client import Admin
 from skewless.kafka.admin.groups import GroupReader
-from skewless.operations.dead_letters import REPLAYS
 from skewless.sql import clear
 from skewless.sql.database import Database
 
@@ -79,7 +78,7 @@ def leftovers(settings: PipelineSettings, database: Database | None) -> Leftover
     groups = GroupReader(settings.kafka)
     counts = Admin(settings.kafka).partition_counts()
     users = set(settings.user_topics.values())
-    own = [f"{settings.name}.{name}" for name in (*(topic.name for topic in topology.TOPICS), REPLAYS)]
+    own = [f"{settings.name}.{topic.name}" for topic in topology.TOPICS]
     stage_groups = [settings.group(stage.name) for stage in topology.STAGES]
     return Leftovers(
         topics={name: counts[name] for name in own if name in counts and name not in users},

@@ -24,7 +24,7 @@ def settings(**parts: Any) -> PipelineSettings:
     return PipelineSettings.model_validate({"name": "p", "source": {"topic": "raw"}, **parts})
 
 
-ROLES = [*(stage.name for stage in topology.needed_stages(settings())), acls.TOPICS, acls.READERS]
+ROLES = [*(stage.name for stage in topology.needed_stages(settings())), acls.TOPICS, acls.READERS, acls.DEAD_LETTERS]
 """Roles of a pipeline without optional stages."""
 
 
@@ -93,15 +93,23 @@ def test_acls_of_a_repartitioned_join_allow_its_own_topics_and_describing_those_
     }
 
 
+def test_acls_of_dead_letters_allow_replays_to_the_topics_that_are_read() -> None:
+    assert allowed(acls.DEAD_LETTERS, "Read") == {"p.dead-letters", "raw", "p.replays"}
+    assert allowed(acls.DEAD_LETTERS, "Write") == {"raw", "p.replays"}
+    joining = acls.acls_for(settings_with("join"))[acls.DEAD_LETTERS]
+    assert {"p-left", "p-right"} < {right.name for right in joining}
+
+
 def test_acls_of_readers_allow_reading_public_topics_only() -> None:
     public = {settings().topic(topic.name) for topic in topology.needed_topics(settings()) if topic.public}
     assert allowed(acls.READERS, "Read") == public
     assert allowed(acls.READERS, "Write") == set()
 
 
-def test_acls_at_least_once_contain_no_transactional_id() -> None:
+def test_acls_at_least_once_contain_a_transactional_id_for_replays_only() -> None:
     lesser = acls.acls_for(settings(transport={"guarantee": "at_least_once"}))
-    assert all(right.resource != "transactional id" for allowed in lesser.values() for right in allowed)
+    identities = {role for role, allowed in lesser.items() for right in allowed if right.resource == "transactional id"}
+    assert identities == {acls.DEAD_LETTERS}
 
 
 def test_acls_one_principal_for_all_roles_contain_each_resource_once() -> None:

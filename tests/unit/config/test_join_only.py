@@ -37,18 +37,18 @@ def test_join_only_pipeline_has_the_join_and_its_topics(tmp_path: Path) -> None:
     assert [stage.name for stage in topology.needed_stages(SETTINGS)] == ["join"]
     assert list(Supervisor(None, SETTINGS, drain=False, logs=tmp_path).processes) == ["join-0"]
     specs = desired_topics(SETTINGS, 7, join_partitions=7)
-    assert [(spec.name, spec.partitions) for spec in specs] == [(f"p.{name}", 7) for name in OWN]
+    assert [(spec.name, spec.partitions) for spec in specs] == [*((f"p.{name}", 7) for name in OWN), ("p.replays", 1)]
 
 
 def test_join_only_pipeline_acls_name_both_topics_and_no_source() -> None:
     rights = acls.acls_for(SETTINGS)
-    assert list(rights) == ["join", acls.TOPICS, acls.READERS]
+    assert list(rights) == ["join", acls.TOPICS, acls.READERS, acls.DEAD_LETTERS]
     assert {right.name for right in rights[acls.TOPICS] if not right.prefixed} == {"left", "right"}
 
 
 def test_join_only_pipeline_asyncapi_document_has_the_channels_of_the_join() -> None:
     channels = document(SETTINGS)["channels"]
-    assert list(channels) == ["left", "right", *OWN]
+    assert list(channels) == ["left", "right", *OWN, "replays"]
 
 
 def test_join_only_pipeline_is_written_and_read_again_by_the_loader(tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ def test_topic_plan_partition_counts_follow_the_source_and_the_settings() -> Non
         "distribution": 1,
         "hot-keys": 1,
         "dead-letters": 7,
+        "replays": 1,
     }
 
 
@@ -113,7 +114,9 @@ def test_topic_plan_large_records_are_allowed_and_verified_for_internal_topics(t
     assert list(differences(spec, large)) == []
 
 
-@pytest.mark.parametrize("name", ["router-state", "aggregator-changelog", "aggregates", "observer-changelog"])
+@pytest.mark.parametrize(
+    "name", ["router-state", "aggregator-changelog", "aggregates", "observer-changelog", "replays"]
+)
 def test_topic_plan_state_and_result_topics_are_compacted_with_small_segments(name: str) -> None:
     options = plan()[name].options
     assert options["cleanup.policy"] == "compact"

@@ -17,6 +17,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import ListOffsetsResultInfo, OffsetSpec
 
 from skewless.errors import BrokerError, UnreachableError
+from skewless.kafka.admin.client import Admin
 from skewless.kafka.clients import connect_admin
 from skewless.kafka.consumer.read_compacted import STALL_TIMEOUT_S, UNUSED_GROUP
 from skewless.kafka.errors import authorization_error, is_transient
@@ -185,7 +186,8 @@ class OffsetReader:
     def _partitions(self, topic: str) -> list[int]:
         partitions = self._existing_partitions(topic)
         if not partitions:
-            raise BrokerError(f"topic {topic} does not exist at {self._kafka.bootstrap_servers}, or is not visible")
+            Admin(self._kafka).check_visible([topic])
+            raise BrokerError(f"topic {topic} does not exist at {self._kafka.bootstrap_servers}")
         return partitions
 
     def _existing_partitions(self, topic: str) -> list[int]:
