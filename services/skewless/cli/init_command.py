@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from skewless.cli.options import Duration, kafka_of, no_progress, topic_of
+from skewless.cli.plain_text import field_label
 from skewless.errors import CheckFailedError, ConfigurationError
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def init(  # noqa: PLR0913 - click passes an argument per option
         output.write_text(text, encoding="utf-8")
     except OSError as error:
         raise ConfigurationError(f"-o: {output}: cannot be written: {error.strerror}") from None
-    click.echo(f"{output}: pipeline {choices.name}, key {choices.key['name']}")
+    click.echo(f"{output}: pipeline {choices.name}, key {field_label(choices.key['name'])}")
     click.echo(f"next: skewless up -f {output}, then skewless results -f {output}")
 
 
@@ -100,7 +101,9 @@ def _asked(report: dict[str, Any], proposed: Choices) -> Choices:
 
     keys = {key["name"]: key for key in usable_keys(report)}
     for key in keys.values():
-        click.echo(f"  {key['name']}: {key['cardinality']:,} distinct, the hottest has {key['max_share']:.2%}")
+        click.echo(
+            f"  {field_label(key['name'])}: {key['cardinality']:,} distinct, the hottest has {key['max_share']:.2%}"
+        )
     key = click.prompt("Key", type=click.Choice(list(keys)), default=proposed.key["name"])
     lateness_s = click.prompt("Allowed lateness in s", type=click.FloatRange(min=0), default=proposed.lateness_s)
     workers = click.prompt("Workers", type=click.IntRange(1, 64), default=proposed.workers)

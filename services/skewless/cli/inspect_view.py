@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from skewless.cli.plain_text import printable
+from skewless.cli.plain_text import field_label, printable
 
 SHOWN_KEYS = 10
 BAR_WIDTH = 30
@@ -58,7 +58,7 @@ def _show_candidates(console: Console, keys: Sequence[Mapping[str, Any]]) -> Non
     for key in keys:
         zipf = key["zipf"]
         table.add_row(
-            _name(key["name"]),
+            _name(field_label(key["name"])),
             f"{'' if key['cardinality_is_exact'] else '~'}{key['cardinality']:,}",
             _name(key["top"][0]["key"], 24) if key["top"] else "-",
             f"{key['max_share']:.2%}",
@@ -75,11 +75,11 @@ def _show_top(console: Console, key: Mapping[str, Any]) -> None:
     top = key["top"][:SHOWN_KEYS]
     if not top:
         return
-    console.print(f"\nHottest keys of {escape(key['name'])}", style="bold")
+    console.print(f"\nHottest keys of {_name(field_label(key['name']))}", style="bold")
     names = [_name(entry["key"]) for entry in top]
-    width = max(len(entry["key"][:MAX_NAME]) for entry in top)
+    width = max(len(_short(entry["key"])) for entry in top)
     for name, entry in zip(names, top, strict=True):
-        padding = " " * (width - len(entry["key"][:MAX_NAME]))
+        padding = " " * (width - len(_short(entry["key"])))
         bar = "█" * max(1, round(BAR_WIDTH * entry["share"] / top[0]["share"]))
         console.print(f"{name}{padding} {bar} {entry['share']:.2%} {entry['count']:,}", soft_wrap=True)
 
@@ -101,7 +101,7 @@ def _show_loads(console: Console, name: str, loads: Sequence[Mapping[str, Any]])
             load = cells[grouping, number]
             row += [f"{load['max_over_avg']:.2f}", f"{load['relative_rate']:.0%}", f"{load['workers_per_key']:.2f}"]
         table.add_row(*row)
-    console.print(f"\nLoad balance by {escape(name)}", style="bold")
+    console.print(f"\nLoad balance by {_name(field_label(name))}", style="bold")
     console.print(table)
     console.print(NOTES, style="dim", soft_wrap=True)
 
@@ -112,7 +112,7 @@ def _show_times(console: Console, times: Sequence[Mapping[str, Any]]) -> None:
         late = {entry["allowed_lateness_s"]: entry["share"] for entry in time["late"]}
         lateness = time["recommended_lateness_s"]
         table.add_row(
-            _name(time["name"]),
+            _name(field_label(time["name"])),
             time["unit"] or "ms",
             _duration(time["max_disorder_ms"] / 1000),
             f"{late[0]:.2%}",
@@ -136,7 +136,11 @@ def _table(columns: Sequence[str], left: Sequence[int]) -> Table:
 
 def _name(text: str, limit: int = MAX_NAME) -> str:
     """Return a key as it may be printed on a terminal: short, without control characters and markup."""
-    return escape(printable(text[:limit]))
+    return escape(printable(_short(text, limit)))
+
+
+def _short(text: str, limit: int = MAX_NAME) -> str:
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 def _number(value: float) -> str:

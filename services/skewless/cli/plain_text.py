@@ -15,6 +15,11 @@ def iso(time_ms: int) -> str:
     return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
+def field_label(name: str) -> str:
+    """Return a field of records as text: a number is that of a column."""
+    return f"column {name}" if name.isdecimal() else name
+
+
 def printable(text: str) -> str:
     """Return a text of a user without control characters, which could change the terminal."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)

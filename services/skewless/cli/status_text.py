@@ -14,10 +14,11 @@ BAR_WIDTH = 30
 
 
 def duration(seconds: float) -> str:
-    """Return a duration with three digits in its largest unit."""
+    """Return a duration with three digits in its largest unit, days with all of theirs."""
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= size:
-            return f"{seconds / size:,.3g} {unit}"
+            number = seconds / size
+            return f"{number:,.0f} {unit}" if number >= 1_000 else f"{number:.3g} {unit}"
     return f"{seconds:.3g} s"
 
 

@@ -20,8 +20,8 @@ MAX_CANDIDATES = 6
 UNIQUE = 0.9
 """Share of distinct values from which on a field is an identifier of records rather than a key."""
 _UNITS: tuple[tuple[Unit, int], ...] = (("s", 1), ("ms", 1000), ("us", 1_000_000))
-_FIRST_S, _LAST_S = 946_684_800, 4_102_444_800
-"""2000-01-01 and 2100-01-01: numbers are times only if they are between these."""
+_FIRST_S, _LAST_S = 631_152_000, 4_102_444_800
+"""1990-01-01 and 2100-01-01: numbers are times only if they are between these."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,14 @@ MIN_WORKERS, MAX_WORKERS = 4, 64
 EXACT_LATENESS_S = 3_600
 """A disorder up to this is allowed for completely."""
 LONG_SPAN_MS = 7 * 86_400_000
-"""Recordings that are longer get windows of an hour."""
+"""Recordings that are longer get windows, panes and ticks of an hour."""
+LONG_WINDOW_S = 3_600
+LONG_RECORDING = (
+    "",
+    "# The records span more than a week, so short panes and ticks would be many and nearly empty.",
+    f"worker:\n  pane_s: {LONG_WINDOW_S}",
+    f"observer:\n  tick_s: {LONG_WINDOW_S}",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +68,7 @@ def pipeline_name(topic: str) -> str:
 def pipeline_file(report: Mapping[str, Any], choices: Choices, kafka: Mapping[str, Any]) -> str:
     """Return the YAML text. `kafka` is the section `kafka`, without secrets."""
     time = _event_time(report)
-    window_s = 3_600 if (time["last_ms"] - time["first_ms"]) > LONG_SPAN_MS else 60
+    window_s = LONG_WINDOW_S if (time["last_ms"] - time["first_ms"]) > LONG_SPAN_MS else 60
     late = next(
         (entry["share"] for entry in reversed(time["late"]) if entry["allowed_lateness_s"] <= choices.lateness_s), 0.0
     )
@@ -87,6 +94,7 @@ def pipeline_file(report: Mapping[str, Any], choices: Choices, kafka: Mapping[st
         "",
         "# To sum a field: splitter.value.field, and the aggregates sum, min, max, mean.",
         _yaml({"aggregator": {"window_s": window_s, "aggregates": [Count.name]}}),
+        *(LONG_RECORDING if window_s == LONG_WINDOW_S else ()),
     ]
     return "\n".join(sections).rstrip("\n") + "\n"
 

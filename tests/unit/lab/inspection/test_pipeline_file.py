@@ -154,3 +154,10 @@ def test_usable_keys_binary_values_have_none() -> None:
 )
 def test_pipeline_name_is_valid_for_any_topic(topic: str, name: str) -> None:
     assert pipeline_name(topic) == name
+
+
+def test_pipeline_file_of_a_long_recording_has_long_windows_panes_and_ticks(tmp_path: Path) -> None:
+    values: list[bytes | None] = [f"{1_700_000_000 + 3_600 * i};a{i % 5}".encode() for i in range(400)]
+    report = report_of(values)
+    settings = settings_of(pipeline_file(report, choices_of(report), KAFKA), tmp_path)
+    assert (settings.aggregator.window_s, settings.worker.pane_s, settings.observer.tick_s) == (3_600, 3_600, 3_600)

@@ -1,0 +1,21 @@
+"""Texts in the output of commands: durations and names of fields."""
+
+from __future__ import annotations
+
+import pytest
+
+from skewless.cli.plain_text import field_label
+from skewless.cli.status_text import duration
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.4, "0.4 s"), (90, "1.5 min"), (7_200, "2 h"), (129_600, "1.5 d"), (990_835_200, "11,468 d")],
+)
+def test_duration_has_its_largest_unit_and_no_exponent(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(("name", "label"), [("1", "column 1"), ("user.id", "user.id"), ("record key", "record key")])
+def test_field_label_of_a_number_is_a_column(name: str, label: str) -> None:
+    assert field_label(name) == label
