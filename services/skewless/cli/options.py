@@ -150,7 +150,7 @@ def load_settings(file: Path | None) -> PipelineSettings:
     """Load the settings from the file and the environment of this process, which --set has changed."""
     from skewless.config.loader import PREFIX, load, placed
 
-    if file is None and not any(name.startswith(PREFIX) for name in os.environ):
+    if file is None and f"{PREFIX}NAME" not in os.environ:
         raise ConfigurationError(
             f"no pipeline file: name it with -f FILE or $SKEWLESS_FILE, or write {DEFAULT_FILE}, as `skewless init "
             "TOPIC` does"

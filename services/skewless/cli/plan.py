@@ -15,8 +15,8 @@ from click.core import ParameterSource
 from skewless.cli.candidates import ALL, candidates_of
 from skewless.cli.options import (
     FiniteFloat,
-    broker_of,
     default_file,
+    kafka_of,
     load_settings,
     optional_pipeline_file,
     prepare_output_folder,
@@ -51,7 +51,9 @@ Examples:
 @optional_pipeline_file
 @click.option("--topic", help="Topic to plan for. Default: the pipeline's source.")
 @click.option(
-    "--bootstrap-servers", help="Broker's host:port without -f. Default: $KAFKA_BOOTSTRAP_SERVERS, else localhost:9092."
+    "-b",
+    "--bootstrap-servers",
+    help="Broker's host:port without -f. Default: $KAFKA_BOOTSTRAP_SERVERS, else localhost:9092.",
 )
 @click.option(
     "--sample",
@@ -195,7 +197,7 @@ def _settings(file: Path | None, topic: str | None, servers: str | None) -> Pipe
     source = SourceSettings(topic=topic_of("--topic", topic or ""))
     if settings is not None:
         return settings.model_copy(update={"source": source})
-    return PipelineSettings(name="plan", source=source, kafka=broker_of(servers))
+    return PipelineSettings(name="plan", source=source, kafka=kafka_of(None, servers))
 
 
 def _sample(text: str) -> int | None:

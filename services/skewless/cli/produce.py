@@ -15,6 +15,7 @@ from skewless.cli.options import (
     FiniteFloat,
     broker_of,
     default_file,
+    kafka_of,
     load_settings,
     no_progress,
     optional_pipeline_file,
@@ -72,6 +73,7 @@ Examples:
 )
 @optional_pipeline_file
 @click.option(
+    "-b",
     "--bootstrap-servers",
     help="Broker's host:port. Default: the pipeline's with -f, else $KAFKA_BOOTSTRAP_SERVERS, else localhost:9092.",
 )
@@ -244,4 +246,4 @@ def _target(
         return broker_of(servers, settings.kafka), topic or settings.topic("source"), settings.topics.replication_factor
     if topic is None:
         raise ConfigurationError("--topic: missing; name the topic to write to, or give a pipeline with -f")
-    return broker_of(servers), topic, None
+    return kafka_of(None, servers), topic, None

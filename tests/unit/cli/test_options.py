@@ -58,6 +58,23 @@ def test_file_option_absent_without_any_file_ends_with_the_ways_to_name_one() ->
     )
 
 
+def test_file_option_absent_with_only_the_broker_in_the_environment_ends_with_the_ways_to_name_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("SKEWLESS__KAFKA__BOOTSTRAP_SERVERS", "kafka:9092")
+    assert run("config", "check").stderr.startswith("error: no pipeline file: name it with -f FILE")
+
+
+@pytest.mark.parametrize("command", [("produce", "zipf", "--topic", "t"), ("plan", "--topic", "t"), ("inspect", "t")])
+def test_command_without_a_file_reads_the_broker_from_the_settings_in_the_environment(
+    command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SKEWLESS__KAFKA__BOOTSTRAP_SERVERS", "127.0.0.1:1")
+    monkeypatch.setenv("SKEWLESS__KAFKA__CONNECT_TIMEOUT_S", "0.5")
+    result = run(*command)
+    assert (result.exit_code, "127.0.0.1:1" in result.stderr) == (3, True), result.output
+
+
 def test_file_option_absent_with_settings_in_the_environment_needs_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SKEWLESS__NAME", "clicks")
     monkeypatch.setenv("SKEWLESS__SOURCE__TOPIC", "clicks")
