@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+import termios
 import time
 from pathlib import Path
 from typing import Any
@@ -11,10 +15,17 @@ import pytest
 from click.testing import CliRunner, Result
 from confluent_kafka.admin import AdminClient
 
-from helpers.kafka import START_MS, Pipeline, Source
+from helpers.kafka import START_MS, Pipeline, Source, free_ports
+from helpers.terminal import terminal
 from helpers.waiting import until
 from skewless import topology
 from skewless.cli.main import main
+from skewless.lab.local import metrics_ports
+from skewless.monitoring.settings import MetricsSettings
+from skewless.operations.readiness import readiness
+
+CLEAR = b"\x1b[2J"
+"""Escape sequence that clears a terminal."""
 
 pytestmark = pytest.mark.broker
 
@@ -94,6 +105,57 @@ def test_status_of_a_pipeline_follows_its_whole_life(broker: str, tmp_path: Path
     time.sleep(1.1)
     limited = status_json(pipeline, "--max-lag", "1s")
     assert [problem for problem in limited["problems"] if "more than 1 s" in problem] != []
+
+
+def test_status_of_a_starting_process_says_why_it_is_not_ready(
+    broker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    pipeline = Pipeline(broker, tmp_path, Source(broker, 2))
+    (port,) = free_ports(1)
+    unreachable = {
+        "SKEWLESS__KAFKA__BOOTSTRAP_SERVERS": "127.0.0.1:1",
+        "SKEWLESS__KAFKA__CONNECT_TIMEOUT_S": "300",
+        "SKEWLESS__METRICS__PORT": str(port),
+    }
+    command = [sys.executable, "-m", "skewless", "run", "splitter", "-f", str(pipeline.file)]
+    process = subprocess.Popen(command, env=os.environ | unreachable, stderr=subprocess.DEVNULL)
+    try:
+        with metrics_ports.published(pipeline.settings, {"splitter-0": port}):
+            reason = "starting: Kafka has not answered yet"
+            until(lambda: status_json(pipeline)["stages"][0]["not_ready"] == {"splitter-0": [reason]})
+            shown = status(pipeline)
+        assert metrics_ports.read(pipeline.settings) == {}
+    finally:
+        process.kill()
+        process.wait()
+    assert f"waiting  splitter-0 is not ready: {reason}\n" in shown.stdout
+    assert "splitter: no process runs" not in shown.stdout
+    assert "router: no process runs" in shown.stdout
+
+
+def test_status_of_a_process_at_the_configured_port_has_its_answer(broker: str, tmp_path: Path) -> None:
+    pipeline = Pipeline(broker, tmp_path, Source(broker, 1))
+    with pipeline.running() as supervisor:
+        until(lambda: status_json(pipeline)["state"] == "running", each=lambda: supervisor.poll(time.monotonic()))
+        port = supervisor.processes["router-0"].metrics_port
+        at_port = pipeline.settings.model_copy(update={"metrics": MetricsSettings(port=port)})
+        # The other processes have other ports: what answers at this one is not them.
+        assert readiness(at_port, {"router-0": "127.0.0.1", "worker-0": "127.0.0.1"}).keys() == {"router-0"}
+        assert readiness(at_port, {"router-0": "192.0.2.1"}) == {}
+
+
+def test_status_watch_in_a_terminal_ends_with_ctrl_c_and_leaves_it_as_it_was(broker: str, tmp_path: Path) -> None:
+    pipeline = Pipeline(broker, tmp_path, Source(broker, 1))
+    with terminal(["status", "-f", str(pipeline.file), "--watch"]) as shown:
+        before = termios.tcgetattr(shown.descriptor)
+        shown.read_until(f"pipeline {pipeline.name}".encode())
+        shown.read_until(CLEAR, times=2)
+        os.write(shown.descriptor, b"\x03")
+        assert shown.process.wait(60) == 130
+        assert termios.tcgetattr(shown.descriptor) == before
+        assert b"Traceback" not in shown.output
+        assert b"\x1b[?25l" not in shown.output  # the cursor stays visible
 
 
 def test_status_missing_topic_is_a_problem(broker: str, tmp_path: Path) -> None:

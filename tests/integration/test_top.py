@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-import pty
-import select
 import signal
-import struct
 import subprocess
 import sys
 import termios
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 import skewless
 from helpers.kafka import Pipeline, Source, zipf_records
+from helpers.terminal import terminal
 
 pytestmark = pytest.mark.broker
 LIMIT_S = 60
@@ -45,49 +40,12 @@ def pipeline(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 
 def command(pipeline: Pipeline) -> list[str]:
-    return [sys.executable, "-m", "skewless", "top", "-f", str(pipeline.file), "--interval", "1s"]
-
-
-class Terminal:
-    """A pseudo-terminal in which a command runs."""
-
-    def __init__(self, process: subprocess.Popen[bytes], descriptor: int) -> None:
-        self.process = process
-        self.descriptor = descriptor
-        self.output = b""
-
-    def read_until(self, text: bytes) -> None:
-        deadline = time.monotonic() + LIMIT_S
-        while text not in self.output:
-            assert time.monotonic() < deadline, self.output[-2000:]
-            if select.select([self.descriptor], [], [], 1)[0]:
-                try:
-                    self.output += os.read(self.descriptor, 65_536)
-                except OSError:  # the process has ended
-                    assert text in self.output, self.output[-2000:]
-
-    def resize(self, columns: int, lines: int) -> None:
-        fcntl.ioctl(self.descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
-
-
-@contextmanager
-def terminal(pipeline: Pipeline) -> Iterator[Terminal]:
-    descriptor, other = pty.openpty()
-    fcntl.ioctl(descriptor, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-    environment = os.environ | {"TERM": "xterm-256color"}
-    process = subprocess.Popen(command(pipeline), stdin=other, stdout=other, stderr=other, env=environment)
-    try:
-        yield Terminal(process, descriptor)
-    finally:
-        process.kill()
-        process.wait()
-        os.close(descriptor)
-        os.close(other)
+    return ["top", "-f", str(pipeline.file), "--interval", "1s"]
 
 
 @pytest.mark.parametrize(("end", "code"), [("q", 0), ("ctrl-c", 130), ("sigterm", 143)])
 def test_top_in_a_terminal_leaves_it_as_it_was(pipeline: Pipeline, end: str, code: int) -> None:
-    with terminal(pipeline) as shown:
+    with terminal(command(pipeline)) as shown:
         before = termios.tcgetattr(shown.descriptor)
         shown.read_until(ENTER)
         shown.read_until(pipeline.name.encode())
@@ -105,7 +63,8 @@ def test_top_in_a_terminal_leaves_it_as_it_was(pipeline: Pipeline, end: str, cod
 
 
 def test_top_without_a_terminal_prints_a_line_per_update(pipeline: Pipeline) -> None:
-    with subprocess.Popen(command(pipeline), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as process:
+    program = [sys.executable, "-m", "skewless", *command(pipeline)]
+    with subprocess.Popen(program, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         lines = [process.stdout.readline() for _ in range(2)]
         process.send_signal(signal.SIGINT)

@@ -43,6 +43,7 @@ def status(file: Path | None, *, watch: bool, as_json: bool, recent: float, max_
     """Show each stage of a pipeline with its processes, lag and watermark, the load of the workers, and problems.
 
     Needs only the topics and consumer groups, so it works wherever the stages run. Values are those of the last commit.
+    Processes whose metrics ports can be reached also report why they are not ready.
     Exits with 1 if there are problems: a stage without a process, deleted records, a missing topic, a lag above
     --max-lag.
 

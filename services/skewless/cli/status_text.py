@@ -77,10 +77,10 @@ def _row(stage: StageStatus, report: PipelineStatus) -> tuple[str, ...]:
 
 
 def _windows(aggregator: StageStatus, open_windows: int | None) -> str:
-    if aggregator.closed_until is None:
-        return "none is closed"
     if watermark(aggregator) == "ended":
         return "all are closed"
+    if aggregator.closed_until is None:
+        return "none is closed"
     opened = "an unknown number" if open_windows is None else f"{open_windows:,}"
     return f"closed up to {iso(aggregator.closed_until)}, {opened} open"
 

@@ -42,6 +42,7 @@ def up(file: Path | None, log_dir: Path | None, *, drain: bool, verbose: bool) -
     from skewless import topology
     from skewless.config import topic_plan
     from skewless.kafka.consumer.offsets import OffsetReader
+    from skewless.lab.local import metrics_ports
     from skewless.lab.local.supervisor import Supervisor
 
     if log_dir is not None:
@@ -55,7 +56,10 @@ def up(file: Path | None, log_dir: Path | None, *, drain: bool, verbose: bool) -
     )
     supervisor = Supervisor(file, settings, drain=drain, logs=logs, rerun=rerun)
     follow = _Follower(supervisor) if verbose else None
-    click.get_current_context().exit(supervise(supervisor, _show, follow))
+    ports = {name: replica.metrics_port for name, replica in supervisor.processes.items()}
+    with metrics_ports.published(settings, ports):
+        code = supervise(supervisor, _show, follow)
+    click.get_current_context().exit(code)
 
 
 def supervise(

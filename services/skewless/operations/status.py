@@ -1,9 +1,12 @@
-"""State of a pipeline, from its topics and consumer groups alone: processes, lag, event time, load, and problems."""
+"""State of a pipeline, from its topics and consumer groups: processes, lag, event time, load, and problems.
+
+Where the metrics ports of processes can be reached, these are asked whether they are ready.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -19,6 +22,7 @@ from skewless.kafka.admin.client import Admin
 from skewless.kafka.admin.groups import GroupDescription, GroupReader
 from skewless.kafka.consumer.offsets import Committed, OffsetReader
 from skewless.kafka.consumer.range_reader import first_records, read_ranges
+from skewless.operations.readiness import readiness
 from skewless.operations.recent_records import recent_records
 from skewless.stages.repartition import step as repartition
 from skewless.stages.splitter.checkpoint import committed_state
@@ -51,6 +55,8 @@ class StageStatus:
     closed_until: int | None = None
     """Time up to which windows are closed in all partitions."""
     problems: tuple[str, ...] = ()
+    readiness: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    """For each process whose metrics port was reached, why it is not ready; empty if it is."""
 
     @property
     def lag_records(self) -> int:
@@ -95,7 +101,8 @@ class PipelineStatus:
         """`running`, `finished` after a bounded run, or `failing` if there are problems."""
         if self.problems:
             return "failing"
-        return "finished" if not any(stage.group.members for stage in self.stages) else "running"
+        is_running = any(stage.group.members or stage.readiness for stage in self.stages)
+        return "running" if is_running else "finished"
 
 
 def status(settings: PipelineSettings, now_ms: int, *, recent_s: float, max_lag_s: float | None) -> PipelineStatus:
@@ -119,13 +126,18 @@ def status(settings: PipelineSettings, now_ms: int, *, recent_s: float, max_lag_
         for row in topology.needed_stages(settings)
         if all(settings.topic(name) in counts for name in row.inputs_of(settings))
     ]
+    stages = _with_readiness(settings, stages)
     by_name = {stage.name: stage for stage in stages}
     newest = _newest_event(settings, by_name.get("splitter"))
     closed_until = by_name["aggregator"].closed_until if "aggregator" in by_name else None
     public = {name: settings.topic(name) for name in ("late", "dead-letters") if settings.topic(name) in counts}
     since_ms = now_ms - round(1000 * recent_s)
     distribution = settings.topic("distribution")
-    problems = [f"topic {name} is missing: `skewless topics apply` creates it" for name in missing]
+    problems = (
+        ["the pipeline has no topics: `skewless up` and `skewless topics apply` create them"]
+        if missing == names
+        else [f"topic {name} is missing: `skewless topics apply` creates it" for name in missing]
+    )
     problems += _problems(stages, now_ms, max_lag_s)
     return PipelineStatus(
         pipeline=settings.name,
@@ -181,6 +193,20 @@ def _stage_status(
         closed_until=min(known) if known and len(known) == len(closed) else None,
         problems=tuple(problems),
     )
+
+
+def _with_readiness(settings: PipelineSettings, stages: Sequence[StageStatus]) -> list[StageStatus]:
+    """Return the stages with the answers of their processes."""
+    hosts = {
+        member.removeprefix(f"{settings.name}-"): host
+        for stage in stages
+        for member, host in zip(stage.group.members, stage.group.hosts, strict=True)
+    }
+    found = readiness(settings, hosts)
+    return [
+        replace(stage, readiness={name: found[name] for name in sorted(found) if name.rpartition("-")[0] == stage.name})
+        for stage in stages
+    ]
 
 
 def _position(committed: Committed | None, first: int) -> int:
@@ -293,7 +319,7 @@ def _problems(stages: Sequence[StageStatus], now_ms: int, max_lag_s: float | Non
     is_ending = any(stage.name == "router" and stage.event_time.watermark == MAX_WATERMARK for stage in stages)
     for stage in stages:
         yield from (f"{stage.name}: {problem}" for problem in stage.problems)
-        if not stage.group.members and (stage.lag_records or not is_ending):
+        if not (stage.group.members or stage.readiness) and (stage.lag_records or not is_ending):
             unprocessed = f"; unprocessed records: {stage.lag_records:,}" if stage.lag_records else ""
             yield f"{stage.name}: no process runs{unprocessed}"
         if max_lag_s is not None and lag_s(stage, now_ms) > max_lag_s:
@@ -305,6 +331,9 @@ def _waits(settings: PipelineSettings, stages: Mapping[str, StageStatus]) -> Ite
     for stage in stages.values():
         if stage.group.is_rebalancing:
             yield f"{stage.name}: its group is rebalancing ({stage.group.state})"
+        for process, reasons in stage.readiness.items():
+            if reasons:
+                yield f"{process} is not ready: {', '.join(reasons)}"
     splitter = stages.get("splitter")
     if splitter is None or not splitter.group.members:
         return
@@ -372,6 +401,7 @@ def _stage_json(stage: StageStatus, report: PipelineStatus) -> dict[str, Any]:
         "stage": stage.name,
         "processes": processes(stage, report.pipeline),
         "group_state": stage.group.state,
+        "not_ready": {process: list(reasons) for process, reasons in stage.readiness.items() if reasons},
         "lag_records": stage.lag_records,
         "lag_s": round(lag_s(stage, report.time_ms), 3),
         "lag_by_partition": {topic: {str(p): lag for p, lag in lags.items()} for topic, lags in stage.lag.items()},

@@ -21,6 +21,8 @@ class GroupDescription(NamedTuple):
     """Kafka's name of the state, such as `Stable`, `PreparingRebalance` or `Empty`. `Dead`: there is no such group."""
     members: tuple[str, ...]
     """Client ids of the members. Those of a stage are their group instance ids."""
+    hosts: tuple[str, ...] = ()
+    """Addresses from which the members are connected, in the same order."""
 
     @property
     def is_rebalancing(self) -> bool:
@@ -57,5 +59,6 @@ class GroupReader:
         for found in self._client.list_groups(group=group, timeout=self._kafka.connect_timeout_s):
             if found.error is not None:
                 raise KafkaException(found.error)
-            return GroupDescription(found.state, tuple(member.client_id for member in found.members))
+            members = tuple(member.client_id for member in found.members)
+            return GroupDescription(found.state, members, tuple(one.client_host.strip("/") for one in found.members))
         return None

@@ -1,0 +1,45 @@
+"""Asks the processes of a pipeline whether they are ready, at their metrics ports, as far as these can be reached."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.lab.local import metrics_ports
+
+TIMEOUT_S = 0.5
+MAX_BYTES = 65_536
+LOCAL = "127.0.0.1"
+
+
+def readiness(settings: PipelineSettings, hosts: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """Return for each process that answers why it is not ready; nothing for one that is ready.
+
+    `hosts` are the addresses of the members of the consumer groups by process, such as `router-0`. They are asked at
+    `metrics.port`, processes of `skewless up` on this machine at their own ports.
+    """
+    port = settings.metrics.port
+    addresses = {process: (host, port) for process, host in hosts.items() if port}
+    addresses |= {process: (LOCAL, own_port) for process, own_port in metrics_ports.read(settings).items()}
+    if not addresses:
+        return {}
+    with ThreadPoolExecutor(len(addresses)) as pool:
+        answers = pool.map(lambda process: _reasons(settings.name, process, *addresses[process]), addresses)
+    return {process: answer for process, answer in zip(addresses, answers, strict=True) if answer is not None}
+
+
+def _reasons(pipeline: str, process: str, host: str, port: int) -> tuple[str, ...] | None:
+    """Return the reasons of one process; None if it does not answer, or if another process has the port."""
+    try:
+        with closing(http.client.HTTPConnection(host, port, timeout=TIMEOUT_S)) as connection:
+            connection.request("GET", "/readyz")
+            answer = json.loads(connection.getresponse().read(MAX_BYTES))
+        if (answer["pipeline"], f"{answer['stage']}-{answer['instance']}") != (pipeline, process):
+            return None
+        return tuple(map(str, answer["reasons"]))
+    except (OSError, http.client.HTTPException, ValueError, KeyError, TypeError):
+        return None
