@@ -28,8 +28,10 @@ from skewless.config.acls import AclBinding, Operation
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.state_layout import state_schema_of
 from skewless.errors import BrokerError, UnreachableError
+from skewless.kafka.admin.client import Admin
 from skewless.operations import dead_letters
 from skewless.operations.dead_letters import ReplayReport, ReplayTopics
+from skewless.operations.reset import leftovers
 from skewless.wire.offset_metadata import encode_offset_metadata
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(400)]
@@ -301,6 +303,17 @@ def test_acls_one_missing_fails_a_replay_with_its_name(case: Case, settled: Sett
     with pytest.raises(BrokerError) as raised:
         replay(settled.secured, str(case))
     assert names_acl(case, str(raised.value)), raised.value
+
+
+def test_reset_by_a_user_without_rights_is_refused(settled: Settled) -> None:
+    with pytest.raises(BrokerError, match=r"looking for topic p\.tuples .*grant Describe"):
+        leftovers(settings_of(settled.secured, acls.READERS), None)
+
+
+def test_reset_by_a_user_who_may_not_delete_groups_names_the_right(settled: Settled) -> None:
+    settings = settings_of(settled.secured, acls.TOPICS)
+    with pytest.raises(BrokerError, match=r"deleting group p-splitter .*grant Delete on the group"):
+        Admin(settings.kafka).delete_group("p-splitter")
 
 
 @pytest.mark.parametrize("name", ["p.tuples", "p-splitter-"])

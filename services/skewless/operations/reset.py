@@ -74,9 +74,13 @@ def leftovers(settings: PipelineSettings, database: Database | None) -> Leftover
 
     `database` is a connection to the database of section `sink`; None if there is no such section. Topics and groups of
     stages that the present settings do not need, but earlier ones did, are included. Topics of the user are not.
+    Raises BrokerError if a topic of the pipeline may not be described.
     """
-    groups = GroupReader(settings.kafka)
-    counts = Admin(settings.kafka).partition_counts()
+    groups, admin = GroupReader(settings.kafka), Admin(settings.kafka)
+    counts = admin.partition_counts()
+    # Without the right to describe a topic, it looks as if it were gone.
+    needed = (settings.topic(row.name) for row in topology.needed_topics(settings))
+    admin.check_visible([name for name in needed if name not in counts])
     users = set(settings.user_topics.values())
     own = [f"{settings.name}.{topic.name}" for topic in topology.TOPICS]
     stage_groups = [settings.group(stage.name) for stage in topology.STAGES]
