@@ -67,6 +67,16 @@ def test_inspect_records_option_reads_the_newest_of_each_partition(broker: str, 
     assert found["offsets"] == {"0": [900, 1000], "1": [900, 1000], "2": [900, 1000]}
 
 
+def test_inspect_partition_without_records_counts_for_the_balance_of_the_partitions(broker: str, topic: str) -> None:
+    producer = Producer({"bootstrap.servers": broker})
+    for number in range(30):
+        producer.produce(topic, b'{"user": "u"}', partition=number % 2)
+    assert producer.flush(60) == 0
+    found = json.loads(inspect(broker, topic, "--json").stdout)
+    assert found["partitions"] == {"max_over_avg": 1.5, "records": {"0": 15, "1": 15, "2": 0}}
+    assert "partitions  0 to 15 records, max/avg 1.50" in inspect(broker, topic).stdout
+
+
 def test_inspect_condition_that_is_met_exits_with_1(broker: str, topic: str) -> None:
     write(broker, topic)
     result = inspect(broker, topic, "--fail-if", "max_share > 0.05", "--fail-if", "max_over_avg > 1.5")

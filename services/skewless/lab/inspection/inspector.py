@@ -109,10 +109,11 @@ class Inspector:
                 self._add_times(records, parsed)
                 self._add_loads(parsed, keys, kept)
 
-    def report(self) -> dict[str, Any]:
-        """Return all measures as JSON."""
+    def report(self, partitions: Iterable[int] = ()) -> dict[str, Any]:
+        """Return all measures as JSON. `partitions` are those of the topic, also the ones without records."""
         records = self._records.total()
-        counts = np.array(list(self._records.values()))
+        by_partition = {partition: self._records[partition] for partition in sorted({*partitions, *self._records})}
+        counts = np.array(list(by_partition.values()))
         rates = [
             self._records[partition] * 1000 / (last - first)
             for partition, (first, last) in self._spans.items()
@@ -128,7 +129,7 @@ class Inspector:
             "records_per_s": sum(rates) if rates else None,
             "partitions": {
                 "max_over_avg": float(counts.max() / counts.mean()) if records else 1.0,
-                "records": {str(partition): count for partition, count in sorted(self._records.items())},
+                "records": {str(partition): count for partition, count in by_partition.items()},
             },
             "keys": [candidate.to_json() for candidate in self._candidates],
             "times": [

@@ -89,7 +89,7 @@ def inspect_topic(
         "topic": topic,
         "retained_offsets": sample.retained,
         "offsets": {str(partition): list(offsets) for partition, offsets in sample.ranges.items()},
-        **inspector.report(),
+        **inspector.report(sample.ranges),
     }
 
 
