@@ -92,7 +92,8 @@ def init(  # noqa: PLR0913 - click passes an argument per option
     except OSError as error:
         raise ConfigurationError(f"-o: {output}: cannot be written: {error.strerror}") from None
     click.echo(f"{output}: pipeline {choices.name}, key {field_label(choices.key['name'])}")
-    click.echo(f"next: skewless up -f {output}, then skewless results -f {output}")
+    click.echo(f"next: skewless up -f {output}")
+    click.echo(f"then: skewless results -f {output}")
 
 
 def _asked(report: dict[str, Any], proposed: Choices) -> Choices:
