@@ -122,7 +122,7 @@ class Bench:
         self, name: str, options: DatasetOptions, topic: str, grouping: str, window_s: float
     ) -> PipelineSettings:
         plan = Plan(name, options, (grouping,), 10)
-        settings = plan.pipeline(grouping, self.kafka.bootstrap_servers, window_s)
+        settings = plan.pipeline(self.kafka.bootstrap_servers, window_s)
         source = settings.aggregated.model_copy(update={"topic": topic})
         named = f"{topic}-{grouping.replace('_', '-')}"
         return settings.model_copy(update={"name": named, "source": source})
