@@ -85,7 +85,9 @@ class Demo:
                 self._produce(broker.bootstrap)
             with self._step("answer", "Counting the data set in this process, as the reference"):
                 self._count()
-            with self._step("counting", f"Counting it with {grouping}, one process per stage, without a cost per tuple"):
+            with self._step(
+                "counting", f"Counting it with {grouping}, one process per stage, without a cost per tuple"
+            ):
                 self.result = self._run_pipeline(broker.bootstrap)
             if self._plan.database is not None:
                 with self._step("table", "Storing the counts in a table of SQLite"):
