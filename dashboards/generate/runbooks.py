@@ -134,7 +134,8 @@ All other rows are stored.
 """,
     "SkewlessJoinStopped": """
 Everything in a partition of one topic is read, and records of the other topic wait for it: they might still get a
-partner. So the join decides nothing further for this partition number.
+partner. So the join decides nothing further for this partition number. `/readyz` of its processes names the
+partitions.
 
 - Does the producer of this topic still run, and does it write to all partitions? *Lag by partition* is 0 for one
   that receives nothing.

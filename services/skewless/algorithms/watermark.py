@@ -128,6 +128,14 @@ class WatermarkTracker:
         combined = int(counted.min() if counted.size else not_ended.max())
         return None if combined == UNINITIALIZED else combined
 
+    def slowest(self) -> list[int]:
+        """Return the upstream partitions that hold the watermark back: those without one, or with the lowest one."""
+        counted = self._counted()
+        if not counted.any():
+            return []
+        found: list[int] = np.flatnonzero(counted & (self._watermarks == self._watermarks[counted].min())).tolist()
+        return found
+
     def state(self) -> WatermarkState:
         """Return the watermark, and whether all upstream partitions that have not ended are idle."""
         ended = self._watermarks == MAX_WATERMARK

@@ -101,6 +101,11 @@ class InputStep(ABC, Generic[Partition]):
         """Reason for which the step makes no progress until a user acts, for the readiness of the process; or None."""
         return None
 
+    @property
+    def waiting(self) -> tuple[str, ...]:
+        """What a step that is ready waits for, as texts for users. Any thread may read it."""
+        return ()
+
     @abstractmethod
     def checkpoint(self, partition: Partition) -> str:
         """Return the checkpoint of a partition: what `assign` needs to continue, in at most 3,850 characters."""

@@ -56,6 +56,10 @@ class Health:
         reasons = [reason for reason, applies in conditions.items() if applies]
         return reasons if executor.step.stalled is None else [*reasons, executor.step.stalled]
 
+    def waiting(self) -> list[str]:
+        """Return what the process waits for although it is ready."""
+        return [] if self.runtime is None else list(self.runtime.executor.step.waiting)
+
     @property
     def ready(self) -> bool:
         """Whether the process is ready."""

@@ -42,11 +42,11 @@ class StageMonitor:
             yield
 
     def _pages(self) -> dict[str, Callable[[], Page]]:
-        def probe_page(name: str, reasons: list[str]) -> Page:
-            return (503 if reasons else 200), {name: not reasons, "reasons": reasons, **self._identity}
+        def probe_page(name: str, reasons: list[str], **more: list[str]) -> Page:
+            return (503 if reasons else 200), {name: not reasons, "reasons": reasons, **more, **self._identity}
 
         return {
             "/livez": lambda: probe_page("alive", self.health.liveness_failures()),
-            "/readyz": lambda: probe_page("ready", self.health.readiness_failures()),
+            "/readyz": lambda: probe_page("ready", self.health.readiness_failures(), waiting=self.health.waiting()),
             "/version": lambda: (200, {"version": __version__, "python": platform.python_version(), **self._identity}),
         }

@@ -73,6 +73,18 @@ def test_watermark_tracker_watermark_of_an_idle_partition_makes_it_active_even_w
     assert watermarks.watermark() == 10
 
 
+def test_watermark_tracker_slowest_are_the_active_partitions_without_or_with_the_lowest_watermark() -> None:
+    tracker = WatermarkTracker(4)
+    tracker.update({0: 10, 1: 5, 3: 5})
+    assert tracker.slowest() == [2]
+    tracker.update({2: 20})
+    assert tracker.slowest() == [1, 3]
+    tracker.update({}, idle=[1, 3])
+    assert tracker.slowest() == [0]
+    tracker.update({0: MAX_WATERMARK, 2: MAX_WATERMARK})
+    assert tracker.slowest() == []
+
+
 def test_watermark_tracker_idle_partition_keeps_its_watermark() -> None:
     watermarks = WatermarkTracker(2)
     watermarks.update({0: 30, 1: 20})

@@ -22,6 +22,7 @@ def build(settings: JoinSettings, pipeline: PipelineContext) -> BuiltStage:
         writers = {side: (pipeline.group(side.value), pipeline.topic(side.value)) for side in Side}
     rules = JoinStepRules(
         sides=sides,
+        topics={side: settings.side(side).topic for side in Side},
         join=settings.rules(),
         emit_unmatched_left=settings.kind == "left",
         max_drift_ms=round(settings.max_watermark_drift_s * 1000),

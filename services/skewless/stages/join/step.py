@@ -36,6 +36,8 @@ class JoinStepRules:
     """Settings of the join."""
 
     sides: Mapping[Side, SideRules]
+    topics: Mapping[Side, str]
+    """Full names of the user's topics."""
     join: JoinRules
     emit_unmatched_left: bool
     max_drift_ms: int
@@ -77,6 +79,7 @@ class JoinStep(MultiInputStep):
         self._alignment: Alignment[TopicPartition] = Alignment(rules.max_drift_ms, rules.buffer_records)
         self._blocked: frozenset[TopicPartition] = frozenset()
         self._stalled: str | None = None
+        self._waiting: tuple[str, ...] = ()
         self._pairs = 0
         self._waits = Histogram(WAITS)
         self._unmatched: Counter[Side] = Counter()
@@ -125,7 +128,7 @@ class JoinStep(MultiInputStep):
         """Drop the state of the partition, and of its pair."""
         self._sources.pop(partition, None)
         self._joins.pop(partition.partition, None)
-        self._blocked, self._stalled = frozenset(), None
+        self._blocked, self._stalled, self._waiting = frozenset(), None, ()
 
     def _side(self, partition: TopicPartition) -> Side:
         return self._side_of[partition.topic]
@@ -233,6 +236,11 @@ class JoinStep(MultiInputStep):
         """Whether the records of one window do not fit."""
         return self._stalled
 
+    @property
+    def waiting(self) -> tuple[str, ...]:
+        """The silent partitions, as of the last flush."""
+        return self._waiting
+
     # Commits
 
     def end_of_partition(self, partition: TopicPartition, now: int) -> None:
@@ -262,6 +270,7 @@ class JoinStep(MultiInputStep):
             for side, source in sources.items():
                 yield from self._changelog(number, side, source, join)
         self._align()
+        self._waiting = tuple(map(self._silence, self._silent()))
 
     def _changelog(self, number: int, side: Side, source: _Source, join: WindowJoin) -> Iterator[OutputRecord]:
         changed = join.held(side).changed_blocks()
@@ -332,6 +341,16 @@ class JoinStep(MultiInputStep):
             for partition, source in self._sources.items()
             if source.at_end and source.is_active and len(self._join_of(partition).held(self._side(partition).opposite))
         ]
+
+    def _silence(self, partition: TopicPartition) -> str:
+        side = self._side(partition)
+        merged = self._sources[partition].merged
+        numbers = [partition.partition] if merged is None else merged.slowest()
+        held = len(self._join_of(partition).held(side.opposite))
+        return (
+            f"{held} {side.opposite.value} records wait for topic {self._rules.topics[side]}, of which everything is "
+            f"read, in partition {', '.join(map(str, numbers))}: write to it, or set join.idle_timeout_s"
+        )
 
 
 def _advance_merged(join: WindowJoin, side: Side, source: _Source, merged: WatermarkTracker) -> None:

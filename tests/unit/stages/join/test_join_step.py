@@ -225,6 +225,11 @@ def test_join_step_silent_side_decides_nothing_and_is_visible() -> None:
     samples = run.metrics()
     assert samples["skewless_join_silent_partitions", "right"] == 1
     assert samples["skewless_join_held_records", "left"] == 100
+    (waiting,) = run.step.waiting
+    assert waiting.startswith("100 left records wait for topic clicks, of which everything is read, in partition 0: ")
+    run.append(RIGHT, record("x", 1_000))
+    run.flush(at_end=[RIGHT])
+    assert run.step.waiting == ()
 
 
 def test_join_step_idle_side_follows_the_other_one_and_older_records_are_late_after_a_restart() -> None:

@@ -91,6 +91,16 @@ def test_repartition_idle_partition_is_reported_and_holds_no_other_one_back() ->
     assert step.blocked == frozenset()
 
 
+def test_join_step_silent_partition_of_a_repartitioned_topic_is_named() -> None:
+    step = left_stage(partitions=1)
+    run = JoinRun(step_rules(PLAIN, merged_partitions=dict.fromkeys(Side, 2)))
+    run.append(Side.LEFT, *feed(step, 0, record("a", 50)), *feed(step, 1, record("b", 5)), *step.flush(NOW))
+    run.append(Side.RIGHT, *feed(left_stage(), 0, record("c", 90)))
+    run.flush(at_end=[Side.LEFT])
+    (waiting,) = run.step.waiting
+    assert waiting.startswith("1 right records wait for topic impressions, of which everything is read, in partition 1")
+
+
 def test_join_step_foreign_record_in_a_repartitioned_topic_is_a_dead_letter() -> None:
     run = JoinRun(step_rules(PLAIN, merged_partitions=dict.fromkeys(Side, 1)))
     foreign = [OutputRecord("any", b"\x02", key=b"a"), OutputRecord("any", None), OutputRecord("any", b"\x01" * 20)]
