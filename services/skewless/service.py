@@ -10,7 +10,7 @@ import importlib
 import logging
 import os
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -27,7 +27,7 @@ from skewless.engine.faust.app import App, StageRuntime
 from skewless.engine.faust.driver import Consumer
 from skewless.engine.first_offsets import commit_first_offsets
 from skewless.engine.output import Output
-from skewless.engine.start_checks import Evidence, Input, Origin
+from skewless.engine.start_checks import Evidence, Input, Origin, check_former_inputs
 from skewless.engine.step import InputStep
 from skewless.errors import ConfigurationError, SkewlessError, UnreachableError
 from skewless.kafka.consumer.offsets import OffsetReader
@@ -113,6 +113,8 @@ def run_stage(
             commit_first_offsets(
                 OffsetReader(settings.kafka), source, settings.aggregated.start, built.first_checkpoint, runtime.written
             )
+        if former_inputs := inputs_of(row, settings, set(row.all_inputs) - set(row.inputs_of(settings)), partitions):
+            check_former_inputs(OffsetReader(settings.kafka), former_inputs)
         monitor.follow(runtime)
         watcher = ConfigWatcher(file, os.environ, settings) if file else None
         labels = {"pipeline": settings.name, "stage": stage, "instance": str(instance)}
@@ -139,22 +141,29 @@ def build_runtime(  # noqa: PLR0913 - the last three by name
         transport=settings.transport.model_copy(update=dict(stage.transport)),
         executor=StepExecutor(stage.step, drain=drain),
         output=stage.output(member_id) if stage.output else kafka_output(settings, member_id),
-        inputs=tuple(
-            Input(
-                settings.group(name),
-                settings.topic(topic),
-                origin=origin(topic),
-                shape=schema_of_stage(settings, row.section),
-                partitions=partitions.get(settings.topic(topic)),
-                skip_to=settings.aggregated.skip_to if topic == "source" else None,
-            )
-            for topic in row.inputs_of(settings)
-        ),
+        inputs=inputs_of(row, settings, row.inputs_of(settings), partitions),
         group_instance_id=member_id,
         restore=stage.restore,
         written=evidence(settings, row),
         end_of_partition=stage.end_of_partition or drain,
         pause_after_s=stage.pause_after_s,
+    )
+
+
+def inputs_of(
+    row: topology.Stage, settings: PipelineSettings, topics: Iterable[str], partitions: Mapping[str, int]
+) -> tuple[Input, ...]:
+    """Return input topics of a stage. `partitions` as in `build_runtime`."""
+    return tuple(
+        Input(
+            settings.group(row.name),
+            settings.topic(topic),
+            origin=origin(topic),
+            shape=schema_of_stage(settings, row.section),
+            partitions=partitions.get(settings.topic(topic)),
+            skip_to=settings.aggregated.skip_to if topic == "source" else None,
+        )
+        for topic in topics
     )
 
 

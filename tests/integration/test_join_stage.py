@@ -1,21 +1,31 @@
-"""The join stage on a real broker: topics without records, and a topic that gets more partitions."""
+"""The join stage on a real broker: silent topics, a topic that gets more partitions, and settings that changed."""
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from helpers.join_oracle import Event
 from helpers.joined import PARTITIONS, Joined
 from helpers.kafka import START_MS
-from helpers.waiting import WAIT_S
+from helpers.waiting import WAIT_S, until
 from skewless.algorithms.join.window_join import Side
+from skewless.config import topic_plan
+from skewless.kafka.consumer.offsets import OffsetReader
 
 pytestmark = pytest.mark.broker
+SIDES = ("left", "right")
 
 
 @pytest.mark.parametrize("filled", [[], [Side.LEFT], [Side.RIGHT]], ids=["both empty", "right empty", "left empty"])
@@ -50,3 +60,134 @@ def test_join_topic_that_gets_more_partitions_while_it_runs_ends_the_process(
         finally:
             process.kill()
     assert f"topic {tested.topics[side]} has {PARTITIONS + 1} partitions" in last[-1]
+
+
+def readiness(tested: Joined, holds: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+    """Run the join until its readiness page satisfies a condition, and return the page."""
+    supervisor = tested.supervisor(drain=False)
+    found: dict[str, Any] = {}
+
+    def look() -> bool:
+        page = f"http://127.0.0.1:{supervisor.processes['join-0'].metrics_port}/readyz"
+        try:
+            with urllib.request.urlopen(page, timeout=5) as answer:
+                found.update(json.load(answer))
+        except urllib.error.HTTPError as error:
+            found.update(json.load(error))
+        except OSError:
+            return False
+        return holds(found)
+
+    try:
+        supervisor.start()
+        until(look)
+    finally:
+        supervisor.stop()
+    return found
+
+
+def test_join_window_that_does_not_fit_is_not_ready_and_names_the_setting(broker: str, tmp_path: Path) -> None:
+    tested = Joined(broker, tmp_path, buffer_records=10)
+    for side, first in ((Side.LEFT, 0), (Side.RIGHT, 100)):
+        tested.send(side, [Event(f"{2 * number + first}", START_MS) for number in range(30)])
+    tested.flush()
+    found = readiness(tested, lambda page: any("join.buffer_records" in reason for reason in page["reasons"]))
+    assert not found["ready"]
+    assert found["reasons"][-1].startswith("the records of one window do not fit: 60 are held")
+    tested.document["join"]["buffer_records"] = 100
+    tested.load()
+    tested.drain()
+    assert tested.wrong() == {}
+
+
+def test_join_silent_partition_is_named_by_the_readiness_page(broker: str, tmp_path: Path) -> None:
+    tested = Joined(broker, tmp_path)
+    tested.send(Side.LEFT, [Event("1", START_MS), Event("3", START_MS)])
+    tested.send(Side.RIGHT, [Event("0", START_MS + 60_000)])
+    tested.flush()
+    found = readiness(tested, lambda page: bool(page.get("waiting")))
+    assert (found["ready"], found["reasons"]) == (True, [])
+    # The right record of partition 0 waits, too: everything in both topics is read.
+    assert sorted(line.partition(": ")[0] for line in found["waiting"]) == [
+        f"1 right records wait for topic {tested.topics[Side.LEFT]}, of which everything is read, in partition 0",
+        f"2 left records wait for topic {tested.topics[Side.RIGHT]}, of which everything is read, in partition 1",
+    ]
+
+
+def refusal(tested: Joined, stage: str, code: int = 2) -> str:
+    """Run a stage, which must end with this code, and return its errors."""
+    command = [sys.executable, "-m", "skewless", "run", stage, "-f", str(tested.file)]
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=WAIT_S, check=False)
+    assert done.returncode == code, done.stderr
+    return "\n".join(line for line in done.stderr.splitlines() if line.startswith("error:"))
+
+
+def hold(tested: Joined, records: int) -> None:
+    """Run a join until it has committed these left records, which wait for partners."""
+    tested.send(Side.LEFT, [Event(f"{number}", START_MS) for number in range(records)])
+    tested.flush()
+    offsets, settings = OffsetReader(tested.settings.kafka), tested.settings
+    assert settings.join is not None
+    topic = settings.topic("left-records" if settings.join.repartition == "always" else "left")
+
+    def committed() -> bool:
+        found = offsets.committed(settings.group("join"), topic)
+        return sum(each.offset for each in found.values()) >= records
+
+    supervisor = tested.supervisor(drain=False)
+    try:
+        supervisor.start()
+        until(committed, each=lambda: supervisor.poll(time.monotonic()))
+    finally:
+        supervisor.stop()
+
+
+def test_join_held_records_that_were_deleted_are_named_by_topic_partition_and_offsets(
+    broker: str, tmp_path: Path
+) -> None:
+    tested = Joined(broker, tmp_path)
+    hold(tested, 10)
+    kept = TopicPartition(tested.topics[Side.LEFT], 1, 3)
+    admin = AdminClient({"bootstrap.servers": broker})  # it must outlive its futures
+    admin.delete_records([kept])[kept].result()
+    error = refusal(tested, "join", code=3)
+    assert f"records of topic {kept.topic} that wait for a partner were deleted, in partition 1" in error
+    assert "they begin at offset 0, log start offset is 3" in error
+    assert "give the pipeline another name" in error
+
+
+def test_join_changed_setting_over_held_records_is_refused_by_name(broker: str, tmp_path: Path) -> None:
+    tested = Joined(broker, tmp_path)
+    hold(tested, 10)
+    before = tested.document["join"]
+    swapped = {side: before[side] | {"topic": before[other]["topic"]} for side, other in (SIDES, SIDES[::-1])}
+    for change, problem in (
+        ({"repartition": "always"}, "join.repartition: is always, was never"),
+        ({"apart_s": 1.5}, "join.apart_s: is 1.5, was 2.0"),
+        ({"right": before["right"] | {"time": {}}}, "join.right: format, id, time or limits"),
+        (swapped, f"join.left.topic: is {tested.topics[Side.RIGHT]}, was {tested.topics[Side.LEFT]}"),
+    ):
+        tested.document["join"] = before | change
+        tested.load()
+        topic_plan.apply(tested.settings)
+        assert problem in refusal(tested, "join"), change
+    tested.document["join"] = before
+    tested.load()
+    tested.drain()
+    assert tested.wrong() == {}
+    assert len(list(tested.read("unmatched-left"))) == 10
+
+
+def test_repartitioned_join_changed_setting_over_held_records_is_refused_by_name(broker: str, tmp_path: Path) -> None:
+    tested = Joined(broker, tmp_path, repartition="always")
+    hold(tested, 10)
+    for setting, value, stages, problem in (
+        ("repartition", "never", ["join"], "join.repartition: is never, was always"),
+        ("apart_s", 1.5, ["left", "right", "join"], "join.apart_s: is 1.5, was 2.0"),
+    ):
+        before = tested.document["join"]
+        tested.document["join"] = before | {setting: value}
+        tested.load()
+        for stage in stages:
+            assert problem in refusal(tested, stage), stage
+        tested.document["join"] = before

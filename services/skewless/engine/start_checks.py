@@ -5,7 +5,7 @@ All checks take plain data. `Evidence` reads it from the broker.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
@@ -104,6 +104,12 @@ def _check_state_schema(source: Input, committed: Mapping[int, CommittedOffset])
             )
         when = f"when group {source.group} last committed; set it back, or give the pipeline another name"
         raise ConfigurationError(*(f"{line} {when}" for line in incompatibilities(other, source.shape)))
+
+
+def check_former_inputs(offset_reader: OffsetReader, former_inputs: Iterable[Input]) -> None:
+    """Raise ConfigurationError if the group has a checkpoint of a topic that it reads with other settings only."""
+    for source in former_inputs:
+        checkpoints_of(source, offset_reader.committed_offsets(source.group, source.topic))
 
 
 def check_log_ranges(source: Input, checkpoints: Mapping[int, Checkpoint], ranges: Mapping[int, LogRange]) -> None:
@@ -215,8 +221,8 @@ def check_first_start(
 def _offsets_lost(problem: str, location: str) -> OffsetsLostError:
     return OffsetsLostError(
         f"{problem}, but has written to {location}: the offsets were deleted, or expired while the group was stopped "
-        "(the brokers' offsets.retention.minutes, 7 days by default). Starting from the beginning would count "
-        "everything twice: give the pipeline another name, or delete its topics"
+        "(the brokers' offsets.retention.minutes, 7 days by default), or the group has read other topics. Starting "
+        "from the beginning would count everything twice: give the pipeline another name, or delete its topics"
     )
 
 

@@ -26,6 +26,7 @@ from skewless.kafka.repeat import repeat_while_transient
 from skewless.kafka.settings import KafkaSettings
 from skewless.wire.offset_metadata import decode_offset_metadata
 from skewless.wire.record import Headers
+from skewless.wire.topic_partition import CommittedOffset
 
 Answer = TypeVar("Answer")
 
@@ -70,6 +71,13 @@ class OffsetReader:
 
     def committed(self, group: str, topic: str) -> dict[int, Committed]:
         """Return the group's committed offsets, without the partitions that have none."""
+        return {
+            partition: Committed(committed.offset, decode_offset_metadata(committed.metadata).checkpoint)
+            for partition, committed in self.committed_offsets(group, topic).items()
+        }
+
+    def committed_offsets(self, group: str, topic: str) -> dict[int, CommittedOffset]:
+        """Return the group's committed offsets with all their metadata, without the partitions that have none."""
         # Not by the admin client's list_consumer_group_offsets: librdkafka 2.16 crashes the process if the group has
         # no coordinator yet. As read_uncommitted: a read_committed request would wait for open transactions, but the
         # offsets before them are needed.
@@ -83,7 +91,7 @@ class OffsetReader:
                 f"reading the offsets of group {group}",
             )
         return {
-            answer.partition: Committed(answer.offset, decode_offset_metadata(answer.metadata).checkpoint)
+            answer.partition: CommittedOffset(answer.offset, answer.metadata or "", answer.leader_epoch)
             for answer in answers
             if answer.offset >= 0 and answer.error is None
         }
