@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes --quiet \
 	--no-header --no-annotate --no-emit-index-url
-.PHONY: help setup test test-kubernetes join-kills local-kills demo docs dashboards chart chart-tools lint types bench compare datasets inputs sql-kills published lock clean
+.PHONY: help setup test test-kubernetes join-kills join-data local-kills demo docs dashboards chart chart-tools lint types bench compare datasets inputs sql-kills published lock clean
 
 help:  ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 17
@@ -30,6 +30,10 @@ chaos: $(READY)  ## Inject faults into the pipeline, by seed (SEEDS=1-20 FAULTS=
 join-kills: $(READY)  ## Kill joins 20 times, with a late side, a stopped partition, 2 to 3 to 1 processes (RECORDS=200000)
 	@SKEWLESS_KILLS=$(or $(KILLS),20) SKEWLESS_PAUSE=$(or $(PAUSE),2) SKEWLESS_RECORDS=$(or $(RECORDS),200000) \
 		$(BIN)/python -m pytest tests/acceptance/test_join.py -k "killed or come_and_go" $(ARGS)
+
+join-data: $(READY)  ## Join the records of SKEWLESS_DATA, also with 20 kills, and compare with a plain join and an audit
+	@test -n "$$SKEWLESS_DATA" || { echo "error: SKEWLESS_DATA is not set: name the folder of real data" >&2; exit 2; }
+	@$(BIN)/python -m pytest tests/spark/test_join_data.py -v -s $(ARGS)
 
 local-kills: $(READY)  ## Kill each stage 20 times in each mode of local aggregation, and scale and change modes (KILLS=20)
 	@SKEWLESS_KILLS=$(or $(KILLS),20) $(BIN)/python -m pytest tests/spark/test_local_kills.py -s $(ARGS)
