@@ -34,7 +34,7 @@ FAULTS = {
     "broker": ("broker-kill", "broker-stop", "disk"),
 }
 SEEDS = {"processes": 10, "broker": 6}
-MODES = {"processes": ("final", "open"), "broker": ()}
+MODES = {"processes": ("final", "open"), "broker": ("join",)}
 """Scenarios of these runs. One run is compared while it runs and after it is drained, the other only when drained."""
 PATIENCE = 20.0
 """Factor on the deadline of complete results. `make chaos` measures the delay; these tests only require completeness.

@@ -23,6 +23,7 @@ from helpers.kafka import (
     WRITES,
     Feed,
     Pipeline,
+    Sent,
     Source,
     differences,
     read,
@@ -59,7 +60,7 @@ def pipeline(
     )
 
 
-def endless(source: Source, seed: int) -> Feed:
+def endless(source: Source, seed: int) -> Feed[Sent]:
     """Feed a source until `finish`, so that every phase of a test has records, also on a busy machine."""
     return Feed(source, zipf_records(MOST, 4, seed, span_s=SPAN_S), rate=RATE)
 

@@ -19,7 +19,7 @@ from chaos.scenario import MODES
 from chaos.table import FAULTS
 
 HEADER = (
-    "| seed | emit | run | idle | kills | stops | broker | network | absences | duplicates, zombies | leaves "
+    "| seed | emit | run | idle | join | kills | stops | broker | network | absences | duplicates, zombies | leaves "
     "| own ends | recovery s | complete s | drain s | MB | wrong |"
 )
 OF_BROKER = ("broker kills", "broker outages", "broker restarts", "broker stops", "disks full")
@@ -96,6 +96,7 @@ def _row(outcome: Outcome) -> str:
         scenario.emit,
         "drains" if scenario.drains else "open",
         f"{scenario.idle_timeout_s:g} s" if scenario.idle_timeout_s else "-",
+        scenario.join or "-",
         count["kills"],
         count["stops"],
         sum(count[name] for name in OF_BROKER),

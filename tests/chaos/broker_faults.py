@@ -16,7 +16,12 @@ HALT_S = 10.0
 OUTAGE_S = (10.0, 20.0)
 REST_S = 4.0
 """Time in s without writes after which retention deletes the end of a partition."""
-INTERNAL = tuple(topic.name for topic in topology.TOPICS if not topic.public and topic.cleanup == "delete")
+INTERNAL = tuple(
+    topic.name
+    for topic in topology.TOPICS
+    if not topic.public and topic.cleanup == "delete" and topic.partitions != "join"
+)
+"""Topics of which a stage does not read records again. A join does, as long as they wait."""
 
 Ends = dict[str, dict[int, int]]
 """Topic -> partition -> next offset."""
@@ -80,7 +85,7 @@ def _targets(context: ChaosContext, before: Ends, after: Ends) -> list[TopicPart
     found = []
     for topic in INTERNAL:
         written = context.pipeline.ends(topic, IsolationLevel.READ_UNCOMMITTED)
-        readers = [context.progress.committed(row.name) for row in topology.STAGES if topic in row.inputs]
+        readers = [context.progress.committed(name) for name in context.stages if topic in topology.stage(name).inputs]
         for partition, end in after[topic].items():
             if any(partition not in reader for reader in readers):
                 continue

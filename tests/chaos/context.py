@@ -13,6 +13,7 @@ from chaos.progress import Progress
 from chaos.proxy import Proxy
 from chaos.server import Server
 from helpers.kafka import Pipeline
+from skewless import topology
 
 SESSION_S = 3.0
 TRANSACTION_S = 5.0
@@ -48,6 +49,11 @@ class ChaosContext:
         context = cls(Random(seed), journal, pipeline, process_group, server, proxy, progress)  # noqa: S311 - seeded, not secret
         process_group.unreachable = lambda: bool(context.used & {"broker", "network"})
         return context
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """Names of the stages of the pipeline."""
+        return tuple(row.name for row in topology.needed_stages(self.pipeline.settings))
 
     def pick(self, *, but: tuple[str, ...] = ()) -> StageProcess | None:
         """Choose a running process."""

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from chaos.context import SESSION_S, ChaosContext
 from chaos.process_faults import was_hit
 from chaos.process_group import StageProcess
-from helpers.kafka import STAGES
 
 MOST = 4
 """Maximum number of processes of a stage."""
@@ -112,7 +111,7 @@ def absence(context: ChaosContext) -> Iterator[float]:
     if "absence" in context.used:
         return
     context.used.add("absence")
-    stage, seconds = context.rng.choice(STAGES), context.rng.uniform(*AWAY_S)
+    stage, seconds = context.rng.choice(context.stages), context.rng.uniform(*AWAY_S)
     context.journal.write(f"{stage} is away for {seconds:.1f} s", "absences")
     context.process_group.stop_stage(stage)
     yield seconds

@@ -17,7 +17,7 @@ OF_SOURCE = ("splitter", "router")
 """Stages whose partitions are those of the source: a silent source partition makes no progress there."""
 
 Place = tuple[str, int]
-"""Stage and partition of its input."""
+"""Stage and partition of its input. A stage with several inputs has a name for each of them: `stage input`."""
 
 
 class Progress(threading.Thread):
@@ -114,7 +114,7 @@ class Progress(threading.Thread):
     def pauses(self, stage: str, begin: float, end: float) -> list[float]:
         """Longest time in s within a span without progress, for each partition of a stage."""
         with self._lock:
-            moves = [moves for (of, _), moves in self._moves.items() if of == stage]
+            moves = [moves for (of, _), moves in self._moves.items() if of.partition(" ")[0] == stage]
         pauses = []
         for times in moves:
             within = [begin, *(at for at in times if begin < at < end), end]

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from confluent_kafka import IsolationLevel, TopicPartition
 
@@ -15,6 +16,7 @@ from chaos import data
 from chaos.completion import Completion, measure
 from chaos.context import SESSION_S, TRANSACTION_S, ChaosContext
 from chaos.ends import unjustified
+from chaos.joins import SHARE, JoinSource, events
 from chaos.journal import Journal
 from chaos.process_group import ProcessGroup
 from chaos.progress import Progress
@@ -22,10 +24,9 @@ from chaos.proxy import Proxy
 from chaos.scenario import Scenario, draw
 from chaos.server import Server
 from chaos.table import FAULTS, Fault
-from helpers.kafka import STAGES, WRITES, Feed, Pipeline, Source
+from helpers.kafka import Feed, Pipeline, Source, topics_partitions
 from helpers.waiting import until
 from skewless import topology
-from skewless.config import topic_plan
 
 LANES = 2
 """Number of faults at the same time."""
@@ -79,8 +80,8 @@ class Plan:
 
     @property
     def compares_all(self) -> bool:
-        """Whether the run is drained at its end. Every second seed drains an open run."""
-        return self.scenario.drains or self.seed % 2 == 0
+        """Whether the run is drained at its end. Every second seed drains an open run, and so does one with a join."""
+        return self.scenario.drains or self.seed % 2 == 0 or self.scenario.join is not None
 
 
 @dataclass
@@ -113,14 +114,17 @@ def run(plan: Plan, folder: Path, *, shown: bool = False) -> Outcome:
         proxy.target = server.behind
         try:
             server.start()
-            pipeline = _pipeline(plan.scenario, server.bootstrap, proxy.port, folder)
-            _inject_faults(outcome, ChaosContext.of(plan.seed, journal, pipeline, server, proxy, strict=plan.strict))
+            join = JoinSource(server.bootstrap, plan.scenario.join) if plan.scenario.join else None
+            pipeline = _pipeline(plan.scenario, join, server.bootstrap, proxy.port, folder)
+            context = ChaosContext.of(plan.seed, journal, pipeline, server, proxy, strict=plan.strict)
+            _inject_faults(outcome, context, join)
             if plan.compares_all:
                 outcome.drained_s = _drain(journal, pipeline)
                 outcome.failures += data.failures(server.bootstrap, pipeline, plan.scenario, hops=_has_hops(journal))
-            outcome.failures += [
-                f"{topic}: a transaction is open" for topic in WRITES.values() if pipeline.is_open(topic)
-            ]
+            if plan.compares_all and join is not None:
+                outcome.failures += join.failures(pipeline)
+            firsts = [topology.stage(name).outputs[0] for name in context.stages]
+            outcome.failures += [f"{topic}: a transaction is open" for topic in firsts if pipeline.is_open(topic)]
         finally:
             server.broker.stop()
     for line in outcome.failures or ["exact"]:
@@ -134,7 +138,7 @@ def _has_hops(journal: Journal) -> bool:
     return not journal.counts["retentions"]
 
 
-def _pipeline(scenario: Scenario, bootstrap: str, port: int, folder: Path) -> Pipeline:
+def _pipeline(scenario: Scenario, join: JoinSource | None, bootstrap: str, port: int, folder: Path) -> Pipeline:
     return Pipeline(
         bootstrap,
         folder,
@@ -147,15 +151,16 @@ def _pipeline(scenario: Scenario, bootstrap: str, port: int, folder: Path) -> Pi
             "transaction_timeout_s": TRANSACTION_S,
         },
         **scenario.parts(),
+        **({} if join is None else {"join": join.section}),
     )
 
 
-def _inject_faults(outcome: Outcome, context: ChaosContext) -> None:
+def _inject_faults(outcome: Outcome, context: ChaosContext, join: JoinSource | None) -> None:
     plan, process_group = outcome.plan, context.process_group
     records = data.Records(plan.seed, plan.scenario, plan.rate, MOST_S)
     groups = _groups(context.pipeline)
     with (
-        Feed(context.pipeline.source, records, plan.rate) as feed,
+        _feeds(context.pipeline.source, records, join, plan) as feeds,
         Progress(context.server.bootstrap, groups, lambda: records.silent) as progress,
     ):
         context.progress = progress
@@ -163,11 +168,13 @@ def _inject_faults(outcome: Outcome, context: ChaosContext) -> None:
             for name in context.pipeline.processes():
                 process_group.join(name)
             until(
-                lambda: progress.recovered(0.0) is not None and feed.sent > 0, each=process_group.poll, limit_s=FIRST_S
+                lambda: progress.recovered(0.0) is not None and all(feed.sent for feed in feeds),
+                each=process_group.poll,
+                limit_s=FIRST_S,
             )
             _attack(context, plan)
             outcome.failures += _settle(context)
-            ended_at = _end_feed(context, plan, feed)
+            ended_at = _end_feeds(context, plan, feeds)
             if not plan.scenario.drains:
                 outcome.completion = _compare_open(context, plan, ended_at)
                 outcome.failures += outcome.completion.failures
@@ -184,19 +191,34 @@ def _inject_faults(outcome: Outcome, context: ChaosContext) -> None:
     outcome.failures += _unexpected_ends(process_group)
 
 
-def _end_feed(context: ChaosContext, plan: Plan, feed: Feed) -> float:
-    """End the feed and return the time from which results must become complete.
+@contextlib.contextmanager
+def _feeds(
+    source: Source, records: data.Records, join: JoinSource | None, plan: Plan
+) -> Iterator[tuple[Feed[Any], ...]]:
+    """Feed the source, and the topics of the join."""
+    with contextlib.ExitStack() as stack:
+        feeds: list[Feed[Any]] = [stack.enter_context(Feed(source, records, plan.rate))]
+        if join is not None:
+            rate = SHARE * plan.rate
+            feeds.append(stack.enter_context(Feed(join, events(plan.seed, round(rate * MOST_S)), 2 * rate)))
+        yield tuple(feeds)
+
+
+def _end_feeds(context: ChaosContext, plan: Plan, feeds: Sequence[Feed[Any]]) -> float:
+    """End the feeds and return the time from which results must become complete.
 
     If a stage is stopped at that time, this is the time of its first commit afterwards.
     """
     stage = plan.absent
     if stage is None:
-        feed.finish()
+        for feed in feeds:
+            feed.finish()
         return time.monotonic()
     context.journal.write(f"{stage} is away while the feed ends", "absences")
     context.process_group.stop_stage(stage)
     _wait(context, AWAY_S)
-    feed.finish()
+    for feed in feeds:
+        feed.finish()
     _wait(context, (plan.scenario.idle_timeout_s or 0.0) + IDLE_S)
     back = time.monotonic()
     context.process_group.away.discard(stage)
@@ -229,18 +251,22 @@ def _compare_open(context: ChaosContext, plan: Plan, ended_at: float) -> Complet
 
 
 def _groups(pipeline: Pipeline) -> dict[str, tuple[str, list[TopicPartition]]]:
-    """Return each stage's consumer group, and the partitions that it reads."""
-    settings, partitions = pipeline.settings, pipeline.source.partitions
-    sizes = {spec.name: spec.partitions for spec in topic_plan.desired_topics(settings, partitions)}
-    sizes[settings.topic("source")] = partitions
-    reads = {row.name: settings.topic(row.input) for row in map(topology.stage, STAGES)}
-    return {
-        stage: (
-            f"{pipeline.name}-{stage}",
-            [TopicPartition(reads[stage], number) for number in range(sizes[reads[stage]])],
-        )
-        for stage in STAGES
-    }
+    """Return each stage's consumer group, and the partitions that it reads, by the name in `Progress`."""
+    found = {}
+    for place, (stage, name) in _reads(pipeline).items():
+        topic = pipeline.settings.topic(name)
+        partitions = range(topics_partitions(pipeline.admin, topic))
+        found[place] = (pipeline.settings.group(stage), [TopicPartition(topic, number) for number in partitions])
+    return found
+
+
+def _reads(pipeline: Pipeline) -> dict[str, tuple[str, str]]:
+    """Return the stages and each of their inputs by the name in `Progress`, in data order."""
+    found: dict[str, tuple[str, str]] = {}
+    for row in topology.needed_stages(pipeline.settings):
+        inputs = row.inputs_of(pipeline.settings)
+        found |= {row.name if len(inputs) == 1 else f"{row.name} {name}": (row.name, name) for name in inputs}
+    return found
 
 
 def _attack(context: ChaosContext, plan: Plan) -> None:
@@ -273,12 +299,12 @@ def _settle(context: ChaosContext) -> list[str]:
     """Wait until every stage has committed the input that existed after the last fault, and makes progress."""
     since, process_group, progress = context.now(), context.process_group, context.progress
     try:
-        for row in map(topology.stage, STAGES):
-            ends = context.pipeline.ends(row.input, IsolationLevel.READ_COMMITTED)
+        for place, (_, topic) in _reads(context.pipeline).items():
+            ends = context.pipeline.ends(topic, IsolationLevel.READ_COMMITTED)
             # The last offset of a topic may be the marker of a transaction, which no commit has to pass.
             wanted = {partition: end - 1 for partition, end in ends.items()}
             until(
-                lambda of=row.name, up_to=wanted: not progress.behind(of, up_to),  # type: ignore[misc]
+                lambda of=place, up_to=wanted: not progress.behind(of, up_to),  # type: ignore[misc]
                 each=process_group.poll,
                 limit_s=SETTLED_S,
             )

@@ -10,9 +10,11 @@ from typing import Any, Literal
 from helpers.kafka import STAGES
 from skewless.algorithms.grouping import GROUPINGS
 
-MODES = ("final", "idle", "open", "shapes")
-"""Features of a scenario: `emit: final`, silent partitions, a run that is not drained, other sizes."""
-CHANCES = {"final": 0.5, "idle": 0.5, "open": 0.75, "shapes": 0.8}
+MODES = ("final", "idle", "open", "shapes", "join")
+"""Features of a scenario: `emit: final`, silent partitions, a run that is not drained, other sizes, a join of two more
+topics."""
+CHANCES = {"final": 0.5, "idle": 0.5, "open": 0.75, "shapes": 0.8, "join": 0.5}
+Repartition = Literal["never", "always"]
 SHORT: dict[str, Any] = {"window_s": 15.0, "tick_s": 15.0}
 """Windows and ticks so short that some of them end while a stage is stopped."""
 LATENESS_S = 20
@@ -63,6 +65,8 @@ class Scenario:
     tick_s: float = 60.0
     grouping: str = "even"
     commit_interval_s: float = 0.3
+    join: Repartition | None = None
+    """Whether the pipeline also joins two topics, and whether it repartitions them."""
 
     @property
     def window_ms(self) -> int:
@@ -115,14 +119,16 @@ class Scenario:
             f"{f'idle after {self.idle_timeout_s:g} s ({silent})' if self.idle_timeout_s else 'never idle'}, "
             f"{self.partitions} source and {self.aggregator_partitions} aggregator partitions, "
             f"{self.workers} of {self.max_workers} workers, {self.grouping}, windows of {self.window_s:g} s, "
-            f"ticks of {self.tick_s:g} s, commits every {self.commit_interval_s:g} s"
+            f"ticks of {self.tick_s:g} s, commits every {self.commit_interval_s:g} s, "
+            f"{f'a join that {self.join} repartitions' if self.join else 'no join'}"
         )
 
 
 def draw(seed: int, modes: Sequence[str], seconds: float, *, always: bool = False) -> Scenario:
     """Choose a scenario. `modes` are the features that the seed may turn on, or must with `always`."""
     rng = Random(f"scenario/{seed}")  # noqa: S311 - seeded, not secret
-    has = {mode: rng.random() < CHANCES[mode] or always for mode in MODES}
+    chances = {mode: Random(f"join/{seed}") if mode == "join" else rng for mode in MODES}  # noqa: S311 - as above
+    has = {mode: chances[mode].random() < CHANCES[mode] or always for mode in MODES}
     has = {mode: on and mode in modes for mode, on in has.items()}
     sizes = _sizes(rng) if has["shapes"] else SHORT if has["idle"] else {}
     partitions = sizes.get("partitions", Scenario.partitions)
@@ -141,6 +147,7 @@ def draw(seed: int, modes: Sequence[str], seconds: float, *, always: bool = Fals
         silences=silences if has["idle"] else (),
         beats=beats and has["idle"] and has["open"],
         absent=absent if has["idle"] and has["open"] else None,
+        join=chances["join"].choice(("never", "always")) if has["join"] else None,
         **sizes,
     )
 

@@ -32,41 +32,28 @@ EQUAL = dict.fromkeys(Side, PARTITIONS)
 Log = list[Event]
 
 
-class Joined:
-    """A pipeline that only joins, with topics of its own, and what is written to both sides."""
+class JoinTopics:
+    """Two topics to join, what is written to them, and the comparison of the outputs of a pipeline."""
 
-    def __init__(self, broker: str, folder: Path, partitions: Mapping[Side, int] = EQUAL, **changes: Any) -> None:
+    def __init__(self, broker: str, partitions: Mapping[Side, int] = EQUAL) -> None:
         self.broker, self.partitions = broker, partitions
-        name = f"j-{uuid.uuid4().hex[:8]}"
-        self.topics = {LEFT: f"impressions-{name}", RIGHT: f"clicks-{name}"}
+        self.name = f"j-{uuid.uuid4().hex[:8]}"
+        self.topics = {LEFT: f"impressions-{self.name}", RIGHT: f"clicks-{self.name}"}
         admin = AdminClient({"bootstrap.servers": broker, "log_level": 2})
         topics = [NewTopic(topic, partitions[side], 1) for side, topic in self.topics.items()]
         for future in admin.create_topics(topics).values():
             future.result()
-        time = {"time": {"field": "time"}}
-        document: dict[str, Any] = {
-            "name": name,
-            "kafka": {"bootstrap_servers": broker, "connect_timeout_s": 60},
-            "join": {
-                "left": {"topic": self.topics[LEFT], "id": {"field": "id"}, **time},
-                "right": {"topic": self.topics[RIGHT], "id": {"field": "id"}, **time},
-                "apart_s": APART_S,
-                "sync_delay_s": APART_S + DISORDER_MS / 1000,
-                **changes,
-            },
-            "transport": {"commit_interval_s": 0.3, "session_timeout_s": 3, "max_poll_records": 500},
-        }
-        self.document, self.folder = document, folder
         self.logs: dict[Side, list[Log]] = {side: [[] for _ in range(partitions[side])] for side in Side}
-        self.producer = Producer({"bootstrap.servers": broker, "enable.idempotence": True, "linger.ms": 5})
-        self.load()
-        topic_plan.apply(self.settings)
+        options = {"enable.idempotence": True, "linger.ms": 5, "log_level": 2}
+        self.producer = Producer({"bootstrap.servers": broker, **options})
 
-    def load(self) -> None:
-        """Take over a change of the document."""
-        self.settings = PipelineSettings.model_validate(self.document)
-        self.file = self.folder / "pipeline.yaml"
-        self.file.write_text(json.dumps(self.document))
+    def section(self, **changes: Any) -> dict[str, Any]:
+        """Return the section `join` of a pipeline."""
+        sides = {
+            side.value: {"topic": topic, "id": {"field": "id"}, "time": {"field": "time"}}
+            for side, topic in self.topics.items()
+        }
+        return {**sides, "apart_s": APART_S, "sync_delay_s": APART_S + DISORDER_MS / 1000, **changes}
 
     def send(self, side: Side, events: Sequence[Event]) -> None:
         """Write records of a side. With as many partitions, both sides use the same one for an id."""
@@ -83,6 +70,96 @@ class Joined:
 
     def flush(self) -> None:
         assert self.producer.flush(WAIT_S) == 0
+
+    def differences(self, settings: PipelineSettings) -> dict[str, list[tuple[Any, ...]]]:
+        """Compare all outputs of a pipeline with the definition, record for record."""
+        assert settings.join is not None
+        rules = settings.join.rules()
+        expected: Counter[tuple[Any, ...]] = Counter()
+        for partition in range(self.partitions[LEFT]):
+            left, right = (self.logs[side][partition] for side in Side)
+            found = answer(left, right, rules, ended=True)
+            expected.update(("joined", partition, *pair) for pair in found.pairs)
+            expected.update(("unmatched-left", partition, offset) for offset in found.unmatched_left)
+            expected.update(("unmatched-right", partition, offset) for offset in found.unmatched_right)
+            expected.update(("left", partition, offset) for offset in found.late_left)
+            expected.update(("right", partition, offset) for offset in found.late_right)
+        return _differences(expected, Counter(self._written(settings)))
+
+    def repartitioned_differences(self, settings: PipelineSettings) -> dict[str, list[tuple[Any, ...]]]:
+        """Compare all outputs with the definition, record for record. The stages left and right define the order."""
+        assert settings.join is not None
+        rules = settings.join.rules()
+        expected: Counter[tuple[Any, ...]] = Counter()
+        merged: dict[Side, dict[int, list[tuple[int, int]]]] = {side: defaultdict(list) for side in Side}
+        for side in Side:
+            for record in read(self.broker, settings.topic(f"{side.value}-records")):
+                if record.value is not None:
+                    original = msgspec.json.decode(record.value[9:])
+                    merged[side][record.partition].append((original["partition"], original["offset"]))
+            forwarded = {at for log in merged[side].values() for at in log}
+            assert len(forwarded) == sum(map(len, merged[side].values()))
+            for partition, log in enumerate(self.logs[side]):
+                late_offsets = late(log, rules.disorder_ms(side))
+                assert {offset for number, offset in forwarded if number == partition} == (
+                    set(range(len(log))) - late_offsets
+                )
+                expected.update((side.value, partition, offset) for offset in late_offsets)
+        in_order = JoinRules(rules.apart_ms, 2**60, 2**60)
+        for number in merged[LEFT].keys() | merged[RIGHT].keys():
+            left, right = (merged[side][number] for side in Side)
+            left_log, right_log = ([self.logs[side][part][at] for part, at in merged[side][number]] for side in Side)
+            found = answer(left_log, right_log, in_order, ended=True)
+            expected.update(("joined", number, *left[one], *right[other]) for one, other in found.pairs)
+            expected.update(("unmatched-left", number, *left[at]) for at in found.unmatched_left)
+            expected.update(("unmatched-right", number, *right[at]) for at in found.unmatched_right)
+        return _differences(expected, Counter(self._written_from(settings)))
+
+    def _written_from(self, settings: PipelineSettings) -> Iterator[tuple[Any, ...]]:
+        """Yield what was written, with the coordinates of the records in their topics."""
+        for record in self.outputs(settings, "joined"):
+            sides = (coordinate for side in Side for coordinate in _origin(record[side.value]))
+            yield "joined", record["partition"], *sides
+        for topic in ("unmatched-left", "unmatched-right"):
+            for record in self.outputs(settings, topic):
+                yield topic, record["partition"], *_origin(record["record"])
+        for record in self.outputs(settings, "join-late"):
+            yield record["side"], record["partition"], record["offset"]
+
+    def _written(self, settings: PipelineSettings) -> Iterator[tuple[Any, ...]]:
+        for record in self.outputs(settings, "joined"):
+            yield "joined", record["partition"], record["left"]["offset"], record["right"]["offset"]
+        for topic in ("unmatched-left", "unmatched-right"):
+            for record in self.outputs(settings, topic):
+                yield topic, record["partition"], record["record"]["offset"]
+        for record in self.outputs(settings, "join-late"):
+            yield record["side"], record["partition"], record["offset"]
+
+    def outputs(self, settings: PipelineSettings, topic: str) -> Iterator[dict[str, Any]]:
+        for record in read(self.broker, settings.topic(topic)):
+            yield {**msgspec.json.decode(record.value or b""), "partition": record.partition}
+
+
+class Joined(JoinTopics):
+    """A pipeline that only joins, with topics of its own, and what is written to both sides."""
+
+    def __init__(self, broker: str, folder: Path, partitions: Mapping[Side, int] = EQUAL, **changes: Any) -> None:
+        super().__init__(broker, partitions)
+        self.folder = folder
+        self.document: dict[str, Any] = {
+            "name": self.name,
+            "kafka": {"bootstrap_servers": broker, "connect_timeout_s": 60},
+            "join": self.section(**changes),
+            "transport": {"commit_interval_s": 0.3, "session_timeout_s": 3, "max_poll_records": 500},
+        }
+        self.load()
+        topic_plan.apply(self.settings)
+
+    def load(self) -> None:
+        """Take over a change of the document."""
+        self.settings = PipelineSettings.model_validate(self.document)
+        self.file = self.folder / "pipeline.yaml"
+        self.file.write_text(json.dumps(self.document))
 
     def supervisor(self, *, drain: bool) -> Supervisor:
         return Supervisor(self.file, self.settings, drain=drain, logs=self.folder)
@@ -103,67 +180,11 @@ class Joined:
 
     def wrong(self) -> dict[str, list[tuple[Any, ...]]]:
         """Compare all outputs with the definition, record for record."""
-        rules = self.settings.join.rules() if self.settings.join else None
-        assert rules is not None
-        expected: Counter[tuple[Any, ...]] = Counter()
-        for partition in range(self.partitions[LEFT]):
-            left, right = (self.logs[side][partition] for side in Side)
-            found = answer(left, right, rules, ended=True)
-            expected.update(("joined", partition, *pair) for pair in found.pairs)
-            expected.update(("unmatched-left", partition, offset) for offset in found.unmatched_left)
-            expected.update(("unmatched-right", partition, offset) for offset in found.unmatched_right)
-            expected.update(("left", partition, offset) for offset in found.late_left)
-            expected.update(("right", partition, offset) for offset in found.late_right)
-        return _differences(expected, Counter(self._written()))
+        return self.differences(self.settings)
 
     def wrong_repartitioned(self) -> dict[str, list[tuple[Any, ...]]]:
         """Compare all outputs with the definition, record for record. The stages left and right define the order."""
-        assert self.settings.join is not None
-        rules = self.settings.join.rules()
-        expected: Counter[tuple[Any, ...]] = Counter()
-        merged: dict[Side, dict[int, list[tuple[int, int]]]] = {side: defaultdict(list) for side in Side}
-        for side in Side:
-            for record in read(self.broker, self.settings.topic(f"{side.value}-records")):
-                if record.value is not None:
-                    original = msgspec.json.decode(record.value[9:])
-                    merged[side][record.partition].append((original["partition"], original["offset"]))
-            forwarded = {at for log in merged[side].values() for at in log}
-            assert len(forwarded) == sum(map(len, merged[side].values()))
-            for partition, log in enumerate(self.logs[side]):
-                late_offsets = late(log, rules.disorder_ms(side))
-                assert {offset for number, offset in forwarded if number == partition} == (
-                    set(range(len(log))) - late_offsets
-                )
-                expected.update((side.value, partition, offset) for offset in late_offsets)
-        in_order = JoinRules(rules.apart_ms, 2**60, 2**60)
-        for number in merged[LEFT].keys() | merged[RIGHT].keys():
-            left, right = (merged[side][number] for side in Side)
-            left_log, right_log = ([self.logs[side][part][at] for part, at in merged[side][number]] for side in Side)
-            found = answer(left_log, right_log, in_order, ended=True)
-            expected.update(("joined", number, *left[one], *right[other]) for one, other in found.pairs)
-            expected.update(("unmatched-left", number, *left[at]) for at in found.unmatched_left)
-            expected.update(("unmatched-right", number, *right[at]) for at in found.unmatched_right)
-        return _differences(expected, Counter(self._written_from()))
-
-    def _written_from(self) -> Iterator[tuple[Any, ...]]:
-        """Yield what was written, with the coordinates of the records in their topics."""
-        for record in self.read("joined"):
-            sides = (coordinate for side in Side for coordinate in _origin(record[side.value]))
-            yield "joined", record["partition"], *sides
-        for topic in ("unmatched-left", "unmatched-right"):
-            for record in self.read(topic):
-                yield topic, record["partition"], *_origin(record["record"])
-        for record in self.read("join-late"):
-            yield record["side"], record["partition"], record["offset"]
-
-    def _written(self) -> Iterator[tuple[Any, ...]]:
-        for record in self.read("joined"):
-            yield "joined", record["partition"], record["left"]["offset"], record["right"]["offset"]
-        for topic in ("unmatched-left", "unmatched-right"):
-            for record in self.read(topic):
-                yield topic, record["partition"], record["record"]["offset"]
-        for record in self.read("join-late"):
-            yield record["side"], record["partition"], record["offset"]
+        return self.repartitioned_differences(self.settings)
 
     def write_result(self, topic: str, row: tuple[str, int, str, str, int]) -> None:
         """Write a result as the join does: partition, key, value and timestamp."""
@@ -172,8 +193,8 @@ class Joined:
         self.flush()
 
     def read(self, topic: str) -> Iterator[dict[str, Any]]:
-        for record in read(self.broker, self.settings.topic(topic)):
-            yield {**msgspec.json.decode(record.value or b""), "partition": record.partition}
+        """Read an output, with the partition of each record."""
+        return self.outputs(self.settings, topic)
 
 
 def _origin(record: dict[str, int]) -> tuple[int, int]:

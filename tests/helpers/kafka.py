@@ -16,7 +16,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import msgspec
 import numpy as np
@@ -78,6 +78,9 @@ BASE: dict[str, Any] = {
     "transport": {"commit_interval_s": 0.3},
 }
 
+Item = TypeVar("Item")
+"""A record as its topic takes it."""
+Written_contra = TypeVar("Written_contra", contravariant=True)
 Sent = tuple[int, bytes | None]
 """Partition and value of a record of the source."""
 
@@ -184,8 +187,9 @@ class Pipeline:
         return int(self.settings.replicas.model_dump()[stage])
 
     def processes(self) -> list[str]:
-        """Return the names of all processes."""
-        return [f"{stage}-{number}" for stage in STAGES for number in range(self.replicas(stage))]
+        """Return the names of all processes, without those that write to a database."""
+        stages = [row.name for row in topology.needed_stages(self.settings) if row.name not in SINK_MODES]
+        return [f"{stage}-{number}" for stage in stages for number in range(self.replicas(stage))]
 
     # Running
 
@@ -524,10 +528,18 @@ def zipf_records(  # noqa: PLR0913 - by name
             yield partition, b'{"key":"k%05d","value":%d,"time":%d}' % entry
 
 
-class Feed(threading.Thread):
+class Target(Protocol[Written_contra]):
+    """Topics to which a feed writes."""
+
+    def send(self, records: Iterable[Written_contra], /) -> None:
+        """Write records and wait for their delivery."""
+        ...
+
+
+class Feed(threading.Thread, Generic[Item]):
     """Writes records to a source at a pace. `finish` or the end of the block sends the others at once."""
 
-    def __init__(self, source: Source, records: Iterable[Sent], rate: float) -> None:
+    def __init__(self, source: Target[Item], records: Iterable[Item], rate: float) -> None:
         super().__init__(name="feed")
         self._source = source
         self._records = iter(records)

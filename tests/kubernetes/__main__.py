@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from helpers.kafka import Feed, Source, zipf_records
+from helpers.kafka import Feed, Sent, Source, zipf_records
 from kubernetes.answer import Deployed
 from kubernetes.cluster import HOST, Cluster
 from kubernetes.kafka import broker
@@ -127,7 +127,7 @@ def _install(release: Release, deployed: Deployed) -> None:
     report("install to all pods ready", seconds=time.monotonic() - started, ready=release.replicas())
 
 
-def _disturb(release: Release, feed: Feed, when: str) -> None:
+def _disturb(release: Release, feed: Feed[Sent], when: str) -> None:
     for pod, action, seconds in release.disturb(SEED):
         report(f"{action} with {when}", pod=pod, ready_again_s=seconds, sent=feed.sent)
 
