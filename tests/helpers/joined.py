@@ -14,10 +14,9 @@ from typing import Any
 
 import msgspec
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
 
 from helpers.join_oracle import Event, answer, late
-from helpers.kafka import START_MS, read
+from helpers.kafka import START_MS, create_topics, read
 from helpers.waiting import WAIT_S, until
 from skewless.algorithms.join.window_join import JoinRules, Side
 from skewless.config import topic_plan
@@ -39,10 +38,7 @@ class JoinTopics:
         self.broker, self.partitions = broker, partitions
         self.name = f"j-{uuid.uuid4().hex[:8]}"
         self.topics = {LEFT: f"impressions-{self.name}", RIGHT: f"clicks-{self.name}"}
-        admin = AdminClient({"bootstrap.servers": broker, "log_level": 2})
-        topics = [NewTopic(topic, partitions[side], 1) for side, topic in self.topics.items()]
-        for future in admin.create_topics(topics).values():
-            future.result()
+        create_topics(broker, {topic: partitions[side] for side, topic in self.topics.items()})
         self.logs: dict[Side, list[Log]] = {side: [[] for _ in range(partitions[side])] for side in Side}
         options = {"enable.idempotence": True, "linger.ms": 5, "log_level": 2}
         self.producer = Producer({"bootstrap.servers": broker, **options})

@@ -114,15 +114,22 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
+def create_topics(bootstrap: str, partitions: Mapping[str, int]) -> None:
+    """Create topics with these numbers of partitions, and wait until the broker lists them."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
+    for future in admin.create_topics([NewTopic(topic, count, 1) for topic, count in partitions.items()]).values():
+        future.result()
+    # The controller answers before a busy broker has read its answer from the log.
+    until(lambda: partitions.keys() <= admin.list_topics(timeout=WAIT_S).topics.keys())
+
+
 class Source:
     """The source topic, and a producer of its records."""
 
     def __init__(self, bootstrap: str, partitions: int) -> None:
         self.topic = f"source-{uuid.uuid4().hex[:8]}"
         self.partitions = partitions
-        admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
-        for future in admin.create_topics([NewTopic(self.topic, partitions, 1)]).values():
-            future.result()
+        create_topics(bootstrap, {self.topic: partitions})
         self._producer = Producer(
             {
                 "bootstrap.servers": bootstrap,
