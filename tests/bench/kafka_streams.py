@@ -1,0 +1,43 @@
+"""Kafka Streams: its locked jars, and the command of the stream-stream left join of `StreamsJoin.java`."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from skewless.lab.local import jars, java
+from skewless.lab.local.folders import cache_folder, file_lock
+from skewless.lab.local.jar_download import Jar, download, sha256
+from skewless.lab.local.maven_repository import MavenRepository, base_address
+
+LOCK = Path(__file__).with_name("streams_jars.lock")
+"""Jars that only the benchmark needs. Their other dependencies are those of the broker."""
+PROGRAM = Path(__file__).with_name("StreamsJoin.java")
+NO_COMPILER = "the benchmark needs a Java compiler: on Debian and Ubuntu, apt-get install openjdk-17-jdk-headless"
+
+
+def classpath() -> list[Path]:
+    """Return the verified jars of Kafka Streams. Downloads missing ones."""
+    folder, required = cache_folder() / "jars", [Jar(**entry) for entry in json.loads(LOCK.read_text())]
+    with file_lock(folder / ".lock"):
+        missing = [jar for jar in required if not (folder / jar.file).is_file()]
+        if missing:
+            download(missing, folder, MavenRepository(base_address()))
+    for jar in required:
+        if sha256(folder / jar.file) != jar.sha256:
+            raise SystemExit(f"{folder / jar.file} is not the locked jar: remove it")
+    return [*(folder / jar.file for jar in required), *jars.ensure("kafka")]
+
+
+def compile_join(folder: Path) -> Sequence[str]:
+    """Compile the join into a folder, and return the command that runs it."""
+    compiler = java.find().path.resolve().with_name("javac")
+    found = str(compiler) if compiler.is_file() else shutil.which("javac")
+    if found is None:
+        raise SystemExit(NO_COMPILER)
+    path = ":".join(map(str, [folder, *classpath()]))
+    subprocess.run([found, "-d", str(folder), "-cp", path, str(PROGRAM)], check=True)
+    return [str(java.find().path), "-Xmx1g", "-cp", path, PROGRAM.stem]
