@@ -87,6 +87,13 @@ BY_PATH: dict[str, Schema] = {
     "podSecurityContext": reference("core.v1.PodSecurityContext"),
     "securityContext": reference("core.v1.SecurityContext"),
     "source.partitions": OPTIONAL_POSITIVE,
+    "source.topics": {
+        "type": ["array", "object", "null"],
+        "items": {"type": "string", "minLength": 1, "maxLength": 249, "pattern": "^[A-Za-z0-9._-]+$"},
+        "properties": {"match": {"type": "string", "minLength": 1}},
+        "required": ["match"],
+        "additionalProperties": False,
+    },
     "source.topic": {"type": "string", "maxLength": 249, "pattern": "^[A-Za-z0-9._-]*$"},
     "spark.activeDeadlineSeconds": OPTIONAL_POSITIVE,
     "spark.conf": SCALARS,

@@ -21,6 +21,7 @@ from skewless.config import topic_plan
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.state_layout import schema_of_stage
 from skewless.config.watcher import WORKERS, ConfigWatcher
+from skewless.engine.consumer_loop import FindInputs
 from skewless.engine.executor import StepExecutor
 from skewless.engine.faust.agent import declare_agent
 from skewless.engine.faust.app import App, StageRuntime
@@ -71,7 +72,8 @@ def context_of(settings: PipelineSettings, *, drain: bool, source_partitions: in
             if source_partitions is None
             else source_partitions
         ),
-        skip_to={} if settings.source is None else settings.source.skip_to,
+        several_topics=settings.source is not None and settings.source.is_several,
+        skip_to=(lambda _topic: {}) if settings.source is None else settings.source.skip_to_of,
         event_time=settings.event_time_rules(),
         idle_timeout_ms=None if idle_s is None else round(idle_s * 1000),
         max_drift_ms=None if drift_s is None else round(drift_s * 1000),
@@ -109,9 +111,12 @@ def run_stage(
         built = build(stage, settings, drain=drain)
         runtime = build_runtime(stage, built, settings, instance, drain=drain, partitions=partitions)
         if built.first_checkpoint is not None and settings.aggregated.start != "earliest":
-            (source,) = runtime.inputs
             commit_first_offsets(
-                OffsetReader(settings.kafka), source, settings.aggregated.start, built.first_checkpoint, runtime.written
+                OffsetReader(settings.kafka),
+                runtime.inputs,
+                settings.aggregated.start,
+                built.first_checkpoint,
+                runtime.written,
             )
         if former_inputs := inputs_of(row, settings, set(row.all_inputs) - set(row.inputs_of(settings)), partitions):
             check_former_inputs(OffsetReader(settings.kafka), former_inputs)
@@ -142,6 +147,7 @@ def build_runtime(  # noqa: PLR0913 - the last three by name
         executor=StepExecutor(stage.step, drain=drain),
         output=stage.output(member_id) if stage.output else kafka_output(settings, member_id),
         inputs=inputs_of(row, settings, row.inputs_of(settings), partitions),
+        find_inputs=_find_inputs(row, settings) if _may_grow(row, settings) else None,
         group_instance_id=member_id,
         restore=stage.restore,
         written=evidence(settings, row),
@@ -150,21 +156,42 @@ def build_runtime(  # noqa: PLR0913 - the last three by name
     )
 
 
+def _may_grow(stage: topology.Stage, settings: PipelineSettings) -> bool:
+    """Return whether topics and partitions may be added to the input of a stage."""
+    return settings.source is not None and settings.source.is_several and "source" in stage.inputs_of(settings)
+
+
+def _find_inputs(stage: topology.Stage, settings: PipelineSettings) -> FindInputs:
+    """Return a function that finds the inputs of a stage among the topics of the cluster."""
+    return lambda partitions: inputs_of(stage, settings, stage.inputs_of(settings), partitions)
+
+
 def inputs_of(
-    row: topology.Stage, settings: PipelineSettings, topics: Iterable[str], partitions: Mapping[str, int]
+    stage: topology.Stage, settings: PipelineSettings, names: Iterable[str], partitions: Mapping[str, int]
 ) -> tuple[Input, ...]:
-    """Return input topics of a stage. `partitions` as in `build_runtime`."""
-    return tuple(
-        Input(
-            settings.group(row.name),
-            settings.topic(topic),
-            origin=origin(topic),
-            shape=schema_of_stage(settings, row.section),
-            partitions=partitions.get(settings.topic(topic)),
-            skip_to=settings.aggregated.skip_to if topic == "source" else None,
-        )
-        for topic in topics
-    )
+    """Return these inputs of a stage. `partitions` has the number of partitions of each topic."""
+    names = set(names)
+    group, shape = settings.group(stage.name), schema_of_stage(settings, stage.section)
+    topics = {settings.topic(name): name for name in stage.all_inputs if name in names - {"source"}}
+    inputs = [
+        Input(group, topic, origin=origin(name), shape=shape, partitions=partitions.get(topic))
+        for topic, name in topics.items()
+    ]
+    if "source" in names:
+        source = settings.aggregated
+        inputs += [
+            Input(
+                group,
+                topic,
+                origin=origin("source"),
+                shape=shape,
+                partitions=None if source.is_several else partitions.get(topic),
+                skip_to=source.skip_to_of(topic),
+                skip_to_prefix=f"{topic}/" if source.is_several else "",
+            )
+            for topic in source.select(partitions)
+        ]
+    return tuple(inputs)
 
 
 def origin(topic: str) -> Origin:
@@ -191,6 +218,7 @@ def evidence(settings: PipelineSettings, stage: topology.Stage) -> Evidence | No
         settings.kafka,
         settings.topic(output.name),
         aligned=kinds == {output.partitions} and not stage.repartitions,
+        merged=_may_grow(stage, settings),
         public=output.public,
         exactly_once=settings.transport.guarantee == "exactly_once",
     )

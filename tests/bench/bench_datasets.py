@@ -129,7 +129,7 @@ class Bench:
 
     def _found(self, settings: PipelineSettings) -> dict[str, Any]:
         scope = find(OffsetReader(settings.kafka), settings)
-        written = audit_job.read(self.spark, settings, scope.offset_ranges, scope.closed_until)
+        written = audit_job.read(self.spark, settings, scope.source_ranges, scope.offset_ranges, scope.closed_until)
         with audit_job.compared(written, settings) as comparison:
             entries = comparison.report
         keys: Counter[str] = Counter()

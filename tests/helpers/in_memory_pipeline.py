@@ -14,7 +14,7 @@ import mmh3
 from helpers.in_memory_batch import InMemoryBatch
 from skewless.algorithms.windowing.assigner import WindowAssigner
 from skewless.engine.executor import State
-from skewless.engine.step import Step
+from skewless.engine.step import InputStep
 from skewless.stages.aggregator.step import AggregatorStep
 from skewless.wire.changelog import decode_checkpoint, window_of
 from skewless.wire.record import Batch, OutputRecord
@@ -69,7 +69,7 @@ class Topic:
 class Process:
     """One process of a stage: its step, its read offsets, and its open transaction."""
 
-    step: Step
+    step: InputStep[int]
     offsets: dict[int, int] = field(default_factory=dict)
     pending: list[OutputRecord] = field(default_factory=list)
 
@@ -82,8 +82,8 @@ class Stage:
         name: str,
         topics: dict[str, Topic],
         source: str,
-        build: Callable[[], Step],
-        restore: Callable[[Step, int, str | None], State] = lambda _step, _partition, _checkpoint: (),
+        build: Callable[[], InputStep[int]],
+        restore: Callable[[InputStep[int], int, str | None], State] = lambda _step, _partition, _checkpoint: (),
     ) -> None:
         """`restore` returns the state of a partition for a step, of a stage without changelog, from its checkpoint."""
         self.name = name
@@ -121,7 +121,7 @@ class Stage:
         process.offsets[partition] = offset
         self.saved[partition] = checkpoint
 
-    def _state(self, step: Step, partition: int, checkpoint: str | None) -> State:
+    def _state(self, step: InputStep[int], partition: int, checkpoint: str | None) -> State:
         if self.name in {"router", "observer"}:
             changelog = "router-state" if self.name == "router" else "observer-changelog"
             return list(self.topics[changelog].latest(partition).items())
@@ -188,6 +188,6 @@ class Stage:
         return moved
 
 
-def _windows(step: Step) -> WindowAssigner:
+def _windows(step: InputStep[int]) -> WindowAssigner:
     assert isinstance(step, AggregatorStep)
     return step._rules.windows

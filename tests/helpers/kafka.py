@@ -30,7 +30,7 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
+from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
 from helpers.waiting import WAIT_S, until
 from skewless import topology
@@ -126,8 +126,9 @@ def create_topics(bootstrap: str, partitions: Mapping[str, int]) -> None:
 class Source:
     """The source topic, and a producer of its records."""
 
-    def __init__(self, bootstrap: str, partitions: int) -> None:
-        self.topic = f"source-{uuid.uuid4().hex[:8]}"
+    def __init__(self, bootstrap: str, partitions: int, topic: str | None = None) -> None:
+        self.topic = topic or f"source-{uuid.uuid4().hex[:8]}"
+        self._bootstrap = bootstrap
         self.partitions = partitions
         create_topics(bootstrap, {self.topic: partitions})
         self._producer = Producer(
@@ -145,6 +146,13 @@ class Source:
         for partition, value in records:
             self._producer.produce(self.topic, value, partition=partition)
         self._flush()
+
+    def add_partitions(self, count: int) -> None:
+        """Add partitions to the topic, so that it has `count`, and wait until the producer knows them."""
+        admin = AdminClient({"bootstrap.servers": self._bootstrap, "log_level": 2})
+        for future in admin.create_partitions([NewPartitions(self.topic, count)]).values():
+            future.result()
+        until(lambda: len(self._producer.list_topics(self.topic, WAIT_S).topics[self.topic].partitions) == count)
 
     def send_complete(self, records: Iterable[Record]) -> None:
         """Write records with their keys, headers and timestamps, and wait until they have arrived."""
@@ -264,8 +272,8 @@ class Pipeline:
             supervisor.stop()
 
     def _has_run(self) -> bool:
-        group, topic = self.settings.group("splitter"), self.settings.topic("source")
-        return OffsetReader(self.settings.kafka).has_committed(group, topic)
+        offsets, group = OffsetReader(self.settings.kafka), self.settings.group("splitter")
+        return any(offsets.has_committed(group, topic) for topic in topic_plan.source_topics(self.settings))
 
     def armed_command(self, stage: str, instance: int) -> list[str]:
         """Command line of a process with fault points."""

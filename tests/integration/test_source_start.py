@@ -42,7 +42,7 @@ def commit_first(pipeline: Pipeline) -> None:
     )
     written = evidence(settings, stage("splitter"))
     commit_first_offsets(
-        OffsetReader(settings.kafka), group_input, settings.aggregated.start, first_checkpoint, written
+        OffsetReader(settings.kafka), [group_input], settings.aggregated.start, first_checkpoint, written
     )
 
 
@@ -58,15 +58,18 @@ def test_pipeline_that_crashes_before_its_first_record_starts_where_it_first_did
     send(source, 0, 100)
     pipeline = pipeline_of(broker, tmp_path, source, start)
     reader = OffsetReader(pipeline.settings.kafka)
-    assert offset_ranges(reader, pipeline.settings, START, "latest") == {0: (50, 50), 1: (50, 50)}
+    assert offset_ranges(reader, pipeline.settings, START, "latest", topic=source.topic) == {0: (50, 50), 1: (50, 50)}
     commit_first(pipeline)  # and then the process is killed
     send(source, 100, 40)
     commit_first(pipeline)
-    assert pipeline_starts(reader, pipeline.settings) == {0: 50, 1: 50}
+    assert pipeline_starts(reader, pipeline.settings, source.topic) == {0: 50, 1: 50}
     pipeline.drain()
     assert counted(pipeline) == 40
-    assert pipeline_starts(reader, pipeline.settings) == {0: 50, 1: 50}, "each checkpoint keeps it"
-    assert offset_ranges(reader, pipeline.settings, START, "committed") == {0: (50, 70), 1: (50, 70)}
+    assert pipeline_starts(reader, pipeline.settings, source.topic) == {0: 50, 1: 50}, "each checkpoint keeps it"
+    assert offset_ranges(reader, pipeline.settings, START, "committed", topic=source.topic) == {
+        0: (50, 70),
+        1: (50, 70),
+    }
 
 
 def test_splitter_killed_in_its_first_transaction_starts_where_it_first_did(broker: str, tmp_path: Path) -> None:
@@ -81,7 +84,7 @@ def test_splitter_killed_in_its_first_transaction_starts_where_it_first_did(brok
         def look() -> None:
             killed.extend(event.name for event in supervisor.poll(time.monotonic()) if "was killed" in event.detail)
 
-        until(lambda: pipeline_starts(reader, pipeline.settings), each=look)
+        until(lambda: pipeline_starts(reader, pipeline.settings, source.topic), each=look)
         send(source, 100, 40)
         until(lambda: killed, each=look)
         send(source, 140, 10)
@@ -89,7 +92,7 @@ def test_splitter_killed_in_its_first_transaction_starts_where_it_first_did(brok
     assert killed == ["splitter-0"]
     assert pipeline.aborted("tuples") > 0
     assert counted(pipeline) == 50
-    assert pipeline_starts(reader, pipeline.settings) == {0: 50, 1: 50}
+    assert pipeline_starts(reader, pipeline.settings, source.topic) == {0: 50, 1: 50}
 
 
 def test_pipeline_whose_offsets_are_lost_does_not_start_again_at_the_latest_record(broker: str, tmp_path: Path) -> None:

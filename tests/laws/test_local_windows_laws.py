@@ -22,6 +22,7 @@ from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.settings import ParsingSettings
 from skewless.stages.splitter.checkpoint import decode_checkpoint
 from skewless.stages.splitter.local_rows import BufferedRows, LocalRows, WindowRows
+from skewless.stages.splitter.reports import OneTopic
 from skewless.stages.splitter.restore import HeldRules, read_again
 from skewless.stages.splitter.step import SplitterRules, SplitterStep
 from skewless.wire.headers import schema_of
@@ -86,7 +87,7 @@ class Splitters:
         self.local = local
         row_format = RowFormat(COLUMNS, pane_ms=local.window_ms, grid_ms=PANE_MS)
         rules = LocalRules(columns=COLUMNS, pane_ms=local.window_ms, max_rows=local.max_rows)
-        rows = {
+        rows: LocalRows[int] = {
             "none": LocalRows(row_format),
             "buffer": BufferedRows(rules, row_format),
             "windows": WindowRows(rules, row_format, self.rules.lateness_ms),
@@ -98,7 +99,7 @@ class Splitters:
             local=rules,
             parsing="",
         )
-        self.step = SplitterStep(RecordParser(SETTINGS), SETTINGS.value_types, self.rules, "source", rows)
+        self.step = SplitterStep(RecordParser(SETTINGS), SETTINGS.value_types, self.rules, OneTopic("source"), rows)
         self.step.assign(0, self.checkpoint or None, self.restored(held_rules))
         self.pending = []
         self.read(self.log[self.offset :])

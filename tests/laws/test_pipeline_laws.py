@@ -25,7 +25,7 @@ from skewless.algorithms.value_type import DEFAULT_VALUES
 from skewless.algorithms.windowing import window_store
 from skewless.algorithms.windowing.assigner import HoppingWindows, tumbling
 from skewless.engine.executor import State
-from skewless.engine.step import Step
+from skewless.engine.step import InputStep, Step
 from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.settings import ParsingSettings
 from skewless.stages.aggregator.step import AggregatorRules, AggregatorStep
@@ -33,6 +33,7 @@ from skewless.stages.observer.step import ObserverRules, ObserverStep
 from skewless.stages.router.step import RouterStep
 from skewless.stages.splitter.checkpoint import committed_state, decode_checkpoint
 from skewless.stages.splitter.local_rows import BufferedRows, LocalRows, WindowRows
+from skewless.stages.splitter.reports import OneTopic
 from skewless.stages.splitter.restore import HeldRules, read_again
 from skewless.stages.splitter.step import SplitterRules, SplitterStep
 from skewless.stages.worker import step as worker_step
@@ -216,7 +217,7 @@ class Pipeline:
         self.workers = setup.workers
         self.splitters = 0
         """Number of splitters so far."""
-        self.held_rules: dict[Step, HeldRules] = {}
+        self.held_rules: dict[InputStep[int], HeldRules] = {}
         """By which rules each splitter reads held tuples again."""
         self.reread = 0
         """Number of records that splitters have read again."""
@@ -240,7 +241,7 @@ class Pipeline:
             for name, source, build in zip(STAGES, sources, builders, strict=True)
         }
 
-    def splitter(self) -> Step:
+    def splitter(self) -> InputStep[int]:
         setup = self.setup
         rules = SplitterRules(
             lateness_ms=setup.lateness_ms, idle_timeout_ms=setup.idle_timeout_ms, max_ahead_ms=0, drain=self.drain
@@ -251,12 +252,12 @@ class Pipeline:
         pane_ms = setup.pane_ms // (1 if self.splitters % 2 else DIVISORS[setup.pane_ms])
         row_format = self.row_format(pane_ms)
         local = LocalRules(columns=row_format.columns, pane_ms=pane_ms, **chosen)
-        rows = {
+        rows: LocalRows[int] = {
             "none": LocalRows(row_format),
             "buffer": BufferedRows(local, row_format),
             "windows": WindowRows(local, row_format, setup.lateness_ms),
         }[mode]
-        step = SplitterStep(RecordParser(FORMAT), DEFAULT_VALUES, rules, "source", rows)
+        step = SplitterStep(RecordParser(FORMAT), DEFAULT_VALUES, rules, OneTopic("source"), rows)
         self.held_rules[step] = HeldRules(
             new_parser=lambda: RecordParser(FORMAT),
             tuple_format=batches.FORMAT,
@@ -266,7 +267,7 @@ class Pipeline:
         )
         return step
 
-    def read_again(self, step: Step, partition: int, checkpoint: str | None) -> State:
+    def read_again(self, step: InputStep[int], partition: int, checkpoint: str | None) -> State:
         """Restore a partition of a splitter, as `restore_from` does."""
         rules = self.held_rules.get(step)
         held = None if rules is None else decode_checkpoint(checkpoint).held

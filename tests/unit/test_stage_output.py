@@ -11,7 +11,7 @@ from laws.model_store import Store, StoreOutput
 from skewless import topology
 from skewless.config import acls, topic_plan
 from skewless.config.pipeline_settings import PipelineSettings
-from skewless.monitoring.metrics_reader import partition_label
+from skewless.engine.step import label_of
 from skewless.service import build_runtime
 from skewless.stages.context import BuiltStage
 from skewless.wire.topic_partition import TopicPartition
@@ -64,7 +64,6 @@ def test_stage_partitions_of_a_stage_with_two_inputs_has_both(
     assert topic_plan.stage_partitions(settings, SINK) == counts
 
 
-def test_partition_label_of_several_topics_names_the_topic() -> None:
-    partition = TopicPartition("p.late", 7)
-    assert partition_label(["p.late"])(partition) == "7"
-    assert partition_label(["p.late", "p.aggregates"])(partition) == "p.late/7"
+def test_label_of_a_partition_of_several_topics_names_the_topic() -> None:
+    assert label_of(7) == "7"
+    assert label_of(TopicPartition("p.late", 7)) == "p.late/7"

@@ -67,6 +67,42 @@ not null. The path contains the default of each setting. Parameters: root, rows.
 {{- end }}
 {{- end }}
 
+{{/* Source topics as a JSON list. A list with an empty name: those that match a pattern. Empty: there is no source. */}}
+{{- define "skewless.sourceTopics" -}}
+{{- if .Values.source.topic }}{{ toJson (list .Values.source.topic) }}
+{{- else if kindIs "map" .Values.source.topics }}{{ toJson (list "") }}
+{{- else if .Values.source.topics }}{{ toJson .Values.source.topics }}
+{{- end }}
+{{- end }}
+
+{{/* Full names of the topics of an input of a stage, as a JSON list. Parameters: root, name. */}}
+{{- define "skewless.inputs" -}}
+{{- if eq .name "source" }}{{ include "skewless.sourceTopics" .root }}
+{{- else }}{{ toJson (list (include "skewless.input" .)) }}
+{{- end }}
+{{- end }}
+
+{{/* Resources of an ACL as a JSON list: name and patternType. Parameters: root, acl. */}}
+{{- define "skewless.aclResources" -}}
+{{- $resources := list -}}
+{{- range $topic := ternary (include "skewless.sourceTopics" .root | default "[]" | fromJsonArray) (list (include "skewless.topic" .)) (eq .acl.userTopic "source") }}
+{{- if $topic }}
+{{- $resources = append $resources (dict "name" $topic "patternType" $.acl.patternType) -}}
+{{- else }}
+{{- /* The characters with which each matching name begins. */}}
+{{- $match := $.root.Values.source.topics.match -}}
+{{- $plain := regexFind "^\\^?(?:[A-Za-z0-9_-]|\\\\\\.)*[*?{]?" $match -}}
+{{- $prefix := regexReplaceAll ".?[*?{]$" $plain "" | trimPrefix "^" | replace "\\" "" -}}
+{{- if or (contains "|" $match) (not $prefix) }}
+{{- $resources = append $resources (dict "name" "*" "patternType" "literal") -}}
+{{- else }}
+{{- $resources = append $resources (dict "name" $prefix "patternType" "prefix") -}}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- toJson $resources }}
+{{- end }}
+
 {{/* Name of the resource of an ACL: of the user's topic, or of the pipeline. Parameters: root, acl. */}}
 {{- define "skewless.topic" -}}
 {{- if .acl.userTopic }}{{ include "skewless.input" (dict "root" .root "name" .acl.userTopic) }}
@@ -81,7 +117,7 @@ not null. The path contains the default of each setting. Parameters: root, rows.
 {{- $workerInput := default (dict) .root.Values.pipeline.worker_input -}}
 {{- if has .kind (list "source" "join") }}
 {{- /* Without a source, the topics that have its number of partitions have that of the joined topics. */}}
-{{- $ofSource := and (eq .kind "source") .root.Values.source.topic -}}
+{{- $ofSource := and (eq .kind "source") (include "skewless.sourceTopics" .root) -}}
 {{- $partitions := ternary .root.Values.source.partitions .root.Values.join.partitions (not (not $ofSource)) -}}
 {{- if and (not $partitions) .root.Values.embeddedKafka.enabled }}
 {{- $partitions = .root.Values.embeddedKafka.sourcePartitions -}}
@@ -186,7 +222,8 @@ of them use the same listener.
 {{- $config = merge $config (dict "topics" (dict "internal_retention_s" 3600)) -}}
 {{- end }}
 {{- $config = merge (dict "name" (include "skewless.pipeline" .) "kafka" $kafka) $config -}}
-{{- if .Values.source.topic }}{{ $_ := set $config "source" (dict "topic" .Values.source.topic) }}{{ end }}
+{{- if .Values.source.topic }}{{ $_ := set $config "source" (dict "topic" .Values.source.topic) }}
+{{- else if .Values.source.topics }}{{ $_ := set $config "source" (dict "topics" .Values.source.topics) }}{{ end }}
 {{- toYaml $config }}
 {{- end }}
 

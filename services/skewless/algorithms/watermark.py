@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -155,8 +155,17 @@ class WatermarkTracker:
         not_ended: NDArray[np.bool_] = self._watermarks != MAX_WATERMARK
         return not_ended & ~self._idle if self._exclude_idle else not_ended
 
-    def encode(self) -> str:
-        """Return watermarks and idle flags as a text of at most 3,800 characters.
+    def take_over(self, other: WatermarkTracker, positions: Sequence[int | None]) -> None:
+        """Set upstream partitions to the state that they have in another tracker.
+
+        `positions` has their number here for each one of the other tracker; None leaves it out.
+        """
+        for position, watermark, idle in zip(positions, other._watermarks, other._idle, strict=True):
+            if position is not None:
+                self._watermarks[position], self._idle[position] = watermark, idle
+
+    def encode(self, max_bytes: int = _TEXT_BYTES) -> str:
+        """Return watermarks and idle flags as a text of at most `max_bytes` bytes in base 85, 3,800 characters.
 
         Each partition takes as many bytes as the range of the watermarks requires. If they do not fit (up to 430
         partitions always fit), watermarks are rounded down, so that no window closes early. The highest watermark and
@@ -168,7 +177,7 @@ class WatermarkTracker:
         highest, value_range = (int(times.max()), int(times.max() - times.min())) if times.size else (0, 0)
         lowest = int(counted.min()) if counted.size else UNINITIALIZED
         required = ((value_range + _RESERVED_CODES).bit_length() + 8) // 8  # one bit of each code is the idle flag
-        width = min(required, (_TEXT_BYTES - _TEXT_HEADER.size) // len(self._watermarks))
+        width = min(required, (max_bytes - _TEXT_HEADER.size) // len(self._watermarks))
         steps = (1 << 8 * width - 1) - 1 - _RESERVED_CODES
         step = max(1, -(-value_range // steps))
         steps_below = -(-(highest - self._watermarks * reported) // step)

@@ -127,7 +127,9 @@ def _group(path: str, model: type[BaseModel]) -> Iterator[str]:
     """Yield the lines of a group of settings, followed by those of its subgroups."""
     yield from ["", f"## `{path}`" if path else "## The pipeline itself", "", inspect.getdoc(model) or ""]
     fields = {
-        field.alias or name: field for name, field in model.model_fields.items() if not _models_of(field.annotation)
+        field.alias or name: field
+        for name, field in model.model_fields.items()
+        if not _models_of(field.annotation) or _may_be_a_list(field.annotation)
     }
     rows = [
         (f"`{path}.{name}`" if path else f"`{name}`", _value_of(field), _default(field), field.description or "")
@@ -165,6 +167,12 @@ def _models_of(annotation: Any) -> list[type[BaseModel]]:
     return [model for part in get_args(annotation) for model in _models_of(part)]
 
 
+def _may_be_a_list(annotation: Any) -> bool:
+    """Return whether the type of a field is a group of settings or a list of plain values."""
+    is_list = get_origin(annotation) is tuple and not _models_of(annotation)
+    return is_list or (get_origin(annotation) is not tuple and any(map(_may_be_a_list, get_args(annotation))))
+
+
 def _is_mapping(annotation: Any) -> bool:
     """Return whether the type of a field is a mapping, or a mapping or null."""
     return dict in {annotation, get_origin(annotation), *map(get_origin, get_args(annotation))}
@@ -184,7 +192,7 @@ def _type_text(annotation: Any) -> str:
         return _type_text(args[0])
     if origin is tuple:
         return f"list of {_type_text(args[0])}"
-    if origin is dict:
+    if origin is dict or (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
         return "mapping"
     return "text, masked in output" if annotation is SecretStr else _BASIC[annotation]
 

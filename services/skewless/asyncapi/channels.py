@@ -15,7 +15,10 @@ from skewless.kafka.admin.topics import TopicSpec
 BINDING = "0.5.0"
 PARAMETERS = {
     "pipeline": {"description": "Name of the pipeline: `name` in its file.", "examples": ["words"]},
-    "source": {"description": "Your own topic: `source.topic` in the pipeline's file.", "examples": ["events"]},
+    "source": {
+        "description": "Your own topic: `source.topic` in the pipeline's file, or one of `source.topics`.",
+        "examples": ["events"],
+    },
     "left": {"description": "Your own topic: `join.left.topic` in the pipeline's file.", "examples": ["impressions"]},
     "right": {"description": "Your own topic: `join.right.topic` in the pipeline's file.", "examples": ["clicks"]},
 }
@@ -52,18 +55,28 @@ class Names:
 
     def channel(self, topic: str) -> str:
         """Return the name of the channel of a topic. If the source is a topic of the pipeline, it is that one."""
+        if not self.is_concrete or self._is_several(topic):
+            return topic
         own = {self.settings.topic(row.name): row.name for row in topology.TOPICS}
-        return own.get(self.settings.topic(topic), topic) if self.is_concrete else topic
+        return own.get(self.settings.topic(topic), topic)
+
+    def _is_several(self, topic: str) -> bool:
+        """Return whether the topic of the topology stands for several topics of this pipeline."""
+        return self.is_concrete and topic == "source" and self.settings.aggregated.is_several
 
     def address(self, topic: str) -> str:
         """Return the address of a topic."""
-        if self.is_concrete:
+        if self.is_concrete and not self._is_several(topic):
             return self.settings.topic(topic)
         return f"{{{topic}}}" if topic in topology.USER_TOPICS else f"{{pipeline}}.{topic}"
 
     def parameters(self, topic: str) -> dict[str, Any]:
         """Describe the parameter in the address of a topic, if it has one."""
         name = topic if topic in topology.USER_TOPICS else "pipeline"
+        if self._is_several(topic):
+            source = self.settings.aggregated
+            names = {} if self.settings.has_source_pattern else {"enum": list(source.select(()))}
+            return {"parameters": {name: {"description": f"Your own topics: {source}.", **names}}}
         return {} if self.is_concrete else {"parameters": {name: PARAMETERS[name]}}
 
     def group(self, stage: str) -> str:

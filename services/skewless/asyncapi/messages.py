@@ -17,14 +17,14 @@ from skewless.wire.aggregates import AggregateRecord, aggregate_type
 from skewless.wire.changelog import CHUNK_KEY
 from skewless.wire.dead_letters import DeadLetterHeaders
 from skewless.wire.distribution import TickDistribution
-from skewless.wire.headers import IDLE_HEADER, SCHEMA_HEADER, WATERMARK, WATERMARKS_HEADER
+from skewless.wire.headers import IDLE_HEADER, SCHEMA_HEADER, SOURCES_HEADER, WATERMARK, WATERMARKS_HEADER
 from skewless.wire.hot_keys import HotKeyChange
 from skewless.wire.join_changelog import BLOCK_KEY
 from skewless.wire.joined import JoinedRecord, JoinLateRecord, UnmatchedRecord
 from skewless.wire.partials import PARTIALS
 from skewless.wire.replays import Replay
 from skewless.wire.rows import PANE_HEADER, ROWS
-from skewless.wire.tuples import TUPLE, TUPLES, LateTuple, TupleRecord
+from skewless.wire.tuples import TUPLE, TUPLES, LateHeaders, LateTuple, TupleRecord
 
 JSON = "application/json"
 ARROW = "application/vnd.apache.arrow.stream"
@@ -108,8 +108,17 @@ def _internal_headers(schema: str, others: Mapping[str, Schema] = MappingProxyTy
         "description": "Source partitions that are idle, as a JSON list: windows do not wait for them. Their "
         "watermarks stay valid. A source partition is active if a record has its watermark and does not list it here.",
     }
+    sources = {
+        "type": "string",
+        "contentMediaType": JSON,
+        "pattern": r'^\{("[^"]*":\{("[0-9]+":\[(null|-?[0-9]+),(true|false)\],?)*\},?)*\}$',
+        "description": "Only in topic `tuples` of a pipeline with `source.topics`, instead of the two others: the "
+        "watermark of each source partition in ms (null: none so far), and whether it is idle, by topic and number as "
+        "a JSON object. Source partitions that are not named keep their state.",
+    }
     schema_header = {"type": "string", "const": schema, "description": "Name and version of the record's format."}
-    properties = {SCHEMA_HEADER: schema_header, WATERMARKS_HEADER: watermarks, IDLE_HEADER: idle, **others}
+    reports = {WATERMARKS_HEADER: watermarks, IDLE_HEADER: idle, SOURCES_HEADER: sources}
+    properties = {SCHEMA_HEADER: schema_header, **reports, **others}
     return {"type": "object", "properties": properties, "required": [SCHEMA_HEADER, *others]}
 
 
@@ -166,6 +175,7 @@ LATE_MESSAGE = Message(
     timestamp="Event time of the tuple. For times before 1970, which Kafka cannot store, the time of writing.",
     guarantee="Each late tuple {once}. Lateness depends only on the records of the source.",
     payload=LateTuple,
+    headers=LateHeaders,
 )
 LOADS_MESSAGE = Message(
     name="loads",

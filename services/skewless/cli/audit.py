@@ -84,7 +84,7 @@ def audit(  # noqa: PLR0913 - click passes an argument per option
     offset_reader = OffsetReader(settings.kafka)
     _check_not_empty(offset_reader, settings)
     scope = find(offset_reader, settings)
-    if start is None and (problems := list(_truncation_problems(settings, scope))):
+    if start is None and (problems := list(_truncation_problems(scope))):
         raise ConfigurationError(*problems)
     of_table = settings.sink is not None and not no_table
     if of_table:
@@ -115,7 +115,7 @@ def _compare(  # noqa: PLR0913 - the parts of an audit, by name
     from skewless.cli import audit_table
     from skewless.spark import audit_job as job
 
-    written = job.read(session, settings, scope.offset_ranges, scope.closed_until)
+    written = job.read(session, settings, scope.source_ranges, scope.offset_ranges, scope.closed_until)
     with job.compared(written, settings, since=since, first=first) as comparison:
         report = _report(settings, scope, comparison.report)
         if out is not None:
@@ -145,9 +145,12 @@ def _audit_join(
 
 def _check_not_empty(offset_reader: OffsetReader, settings: PipelineSettings) -> None:
     """Raise CheckFailedError if the pipeline has run, but its source and its results are empty."""
-    topics = [settings.topic("source"), settings.topic("aggregates")]
+    from skewless.config import topic_plan
+
+    source_topics = topic_plan.source_topics(settings)
+    topics = [*source_topics, settings.topic("aggregates")]
     empty = all(offset_reader.begin(topic) == offset_reader.end(topic) for topic in topics)
-    if empty and offset_reader.has_committed(settings.group("splitter"), settings.topic("source")):
+    if empty and any(offset_reader.has_committed(settings.group("splitter"), topic) for topic in source_topics):
         raise CheckFailedError(f"nothing to compare: topics {' and '.join(topics)} are empty")
 
 
@@ -159,12 +162,11 @@ _CONSEQUENCES = {
 """What a missing beginning of a topic means for the audit."""
 
 
-def _truncation_problems(settings: PipelineSettings, scope: AuditScope) -> Iterator[str]:
+def _truncation_problems(scope: AuditScope) -> Iterator[str]:
     """Yield a problem for each partition whose first records are deleted."""
-    for topic, partitions in scope.truncated.items():
-        for partition, first_offset in partitions.items():
-            begins = f"partition {partition} of {settings.topic(topic)} begins at offset {first_offset}"
-            yield f"{begins}: {_CONSEQUENCES[topic]}, so compare only later windows with --since TIME"
+    for kind, topic, partition, first_offset in scope.truncated:
+        begins = f"partition {partition} of {topic} begins at offset {first_offset}"
+        yield f"{begins}: {_CONSEQUENCES[kind]}, so compare only later windows with --since TIME"
 
 
 def _problems(settings: PipelineSettings, report: dict[str, Any]) -> Iterator[str]:
@@ -175,7 +177,9 @@ def _problems(settings: PipelineSettings, report: dict[str, Any]) -> Iterator[st
 
 
 def _report(settings: PipelineSettings, scope: AuditScope, statistics: dict[str, Any]) -> dict[str, Any]:
-    offsets = {
+    from skewless.cli.offset_range import by_partition
+
+    offsets = {"source": by_partition(settings, scope.source_ranges)} | {
         topic: {str(partition): offset_range for partition, offset_range in ranges.items()}
         for topic, ranges in scope.offset_ranges.items()
     }

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from skewless import topology
 from skewless.algorithms.watermark import MAX_WATERMARK
-from skewless.cli.offset_range import committed, holds_tuples, pipeline_starts
+from skewless.cli.offset_range import OffsetRanges, committed, committed_by_splitter, holds_tuples, pipeline_starts
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.wire.changelog import decode_checkpoint, read_watermarks
@@ -16,22 +17,35 @@ STAGES_AFTER_SPLITTER = topology.upstream("aggregator") - {"splitter"} | {"aggre
 """Stages that process a tuple after the splitter, until its result is written."""
 
 
+class TruncatedPartition(NamedTuple):
+    """A partition whose first records are deleted, by retention or by DeleteRecords."""
+
+    kind: str
+    """Name of the topic in the topology."""
+    topic: str
+    """Full name of the topic."""
+    partition: int
+    first: int
+    """First offset."""
+
+
 @dataclass(frozen=True, slots=True)
 class AuditScope:
     """Offsets to read and windows to compare."""
 
-    offset_ranges: dict[str, dict[int, tuple[int, int]]]
-    """By topic of the topology and partition: first offset (inclusive) and end offset (exclusive)."""
+    source_ranges: dict[str, OffsetRanges]
+    """By source topic."""
+    offset_ranges: dict[str, OffsetRanges]
+    """By topic of the topology that the pipeline writes."""
     closed_until: dict[int, int]
     """By partition of `aggregates`: windows that end at or before this time are complete (MAX_WATERMARK: all)."""
     settled: bool
     """Whether all source records that were read are processed, and the splitter read no more during the check."""
-    truncated: dict[str, dict[int, int]]
-    """By topic: first offset of the partitions whose first records are deleted, by retention or by DeleteRecords."""
+    truncated: list[TruncatedPartition]
     closed_windows: dict[int, int]
     """As `closed_until`, but by the watermarks alone, whether the pipeline is settled or not."""
-    splitter_offsets: dict[int, int]
-    """Committed offsets of the splitter by partition."""
+    splitter_offsets: dict[str, dict[int, int]]
+    """Committed offsets of the splitter by topic and partition."""
 
 
 def find(offset_reader: OffsetReader, settings: PipelineSettings) -> AuditScope:
@@ -39,28 +53,32 @@ def find(offset_reader: OffsetReader, settings: PipelineSettings) -> AuditScope:
     # The order of the queries makes the answer valid for a running pipeline. The closed windows are read before the
     # splitter's offsets, so these offsets cover all records of the closed windows.
     closed_until = by_watermark = closed_windows(offset_reader, settings)
-    committed_by_splitter = committed(offset_reader, settings, "splitter")
+    splitter_offsets = committed_by_splitter(offset_reader, settings)
     # All records that were read are processed if the splitter holds no tuples, no later stage has lag, and the splitter
     # has not moved meanwhile.
     settled = not holds_tuples(offset_reader, settings) and not any(
         _has_lag(offset_reader, settings, stage) for stage in STAGES_AFTER_SPLITTER
     )
     written = {topic: whole_topic(offset_reader, settings.topic(topic)) for topic in ("aggregates", "dead-letters")}
-    settled = settled and committed(offset_reader, settings, "splitter") == committed_by_splitter
+    settled = settled and committed_by_splitter(offset_reader, settings) == splitter_offsets
     if settled and settings.aggregator.emit == "updates":
         closed_until = dict.fromkeys(written["aggregates"], MAX_WATERMARK)
-    begin, starts = offset_reader.begin(settings.topic("source")), pipeline_starts(offset_reader, settings)
-    source = {}
-    for partition, first_available in begin.items():
-        first = max(first_available, starts.get(partition, 0))
-        source[partition] = (first, max(first, committed_by_splitter.get(partition, first)))
-    offset_ranges = {"source": source, **written}
-    truncated = {
-        topic: {partition: first for partition, (first, _) in ranges.items() if first}
-        for topic, ranges in written.items()
-    }
-    truncated["source"] = {partition: first for partition, first in begin.items() if first > starts.get(partition, 0)}
-    return AuditScope(offset_ranges, closed_until, settled, truncated, by_watermark, committed_by_splitter)
+    truncated = [
+        TruncatedPartition(name, settings.topic(name), partition, first)
+        for name, ranges in written.items()
+        for partition, (first, _) in ranges.items()
+        if first
+    ]
+    source_ranges: dict[str, OffsetRanges] = {}
+    for topic, offsets in splitter_offsets.items():
+        begin, starts = offset_reader.begin(topic), pipeline_starts(offset_reader, settings, topic)
+        ranges = source_ranges[topic] = {}
+        for partition, first_available in begin.items():
+            first = max(first_available, starts.get(partition, 0))
+            ranges[partition] = (first, max(first, offsets.get(partition, first)))
+            if first_available > starts.get(partition, 0):
+                truncated.append(TruncatedPartition("source", topic, partition, first_available))
+    return AuditScope(source_ranges, written, closed_until, settled, truncated, by_watermark, splitter_offsets)
 
 
 def complete_in_table(
@@ -80,7 +98,7 @@ def complete_in_table(
     if (
         scope.settled
         and not offset_reader.has_records_after(topic, {**offset_reader.begin(topic), **stored})
-        and committed(offset_reader, settings, "splitter") == scope.splitter_offsets
+        and committed_by_splitter(offset_reader, settings) == scope.splitter_offsets
     ):
         return dict.fromkeys(partitions, MAX_WATERMARK)
     # All records of closed windows are in the scope, and the flusher has added all that its watermark has passed.

@@ -20,6 +20,7 @@ from skewless.spark.job_runner import spark_running
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from skewless.cli.offset_range import OffsetRanges
     from skewless.config.pipeline_settings import PipelineSettings
     from skewless.spark.batch_job import Folder, Topic
 
@@ -108,7 +109,7 @@ def batch(  # noqa: PLR0913 - click passes an argument per option
         report = join_spark.batch(settings, start or "earliest", end or "latest", folder, spark)
         click.echo(json.dumps(report) if as_json else join_spark.batch_text(report))
         return
-    ranges = {} if inputs else _offset_ranges(settings, start or START, end or "latest")
+    ranges = {} if inputs else _source_ranges(settings, start or START, end or "latest")
     partitions = _partitions(settings, output_topic)
     with spark_running("batch", with_format(table_format, spark)) as session:
         from skewless.spark.batch_job import run
@@ -116,8 +117,7 @@ def batch(  # noqa: PLR0913 - click passes an argument per option
         records = _records(session, settings, inputs, ranges)
         target = _target(settings, out, table_format, output_topic, overwrite=overwrite)
         report = run(records, settings, target, now=round(time.time() * 1000), partitions=partitions)
-    offsets = {str(partition): offset_range for partition, offset_range in ranges.items()}
-    source = {"files": inputs} if inputs else {"topic": settings.topic("source"), "offsets": offsets}
+    source = {"files": inputs} if inputs else _read_topics(settings, ranges)
     report = {"pipeline": settings.name, "source": source, "written_to": out or output_topic, **report}
     click.echo(json.dumps(report) if as_json else _text(report))
 
@@ -152,14 +152,22 @@ def with_format(table_format: str, spark: Mapping[str, Any]) -> dict[str, Any]:
     return {**spark, "conf": (*required, *spark["conf"])}
 
 
-def _offset_ranges(settings: PipelineSettings, start: str, end: str) -> dict[int, tuple[int, int]]:
-    from skewless.cli.offset_range import offset_ranges
+def _source_ranges(settings: PipelineSettings, start: str, end: str) -> dict[str, OffsetRanges]:
+    from skewless.cli.offset_range import source_ranges
     from skewless.kafka.consumer.offsets import OffsetReader
 
-    ranges = offset_ranges(OffsetReader(settings.kafka), settings, start, end)
-    if all(first == last for first, last in ranges.values()):
-        raise CheckFailedError(f"topic {settings.topic('source')} has no records in this range: nothing to compute")
+    ranges = source_ranges(OffsetReader(settings.kafka), settings, start, end)
+    if all(first == last for of_topic in ranges.values() for first, last in of_topic.values()):
+        raise CheckFailedError(f"topic {', '.join(ranges)} has no records in this range: nothing to compute")
     return ranges
+
+
+def _read_topics(settings: PipelineSettings, ranges: Mapping[str, OffsetRanges]) -> dict[str, Any]:
+    """Return what was read, for the report."""
+    from skewless.cli.offset_range import by_partition
+
+    topics = {"topics": list(ranges)} if settings.aggregated.is_several else {"topic": next(iter(ranges))}
+    return {**topics, "offsets": by_partition(settings, ranges)}
 
 
 def _partitions(settings: PipelineSettings, topic: str | None) -> int | None:
@@ -169,15 +177,15 @@ def _partitions(settings: PipelineSettings, topic: str | None) -> int | None:
 
 
 def _records(
-    spark: SparkSession, settings: PipelineSettings, inputs: tuple[str, ...], ranges: dict[int, tuple[int, int]]
+    spark: SparkSession, settings: PipelineSettings, inputs: tuple[str, ...], ranges: Mapping[str, OffsetRanges]
 ) -> DataFrame:
     from skewless.spark import kafka_options, kafka_source
 
     if inputs:
         return kafka_source.of_files(spark, inputs, settings)
     client, headers = kafka_options.client_options(settings), bool(settings.splitter.headers)
-    records = kafka_options.read(spark, client, settings.topic("source"), ranges, headers=headers)
-    return kafka_source.of_topic(records, settings.splitter)
+    records = kafka_options.read_topics(spark, client, ranges, headers=headers)
+    return kafka_source.of_topic(records, settings.splitter, several=settings.aggregated.is_several)
 
 
 def _target(

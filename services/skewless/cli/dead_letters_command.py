@@ -150,7 +150,9 @@ def replay(  # noqa: PLR0913 - click passes an argument per option
 
 def _origin(settings: PipelineSettings, topic: str | None) -> str:
     """Return the topic whose records are replayed. Raises ConfigurationError if the pipeline does not read it."""
-    topics = sorted(settings.user_topics.values())
+    from skewless.config.topic_plan import user_topics
+
+    topics = sorted(user_topics(settings))
     if topic is None:
         if len(topics) > 1:
             raise ConfigurationError(f"--from: missing; the pipeline reads {', '.join(topics)}: name one of them")

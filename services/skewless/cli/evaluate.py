@@ -50,7 +50,7 @@ def evaluate(*, files: tuple[Path, ...], out: Path, as_json: bool, **spark: Any)
     """Measure the load balance of pipelines and its cost, and compare the pipelines in a report."""
     runs = [load_settings(file) for file in files]
     for settings in runs:
-        settings.topic("source")  # an error if the pipeline only joins
+        _ = settings.aggregated  # an error if the pipeline only joins
     names = [settings.name for settings in runs]
     if len(set(names)) < len(names):
         raise ConfigurationError(f"-f: pipelines of the same name ({', '.join(names)}) have the same topics")

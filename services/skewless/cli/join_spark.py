@@ -43,7 +43,9 @@ def batch(settings: PipelineSettings, start: str, end: str, target: Folder, spar
     """Compute the records of the join, write them, and return the report."""
     offset_reader = OffsetReader(settings.kafka)
     ranges: Ranges = {
-        side.value: offset_ranges(offset_reader, settings, start, end, stage=_reader(settings, side), name=side.value)
+        side.value: offset_ranges(
+            offset_reader, settings, start, end, stage=_reader(settings, side), topic=settings.topic(side.value)
+        )
         for side in Side
     }
     if all(first == last for topic in ranges.values() for first, last in topic.values()):

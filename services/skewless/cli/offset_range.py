@@ -1,4 +1,4 @@
-"""Resolves `--starting-offsets` and `--ending-offsets` to the offsets of the source topic that a Spark job reads."""
+"""Resolves `--starting-offsets` and `--ending-offsets` to the offsets of the topics that a Spark job reads."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import msgspec
 
 from skewless import topology
+from skewless.config import topic_plan
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import ConfigurationError
 from skewless.kafka.consumer.offsets import OffsetReader
@@ -25,60 +26,107 @@ def check(option: str, where: str) -> None:
         parse_instant(option, where, WHERE)
 
 
+OffsetRanges = dict[int, tuple[int, int]]
+"""First offset and end offset (exclusive) by partition."""
+
+
+def source_ranges(
+    offset_reader: OffsetReader, settings: PipelineSettings, start: str, end: str
+) -> dict[str, OffsetRanges]:
+    """Return the offsets of each partition of the source topics.
+
+    Raises ConfigurationError if a topic does not have a requested partition or offset.
+    """
+    return {
+        topic: offset_ranges(offset_reader, settings, start, end, topic=topic)
+        for topic in topic_plan.source_topics(settings)
+    }
+
+
+def by_partition(settings: PipelineSettings, ranges: Mapping[str, OffsetRanges]) -> dict[str, tuple[int, int]]:
+    """Return the offsets of the source topics for a report: by partition, with its topic if there may be several."""
+    return {
+        f"{topic}/{partition}" if settings.aggregated.is_several else str(partition): offset_range
+        for topic, of_topic in ranges.items()
+        for partition, offset_range in of_topic.items()
+    }
+
+
 def offset_ranges(  # noqa: PLR0913 - the last two by name
     offset_reader: OffsetReader,
     settings: PipelineSettings,
     start: str,
     end: str,
     *,
+    topic: str,
     stage: str = "splitter",
-    name: str = "source",
-) -> dict[int, tuple[int, int]]:
-    """Return the first offset and the end offset (exclusive) of each partition of the source topic.
+) -> OffsetRanges:
+    """Return the offsets of each partition of a topic. `stage` is the stage whose committed offsets apply.
 
-    For another topic, `name` is its name in the topology, and `stage` the stage whose committed offsets apply. Raises
-    ConfigurationError if the topic does not have a requested partition or offset.
+    Raises ConfigurationError if the topic does not have a requested partition or offset.
     """
-    topic = settings.topic(name)
     begin_offsets, end_offsets = offset_reader.begin(topic), offset_reader.end(topic)
+
+    of_topic = topic if settings.source is not None and settings.source.is_several else None
 
     def resolve(option: str, where: str) -> dict[int, int]:
         match where:
             case "source.start":
-                return _start(offset_reader, settings, begin_offsets)
+                return _start(offset_reader, settings, topic, begin_offsets)
             case "earliest":
                 return begin_offsets
             case "latest":
                 return end_offsets
             case "committed":
-                return begin_offsets | committed(offset_reader, settings, stage, name)
+                return begin_offsets | committed_of(offset_reader, settings, stage, topic)
         if where.lstrip().startswith("{"):
-            return _parse_offsets(option, where, begin_offsets, end_offsets)
+            return _parse_offsets(option, where, begin_offsets, end_offsets, of_topic)
         return offset_reader.at_time(topic, parse_instant(option, where, WHERE))
 
     starts, ends = begin_offsets | resolve("--starting-offsets", start), end_offsets | resolve("--ending-offsets", end)
     return {partition: (starts[partition], max(starts[partition], ends[partition])) for partition in begin_offsets}
 
 
-def _start(offset_reader: OffsetReader, settings: PipelineSettings, begin: Mapping[int, int]) -> dict[int, int]:
+def _start(
+    offset_reader: OffsetReader, settings: PipelineSettings, topic: str, begin: Mapping[int, int]
+) -> dict[int, int]:
     """Return where the pipeline started; where it would start now, if it has not run yet."""
-    topic = settings.topic("source")
-    if not offset_reader.has_committed(settings.group("splitter"), topic):
+    group = settings.group("splitter")
+    if not any(offset_reader.has_committed(group, source) for source in topic_plan.source_topics(settings)):
         return offset_reader.at_start(topic, settings.aggregated.start)
-    starts = pipeline_starts(offset_reader, settings)
+    starts = pipeline_starts(offset_reader, settings, topic)
     return {partition: max(first, starts.get(partition, 0)) for partition, first in begin.items()}
 
 
-def pipeline_starts(offset_reader: OffsetReader, settings: PipelineSettings) -> dict[int, int]:
-    """Return the offsets at which the pipeline started, of the partitions that the splitter has committed."""
-    committed_offsets = offset_reader.committed(settings.group("splitter"), settings.topic("source"))
+def pipeline_starts(offset_reader: OffsetReader, settings: PipelineSettings, topic: str) -> dict[int, int]:
+    """Return the offsets of a source topic at which the pipeline started, where the splitter has committed offsets."""
+    committed_offsets = offset_reader.committed(settings.group("splitter"), topic)
     return {partition: start_of(checkpoint.metadata) for partition, checkpoint in committed_offsets.items()}
 
 
 def holds_tuples(offset_reader: OffsetReader, settings: PipelineSettings) -> bool:
     """Return whether splitters have committed offsets of records whose tuples they still hold in local windows."""
-    committed_offsets = offset_reader.committed(settings.group("splitter"), settings.topic("source"))
-    return any(decode_checkpoint(checkpoint.metadata).held is not None for checkpoint in committed_offsets.values())
+    return any(
+        decode_checkpoint(checkpoint.metadata).held is not None
+        for topic in topic_plan.source_topics(settings)
+        for checkpoint in offset_reader.committed(settings.group("splitter"), topic).values()
+    )
+
+
+def committed_by_splitter(offset_reader: OffsetReader, settings: PipelineSettings) -> dict[str, dict[int, int]]:
+    """Return the offsets that splitters have committed, by source topic and partition.
+
+    Raises ConfigurationError if the pipeline has never run.
+    """
+    group, topics = settings.group("splitter"), topic_plan.source_topics(settings)
+    offsets = {
+        topic: {partition: at.offset for partition, at in offset_reader.committed(group, topic).items()}
+        for topic in topics
+    }
+    if not any(offsets.values()):
+        names = ", ".join(topics)
+        raise ConfigurationError(f"group {group} has no committed offsets of topic {names}: run the pipeline first")
+    return offsets
 
 
 def committed(
@@ -88,9 +136,16 @@ def committed(
 
     Raises ConfigurationError if the pipeline has never run.
     """
-    group, topic = settings.group(stage), settings.topic(name or topology.stage(stage).input)
+    return committed_of(offset_reader, settings, stage, settings.topic(name or topology.stage(stage).input))
+
+
+def committed_of(offset_reader: OffsetReader, settings: PipelineSettings, stage: str, topic: str) -> dict[int, int]:
+    """Return the committed offsets of a stage in a topic, whose full name is given, by partition."""
+    if stage == "splitter":
+        return committed_by_splitter(offset_reader, settings)[topic]
+    group = settings.group(stage)
     committed_offsets = offset_reader.committed(group, topic)
-    if stage in {"splitter", "join"} and not committed_offsets:
+    if stage == "join" and not committed_offsets:
         raise ConfigurationError(f"group {group} has no committed offsets of topic {topic}: run the pipeline first")
     return {partition: checkpoint.offset for partition, checkpoint in committed_offsets.items()}
 
@@ -104,11 +159,18 @@ def parse_instant(option: str, text: str, accepted: str = "a time in ISO 8601") 
     return round((instant if instant.tzinfo else instant.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
-def _parse_offsets(option: str, text: str, begin: Mapping[int, int], end: Mapping[int, int]) -> dict[int, int]:
+def _parse_offsets(
+    option: str, text: str, begin: Mapping[int, int], end: Mapping[int, int], topic: str | None
+) -> dict[int, int]:
+    """Return offsets by partition. They are those of `topic` if the text has offsets of several topics."""
+    form = '{"0": 1000}' if topic is None else f'{{"{topic}": {{"0": 1000}}}}'
     try:
-        offsets = msgspec.json.decode(text, type=dict[int, int])
+        if topic is None:
+            offsets = msgspec.json.decode(text, type=dict[int, int])
+        else:
+            offsets = msgspec.json.decode(text, type=dict[str, dict[int, int]]).get(topic, {})
     except msgspec.DecodeError as error:
-        raise ConfigurationError(f'{option}: {text} is not offsets by partition like {{"0": 1000}}: {error}') from None
+        raise ConfigurationError(f"{option}: {text} is not offsets by partition like {form}: {error}") from None
     problems = [
         f"{option}: partition {partition} has no offset {offset}, "
         + (

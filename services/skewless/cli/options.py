@@ -185,9 +185,10 @@ def topic_of(option: str, name: str) -> str:
     from skewless.config.problems import plain
 
     try:
-        return SourceSettings.model_validate({"topic": name}).topic
+        SourceSettings.model_validate({"topic": name})
     except ValidationError as error:
         raise ConfigurationError(f"{option}: {plain(error.errors()[0])}") from None
+    return name
 
 
 def broker_of(servers: str | None, kafka: KafkaSettings | None = None) -> KafkaSettings:

@@ -77,7 +77,10 @@ def _print_plan(settings: PipelineSettings, left: Leftovers, mode: Mode) -> None
         click.echo(f"  topic {topic}, {counted(partitions, 'partition')}")
     if mode == "to-start":
         click.echo("and creates the topics again, empty")
-    click.echo(f"stays as it is: {', '.join(f'topic {name}' for name in sorted(settings.user_topics.values()))}")
+    users = [f"topic {name}" for name in sorted(settings.user_topics.values())]
+    if settings.has_source_pattern:
+        users.append(f"topics that match {settings.aggregated}")
+    click.echo(f"stays as it is: {', '.join(users)}")
 
 
 def _ask(settings: PipelineSettings) -> None:

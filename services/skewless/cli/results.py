@@ -58,7 +58,7 @@ def results(  # noqa: PLR0913 - click passes an argument per option
       skewless results -f pipeline.yaml --window 2026-03-01T10:00 --key books --json
     """  # noqa: D301 - \b is click's marker for unwrapped text
     settings = load_settings(file)
-    settings.topic("source")  # an error if the pipeline only joins
+    _ = settings.aggregated  # an error if the pipeline only joins
     aggregates = tuple(result.name for result in settings.results)
     if as_json and as_csv:
         raise ConfigurationError("--json: not with --csv, leave one out")

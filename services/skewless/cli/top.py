@@ -36,7 +36,7 @@ def top(file: Path | None, interval: float) -> None:
       skewless top -f pipeline.yaml
     """  # noqa: D301 - \b is click's marker for unwrapped text
     settings = load_settings(file)
-    settings.topic("source")  # an error if the pipeline only joins
+    _ = settings.aggregated  # an error if the pipeline only joins
     from skewless.operations.status import status
 
     def read() -> PipelineStatus:

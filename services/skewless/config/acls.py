@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from skewless import topology
-from skewless.config.pipeline_settings import PipelineSettings
+from skewless.config.pipeline_settings import PipelineSettings, TopicPattern
 
 Operation = Literal["Read", "Write", "Create", "Describe", "DescribeConfigs"]
 
@@ -75,7 +75,9 @@ def acls_of_stage(stage: topology.Stage, settings: PipelineSettings) -> Iterator
     """Yield the ACLs of a stage."""
     inputs = stage.inputs_of(settings)
     for source in inputs:
-        if topology.USER_TOPICS.get(source) == "join" and stage.changelog is not None:
+        if source == "source":
+            yield from source_topics(settings, ("Read",), "its input")
+        elif topology.USER_TOPICS.get(source) == "join" and stage.changelog is not None:
             yield _topic(settings.topic(source), ("Read", "DescribeConfigs"), "its input", "retention")
         else:
             yield _topic(settings.topic(source), ("Read",), "its input")
@@ -113,7 +115,9 @@ def _of_topics(settings: PipelineSettings) -> Iterator[AclBinding]:
     own = {settings.topic(row.name) for row in topology.needed_topics(settings)}
     names = [name for row in topology.needed_stages(settings) for name in row.inputs_of(settings)]
     for name in (name for name in dict.fromkeys(names) if name in topology.USER_TOPICS):
-        if topology.USER_TOPICS[name] == "join" and not topology.REPARTITIONED.holds(settings):
+        if name == "source" and settings.aggregated.topic is None:
+            yield from source_topics(settings, ("Describe",), "number of partitions")
+        elif topology.USER_TOPICS[name] == "join" and not topology.REPARTITIONED.holds(settings):
             yield _topic(settings.topic(name), ("Describe", "DescribeConfigs"), "number of partitions", "retention")
         elif settings.topic(name) not in own:
             yield _topic(settings.topic(name), ("Describe",), "number of partitions")
@@ -137,6 +141,8 @@ def _of_readers(settings: PipelineSettings) -> Iterator[AclBinding]:
 
 def _of_dead_letters(settings: PipelineSettings) -> Iterator[AclBinding]:
     yield _topic(settings.topic("dead-letters"), ("Read",), "dead letters")
+    if settings.has_source_pattern:
+        yield from source_topics(settings, ("Read", "Write"), "invalid records", "their replay")
     for name in settings.user_topics.values():
         yield _topic(name, ("Read", "Write"), "invalid records", "their replay")
     for topic in topology.TOPICS:
@@ -149,6 +155,18 @@ def _of_dead_letters(settings: PipelineSettings) -> Iterator[AclBinding]:
         operations=("Write",),
         needed=("transactions of replays",),
     )
+
+
+def source_topics(settings: PipelineSettings, operations: Iterable[Operation], *needed: str) -> Iterator[AclBinding]:
+    """Yield the ACLs of the source topics. Those of a pattern share one, for the characters with which it begins."""
+    pattern = settings.aggregated.topics
+    if isinstance(pattern, TopicPattern):
+        prefix = pattern.prefix
+        name, prefixed = (prefix, True) if prefix else ("*", False)
+        yield AclBinding("topic", name, prefixed=prefixed, operations=tuple(operations), needed=needed)
+        return
+    for topic in settings.aggregated.select(()):
+        yield _topic(topic, operations, *needed)
 
 
 def _topic(name: str, operations: Iterable[Operation], *needed: str) -> AclBinding:

@@ -73,7 +73,7 @@ def _without(value: Any, path: Location, removed: set[Location], kept: dict[Loca
 def _with_placeholders(document: dict[str, Any]) -> dict[str, Any]:
     source = document.get("source")
     merged = {**_PLACEHOLDERS, **document}
-    if isinstance(source, dict):
+    if isinstance(source, dict) and "topics" not in source:
         merged["source"] = {**_PLACEHOLDERS["source"], **source}  # type: ignore[dict-item]  # it is a mapping
     return merged
 

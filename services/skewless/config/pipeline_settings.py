@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, create_model, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationInfo,
+    create_model,
+    field_validator,
+    model_validator,
+)
 
 from skewless import topology
 from skewless.aggregate_registry import results_of
@@ -15,6 +25,7 @@ from skewless.algorithms.aggregates import ResultCondition, ResultField
 from skewless.algorithms.aggregates.having import is_comparable
 from skewless.algorithms.grouping.key import KeyGrouping
 from skewless.algorithms.value_type import ValueType
+from skewless.algorithms.watermark import MAX_SOURCE_PARTITIONS
 from skewless.errors import ConfigurationError, unknown
 from skewless.kafka.settings import KafkaSettings, TransportSettings
 from skewless.monitoring.settings import LogSettings, MetricsSettings, TracingSettings
@@ -31,28 +42,140 @@ from skewless.stages.splitter.settings import SplitterSettings
 from skewless.stages.worker.settings import WorkerSettings
 
 
-class SourceSettings(SettingsModel):
-    """Settings of the source topic, which belongs to the user. A pipeline without them only joins."""
+def _is_a_topic(topic: str) -> str:
+    if topic in {".", ".."}:
+        raise ValueError("must not be . or .., because Kafka rejects these topic names")
+    return topic
 
-    topic: str = Field(min_length=1, max_length=249, pattern=r"^[A-Za-z0-9._-]+$", description="Source topic.")
+
+TopicName = Annotated[
+    str, Field(min_length=1, max_length=249, pattern=r"^[A-Za-z0-9._-]+$"), AfterValidator(_is_a_topic)
+]
+SKIP_TO_KEY = re.compile(r"(?:([A-Za-z0-9._-]+)/)?(\d+)")
+
+
+class TopicPattern(SettingsModel):
+    """Settings that select source topics by their names."""
+
+    match: str = Field(
+        min_length=1,
+        description="Regular expression of Python. It selects each topic whose whole name it matches, also those that "
+        "are created later.",
+    )
+
+    @field_validator("match")
+    @classmethod
+    def _is_a_pattern(cls, match: str) -> str:
+        try:
+            re.compile(match)
+        except re.error as error:
+            raise ValueError(f"is not a regular expression: {error}") from None
+        return match
+
+    @property
+    def prefix(self) -> str:
+        """Characters with which each matching name begins."""
+        if "|" in self.match:
+            return ""
+        plain = re.match(r"\^?((?:[A-Za-z0-9_-]|\\\.)*)([*?{]?)", self.match)
+        text = "" if plain is None else plain[1].replace("\\", "")
+        return text[:-1] if plain is not None and plain[2] else text
+
+    def matches(self, topic: str) -> bool:
+        """Return whether the pattern matches the whole name of a topic."""
+        return re.fullmatch(self.match, topic) is not None
+
+
+def _kind_of_topics(topics: Any) -> str:
+    return "pattern" if isinstance(topics, dict | TopicPattern) else "list"
+
+
+AnyTopics = Annotated[
+    Annotated[tuple[TopicName, ...], Field(min_length=1), Tag("list")] | Annotated[TopicPattern, Tag("pattern")],
+    Discriminator(_kind_of_topics),
+]
+
+
+class SourceSettings(SettingsModel):
+    """Settings of the source topics, which belong to the user. A pipeline without them only joins."""
+
+    topics: AnyTopics | None = Field(
+        None,
+        description="Source topics, instead of `topic`: their names, for example [clicks, clicks-eu], or a pattern, "
+        "for example {match: 'clicks-.*'}. They may get more partitions.",
+    )
+    topic: TopicName | None = Field(
+        None,
+        description="Source topic, required without `topics`. Its number of partitions must not change while the "
+        "pipeline exists.",
+    )
     start: Literal["earliest", "latest"] | Annotated[Instant, Field(ge=0)] = Field(
         "earliest",
         description="First record to read when the pipeline starts for the first time: `earliest`, `latest`, or the "
         "first one with this Kafka timestamp or a later one, in ISO 8601 or ms. Later changes have no effect.",
     )
-    skip_to: dict[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]] = Field(
+    skip_to: dict[str, Annotated[int, Field(ge=0)]] = Field(
         default_factory=dict,
-        description="First offset to read per partition, for example {3: 1200}. Skips earlier records that cannot be "
+        description="First offset to read per partition, for example {3: 1200}, or {clicks/3: 1200} with `topics`. "
+        "Skips earlier records that cannot be "
         "fetched or were deleted. If the committed offset is higher, it only skips deleted records whose tuples were "
         "held in local windows.",
     )
 
     @field_validator("topic")
     @classmethod
-    def _is_a_topic(cls, topic: str) -> str:
-        if topic in {".", ".."}:
-            raise ValueError("must not be . or .., because Kafka rejects these topic names")
+    def _is_required(cls, topic: str | None, info: ValidationInfo) -> str | None:
+        if topic is None and info.data.get("topics", ()) is None:
+            raise ValueError("is required")
         return topic
+
+    @field_validator("skip_to", mode="before")
+    @classmethod
+    def _keys_as_text(cls, skip_to: Any) -> Any:
+        if not isinstance(skip_to, dict):
+            return skip_to
+        return {str(key) if type(key) is int else key: offset for key, offset in skip_to.items()}
+
+    @model_validator(mode="after")
+    def _topics_fit(self) -> SourceSettings:
+        problems = []
+        if self.topic is not None and self.topics is not None:
+            problems.append("topics: topic is set as well; remove one of them")
+        if isinstance(self.topics, tuple):
+            repeated = [i for i, topic in enumerate(self.topics) if topic in self.topics[:i]]
+            problems += [f"topics.{i}: {self.topics[i]} is listed twice" for i in repeated]
+        for key in self.skip_to:
+            match = SKIP_TO_KEY.fullmatch(key)
+            if match is None or (match[1] is None) != (self.topics is None):
+                form = "topic and partition, for example clicks/3" if self.is_several else "the number of a partition"
+                problems.append(f"skip_to.{key}: the name should be {form}")
+        if problems:
+            raise InvalidSettingsError(*problems)
+        return self
+
+    @property
+    def is_several(self) -> bool:
+        """Whether the pipeline reads several topics, or may later."""
+        return self.topics is not None
+
+    def select(self, existing: Iterable[str]) -> tuple[str, ...]:
+        """Return the source topics: those that are named, or those of the existing ones that match the pattern."""
+        if isinstance(self.topics, TopicPattern):
+            return tuple(sorted(filter(self.topics.matches, existing)))
+        return self.topics or (self.topic or "",)
+
+    def skip_to_of(self, topic: str) -> dict[int, int]:
+        """Return `skip_to` of one topic."""
+        offsets = {}
+        for key, offset in self.skip_to.items():
+            name, _, partition = key.rpartition("/")
+            if name in ("", topic):
+                offsets[int(partition)] = offset
+        return offsets
+
+    def __str__(self) -> str:
+        """Return the names of the topics, or their pattern."""
+        return self.topics.match if isinstance(self.topics, TopicPattern) else ", ".join(self.select(()))
 
 
 class EventTimeSettings(SettingsModel):
@@ -101,6 +224,13 @@ class TopicSettings(SettingsModel):
         None, ge=1, le=10, description="Replicas of each partition. Unset: the default of the brokers."
     )
     aggregator_partitions: int = Field(4, ge=1, le=1024, description="Partitions of partials and aggregates.")
+    tuples_partitions: int | None = Field(
+        None,
+        ge=1,
+        le=MAX_SOURCE_PARTITIONS,
+        description="Partitions of tuples with `source.topics`, which never change. Unset: as many as the largest "
+        "source topic has when the topics are created.",
+    )
     internal_retention_s: float = Field(
         86_400.0, ge=60, le=315_360_000_000, description="Retention of internal topics in seconds."
     )
@@ -309,9 +439,18 @@ class PipelineSettings(SettingsModel):
         return results_of(self.aggregator.aggregates, self.values)
 
     @property
+    def has_source_pattern(self) -> bool:
+        """Whether a pattern selects the source topics, so that there may be more of them later."""
+        return self.source is not None and isinstance(self.source.topics, TopicPattern)
+
+    @property
     def user_topics(self) -> dict[str, str]:
-        """Topics of the user that the pipeline reads, by the path of their setting."""
-        topics = {} if self.source is None else {"source.topic": self.source.topic}
+        """Topics of the user that the pipeline reads, by the path of their setting. Without those of a pattern."""
+        topics = {}
+        if self.source is not None and self.source.is_several:
+            topics = {f"source.topics.{i}": topic for i, topic in enumerate(self.source.select(()))}
+        elif self.source is not None and self.source.topic is not None:
+            topics = {"source.topic": self.source.topic}
         if self.join is not None:
             topics |= {"join.left.topic": self.join.left.topic, "join.right.topic": self.join.right.topic}
             if topics.get("source.topic") == self.topic("joined"):
@@ -333,13 +472,25 @@ class PipelineSettings(SettingsModel):
         """Yield a line for each setting that names a topic which the pipeline must not read."""
         own = {self.topic(row.name) for row in topology.TOPICS}
         inputs = self.user_topics
-        if self.join is not None and self.source is not None and "source.topic" not in inputs:
+        if self.source is not None and isinstance(self.source.topics, TopicPattern):
+            yield from self._pattern_problems(self.source.topics, own)
+        if self.source is not None and not self.source.is_several and self.topics.tuples_partitions is not None:
+            yield "topics.tuples_partitions: needs source.topics; with source.topic, tuples has as many as the source"
+        reads_pairs = self.source is not None and self.source.topic == self.topic("joined")
+        if self.join is not None and reads_pairs:
             yield from self._lateness_of_pairs(self.join)
         if self.join is not None and self.join.repartition == "always":
             yield from self._retention_of_records(self.join)
         for path, topic in inputs.items():
             if topic in own:
                 yield f"{path}: {topic} is one of the pipeline's own topics, name another one"
+
+    def _pattern_problems(self, pattern: TopicPattern, own: Iterable[str]) -> Iterator[str]:
+        internal = ("__consumer_offsets", "__transaction_state")
+        kinds = (("one of the pipeline's own topics", sorted(own)), ("a topic of Kafka itself", internal))
+        for kind, names in kinds:
+            if matched := next(filter(pattern.matches, names), None):
+                yield f"source.topics.match: matches {matched}, {kind}; use a pattern that does not"
 
     def _retention_of_records(self, join: JoinSettings) -> Iterator[str]:
         required_s = join.rules().retention_ms / 1000
@@ -376,9 +527,13 @@ class PipelineSettings(SettingsModel):
     def topic(self, name: str) -> str:
         """Return the full name of a topic of the topology. Those of `topology.USER_TOPICS` are the user's.
 
-        Raises ConfigurationError for `source` if the pipeline only joins.
+        Raises ConfigurationError for `source` if the pipeline only joins, or reads several topics (`source.topics`).
         """
         if name == "source":
+            if self.aggregated.topic is None:
+                raise ConfigurationError(
+                    "source.topics: name one topic with --topic, because the pipeline reads several"
+                )
             return self.aggregated.topic
         if name in topology.USER_TOPICS and self.join is not None:
             return (self.join.left if name == "left" else self.join.right).topic

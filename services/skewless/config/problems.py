@@ -118,8 +118,9 @@ def _by_setting(group: Location, problem: ErrorDetails) -> dict[Location, str]:
 
 
 def without_tags(location: Location) -> Location:
-    """Remove the tag that pydantic adds to the path of a record format's settings."""
-    return location[:2] + location[3:] if location[:2] == ("splitter", "format") else location
+    """Remove the tag that pydantic adds to the path of settings of several kinds: record formats, source topics."""
+    is_tagged = location[:2] in {("splitter", "format"), ("source", "topics")}
+    return location[:2] + location[3:] if is_tagged else location
 
 
 def _in_document(location: Location, document: Any) -> Location:

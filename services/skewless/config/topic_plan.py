@@ -19,6 +19,7 @@ from skewless.kafka.admin.topics import (
     require_equal_partitions,
 )
 from skewless.stages.join.settings import JoinSettings
+from skewless.stages.source_topics import check_source_topics
 
 NO_SIZE_RETENTION = {"retention.bytes": "-1"}
 """Disables retention by size. A broker's default (log.retention.bytes) could delete records that were not read yet."""
@@ -27,7 +28,7 @@ COMPACTION_OPTIONS = {"segment.bytes": str(64 * 2**20), "min.cleanable.dirty.rat
 
 def desired_topics(settings: PipelineSettings, source_partitions: int, join_partitions: int = 1) -> list[TopicSpec]:
     """Return the specifications of the pipeline's own topics, in data order."""
-    if settings.source is not None:
+    if settings.source is not None and settings.source.topic is not None:
         check_limit(source_partitions, settings.source.topic)
     return [
         topic_spec(topic, settings, source_partitions, join_partitions) for topic in topology.needed_topics(settings)
@@ -58,9 +59,11 @@ def _required_options(topic: topology.Topic) -> dict[str, str]:
 
 def _configured_counts(settings: PipelineSettings) -> dict[str, tuple[str, int]]:
     """Return the partition counts that are settings, as path and value, by `Topic.partitions`."""
+    tuples_partitions = settings.topics.tuples_partitions
     return {
         "max_workers": ("worker_input.max_workers", settings.worker_input.max_workers),
         "aggregator": ("topics.aggregator_partitions", settings.topics.aggregator_partitions),
+        **({} if tuples_partitions is None else {"source": ("topics.tuples_partitions", tuples_partitions)}),
     }
 
 
@@ -128,8 +131,7 @@ def stage_partitions(settings: PipelineSettings, stage: topology.Stage) -> dict[
     ConfigurationError if settings differ from the topics, and BrokerError if a topic does not exist or partitions were
     added to the source topic.
     """
-    input_topics = [settings.topic(name) for name in stage.inputs_of(settings)]
-    counts = _partition_counts(settings, *input_topics)
+    counts, input_topics = _counts_of_inputs(settings, stage)
     references = {}
     if settings.join is not None:
         # Without a source, the topics that have its number of partitions have that of the joined topics.
@@ -138,8 +140,14 @@ def stage_partitions(settings: PipelineSettings, stage: topology.Stage) -> dict[
         _refuse(_co_partitioning_problems(settings.join, counts))
         if stage.name == "join":
             _refuse(_retention_problems(settings.join, Admin(settings.kafka)))
-    if settings.source is not None:
-        source, tuples = settings.source.topic, settings.topic("tuples")
+    tuples = settings.topic("tuples")
+    if settings.source is not None and settings.source.is_several:
+        references["source"] = tuples
+        if "source" in stage.inputs_of(settings):
+            _check_visible(settings, counts, tuples)
+            check_source_topics({topic: counts[topic] for topic in input_topics}, counts[tuples])
+    elif settings.source is not None and settings.source.topic is not None:
+        source = settings.source.topic
         # Topic `tuples` has the source's partition count too, for stages that are not allowed to describe the source.
         references["source"] = source if source in counts else tuples
         check_limit(counts.get(references["source"], 0), references["source"])
@@ -150,6 +158,44 @@ def stage_partitions(settings: PipelineSettings, stage: topology.Stage) -> dict[
     if problems := list(_changed_counts(settings, counts)):
         raise ConfigurationError(*problems)
     return {topic: counts[topic] for topic in input_topics}
+
+
+def _counts_of_inputs(settings: PipelineSettings, stage: topology.Stage) -> tuple[dict[str, int], list[str]]:
+    """Return the number of partitions of all visible topics, and the input topics of a stage, which are visible."""
+    names = stage.inputs_of(settings)
+    input_topics = [settings.topic(name) for name in names if name != "source"]
+    counts = _partition_counts(settings, *input_topics)
+    if "source" in names:
+        input_topics += _source_topics(settings, counts)
+    return counts, input_topics
+
+
+def _source_topics(settings: PipelineSettings, counts: Mapping[str, int]) -> tuple[str, ...]:
+    """Return the source topics, which are visible. `counts` has the visible topics."""
+    topics = settings.aggregated.select(counts)
+    if not topics:
+        raise ConfigurationError(
+            f"source.topics.match: matches no topic at {settings.kafka.bootstrap_servers}; create one, or correct the "
+            "pattern"
+        )
+    _check_visible(settings, counts, *topics)
+    return topics
+
+
+def source_topics(settings: PipelineSettings) -> tuple[str, ...]:
+    """Return the source topics. Raises ConfigurationError for a pattern that matches no topic, BrokerError otherwise.
+
+    Without a pattern, a topic need not exist.
+    """
+    if not settings.has_source_pattern:
+        return settings.aggregated.select(())
+    return _source_topics(settings, Admin(settings.kafka).partition_counts())
+
+
+def user_topics(settings: PipelineSettings) -> list[str]:
+    """Return the topics of the user that the pipeline reads."""
+    matching = source_topics(settings) if settings.has_source_pattern else ()
+    return [*matching, *settings.user_topics.values()]
 
 
 def joined_topics_problems(join: JoinSettings, settings: PipelineSettings) -> list[str]:
@@ -235,45 +281,52 @@ def check_limit(count: int, topic: str) -> None:
 def _partition_counts(settings: PipelineSettings, *topics: str) -> dict[str, int]:
     admin = Admin(settings.kafka)
     counts = admin.partition_counts()
-    for topic in topics:
-        if topic in counts:
-            continue
-        admin.check_visible([topic])
-        remedy = (
-            f"create it, for example with `kafka-topics.sh --bootstrap-server {settings.kafka.bootstrap_servers} "
-            f"--create --topic {topic} --partitions 8`, or correct {_topics_of_user(settings)[topic]}.topic"
-            if topic in _topics_of_user(settings)
-            else "`skewless topics apply` creates it"
-        )
-        raise BrokerError(f"topic {topic} does not exist at {settings.kafka.bootstrap_servers}: {remedy}")
+    _check_visible(settings, counts, *topics)
     return counts
 
 
-def _topics_of_user(settings: PipelineSettings) -> dict[str, str]:
-    """Return the sections of the settings that name the user's topics, by topic."""
-    join = settings.join
-    joined = {} if join is None else {join.left.topic: "join.left", join.right.topic: "join.right"}
-    own = {settings.topic(row.name) for row in topology.TOPICS}
-    source = settings.source
-    return joined if source is None or source.topic in own else {source.topic: "source", **joined}
+def _check_visible(settings: PipelineSettings, counts: Mapping[str, int], *topics: str) -> None:
+    """Raise BrokerError for a topic that is not among the visible ones."""
+    for topic in topics:
+        if topic in counts:
+            continue
+        Admin(settings.kafka).check_visible([topic])
+        paths = {name: path for path, name in settings.user_topics.items()}
+        remedy = (
+            f"create it, for example with `kafka-topics.sh --bootstrap-server {settings.kafka.bootstrap_servers} "
+            f"--create --topic {topic} --partitions 8`, or correct {paths[topic]}"
+            if topic in paths
+            else "`skewless topics apply` creates it"
+        )
+        raise BrokerError(f"topic {topic} does not exist at {settings.kafka.bootstrap_servers}: {remedy}")
 
 
 def _describe(admin: Admin, settings: PipelineSettings) -> tuple[list[TopicSpec], dict[str, TopicDescription]]:
     """Return the specifications of all topics, and the descriptions of those that exist by name."""
-    inputs = _topics_of_user(settings)
-    counts = _partition_counts(settings, *inputs)
+    counts = _partition_counts(settings, *settings.user_topics.values())
     join_partitions = 1
     if settings.join is not None:
         _refuse(_co_partitioning_problems(settings.join, counts))
         _refuse(_retention_problems(settings.join, admin))
         join_partitions = max(counts[settings.join.left.topic], counts[settings.join.right.topic])
-    # If the source is the pipeline's own topic of pairs, this call may have to create it.
-    source = settings.source
-    source_partitions = counts[source.topic] if source is not None and source.topic in inputs else join_partitions
-    specs = desired_topics(settings, source_partitions, join_partitions)
+    specs = desired_topics(settings, _tuples_partitions(settings, counts, join_partitions), join_partitions)
     existing = admin.describe([spec.name for spec in specs])
     admin.check_visible(spec.name for spec in specs if spec.name not in existing)
     return specs, existing
+
+
+def _tuples_partitions(settings: PipelineSettings, counts: Mapping[str, int], join_partitions: int) -> int:
+    """Return the number of partitions of the topics that have as many as the source."""
+    source = settings.source
+    if source is not None and source.is_several:
+        own = {topic: counts[topic] for topic in _source_topics(settings, counts)}
+        existing = counts.get(settings.topic("tuples"), max(own.values()))
+        partitions = settings.topics.tuples_partitions or existing
+        check_source_topics(own, partitions)
+        return partitions
+    # If the source is the pipeline's own topic of pairs, this call may have to create it.
+    of_user = settings.user_topics
+    return counts[of_user["source.topic"]] if "source.topic" in of_user else join_partitions
 
 
 def _differences(specs: list[TopicSpec], existing: Mapping[str, TopicDescription]) -> list[str]:

@@ -15,10 +15,12 @@ A record's way through the engine:
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import groupby
 
 from confluent_kafka import KafkaError, Message
@@ -38,12 +40,19 @@ from skewless.engine.restore import AssignmentRestorer
 from skewless.engine.start_checks import Input, Written
 from skewless.engine.statistics import observe_duration
 from skewless.errors import FencedError, SkewlessError, UnreachableError
+from skewless.kafka.consumer.broker_queries import BrokerQueries
 from skewless.kafka.consumer.membership import GroupMembership
+from skewless.kafka.consumer.options import METADATA_INTERVAL_MS
 from skewless.kafka.consumer.unreadable_records import RetriedRecords, is_unreadable
-from skewless.kafka.errors import TransactionAbortedError
+from skewless.kafka.errors import BrokerUnavailableError, TransactionAbortedError
 from skewless.kafka.settings import TransportSettings
 from skewless.wire.offset_metadata import encode_offset_metadata
 from skewless.wire.topic_partition import CommittedOffset, TopicPartition
+
+log = logging.getLogger(__name__)
+
+FindInputs = Callable[[Mapping[str, int]], Sequence[Input]]
+"""Returns the inputs of a stage among the topics of the cluster, which are given with their numbers of partitions."""
 
 
 class ConsumerThread(threading.Thread):
@@ -56,6 +65,7 @@ class ConsumerThread(threading.Thread):
         executor: StepExecutor,
         output: Output,
         inputs: Sequence[Input],
+        find_inputs: FindInputs | None = None,
         options: Mapping[str, object],
         transport: TransportSettings,
         connect_timeout_s: float,
@@ -83,12 +93,18 @@ class ConsumerThread(threading.Thread):
         self._at_rest = False
         """Whether nothing is in flight and the last poll returned no records."""
         # With one input, the number of a partition identifies it. It costs less per record than topic and number.
-        self._partition_of: Callable[[Message], object] = Message.partition if len(inputs) == 1 else _source
+        has_one_input = len(inputs) == 1 and find_inputs is None
+        self._partition_of: Callable[[Message], object] = Message.partition if has_one_input else _source
         self._unreadable: dict[object, SkewlessError] = {}
         """Errors by partition of records that cannot be read, after one retry."""
-        self._retried = RetriedRecords(
-            inputs[0].group, skippable={source.topic for source in inputs if source.skip_to is not None}
-        )
+        self._skippable = _skippable(inputs)
+        self._retried = RetriedRecords(inputs[0].group, self._skippable)
+        self._find_inputs = find_inputs
+        # At the interval at which the consumer looks for new partitions.
+        self._look_interval_s = 0.0 if find_inputs is None else int(str(options[METADATA_INTERVAL_MS])) / 1000
+        self._last_look = time.monotonic()
+        self._unread: Collection[TopicPartition] = ()
+        """Partitions of which no process had committed an offset at the last look."""
         self._back_pressure = BackPressure(transport, self._assignment, pause_after_s)
         self._policy = CommitPolicy(
             transport.commit_interval_s, bursts=all(source.origin != "user" for source in inputs)
@@ -169,6 +185,12 @@ class ConsumerThread(threading.Thread):
             self._session.check_joined(assigned=assignment.awaits_restore or assignment.established)
             if assignment.partitions and self._commit_is_due():
                 self._commit()
+            if (
+                self._find_inputs is not None
+                and assignment.established
+                and time.monotonic() - self._last_look > self._look_interval_s
+            ):
+                self._look_for_partitions(self._find_inputs)
         except TransactionAbortedError as failure:
             self._rebalance.reset(failure)
         except FencedError as failure:
@@ -182,6 +204,25 @@ class ConsumerThread(threading.Thread):
             raise TransactionAbortedError(str(failure)) from failure
         if failure is not None:
             raise failure
+
+    def _look_for_partitions(self, find_inputs: FindInputs) -> None:
+        """Add input topics that exist now and did not before, and partitions that no process reads."""
+        self._last_look = time.monotonic()
+        with suppress(BrokerUnavailableError):
+            counts = BrokerQueries(self._session.consumer).partition_counts()
+            found = find_inputs(counts)
+            if new := self._restorer.add_inputs(found):
+                log.info("reading further topics: %s", ", ".join(new))
+                self._skippable |= _skippable(found)
+                self._session.add_topics(new)
+                return
+            unread = self._restorer.without_offset(counts) - self._assignment.partitions
+            # A member that has just got a partition commits its offset before the next look.
+            if unread and unread == self._unread:
+                self._commit()
+                self._session.leave()
+                raise TransactionAbortedError(f"no process reads {len(unread)} partitions, joining again", rejoin=True)
+            self._unread = unread
 
     # Back-pressure
 
@@ -368,6 +409,10 @@ class ConsumerThread(threading.Thread):
         finally:
             self._session.close()
             self._output.close()
+
+
+def _skippable(inputs: Iterable[Input]) -> dict[str, str]:
+    return {source.topic: source.skip_to_prefix for source in inputs if source.skip_to is not None}
 
 
 def _source(message: Message) -> TopicPartition:

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator,
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
+from types import MappingProxyType
 from typing import Any, Protocol
 
 from skewless.engine.assignment import Assignment, CommitPoint, PartitionEvent
@@ -196,8 +197,16 @@ class StepExecutor:
         if self.assignment.is_current(partition, generation):
             self.assignment[partition].at_end = True
 
-    def assign(self, restored: Mapping[TopicPartition, RestoredPartition]) -> None:
-        """Give the restored partitions of the assignment to the step, and start processing."""
+    def assign(
+        self,
+        restored: Mapping[TopicPartition, RestoredPartition],
+        partition_counts: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
+        """Give the restored partitions of the assignment to the step, and start processing.
+
+        `partition_counts` has the number of partitions of each input topic.
+        """
+        self.step.observe_topics(partition_counts)
         for partition, start in restored.items():
             log_line = self.step.assign(self._key(partition), start.checkpoint, start.state)
             if log_line:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from skewless.engine.start_checks import Input, Written, check_first_start
 from skewless.errors import UnreachableError
 from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.wire.offset_metadata import encode_offset_metadata
+from skewless.wire.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -20,12 +21,12 @@ WAIT_S = 60.0
 
 def commit_first_offsets(
     offset_reader: OffsetReader,
-    source: Input,
+    inputs: Sequence[Input],
     start: str | int,
     first_checkpoint: Callable[[int], str],
     written: Written | None,
 ) -> None:
-    """Commit where the group starts, unless it has committed offsets of the topic already.
+    """Commit where the group starts, unless it has committed offsets of one of the topics already.
 
     A later start finds these offsets, so neither a crash nor new records move the start. `start` is `earliest`,
     `latest` or a Kafka timestamp in ms; `first_checkpoint` returns the checkpoint of a partition that starts at an
@@ -33,20 +34,27 @@ def commit_first_offsets(
     Raises OffsetsLostError if the group has no offsets, but has written results.
     """
     deadline = time.monotonic() + WAIT_S
-    while not offset_reader.has_committed(source.group, source.topic):
-        offsets = offset_reader.at_start(source.topic, start)
-        if written is not None:
-            check_first_start(source, offsets, (), written, begun=False)
-        committed = {
-            partition: (offset, encode_offset_metadata(first_checkpoint(offset), source.shape))
-            for partition, offset in offsets.items()
-        }
-        if offset_reader.commit_first(source.group, source.topic, committed):
-            log.info("group %s starts at %s", source.group, start, extra={"offsets": offsets})
+    group, topics = inputs[0].group, [source.topic for source in inputs]
+    while not any(offset_reader.has_committed(group, topic) for topic in topics):
+        committed: dict[TopicPartition, tuple[int, str]] = {}
+        for source in inputs:
+            offsets = offset_reader.at_start(source.topic, start)
+            if written is not None:
+                check_first_start(source, offsets, (), written, begun=False)
+            committed |= {
+                TopicPartition(source.topic, partition): (
+                    offset,
+                    encode_offset_metadata(first_checkpoint(offset), source.shape),
+                )
+                for partition, offset in offsets.items()
+            }
+        if offset_reader.commit_first(group, committed):
+            at = {f"{topic}/{partition}": offset for (topic, partition), (offset, _) in committed.items()}
+            log.info("group %s starts at %s", group, start, extra={"offsets": at})
             return
         if time.monotonic() > deadline:
             raise UnreachableError(
-                f"group {source.group} has no committed offsets of topic {source.topic} after {WAIT_S:g} s, and the "
+                f"group {group} has no committed offsets of topic {', '.join(topics)} after {WAIT_S:g} s, and the "
                 "broker does not accept the first ones: do all of its processes have the same source.start?"
             )
         time.sleep(RETRY_S)

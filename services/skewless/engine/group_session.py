@@ -17,7 +17,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -77,6 +77,7 @@ class GroupSession:
         self.group = inputs[0].group
         self.outage = Outage(log)
         self._topics = [source.topic for source in inputs]
+        self._callbacks: Callbacks | None = None
         self._options = dict(options)
         self._transport = transport
         self._membership = membership
@@ -108,10 +109,19 @@ class GroupSession:
     def join(self, callbacks: Callbacks) -> None:
         """Create a consumer and subscribe. Drops the state of the previous consumer."""
         self._callback_failure = None
+        self._callbacks = callbacks
         self._closing = False
         self._thread = threading.get_ident()
         self._consumer = create_client(Consumer, {**self._options, "error_cb": self._on_error})
+        self._subscribe(callbacks)
 
+    def add_topics(self, topics: Iterable[str]) -> None:
+        """Read further topics. The group assigns all partitions again."""
+        self._topics += topics
+        if self._callbacks is not None:
+            self._subscribe(self._callbacks)
+
+    def _subscribe(self, callbacks: Callbacks) -> None:
         def on_assign(consumer: Consumer, partitions: list[KafkaPartition]) -> None:
             self._member_id = consumer.memberid()
             self._counts.rebalances["assigned"] += 1

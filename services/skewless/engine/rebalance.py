@@ -181,7 +181,7 @@ class Rebalance:
         # A partition that is revoked while it is paused is still paused when it is assigned again (librdkafka), but the
         # back-pressure assumes that no assigned partition is paused.
         self._session.consumer.resume([KafkaPartition(*partition) for partition in restored])
-        self._on_loop.wait(self._executor.assign, restored)
+        self._on_loop.wait(self._executor.assign, restored, self._restorer.partition_counts)
         self._session.outage.over()
         offsets = {partition.partition: start.offset for partition, start in restored.items()}
         log.info("assigned %d partitions", len(restored), extra={**_logged(restored), "offsets": offsets})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from skewless.engine.executor import Restore, RestoredPartition, State
@@ -57,14 +57,36 @@ class AssignmentRestorer:
         self._restore = restore
         self._written = written
         self._exactly_once = exactly_once
-        self._partition_counts: dict[str, int] = {}
+        self.partition_counts: dict[str, int] = {}
+        """Number of partitions of each input topic as of the last attempt, including those of other members."""
+        self._with_offset: set[TopicPartition] = set()
+        """Partitions of which the group is known to have a committed offset."""
         self._waiting_since: float | None = None
         """Time of the first failed attempt with the current connection of the output."""
 
     @property
     def partition_count(self) -> int:
-        """Number of partitions of all input topics as of the last attempt, including those of other members."""
-        return sum(self._partition_counts.values())
+        """Number of partitions of all input topics."""
+        return sum(self.partition_counts.values())
+
+    def add_inputs(self, inputs: Iterable[Input]) -> list[str]:
+        """Add input topics, and return the names of those that are new."""
+        new = {source.topic: source for source in inputs if source.topic not in self._inputs}
+        self._inputs |= new
+        return list(new)
+
+    def without_offset(self, partition_counts: Mapping[str, int]) -> set[TopicPartition]:
+        """Return the partitions of which the group has no committed offset.
+
+        A static member that joins again gets its previous assignment. So the group may not have noticed new partitions.
+        """
+        existing = {
+            TopicPartition(topic, number) for topic in self._inputs for number in range(partition_counts.get(topic, 0))
+        }
+        unknown = existing - self._with_offset
+        if unknown:
+            self._with_offset |= self._output.committed_offsets(unknown).keys()
+        return existing - self._with_offset
 
     def attempt(
         self, partitions: Collection[TopicPartition], serve: Callable[[], None]
@@ -103,12 +125,12 @@ class AssignmentRestorer:
         """Check that the partition counts have not changed."""
         # A static member that joins again gets its previous assignment without a rebalance, so it would not notice new
         # partitions.
-        queries = BrokerQueries(self._session.consumer)
+        counts = BrokerQueries(self._session.consumer).partition_counts()
         for source in self._inputs.values():
-            partition_count = queries.partition_count(source.topic)
+            partition_count = counts.get(source.topic)
             if partition_count is None:
                 continue  # the next poll() raises the error
-            self._partition_counts[source.topic] = partition_count
+            self.partition_counts[source.topic] = partition_count
             if source.partitions is not None:
                 place = f"topic {source.topic}"
                 require_equal_partitions(partition_count, source.partitions, place, "it when this process began")
@@ -142,7 +164,7 @@ class AssignmentRestorer:
         )
 
     def _all(self) -> Iterator[TopicPartition]:
-        for topic, count in self._partition_counts.items():
+        for topic, count in self.partition_counts.items():
             yield from (TopicPartition(topic, number) for number in range(count))
 
     def _has_checkpoint(self, committed: Mapping[TopicPartition, CommittedOffset]) -> bool:

@@ -45,6 +45,8 @@ class Input:
     """Required number of partitions; None for any number."""
     skip_to: Mapping[int, int] | None = None
     """First offset to read by partition, as configured by the user; None if the topic has no such setting."""
+    skip_to_prefix: str = ""
+    """What precedes the number of a partition in this setting."""
 
 
 class Checkpoint(NamedTuple):
@@ -148,7 +150,8 @@ def check_log_ranges(source: Input, checkpoints: Mapping[int, Checkpoint], range
 def _gap(source: Input, lost: Mapping[int, tuple[int, int]]) -> str:
     if source.origin != "user":
         return ""
-    offsets = ", ".join(f"{partition}: {start}" for partition, (_, start) in islice(sorted(lost.items()), MAX_LISTED))
+    first = islice(sorted(lost.items()), MAX_LISTED)
+    offsets = ", ".join(f"{source.skip_to_prefix}{partition}: {start}" for partition, (_, start) in first)
     return f"; or set source.skip_to to {{{offsets}}} to continue without these records"
 
 
@@ -241,6 +244,8 @@ class Evidence:
     public: bool
     """Whether every record is a result. A record of an internal topic may carry only watermarks, in its headers."""
     exactly_once: bool
+    merged: bool = False
+    """Whether the results of several input topics are in the same partition."""
 
     def of_group(self) -> str | None:
         """Look for results of any input partition."""
@@ -249,6 +254,9 @@ class Evidence:
 
     def of_partition(self, partition: TopicPartition) -> str | None:
         """Look for results of one input partition."""
+        if self.merged:
+            # Only the whole topic would show it. Offsets that expire do so together, and `of_group` notices that.
+            return None
         number = partition.partition
         offset_reader = OffsetReader(self.kafka)
         begin = offset_reader.begin(self.topic)

@@ -14,14 +14,14 @@ checkpoint for partitions that it gets again.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 from skewless.algorithms.duration_histogram import Histogram
 from skewless.wire.record import Batch, OutputRecord
 from skewless.wire.topic_partition import TopicPartition
 
-Partition = TypeVar("Partition", int, TopicPartition)
+Partition = TypeVar("Partition", bound=int | TopicPartition)
 
 TOP_KEYS = 10
 """Number of top keys in the metrics. They are labelled by rank, because keys as labels would be unbounded."""
@@ -49,10 +49,15 @@ class InputStep(ABC, Generic[Partition]):
     tuples: int = 0
     """Number of tuples that this object has processed, for the metrics. It is not part of the state."""
 
-    @staticmethod
     @abstractmethod
-    def key_of(partition: TopicPartition) -> Partition:
+    def key_of(self, partition: TopicPartition) -> Partition:
         """Return what this step calls a partition."""
+
+    def observe_topics(self, partition_counts: Mapping[str, int]) -> None:
+        """Note the number of partitions of each input topic, including those of other processes.
+
+        Called before the partitions of an assignment are assigned.
+        """
 
     @abstractmethod
     def assign(self, partition: Partition, checkpoint: str | None, state: Sequence[tuple[bytes, bytes]]) -> str | None:
@@ -137,11 +142,15 @@ class InputStep(ABC, Generic[Partition]):
         """Set the number of workers (W) that receive tuples from now on. Called between two batches."""
 
 
+def label_of(partition: int | TopicPartition) -> str:
+    """Return the value of the label `partition`: what a step calls a partition, such as `3` or `clicks/3`."""
+    return f"{partition.topic}/{partition.partition}" if isinstance(partition, TopicPartition) else str(partition)
+
+
 class Step(InputStep[int]):
     """The logic of a stage that reads one topic."""
 
-    @staticmethod
-    def key_of(partition: TopicPartition) -> int:
+    def key_of(self, partition: TopicPartition) -> int:
         """Return the number of the partition."""
         return partition.partition
 
@@ -149,7 +158,6 @@ class Step(InputStep[int]):
 class MultiInputStep(InputStep[TopicPartition]):
     """The logic of a stage that reads several topics. `Batch.topic` names the topic of a batch."""
 
-    @staticmethod
-    def key_of(partition: TopicPartition) -> TopicPartition:
+    def key_of(self, partition: TopicPartition) -> TopicPartition:
         """Return the partition."""
         return partition

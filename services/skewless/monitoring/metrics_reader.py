@@ -6,7 +6,7 @@ import asyncio
 import concurrent.futures
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from skewless import __version__, topology
@@ -15,7 +15,7 @@ from skewless.engine.executor import StepExecutor
 from skewless.engine.faust.app import StageRuntime
 from skewless.engine.output import Output
 from skewless.engine.statistics import EngineStatistics
-from skewless.engine.step import HistogramSample, Sample
+from skewless.engine.step import HistogramSample, Sample, label_of
 from skewless.monitoring.health import Health
 from skewless.wire.record import OutputStats
 from skewless.wire.topic_partition import TopicPartition
@@ -68,7 +68,7 @@ class MetricsReader:
         executor, output = self.runtime.executor, self.runtime.output
         yield from _recoveries(executor.counts, output)
         yield from self._traffic(executor, output)
-        yield from _partitions(executor, partition_label(self.runtime.topics))
+        yield from _partitions(executor, lambda partition: label_of(executor.step.key_of(partition)))
         yield from executor.step.collect_metrics()
         yield from output.collect_metrics()
         if self._stage == "worker":
@@ -98,13 +98,6 @@ def _recoveries(statistics: EngineStatistics, output: Output) -> Iterator[Sample
     yield Sample("skewless_recoveries_total", ("producer_replacement",), output.replaced)
     for event, count in statistics.rebalances.items():
         yield Sample("skewless_rebalances_total", (event,), count)
-
-
-def partition_label(topics: Collection[str]) -> Callable[[TopicPartition], str]:
-    """Return a function for the value of the label `partition`: the number, with the topic if there are several."""
-    if len(topics) == 1:
-        return lambda partition: str(partition.partition)
-    return lambda partition: f"{partition.topic}/{partition.partition}"
 
 
 def _partitions(executor: StepExecutor, label: Callable[[TopicPartition], str]) -> Iterator[Sample]:

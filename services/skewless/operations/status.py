@@ -25,6 +25,7 @@ from skewless.kafka.consumer.range_reader import first_records, read_ranges
 from skewless.operations.readiness import readiness
 from skewless.operations.recent_records import recent_records
 from skewless.stages.repartition import step as repartition
+from skewless.stages.router.upstream import OneSource, SeveralSources, Upstream
 from skewless.stages.splitter.checkpoint import committed_state
 from skewless.wire import join_changelog
 from skewless.wire.changelog import decode_checkpoint, read_watermarks
@@ -124,7 +125,7 @@ def status(settings: PipelineSettings, now_ms: int, *, recent_s: float, max_lag_
     stages = [
         _stage_status(settings, offsets, groups, row, counts)
         for row in topology.needed_stages(settings)
-        if all(settings.topic(name) in counts for name in row.inputs_of(settings))
+        if all(topic in counts for topic, _ in _inputs(settings, row, counts))
     ]
     stages = _with_readiness(settings, stages)
     by_name = {stage.name: stage for stage in stages}
@@ -166,8 +167,7 @@ def _stage_status(
     problems: list[str] = []
     states: list[WatermarkState] = []
     closed: list[int | None] = []
-    for name in row.inputs_of(settings):
-        topic = settings.topic(name)
+    for topic, name in _inputs(settings, row, counts):
         # In this order, so that the lag of a running pipeline is not negative.
         committed = offsets.committed(group, topic)
         begin, end = offsets.begin(topic), offsets.end(topic)
@@ -209,6 +209,13 @@ def _with_readiness(settings: PipelineSettings, stages: Sequence[StageStatus]) -
     ]
 
 
+def _inputs(settings: PipelineSettings, row: topology.Stage, counts: Mapping[str, int]) -> Iterator[tuple[str, str]]:
+    """Yield the input topics of a stage, each with its name in the topology."""
+    for name in row.inputs_of(settings):
+        topics = settings.aggregated.select(counts) if name == "source" else (settings.topic(name),)
+        yield from ((topic, name) for topic in topics)
+
+
 def _position(committed: Committed | None, first: int) -> int:
     return first if committed is None else committed.offset
 
@@ -236,10 +243,7 @@ def _event_times(
         case "splitter":
             return [committed_state(checkpoint, settings.event_time.lateness_ms) for checkpoint in checkpoints]
         case "router":
-            return [
-                msgspec.json.decode(checkpoint, type=WatermarkState) if checkpoint else NOTHING_REPORTED
-                for checkpoint in checkpoints
-            ]
+            return [_upstream(settings, p, checkpoints).state for p in range(len(checkpoints))]
         case "worker":
             return [_worker_state(checkpoint, counts[settings.topic("tuples")]) for checkpoint in checkpoints]
         case "aggregator" | "observer":
@@ -265,6 +269,12 @@ def _event_times_of_join(
 def _join_state(checkpoint: join_changelog.JoinCheckpoint, disorder_ms: int) -> WatermarkState:
     known = [checkpoint.floor] if checkpoint.max_time is None else [checkpoint.floor, checkpoint.max_time - disorder_ms]
     return WatermarkState(max((time for time in known if time is not None), default=None))
+
+
+def _upstream(settings: PipelineSettings, partition: int, checkpoints: Sequence[str | None]) -> Upstream:
+    if settings.aggregated.is_several:
+        return SeveralSources(partition, len(checkpoints), checkpoints[partition])
+    return OneSource(partition, checkpoints[partition])
 
 
 def _worker_state(checkpoint: str | None, source_partitions: int) -> WatermarkState:
@@ -337,8 +347,17 @@ def _waits(settings: PipelineSettings, stages: Mapping[str, StageStatus]) -> Ite
     splitter = stages.get("splitter")
     if splitter is None or not splitter.group.members:
         return
-    lag = splitter.lag[settings.topic("source")]
-    active = {p: state.watermark for p, state in enumerate(splitter.partitions) if not state.idle and not lag.get(p)}
+    several = settings.aggregated.is_several
+    lags = [
+        (f"{topic}/{p}" if several else p, lag)
+        for topic, by_partition in splitter.lag.items()
+        for p, lag in sorted(by_partition.items())
+    ]
+    active = {
+        label: state.watermark
+        for (label, lag), state in zip(lags, splitter.partitions, strict=True)
+        if not (state.idle or lag)
+    }
     newest = max((state.watermark for state in splitter.partitions if state.watermark is not None), default=None)
     timeout = settings.event_time.idle_timeout_s
     until = "event_time.idle_timeout_s is null" if timeout is None else f"for up to {timeout:g} s, then they are idle"
@@ -355,7 +374,7 @@ def _waits(settings: PipelineSettings, stages: Mapping[str, StageStatus]) -> Ite
         )
 
 
-def _some(partitions: Sequence[int]) -> str:
+def _some(partitions: Sequence[Any]) -> str:
     """Return partitions as a text, not too many of them."""
     listed = ", ".join(map(str, sorted(partitions)[:SHOWN]))
     return listed if len(partitions) <= SHOWN else f"{listed} and {len(partitions) - SHOWN} others"

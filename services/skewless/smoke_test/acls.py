@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from skewless.config.acls import AclBinding
+from skewless.config.acls import AclBinding, source_topics
 from skewless.config.pipeline_settings import PipelineSettings
 
 
@@ -10,8 +10,6 @@ def rights(settings: PipelineSettings) -> list[AclBinding]:
     """Return the ACLs: read and write the source, read the results. No consumer group, no transactions."""
     results = settings.topic("aggregates")
     return [
-        AclBinding(
-            "topic", settings.topic("source"), prefixed=False, operations=("Read", "Write"), needed=("its records",)
-        ),
+        *source_topics(settings, ("Read", "Write"), "its records"),
         AclBinding("topic", results, prefixed=False, operations=("Read",), needed=("their counts",)),
     ]

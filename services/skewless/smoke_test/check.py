@@ -12,6 +12,7 @@ import numpy as np
 
 from skewless.algorithms.aggregates import TUPLE_COUNT
 from skewless.algorithms.windowing.assigner import WindowAssigner
+from skewless.config import topic_plan
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import CheckFailedError, ConfigurationError
 from skewless.kafka.admin.client import Admin
@@ -60,7 +61,7 @@ def run(settings: PipelineSettings, count: int, prefix: str, timeout_s: float) -
     Raises CheckFailedError with the differences after `timeout_s`, ConfigurationError for a pipeline that the smoke
     test cannot check, UnreachableError if no broker answers.
     """
-    topic = settings.topic("source")
+    topic = topic_plan.source_topics(settings)[0]
     if not any(result.name == result.aggregate.name == TUPLE_COUNT.name for result in settings.results):
         raise ConfigurationError(f"aggregator.aggregates: must contain {TUPLE_COUNT.name}: the smoke test checks it")
     partitions = Admin(settings.kafka).partition_counts()

@@ -27,12 +27,15 @@ REFUSED = "windows that were forgotten before some of their tuples came (these a
 MISSING, UNEXPECTED, DIFFERENT, DUPLICATE = "missing", "unexpected", "different", "duplicate"
 
 
+OffsetRanges = Mapping[str, Mapping[int, kafka_options.OffsetRange]]
+
+
 @dataclass(frozen=True, slots=True)
 class PipelineOutput:
     """Input and output of a pipeline, as rows of Spark's Kafka source, and the windows that are complete."""
 
     records: DataFrame
-    """Records of the source topic, up to the splitter's committed offsets."""
+    """Records of the source topics, up to the splitter's committed offsets."""
     aggregates: DataFrame
     dead_letters: DataFrame
     """Dead letters with headers."""
@@ -43,15 +46,19 @@ class PipelineOutput:
 def read(
     spark: SparkSession,
     settings: PipelineSettings,
-    offset_ranges: Mapping[str, Mapping[int, kafka_options.OffsetRange]],
+    source_ranges: OffsetRanges,
+    offset_ranges: OffsetRanges,
     closed_until: Mapping[int, int],
 ) -> PipelineOutput:
-    """Read input and output of a pipeline; `offset_ranges`: what to read, by topic of the topology and partition."""
+    """Read input and output of a pipeline.
+
+    `source_ranges` is what to read by source topic and partition, `offset_ranges` by topic of the topology.
+    """
     client = kafka_options.client_options(settings)
-    with_headers = {"source": bool(settings.splitter.headers), "aggregates": False, "dead-letters": True}
-    records, aggregates, dead_letters = (
+    records = kafka_options.read_topics(spark, client, source_ranges, headers=bool(settings.splitter.headers))
+    aggregates, dead_letters = (
         kafka_options.read(spark, client, settings.topic(topic), offset_ranges[topic], headers=headers)
-        for topic, headers in with_headers.items()
+        for topic, headers in (("aggregates", False), ("dead-letters", True))
     )
     return PipelineOutput(records, aggregates, dead_letters, closed_until)
 
@@ -98,8 +105,11 @@ def compared(
 def _with_refused(records: DataFrame, dead_letters: DataFrame, settings: PipelineSettings) -> DataFrame:
     """Return the input of the batch, with the records that the live run refused as too far in the future."""
     # This decision depends on the wall clock and cannot be recomputed, so the dead letters of the live run are used.
-    refused = kafka_source.dead_letters(dead_letters, TOO_FAR_AHEAD).where(F.col("topic") == settings.topic("source"))
-    return kafka_source.with_refused(kafka_source.of_topic(records, settings.splitter), refused)
+    refused, several = kafka_source.dead_letters(dead_letters, TOO_FAR_AHEAD), settings.aggregated.is_several
+    of_source = (
+        kafka_source.with_names(refused) if several else refused.where(F.col("topic") == settings.topic("source"))
+    )
+    return kafka_source.with_refused(kafka_source.of_topic(records, settings.splitter, several=several), of_source)
 
 
 def _latest(records: DataFrame, settings: PipelineSettings) -> DataFrame:

@@ -82,13 +82,26 @@ def read(  # noqa: PLR0913 - what to read, and two options of it by name
     Each task reads a part of one partition in offset order. `client`: options of Kafka's Java client. Reading `headers`
     takes time even if they are not used.
     """
-    size = sum(end - first for first, end in offset_ranges.values())
-    tasks = max(1, len(offset_ranges), -(-size // records_per_task))
+    return read_topics(spark, client, {topic: offset_ranges}, records_per_task=records_per_task, headers=headers)
+
+
+def read_topics(
+    spark: SparkSession,
+    client: Mapping[str, str],
+    offset_ranges: Mapping[str, Mapping[int, OffsetRange]],
+    *,
+    records_per_task: int = RECORDS_PER_TASK,
+    headers: bool = True,
+) -> DataFrame:
+    """Read several topics as `read` does. `offset_ranges` has what to read by topic and partition."""
+    ranges = [offset_range for of_topic in offset_ranges.values() for offset_range in of_topic.values()]
+    size = sum(end - first for first, end in ranges)
+    tasks = max(1, len(ranges), -(-size // records_per_task))
     options = {
         **{f"kafka.{name}": value for name, value in client.items()},
-        "subscribe": topic,
-        "startingOffsets": _offsets(topic, {partition: first for partition, (first, _) in offset_ranges.items()}),
-        "endingOffsets": _offsets(topic, {partition: end for partition, (_, end) in offset_ranges.items()}),
+        "subscribe": ",".join(offset_ranges),
+        "startingOffsets": _offsets(offset_ranges, 0),
+        "endingOffsets": _offsets(offset_ranges, 1),
         "kafka.isolation.level": "read_committed",
         "includeHeaders": str(headers).lower(),
         "groupIdPrefix": "spark-kafka",
@@ -97,8 +110,13 @@ def read(  # noqa: PLR0913 - what to read, and two options of it by name
     return spark.read.format("kafka").options(**options).load()
 
 
-def _offsets(topic: str, offsets: Mapping[int, int]) -> str:
-    return json.dumps({topic: {str(partition): offset for partition, offset in offsets.items()}})
+def _offsets(offset_ranges: Mapping[str, Mapping[int, OffsetRange]], bound: int) -> str:
+    return json.dumps(
+        {
+            topic: {str(partition): offset_range[bound] for partition, offset_range in of_topic.items()}
+            for topic, of_topic in offset_ranges.items()
+        }
+    )
 
 
 def write(records: DataFrame, client: Mapping[str, str], topic: str) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
 
 from skewless.config.pipeline_settings import PipelineSettings
@@ -22,17 +22,30 @@ ERRORS = "__skewless.errors."
 """Prefix of the headers of dead letters."""
 
 
-def of_topic(records: DataFrame, splitter: ParsingSettings) -> DataFrame:
-    """Convert rows of Spark's Kafka source. They need `headers` if the splitter reads headers."""
+def of_topic(records: DataFrame, splitter: ParsingSettings, *, several: bool = False) -> DataFrame:
+    """Convert rows of Spark's Kafka source. They need `headers` if the splitter reads headers.
+
+    With `several` topics, a source partition is named `topic/partition`, and there is a column `partition`.
+    """
     return records.select(
-        F.col("partition").alias("source_partition"),
+        (_name("topic", "partition") if several else F.col("partition")).alias("source_partition"),
         F.lit(0).cast("long").alias("block"),
         "offset",
         F.unix_millis("timestamp").alias("timestamp"),
         "value",
         *(["key"] if splitter.reads_record_key else []),
         *(["headers"] if splitter.headers else []),
+        *(["partition"] if several else []),
     )
+
+
+def _name(topic: str, partition: str) -> Column:
+    return F.concat_ws("/", F.col(topic), F.col(partition).cast("string"))
+
+
+def with_names(letters: DataFrame) -> DataFrame:
+    """Name the source partitions of `dead_letters` as those of several topics are named."""
+    return letters.withColumn("source_partition", _name("topic", "source_partition"))
 
 
 def of_files(spark: SparkSession, paths: Sequence[str], settings: PipelineSettings) -> DataFrame:

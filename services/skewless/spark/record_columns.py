@@ -8,14 +8,16 @@ from skewless.parsing.source_records import RecordColumns
 
 
 def record_columns(batch: pa.RecordBatch, source_partition: int | str) -> RecordColumns:
-    """Return the records of one source partition. The columns `key` and `headers` are optional.
+    """Return the records of one source partition. The columns `key`, `headers` and `partition` are optional.
 
-    The partition of a file, which is named by its path, is 0.
+    Without a column `partition`, the number of a source partition is that of its name; 0 for the path of a file.
     """
     names = batch.schema.names
     keys = batch["key"].to_pylist() if "key" in names else ()
     headers = [_headers(entries) for entries in batch["headers"].to_pylist()] if "headers" in names else ()
     partition = source_partition if isinstance(source_partition, int) else 0
+    if "partition" in names:
+        partition = batch["partition"][0].as_py()
     return RecordColumns(batch["value"].to_pylist(), batch["timestamp"].to_numpy(), keys, headers, partition)
 
 

@@ -35,8 +35,10 @@ class PipelineContext:
     kafka: KafkaSettings
     count_partitions: Callable[[str], int]
     """Requests the number of partitions of a topic of the topology from the broker."""
-    skip_to: Mapping[int, int]
-    """First offset to read by source partition, as configured by the user."""
+    several_topics: bool
+    """Whether the source may have several topics."""
+    skip_to: Callable[[str], Mapping[int, int]]
+    """Returns the first offsets to read by partition of a source topic, as configured by the user."""
     event_time: EventTimeRules
     idle_timeout_ms: int | None
     """Time without records after which a source partition is idle. None: never."""

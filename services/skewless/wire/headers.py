@@ -1,4 +1,8 @@
-"""Headers of internal records: schema of the value, watermarks of upstream partitions, and idle upstream partitions."""
+"""Headers of internal records: schema of the value, and the watermarks and idle flags of upstream partitions.
+
+An upstream partition is named by its number (headers `watermarks` and `idle`) or, in topic `tuples` of a pipeline with
+`source.topics`, by topic and number (header `sources`).
+"""
 
 from __future__ import annotations
 
@@ -11,10 +15,13 @@ from msgspec import Meta
 from skewless.algorithms.watermark import MAX_WATERMARK, WatermarkState, WatermarkTracker
 from skewless.errors import BadRecordError
 from skewless.wire.record import Headers, OutputRecord, OwnHeaders
+from skewless.wire.topic_partition import TopicPartition
 
 SCHEMA_HEADER = "schema"
 WATERMARKS_HEADER = "watermarks"
 IDLE_HEADER = "idle"
+SOURCES_HEADER = "sources"
+"""States of source partitions by topic and number: watermark (null: none so far), and whether the partition is idle."""
 WATERMARK = "skewless.watermark.v1"
 """Schema of a record without a value. It only reports watermarks."""
 
@@ -31,6 +38,7 @@ Watermark = Annotated[int, Meta(ge=-(2**53), le=MAX_WATERMARK)]
 
 _watermarks_decoder = msgspec.json.Decoder(dict[int, Watermark])
 _idle_decoder = msgspec.json.Decoder(frozenset[Annotated[int, Meta(ge=0)]])
+_sources_decoder = msgspec.json.Decoder(dict[str, dict[Annotated[int, Meta(ge=0)], tuple[Watermark | None, bool]]])
 
 
 def watermarks_of(headers: Headers) -> dict[int, int]:
@@ -53,6 +61,22 @@ def idle_of(headers: Headers) -> frozenset[int]:
             except msgspec.DecodeError as error:
                 raise BadRecordError("invalid idle header") from error
     return frozenset()
+
+
+def sources_of(headers: Headers) -> dict[TopicPartition, WatermarkState]:
+    """Return the states of source partitions in a record. Raises BadRecordError if the header is invalid."""
+    for name, value in headers:
+        if name == SOURCES_HEADER:
+            try:
+                by_topic = _sources_decoder.decode(value or b"")
+            except msgspec.DecodeError as error:
+                raise BadRecordError("invalid sources header") from error
+            return {
+                TopicPartition(topic, partition): WatermarkState(*state)
+                for topic, states in by_topic.items()
+                for partition, state in states.items()
+            }
+    return {}
 
 
 def state_after(headers: Headers, partition: int, previous: WatermarkState) -> WatermarkState:
@@ -81,7 +105,16 @@ def update_watermarks(tracker: WatermarkTracker, headers: Headers) -> None:
 
 def internal_headers(schema: str, watermarks: Mapping[int, int], idle: Iterable[int] = ()) -> OwnHeaders:
     """Return the headers of an internal record. Upstream partitions in `idle` are idle at their watermark, if any."""
-    headers = [(SCHEMA_HEADER, schema.encode())]
+    return [schema_header(schema), *_report(watermarks, idle)]
+
+
+def schema_header(schema: str) -> tuple[str, bytes]:
+    """Return the header that names the schema of a record."""
+    return SCHEMA_HEADER, schema.encode()
+
+
+def _report(watermarks: Mapping[int, int], idle: Iterable[int]) -> OwnHeaders:
+    headers = []
     if watermarks:
         headers.append((WATERMARKS_HEADER, msgspec.json.encode(dict(watermarks))))
     if idle_partitions := sorted(idle):
@@ -89,10 +122,23 @@ def internal_headers(schema: str, watermarks: Mapping[int, int], idle: Iterable[
     return headers
 
 
+def report_of(states: Mapping[int, WatermarkState]) -> OwnHeaders:
+    """Return the headers that report the states of upstream partitions."""
+    watermarks = {partition: state.watermark for partition, state in states.items() if state.watermark is not None}
+    return _report(watermarks, [partition for partition, state in states.items() if state.idle])
+
+
+def report_of_sources(states: Mapping[TopicPartition, WatermarkState]) -> OwnHeaders:
+    """Return the header that reports the states of source partitions of several topics."""
+    by_topic: dict[str, dict[int, WatermarkState]] = {}
+    for source, state in states.items():
+        by_topic.setdefault(source.topic, {})[source.partition] = state
+    return [(SOURCES_HEADER, msgspec.json.encode(by_topic))]
+
+
 def headers_with(schema: str, states: Mapping[int, WatermarkState]) -> OwnHeaders:
     """Return the headers of an internal record that reports the states of upstream partitions."""
-    watermarks = {partition: state.watermark for partition, state in states.items() if state.watermark is not None}
-    return internal_headers(schema, watermarks, [partition for partition, state in states.items() if state.idle])
+    return [schema_header(schema), *report_of(states)]
 
 
 def watermark_records(

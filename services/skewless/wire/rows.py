@@ -6,18 +6,17 @@ Records of rows and records of tuples may follow each other in any order, also t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
 from skewless.algorithms.aggregates import LOAD_COLUMN, PartialColumn
 from skewless.algorithms.record_size import split_by_size
-from skewless.algorithms.watermark import WatermarkState
 from skewless.errors import BadRecordError
 from skewless.wire.columns import has_nulls, read_table
-from skewless.wire.headers import headers_with
+from skewless.wire.headers import schema_header
 from skewless.wire.partials import nullable, widened, write_partials
-from skewless.wire.record import Headers, OutputRecord
+from skewless.wire.record import Headers, OutputRecord, OwnHeaders
 
 ROWS = "skewless.rows.v1"
 """Schema of rows in headers."""
@@ -48,20 +47,16 @@ class RowFormat:
         columns["key"] = columns["key"].dictionary_encode()
         return pa.record_batch(list(columns.values()), schema=self._schema)
 
-    def records(
-        self, topic: str, partition: int, rows: pa.RecordBatch, states: Mapping[int, WatermarkState]
-    ) -> Iterator[OutputRecord]:
-        """Yield rows as records of bounded size. `states` are those of upstream partitions after these rows."""
+    def records(self, topic: str, partition: int, rows: pa.RecordBatch, report: OwnHeaders) -> Iterator[OutputRecord]:
+        """Yield rows as records of bounded size. `report` has the states of upstream partitions after these rows."""
         # The watermarks hold after all rows, so only the last record contains them.
         *first_parts, last_part = split_by_size(rows)
         for part in first_parts:
-            yield self._record(topic, partition, part, {})
-        yield self._record(topic, partition, last_part, states)
+            yield self._record(topic, partition, part, ())
+        yield self._record(topic, partition, last_part, report)
 
-    def _record(
-        self, topic: str, partition: int, rows: pa.RecordBatch, states: Mapping[int, WatermarkState]
-    ) -> OutputRecord:
-        headers = [*headers_with(ROWS, states), (PANE_HEADER, b"%d" % self._pane_ms)]
+    def _record(self, topic: str, partition: int, rows: pa.RecordBatch, report: OwnHeaders) -> OutputRecord:
+        headers = [schema_header(ROWS), *report, (PANE_HEADER, b"%d" % self._pane_ms)]
         return OutputRecord(topic, write_partials(rows), partition=partition, headers=headers)
 
     def read(self, value: bytes | None, headers: Headers) -> pa.Table:

@@ -56,6 +56,12 @@ class LateTuple(msgspec.Struct):
     offset: Annotated[int, Meta(description="Offset of its record.", ge=0)]
 
 
+class LateHeaders(msgspec.Struct, omit_defaults=True):
+    """Headers of a late tuple."""
+
+    topic: Annotated[str | None, Meta(description="Source topic, if the pipeline has `source.topics`.")] = None
+
+
 class TupleRecord(msgspec.Struct):
     """One tuple, with `worker_input.encoding: record`. Its key is the record key."""
 

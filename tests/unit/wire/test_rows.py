@@ -18,7 +18,7 @@ from skewless.algorithms.value_type import ValueType
 from skewless.algorithms.watermark import WatermarkState
 from skewless.errors import BadRecordError
 from skewless.wire.columns import read_table, write_table
-from skewless.wire.headers import internal_headers, schema_of, watermarks_of
+from skewless.wire.headers import internal_headers, report_of, schema_of, watermarks_of
 from skewless.wire.record import OutputRecord
 from skewless.wire.rows import PANE_HEADER, ROWS, RowFormat, is_rows, keys_panes_and_counts
 from skewless.wire.tuples import TupleFormat
@@ -28,7 +28,9 @@ COLUMNS = ("pane", "key", "count", "sum")
 
 
 def only(*rows: tuple[int, str, int, int], row_format: RowFormat = ROW_FORMAT) -> OutputRecord:
-    (record,) = row_format.records("tuples", 3, rows_of(*rows, row_format=row_format), {3: WatermarkState(7)})
+    (record,) = row_format.records(
+        "tuples", 3, rows_of(*rows, row_format=row_format), report_of({3: WatermarkState(7)})
+    )
     return record
 
 
@@ -53,7 +55,7 @@ def test_rows_whose_sums_fit_into_64_bits_are_written_as_such() -> None:
 def test_rows_of_many_keys_are_split_and_the_last_record_has_the_watermark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(record_size, "RECORD_BYTES", 200)
     rows = rows_of(*((10, f"key {number}", 1, 1) for number in range(50)))
-    records = list(ROW_FORMAT.records("tuples", 3, rows, {3: WatermarkState(7)}))
+    records = list(ROW_FORMAT.records("tuples", 3, rows, report_of({3: WatermarkState(7)})))
     assert len(records) > 1
     assert [watermarks_of(record.headers) for record in records] == [{}] * (len(records) - 1) + [{3: 7}]
     assert sum(len(read(record)) for record in records) == 50
@@ -65,7 +67,7 @@ def test_rows_of_a_group_without_an_optional_value_may_have_a_null_partial() -> 
     row_format = RowFormat([*wire_columns_of([]), replace(digits, optional=True)], pane_ms=10, grid_ms=60)
     nothing = pa.array([None], pa.binary())
     rows = row_format.from_partials(pa.table({"pane": [10], "key": ["a"], "count": [1], "digit_set": nothing}))
-    (record,) = row_format.records("tuples", 0, rows, {})
+    (record,) = row_format.records("tuples", 0, rows, ())
     assert row_format.read(record.value, record.headers)["digit_set"].to_pylist() == [None]
 
 
@@ -154,7 +156,7 @@ def test_rows_of_every_aggregate_merge_to_the_partials_of_all_tuples() -> None:
     tables = []
     for batch in batches:
         rows = row_format.from_partials(to_partials([batch], 10, columns))
-        (record,) = row_format.records("tuples", 0, rows, {})
+        (record,) = row_format.records("tuples", 0, rows, ())
         tables.append(row_format.read(record.value, record.headers))
     merged = merge_rows(tables, columns)
     order = [("pane", "ascending"), ("key", "ascending")]

@@ -14,6 +14,7 @@ from typing import Any
 import faust
 from faust.tables import TableManager
 
+from skewless.engine.consumer_loop import FindInputs
 from skewless.engine.executor import Restore, StepExecutor
 from skewless.engine.output import Output
 from skewless.engine.start_checks import Input, Written
@@ -33,6 +34,8 @@ class StageRuntime:
     output: Output
     inputs: tuple[Input, ...]
     """The topics that are consumed, at least one. They have the same group."""
+    find_inputs: FindInputs | None = None
+    """Returns the inputs among the topics of the cluster, for a stage whose topics and partitions may become more."""
     group_instance_id: str
     """The same after a restart, so that a restart causes no rebalance (KIP-345)."""
     restore: Restore = lambda _checkpoints: {}

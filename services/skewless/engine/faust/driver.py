@@ -64,6 +64,7 @@ class Consumer(stubs("consumer", CONSUMER), FaustConsumer):  # type: ignore[misc
             executor=runtime.executor,
             output=runtime.output,
             inputs=runtime.inputs,
+            find_inputs=runtime.find_inputs,
             options=consumer_options(
                 runtime.kafka,
                 runtime.transport,
@@ -95,13 +96,13 @@ class Consumer(stubs("consumer", CONSUMER), FaustConsumer):  # type: ignore[misc
             if isinstance(item, MessageBatch):
                 await self.callback(self._to_faust_message(item))
             else:
-                self._assigned = {TP(*partition) for partition in item}
+                self._assigned = {self._to_faust(partition) for partition in item}
                 self.app.on_rebalance_start()
                 await self.on_partitions_assigned(set(self._assigned))
 
     def _to_faust_message(self, batch: MessageBatch) -> Message:
         return Message(
-            topic=batch.topic,
+            topic=self._to_faust(batch.source).topic,
             partition=batch.partition,
             offset=batch.next_offset - 1,
             timestamp=0.0,
@@ -112,8 +113,13 @@ class Consumer(stubs("consumer", CONSUMER), FaustConsumer):  # type: ignore[misc
             checksum=None,
             # Faust's generation is not used: the executor recognizes stale batches by its own generation.
             generation_id=self.app.consumer_generation_id,
-            tp=TP(*batch.source),
+            tp=self._to_faust(batch.source),
         )
+
+    def _to_faust(self, partition: TopicPartition) -> TP:
+        # Faust's stream has the topics that the stage reads from its start.
+        known = self.runtime.topics
+        return TP(*(partition if partition.topic in known else partition._replace(topic=known[0])))
 
     async def stop_thread(self, *, leave: bool = False) -> BaseException | None:
         """Commit processed batches, end the thread, and return its error or None.

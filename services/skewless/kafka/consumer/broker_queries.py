@@ -35,14 +35,13 @@ class BrokerQueries:
     def __init__(self, consumer: Consumer) -> None:
         self._consumer = consumer
 
-    def partition_count(self, topic: str) -> int | None:
-        """Return the number of partitions of a topic; None if the topic is not visible."""
+    def partition_counts(self) -> dict[str, int]:
+        """Return the number of partitions of each topic that is visible."""
         # Of all topics: a request for one topic by name may create the topic on brokers that create topics.
         topics = self._request(
-            f"looking for topic {topic}", lambda: self._consumer.list_topics(timeout=REQUEST_TIMEOUT_S).topics
+            "looking for topics", lambda: self._consumer.list_topics(timeout=REQUEST_TIMEOUT_S).topics
         )
-        found = topics.get(topic)
-        return None if found is None or found.error is not None else len(found.partitions)
+        return {name: len(topic.partitions) for name, topic in topics.items() if topic.error is None}
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, CommittedOffset]:
         """Return the group's committed offsets, without the partitions that have none."""

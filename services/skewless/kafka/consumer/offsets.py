@@ -27,6 +27,7 @@ from skewless.kafka.settings import KafkaSettings
 from skewless.wire.offset_metadata import decode_offset_metadata
 from skewless.wire.record import Headers
 from skewless.wire.topic_partition import CommittedOffset
+from skewless.wire.topic_partition import TopicPartition as SourcePartition
 
 Answer = TypeVar("Answer")
 
@@ -102,14 +103,12 @@ class OffsetReader:
             return self.at_time(topic, start)
         return self.end(topic) if start == "latest" else self.begin(topic)
 
-    def commit_first(self, group: str, topic: str, offsets: Mapping[int, tuple[int, str]]) -> bool:
+    def commit_first(self, group: str, offsets: Mapping[SourcePartition, tuple[int, str]]) -> bool:
         """Commit offsets with their metadata for a group without members; return whether the broker confirmed it.
 
         It does not if the group has members. All partitions are committed by one request.
         """
-        committed = [
-            TopicPartition(topic, partition, offset, metadata) for partition, (offset, metadata) in offsets.items()
-        ]
+        committed = [TopicPartition(*partition, offset, metadata) for partition, (offset, metadata) in offsets.items()]
         options = {"group.id": group, "enable.auto.commit": False}
         with contextlib.closing(Consumer({**self._options, **options})) as consumer:
             try:

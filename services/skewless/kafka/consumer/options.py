@@ -6,6 +6,7 @@ import logging
 
 from skewless.kafka.settings import KafkaSettings, TransportSettings
 
+METADATA_INTERVAL_MS = "topic.metadata.refresh.interval.ms"
 HEARTBEAT_S = 0.5
 """A member learns of a rebalance from the answer to its heartbeat. Until then the other members wait for it."""
 LONGEST_FETCH_S, SHORTEST_FETCH_S = 0.05, 0.01
@@ -35,7 +36,7 @@ def consumer_options(
         "fetch.queue.backoff.ms": 20,
         "check.crcs": True,
         "topic.metadata.propagation.max.ms": 10_000,
-        "topic.metadata.refresh.interval.ms": 60_000,  # notices new source partitions in 1 min; the default is 5 min
+        METADATA_INTERVAL_MS: 60_000,  # notices new source partitions in 1 min; the default is 5 min
         "session.timeout.ms": round(transport.session_timeout_s * 1000),
         "heartbeat.interval.ms": round(min(HEARTBEAT_S, transport.session_timeout_s / 5) * 1000),
         **kafka.client_options(),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
 
 from confluent_kafka import KafkaError, Message
 
@@ -19,10 +19,10 @@ def is_unreadable(error: KafkaError) -> bool:
 class RetriedRecords:
     """Offsets that were read a second time because their records could not be read."""
 
-    def __init__(self, group: str, *, skippable: Collection[str]) -> None:
+    def __init__(self, group: str, skippable: Mapping[str, str]) -> None:
         self._group = group
         self._skippable = skippable
-        """Topics of which the user may leave out records."""
+        """Topics of which the user may leave out records, with the prefix of their partitions in `source.skip_to`."""
         self._retried: set[tuple[str, int, int]] = set()
 
     def failure_of(self, message: Message) -> SkewlessError:
@@ -38,8 +38,8 @@ class RetriedRecords:
                 f"{self._group} had read them, or the topic was created again"
             )
         remedy = (
-            f"to leave the batch out, set source.skip_to to {{{place[1]}: OFFSET}} with the first offset after it, and "
-            "start again"
+            f"to leave the batch out, set source.skip_to to {{{self._skippable[place[0]]}{place[1]}: OFFSET}} with the "
+            "first offset after it, and start again"
             if message.topic() in self._skippable
             else "restore the topic from a healthy replica, or start the pipeline under another name"
         )

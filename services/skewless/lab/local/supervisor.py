@@ -95,7 +95,7 @@ class Supervisor:
         self._before_source = {
             stage.name
             for stage in topology.needed_stages(settings)
-            if settings.source is not None and settings.source.topic in map(settings.topic, stage.outputs)
+            if settings.source is not None and settings.source.topic in list(map(settings.topic, stage.outputs))
         }
         """Stages that write the source topic, if it is a topic of the pipeline."""
         command = command or (lambda stage, instance: _run_stage(stage, instance, settings_file, drain=drain))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import numpy as np
@@ -15,6 +15,7 @@ from skewless.stages.context import BuiltStage, PipelineContext
 from skewless.stages.router.by_worker import by_worker
 from skewless.stages.router.settings import RouterSettings
 from skewless.stages.router.step import RouterStep
+from skewless.stages.router.upstream import OneSource, SeveralSources, Upstream
 from skewless.wire.tuples import TupleFormat
 
 
@@ -29,8 +30,17 @@ def build(settings: RouterSettings, pipeline: PipelineContext) -> BuiltStage:
         encoding=pipeline.encoding,
         topic=pipeline.topic("tuples"),
         snapshot_ms=settings.snapshot_ms,
+        new_upstream=upstream(pipeline),
     )
     return BuiltStage(step, restore=partial(restore, pipeline, step))
+
+
+def upstream(pipeline: PipelineContext) -> Callable[[int, str | None], Upstream]:
+    """Return what follows the reports of a partition of `tuples`, given its number and its checkpoint."""
+    if not pipeline.several_topics:
+        return OneSource
+    partitions = pipeline.count_partitions("tuples")
+    return lambda partition, checkpoint: SeveralSources(partition, partitions, checkpoint)
 
 
 def precompile(settings: RouterSettings) -> None:

@@ -5,7 +5,7 @@ It treats a row in which the splitter has aggregated tuples as one tuple, becaus
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -20,13 +20,14 @@ from skewless.errors import BadRecordError
 from skewless.stages.router import state as router_state
 from skewless.stages.router.by_worker import by_worker
 from skewless.stages.router.metrics import RouterMetrics
+from skewless.stages.router.upstream import OneSource, Upstream
 from skewless.wire.dead_letters import dead_letter
 from skewless.wire.headers import (
     WATERMARK,
     headers_with,
     internal_headers,
+    report_of,
     require_schema,
-    state_after,
     watermark_records,
 )
 from skewless.wire.record import Batch, OutputRecord
@@ -54,6 +55,7 @@ class RouterStep(Step):
         encoding: str,
         topic: str,
         snapshot_ms: int,
+        new_upstream: Callable[[int, str | None], Upstream] = OneSource,
     ) -> None:
         self._tuples = tuple_format
         self._rows = row_format
@@ -67,7 +69,8 @@ class RouterStep(Step):
         """Value of `tuples` at the last snapshot."""
         self._has_read_snapshot = False
         self.workers = grouping.workers
-        self._states: dict[int, WatermarkState] = {}
+        self._new_upstream = new_upstream
+        self._upstreams: dict[int, Upstream] = {}
         self._last_forwarded: dict[int, WatermarkState] = {}
         self._max_times: dict[int, int] = {}
         self._metrics = RouterMetrics(grouping, max_workers)
@@ -79,9 +82,7 @@ class RouterStep(Step):
 
     def assign(self, partition: int, checkpoint: str | None, state: Sequence[tuple[bytes, bytes]]) -> str | None:
         """Restore the watermark, which the first flush reports again. A cold router also restores the loads."""
-        self._states[partition] = (
-            msgspec.json.decode(checkpoint, type=WatermarkState) if checkpoint else NOTHING_REPORTED
-        )
+        self._upstreams[partition] = self._new_upstream(partition, checkpoint)
         self._last_forwarded[partition] = NOTHING_REPORTED
         if not self.is_cold:
             return None
@@ -100,7 +101,7 @@ class RouterStep(Step):
 
     def revoke(self, partition: int) -> None:
         """Drop the watermarks of the partition."""
-        self._states.pop(partition, None)
+        self._upstreams.pop(partition, None)
         self._last_forwarded.pop(partition, None)
         self._max_times.pop(partition, None)
 
@@ -108,9 +109,10 @@ class RouterStep(Step):
         """Route the tuples of all records of the batch at once, and then the rows."""
         tuple_batches: list[pa.RecordBatch] = []
         row_tables: list[pa.Table] = []
+        upstream = self._upstreams[batch.partition]
         for index, (value, headers) in enumerate(zip(batch.values, batch.headers, strict=True)):
             try:
-                state = state_after(headers, batch.partition, self._states[batch.partition])
+                update_upstream = upstream.update_of(headers)
                 schema = require_schema(headers, self._tuples.columns_name, ROWS, WATERMARK)
                 if schema == ROWS:
                     row_tables += [rows for rows in (self._rows.read(value, headers),) if rows.num_rows]
@@ -119,8 +121,8 @@ class RouterStep(Step):
             except BadRecordError as error:
                 yield dead_letter(self._topic, batch, index, error.reason)
             else:
-                self._states[batch.partition] = state
-        states = {batch.partition: self._states[batch.partition]}
+                update_upstream()
+        states = {batch.partition: upstream.state}
         if tuple_batches:
             # The watermark holds after all records of the batch, so a worker must not receive it before the rows.
             yield from self._route(batch.partition, tuple_batches, {} if row_tables else states, now)
@@ -156,7 +158,7 @@ class RouterStep(Step):
             tuples = int(worker_rows[LOAD_COLUMN.name].to_numpy().sum())
             self.tuples += tuples
             self._metrics.count(worker, worker_rows.num_rows, tuples)
-            yield from self._rows.records("worker-input", worker, worker_rows, states)
+            yield from self._rows.records("worker-input", worker, worker_rows, report_of(states))
 
     def _assign_workers(
         self, partition: int, items: pa.Table, time: str, now: int
@@ -183,12 +185,12 @@ class RouterStep(Step):
     def flush(self, now: int) -> Iterator[OutputRecord]:
         """Save the loads if a snapshot is due, and report changed watermarks to every worker partition."""
         self._metrics.update(now)
-        if self._is_snapshot_due(now) and (snapshot := router_state.write(self._grouping, min(self._states))):
+        if self._is_snapshot_due(now) and (snapshot := router_state.write(self._grouping, min(self._upstreams))):
             yield snapshot
         changed = {
             partition: state
-            for partition, state in self._states.items()
-            if state not in (NOTHING_REPORTED, self._last_forwarded[partition])
+            for partition, upstream in self._upstreams.items()
+            if (state := upstream.state) not in (NOTHING_REPORTED, self._last_forwarded[partition])
         }
         self._last_forwarded |= changed
         if changed:
@@ -198,22 +200,22 @@ class RouterStep(Step):
         """Return whether the loads must be saved now. Records the time of the snapshot if so."""
         if self._last_snapshot_at is not None and 0 <= now - self._last_snapshot_at < self._snapshot_ms:
             return False
-        has_changed = bool(self._states) and self.tuples != self._last_snapshot_tuples
+        has_changed = bool(self._upstreams) and self.tuples != self._last_snapshot_tuples
         if has_changed:
             self._last_snapshot_at, self._last_snapshot_tuples = now, self.tuples
         return has_changed
 
     def checkpoint(self, partition: int) -> str:
-        """Return the checkpoint: the partition's watermark, and whether the partition is idle."""
-        return msgspec.json.encode(self._states[partition]).decode()
+        """Return the checkpoint: watermarks of source partitions, and which of them are idle."""
+        return self._upstreams[partition].checkpoint()
 
     def watermark(self, partition: int) -> int | None:
-        """Return the watermark of the source partition with this number."""
-        return self._states[partition].watermark
+        """Return the combined watermark of the source partitions."""
+        return self._upstreams[partition].state.watermark
 
     def idle(self, partition: int) -> bool:
-        """Return whether the source partition with this number is idle."""
-        return self._states[partition].idle
+        """Return whether all source partitions are idle."""
+        return self._upstreams[partition].state.idle
 
     def max_event_time(self, partition: int) -> int | None:
         """Return the largest event time of the partition's tuples in ms. None before the first."""

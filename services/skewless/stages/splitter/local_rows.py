@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple, get_args
+from typing import Generic, Literal, NamedTuple, get_args
 
 import msgspec
 import pyarrow as pa
@@ -16,11 +16,11 @@ import pyarrow as pa
 from skewless.algorithms.local_buffer import Flush, LocalBuffer, LocalRules
 from skewless.algorithms.local_windows import LocalWindows, Opening
 from skewless.algorithms.watermark import WatermarkState
-from skewless.engine.step import Sample
+from skewless.engine.step import Partition, Sample, label_of
 from skewless.parsing.validation import NO_TIME, RecordClassification
 from skewless.stages.splitter.checkpoint import Held
 from skewless.wire.columns import read_table, write_table
-from skewless.wire.record import Batch, OutputRecord
+from skewless.wire.record import Batch, OutputRecord, OwnHeaders
 from skewless.wire.rows import RowFormat
 
 Cause = Literal["commit", "size", "window", "idle"]
@@ -70,7 +70,7 @@ class HeldAgain(NamedTuple):
         return cls(*msgspec.json.decode(key, type=_Header), read_table(value))
 
 
-class LocalRows:
+class LocalRows(Generic[Partition]):
     """Mode `none`: each tuple is sent. Base class of the other modes."""
 
     window_ms: int | None = None
@@ -78,61 +78,61 @@ class LocalRows:
 
     def __init__(self, row_format: RowFormat) -> None:
         self._format = row_format
-        self._held_again: dict[int, Flush] = {}
+        self._held_again: dict[Partition, Flush] = {}
         """Tuples that another mode has held. They are sent before all others of their partition."""
-        self._partitions: set[int] = set()
+        self._partitions: set[Partition] = set()
         self._records_read_again = 0
         self._tuples = self._rows = 0
         """Tuples and rows that were flushed since the process started, for the metrics."""
         self._flushes: Counter[Cause] = Counter(dict.fromkeys(CAUSES, 0))
 
-    def assign(self, partition: int, held: Held | None, again: HeldAgain | None) -> None:
+    def assign(self, partition: Partition, held: Held | None, again: HeldAgain | None) -> None:
         """Start a partition. `again` are the tuples of `held`, as `restore` has read them."""
         self._partitions.add(partition)
         if again is not None:
             self._records_read_again += again.records
             self._hold_again(partition, held, again)
 
-    def _hold_again(self, partition: int, held: Held | None, again: HeldAgain) -> None:  # noqa: ARG002 - for `windows`
+    def _hold_again(self, partition: Partition, held: Held | None, again: HeldAgain) -> None:  # noqa: ARG002 - for `windows`
         self._held_again[partition] = Flush(again.rows, again.tuples)
 
-    def revoke(self, partition: int) -> None:
+    def revoke(self, partition: Partition) -> None:
         """Drop the tuples of a partition, which are not sent."""
         self._partitions.discard(partition)
         self._held_again.pop(partition, None)
 
-    def take_held_again(self, partition: int) -> list[Flush]:
+    def take_held_again(self, partition: Partition) -> list[Flush]:
         """Take the tuples that must be sent before all others of the partition."""
         again = self._held_again.pop(partition, None)
         return [] if again is None else [self._counted(again, "commit")]
 
-    def add(self, partition: int, accepted: Accepted) -> bool:  # noqa: ARG002 - for the other modes
+    def add(self, partition: Partition, accepted: Accepted) -> bool:  # noqa: ARG002 - for the other modes
         """Hold tuples. Returns False if they must be sent as they are."""
         return False
 
-    def take_full(self, partition: int, watermark: int | None) -> list[Flush]:  # noqa: ARG002 - for the other modes
+    def take_full(self, partition: Partition, watermark: int | None) -> list[Flush]:  # noqa: ARG002 - for the other modes
         """Take the rows that must be sent now, because there are too many. `watermark` is that of the partition."""
         return []
 
-    def take_due(self, partition: int, watermark: int | None, rest: Cause | None) -> list[Flush]:  # noqa: ARG002 - as above
+    def take_due(self, partition: Partition, watermark: int | None, rest: Cause | None) -> list[Flush]:  # noqa: ARG002 - as above
         """Take the rows that must be in this commit. `rest` is the reason to take all of them, if there is one."""
         return self.take_held_again(partition)
 
-    def state(self, partition: int, own: WatermarkState) -> WatermarkState:  # noqa: ARG002 - for `windows`
+    def state(self, partition: Partition, own: WatermarkState) -> WatermarkState:  # noqa: ARG002 - for `windows`
         """Return the state of a partition that later stages may know, while tuples are held. `own` is its state."""
         return own
 
-    def held(self, partition: int, end: int, settings: str) -> Held | None:  # noqa: ARG002 - for `windows`
+    def held(self, partition: Partition, end: int, settings: str) -> Held | None:  # noqa: ARG002 - for `windows`
         """Return what a restart must read again of a partition whose last record was the one before `end`."""
         return None
 
-    def records(self, partition: int, flushes: Sequence[Flush], state: WatermarkState) -> Iterator[OutputRecord]:
-        """Yield the rows of at least one flush. `state` is that of the partition after them."""
+    def records(self, target: int, flushes: Sequence[Flush], report: OwnHeaders) -> Iterator[OutputRecord]:
+        """Yield the rows of at least one flush for a partition of `tuples`. `report` has the watermark after them."""
         *first_flushes, last_flush = flushes
         for flush in first_flushes:
-            yield from self._format.records("tuples", partition, self._format.from_partials(flush.rows), {})
+            yield from self._format.records("tuples", target, self._format.from_partials(flush.rows), ())
         rows = self._format.from_partials(last_flush.rows)
-        yield from self._format.records("tuples", partition, rows, {partition: state})
+        yield from self._format.records("tuples", target, rows, report)
 
     def _counted(self, flush: Flush, cause: Cause) -> Flush:
         self._tuples += flush.tuples
@@ -144,7 +144,7 @@ class LocalRows:
         """Return the number of rows in memory, and of tuples that are not reduced."""
         return 0
 
-    def _is_active(self, partition: int) -> bool:  # noqa: ARG002 - for the other modes
+    def _is_active(self, partition: Partition) -> bool:  # noqa: ARG002 - for the other modes
         """Return whether the tuples of a partition are aggregated."""
         return False
 
@@ -157,37 +157,37 @@ class LocalRows:
         for cause, flushes in self._flushes.items():
             yield Sample("skewless_splitter_local_flushes_total", (cause,), flushes)
         for partition in sorted(self._partitions):
-            yield Sample("skewless_splitter_local_active", (str(partition),), int(self._is_active(partition)))
+            yield Sample("skewless_splitter_local_active", (label_of(partition),), int(self._is_active(partition)))
 
 
-class BufferedRows(LocalRows):
+class BufferedRows(LocalRows[Partition]):
     """Mode `buffer`: one buffer for each source partition, which is empty after each commit."""
 
     def __init__(self, rules: LocalRules, row_format: RowFormat) -> None:
         super().__init__(row_format)
         self._rules = rules
-        self._buffers: dict[int, LocalBuffer] = {}
+        self._buffers: dict[Partition, LocalBuffer] = {}
 
-    def assign(self, partition: int, held: Held | None, again: HeldAgain | None) -> None:
+    def assign(self, partition: Partition, held: Held | None, again: HeldAgain | None) -> None:
         """Start a partition with an empty buffer."""
         super().assign(partition, held, again)
         self._buffers[partition] = LocalBuffer(self._rules)
 
-    def revoke(self, partition: int) -> None:
+    def revoke(self, partition: Partition) -> None:
         """Drop the tuples of a partition, which are not committed."""
         super().revoke(partition)
         self._buffers.pop(partition, None)
 
-    def add(self, partition: int, accepted: Accepted) -> bool:
+    def add(self, partition: Partition, accepted: Accepted) -> bool:
         """Add tuples to the buffer. Returns False if it is switched off."""
         return self._buffers[partition].add(accepted.tuples)
 
-    def take_full(self, partition: int, watermark: int | None) -> list[Flush]:  # noqa: ARG002 - for `windows`
+    def take_full(self, partition: Partition, watermark: int | None) -> list[Flush]:  # noqa: ARG002 - for `windows`
         """Take all rows of a buffer that is full."""
         buffer = self._buffers[partition]
         return [self._counted(buffer.take(), "size")] if buffer.is_full else []
 
-    def take_due(self, partition: int, watermark: int | None, rest: Cause | None) -> list[Flush]:
+    def take_due(self, partition: Partition, watermark: int | None, rest: Cause | None) -> list[Flush]:
         """Take all rows."""
         flushes = super().take_due(partition, watermark, rest)
         buffer = self._buffers[partition]
@@ -196,11 +196,11 @@ class BufferedRows(LocalRows):
     def _size(self) -> int:
         return sum(map(len, self._buffers.values()))
 
-    def _is_active(self, partition: int) -> bool:
+    def _is_active(self, partition: Partition) -> bool:
         return self._buffers[partition].active
 
 
-class WindowRows(LocalRows):
+class WindowRows(LocalRows[Partition]):
     """Mode `windows`: tuples are held until the watermark of their partition passes the end of their local window."""
 
     def __init__(self, rules: LocalRules, row_format: RowFormat, lateness_ms: int) -> None:
@@ -208,35 +208,35 @@ class WindowRows(LocalRows):
         self.window_ms = rules.pane_ms
         self._rules = rules
         self._lateness_ms = lateness_ms
-        self._windows: dict[int, LocalWindows] = {}
+        self._windows: dict[Partition, LocalWindows] = {}
 
-    def assign(self, partition: int, held: Held | None, again: HeldAgain | None) -> None:
+    def assign(self, partition: Partition, held: Held | None, again: HeldAgain | None) -> None:
         """Start a partition with the tuples that were held at the last commit."""
         self._windows[partition] = LocalWindows(self._rules, self._lateness_ms)
         super().assign(partition, held, again)
 
-    def _hold_again(self, partition: int, held: Held | None, again: HeldAgain) -> None:
+    def _hold_again(self, partition: Partition, held: Held | None, again: HeldAgain) -> None:
         floor = None if held is None else held.floor
         self._windows[partition].restore(again.rows, again.tuples, again.openings, floor)
 
-    def revoke(self, partition: int) -> None:
+    def revoke(self, partition: Partition) -> None:
         """Drop the tuples of a partition. Its next owner reads them again."""
         super().revoke(partition)
         self._windows.pop(partition, None)
 
-    def add(self, partition: int, accepted: Accepted) -> bool:
+    def add(self, partition: Partition, accepted: Accepted) -> bool:
         """Hold tuples."""
         hold(self._windows[partition], accepted)
         return True
 
-    def take_full(self, partition: int, watermark: int | None) -> list[Flush]:
+    def take_full(self, partition: Partition, watermark: int | None) -> list[Flush]:
         """Take the rows of closed windows, and then all others if they are still too many."""
         windows = self._windows[partition]
         if not windows.is_full:
             return []
         return self._taken(windows, watermark, lambda: "size" if windows.is_full else None)
 
-    def take_due(self, partition: int, watermark: int | None, rest: Cause | None) -> list[Flush]:
+    def take_due(self, partition: Partition, watermark: int | None, rest: Cause | None) -> list[Flush]:
         """Take the rows of closed windows, and all others if there is a reason."""
         return self._taken(self._windows[partition], watermark, lambda: rest)
 
@@ -247,14 +247,14 @@ class WindowRows(LocalRows):
             taken.append((windows.take(), cause))
         return [self._counted(flush, reason) for flush, reason in taken if flush is not None]
 
-    def state(self, partition: int, own: WatermarkState) -> WatermarkState:
+    def state(self, partition: Partition, own: WatermarkState) -> WatermarkState:
         """Return the state of a partition with a watermark that no held tuple is before."""
         earliest = self._windows[partition].earliest_held()
         if earliest is None or own.watermark is None:
             return own
         return own._replace(watermark=min(own.watermark, earliest))
 
-    def held(self, partition: int, end: int, settings: str) -> Held | None:
+    def held(self, partition: Partition, end: int, settings: str) -> Held | None:
         """Return what a restart must read again of a partition."""
         windows = self._windows[partition]
         first = windows.first_held()
@@ -268,7 +268,7 @@ class WindowRows(LocalRows):
     def _size(self) -> int:
         return sum(map(len, self._windows.values()))
 
-    def _is_active(self, partition: int) -> bool:
+    def _is_active(self, partition: Partition) -> bool:
         return partition in self._windows
 
 

@@ -11,6 +11,7 @@ from skewless.algorithms.local_windows import LocalWindows
 from skewless.algorithms.watermark import MAX_WATERMARK, WatermarkGenerator
 from skewless.engine.executor import State
 from skewless.engine.message_batch import MessageBatch
+from skewless.engine.step import Partition, label_of
 from skewless.errors import BrokerError, ConfigurationError
 from skewless.kafka.consumer.range_reader import read_ranges
 from skewless.kafka.consumer.read_compacted import offset_range
@@ -42,25 +43,29 @@ class HeldRules:
 
 
 def restore_from(
-    kafka: KafkaSettings, topic: str, skip_to: Mapping[int, int], rules: HeldRules
-) -> Callable[[int, str | None], State]:
+    kafka: KafkaSettings,
+    source_of: Callable[[Partition], TopicPartition],
+    skip_to: Callable[[str], Mapping[int, int]],
+    rules: HeldRules,
+) -> Callable[[Partition, str | None], State]:
     """Return a function that restores a source partition from its checkpoint.
 
     It raises ConfigurationError if records are parsed by other settings than before, and BrokerError if records are
-    gone. `topic` is the full name of the source topic, `skip_to` the setting of this name.
+    gone. `source_of` returns the source partition that the step calls so, `skip_to` the setting of
+    this name for a topic.
     """
 
-    def restore(partition: int, checkpoint: str | None) -> State:
+    def restore(partition: Partition, checkpoint: str | None) -> State:
         held = decode_checkpoint(checkpoint).held
         if held is None:
             return ()
-        source = TopicPartition(topic, partition)
+        source = source_of(partition)
         if held.settings != rules.parsing:
             raise _other_settings(source, held)
-        log_start, _ = offset_range({**QUIET, **kafka.client_options()}, topic, partition)
+        log_start, _ = offset_range({**QUIET, **kafka.client_options()}, *source)
         is_whole = log_start <= held.offset
-        if not is_whole and skip_to.get(partition, 0) < log_start:
-            raise _deleted(source, held, log_start)
+        if not is_whole and skip_to(source.topic).get(source.partition, 0) < log_start:
+            raise _deleted(source, held, log_start, label_of(partition))
         again = read_again(_batches(kafka, source, max(held.offset, log_start), held.end), held, rules)
         if again.tuples != held.tuples:
             if is_whole:
@@ -68,8 +73,7 @@ def restore_from(
             log.warning(
                 "skipped %d tuples of %s partition %d, whose records were deleted",
                 held.tuples - again.tuples,
-                topic,
-                partition,
+                *source,
             )
         return again.to_state()
 
@@ -112,14 +116,14 @@ def _other_settings(source: TopicPartition, held: Held) -> ConfigurationError:
     )
 
 
-def _deleted(source: TopicPartition, held: Held, log_start: int) -> BrokerError:
+def _deleted(source: TopicPartition, held: Held, log_start: int, label: str) -> BrokerError:
     return BrokerError(
         f"records of topic {source.topic} partition {source.partition} were deleted while {held.tuples} of their "
         f"tuples waited for the end of their local window: the first of them has offset {held.offset}, log start "
         f"offset is {log_start}. The tuples of {min(log_start, held.end) - held.offset} offsets are lost: the topic's "
         "retention is shorter than the time for which the splitter was stopped. Give the pipeline another name: it "
         "then reads the source from its beginning; or set source.skip_to to "
-        f"{{{source.partition}: {log_start}}} to continue without these tuples"
+        f"{{{label}: {log_start}}} to continue without these tuples"
     )
 
 

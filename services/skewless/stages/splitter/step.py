@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,16 +20,18 @@ from skewless.algorithms.watermark import (
     WatermarkGenerator,
     partitions_ahead,
 )
-from skewless.engine.step import Sample, Step
+from skewless.engine.step import InputStep, Partition, Sample
 from skewless.parsing.batch_slices import slices
 from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.validation import TOO_FAR_AHEAD, EventTimeRules, RecordClassification, classify
 from skewless.stages.source_partition import SourcePartition
 from skewless.stages.splitter.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from skewless.stages.splitter.local_rows import Accepted, Cause, HeldAgain, LocalRows
+from skewless.stages.splitter.reports import SourceReports
 from skewless.wire.dead_letters import dead_letter
-from skewless.wire.headers import headers_with, watermark_records
+from skewless.wire.headers import WATERMARK, schema_header
 from skewless.wire.record import Batch, OutputRecord, public_timestamp
+from skewless.wire.topic_partition import TopicPartition
 from skewless.wire.tuples import TupleFormat, parts_of
 
 encode_late = msgspec.json.Encoder(decimal_format="number").encode
@@ -61,30 +63,39 @@ class SplitterRules(EventTimeRules):
     """Digest of the settings by which records are parsed. It is stored with the tuples that are held."""
 
 
-class SplitterStep(Step):
-    """Parses records, checks their event times, and writes tuples to the same partition of topic `tuples`."""
+class SplitterStep(InputStep[Partition]):
+    """Parses records, checks their event times, and writes the tuples of a source partition to one of `tuples`."""
 
     def __init__(
         self,
         parser: RecordParser,
         values: Sequence[ValueType],
         rules: SplitterRules,
-        source_topic: str,
-        local: LocalRows,
+        reports: SourceReports[Partition],
+        local: LocalRows[Partition],
     ) -> None:
         self._values = tuple(values)
         self._tuple_format = TupleFormat(values, rules.key_parts)
         self._parser = parser
         self._rules = rules
-        self._topic = source_topic
+        self._reports = reports
         self._local = local
-        self._sources: dict[int, _Source] = {}
-        self._blocked: frozenset[int] = frozenset()
+        self._sources: dict[Partition, _Source] = {}
+        self._blocked: frozenset[Partition] = frozenset()
         self._filtered = 0
         """Number of records that did not meet the conditions since the process started, for the metrics."""
 
-    def assign(self, partition: int, checkpoint: str | None, state: Sequence[tuple[bytes, bytes]]) -> str | None:
+    def key_of(self, partition: TopicPartition) -> Partition:
+        """Return the number of the partition if there is one source topic, otherwise topic and number."""
+        return self._reports.key_of(partition)
+
+    def observe_topics(self, partition_counts: Mapping[str, int]) -> None:
+        """Note the number of partitions of each source topic."""
+        self._reports.observe_topics(partition_counts)
+
+    def assign(self, partition: Partition, checkpoint: str | None, state: Sequence[tuple[bytes, bytes]]) -> str | None:
         """Restore the committed checkpoint, and the tuples that were held. The first flush reports its state again."""
+        self._reports.begin()
         committed = decode_checkpoint(checkpoint)
         # A partition that was idle stays idle until it has a record. As an active one it would withhold results for
         # another idle timeout after each restart. Nothing closes earlier, because it was idle before the restart, too.
@@ -98,7 +109,7 @@ class SplitterStep(Step):
         self._align()
         return f"read {again.records} records again, which have {again.tuples} held tuples" if again else None
 
-    def revoke(self, partition: int) -> None:
+    def revoke(self, partition: Partition) -> None:
         """Drop the state of the partition."""
         self._sources.pop(partition, None)
         self._local.revoke(partition)
@@ -106,14 +117,18 @@ class SplitterStep(Step):
 
     def process(self, batch: Batch, now: int) -> Iterator[OutputRecord]:
         """Emit tuples, late tuples and dead letters of a batch."""
-        source = self._sources[batch.partition]
+        partition = self._partition_of(batch)
+        source = self._sources[partition]
         source.observe_records(now)
-        yield from self._rows(batch.partition, source, self._local.take_held_again(batch.partition))
+        yield from self._rows(partition, source, self._local.take_held_again(partition))
         for batch_slice in slices(batch):
-            yield from self._split(batch_slice, source, now)
+            yield from self._split(partition, batch_slice, source, now)
         if self._local.window_ms is not None:
             source.end = batch.offsets[-1] + 1
         self._align()
+
+    def _partition_of(self, batch: Batch) -> Partition:
+        return self._reports.key_of(TopicPartition(batch.topic, batch.partition))
 
     def _align(self) -> None:
         if self._rules.max_drift_ms is None:
@@ -124,50 +139,56 @@ class SplitterStep(Step):
         self._blocked = partitions_ahead(watermarks, self._rules.max_drift_ms)
 
     @property
-    def blocked(self) -> frozenset[int]:
+    def blocked(self) -> frozenset[Partition]:
         """Partitions that are ahead of slower ones."""
         return self._blocked
 
-    def _split(self, batch: Batch, source: _Source, now: int) -> Iterator[OutputRecord]:
+    def _split(self, partition: Partition, batch: Batch, source: _Source, now: int) -> Iterator[OutputRecord]:
         parsed = self._parser.parse(batch)
         previous_max = source.generator.max_time
         classified = classify(parsed, self._rules, source.generator, now)
         self._filtered += classified.filtered
         for index, reason in classified.invalid.items():
             source.refused_by_clock = source.refused_by_clock or reason == TOO_FAR_AHEAD
-            yield dead_letter(self._topic, batch, index, reason)
+            yield dead_letter(self._reports.source_of(partition).topic, batch, index, reason)
         if classified.late.any():
             watermarks = classified.max_times_before(previous_max) - self._rules.lateness_ms
-            yield from self._late(batch, classified, watermarks)
-        yield from self._tuples(batch, source, classified, previous_max)
+            yield from self._late(partition, batch, classified, watermarks)
+        yield from self._tuples(partition, batch, source, classified, previous_max)
 
     def _tuples(
-        self, batch: Batch, source: _Source, classified: RecordClassification, previous_max: int | None
+        self,
+        partition: Partition,
+        batch: Batch,
+        source: _Source,
+        classified: RecordClassification,
+        previous_max: int | None,
     ) -> Iterator[OutputRecord]:
         keys, values, times = classified.tuples()
         if not len(times):
             return
         self.tuples += len(times)
-        partition = batch.partition
         tuples = self._tuple_format.batch(keys.dictionary_encode(), values, times)
         if self._local.add(partition, Accepted(tuples, batch, classified, previous_max)):
             full = self._local.take_full(partition, source.generator.watermark())
             yield from self._rows(partition, source, full)
             return
         source.last_forwarded = source.state()
-        headers = headers_with(self._tuple_format.columns_name, {partition: source.last_forwarded})
-        yield from self._tuple_format.records("tuples", partition, tuples, headers)
+        schema = schema_header(self._tuple_format.columns_name)
+        headers = [schema, *self._reports.report(partition, source.last_forwarded)]
+        yield from self._tuple_format.records("tuples", self._reports.target_of(partition), tuples, headers)
 
-    def _rows(self, partition: int, source: _Source, flushes: Sequence[Flush]) -> Iterator[OutputRecord]:
+    def _rows(self, partition: Partition, source: _Source, flushes: Sequence[Flush]) -> Iterator[OutputRecord]:
         """Yield the rows of flushes, with the watermark after them: it must not be sent before what it covers."""
         if flushes:
             source.last_forwarded = self._local.state(partition, source.state())
-            yield from self._local.records(partition, flushes, source.last_forwarded)
+            report = self._reports.report(partition, source.last_forwarded)
+            yield from self._local.records(self._reports.target_of(partition), flushes, report)
 
     def _late(
-        self, batch: Batch, classified: RecordClassification, watermarks: NDArray[np.int64]
+        self, partition: Partition, batch: Batch, classified: RecordClassification, watermarks: NDArray[np.int64]
     ) -> Iterator[OutputRecord]:
-        parsed = classified.parsed
+        parsed, headers = classified.parsed, self._reports.late_headers(partition)
         late = np.flatnonzero(classified.late[parsed.records])
         values = [_in_source_unit(parsed.values[value.name].take(pa.array(late)), value) for value in self._values]
         for index, *late_values in zip(late.tolist(), *values, strict=True):
@@ -178,9 +199,10 @@ class SplitterStep(Step):
             late_tuple = self._tuple_format.late_type(
                 key, *late_values, time, int(watermarks[record]), batch.partition, batch.offsets[record], *parts
             )
-            yield OutputRecord("late", encode_late(late_tuple), key=key.encode(), timestamp=public_timestamp(time))
+            timestamp = public_timestamp(time)
+            yield OutputRecord("late", encode_late(late_tuple), key.encode(), timestamp=timestamp, headers=headers)
 
-    def end_of_partition(self, partition: int, now: int) -> None:
+    def end_of_partition(self, partition: Partition, now: int) -> None:
         """End the partition in a bounded run. Otherwise mark it idle if it had no records for the idle timeout."""
         rules = self._rules
         self._sources[partition].observe_end(now, drain=rules.drain, idle_timeout_ms=rules.idle_timeout_ms)
@@ -195,9 +217,12 @@ class SplitterStep(Step):
                 yield from self._rows(partition, source, flushes)
                 continue
             state = self._local.state(partition, source.state())
-            if state not in (NOTHING_REPORTED, source.last_forwarded):
+            target = self._reports.target_of(partition)
+            if state not in (NOTHING_REPORTED, source.last_forwarded) or self._reports.is_due(target):
                 source.last_forwarded = state
-                yield from watermark_records("tuples", [partition], {partition: state})
+                headers = [schema_header(WATERMARK), *self._reports.report(partition, state)]
+                yield OutputRecord("tuples", None, partition=target, headers=headers)
+        yield from self._reports.without_source({at: source.ended for at, source in self._sources.items()})
         self._align()
 
     def _reason_to_hold_nothing(self, source: _Source, now: int) -> Cause | None:
@@ -214,21 +239,21 @@ class SplitterStep(Step):
         is_silent = now - source.last_seen_ms >= self._local.window_ms
         return "idle" if source.idle or is_silent else None
 
-    def checkpoint(self, partition: int) -> str:
+    def checkpoint(self, partition: Partition) -> str:
         """Return the checkpoint: the largest event time, whether the partition is idle, and what is held of it."""
         source = self._sources[partition]
         held = self._local.held(partition, source.end, self._rules.parsing)
         return encode_checkpoint(Checkpoint(source.generator.max_time, source.idle, source.start, held))
 
-    def watermark(self, partition: int) -> int | None:
+    def watermark(self, partition: Partition) -> int | None:
         """Return the watermark of the source partition. Later stages know an earlier one while tuples are held."""
         return self._sources[partition].state().watermark
 
-    def idle(self, partition: int) -> bool:
+    def idle(self, partition: Partition) -> bool:
         """Return whether the source partition is idle."""
         return self._sources[partition].state().idle
 
-    def max_event_time(self, partition: int) -> int | None:
+    def max_event_time(self, partition: Partition) -> int | None:
         """Return the largest event time of the source partition in ms."""
         return self._sources[partition].generator.max_time
 
@@ -238,7 +263,7 @@ class SplitterStep(Step):
         yield Sample("skewless_splitter_paused_partitions", (), len(self._blocked))
         yield from self._local.collect_metrics()
 
-    def finished(self, partition: int) -> bool:
+    def finished(self, partition: Partition) -> bool:
         """Return whether the end of the partition was reported downstream."""
         return self._sources[partition].last_forwarded.watermark == MAX_WATERMARK
 

@@ -28,7 +28,7 @@ from skewless.algorithms.record_size import RECORD_BYTES
 from skewless.algorithms.watermark import MAX_WATERMARK, WatermarkState
 from skewless.stages.router.step import RouterStep
 from skewless.wire.columns import read_table, write_table
-from skewless.wire.headers import WATERMARK, internal_headers, schema_of
+from skewless.wire.headers import WATERMARK, internal_headers, report_of, schema_of
 from skewless.wire.record import OutputRecord
 from skewless.wire.rows import PANE_HEADER, ROWS
 from skewless.wire.tuples import TUPLE, TUPLES, TupleRecord
@@ -280,7 +280,7 @@ ROWS_IN: list[Row] = [(10, "a", 5, 7), (10, "b", 1, -2), (20, "a", 3, 2**62), (2
 
 
 def rows(given: Sequence[Row], watermark: int = 5) -> OutputRecord:
-    (record,) = ROW_FORMAT.records("tuples", 2, rows_of(*given), {2: WatermarkState(watermark)})
+    (record,) = ROW_FORMAT.records("tuples", 2, rows_of(*given), report_of({2: WatermarkState(watermark)}))
     return record
 
 

@@ -15,6 +15,7 @@ from skewless.parsing import batch_slices
 from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.settings import ParsingSettings
 from skewless.stages.splitter.local_rows import BufferedRows, LocalRows
+from skewless.stages.splitter.reports import OneTopic
 from skewless.stages.splitter.step import SplitterRules, SplitterStep
 from skewless.wire.headers import WATERMARK, schema_of
 from skewless.wire.record import OutputRecord
@@ -30,20 +31,20 @@ def record(time: int, key: str, value: int = 1) -> bytes:
     return b'{"k": "%s", "v": %d, "t": %d}' % (key.encode(), value, time)
 
 
-def splitter(max_rows: int = 1000, *, adaptive: bool = False, drain: bool = False) -> SplitterStep:
+def splitter(max_rows: int = 1000, *, adaptive: bool = False, drain: bool = False) -> SplitterStep[int]:
     rules = LocalRules(columns=ROW_FORMAT.columns, pane_ms=10, max_rows=max_rows, adaptive=adaptive)
     step = SplitterStep(
         RecordParser(SETTINGS),
         SETTINGS.value_types,
         SplitterRules(lateness_ms=10, idle_timeout_ms=500, max_ahead_ms=1000, drain=drain),
-        "source",
+        OneTopic("source"),
         BufferedRows(rules, ROW_FORMAT),
     )
     step.assign(3, None, ())
     return step
 
 
-def split(step: SplitterStep, *values: bytes, partition: int = 3) -> list[OutputRecord]:
+def split(step: SplitterStep[int], *values: bytes, partition: int = 3) -> list[OutputRecord]:
     return list(step.process(batch_of(partition, values), NOW))
 
 
@@ -51,7 +52,7 @@ def schemas(outputs: list[OutputRecord]) -> list[str]:
     return [schema_of(output.headers) for output in outputs]
 
 
-def metrics(step: SplitterStep) -> dict[Any, float]:
+def metrics(step: SplitterStep[int]) -> dict[Any, float]:
     prefix = "skewless_splitter_local_"
     samples = (sample for sample in step.collect_metrics() if sample.name.startswith(prefix))
     return {(sample.name.removeprefix(prefix), *sample.labels): sample.value for sample in samples}
@@ -123,7 +124,7 @@ def test_splitter_bounded_run_ends_with_the_rows_and_the_last_watermark() -> Non
 
 def test_splitter_checkpoint_does_not_depend_on_the_buffer() -> None:
     with_buffer = splitter()
-    plain = SplitterStep(RecordParser(SETTINGS), SETTINGS.value_types, RULES, "source", LocalRows(ROW_FORMAT))
+    plain = SplitterStep(RecordParser(SETTINGS), SETTINGS.value_types, RULES, OneTopic("source"), LocalRows(ROW_FORMAT))
     plain.assign(3, None, ())
     for step in (with_buffer, plain):
         split(step, record(100, "a"), record(150, "b"))

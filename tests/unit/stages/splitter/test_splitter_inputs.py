@@ -10,6 +10,7 @@ from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.settings import ParsingSettings
 from skewless.stages.splitter.checkpoint import first_checkpoint, start_of
 from skewless.stages.splitter.local_rows import LocalRows
+from skewless.stages.splitter.reports import OneTopic
 from skewless.stages.splitter.step import SplitterRules, SplitterStep
 
 SETTINGS: dict[str, Any] = {
@@ -20,12 +21,12 @@ SETTINGS: dict[str, Any] = {
 NOW = 10**6
 
 
-def splitter(checkpoint: str | None = None) -> SplitterStep:
+def splitter(checkpoint: str | None = None) -> SplitterStep[int]:
     settings = ParsingSettings.model_validate(SETTINGS)
     rules = SplitterRules(
         lateness_ms=0, idle_timeout_ms=None, max_ahead_ms=1000, drain=False, key_parts=settings.key.parts
     )
-    step = SplitterStep(RecordParser(settings), settings.value_types, rules, "source", LocalRows(ROW_FORMAT))
+    step = SplitterStep(RecordParser(settings), settings.value_types, rules, OneTopic("source"), LocalRows(ROW_FORMAT))
     step.assign(3, checkpoint, ())
     return step
 

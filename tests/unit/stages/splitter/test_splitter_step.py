@@ -16,6 +16,7 @@ from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.settings import ParsingSettings
 from skewless.parsing.source_records import SourceRecords
 from skewless.stages.splitter.local_rows import LocalRows
+from skewless.stages.splitter.reports import OneTopic
 from skewless.stages.splitter.step import SplitterRules, SplitterStep
 from skewless.wire.headers import WATERMARK, schema_of
 from skewless.wire.record import OutputRecord
@@ -29,7 +30,7 @@ def record(time: int, *keys: str, value: float = 1) -> bytes:
     return json.dumps({"k": keys, "v": value, "t": time}).encode()
 
 
-def splitter(checkpoint: str | None = None, *, decimals: int = 0, earliest: int = 0, **rules: Any) -> SplitterStep:
+def splitter(checkpoint: str | None = None, *, decimals: int = 0, earliest: int = 0, **rules: Any) -> SplitterStep[int]:
     settings = {**SETTINGS, "value": {"field": "v", "decimals": decimals}}
     settings["time"] = {"field": "t", "earliest": earliest}
     chosen = {"lateness_ms": 10, "idle_timeout_ms": 500, "max_ahead_ms": 1000, "drain": False, "earliest": earliest}
@@ -37,14 +38,14 @@ def splitter(checkpoint: str | None = None, *, decimals: int = 0, earliest: int 
         RecordParser(parsing := ParsingSettings.model_validate(settings)),
         parsing.value_types,
         SplitterRules(**chosen | rules),
-        "source",
+        OneTopic("source"),
         LocalRows(ROW_FORMAT),
     )
     step.assign(3, checkpoint, ())
     return step
 
 
-def split(step: SplitterStep, *values: bytes | None, first: int = 0, now: int = NOW) -> list[OutputRecord]:
+def split(step: SplitterStep[int], *values: bytes | None, first: int = 0, now: int = NOW) -> list[OutputRecord]:
     return list(step.process(batch_of(3, values, first=first), now))
 
 
@@ -175,7 +176,7 @@ def test_splitter_partition_that_was_always_empty_becomes_idle() -> None:
     assert list(step.flush(NOW)) == []
 
 
-def idle_splitter() -> SplitterStep:
+def idle_splitter() -> SplitterStep[int]:
     step = splitter()
     split(step, record(100, "a"))
     step.end_of_partition(3, NOW + 500)
@@ -310,7 +311,7 @@ def test_splitter_batch_of_many_bytes_is_parsed_in_bounded_slices(monkeypatch: p
     assert len(parsed) <= 2 * sum(map(len, log)) / 1_000
 
 
-def drifting(**rules: Any) -> SplitterStep:
+def drifting(**rules: Any) -> SplitterStep[int]:
     """Return a splitter that has read partition 3 up to 2,010 ms, and partition 4 up to 1,010 ms."""
     step = splitter(**{"max_drift_ms": 999, **rules})
     step.assign(4, None, ())

@@ -18,6 +18,7 @@ from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.settings import ParsingSettings
 from skewless.stages.splitter.checkpoint import Held, decode_checkpoint
 from skewless.stages.splitter.local_rows import BufferedRows, LocalRows, WindowRows
+from skewless.stages.splitter.reports import OneTopic
 from skewless.stages.splitter.restore import HeldRules, read_again
 from skewless.stages.splitter.step import SplitterRules, SplitterStep
 from skewless.wire.headers import WATERMARK, schema_of
@@ -41,19 +42,19 @@ def record(time: int, key: str = "a") -> bytes:
 
 def splitter(
     checkpoint: str | None = None, state: State = (), *, mode: Mode = "windows", max_rows: int = 1000, **rules: Any
-) -> SplitterStep:
+) -> SplitterStep[int]:
     local = replace(LOCAL, max_rows=max_rows)
-    rows = {
+    rows: LocalRows[int] = {
         "none": LocalRows(ROW_FORMAT),
         "buffer": BufferedRows(local, ROW_FORMAT),
         "windows": WindowRows(local, ROW_FORMAT, RULES.lateness_ms),
     }[mode]
-    step = SplitterStep(RecordParser(SETTINGS), SETTINGS.value_types, replace(RULES, **rules), "source", rows)
+    step = SplitterStep(RecordParser(SETTINGS), SETTINGS.value_types, replace(RULES, **rules), OneTopic("source"), rows)
     step.assign(3, checkpoint, state)
     return step
 
 
-def split(step: SplitterStep, *times: int, first: int = 0, now: int = NOW) -> list[OutputRecord]:
+def split(step: SplitterStep[int], *times: int, first: int = 0, now: int = NOW) -> list[OutputRecord]:
     return list(step.process(batch_of(3, [record(time) for time in times], first=first), now))
 
 
@@ -62,11 +63,11 @@ def sent(outputs: Sequence[OutputRecord]) -> list[tuple[int, int]]:
     return sorted((row["pane"], row["count"]) for row in rows_in(written(outputs, "tuples")))
 
 
-def held(step: SplitterStep) -> Held | None:
+def held(step: SplitterStep[int]) -> Held | None:
     return decode_checkpoint(step.checkpoint(3)).held
 
 
-def reread(step: SplitterStep, log: Sequence[bytes]) -> State:
+def reread(step: SplitterStep[int], log: Sequence[bytes]) -> State:
     """Return the state that a restart restores from the records of the log."""
     found = held(step)
     if found is None:
@@ -75,7 +76,7 @@ def reread(step: SplitterStep, log: Sequence[bytes]) -> State:
     return read_again(batches, found, HELD).to_state()
 
 
-def metrics(step: SplitterStep) -> dict[Any, float]:
+def metrics(step: SplitterStep[int]) -> dict[Any, float]:
     prefix = "skewless_splitter_local_"
     samples = (sample for sample in step.collect_metrics() if sample.name.startswith(prefix))
     return {(sample.name.removeprefix(prefix), *sample.labels): sample.value for sample in samples}

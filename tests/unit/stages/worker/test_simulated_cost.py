@@ -72,7 +72,7 @@ def test_simulated_cost_header_without_a_value_costs_nothing_and_is_passed_on() 
 
 
 def test_simulated_cost_of_a_row_is_that_of_one_tuple() -> None:
-    (record,) = ROW_FORMAT.records("worker-input", 0, rows_of((10, "a", 900, 1), (10, "b", 100, 1)), {})
+    (record,) = ROW_FORMAT.records("worker-input", 0, rows_of((10, "a", 900, 1), (10, "b", 100, 1)), ())
     spent: list[float] = []
 
     async def process(part: MessageBatch) -> None:

@@ -19,7 +19,7 @@ from skewless.algorithms.watermark import MAX_WATERMARK, WatermarkState
 from skewless.stages.worker import step as worker_step
 from skewless.stages.worker.step import WorkerStep
 from skewless.wire.columns import write_table
-from skewless.wire.headers import WATERMARK, internal_headers, schema_of
+from skewless.wire.headers import WATERMARK, internal_headers, report_of, schema_of
 from skewless.wire.partials import PARTIALS
 from skewless.wire.record import OutputRecord
 from skewless.wire.rows import ROWS as ROWS_SCHEMA
@@ -327,7 +327,7 @@ def test_worker_invalid_records_become_dead_letters_and_are_not_counted(name: st
 def aggregated(*given: tuple[int, str, int, int], pane_ms: int = 10, watermark: int | None = None) -> OutputRecord:
     row_format = RowFormat(columns_of((AGGREGATES["count"], AGGREGATES["sum"])), pane_ms=pane_ms, grid_ms=60)
     states = {0: WatermarkState(watermark)}
-    (record,) = row_format.records("worker-input", 6, rows_of(*given, row_format=row_format), states)
+    (record,) = row_format.records("worker-input", 6, rows_of(*given, row_format=row_format), report_of(states))
     assert schema_of(record.headers) == ROWS_SCHEMA
     return record
 
