@@ -122,6 +122,9 @@ not null. The path contains the default of each setting. Parameters: root, rows.
 {{- if and (not $partitions) .root.Values.embeddedKafka.enabled }}
 {{- $partitions = .root.Values.embeddedKafka.sourcePartitions -}}
 {{- end }}
+{{- if and $ofSource $topics.tuples_partitions }}
+{{- $partitions = $topics.tuples_partitions -}}
+{{- end }}
 {{- with $partitions }}{{ int . }}{{ end }}
 {{- else if eq .kind "max_workers" }}
 {{- int (default $defaults.max_workers $workerInput.max_workers) }}
