@@ -63,6 +63,12 @@ def settings_of(secured: Secured | None, user: str, name: str = "p", **parts: An
     return PipelineSettings.model_validate(document(secured, user, name, **parts))
 
 
+def of_pattern(secured: Secured | None, user: str) -> PipelineSettings:
+    """Return the settings of a pipeline `q` whose source topics match a pattern."""
+    parts = {"source": {"topics": {"match": "ra[a-z]+"}}}
+    return PipelineSettings.model_validate(document(secured, user, "q") | parts)
+
+
 @dataclass(frozen=True)
 class Case:
     """A role without one of its ACLs."""
@@ -124,6 +130,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         rights = {**acls.acls_for(settings_of(None, "")), **{str(case): case.left for case in CASES}}
         lesser = settings_of(None, "", guarantee="at_least_once")
         rights["at-least-once"] = acls.acls_for(lesser)["splitter"]
+        rights |= {f"q-{role}": allowed for role, allowed in acls.acls_for(of_pattern(None, "")).items()}
         running.add_users(dict.fromkeys(rights, PASSWORD))
         running.allow(rights)
         admin = AdminClient(running.admin_options())
@@ -238,6 +245,17 @@ def test_acls_as_printed_let_a_reader_read_the_results(settled: Settled) -> None
     counts = {entry["key"]: entry["count"] for entry in found}
     assert counts == {f"k{number}": RECORDS // KEYS for number in range(KEYS)}
     assert len(read(settled.secured, "p.late")) == 1
+
+
+def test_acls_as_printed_let_a_pipeline_read_the_topics_of_a_pattern(settled: Settled, tmp_path: Path) -> None:
+    secured = settled.secured
+    topic_plan.apply(of_pattern(secured, "q-topics"))
+    for stage in ("splitter", "router"):
+        pattern = {"source": {"topics": {"match": "ra[a-z]+"}}}
+        file = write_file(tmp_path, stage, document(secured, f"q-{stage}", "q") | pattern)
+        command = [sys.executable, "-m", "skewless", "run", stage, "--file", str(file), "--drain"]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=RUN_S, check=False)
+        assert ended.returncode == 0, ended.stderr
 
 
 def read(secured: Secured, topic: str) -> list[dict[str, Any]]:
