@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from decimal import ROUND_HALF_EVEN, Decimal
@@ -121,6 +121,8 @@ class Case:
     """Name of the result that is the sum of the amounts."""
     start: int | None = None
     """Number of the record whose time is `source.start`."""
+    topics: int = 1
+    """Number of source topics, each of which has a part of the records and one partition more than the previous one."""
 
 
 CSV = {
@@ -164,6 +166,7 @@ CASES = {
         },
         sum="sum",
     ),
+    "two topics": Case(lambda: pages(in_headers=False), by_record_key, {"splitter": None}, topics=2),
     "start at a time": Case(lambda: pages(in_headers=False), by_record_key, {"splitter": None}, start=LINES // 12),
 }
 KILLED = CASES if FOLDER else {"composite key": CASES["composite key"]}
@@ -175,19 +178,23 @@ def test_pipeline_each_input_equals_a_plain_count_and_the_audit(
     name: str, *, killed: bool, broker: str, spark: SparkSession, tmp_path: Path
 ) -> None:
     case = CASES[name]
-    records, source = case.records(), Source(broker, PARTITIONS)
+    records = case.records()
+    sources = [Source(broker, PARTITIONS + number) for number in range(case.topics)]
+    source = SeveralSources(sources)
     start = 0 if case.start is None else records[case.start].timestamp
     pipeline = Pipeline(
         broker,
         tmp_path,
-        source,
+        sources[0],
         event_time={"allowed_lateness_s": 3_600, "idle_timeout_s": None},
         transport={"commit_interval_s": 0.5, "session_timeout_s": 6},
         kafka={"connect_timeout_s": WAIT_S},
-        **case.parts | ({} if case.start is None else {"source": {"start": start}}),
+        **case.parts
+        | ({} if case.start is None else {"source": {"start": start}})
+        | ({} if case.topics == 1 else {"source": {"topic": None, "topics": [each.topic for each in sources]}}),
     )
     if killed:
-        run_with_kills(pipeline, records)
+        run_with_kills(pipeline, source, records)
     else:
         source.send_complete(records)
     pipeline.drain(limit_s=300)
@@ -205,11 +212,24 @@ def test_pipeline_each_input_equals_a_plain_count_and_the_audit(
     assert (outcomes.total() < LINES - 100) == (name == "start at a time")
 
 
-def run_with_kills(pipeline: Pipeline, records: list[Record]) -> None:
+@dataclass(frozen=True)
+class SeveralSources:
+    """Source topics that share the records: each gets those of every second, third and so on."""
+
+    sources: list[Source]
+
+    def send_complete(self, records: Iterable[Record]) -> None:
+        """Write records, and wait until they have arrived."""
+        remaining = list(records)
+        for number, source in enumerate(self.sources):
+            source.send_complete(remaining[number :: len(self.sources)])
+
+
+def run_with_kills(pipeline: Pipeline, source: SeveralSources, records: list[Record]) -> None:
     """Write the records in portions, and kill each stage in the transaction in which it processes one of them."""
     portions = [portion.tolist() for portion in np.array_split(np.arange(len(records)), len(STAGES) + 1)]
     killed: set[str] = set()
-    pipeline.source.send_complete(records[index] for index in portions[0])
+    source.send_complete(records[index] for index in portions[0])
     with pipeline.running(armed=True) as supervisor:
 
         def look() -> None:
@@ -218,7 +238,7 @@ def run_with_kills(pipeline: Pipeline, records: list[Record]) -> None:
 
         for number, stage in enumerate(STAGES):
             pipeline.arm(f"{stage}-0", "written", "kill", topic=pipeline.settings.topic(WRITES[stage]))
-            pipeline.source.send_complete(records[index] for index in portions[number + 1])
+            source.send_complete(records[index] for index in portions[number + 1])
             until(lambda: len(killed) > number, each=look)  # noqa: B023 - is over before the next stage
         assert killed == {f"{stage}-0" for stage in STAGES}
 
@@ -231,11 +251,12 @@ def plain_count(
     counts: Counter[tuple[int, str]] = Counter()
     sums: defaultdict[tuple[int, str], Decimal] = defaultdict(Decimal)
     outcomes: Counter[str] = Counter()
-    started = set[int]()
-    for found in read(broker, pipeline.source.topic):
+    started = set[tuple[str, int]]()
+    topics = pipeline.settings.aggregated.select(())
+    for topic, found in ((name, record) for name in topics for record in read(broker, name)):
         if found.timestamp >= start:
-            started.add(found.partition)
-        if found.partition not in started:
+            started.add((topic, found.partition))
+        if (topic, found.partition) not in started:
             continue
         outcome = case.outcome(found)
         outcomes[outcome if isinstance(outcome, str) else "tuple"] += 1

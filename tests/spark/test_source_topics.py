@@ -12,13 +12,16 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 from helpers.kafka import Feed, Pipeline, Sent, Source, read, topics_partitions, truth, zipf_records
 from helpers.waiting import WAIT_S, until
+from skewless.algorithms.watermark import WatermarkState
 from skewless.cli.main import main
 from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.lab.local.supervisor import Supervisor
+from skewless.stages.router.upstream import SeveralSources
 from skewless.wire.headers import sources_of
 from skewless.wire.topic_partition import TopicPartition
 
@@ -184,3 +187,38 @@ def test_pipeline_that_had_one_topic_takes_a_second_one_with_one_restart(
     found, wrong = before.results()
     assert (wrong, {at: entry["count"] for at, entry in found.items()}) == ([], dict(counts))
     audited(before)
+
+
+@pytest.mark.timeout(900)
+def test_pipeline_with_a_pattern_continues_without_a_topic_that_is_idle_and_deleted(
+    broker: str, tmp_path: Path
+) -> None:
+    prefix = f"clicks-{uuid.uuid4().hex[:8]}"
+    kept, deleted = Source(broker, 1, f"{prefix}-a"), Source(broker, 2, f"{prefix}-b")
+    tested = pipeline(
+        broker,
+        tmp_path,
+        kept,
+        {"match": f"{prefix}-.*"},
+        event_time={"allowed_lateness_s": LATENESS_S, "idle_timeout_s": 1},
+        aggregator={"emit": "final"},
+        replicas={},
+    )
+    kept.send(records(1, seed=11, count=1_000))
+    deleted.send(records(2, seed=12, count=1_000))
+    with tested.running() as supervisor:
+        look_after(supervisor, lambda: _router_state(tested).idle)
+    admin = AdminClient({"bootstrap.servers": broker, "log_level": 2})
+    for future in admin.delete_topics([deleted.topic]).values():
+        future.result()
+    before = _router_state(tested).watermark or 0
+    kept.send([(0, b'{"key":"k","value":1,"time":%d}' % (before + LATENESS_S * 1000 + 600_000))])
+    with tested.running() as supervisor:
+        look_after(supervisor, lambda: _router_state(tested).watermark == before + 600_000)
+
+
+def _router_state(tested: Pipeline) -> WatermarkState:
+    """Return the combined state of the first partition of `tuples` by the router's checkpoint."""
+    topic, partitions = tested.settings.topic("tuples"), 2
+    committed = OffsetReader(tested.settings.kafka).committed(tested.settings.group("router"), topic)
+    return SeveralSources(0, partitions, committed[0].metadata if 0 in committed else None).state

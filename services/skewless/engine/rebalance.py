@@ -69,7 +69,8 @@ class Rebalance:
     # Callbacks: they run within poll()
 
     def _assign(self, partitions: set[TopicPartition]) -> None:
-        self._on_loop.wait(self._assignment.begin, partitions)
+        # A static member that joins again gets its previous assignment, perhaps of topics that it no longer reads.
+        self._on_loop.wait(self._assignment.begin, {at for at in partitions if self._restorer.reads(at.topic)})
 
     def _revoke(self, partitions: set[TopicPartition]) -> None:
         owned = self._revocable(partitions)

@@ -69,6 +69,10 @@ class AssignmentRestorer:
         """Number of partitions of all input topics."""
         return sum(self.partition_counts.values())
 
+    def reads(self, topic: str) -> bool:
+        """Return whether a topic is an input."""
+        return topic in self._inputs
+
     def add_inputs(self, inputs: Iterable[Input]) -> list[str]:
         """Add input topics, and return the names of those that are new."""
         new = {source.topic: source for source in inputs if source.topic not in self._inputs}
