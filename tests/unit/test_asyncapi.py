@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from helpers.asyncapi import Records, official_schema, problems
 from helpers.kafka import Record
 from skewless import topology
-from skewless.asyncapi.document import ANY, as_yaml, document
+from skewless.asyncapi.document import ANY, WITH_VALUES, as_yaml, document
 from skewless.asyncapi.example_run import samples
 from skewless.asyncapi.messages import MESSAGES_BY_SCHEMA, Message, find, messages_of
 from skewless.cli import main
@@ -130,10 +130,11 @@ def test_asyncapi_messages_of_public_topics_have_an_example() -> None:
 
 
 def test_asyncapi_document_describes_the_records_that_the_steps_write() -> None:
-    kinds = set()
+    kinds, described = set(), [WITH_VALUES]
     for repartition in ("never", "always"):
         assert ANY.join is not None
-        own = OWN.model_copy(update={"join": ANY.join.model_copy(update={"repartition": repartition})})
+        described.append(OWN.model_copy(update={"join": ANY.join.model_copy(update={"repartition": repartition})}))
+    for own in described:
         held = Records(document(own))
         written = [(topic, record_of(output)) for topic, outputs in samples(own).items() for output in outputs]
         assert [problem for topic, record in written for problem in held.problems(topic, record)] == []
@@ -186,6 +187,23 @@ def test_asyncapi_document_of_one_pipeline_has_its_names_and_numbers() -> None:
     assert [server["host"] for server in servers.values()] == ["one:9093", "two:9093"]
     assert {server["protocol"] for server in servers.values()} == {"kafka-secure"}
     assert "secret" not in as_yaml(OWN_DOCUMENT)
+
+
+def test_asyncapi_document_of_one_pipeline_has_one_version_of_tuples() -> None:
+    versions = {
+        settings.splitter.values is None: {
+            message["name"]
+            for message in document(settings)["components"]["messages"].values()
+            if message["name"].startswith("skewless.tuple")
+        }
+        for settings in (OWN, WITH_VALUES)
+    }
+    assert versions == {
+        True: {"skewless.tuples.v1", "skewless.tuple.v1"},
+        False: {"skewless.tuples.v2", "skewless.tuple.v2"},
+    }
+    fields = document(WITH_VALUES)["components"]["schemas"]["ValuesRecord"]["properties"]
+    assert list(fields) == ["amount", "user", "time"]
 
 
 def test_asyncapi_aggregate_schema_has_the_computed_fields_only() -> None:

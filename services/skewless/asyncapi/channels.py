@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from skewless import topology
-from skewless.asyncapi.messages import messages_of
+from skewless.asyncapi.messages import Message, messages_of
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.topic_plan import topic_spec
 from skewless.kafka.admin.topics import TopicSpec
+from skewless.wire.tuples import TUPLE, TUPLE_V2, TUPLES, TUPLES_V2, TupleFormat
 
 BINDING = "0.5.0"
 PARAMETERS = {
@@ -53,6 +54,14 @@ class Names:
         """Return the topics that a stage reads, or all that it reads in any pipeline."""
         return stage.inputs_of(self.settings) if self.is_concrete else stage.all_inputs
 
+    def messages_of(self, topic: str) -> Sequence[Message]:
+        """Return the messages of a topic. The tuples of a given pipeline have one version."""
+        if not self.is_concrete:
+            return messages_of(topic)
+        tuples = TupleFormat(self.settings.values)
+        others = {TUPLE, TUPLE_V2, TUPLES, TUPLES_V2} - {tuples.columns_name, tuples.record_name}
+        return [message for message in messages_of(topic) if message.schema_header not in others]
+
     def channel(self, topic: str) -> str:
         """Return the name of the channel of a topic. If the source is a topic of the pipeline, it is that one."""
         if not self.is_concrete or self._is_several(topic):
@@ -94,7 +103,7 @@ def channels(names: Names) -> Iterator[tuple[str, Any]]:
 
 
 def _channel(names: Names, topic: str, binding: dict[str, Any]) -> dict[str, Any]:
-    messages = messages_of(topic)
+    messages = names.messages_of(topic)
     public = topic in topology.USER_TOPICS or topology.topic(topic).public
     return {
         "address": names.address(topic),
@@ -143,15 +152,18 @@ def operations(names: Names) -> Iterator[tuple[str, Any]]:
             restores = f"restores its state from {stage.changelog}"
             yield (
                 f"{stage.name}-restores-{stage.changelog}",
-                _operation("receive", stage.name, stage.changelog, restores),
+                _operation(names, "receive", stage.name, stage.changelog, restores),
             )
         for output in stage.outputs:
             writes = f"writes {output} in the transactions that commit its input offsets"
-            yield f"{stage.name}-writes-{output}", _operation("send", stage.name, output, writes)
+            yield f"{stage.name}-writes-{output}", _operation(names, "send", stage.name, output, writes)
     for row in names.topics():
         if row.command is not None:
             command = row.command.replace(" ", "-")
-            yield f"{command}-writes-{row.name}", _operation("send", f"command {row.command}", row.name, "writes it")
+            yield (
+                f"{command}-writes-{row.name}",
+                _operation(names, "send", f"command {row.command}", row.name, "writes it"),
+            )
 
 
 def _receive(names: Names, stage: str, topic: str, predicate: str) -> dict[str, Any]:
@@ -161,15 +173,15 @@ def _receive(names: Names, stage: str, topic: str, predicate: str) -> dict[str, 
         else {"type": "string", "pattern": f"-{stage}$"}
     )
     binding = {"kafka": {"groupId": group, "bindingVersion": BINDING}}
-    return {**_operation("receive", stage, names.channel(topic), predicate), "bindings": binding}
+    return {**_operation(names, "receive", stage, names.channel(topic), predicate), "bindings": binding}
 
 
-def _operation(action: str, stage: str, topic: str, predicate: str) -> dict[str, Any]:
+def _operation(names: Names, action: str, stage: str, topic: str, predicate: str) -> dict[str, Any]:
     channel = f"#/channels/{topic}"
     return {
         "action": action,
         "channel": {"$ref": channel},
         "summary": f"The {stage} {predicate}.",
         "tags": [{"name": stage}],
-        "messages": [{"$ref": f"{channel}/messages/{message.name}"} for message in messages_of(topic)],
+        "messages": [{"$ref": f"{channel}/messages/{message.name}"} for message in names.messages_of(topic)],
     }

@@ -17,7 +17,6 @@ from skewless.asyncapi.messages import (
     JSON,
     Message,
     headers_schema,
-    messages_of,
     payload_schema,
     types,
 )
@@ -42,6 +41,22 @@ ANY = PipelineSettings.model_validate(
         "aggregator": {"aggregates": list(AGGREGATES)},
     }
 )
+WITH_VALUES = PipelineSettings.model_validate(
+    {
+        "name": "pipeline",
+        "source": {"topic": "source"},
+        "splitter": {
+            "format": "json",
+            "key": {"field": "key"},
+            "values": {
+                "amount": {"field": "value", "decimals": 2},
+                "user": {"field": "value", "kind": "text", "missing": "skip"},
+            },
+        },
+        "aggregator": {"aggregates": ["count", {"sum": "amount"}, {"distinct": "user"}]},
+    }
+)
+"""A pipeline with named values, for examples of their tuples."""
 DESCRIPTION = (
     "Public topics are the API: one result per record, UTF-8 keys, JSON values, event time as the record's timestamp. "
     "The other topics carry columns between the stages and may change with any version. Consumers should set "
@@ -73,8 +88,8 @@ def document(settings: PipelineSettings | None = None, source_partitions: int | 
     """
     names = Names(settings or ANY, settings is not None, source_partitions)
     topics = (*names.inputs(), *(row.name for row in names.topics()))
-    messages = {message.name: message for topic in topics for message in messages_of(topic)}
-    example_by_message = examples(samples(names.settings))
+    messages = {message.name: message for topic in topics for message in names.messages_of(topic)}
+    example_by_message = examples(samples(names.settings, *(() if names.is_concrete else (WITH_VALUES,))))
     guarantee = GUARANTEE_TEXTS[names.settings.transport.guarantee]
     return {
         "asyncapi": VERSION,

@@ -44,9 +44,12 @@ Samples = Mapping[str, Sequence[OutputRecord]]
 """Records by topic."""
 
 
-def samples(settings: PipelineSettings) -> Samples:
-    """Run a small pipeline with the name and aggregates of `settings`, once for each of KINDS."""
-    runs = [_run_pipeline(_small_pipeline(settings, *kind)) for kind in KINDS]
+def samples(settings: PipelineSettings, *others: PipelineSettings) -> Samples:
+    """Run a small pipeline with the name and aggregates of `settings`, once for each of KINDS.
+
+    The topics of tuples have the records of the `others`, too.
+    """
+    runs = [_run_pipeline(_small_pipeline(each, *kind)) for each in (settings, *others) for kind in KINDS]
     of_all = {topic: [record for run in runs for record in run[topic]] for topic in ("tuples", "worker-input")}
     replayed = replay_record("replays", "source", "source/0/4", Replay("malformed JSON", 1))
     return runs[0] | of_all | {"replays": [replayed]}

@@ -10,7 +10,7 @@ from typing import Any
 from skewless.algorithms import int128
 from skewless.algorithms.windowing.window_store import EMIT_COUNT
 from skewless.asyncapi.example_run import Samples
-from skewless.asyncapi.messages import ARROW, JSON, Message, find
+from skewless.asyncapi.messages import ARROW, JSON, TUPLES_V2_MESSAGE, Message, find
 from skewless.wire.columns import read_table
 from skewless.wire.record import OutputRecord
 
@@ -23,6 +23,11 @@ COLUMNS = {
     EMIT_COUNT.name: "Number of times that a result of the key was emitted.",
 }
 """Descriptions of Arrow columns by name."""
+VALUES = {
+    "int64": "Value as fixed-point integer: times 10 to the power of its `decimals`.",
+    "dictionary<values=string, indices=int32, ordered=0>": "Value as text. Null if the tuple does not have it.",
+}
+"""Descriptions of columns of named values by type."""
 PARTIALS = {
     "int64": "Partial result as fixed-point integer. `aggregator.aggregates` determines the number of these columns.",
     str(int128.TYPE): "Partial result as integer. Columns whose numbers all fit into 64 bits are int64.",
@@ -60,10 +65,11 @@ class Example:
         """Return the type and description of each Arrow column; empty if the value is not Arrow."""
         if message.content_type != ARROW:
             return {}
+        others = VALUES if message == TUPLES_V2_MESSAGE else PARTIALS
         return {
             column.name: {
                 "type": str(column.type),
-                "description": COLUMNS.get(column.name) or PARTIALS[str(column.type)],
+                "description": COLUMNS.get(column.name) or others[str(column.type)],
             }
             for column in read_table(self.record.value).schema
         }

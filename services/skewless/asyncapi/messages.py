@@ -24,7 +24,16 @@ from skewless.wire.joined import JoinedRecord, JoinLateRecord, UnmatchedRecord
 from skewless.wire.partials import PARTIALS
 from skewless.wire.replays import Replay
 from skewless.wire.rows import PANE_HEADER, ROWS
-from skewless.wire.tuples import TUPLE, TUPLES, LateHeaders, LateTuple, TupleRecord
+from skewless.wire.tuples import (
+    TUPLE,
+    TUPLE_V2,
+    TUPLES,
+    TUPLES_V2,
+    LateHeaders,
+    LateTuple,
+    TupleRecord,
+    ValuesRecord,
+)
 
 JSON = "application/json"
 ARROW = "application/vnd.apache.arrow.stream"
@@ -136,6 +145,12 @@ TUPLES_MESSAGE = Message(
     payload=_binary(ARROW),
     headers=_internal_headers(TUPLES),
 )
+TUPLES_V2_MESSAGE = replace(
+    TUPLES_MESSAGE,
+    name="tuples-with-values",
+    summary="Tuples of a pipeline with `splitter.values` as columns, one for each value.",
+    headers=_internal_headers(TUPLES_V2),
+)
 ROWS_MESSAGE = replace(
     TUPLES_MESSAGE,
     name="rows",
@@ -160,6 +175,13 @@ TUPLE_MESSAGE = Message(
     guarantee=EACH_RECORD,
     payload=TupleRecord,
     headers=_internal_headers(TUPLE),
+)
+TUPLE_V2_MESSAGE = replace(
+    TUPLE_MESSAGE,
+    name="tuple-with-values",
+    summary=ValuesRecord.__doc__ or "",
+    payload=ValuesRecord,
+    headers=_internal_headers(TUPLE_V2),
 )
 PARTIALS_MESSAGE = replace(
     TUPLES_MESSAGE,
@@ -350,7 +372,7 @@ MESSAGES_BY_SCHEMA: dict[str, tuple[Message, ...]] = {
     "join-late": (JOIN_LATE_MESSAGE,),
     "timed-record": (TIMED_RECORD_MESSAGE, WATERMARKS_MESSAGE),
     "held-block": (HELD_BLOCK_MESSAGE, BLOCK_TOMBSTONE_MESSAGE),
-    "tuples": (TUPLES_MESSAGE, ROWS_MESSAGE, WATERMARKS_MESSAGE),
+    "tuples": (TUPLES_MESSAGE, TUPLES_V2_MESSAGE, ROWS_MESSAGE, WATERMARKS_MESSAGE),
     "late": (LATE_MESSAGE,),
     "loads": (LOADS_MESSAGE,),
     "partials": (PARTIALS_MESSAGE, WATERMARKS_MESSAGE),
@@ -362,7 +384,10 @@ MESSAGES_BY_SCHEMA: dict[str, tuple[Message, ...]] = {
     "replay": (REPLAY_MESSAGE,),
 }
 """Messages by the record type that a row of the topology names."""
-EXTRA_MESSAGES = {"worker-input": (TUPLE_MESSAGE,), "observer-changelog": (RUN_MESSAGE, HOT_KEYS_MESSAGE)}
+EXTRA_MESSAGES = {
+    "worker-input": (TUPLE_MESSAGE, TUPLE_V2_MESSAGE),
+    "observer-changelog": (RUN_MESSAGE, HOT_KEYS_MESSAGE),
+}
 """Messages that only one topic contains."""
 
 

@@ -43,7 +43,13 @@ class LateTuple(msgspec.Struct):
     """A tuple whose time is below the watermark of its source partition. It is not counted in any window."""
 
     key: Annotated[str, Meta(description=KEY_DESCRIPTION)]
-    value: Annotated[int | float, Meta(description="Value of the tuple, in the unit of the source.")]
+    value: Annotated[
+        int | float,
+        Meta(
+            description="Value of the tuple, in the unit of the source. With `splitter.values`, the record has a field "
+            "for each value instead."
+        ),
+    ]
     time: Annotated[Int64, Meta(description="Event time of the tuple, ms since the epoch (UTC).")]
     watermark: Annotated[
         Int64,
@@ -67,6 +73,15 @@ class TupleRecord(msgspec.Struct):
 
     value: Annotated[Int64, Meta(description="Value times 10 to the power of `splitter.value.decimals`.")]
     time: Annotated[Int64, Meta(description="Event time, ms since the epoch (UTC).")]
+
+
+class ValuesRecord(msgspec.Struct):
+    """One tuple with a field for each value of `splitter.values`, with `worker_input.encoding: record`.
+
+    Its key is the record key.
+    """
+
+    time: Annotated[Int64, Meta(description="Event time, ms since the epoch (UTC). The fields before it are values.")]
 
 
 class TupleFormat:
@@ -156,7 +171,7 @@ def keys_and_times(table: pa.Table) -> list[pa.RecordBatch]:
 def _record_type(values: Iterable[ValueType]) -> type[msgspec.Struct]:
     number = Annotated[Int64, Meta(description="Value times 10 to the power of its `decimals`.")]
     fields = [(value.name, _with_null(number if value.kind == "number" else str, value)) for value in values]
-    return _derived(TupleRecord, fields, ("time",))
+    return _derived(ValuesRecord, fields, ("time",))
 
 
 def _late_type(values: Iterable[ValueType]) -> type[msgspec.Struct]:
