@@ -17,6 +17,7 @@ from helpers.docs_blocks import PAGES, ROOT, Block, blocks
 from skewless.algorithms.aggregates import AGGREGATES, ResultField
 from skewless.algorithms.value_type import ValueType
 from skewless.apidocs import reference_pages
+from skewless.asyncapi.document import WITH_VALUES
 from skewless.cli import main
 from skewless.config import loader
 from skewless.config.pipeline_settings import PipelineSettings
@@ -27,7 +28,7 @@ from skewless.wire.distribution import TickDistribution
 from skewless.wire.hot_keys import HotKeyChange
 from skewless.wire.joined import JoinedRecord, JoinLateRecord, UnmatchedRecord
 from skewless.wire.replays import Replay
-from skewless.wire.tuples import LateTuple, TupleRecord
+from skewless.wire.tuples import LateTuple, TupleFormat, TupleRecord
 
 EXAMPLES = ROOT / "deploy" / "examples"
 BLOCKS = [block for page in PAGES for block in blocks(page)]
@@ -121,6 +122,7 @@ def type_of(name: str, entry: dict[str, Any]) -> type[msgspec.Struct]:
         "distribution": TickDistribution,
         "hot-keys": HotKeyChange,
         "tuple": TupleRecord,
+        "tuple-with-values": TupleFormat(WITH_VALUES.values).record_type,
         "joined": JoinedRecord,
         "unmatched-left": UnmatchedRecord,
         "unmatched-right": UnmatchedRecord,
