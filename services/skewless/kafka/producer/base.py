@@ -26,6 +26,16 @@ CALL_S = 2.0
 """Timeout of a single call into librdkafka; calls are repeated until their deadline."""
 
 
+def _enqueue(produce: Callable[..., None], topic_name: str, output: OutputRecord) -> None:
+    partition = PARTITION_UA if output.partition is None else output.partition
+    # librdkafka replaces 0 by the current time.
+    timestamp = output.timestamp or 0
+    if output.headers:
+        produce(topic_name, output.value, output.key, partition, timestamp=timestamp, headers=list(output.headers))
+    else:
+        produce(topic_name, output.value, output.key, partition, timestamp=timestamp)
+
+
 class OutputProducer(ABC):
     """Enqueues output records in a librdkafka producer; the part that both guarantees share.
 
@@ -104,10 +114,13 @@ class OutputProducer(ABC):
         `outputs` are lazy in a flush: then the step computes them within this call, and its errors are raised here.
         """
         uncommitted, topic, topic_name, stats = self.uncommitted, "", "", OutputStats()
+        produce = None
         # An aggregator writes one record per result, so lookups are done once per topic and not once per record.
         for output in outputs:
-            self._begin()
-            self.dirty = True
+            if produce is None:
+                self._begin()
+                self.dirty = True
+                produce = self.producer.produce
             if output.topic != topic:
                 topic, topic_name, stats = output.topic, self._topic(output.topic), self.sent[output.topic]
             size = len(output.value) if output.value else 0
@@ -116,22 +129,12 @@ class OutputProducer(ABC):
             uncommitted.records += 1
             uncommitted.bytes += size
             try:
-                self._produce(topic_name, output)
+                _enqueue(produce, topic_name, output)
             except BufferError:
                 self._wait_for_room(topic_name, output)
             except KafkaException as error:
                 raise self._classified(error, f"writing to topic {topic_name}") from error
         self._poll_delivery_reports(0)
-
-    def _produce(self, topic_name: str, output: OutputRecord) -> None:
-        partition = PARTITION_UA if output.partition is None else output.partition
-        # librdkafka replaces 0 by the current time.
-        timestamp = output.timestamp or 0
-        if output.headers:
-            headers = list(output.headers)
-            self.producer.produce(topic_name, output.value, output.key, partition, timestamp=timestamp, headers=headers)
-        else:
-            self.producer.produce(topic_name, output.value, output.key, partition, timestamp=timestamp)
 
     def _poll_delivery_reports(self, wait_s: float) -> None:
         """Process delivery reports. librdkafka also raises fatal errors here."""
@@ -151,7 +154,7 @@ class OutputProducer(ABC):
         while time.monotonic() < deadline:
             self._poll_delivery_reports(QUEUE_FULL_PAUSE_S)
             try:
-                self._produce(topic_name, output)
+                _enqueue(self.producer.produce, topic_name, output)
             except BufferError:
                 continue
             except KafkaException as error:
