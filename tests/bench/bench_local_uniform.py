@@ -1,0 +1,77 @@
+"""What adaptive local aggregation costs where it cannot help: uniform keys, each of them rare, at full speed.
+
+The records of a topic are drained by the splitter, the router and the worker, each in a separate process. Runs without
+and with local aggregation alternate. CPU time is that of the whole process without start-up; memory is the peak of the
+process. One JSON line per run, and one per number of keys with the comparison.
+
+    PYTHONPATH=tests python tests/bench/bench_local_uniform.py [--records 5000000] [--keys 5000000,50000000]
+    [--repeats 3]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from bench.bench_pipeline import HERE, pipeline, produce, run
+from skewless.lab.local.broker import Broker
+
+DRAINED = ("splitter", "router", "worker")
+RUNS: dict[str, dict[str, Any]] = {"none": {"mode": "none"}, "adaptive": {"mode": "buffer", "adaptive": True}}
+
+
+def drained(bootstrap: str, folder: Path, topic: str, name: str, repeat: int) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Run a pipeline stage by stage; yields the usage of each stage."""
+    document = pipeline(f"{topic}-{name}-{repeat}", bootstrap, "exactly_once", "key", topic)
+    document["splitter"]["local"] = RUNS[name]
+    file = folder / f"{document['name']}.yaml"
+    file.write_text(yaml.safe_dump(document))
+    run("-m", "skewless", "topics", "apply", "-f", str(file))
+    for stage in DRAINED:
+        yield stage, json.loads(run(str(HERE / "stage_process.py"), stage, str(file)).splitlines()[-1])
+
+
+def compared(bootstrap: str, folder: Path, keys: int, records: int, repeats: int) -> Iterator[dict[str, Any]]:
+    """Alternate runs without and with local aggregation over a topic of uniform keys."""
+    topic = f"uniform-{keys}"
+    produce(bootstrap, topic, records, "--zipf-exponent", "0", "--keys", str(keys), "--event-rate", "100000")
+    cpu_s: dict[str, list[float]] = {name: [] for name in RUNS}
+    peak_mb: dict[str, list[int]] = {name: [] for name in RUNS}
+    for repeat in range(repeats):
+        for name in list(RUNS) if repeat % 2 == 0 else reversed(RUNS):
+            usage = dict(drained(bootstrap, folder, topic, name, repeat))
+            cpu_s[name].append(sum(each["cpu_s"] for each in usage.values()))
+            peak_mb[name].append(usage["splitter"]["rss_mb"])
+            yield {"bench": "local uniform", "keys": keys, "records": records, "run": name, **usage}
+    none, adaptive = (statistics.median(cpu_s[name]) for name in RUNS)
+    yield {
+        "bench": "local uniform",
+        "keys": keys,
+        "records": records,
+        "cpu_s": [round(none, 2), round(adaptive, 2)],
+        "cpu_ratio": round(adaptive / none, 3),
+        "splitter_peak_mb": [max(peak_mb[name]) for name in RUNS],
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--records", type=int, default=5_000_000)
+    parser.add_argument("--keys", default="5000000,50000000")
+    parser.add_argument("--repeats", type=int, default=3)
+    args = parser.parse_args()
+    with Broker() as broker, tempfile.TemporaryDirectory() as folder:
+        for keys in map(int, args.keys.split(",")):
+            for line in compared(broker.bootstrap, Path(folder), keys, args.records, args.repeats):
+                print(json.dumps(line), flush=True)
+
+
+if __name__ == "__main__":
+    main()
