@@ -125,7 +125,7 @@ def test_pipeline_with_local_aggregation_killed_in_open_transactions_and_switche
 def test_pipeline_replicas_killed_during_a_bounded_run_gives_exact_results(broker: str, tmp_path: Path) -> None:
     source = Source(broker, 4)
     source.send(zipf_records(RECORDS, 4, SEED + 1))
-    tested = pipeline(broker, tmp_path, source, commit_interval_s=0.5, replicas=2)
+    tested = pipeline(broker, tmp_path, source, commit_interval_s=0.1, replicas=2)
     rng = random.Random(SEED + 1)
     times = sorted((rng.uniform(1.0, 8.0), name) for name in tested.processes() if rng.random() < 0.8)
     killed = []
