@@ -6,8 +6,9 @@ pipeline with one process per stage. The workers sleep, so two cores are enough.
 1. All pipelines read the same topic for five minutes. The rate is the number of tuples in results divided by the time
 since the first tuple. Where it is lower than the rate of the source, the other tuples wait in a growing queue. Nothing
 is drained.
-2. Each pipeline reads its own topic for a minute, at 80 % of its rate of part 1, to the end. The latency is the time
-from a tuple's event time to the arrival of the first result that counts it.
+2. Each pipeline reads its own topic for a minute, at 80 % of the rate that it sustains, to the end. This is the rate at
+which the most loaded worker just keeps up, with the loads of part 1. The latency is the time from a tuple's event time
+to the arrival of the first result that counts it.
 
 The result of each number of workers is written to a file when it is complete, and is not measured again, so an
 interrupted run can be continued. One JSON line per grouping and number of workers.
@@ -48,7 +49,7 @@ SOURCE = "countries"
 RATE = 1000.0
 """Tuples per second of the source."""
 LATENCY_LOAD = 0.8
-"""Fraction of a grouping's rate at which its latency is measured."""
+"""Fraction of a grouping's sustained rate at which its latency is measured."""
 QUIET_POLLS = 20
 WARM_UP = "warm-up"
 """The key of the first tuple of each source. Measures do not count this tuple."""
@@ -248,7 +249,8 @@ def throughput(bootstrap: str, folder: Path, workers: int, options: argparse.Nam
             found[name] = {"tuples_per_s": counted / seconds, "queue_tuples": feed.sent - counted, "seconds": seconds}
         for name, settings in runs.settings.items():
             replication, peak = loads(settings, bootstrap)
-            found[name] |= {"replication_factor": replication, "max_over_avg": peak}
+            sustained = min(RATE, workers * 1000 / COST_MS / peak)
+            found[name] |= {"replication_factor": replication, "max_over_avg": peak, "sustained_per_s": sustained}
     return found
 
 
@@ -293,7 +295,7 @@ def measure(workers: int, options: argparse.Namespace) -> list[Facts]:
     """Run both parts for a number of workers, on a separate broker."""
     with Broker() as broker, tempfile.TemporaryDirectory() as folder:
         rates = throughput(broker.bootstrap, Path(folder), workers, options)
-        own = {name: LATENCY_LOAD * entries["tuples_per_s"] for name, entries in rates.items()}
+        own = {name: LATENCY_LOAD * entries["sustained_per_s"] for name, entries in rates.items()}
         latencies = latency(broker.bootstrap, Path(folder), workers, own, options)
     return [{"bench": "live", "grouping": name, "workers": workers} | rates[name] | latencies[name] for name in rates]
 
