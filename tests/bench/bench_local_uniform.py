@@ -1,4 +1,4 @@
-"""What adaptive local aggregation costs where it cannot help: uniform keys, each of them rare, at full speed.
+"""Cost of adaptive local aggregation where it cannot help: uniform keys, each of them rare, at full speed.
 
 The records of a topic are drained by the splitter, the router and the worker, each in a separate process. Runs without
 and with local aggregation alternate. CPU time is that of the whole process without start-up; memory is the peak of the
