@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes --quiet \
 	--no-header --no-annotate --no-emit-index-url
-.PHONY: help setup test test-kubernetes join-kills join-data local-kills demo docs dashboards chart chart-tools lint types bench compare datasets inputs sql-kills published lock clean
+.PHONY: help setup test test-kubernetes join-kills join-data local-kills demo docs dashboards chart chart-tools lint types bench compare datasets inputs sql-kills published lock release clean
 
 help:  ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 17
@@ -90,6 +90,9 @@ lock:  ## Update the locked versions (needs uv)
 	@$(COMPILE) pyproject.toml --extra otel --extra postgresql --extra mysql --extra spark --constraints requirements/lock.txt \
 		--output-file requirements/spark.txt
 	@$(BIN)/python -m skewless.lab.local.lock_jars
+
+release: $(READY)  ## Build wheel, source distribution, chart and checksums in dist/, and tag the commit (REGISTRY=host/path pushes)
+	@REGISTRY="$(REGISTRY)" IMAGES="$(IMAGES)" deploy/release.sh
 
 clean:  ## Remove .venv and the caches of the tools
 	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis dist
