@@ -31,6 +31,11 @@ def unknown(kind: str, name: str, known_names: Iterable[str]) -> str:
     return f"unknown {kind} {name}{hint} (known: {', '.join(names)})"
 
 
+def how_to_add(extra: str) -> str:
+    """Return the remedy for packages that are missing: the extra that has them."""
+    return f"install Skewless with its extra `{extra}` (docs/how-to/install.md)"
+
+
 class SkewlessError(Exception):
     """Base class of all errors, never raised itself. A command that ends with the error returns `exit_code`."""
 

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from skewless.cli.options import Duration, kafka_of, no_progress, optional_pipeline_file, topic_of
-from skewless.errors import CheckFailedError, ConfigurationError
+from skewless.errors import CheckFailedError, ConfigurationError, how_to_add
 
 DEFAULT_RECORDS = 1_000_000
 
@@ -103,9 +103,7 @@ def _require_writable(html: Path) -> None:
         import jinja2  # noqa: F401 - only tests that the package is there
         import plotly  # noqa: F401
     except ImportError:
-        raise ConfigurationError(
-            "--html: needs the packages of the extra `spark`: pip install 'skewless[spark]'"
-        ) from None
+        raise ConfigurationError(f"--html: needs packages that are missing: {how_to_add('spark')}") from None
     if not html.absolute().parent.is_dir():
         raise ConfigurationError(f"--html: {html}: cannot be written: the folder does not exist")
 

@@ -18,7 +18,7 @@ from skewless import __version__
 from skewless.engine.executor import Send
 from skewless.engine.faust.app import StageRuntime
 from skewless.engine.message_batch import MessageBatch
-from skewless.errors import ConfigurationError
+from skewless.errors import ConfigurationError, how_to_add
 from skewless.monitoring.settings import TracingSettings
 from skewless.wire.record import Headers, OutputRecord
 
@@ -158,7 +158,7 @@ def provider_of(settings: TracingSettings, identity: Mapping[str, str]) -> Trace
         from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
     except ImportError as error:
         raise ConfigurationError(
-            f"tracing.enabled needs OpenTelemetry ({error.name} is missing): pip install 'skewless[otel]'"
+            f"tracing.enabled needs OpenTelemetry ({error.name} is missing): {how_to_add('otel')}"
         ) from error
     resource = Resource.create(
         {

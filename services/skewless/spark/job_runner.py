@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from skewless.errors import ConfigurationError
+from skewless.errors import ConfigurationError, how_to_add
 from skewless.lab.local import child_process, jars, java
 from skewless.lab.progress import is_hidden
 
@@ -29,7 +29,7 @@ def spark_running(job: str, command_options: Mapping[str, Any]) -> Iterator[Spar
         from py4j.protocol import Py4JError  # type: ignore[import-untyped]
         from pyspark.errors import PySparkException
     except ImportError:
-        raise ConfigurationError("PySpark is not installed: pip install 'skewless[spark]'") from None
+        raise ConfigurationError(f"PySpark is not installed: {how_to_add('spark')}") from None
     from skewless.spark.spark_session import SparkOptions, failure_of, session
 
     java.find()

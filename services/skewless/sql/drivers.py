@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from types import ModuleType
 
-from skewless.errors import ConfigurationError
+from skewless.errors import ConfigurationError, how_to_add
 
 
 def load_driver(module: str, extra: str) -> ModuleType:
@@ -14,5 +14,5 @@ def load_driver(module: str, extra: str) -> ModuleType:
         return importlib.import_module(module)
     except ImportError as error:
         raise ConfigurationError(
-            f"sink.url: the driver {module} cannot be imported ({error}): install skewless[{extra}]"
+            f"sink.url: the driver {module} cannot be imported ({error}): {how_to_add(extra)}"
         ) from None

@@ -229,7 +229,7 @@ def test_tracing_failed_batch_has_a_span_with_error_status() -> None:
 
 def test_tracing_without_its_packages_raises_with_a_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.resources", None)
-    with pytest.raises(ConfigurationError, match=r"pip install 'skewless\[otel\]'"):
+    with pytest.raises(ConfigurationError, match=r"with its extra `otel` \(docs/how-to/install\.md\)"):
         tracing.provider_of(TracingSettings(enabled=True), {"pipeline": "p", "stage": "router", "instance": "0"})
 
 

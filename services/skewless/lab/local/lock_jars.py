@@ -16,7 +16,7 @@ from xml.sax.saxutils import quoteattr
 
 import click
 
-from skewless.errors import ConfigurationError, UnreachableError
+from skewless.errors import ConfigurationError, UnreachableError, how_to_add
 from skewless.lab.local import jars, java
 from skewless.lab.local.jar_download import Jar, sha256
 from skewless.lab.local.maven_repository import IVY_SETTINGS, base_address
@@ -95,9 +95,7 @@ def _reason(log: str) -> str:
 def _ivy() -> Path:
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
-        raise ConfigurationError(
-            "PySpark, whose Ivy resolves the jars, is not installed: pip install 'skewless[spark]'"
-        )
+        raise ConfigurationError(f"PySpark, whose Ivy resolves the jars, is not installed: {how_to_add('spark')}")
     return next(Path(spec.origin).parent.glob("jars/ivy-*.jar"))
 
 

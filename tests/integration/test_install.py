@@ -1,0 +1,84 @@
+"""The wheel, installed in an empty environment, contains all that the commands need."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from helpers.docs_blocks import ROOT
+from skewless import __version__
+
+Run = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Install the wheel in a new environment that has the packages of this one, and return a function that runs it."""
+    folder = tmp_path_factory.mktemp("installed")
+    build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=120)
+    (wheel,) = folder.glob("*.whl")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder / "venv")], check=True, timeout=120)
+    packages = next((folder / "venv" / "lib").glob("python*")) / "site-packages"
+    # A folder of a .pth file comes after the environment's own folder, and its .pth files are not read. So the packages
+    # are found there, and this project, which is installed as editable, is not.
+    (packages / "packages.pth").write_text(sysconfig.get_path("purelib"))
+    pip = [sys.executable, "-m", "pip", "--python", str(folder / "venv" / "bin" / "python"), "install", "--quiet"]
+    subprocess.run(
+        [*pip, "--no-deps", "--no-index", "--disable-pip-version-check", str(wheel)], check=True, timeout=120
+    )
+
+    def run(*arguments: str) -> str:
+        environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+        done = subprocess.run(
+            [folder / "venv" / "bin" / "skewless", *arguments],
+            cwd=folder,
+            env=environment | {"XDG_STATE_HOME": str(folder / "state")},
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    return run
+
+
+def test_wheel_in_an_empty_environment_is_that_version(installed: Run) -> None:
+    assert installed("--version").split()[-1] == __version__
+
+
+def test_wheel_in_an_empty_environment_inspects_a_topic_and_writes_its_pipeline(
+    installed: Run, broker: str, tmp_path: Path
+) -> None:
+    topic = "installed-clicks"
+    admin = AdminClient({"bootstrap.servers": broker})
+    admin.create_topics([NewTopic(topic, 1, 1)])[topic].result(30)
+    producer = Producer({"bootstrap.servers": broker})
+    for number in range(1_000):
+        value = {"item": "hot" if number % 2 else f"item-{number}", "time": 1_700_000_000_000 + number}
+        producer.produce(topic, json.dumps(value))
+    producer.flush(30)
+    report = json.loads(installed("inspect", topic, "-b", broker, "--key", "item", "--json"))
+    assert report["records"] == 1_000
+    file = tmp_path / "pipeline.yaml"
+    installed("init", topic, "-b", broker, "--yes", "-o", str(file))
+    assert installed("config", "check", "-f", str(file))
+
+
+def test_wheel_in_an_empty_environment_starts_a_broker_with_the_locked_jars(installed: Run) -> None:
+    address = installed("broker", "start").strip()
+    try:
+        assert AdminClient({"bootstrap.servers": address}).list_topics(timeout=30).brokers
+    finally:
+        installed("broker", "stop")
