@@ -60,7 +60,11 @@ def test_chart_secrets_are_detected_for_each_stage_and_section_of_settings() -> 
     assert {stage.name: stages.credentials(stage.section) for stage in topology.STAGES} == {
         stage.name: [("sink", "password")] if stage.section == "sink" else [] for stage in topology.STAGES
     }
-    assert list(stages.secrets(KafkaSettings)) == [("sasl", "password"), ("tls", "key_password")]
+    assert list(stages.secrets(KafkaSettings)) == [
+        ("sasl", "password"),
+        ("sasl", "oauthbearer", "client_secret"),
+        ("tls", "key_password"),
+    ]
 
 
 def test_values_schema_defaults_and_every_example_are_valid() -> None:
@@ -100,7 +104,11 @@ def test_values_schema_pipeline_has_all_settings_except_those_of_the_chart() -> 
 def test_chart_readme_every_value_has_a_description() -> None:
     rows = re.findall(r"^\| ([\w.-]+) \|.*\| (.*) \|$", (CHART / "README.md").read_text(), re.MULTILINE)
     assert [name for name, meaning in rows if not meaning.strip()] == []
-    assert [name for name, meaning in rows if "Required" in meaning] == ["source.topic", "kafka.bootstrapServers"]
+    assert [name for name, meaning in rows if "Required" in meaning] == [
+        "source.topic",
+        "kafka.bootstrapServers",
+        "kafka.sasl.oauthbearer.tokenEndpointUrl",
+    ]
     assert len(rows) > 150
 
 

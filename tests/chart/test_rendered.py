@@ -13,6 +13,7 @@ from typing import Any
 import click
 import pytest
 import yaml
+from pydantic import SecretStr
 
 from helm.generate import files, kubernetes, pipeline_schema, stages
 from helpers import extra_stages
@@ -203,8 +204,27 @@ def test_rendered_files_and_arguments_with_sasl_hold_no_password(rendered: dict[
     shared = load(objects, "splitter", tmp_path).kafka.sasl
     assert own is not None
     assert shared is not None
-    assert (shared.username, shared.password.get_secret_value()) == ("pages", "kafka-pages/password")
-    assert (own.username, own.password.get_secret_value()) == ("kafka-aggregator", "kafka-aggregator/password")
+    assert (shared.username, secret(shared.password)) == ("pages", "kafka-pages/password")
+    assert (own.username, secret(own.password)) == ("kafka-aggregator", "kafka-aggregator/password")
+
+
+def test_rendered_login_with_tokens_takes_id_and_secret_of_each_stage(
+    rendered: dict[str, Objects], tmp_path: Path
+) -> None:
+    objects = rendered["oauthbearer-keda"]
+    own, shared = (load(objects, stage, tmp_path).kafka.sasl for stage in ("splitter", "worker"))
+    assert own is not None
+    assert shared is not None
+    assert own.oauthbearer is not None
+    assert shared.oauthbearer is not None
+    assert own.oauthbearer.client_id == "splitter-client/client-id"
+    assert secret(own.oauthbearer.client_secret) == "splitter-client/client-secret"
+    assert (shared.oauthbearer.client_id, shared.oauthbearer.scope) == ("pipelines", "kafka")
+    assert secret(shared.oauthbearer.client_secret) == "kafka-client/client-secret"
+
+
+def secret(value: SecretStr | None) -> str | None:
+    return None if value is None else value.get_secret_value()
 
 
 @pytest.mark.parametrize("name", ["strimzi-tls", "strimzi-scram"])

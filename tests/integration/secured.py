@@ -1,4 +1,4 @@
-"""A broker with authentication and ACLs: TLS with a test authority, passwords, and no access by default."""
+"""Brokers with authentication and ACLs: TLS with a test authority, a kind of login, and no access by default."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from confluent_kafka.admin import (
     AclBinding,
@@ -23,6 +24,7 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
+from helpers.identity_provider import ISSUER, IdentityProvider
 from skewless.cli import main
 from skewless.config import acls
 from skewless.config.acls import Operation
@@ -31,6 +33,8 @@ from skewless.lab.local.broker import Broker
 ADMIN = "admin"
 ADMIN_PASSWORD = "of-the-tests"  # noqa: S105 - of a broker that lives as long as a test
 KEY_PASSWORD = "of-a-key"  # noqa: S105 - as above
+AUDIENCE = "kafka"
+"""Audience of the tokens that a broker accepts."""
 WAIT_S = 90.0
 _NEW = ("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
 
@@ -70,11 +74,24 @@ class Pair:
 
 
 @dataclass(frozen=True)
+class Keys:
+    """Files of an authority, and of a server and two clients whose certificates it has signed."""
+
+    ca: Path
+    server: Path
+    """Key, certificate and authority."""
+    client: Pair
+    admin: Pair
+
+
+@dataclass(frozen=True)
 class Secured:
     """A running broker, and its addresses."""
 
     bootstrap: str
     ca: Path
+    administrator: Mapping[str, str]
+    """Options of librdkafka with which the administrator logs in."""
     client: Pair | None = None
     """Client certificate, if the broker requires one."""
 
@@ -89,7 +106,7 @@ class Secured:
 
     def admin_options(self) -> dict[str, str | int]:
         """Return the client options of the administrator."""
-        return {"bootstrap.servers": self.bootstrap, "log_level": 0, **_admin(self.ca, self.client)}
+        return {"bootstrap.servers": self.bootstrap, "log_level": 0, **self.administrator}
 
     def add_users(self, passwords: Mapping[str, str]) -> None:
         """Add users with SCRAM passwords; few iterations, so that many of them log in quickly."""
@@ -128,9 +145,8 @@ def _entry(user: str, right: acls.AclBinding, operation: Operation) -> tuple[Any
 @contextlib.contextmanager
 def secured_broker(folder: Path, *, mutual: bool = False) -> Iterator[Secured]:
     """Run a broker whose keys are created in `folder`. If `mutual`, clients need a certificate and a password."""
-    ca, server, client = make_keys(folder)
-    properties = {
-        "listener.security.protocol.map": "CLIENT:SASL_SSL,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
+    keys = make_keys(folder)
+    properties = _listener("SASL_SSL", keys.server) | {
         "sasl.enabled.mechanisms": "SCRAM-SHA-512,PLAIN",
         "listener.name.client.scram-sha-512.sasl.jaas.config": (
             "org.apache.kafka.common.security.scram.ScramLoginModule required;"
@@ -139,6 +155,64 @@ def secured_broker(folder: Path, *, mutual: bool = False) -> Iterator[Secured]:
         "listener.name.client.plain.sasl.jaas.config": (
             f'org.apache.kafka.common.security.plain.PlainLoginModule required user_{ADMIN}="{ADMIN_PASSWORD}";'
         ),
+    }
+    shown = keys.client if mutual else None
+    if mutual:
+        properties |= _required_certificates(keys.ca)
+    login = {"sasl.mechanism": "PLAIN", "sasl.username": ADMIN, "sasl.password": ADMIN_PASSWORD}
+    options = {"security.protocol": "SASL_SSL", **login, **_trust(keys.ca), **(shown.options() if shown else {})}
+    with Broker(properties=properties, client=options) as broker:
+        yield Secured(broker.bootstrap, keys.ca, options, shown)
+
+
+@contextlib.contextmanager
+def certificate_broker(keys: Keys) -> Iterator[Secured]:
+    """Run a broker whose clients log in with certificates alone."""
+    properties = _listener("SSL", keys.server) | _required_certificates(keys.ca)
+    properties["super.users"] += f";User:CN={ADMIN}"
+    options = {"security.protocol": "SSL", **_trust(keys.ca), **keys.admin.options()}
+    with Broker(properties=properties, client=options) as broker:
+        yield Secured(broker.bootstrap, keys.ca, options, keys.client)
+
+
+@contextlib.contextmanager
+def token_broker(keys: Keys, provider: IdentityProvider) -> Iterator[Secured]:
+    """Run a broker whose clients log in with tokens of the provider. A connection ends with its token."""
+    oauth, listener = "org.apache.kafka.common.security.oauthbearer", "listener.name.client.oauthbearer"
+    trust = f'ssl.truststore.type="PEM" ssl.truststore.location="{keys.ca}"'
+    # A server logs in to its own listener too, although it never uses this login.
+    own = 'unsecuredLoginStringClaim_sub="broker"'
+    properties = _listener("SASL_SSL", keys.server) | {
+        "sasl.enabled.mechanisms": "OAUTHBEARER",
+        f"{listener}.sasl.jaas.config": f"{oauth}.OAuthBearerLoginModule required {own} {trust};",
+        f"{listener}.sasl.server.callback.handler.class": f"{oauth}.OAuthBearerValidatorCallbackHandler",
+        f"{listener}.sasl.oauthbearer.jwks.endpoint.url": provider.keys_url,
+        f"{listener}.sasl.oauthbearer.expected.audience": AUDIENCE,
+        f"{listener}.sasl.oauthbearer.expected.issuer": ISSUER,
+        f"{listener}.connections.max.reauth.ms": "3600000",
+    }
+    options = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.method": "oidc",
+        "sasl.oauthbearer.token.endpoint.url": provider.token_url,
+        "sasl.oauthbearer.client.id": ADMIN,
+        "sasl.oauthbearer.client.secret": ADMIN_PASSWORD,
+        "https.ca.location": str(keys.ca),
+        **_trust(keys.ca),
+    }
+    # Kafka reads keys only from addresses in this property.
+    allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={provider.keys_url}"
+    with contextlib.ExitStack() as running:
+        with patch.dict(os.environ, JAVA_TOOL_OPTIONS=allowed):
+            broker = running.enter_context(Broker(properties=properties, client=options))
+        yield Secured(broker.bootstrap, keys.ca, options)
+
+
+def _listener(protocol: str, server: Path) -> dict[str, str]:
+    """Return the properties of a listener for clients with TLS, and of ACLs without which nothing is allowed."""
+    return {
+        "listener.security.protocol.map": f"CLIENT:{protocol},INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
         "listener.name.client.ssl.keystore.type": "PEM",
         "listener.name.client.ssl.keystore.location": str(server),
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -146,37 +220,33 @@ def secured_broker(folder: Path, *, mutual: bool = False) -> Iterator[Secured]:
         # ANONYMOUS is the user of the server's own listeners, which do not authenticate.
         "super.users": f"User:{ADMIN};User:ANONYMOUS",
     }
-    shown = client if mutual else None
-    if mutual:
-        properties |= {
-            "listener.name.client.ssl.client.auth": "required",
-            "listener.name.client.ssl.truststore.type": "PEM",
-            "listener.name.client.ssl.truststore.location": str(ca),
-        }
-    with Broker(properties=properties, client=_admin(ca, shown)) as broker:
-        yield Secured(broker.bootstrap, ca, shown)
 
 
-def _admin(ca: Path, shown: Pair | None) -> dict[str, str]:
+def _required_certificates(ca: Path) -> dict[str, str]:
     return {
-        "security.protocol": "SASL_SSL",
-        "sasl.mechanism": "PLAIN",
-        "sasl.username": ADMIN,
-        "sasl.password": ADMIN_PASSWORD,
-        "ssl.ca.location": str(ca),
-        **(shown.options() if shown else {}),
+        "listener.name.client.ssl.client.auth": "required",
+        "listener.name.client.ssl.truststore.type": "PEM",
+        "listener.name.client.ssl.truststore.location": str(ca),
     }
 
 
-def make_keys(folder: Path) -> tuple[Path, Path, Pair]:
-    """Create an authority, and keys and certificates of a server at 127.0.0.1 and of a client (PEM)."""
+def _trust(ca: Path) -> dict[str, str]:
+    return {"ssl.ca.location": str(ca)}
+
+
+def make_keys(folder: Path) -> Keys:
+    """Create an authority, and keys and certificates of a server at 127.0.0.1 and of clients (PEM)."""
     ca, ca_key = folder / "ca.crt", folder / "ca.key"
     _openssl(*_NEW, "-nodes", "-x509", "-days", "2", "-subj", "/CN=test authority", "-keyout", ca_key, "-out", ca)
     key, certificate = _signed(folder, "broker", ("-nodes",))
     server = folder / "server.pem"
     server.write_bytes(key.read_bytes() + certificate.read_bytes() + ca.read_bytes())
-    key, certificate = _signed(folder, "client", ("-passout", f"pass:{KEY_PASSWORD}"))
-    return ca, server, Pair(certificate, key, KEY_PASSWORD)
+    return Keys(ca, server, _pair(folder, "client"), _pair(folder, ADMIN))
+
+
+def _pair(folder: Path, name: str) -> Pair:
+    key, certificate = _signed(folder, name, ("-passout", f"pass:{KEY_PASSWORD}"))
+    return Pair(certificate, key, KEY_PASSWORD)
 
 
 def _signed(folder: Path, name: str, guard: tuple[str, ...]) -> tuple[Path, Path]:

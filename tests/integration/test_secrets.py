@@ -33,7 +33,6 @@ RUN_S = 180.0
 SECRET_OPTIONS = (
     "ssl.keystore.password",
     "ssl.key.pem",
-    "sasl.oauthbearer.client.secret",
     "sasl.oauthbearer.config",
     "sasl.oauthbearer.assertion.private.key.passphrase",
     "sasl.oauthbearer.assertion.private.key.pem",
@@ -62,6 +61,12 @@ def with_kafka(**changes: Any) -> dict[str, Any]:
     return document
 
 
+def by_token(**changes: Any) -> dict[str, Any]:
+    """Return the section `kafka.sasl` of a login with tokens."""
+    settings = {"token_endpoint_url": "https://127.0.0.1:9/token", "client_id": "ann", "client_secret": CANARY}
+    return {"mechanism": "OAUTHBEARER", "oauthbearer": settings | changes}
+
+
 DOCUMENTS = {
     "nothing wrong but the files": with_kafka(),
     "a list for a password": with_kafka(sasl={"username": "ann", "password": [CANARY]}),
@@ -70,6 +75,10 @@ DOCUMENTS = {
     "a misspelt name": with_kafka(sasl={"username": "ann", "pasword": CANARY}),
     "a password without a protocol": with_kafka(security_protocol="PLAINTEXT"),
     "a password in an address": with_kafka(bootstrap_servers=f"ann:{CANARY}@127.0.0.1:9"),
+    "a secret without its mechanism": with_kafka(sasl={"oauthbearer": {"client_secret": CANARY}}),
+    "a secret in an address": with_kafka(sasl=by_token(token_endpoint_url=f"https://ann:{CANARY}@127.0.0.1:9/token")),
+    "a secret of a provider that does not answer": with_kafka(sasl=by_token(), tls=None),
+    "a list for a secret": with_kafka(sasl=by_token(client_secret=[CANARY])),
     "an option that has a setting": with_kafka(options={"sasl.password": CANARY}),
     "an option that is a list": with_kafka(options={"ssl.keystore.password": [CANARY]}),
     "a key that is none": with_kafka(tls=None, options={"ssl.key.pem": CANARY}),
@@ -120,6 +129,9 @@ def test_command_secret_in_its_file_is_never_printed(
         ("SKEWLESS__KAFKA__SASL__PASSWORD", f"[{CANARY}]"),
         ("SKEWLESS__KAFKA__SASL__PASSWORD", f"*{CANARY}"),
         ("SKEWLESS__KAFKA__SASL", CANARY),
+        ("SKEWLESS__KAFKA__SASL__OAUTHBEARER__CLIENT_SECRET", CANARY),
+        ("SKEWLESS__KAFKA__SASL__OAUTHBEARER__CLIENT_SECRET", f"[{CANARY}]"),
+        ("SKEWLESS__KAFKA__SASL__OAUTHBEARER", CANARY),
         ("SKEWLESS__KAFKA__TLS__KEY_PASSWORD", f"!{CANARY}"),
         ("SKEWLESS__KAFKA__OPTIONS__SASL_PASSWORD", CANARY),
         ("SKEWLESS__KAFKA__OPTIONS__SSL_KEYSTORE_PASSWORD", CANARY),
@@ -142,6 +154,15 @@ def test_config_dump_secrets_that_are_set_are_masked(tmp_path: Path) -> None:
     file.write_text(json.dumps(BASE))
     result = CliRunner().invoke(main.main, ["config", "dump", "-f", str(file)])
     assert result.output.count("********") == 2 + len(SECRET_OPTIONS)
+
+
+def test_config_dump_secret_of_a_login_with_tokens_is_masked(tmp_path: Path) -> None:
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(json.dumps(with_kafka(sasl=by_token(), tls=None, options={})))
+    result = CliRunner().invoke(main.main, ["config", "dump", "-f", str(file)])
+    assert "client_id: ann" in result.output
+    assert "client_secret: '********'" in result.output
+    assert CANARY not in result.output
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@
 {{- end }}
 {{- end }}
 
-{{/* Egress rules of all pods of the pipeline: DNS, Kafka, and the additional rules. */}}
+{{/* Egress rules of all pods of the pipeline: DNS, Kafka, the token endpoint, and the additional rules. */}}
 {{- define "skewless.egress" -}}
 {{- $egress := .Values.networkPolicy.egress -}}
 {{- $ports := $egress.kafkaPorts -}}
@@ -32,6 +32,14 @@
   to:
     {{- toYaml . | nindent 4 }}
   {{- end }}
+{{- with include "skewless.tokenEndpoint" . }}
+- ports:
+    - {port: {{ regexReplaceAll "^https?://[^/]*?(:([0-9]+))?(/.*)?$" . "${2}" | default (ternary "443" "80" (hasPrefix "https:" .)) }}, protocol: TCP}
+  {{- with $egress.tokenEndpointTo }}
+  to:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+{{- end }}
 {{- with $egress.extra }}
 {{ tpl (toYaml .) $ }}
 {{- end }}

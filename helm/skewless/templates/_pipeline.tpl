@@ -197,6 +197,13 @@ of them use the same listener.
 {{- default (ternary (ternary "SASL_SSL" "SASL_PLAINTEXT" $tls) (ternary "SSL" "PLAINTEXT" $tls) (not (empty $sasl))) .Values.kafka.securityProtocol }}
 {{- end }}
 
+{{/* Address at which clients get their tokens; empty unless they log in with tokens. */}}
+{{- define "skewless.tokenEndpoint" -}}
+{{- if and (hasPrefix "SASL" (include "skewless.securityProtocol" .)) (eq .Values.kafka.sasl.mechanism "OAUTHBEARER") }}
+{{- .Values.kafka.sasl.oauthbearer.tokenEndpointUrl }}
+{{- end }}
+{{- end }}
+
 {{/* Whether KafkaUsers have passwords. They have certificates if the security protocol is set to SSL. */}}
 {{- define "skewless.usersByPassword" -}}
 {{- and (eq .Values.users.create "strimzi") (ne .Values.kafka.securityProtocol "SSL") }}
@@ -207,7 +214,12 @@ of them use the same listener.
 {{- $protocol := include "skewless.securityProtocol" . -}}
 {{- $kafka := dict "bootstrap_servers" (include "skewless.bootstrapServers" .) "security_protocol" $protocol "connect_timeout_s" .Values.kafka.connectTimeoutSeconds -}}
 {{- if hasPrefix "SASL" $protocol }}
-{{- $_ := set $kafka "sasl" (dict "mechanism" .Values.kafka.sasl.mechanism) -}}
+{{- $sasl := dict "mechanism" .Values.kafka.sasl.mechanism -}}
+{{- if .Values.kafka.sasl.allowUnencrypted }}{{ $_ := set $sasl "allow_unencrypted" true }}{{ end }}
+{{- if and (include "skewless.tokenEndpoint" .) .Values.kafka.sasl.oauthbearer.caSecret }}
+{{- $_ := set $sasl "oauthbearer" (dict "ca" "/etc/skewless-tls/token-endpoint-ca.crt") -}}
+{{- end }}
+{{- $_ := set $kafka "sasl" $sasl -}}
 {{- end }}
 {{- if hasSuffix "SSL" $protocol }}
 {{- $tls := dict "verify_hostname" .Values.kafka.tls.verifyHostname -}}

@@ -66,16 +66,26 @@ securityContext:
   value: {{ .root.Values.metrics.port | quote }}
 {{- if hasPrefix "SASL" $protocol }}
 {{- $secret := required (printf "kafka.sasl.existingSecret, or %s.sasl.existingSecret: %s needs a secret with the password" (default "stages.*.kafka" .valuePath) $protocol) $kafka.sasl.existingSecret }}
-- name: SKEWLESS__KAFKA__SASL__USERNAME
+{{- $isToken := eq .root.Values.kafka.sasl.mechanism "OAUTHBEARER" }}
+- name: {{ include "skewless.usernameVariable" .root }}
   {{- if $kafka.sasl.usernameKey }}
   valueFrom:
     secretKeyRef: {name: {{ $secret }}, key: {{ $kafka.sasl.usernameKey }}}
   {{- else }}
   value: {{ $kafka.sasl.username | quote }}
   {{- end }}
-- name: SKEWLESS__KAFKA__SASL__PASSWORD
+- name: {{ ternary "SKEWLESS__KAFKA__SASL__OAUTHBEARER__CLIENT_SECRET" "SKEWLESS__KAFKA__SASL__PASSWORD" $isToken }}
   valueFrom:
     secretKeyRef: {name: {{ $secret }}, key: {{ $kafka.sasl.passwordKey }}}
+{{- if $isToken }}
+# KEDA reads these variables too.
+- name: SKEWLESS__KAFKA__SASL__OAUTHBEARER__TOKEN_ENDPOINT_URL
+  value: {{ .root.Values.kafka.sasl.oauthbearer.tokenEndpointUrl | quote }}
+{{- with .root.Values.kafka.sasl.oauthbearer.scope }}
+- name: SKEWLESS__KAFKA__SASL__OAUTHBEARER__SCOPE
+  value: {{ . | quote }}
+{{- end }}
+{{- end }}
 {{- end }}
 {{- if and (hasSuffix "SSL" $protocol) $kafka.tls.existingSecret }}
 - name: SKEWLESS__KAFKA__TLS__CERTIFICATE
@@ -90,11 +100,21 @@ securityContext:
 {{- end }}
 {{- end }}
 
+{{/* Variable with the user name, or with the client id if clients log in with tokens. */}}
+{{- define "skewless.usernameVariable" -}}
+SKEWLESS__KAFKA__SASL__{{ ternary "OAUTHBEARER__CLIENT_ID" "USERNAME" (eq .Values.kafka.sasl.mechanism "OAUTHBEARER") }}
+{{- end }}
+
+{{/* Secret with the CA certificate of the token endpoint; empty if there is none. */}}
+{{- define "skewless.tokenEndpointCa" -}}
+{{- if include "skewless.tokenEndpoint" . }}{{ .Values.kafka.sasl.oauthbearer.caSecret }}{{ end }}
+{{- end }}
+
 {{/* Whether there are certificates to mount. Parameters: root, overrides. */}}
 {{- define "skewless.certificates" -}}
 {{- $kafka := include "skewless.kafka" . | fromYaml -}}
 {{- $tls := hasSuffix "SSL" (include "skewless.securityProtocol" .root) -}}
-{{- if and $tls (or $kafka.tls.existingSecret $kafka.tls.caSecret) }}true{{ end }}
+{{- if or (include "skewless.tokenEndpointCa" .root) (and $tls (or $kafka.tls.existingSecret $kafka.tls.caSecret)) }}true{{ end }}
 {{- end }}
 
 {{- define "skewless.volumeMounts" -}}
@@ -136,6 +156,12 @@ securityContext:
           items:
             - {key: {{ $kafka.tls.certKey }}, path: user.crt}
             - {key: {{ $kafka.tls.keyKey }}, path: user.key}
+      {{- end }}
+      {{- with include "skewless.tokenEndpointCa" .root }}
+      - secret:
+          name: {{ . }}
+          items:
+            - {key: {{ $.root.Values.kafka.sasl.oauthbearer.caKey }}, path: token-endpoint-ca.crt}
       {{- end }}
 {{- end }}
 {{- end }}

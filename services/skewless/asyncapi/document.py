@@ -22,6 +22,7 @@ from skewless.asyncapi.messages import (
 )
 from skewless.asyncapi.schemas import Schema, schemas
 from skewless.config.pipeline_settings import PipelineSettings
+from skewless.kafka.settings import SaslSettings
 from skewless.monitoring.tracing import PARENT, STATE
 from skewless.wire.aggregates import aggregate_type
 from skewless.wire.tuples import TupleFormat
@@ -79,6 +80,7 @@ TRACED = {
 }
 """Trait with the headers that any record may have."""
 MECHANISMS = {"PLAIN": "plain", "SCRAM-SHA-256": "scramSha256", "SCRAM-SHA-512": "scramSha512"}
+"""Types of security schemes, without that of OAUTHBEARER, which has more fields."""
 
 
 def document(settings: PipelineSettings | None = None, source_partitions: int | None = None) -> Document:
@@ -118,9 +120,17 @@ def _servers(settings: PipelineSettings) -> Iterator[tuple[str, Any]]:
     secure = "SSL" in kafka.security_protocol
     server: dict[str, Any] = {"protocol": "kafka-secure" if secure else "kafka"}
     if kafka.sasl is not None:
-        server["security"] = [{"type": MECHANISMS[kafka.sasl.mechanism]}]
+        server["security"] = [_login(kafka.sasl)]
     for number, host in enumerate(kafka.bootstrap_servers.split(","), 1):
         yield f"broker-{number}", {"host": host.strip(), **server}
+
+
+def _login(sasl: SaslSettings) -> dict[str, Any]:
+    if sasl.oauthbearer is None:
+        return {"type": MECHANISMS[sasl.mechanism]}
+    scopes = dict.fromkeys((sasl.oauthbearer.scope or "").split(), "")
+    grant = {"tokenUrl": sasl.oauthbearer.token_endpoint_url, "availableScopes": scopes}
+    return {"type": "oauth2", "flows": {"clientCredentials": grant}}
 
 
 def _message(message: Message, example: Example | None, guarantee: str) -> dict[str, Any]:

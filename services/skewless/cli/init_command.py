@@ -113,11 +113,16 @@ def _asked(report: dict[str, Any], proposed: Choices) -> Choices:
 
 def _kafka_section(kafka: KafkaSettings) -> dict[str, Any]:
     """Return the settings of the connection, without secrets."""
-    section = kafka.model_dump(exclude_defaults=True, mode="json", exclude={"options"})
+    section = kafka.model_dump(
+        exclude_defaults=True,
+        mode="json",
+        exclude={
+            "sasl": {"password": True, "oauthbearer": {"client_secret"}},
+            "tls": {"key_password"},
+            "options": True,
+        },
+    )
     section["bootstrap_servers"] = kafka.bootstrap_servers
-    for group, secret in (("sasl", "password"), ("tls", "key_password")):
-        if section.get(group):
-            section[group].pop(secret, None)
     return section
 
 

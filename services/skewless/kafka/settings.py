@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
 from skewless.errors import ConfigurationError
-from skewless.settings_base import SettingsModel
+from skewless.settings_base import InvalidSettingsError, SettingsModel
 
 GUARANTEED = frozenset(
     {
@@ -41,18 +42,107 @@ OWN_FIELD = {
     "sasl.mechanisms": "kafka.sasl.mechanism",
     "sasl.username": "kafka.sasl.username",
     "sasl.password": "kafka.sasl.password",
+    "sasl.oauthbearer.method": "kafka.sasl.oauthbearer",
+    "sasl.oauthbearer.token.endpoint.url": "kafka.sasl.oauthbearer.token_endpoint_url",
+    "sasl.oauthbearer.client.id": "kafka.sasl.oauthbearer.client_id",
+    "sasl.oauthbearer.client.credentials.client.id": "kafka.sasl.oauthbearer.client_id",
+    "sasl.oauthbearer.client.secret": "kafka.sasl.oauthbearer.client_secret",
+    "sasl.oauthbearer.client.credentials.client.secret": "kafka.sasl.oauthbearer.client_secret",
+    "sasl.oauthbearer.scope": "kafka.sasl.oauthbearer.scope",
+    "https.ca.location": "kafka.sasl.oauthbearer.ca",
     "ssl.key.password": "kafka.tls.key_password",
     "session.timeout.ms": "transport.session_timeout_s",
 }
 """librdkafka options that have a setting of their own. Only that setting is accepted."""
 
 
-class SaslSettings(SettingsModel):
-    """Credentials of this client."""
+SYSTEM_AUTHORITIES = (
+    "/etc/ssl/certs/ca-certificates.crt",  # Debian, Ubuntu
+    "/etc/pki/tls/certs/ca-bundle.crt",  # Red Hat, Fedora
+    "/etc/ssl/ca-bundle.pem",  # SUSE
+    "/etc/ssl/cert.pem",  # Alpine, macOS
+)
+"""Files in which systems have the authorities that they trust. The first one that exists is used."""
 
-    mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = "SCRAM-SHA-512"
-    username: str = Field(description="User name.")
-    password: SecretStr = Field(description="Password. Set it in the environment rather than in a file.")
+
+class OAuthBearerSettings(SettingsModel):
+    """Login with tokens of an identity provider: OIDC with the grant type client credentials."""
+
+    token_endpoint_url: str = Field(
+        pattern=r"^https?://[^@\s]+$", description="Address of the provider at which this client gets its tokens."
+    )
+    client_id: str = Field(min_length=1, description="Id of this client.")
+    client_secret: SecretStr = Field(
+        min_length=1, description="Secret of this client. Set it in the environment rather than in a file."
+    )
+    scope: str | None = Field(None, min_length=1, description="Scope of the tokens, if the provider requires one.")
+    ca: str | None = Field(
+        None,
+        description="File of the authorities (PEM) that sign the provider's certificate. Unset: those of the system.",
+    )
+
+    def client_options(self) -> dict[str, str | int | float | bool]:
+        """Return librdkafka's options. Raises ConfigurationError if the file `ca` cannot be read."""
+        options: dict[str, str | int | float | bool] = {
+            "sasl.oauthbearer.method": "oidc",
+            "sasl.oauthbearer.token.endpoint.url": self.token_endpoint_url,
+            "sasl.oauthbearer.client.id": self.client_id,
+            "sasl.oauthbearer.client.secret": self.client_secret.get_secret_value(),
+        }
+        if self.scope is not None:
+            options["sasl.oauthbearer.scope"] = self.scope
+        if self.ca is not None and (reason := _unreadable(Path(self.ca), may_be_folder=False)):
+            raise ConfigurationError(f"kafka.sasl.oauthbearer.ca: {self.ca}: cannot be read: {reason}")
+        # By default librdkafka 2.16 reads only the file of Red Hat's systems, also with the value `probe`.
+        if ca := self.ca or next(filter(os.path.exists, SYSTEM_AUTHORITIES), None):
+            options["https.ca.location"] = ca
+        return options
+
+
+class SaslSettings(SettingsModel):
+    """Credentials of this client: user name and password, or `oauthbearer`."""
+
+    mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"] = "SCRAM-SHA-512"
+    username: str | None = Field(None, description="User name. Required without OAUTHBEARER.")
+    password: SecretStr | None = Field(
+        None, description="Password. Required without OAUTHBEARER. Set it in the environment rather than in a file."
+    )
+    oauthbearer: OAuthBearerSettings | None = Field(None, description="Required with OAUTHBEARER.")
+    allow_unencrypted: bool = Field(
+        False,
+        description="Whether the login may be sent without TLS (SASL_PLAINTEXT, or a token endpoint with http), so "
+        "that others on the network may read it.",
+    )
+
+    @model_validator(mode="after")
+    def _credentials_fit(self) -> SaslSettings:
+        credentials = {"username": self.username, "password": self.password, "oauthbearer": self.oauthbearer}
+        required = ("oauthbearer",) if self.mechanism == "OAUTHBEARER" else ("username", "password")
+        problems = [f"{name}: is required with {self.mechanism}" for name in required if credentials[name] is None]
+        problems += [
+            f"{name}: is not used with {self.mechanism}; remove it"
+            for name, value in credentials.items()
+            if name not in required and value is not None
+        ]
+        if problems:
+            raise InvalidSettingsError(*problems)
+        if self.oauthbearer and self.oauthbearer.token_endpoint_url.startswith("http:") and not self.allow_unencrypted:
+            raise InvalidSettingsError(
+                "oauthbearer.token_endpoint_url: http would send the client secret unencrypted; use https, or set "
+                "kafka.sasl.allow_unencrypted: true if others cannot read this network"
+            )
+        return self
+
+    def client_options(self) -> dict[str, str | int | float | bool]:
+        """Return librdkafka's options. Raises ConfigurationError for a file that cannot be read."""
+        options: dict[str, str | int | float | bool] = {"sasl.mechanism": self.mechanism}
+        if self.oauthbearer is not None:
+            options |= self.oauthbearer.client_options()
+        if self.username is not None:
+            options["sasl.username"] = self.username
+        if self.password is not None:
+            options["sasl.password"] = self.password.get_secret_value()
+        return options
 
 
 TLS_FILES = {"ssl.ca.location": "ca", "ssl.certificate.location": "certificate", "ssl.key.location": "key"}
@@ -142,6 +232,11 @@ class KafkaSettings(SettingsModel):
             raise ValueError(
                 f"sasl must be set if and only if security_protocol is SASL_*; it is {self.security_protocol}"
             )
+        if self.security_protocol == "SASL_PLAINTEXT" and self.sasl is not None and not self.sasl.allow_unencrypted:
+            raise InvalidSettingsError(
+                "security_protocol: SASL_PLAINTEXT would send the login unencrypted; use SASL_SSL, or set "
+                "kafka.sasl.allow_unencrypted: true if others cannot read this network"
+            )
         if self.tls is not None and not self.security_protocol.endswith("SSL"):
             raise ValueError(f"tls needs security_protocol SSL or SASL_SSL; it is {self.security_protocol}")
         return self
@@ -157,9 +252,7 @@ class KafkaSettings(SettingsModel):
             **self.options,
         }
         if self.sasl is not None:
-            options["sasl.mechanism"] = self.sasl.mechanism
-            options["sasl.username"] = self.sasl.username
-            options["sasl.password"] = self.sasl.password.get_secret_value()
+            options |= self.sasl.client_options()
         if self.security_protocol.endswith("SSL"):
             options |= (self.tls or TlsSettings.model_validate({})).client_options()
         return options

@@ -1,4 +1,4 @@
-"""Validates `kafka.options` and the files of `kafka.tls` without a broker."""
+"""Validates `kafka.options` and the files of `kafka.tls` and `kafka.sasl` without a broker."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ SILENT = {"log_level": 0, "error_cb": lambda _error: None}
 
 
 def check_files(kafka: KafkaSettings) -> None:
-    """Read the files of `kafka.tls` as a client does. Raises ConfigurationError with each unusable file."""
+    """Read the files of `kafka` as a client does. Raises ConfigurationError with each unusable file."""
+    if kafka.sasl is not None:
+        kafka.sasl.client_options()
     if kafka.tls is not None:
         create_client(Producer, {"security.protocol": "SSL", **kafka.tls.client_options(), **SILENT})
 

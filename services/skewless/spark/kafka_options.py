@@ -10,10 +10,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import ConfigurationError
+from skewless.kafka.settings import OAuthBearerSettings
 
 OffsetRange = tuple[int, int]
 """First offset (inclusive) and end offset (exclusive)."""
 RECORDS_PER_TASK = 1_000_000
+_OAUTHBEARER = "org.apache.kafka.common.security.oauthbearer"
 _JAAS = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
     "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
@@ -36,10 +38,30 @@ def _sasl(settings: PipelineSettings) -> dict[str, str]:
     sasl = settings.kafka.sasl
     if sasl is None:
         return {}
-    secrets = {"username": sasl.username, "password": sasl.password.get_secret_value()}
-    quoted = {name: value.replace("\\", "\\\\").replace('"', '\\"') for name, value in secrets.items()}
-    login = f'{_JAAS[sasl.mechanism]} required username="{quoted["username"]}" password="{quoted["password"]}";'
-    return {"sasl.mechanism": sasl.mechanism, "sasl.jaas.config": login}
+    if sasl.oauthbearer is not None:
+        return {"sasl.mechanism": sasl.mechanism, **_oauthbearer(sasl.oauthbearer)}
+    login = {"username": sasl.username or "", "password": sasl.password.get_secret_value() if sasl.password else ""}
+    return {"sasl.mechanism": sasl.mechanism, "sasl.jaas.config": _jaas(_JAAS[sasl.mechanism], login)}
+
+
+def _oauthbearer(settings: OAuthBearerSettings) -> dict[str, str]:
+    login = {"clientId": settings.client_id, "clientSecret": settings.client_secret.get_secret_value()}
+    if settings.scope is not None:
+        login["scope"] = settings.scope
+    if settings.ca is not None:
+        login |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": _pem("sasl.oauthbearer.ca", settings.ca)}
+    return {
+        "sasl.login.callback.handler.class": f"{_OAUTHBEARER}.OAuthBearerLoginCallbackHandler",
+        "sasl.oauthbearer.token.endpoint.url": settings.token_endpoint_url,
+        "sasl.jaas.config": _jaas(f"{_OAUTHBEARER}.OAuthBearerLoginModule", login),
+    }
+
+
+def _jaas(module: str, login: Mapping[str, str]) -> str:
+    # A string of JAAS has the escapes of Java.
+    escapes = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
+    options = " ".join(f'{name}="{value.translate(escapes)}"' for name, value in login.items())
+    return f"{module} required {options};"
 
 
 def _tls(settings: PipelineSettings) -> dict[str, str]:
@@ -49,12 +71,12 @@ def _tls(settings: PipelineSettings) -> dict[str, str]:
         return {}
     options = {"ssl.endpoint.identification.algorithm": "https" if tls.verify_hostname else ""}
     if tls.ca is not None:
-        options |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": _pem("ca", tls.ca)}
+        options |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": _pem("tls.ca", tls.ca)}
     if tls.certificate is not None and tls.key is not None:
         options |= {
             "ssl.keystore.type": "PEM",
-            "ssl.keystore.certificate.chain": _pem("certificate", tls.certificate),
-            "ssl.keystore.key": _pem("key", tls.key),
+            "ssl.keystore.certificate.chain": _pem("tls.certificate", tls.certificate),
+            "ssl.keystore.key": _pem("tls.key", tls.key),
         }
     if tls.key_password is not None:
         options["ssl.key.password"] = tls.key_password.get_secret_value()
@@ -65,7 +87,7 @@ def _pem(setting: str, path: str) -> str:
     try:
         return Path(path).read_text(encoding="ascii")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"kafka.tls.{setting}: {path} cannot be read: {error}") from None
+        raise ConfigurationError(f"kafka.{setting}: {path} cannot be read: {error}") from None
 
 
 def read(  # noqa: PLR0913 - what to read, and two options of it by name

@@ -82,11 +82,16 @@ def test_loader_environment_values_are_parsed_as_yaml_unless_the_setting_is_text
     assert value_found == expected
 
 
-@pytest.mark.parametrize("password", ["0123", "true", "*x", "", "a: b: c", "1e5", "2020-01-01"])
+@pytest.mark.parametrize("password", ["0123", "true", "*x", "a: b: c", "1e5", "2020-01-01"])
 def test_loader_any_password_can_come_from_the_environment(file: Path, password: str) -> None:
     settings = load(file, SECURE, **{PASSWORD: password})
     assert settings.kafka.sasl is not None
+    assert settings.kafka.sasl.password is not None
     assert settings.kafka.sasl.password.get_secret_value() == password
+
+
+def test_loader_empty_password_is_reported_as_missing(file: Path) -> None:
+    assert problems(file, SECURE, **{PASSWORD: ""}) == [f"{PASSWORD}: is required with SCRAM-SHA-512"]
 
 
 def test_loader_several_problems_are_reported_at_once_with_their_places(file: Path) -> None:
@@ -299,7 +304,7 @@ def test_loader_problem_of_a_secret_setting_contains_no_secret(file: Path) -> No
 def test_dump_secrets_also_among_librdkafka_options_are_masked(file: Path) -> None:
     options = {
         "SKEWLESS__KAFKA__OPTIONS__SSL_KEY_PEM": "s3cret",
-        "SKEWLESS__KAFKA__OPTIONS__SASL_OAUTHBEARER_CLIENT_SECRET": "s3cret",
+        "SKEWLESS__KAFKA__OPTIONS__SSL_KEYSTORE_PASSWORD": "s3cret",
     }
     dumped = loader.dump(load(file, SECURE, **{PASSWORD: "s3cret"}, **options))
     assert "s3cret" not in dumped

@@ -144,7 +144,7 @@ def test_config_watcher_environment_variable_overrides_the_changed_file(file: Pa
 def test_config_watcher_other_changes_are_named_once_without_values(
     file: Path, output: pytest.LogCaptureFixture
 ) -> None:
-    kafka = "kafka: {security_protocol: SASL_PLAINTEXT, sasl: {username: u, password: %s}}\n"
+    kafka = "kafka: {security_protocol: SASL_SSL, sasl: {username: u, password: %s}}\n"
     file.write_text(text(4, more=kafka % "before"))
     tested = live(file)
     file.write_text(text(4, more="worker: {pane_s: 5}\n" + kafka % "geheim"))
