@@ -41,6 +41,7 @@ The environment overrides the file: `{loader.PREFIX}ROUTER__WORKERS=4` sets `rou
 the names of a path, and values are YAML. In names of Kafka options `_` stands for `.`
 (`{loader.PREFIX}KAFKA__OPTIONS__SOCKET_TIMEOUT_MS`), in names of topics for `-`
 (`{loader.PREFIX}TOPICS__OPTIONS__WORKER_INPUT__RETENTION_MS`). A variable that names no setting is an error.
+`{loader.BOOTSTRAP_SERVERS}` is the address of brokers of pipelines that set none.
 Without the section `splitter` the pipeline reads plain text. With it, the default of `splitter.format` is json."""
 TOPICS_INTRO = """\
 # Topics and records

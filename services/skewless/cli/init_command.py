@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from skewless.cli.options import Duration, kafka_of, no_progress, topic_of
+from skewless.cli.options import Duration, bootstrap_servers_option, kafka_of, no_progress, topic_of
 from skewless.cli.plain_text import field_label
 from skewless.errors import CheckFailedError, ConfigurationError
 
@@ -31,7 +31,7 @@ DEFAULT_RECORDS = 200_000
     show_default=True,
     help="File to write. An existing file is not replaced.",
 )
-@click.option("-b", "--bootstrap-servers", metavar="HOST:PORT", help="Brokers. Default: localhost:9092.")
+@bootstrap_servers_option()
 @click.option(
     "--records", type=click.IntRange(min=1), default=DEFAULT_RECORDS, show_default=True, help="Records to read."
 )

@@ -9,7 +9,14 @@ from typing import Any
 
 import click
 
-from skewless.cli.options import Duration, kafka_of, no_progress, optional_pipeline_file, topic_of
+from skewless.cli.options import (
+    Duration,
+    bootstrap_servers_option,
+    kafka_of,
+    no_progress,
+    optional_pipeline_file,
+    topic_of,
+)
 from skewless.errors import CheckFailedError, ConfigurationError, how_to_add
 
 DEFAULT_RECORDS = 1_000_000
@@ -29,9 +36,7 @@ Examples:
 
 @click.command("inspect", epilog=_EPILOG)
 @click.argument("topic")
-@click.option(
-    "-b", "--bootstrap-servers", metavar="HOST:PORT", help="Brokers. Default: those of -f, else localhost:9092."
-)
+@bootstrap_servers_option("those of the pipeline with -f, else ")
 @click.option(
     "--records",
     type=click.IntRange(min=1),

@@ -191,24 +191,14 @@ def topic_of(option: str, name: str) -> str:
     return name
 
 
-def broker_of(servers: str | None, kafka: KafkaSettings | None = None) -> KafkaSettings:
-    """Return the Kafka settings of a command that has the option --bootstrap-servers.
-
-    The address is that of the option, else of the pipeline `kafka`, else $KAFKA_BOOTSTRAP_SERVERS, else localhost:9092.
-    """
-    from pydantic import ValidationError
-
-    from skewless.config.problems import plain
-    from skewless.kafka.settings import KafkaSettings
-
-    if kafka is None:
-        kafka, servers = KafkaSettings.model_validate({}), servers or os.environ.get("KAFKA_BOOTSTRAP_SERVERS")
-    if not servers:
-        return kafka
-    try:
-        return KafkaSettings.model_validate({**dict(kafka), "bootstrap_servers": servers})
-    except ValidationError as error:
-        raise ConfigurationError(f"--bootstrap-servers: {plain(error.errors()[0])}") from None
+def bootstrap_servers_option(default: str = "") -> Callable[[Command], Command]:
+    """Return the option -b. `default`: addresses that come before the general default, such as `those of -f, else `."""
+    return click.option(
+        "-b",
+        "--bootstrap-servers",
+        metavar="HOST:PORT",
+        help=f"Brokers, separated by commas. Default: {default}$KAFKA_BOOTSTRAP_SERVERS, else localhost:9092.",
+    )
 
 
 def kafka_of(file: Path | None, servers: str | None) -> KafkaSettings:
@@ -216,15 +206,29 @@ def kafka_of(file: Path | None, servers: str | None) -> KafkaSettings:
 
     They are the section `kafka` of the file or, without a file, of the environment. `servers` overrides the address.
     """
-    from skewless.config.loader import load
+    from skewless.config.loader import BOOTSTRAP_SERVERS, PREFIX, load
 
     if file is not None:
-        return broker_of(servers, load_settings(file).kafka)
-    only_kafka = {name: value for name, value in os.environ.items() if name.upper().startswith("SKEWLESS__KAFKA__")}
-    if not only_kafka:
-        return broker_of(servers)
+        return with_servers(load_settings(file).kafka, servers)
+    # Other variables are not read, because those of a pipeline may not be valid without its file.
+    names = [name for name in os.environ if name == BOOTSTRAP_SERVERS or name.upper().startswith(f"{PREFIX}KAFKA__")]
     required = {"SKEWLESS__NAME": "topic", "SKEWLESS__SOURCE__TOPIC": "topic"}
-    return broker_of(servers, load(None, only_kafka | required).kafka)
+    return with_servers(load(None, {name: os.environ[name] for name in names} | required).kafka, servers)
+
+
+def with_servers(kafka: KafkaSettings, servers: str | None) -> KafkaSettings:
+    """Return the settings with the addresses of --bootstrap-servers, if the option is given."""
+    from pydantic import ValidationError
+
+    from skewless.config.problems import plain
+    from skewless.kafka.settings import KafkaSettings
+
+    if servers is None:
+        return kafka
+    try:
+        return KafkaSettings.model_validate({**dict(kafka), "bootstrap_servers": servers})
+    except ValidationError as error:
+        raise ConfigurationError(f"--bootstrap-servers: {plain(error.errors()[0])}") from None
 
 
 def prepare_output_folder(out: Path, report: str = "", subfolders: Sequence[str] = ()) -> None:

@@ -15,19 +15,21 @@ from click.core import ParameterSource
 from skewless.cli.candidates import ALL, candidates_of
 from skewless.cli.options import (
     FiniteFloat,
+    bootstrap_servers_option,
     default_file,
     kafka_of,
     load_settings,
     optional_pipeline_file,
     prepare_output_folder,
     topic_of,
+    with_servers,
 )
 from skewless.cli.spark_options import spark_options
 from skewless.errors import CheckFailedError, ConfigurationError
 from skewless.spark.job_runner import spark_running
 
 if TYPE_CHECKING:
-    from skewless.config.pipeline_settings import PipelineSettings
+    from skewless.config.pipeline_settings import PipelineSettings, SourceSettings
     from skewless.lab.simulation.candidate_shards import Candidates
     from skewless.lab.simulation.recommend import Demand
     from skewless.lab.simulation.tuple_blocks import ReadPlan
@@ -50,11 +52,7 @@ Examples:
 @click.command(epilog=_EPILOG)
 @optional_pipeline_file
 @click.option("--topic", help="Topic to plan for. Default: the pipeline's source.")
-@click.option(
-    "-b",
-    "--bootstrap-servers",
-    help="Broker's host:port without -f. Default: $KAFKA_BOOTSTRAP_SERVERS, else localhost:9092.",
-)
+@bootstrap_servers_option("those of the pipeline with -f, else ")
 @click.option(
     "--sample",
     default=f"{SAMPLE}",
@@ -183,21 +181,21 @@ def _document(topic: str, read_plan: ReadPlan, planning: dict[str, Any]) -> dict
 
 
 def _settings(file: Path | None, topic: str | None, servers: str | None) -> PipelineSettings:
-    from skewless.config.pipeline_settings import PipelineSettings, SourceSettings
+    from skewless.config.pipeline_settings import PipelineSettings
 
-    if file is None and topic is None:
-        raise ConfigurationError("--topic: missing; name the topic to plan for, or give a pipeline with -f")
-    if file is not None and servers is not None:
-        raise ConfigurationError(
-            "--bootstrap-servers: applies only without -f; change kafka.bootstrap_servers in the pipeline's file"
-        )
-    settings = None if file is None else load_settings(file)
-    if settings is not None and topic is None:
-        return settings
-    source = SourceSettings(topic=topic_of("--topic", topic or ""))
-    if settings is not None:
-        return settings.model_copy(update={"source": source})
-    return PipelineSettings(name="plan", source=source, kafka=kafka_of(None, servers))
+    if file is None:
+        if topic is None:
+            raise ConfigurationError("--topic: missing; name the topic to plan for, or give a pipeline with -f")
+        return PipelineSettings(name="plan", source=_source(topic), kafka=kafka_of(None, servers))
+    settings = load_settings(file)
+    source = {} if topic is None else {"source": _source(topic)}
+    return settings.model_copy(update={"kafka": with_servers(settings.kafka, servers), **source})
+
+
+def _source(topic: str) -> SourceSettings:
+    from skewless.config.pipeline_settings import SourceSettings
+
+    return SourceSettings(topic=topic_of("--topic", topic))
 
 
 def _sample(text: str) -> int | None:

@@ -13,13 +13,14 @@ from skewless.algorithms.join.window_join import Side
 from skewless.cli.main import INTERRUPTED
 from skewless.cli.options import (
     FiniteFloat,
-    broker_of,
+    bootstrap_servers_option,
     default_file,
     kafka_of,
     load_settings,
     no_progress,
     optional_pipeline_file,
     topic_of,
+    with_servers,
 )
 from skewless.config.problems import plain
 from skewless.errors import ConfigurationError
@@ -72,11 +73,7 @@ Examples:
     "--topic", help="Topic to write to. Default with -f: the pipeline's source topic, or that side of its join."
 )
 @optional_pipeline_file
-@click.option(
-    "-b",
-    "--bootstrap-servers",
-    help="Broker's host:port. Default: the pipeline's with -f, else $KAFKA_BOOTSTRAP_SERVERS, else localhost:9092.",
-)
+@bootstrap_servers_option("those of the pipeline with -f, else ")
 @click.option(
     "--partitions", type=click.IntRange(1, 100_000), metavar="N", help="Create a missing topic with N partitions."
 )
@@ -243,7 +240,11 @@ def _target(
 ) -> tuple[KafkaSettings, str, int | None]:
     """Return the broker, the topic, and the replication factor of a new topic (None: the brokers' default)."""
     if settings is not None:
-        return broker_of(servers, settings.kafka), topic or settings.topic("source"), settings.topics.replication_factor
+        return (
+            with_servers(settings.kafka, servers),
+            topic or settings.topic("source"),
+            settings.topics.replication_factor,
+        )
     if topic is None:
         raise ConfigurationError("--topic: missing; name the topic to write to, or give a pipeline with -f")
     return kafka_of(None, servers), topic, None

@@ -4,6 +4,7 @@
 upper or lower case. Values are YAML (`8`, `null`, `[count, sum]`); text that is not valid YAML is used unchanged. In
 names of Kafka options, `_` is read as `.` (`SKEWLESS__KAFKA__OPTIONS__SOCKET_TIMEOUT_MS`), in names of topics as `-`
 (`SKEWLESS__TOPICS__OPTIONS__WORKER_INPUT__RETENTION_MS`). A variable that names no setting is an error.
+`KAFKA_BOOTSTRAP_SERVERS` is the default of `kafka.bootstrap_servers`.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from skewless.stages.splitter.settings import SplitterSettings
 
 PREFIX = "SKEWLESS__"
+BOOTSTRAP_SERVERS = "KAFKA_BOOTSTRAP_SERVERS"
+"""Variable with the addresses of brokers for pipelines that set none."""
 HIDDEN = "********"
 SECRET_OPTION = re.compile(r"password|passphrase|secret|\.pem$|\.key$|jaas|oauthbearer\.config")
 """Pattern of librdkafka options whose values are secret."""
@@ -44,7 +47,7 @@ def load(path: Path | None, environ: Mapping[str, str]) -> PipelineSettings:
     Raises ConfigurationError with all problems at once, each with its file or variable and the path of the setting.
     """
     in_file: dict[str, Any] = {} if path is None else yaml_loader.read(path)
-    document, variables = copy.deepcopy(in_file), _variables(environ)
+    document, variables = copy.deepcopy(in_file), _default_variables(environ, in_file) | _variables(environ)
     ignored = [setting for setting, name in variables.items() if not _put(document, setting, value_of(environ[name]))]
     result = _validate(document)
     if isinstance(result, list) and (text_settings := _text_settings(result, variables)):
@@ -77,6 +80,13 @@ def placed(problem: str, path: Path | None, environ: Mapping[str, str]) -> str:
 
 def _variables(environ: Mapping[str, str]) -> Variables:
     return {_setting(name): name for name in sorted(environ) if name.startswith(PREFIX)}
+
+
+def _default_variables(environ: Mapping[str, str], in_file: dict[str, Any]) -> Variables:
+    """Return the variables that set defaults of settings which the file does not set."""
+    kafka = in_file.get("kafka", {})
+    is_unset = isinstance(kafka, dict) and "bootstrap_servers" not in kafka
+    return {("kafka", "bootstrap_servers"): BOOTSTRAP_SERVERS} if is_unset and environ.get(BOOTSTRAP_SERVERS) else {}
 
 
 def _validate(document: dict[str, Any]) -> PipelineSettings | list[ErrorDetails]:

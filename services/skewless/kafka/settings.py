@@ -197,7 +197,11 @@ def _unreadable(path: Path, *, may_be_folder: bool) -> str:
 class KafkaSettings(SettingsModel):
     """Connection to the brokers."""
 
-    bootstrap_servers: str = Field("localhost:9092", min_length=1, description="Comma-separated list of host:port.")
+    bootstrap_servers: str = Field(
+        "localhost:9092",
+        min_length=1,
+        description="Comma-separated list of host:port. Unset: $KAFKA_BOOTSTRAP_SERVERS, if it is set.",
+    )
     security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
     sasl: SaslSettings | None = Field(None, description="Needed when security_protocol begins with SASL.")
     tls: TlsSettings | None = Field(None, description="Only with SSL and SASL_SSL.")

@@ -22,7 +22,7 @@ PIPELINE = "name: clicks\nsource: {topic: clicks}\nrouter: {workers: 4}\n"
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     for name in list(os.environ):
-        if name.startswith("SKEWLESS_"):
+        if name.startswith(("SKEWLESS_", "KAFKA_")):
             monkeypatch.delenv(name)
     return tmp_path
 
@@ -73,6 +73,47 @@ def test_command_without_a_file_reads_the_broker_from_the_settings_in_the_enviro
     monkeypatch.setenv("SKEWLESS__KAFKA__CONNECT_TIMEOUT_S", "0.5")
     result = run(*command)
     assert (result.exit_code, "127.0.0.1:1" in result.stderr) == (3, True), result.output
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("produce", "zipf", "--topic", "t"),
+        ("plan", "--topic", "t"),
+        ("inspect", "t"),
+        ("init", "t"),
+        ("topics", "check", "-f", "pipeline.yaml"),
+        ("topics", "apply", "-f", "pipeline.yaml"),
+        ("run", "splitter", "-f", "pipeline.yaml"),
+        ("status", "-f", "pipeline.yaml"),
+        ("inspect", "t", "-f", "pipeline.yaml"),
+        ("plan", "-f", "pipeline.yaml"),
+    ],
+)
+def test_command_without_an_address_uses_the_variable_of_kafka(
+    command: tuple[str, ...], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "-f" in command:
+        (folder / "pipeline.yaml").write_text(PIPELINE)
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", "127.0.0.1:1")
+    monkeypatch.setenv("SKEWLESS__KAFKA__CONNECT_TIMEOUT_S", "0.5")
+    result = run(*command)
+    assert (result.exit_code, "127.0.0.1:1" in result.stderr) == (3, True), result.output
+
+
+@pytest.mark.parametrize("command", [("produce", "zipf"), ("plan",), ("inspect", "t")])
+def test_bootstrap_servers_option_takes_precedence_over_file_and_variable(
+    command: tuple[str, ...], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "pipeline.yaml").write_text(PIPELINE + "kafka: {bootstrap_servers: '127.0.0.1:2'}\n")
+    monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", "127.0.0.1:3")
+    monkeypatch.setenv("SKEWLESS__KAFKA__CONNECT_TIMEOUT_S", "0.5")
+    result = run(*command, "-f", "pipeline.yaml", "-b", "127.0.0.1:1")
+    assert (result.exit_code, "127.0.0.1:1" in result.stderr) == (3, True), result.output
+
+
+def test_bootstrap_servers_option_without_an_address_is_refused() -> None:
+    assert run("inspect", "t", "-b", "").stderr.startswith("error: --bootstrap-servers: ")
 
 
 def test_file_option_absent_with_settings_in_the_environment_needs_no_file(monkeypatch: pytest.MonkeyPatch) -> None:

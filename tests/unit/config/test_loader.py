@@ -94,6 +94,28 @@ def test_loader_empty_password_is_reported_as_missing(file: Path) -> None:
     assert problems(file, SECURE, **{PASSWORD: ""}) == [f"{PASSWORD}: is required with SCRAM-SHA-512"]
 
 
+@pytest.mark.parametrize(
+    ("text", "environ", "servers"),
+    [
+        (MINIMAL, {}, "localhost:9092"),
+        (MINIMAL, {"KAFKA_BOOTSTRAP_SERVERS": ""}, "localhost:9092"),
+        (MINIMAL, {"KAFKA_BOOTSTRAP_SERVERS": "a:1"}, "a:1"),
+        (MINIMAL + "kafka: {connect_timeout_s: 1}\n", {"KAFKA_BOOTSTRAP_SERVERS": "a:1"}, "a:1"),
+        (MINIMAL + "kafka: {bootstrap_servers: 'b:1'}\n", {"KAFKA_BOOTSTRAP_SERVERS": "a:1"}, "b:1"),
+        (MINIMAL, {"KAFKA_BOOTSTRAP_SERVERS": "a:1", "SKEWLESS__KAFKA__BOOTSTRAP_SERVERS": "c:1"}, "c:1"),
+    ],
+)
+def test_loader_variable_of_kafka_is_the_default_of_the_address(
+    file: Path, text: str, environ: dict[str, str], servers: str
+) -> None:
+    assert load(file, text, **environ).kafka.bootstrap_servers == servers
+
+
+def test_loader_invalid_address_in_the_variable_of_kafka_is_reported_with_its_name(file: Path) -> None:
+    (problem,) = problems(file, MINIMAL, KAFKA_BOOTSTRAP_SERVERS="ann@kafka:9092")
+    assert problem.startswith("KAFKA_BOOTSTRAP_SERVERS: write host:port only")
+
+
 def test_loader_several_problems_are_reported_at_once_with_their_places(file: Path) -> None:
     text = """
         name: words
