@@ -31,12 +31,15 @@ from skewless.engine.output import Output
 from skewless.engine.start_checks import Evidence, Input, Origin, check_former_inputs
 from skewless.engine.step import InputStep
 from skewless.errors import ConfigurationError, SkewlessError, UnreachableError
+from skewless.kafka.admin.client import Admin
 from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.kafka.producer.at_least_once import AtLeastOnceProducer
 from skewless.kafka.producer.transactional import TransactionalProducer
 from skewless.monitoring.stage_monitor import StageMonitor
 from skewless.monitoring.tracing import traced
 from skewless.stages.context import BuiltStage, PipelineContext
+from skewless.wire.offset_metadata import decode_offset_metadata
+from skewless.wire.state_schema import StateSchema
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +89,7 @@ def context_of(settings: PipelineSettings, *, drain: bool, source_partitions: in
         grid_ms=settings.grid_ms,
         grouping=settings.router.grouping,
         workers=settings.router.workers,
-        max_workers=settings.worker_input.max_workers,
+        max_workers=settings.worker_input.partitions,
         encoding=settings.worker_input.encoding,
         aggregator_partitions=settings.topics.aggregator_partitions,
         drain=drain,
@@ -107,6 +110,7 @@ def run_stage(
         raise ConfigurationError(f"stage {stage}: pipeline {settings.name} does not need it, it runs where {row.needs}")
     monitor = StageMonitor(settings.metrics, pipeline=settings.name, stage=stage, instance=instance)
     with monitor.served():
+        settings = _with_max_workers(settings, row)
         partitions = topic_plan.stage_partitions(settings, row)
         built = build(stage, settings, drain=drain)
         runtime = build_runtime(stage, built, settings, instance, drain=drain, partitions=partitions)
@@ -125,6 +129,27 @@ def run_stage(
         labels = {"pipeline": settings.name, "stage": stage, "instance": str(instance)}
         with traced(settings.tracing, runtime, labels):
             asyncio.run(_run(f"{stage}-{instance}", built, runtime, watcher, monitor))
+
+
+def _with_max_workers(settings: PipelineSettings, stage: topology.Stage) -> PipelineSettings:
+    """Return the settings with `worker_input.max_workers`. If it is unset, it does not change between two runs."""
+    if settings.worker_input.max_workers is not None or settings.source is None:
+        return settings
+    counts = Admin(settings.kafka).partition_counts()
+
+    def committed() -> int | None:
+        names = stage.inputs_of(settings)
+        topics = [settings.topic(name) for name in names if name != "source"]
+        topics += settings.source.select(counts) if settings.source is not None and "source" in names else ()
+        offset_reader = OffsetReader(settings.kafka)
+        for topic in topics:
+            for offset in offset_reader.committed_offsets(settings.group(stage.name), topic).values():
+                schema = decode_offset_metadata(offset.metadata).shape
+                if isinstance(schema, StateSchema):
+                    return schema.max_workers
+        return None
+
+    return topic_plan.with_max_workers(settings, counts, committed)
 
 
 def build_runtime(  # noqa: PLR0913 - the last three by name

@@ -22,7 +22,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from helpers.kafka import STAGES, START_MS
 from helpers.waiting import until
 from integration.secured import ADMIN, ADMIN_PASSWORD, Secured, run_command, secured_broker
-from skewless import topology
+from skewless import service, topology
 from skewless.config import acls, topic_plan
 from skewless.config.acls import AclBinding, Operation
 from skewless.config.pipeline_settings import PipelineSettings
@@ -321,6 +321,14 @@ def test_acls_one_missing_fails_a_replay_with_its_name(case: Case, settled: Sett
     with pytest.raises(BrokerError) as raised:
         replay(settled.secured, str(case))
     assert names_acl(case, str(raised.value)), raised.value
+
+
+def test_max_workers_unset_without_the_right_to_see_the_topic_are_those_of_the_last_run(settled: Settled) -> None:
+    for stage in ("splitter", "router", "aggregator"):
+        parts = document(settled.secured, stage)
+        assert parts.pop("worker_input") == {"max_workers": 2}
+        settings = PipelineSettings.model_validate(parts)
+        assert service._with_max_workers(settings, topology.stage(stage)).worker_input.max_workers == 2
 
 
 def test_reset_by_a_user_without_rights_is_refused(settled: Settled) -> None:

@@ -106,6 +106,22 @@ def test_run_command_partition_count_other_than_configured_is_refused(settings: 
         assert "set it back, or give the pipeline another name" in problem
 
 
+def test_topics_apply_unset_max_workers_are_those_of_the_existing_topic(settings: PipelineSettings) -> None:
+    bootstrap, topic = settings.kafka.bootstrap_servers, settings.topic("worker-input")
+    topic_plan.apply(pipeline(bootstrap, settings.name, worker_input={"max_workers": 20}, router={"workers": 18}))
+    unset = pipeline(bootstrap, settings.name, worker_input={}, router={"workers": 18})
+    for report in (topic_plan.check(unset), topic_plan.apply(unset)):
+        assert report.topics[topic].partitions == 20
+
+
+def test_topics_apply_unset_max_workers_of_a_new_pipeline_are_the_default(settings: PipelineSettings) -> None:
+    bootstrap = settings.kafka.bootstrap_servers
+    with pytest.raises(ConfigurationError, match=r"worker_input\.max_workers to at least 17"):
+        topic_plan.apply(pipeline(bootstrap, settings.name, worker_input={}, router={"workers": 17}))
+    topic_plan.apply(pipeline(bootstrap, settings.name, worker_input={}))
+    assert topic_plan.partition_count(settings, settings.topic("worker-input")) == 16
+
+
 def test_topics_check_topic_with_retention_by_bytes_is_named(settings: PipelineSettings) -> None:
     topic_plan.apply(settings)
     client = AdminClient({"bootstrap.servers": settings.kafka.bootstrap_servers})

@@ -200,3 +200,10 @@ class WatermarkTracker:
         self._watermarks[: len(watermarks)], self._idle[: len(watermarks)] = watermarks, saved & 1
         rounded = self._counted() & (self._watermarks != UNINITIALIZED)
         self._watermarks[rounded] = np.maximum(self._watermarks[rounded], lowest)
+
+
+def encoded_upstreams(text: str) -> int:
+    """Return the number of upstream partitions in a text that `WatermarkTracker.encode` has returned."""
+    raw = base64.b85decode(text)
+    *_, width = _TEXT_HEADER.unpack_from(raw)
+    return (len(raw) - _TEXT_HEADER.size) // int(width)

@@ -117,7 +117,7 @@ def closed_windows(offset_reader: OffsetReader, settings: PipelineSettings) -> d
     )
     for partition, offset in committed_offsets.items():
         checkpoint = decode_checkpoint(offset.metadata)
-        if read_watermarks(checkpoint, settings.worker_input.max_workers).watermark() == MAX_WATERMARK:
+        if read_watermarks(checkpoint).watermark() == MAX_WATERMARK:
             closed_until[partition] = MAX_WATERMARK
         elif checkpoint.closed_until is not None:
             closed_until[partition] = checkpoint.closed_until

@@ -30,6 +30,13 @@ def check(file: Path | None) -> None:
     check_files(settings.kafka)
     validate_client_options(settings.kafka, settings.transport)
     click.echo(f"{file or 'environment'}: pipeline {settings.name} is valid")
+    workers, default = settings.router.workers, settings.worker_input.partitions
+    if settings.worker_input.max_workers is None and workers > default:
+        click.echo(
+            f"warning: router.workers: {workers} is more than the default of worker_input.max_workers, {default}; set "
+            f"worker_input.max_workers, unless topic {settings.topic('worker-input')} has as many partitions",
+            err=True,
+        )
 
 
 @config.command()

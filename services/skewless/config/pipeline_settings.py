@@ -336,7 +336,7 @@ class PipelineSettings(SettingsModel):
         checks = [
             (excess is not None, f"router.workers: {excess}"),
             (
-                self.router.workers > self.worker_input.max_workers,
+                self.router.workers > (self.worker_input.max_workers or self.router.workers),
                 (
                     f"router.workers ({self.router.workers}) is more than "
                     f"worker_input.max_workers ({self.worker_input.max_workers})"

@@ -22,7 +22,7 @@ def state_schema_of(settings: PipelineSettings) -> StateSchema:
         tick_ms=settings.observer.tick_ms,
         columns=_columns_or_digest(settings),
         decimals=settings.splitter.value.decimals,
-        max_workers=settings.worker_input.max_workers,
+        max_workers=settings.worker_input.partitions,
         aggregator_partitions=settings.topics.aggregator_partitions,
         emit=settings.aggregator.emit,
         lateness_ms=settings.event_time.lateness_ms,

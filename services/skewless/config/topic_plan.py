@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from skewless import topology
 from skewless.algorithms.watermark import MAX_SOURCE_PARTITIONS
@@ -19,7 +20,10 @@ from skewless.kafka.admin.topics import (
     require_equal_partitions,
 )
 from skewless.stages.join.settings import JoinSettings
+from skewless.stages.router.settings import DEFAULT_MAX_WORKERS
 from skewless.stages.source_topics import check_source_topics
+
+log = logging.getLogger(__name__)
 
 NO_SIZE_RETENTION = {"retention.bytes": "-1"}
 """Disables retention by size. A broker's default (log.retention.bytes) could delete records that were not read yet."""
@@ -61,7 +65,7 @@ def _configured_counts(settings: PipelineSettings) -> dict[str, tuple[str, int]]
     """Return the partition counts that are settings, as path and value, by `Topic.partitions`."""
     tuples_partitions = settings.topics.tuples_partitions
     return {
-        "max_workers": ("worker_input.max_workers", settings.worker_input.max_workers),
+        "max_workers": ("worker_input.max_workers", settings.worker_input.partitions),
         "aggregator": ("topics.aggregator_partitions", settings.topics.aggregator_partitions),
         **({} if tuples_partitions is None else {"source": ("topics.tuples_partitions", tuples_partitions)}),
     }
@@ -86,6 +90,7 @@ def apply(settings: PipelineSettings) -> Report:
     `kafka.connect_timeout_s`.
     """
     admin = Admin(settings.kafka)
+    settings = with_max_workers(settings, admin.partition_counts())
     specs, existing = _describe(admin, settings)
     _raise_if_any(_differences(specs, existing), settings)
     missing = [spec for spec in specs if spec.name not in existing]
@@ -101,7 +106,35 @@ def apply(settings: PipelineSettings) -> Report:
 def check(settings: PipelineSettings) -> Report:
     """Verify the topics without any change. Raises the errors of `apply`; a missing topic is a difference."""
     admin = Admin(settings.kafka)
-    return _report(admin, (), _verified(admin, settings))
+    return _report(admin, (), _verified(admin, with_max_workers(settings, admin.partition_counts())))
+
+
+def with_max_workers(
+    settings: PipelineSettings, counts: Mapping[str, int], committed: Callable[[], int | None] = lambda: None
+) -> PipelineSettings:
+    """Return the settings with `worker_input.max_workers`, if it is unset and the pipeline has an aggregation.
+
+    It is the number of partitions of topic worker-input in `counts`, the visible topics. If the topic is not visible,
+    it is the result of `committed`, the number with which the stage has run before, or else the default. Raises
+    ConfigurationError if `router.workers` is more.
+    """
+    if settings.worker_input.max_workers is not None or settings.source is None:
+        return settings
+    topic = settings.topic("worker-input")
+    found = counts.get(topic) or committed()
+    max_workers = DEFAULT_MAX_WORKERS if found is None else found
+    if settings.router.workers > max_workers:
+        workers = settings.router.workers
+        if found:
+            raise ConfigurationError(f"router.workers: {workers} is more than the {found} partitions of topic {topic}")
+        raise ConfigurationError(
+            f"router.workers: {workers} is more than the default of worker_input.max_workers, {max_workers}; set "
+            f"worker_input.max_workers to at least {workers}"
+        )
+    if max_workers != DEFAULT_MAX_WORKERS:
+        log.info("worker_input.max_workers is unset, so it is %d as before", max_workers)
+    resolved = settings.worker_input.model_copy(update={"max_workers": max_workers})
+    return settings.model_copy(update={"worker_input": resolved})
 
 
 def _verified(admin: Admin, settings: PipelineSettings) -> dict[str, TopicDescription]:

@@ -247,8 +247,7 @@ def _event_times(
         case "worker":
             return [_worker_state(checkpoint, counts[settings.topic("tuples")]) for checkpoint in checkpoints]
         case "aggregator" | "observer":
-            workers = settings.worker_input.max_workers
-            return [read_watermarks(decode_checkpoint(text), workers).state() for text in checkpoints]
+            return [read_watermarks(decode_checkpoint(text)).state() for text in checkpoints]
         case "join" | "left" | "right" if settings.join is not None:
             return list(_event_times_of_join(settings.join.rules(), stage, topic, checkpoints))
     return ()  # a stage with an output of its own: its checkpoints are in the database

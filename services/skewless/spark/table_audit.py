@@ -97,14 +97,14 @@ def read(spark: SparkSession, settings: PipelineSettings, since: int | None) -> 
             ),
             rows.where(F.col("_kind") == _REFUSED).select(record_key).distinct(),
             {row[0]: row[1] for row in offsets},
-            {row[0]: _watermark(row[2], settings) for row in offsets} if sink.mode == "merge" else {},
+            {row[0]: _watermark(row[2]) for row in offsets} if sink.mode == "merge" else {},
         )
     finally:
         rows.unpersist()
 
 
-def _watermark(checkpoint: str, settings: PipelineSettings) -> int:
-    tracker = read_watermarks(decode_checkpoint(checkpoint), settings.worker_input.max_workers)
+def _watermark(checkpoint: str) -> int:
+    tracker = read_watermarks(decode_checkpoint(checkpoint))
     watermark = tracker.watermark()
     return -MAX_WATERMARK if watermark is None else watermark
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from skewless.algorithms.watermark import WatermarkTracker
+from skewless.algorithms.watermark import WatermarkTracker, encoded_upstreams
 from skewless.algorithms.windowing.window_store import Chunk, ChunkId, WindowStore
 from skewless.errors import ConfigurationError
 from skewless.wire.partials import write_partials
@@ -47,8 +47,10 @@ def decode_checkpoint(text: str | None) -> WindowCheckpoint:
     return msgspec.json.decode(text, type=WindowCheckpoint) if text else WindowCheckpoint()
 
 
-def read_watermarks(checkpoint: WindowCheckpoint, worker_partitions: int) -> WatermarkTracker:
-    """Return the watermarks of all worker partitions."""
+def read_watermarks(checkpoint: WindowCheckpoint, worker_partitions: int | None = None) -> WatermarkTracker:
+    """Return the watermarks of all worker partitions. Without `worker_partitions`, of those in the checkpoint."""
+    if worker_partitions is None:
+        worker_partitions = encoded_upstreams(checkpoint.watermarks) if checkpoint.watermarks else 1
     # Idle worker partitions are not excluded. Each worker partition covers all source partitions: one that is still
     # idle while another is active has tuples left to read, and their windows must not close before.
     watermarks = WatermarkTracker(worker_partitions, exclude_idle=False)

@@ -9,6 +9,7 @@ from skewless.algorithms.watermark import (
     WatermarkGenerator,
     WatermarkState,
     WatermarkTracker,
+    encoded_upstreams,
 )
 
 
@@ -191,6 +192,15 @@ def test_watermark_tracker_rounded_state_restores_the_watermark_exactly(*, exclu
     for watermarks in (before, restored):
         watermarks.update({}, idle=range(MAX_SOURCE_PARTITIONS))
     assert restored.state() == before.state()
+
+
+@pytest.mark.parametrize("upstreams", [1, 16, 64, 1024, MAX_SOURCE_PARTITIONS])
+@pytest.mark.parametrize("spread", [0, 1000, MAX_WATERMARK])
+def test_encoded_upstreams_are_those_of_the_tracker(upstreams: int, spread: int) -> None:
+    tracker = WatermarkTracker(upstreams)
+    assert encoded_upstreams(tracker.encode()) == upstreams
+    tracker.update(dict(enumerate(spread_watermarks(upstreams, spread))))
+    assert encoded_upstreams(tracker.encode()) == upstreams
 
 
 def spread_watermarks(source_partitions: int, spread: int) -> list[int]:

@@ -33,6 +33,17 @@ def test_config_check_librdkafka_options_are_tried_offline(
     assert (found.exit_code, message in found.output) == (code, True), found.output
 
 
+@pytest.mark.parametrize(("setting", "warned"), [("", True), ("worker_input: {max_workers: 20}\n", False)])
+def test_config_check_workers_above_the_default_maximum_name_the_setting(
+    tmp_path: Path, setting: str, *, warned: bool
+) -> None:
+    file = tmp_path / "pipeline.yaml"
+    file.write_text("name: p\nsource: {topic: t}\nrouter: {workers: 20}\n" + setting)
+    found = CliRunner().invoke(main, ["config", "check", "-f", str(file)])
+    assert found.exit_code == 0
+    assert ("20 is more than the default of worker_input.max_workers, 16; set" in found.stderr) == warned
+
+
 def test_config_schema_accepts_a_pipeline_and_rejects_an_unknown_setting() -> None:
     schema = json.loads(CliRunner().invoke(main, ["config", "schema"]).output)
     pipeline = {"name": "p", "source": {"topic": "t"}, "splitter": {"format": "json", "key": {"field": "k"}}}

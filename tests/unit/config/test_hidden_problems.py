@@ -111,6 +111,7 @@ FILES: dict[str, tuple[str, dict[str, str]]] = {
         name: Pages
         source: {topic: pages, start: newest, skip_to: {0: -1}}
         router: {workers: 65}
+        worker_input: {max_workers: 64}
         """,
         {
             "name": "should match pattern",

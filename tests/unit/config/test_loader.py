@@ -148,7 +148,7 @@ def test_loader_workers_beyond_the_sketch_of_the_grouping_are_refused(file: Path
 
 
 def test_loader_inconsistent_settings_are_named(file: Path) -> None:
-    (problem,) = problems(file, MINIMAL + "router: {workers: 65}\n")
+    (problem,) = problems(file, MINIMAL + "router: {workers: 65}\nworker_input: {max_workers: 64}\n")
     assert problem == "FILE: router.workers (65) is more than worker_input.max_workers (64)"
 
 

@@ -12,7 +12,7 @@ from skewless.algorithms.record_size import RECORD_BYTES
 from skewless.algorithms.watermark import MAX_SOURCE_PARTITIONS, WatermarkTracker
 from skewless.config import topic_plan
 from skewless.config.pipeline_settings import PipelineSettings
-from skewless.config.topic_plan import desired_topics, stage_partitions
+from skewless.config.topic_plan import desired_topics, stage_partitions, with_max_workers
 from skewless.errors import ConfigurationError
 from skewless.kafka.admin.client import TopicDescription
 from skewless.kafka.admin.topics import ANY_TIME_MS, TopicSpec, differences, replication_warnings
@@ -66,6 +66,33 @@ def test_stage_partitions_source_with_too_many_partitions_is_refused(
     monkeypatch.setattr(topic_plan, "_partition_counts", lambda *_: counts)
     with pytest.raises(ConfigurationError, match=TOO_MANY.format("(mine|p.tuples)")):
         stage_partitions(settings, stage)
+
+
+def unset(workers: int) -> PipelineSettings:
+    return PipelineSettings.model_validate({"name": "p", "source": {"topic": "mine"}, "router": {"workers": workers}})
+
+
+@pytest.mark.parametrize(
+    ("counts", "committed", "expected"),
+    [({}, None, 16), ({"p.worker-input": 64}, None, 64), ({"p.worker-input": 64}, 32, 64), ({"mine": 3}, 32, 32)],
+)
+def test_max_workers_unset_are_those_of_the_topic_or_of_the_last_run(
+    counts: dict[str, int], committed: int | None, expected: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    resolved = with_max_workers(unset(8), counts, lambda: committed)
+    assert resolved.worker_input.max_workers == expected
+    noted = [record.message for record in caplog.records]
+    assert noted == ([] if expected == 16 else [f"worker_input.max_workers is unset, so it is {expected} as before"])
+    assert with_max_workers(resolved, {"p.worker-input": 5}) is resolved
+
+
+def test_max_workers_unset_below_the_workers_are_named() -> None:
+    assert with_max_workers(unset(40), {"p.worker-input": 64}).router.workers == 40
+    with pytest.raises(ConfigurationError, match=r"40 is more than the 32 partitions of topic p\.worker-input"):
+        with_max_workers(unset(40), {"p.worker-input": 32})
+    with pytest.raises(ConfigurationError, match=r"40 .* default of worker_input\.max_workers, 16; set .* at least 40"):
+        with_max_workers(unset(40), {})
 
 
 def test_checkpoint_of_the_largest_number_of_workers_fits() -> None:
@@ -139,7 +166,7 @@ def test_topic_differences_topic_as_planned_has_none() -> None:
 def test_topic_differences_fewer_or_more_partitions_are_named(partitions: int) -> None:
     spec = plan()["worker-input"]
     (difference,) = differences(spec, TopicDescription(partitions, 1, spec.options))
-    assert f"p.worker-input: has {partitions} partitions, the configuration wants 64" in difference
+    assert f"p.worker-input: has {partitions} partitions, the configuration wants 16" in difference
 
 
 def test_topic_differences_too_few_replicas_are_named_and_more_are_accepted() -> None:

@@ -106,6 +106,18 @@ def test_config_watcher_invalid_file_is_reported_once_and_changes_nothing(
     assert polls(tested) == [7]
 
 
+def test_config_watcher_unset_max_workers_stay_those_of_the_topic(file: Path, output: pytest.LogCaptureFixture) -> None:
+    settings = loader.load(file, {})
+    of_topic = settings.worker_input.model_copy(update={"max_workers": 64})
+    tested = ConfigWatcher(file, {}, settings.model_copy(update={"worker_input": of_topic}))
+    file.write_text("name: p\nsource: {topic: t}\nrouter: {workers: 40}\n")
+    assert polls(tested) == [40]
+    assert [message for message in output.messages if "restart" in message] == []
+    file.write_text("name: p\nsource: {topic: t}\nrouter: {workers: 65}\n")
+    assert polls(tested) == []
+    assert "router.workers: 65 is more than worker-input's 64 partitions" in output.messages[-1]
+
+
 @pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"[" * 20_000, b"name: \x00"], ids=["bytes", "nesting", "zero"])
 def test_config_watcher_any_content_keeps_polling(file: Path, output: pytest.LogCaptureFixture, content: bytes) -> None:
     tested = live(file)

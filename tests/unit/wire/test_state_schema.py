@@ -107,7 +107,7 @@ def test_state_schema_of_largest_size_fits_next_to_the_largest_checkpoint() -> N
         ({"aggregator": {"emit": "final"}}, "aggregator.emit: is final, was updates"),
         ({"observer": {"tick_s": 30}}, "observer.tick_s: is 30.0, was 60.0"),
         ({"event_time": {"allowed_lateness_s": 2.5}}, "event_time.allowed_lateness_s: is 2.5, was 0.0"),
-        ({"worker_input": {"max_workers": 8}}, "worker_input.max_workers: is 8, was 64"),
+        ({"worker_input": {"max_workers": 8}}, "worker_input.max_workers: is 8, was 16"),
         ({"topics": {"aggregator_partitions": 8}}, "topics.aggregator_partitions: is 8, was 4"),
         ({"splitter": {"format": "text", "value": {"decimals": 2}}}, "splitter.value.decimals: is 2, was 0"),
         (
@@ -161,7 +161,7 @@ def test_config_watcher_incompatible_file_is_reported(tmp_path: Any, caplog: pyt
     file.write_text("{name: p, source: {topic: t}, aggregator: {emit: final}, worker_input: {max_workers: 65}}")
     live = ConfigWatcher(file, {}, settings)
     assert [live.poll(), live.poll()] == [None, None]
-    assert "aggregator.emit: is final, was updates; worker_input.max_workers: is 65, was 64" in caplog.text
+    assert "aggregator.emit: is final, was updates; worker_input.max_workers: is 65, was 16" in caplog.text
     assert "a restart will fail" in caplog.text
 
 

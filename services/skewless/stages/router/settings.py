@@ -38,16 +38,26 @@ class RouterSettings(GroupingOptions):
         return round(self.snapshot_interval_s * 1000)
 
 
+DEFAULT_MAX_WORKERS = 16
+"""Partitions of a new topic worker-input, if the setting is unset."""
+
+
 class WorkerInputSettings(SettingsModel):
     """Settings of the topic between router and worker."""
 
-    max_workers: int = Field(
-        64,
+    max_workers: int | None = Field(
+        None,
         ge=1,
         le=1024,
-        description="Partitions of worker-input, fixed when the topic is created: the maximum of router.workers.",
+        description="Partitions of worker-input, fixed when the topic is created: the maximum of router.workers. "
+        f"Unset: as many as the topic has, {DEFAULT_MAX_WORKERS} if it does not exist yet.",
     )
     encoding: Literal["batch", "record"] = Field(
         "batch",
         description="batch: records with columns of many tuples; record: a JSON record per tuple, for other consumers.",
     )
+
+    @property
+    def partitions(self) -> int:
+        """Number of partitions of worker-input. If `max_workers` is unset, that of a new topic."""
+        return self.max_workers or DEFAULT_MAX_WORKERS

@@ -82,7 +82,7 @@ def test_pipeline_file_choices_of_the_user_are_written(tmp_path: Path) -> None:
     choices = replace(choices_of(report), name="other", workers=40, lateness_s=90.0)
     settings = settings_of(pipeline_file(report, choices, KAFKA), tmp_path)
     assert (settings.name, settings.router.workers, settings.event_time.allowed_lateness_s) == ("other", 40, 90)
-    assert settings.worker_input.max_workers >= 40
+    assert settings.worker_input.partitions >= 40
 
 
 @pytest.mark.parametrize(
