@@ -9,7 +9,7 @@ SkewlessError
 ├── JobFailedError          a job started, and its engine could not finish it (exit 3)
 ├── LimitError              state or a commit exceeds a limit of the settings (exit 3)
 ├── FencedError             another process uses the same identity (exit 3)
-├── CrashedError            a process of a pipeline crashed repeatedly (exit 70)
+├── CrashedError            a process of a pipeline crashed repeatedly, or a task of a Spark job did (exit 70)
 └── RecoverableError        the process recovers by itself and continues
     └── BadRecordError      an input record cannot be parsed: it is written to dead-letters
 """
@@ -117,7 +117,7 @@ class FencedError(SkewlessError):
 
 
 class CrashedError(SkewlessError):
-    """A process of a pipeline crashed repeatedly, or ended with an uncaught exception.
+    """A process of a pipeline crashed repeatedly, or it or a task of a Spark job ended with an uncaught exception.
 
     Its log has the details. Report an uncaught exception to the maintainers.
     """

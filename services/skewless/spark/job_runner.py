@@ -23,7 +23,7 @@ def spark_running(job: str, command_options: Mapping[str, Any]) -> Iterator[Spar
     """Start Spark with its Kafka connector and display its tasks during the block.
 
     Raises ConfigurationError if Java or PySpark is missing, or if Spark rejects its options. Spark's errors in the
-    block become a JobFailedError or UnreachableError with a message of one line.
+    block become a JobFailedError, UnreachableError or CrashedError with a message of one line.
     """
     try:
         from py4j.protocol import Py4JError  # type: ignore[import-untyped]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import contextlib
 import os
 import re
@@ -15,7 +16,7 @@ from typing import IO
 
 from pyspark.sql import SparkSession
 
-from skewless.errors import ConfigurationError, JobFailedError, UnreachableError
+from skewless.errors import ConfigurationError, CrashedError, JobFailedError, UnreachableError
 from skewless.spark import gateway
 
 LOG_CONFIGURATION = Path(__file__).with_name("log4j2.properties")
@@ -143,8 +144,11 @@ def _start_error(options: SparkOptions, text: str) -> ConfigurationError | Unrea
     return ConfigurationError(f"Spark does not start with --master {options.master}: {reason}")
 
 
-def failure_of(error: Exception) -> JobFailedError | UnreachableError:
-    """Return the error of a failed job with a message of one line: the innermost cause, in Python or in Java."""
+def failure_of(error: Exception) -> JobFailedError | UnreachableError | CrashedError:
+    """Return the error of a failed job with a message of one line: the innermost cause, in Python or in Java.
+
+    An exception of Python in a task is a bug, unless it is an error of the machine or of this package.
+    """
     lines = [line.strip().removeprefix("Caused by: ") for line in str(error).splitlines() if line.strip()]
     causes = [line for line in lines if _EXCEPTION_LINE.match(line)]
     first_line = lines[0] if lines else "no reason given"
@@ -154,7 +158,21 @@ def failure_of(error: Exception) -> JobFailedError | UnreachableError:
             reason = outer  # the same message with more context
     if any(exception in reason for exception in _UNREACHABLE):
         return UnreachableError(f"the Spark job lost its connection: {reason}")
+    if _is_bug(reason):
+        return CrashedError(
+            f"the Spark job crashed, which is a bug in skewless: {reason}; report it to the maintainers"
+        )
     return JobFailedError(f"the Spark job failed: {reason}")
+
+
+def _is_bug(reason: str) -> bool:
+    """Return whether the reason is an exception that is built into Python, and not one of the machine."""
+    exception = getattr(builtins, reason.partition(":")[0].strip(), None)
+    return (
+        isinstance(exception, type)
+        and issubclass(exception, Exception)
+        and not issubclass(exception, OSError | MemoryError | EOFError)
+    )
 
 
 @contextlib.contextmanager
