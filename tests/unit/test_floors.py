@@ -35,8 +35,8 @@ FLOORS = (
 
 PURE_LIBRARIES = (
     "__future__", "abc", "array", "base64", "bisect", "collections", "contextlib", "dataclasses", "decimal", "enum",
-    "fractions", "functools", "heapq", "itertools", "math", "mmh3", "numba", "numpy", "operator", "pyarrow", "pydantic",
-    "struct", "types", "typing",
+    "fractions", "functools", "hashlib", "heapq", "itertools", "math", "mmh3", "numba", "numpy", "operator", "pyarrow",
+    "pydantic", "struct", "types", "typing",
 )  # fmt: skip
 """Libraries that the pure core may import, without their modules for I/O or random numbers."""
 

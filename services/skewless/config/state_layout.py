@@ -9,10 +9,7 @@ from skewless.algorithms.aggregates import BinaryColumn, PartialColumn, wire_col
 from skewless.algorithms.value_type import VALUE
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.parsing.join_side_settings import JoinSideSettings
-from skewless.wire.state_schema import DIGEST, DIGEST_CHARACTERS, AnySchema, JoinSchema, StateSchema
-
-COLUMN_CHARACTERS = 48
-"""Maximum characters of the list of columns in a state schema. A longer list is replaced by its digest."""
+from skewless.wire.state_schema import DIGEST_CHARACTERS, AnySchema, JoinSchema, StateSchema
 
 
 def state_schema_of(settings: PipelineSettings) -> StateSchema:
@@ -20,7 +17,7 @@ def state_schema_of(settings: PipelineSettings) -> StateSchema:
     return StateSchema(
         window=settings.aggregator.window_schema,
         tick_ms=settings.observer.tick_ms,
-        columns=_columns_or_digest(settings),
+        columns=_columns(settings),
         decimals=settings.splitter.value.decimals,
         max_workers=settings.worker_input.partitions,
         aggregator_partitions=settings.topics.aggregator_partitions,
@@ -30,12 +27,9 @@ def state_schema_of(settings: PipelineSettings) -> StateSchema:
     )
 
 
-def _columns_or_digest(settings: PipelineSettings) -> str:
+def _columns(settings: PipelineSettings) -> str:
     decimals = {value.name: value.decimals for value in settings.values}
-    listed = ",".join(sorted(_description(column, decimals) for column in wire_columns_of(settings.results)))
-    if len(listed) <= COLUMN_CHARACTERS:
-        return listed
-    return f"{DIGEST}{hashlib.sha256(listed.encode()).hexdigest()[:DIGEST_CHARACTERS]}"
+    return ",".join(sorted(_description(column, decimals) for column in wire_columns_of(settings.results)))
 
 
 def _description(column: PartialColumn, decimals: Mapping[str, int]) -> str:

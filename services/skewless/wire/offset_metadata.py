@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from skewless.wire.state_schema import VERSIONS_OF_0_1, AnySchema
+from skewless.wire.state_schema import VERSIONS_OF_0_1, AnySchema, encode_schema
 
 _SEPARATOR = "\n"
 """Separates checkpoint and schema. Checkpoints do not contain it."""
@@ -25,7 +25,7 @@ class OffsetMetadata(NamedTuple):
 
 def encode_offset_metadata(checkpoint: str, schema: AnySchema | None) -> str:
     """Return the metadata of an offset."""
-    return checkpoint if schema is None else f"{checkpoint}{_SEPARATOR}{msgspec.json.encode(schema).decode()}"
+    return checkpoint if schema is None else f"{checkpoint}{_SEPARATOR}{encode_schema(schema)}"
 
 
 def decode_offset_metadata(metadata: str | None) -> OffsetMetadata:

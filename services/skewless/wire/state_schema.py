@@ -5,6 +5,7 @@ The metadata of each committed offset contains the schema, and a stage with an i
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from typing import Literal
 
@@ -12,6 +13,8 @@ import msgspec
 
 DIGEST = "sha256:"
 DIGEST_CHARACTERS = 32
+COLUMN_CHARACTERS = 48
+"""Maximum characters of the list of columns in a state schema. A longer list is replaced by its digest."""
 
 
 class StateSchema(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=3, forbid_unknown_fields=True):
@@ -39,6 +42,12 @@ class StateSchema(msgspec.Struct, frozen=True, kw_only=True, array_like=True, ta
     key_parts: int = 0
     """Number of parts of a composite key; 0 for another key."""
 
+    def __post_init__(self) -> None:
+        """Replace a long list of columns, also one of version 0.2.0, which has no digests."""
+        if len(self.columns) > COLUMN_CHARACTERS:
+            digest = hashlib.sha256(self.columns.encode()).hexdigest()[:DIGEST_CHARACTERS]
+            msgspec.structs.force_setattr(self, "columns", f"{DIGEST}{digest}")
+
 
 class JoinSchema(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=101, forbid_unknown_fields=True):
     """The state schema of a join, which has no state in common with the other stages."""
@@ -58,6 +67,17 @@ AnySchema = StateSchema | JoinSchema
 
 VERSIONS_OF_0_1 = (1, 2)
 """Versions of the state schemas of Skewless 0.1."""
+
+
+def encode_schema(schema: AnySchema) -> str:
+    """Return the JSON of a schema. `key_parts` is left out if it is 0, so that version 0.2.0 reads it, too.
+
+    Processes of both versions have the same consumer group while the replicas of a stage are replaced.
+    """
+    items = msgspec.to_builtins(schema)
+    if isinstance(schema, StateSchema) and not schema.key_parts:
+        items.pop()
+    return msgspec.json.encode(items).decode()
 
 
 def incompatibilities(previous: AnySchema, current: AnySchema) -> Iterator[str]:

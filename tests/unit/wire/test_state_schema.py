@@ -28,6 +28,7 @@ LARGEST = StateSchema(
     aggregator_partitions=1024,
     emit="updates",
     lateness_ms=315_360_000_000_000,
+    key_parts=8,
 )
 
 
@@ -165,10 +166,20 @@ def test_config_watcher_incompatible_file_is_reported(tmp_path: Any, caplog: pyt
     assert "a restart will fail" in caplog.text
 
 
-def test_state_schema_without_the_number_of_key_parts_is_that_of_a_single_key() -> None:
-    metadata = decode_offset_metadata('x\n[3,60000,60000,"count",0,64,4,"updates",0]')
-    assert isinstance(metadata.shape, StateSchema)
-    assert metadata.shape.key_parts == 0
+def test_state_schema_of_version_0_2_is_read_and_written_if_the_key_has_no_parts() -> None:
+    written = 'x\n[3,60000,60000,"count,sum",0,64,4,"updates",0]'
+    assert decode_offset_metadata(written).shape == shape()
+    assert encode_offset_metadata("x", shape()) == written
+    composite = shape(splitter={"key": {"fields": [{"field": "a"}, {"field": "b"}]}})
+    assert decode_offset_metadata(encode_offset_metadata("x", composite)).shape == composite != shape()
+
+
+def test_state_schema_of_version_0_2_with_many_columns_is_that_of_their_digest() -> None:
+    columns = "count,first_order:binary,last_order:binary,max,min,sum"
+    metadata = decode_offset_metadata(f'x\n[3,60000,60000,"{columns}",0,64,4,"updates",0]')
+    current = msgspec.structs.replace(shape(), columns=columns)
+    assert metadata.shape == current
+    assert current.columns.startswith(DIGEST)
 
 
 SIDES = {side: {"topic": side, "id": {"field": "id"}} for side in ("left", "right")}
