@@ -35,7 +35,7 @@ LATENESS_S = 20
 LIMIT_S = 240.0
 """Deadline of each wait, in s, for a machine that runs other tests at the same time."""
 STOP_S = 30.0
-RESTORED = re.compile(r"partition (\d+): restored the loads of 12 workers from topic control")
+RESTORED = re.compile(r"partition (\d+): restored the loads of 12 workers from topic router-state")
 ROUTERS = ("router-0", "router-1")
 
 

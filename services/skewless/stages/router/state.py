@@ -53,8 +53,8 @@ def restore(grouping: Grouping, records: Sequence[tuple[bytes, bytes]], max_work
         grouping.restore(saved.state)
     except Exception as error:  # noqa: BLE001 - an unusable hint must not stop the router
         grouping.restore(previous)
-        return f"ignored the loads in topic control, they start at zero: {error}"
-    return f"restored the loads of {grouping.workers} workers from topic control"
+        return f"ignored the loads in topic router-state, they start at zero: {error}"
+    return f"restored the loads of {grouping.workers} workers from topic router-state"
 
 
 def _check(saved: RouterState, max_workers: int) -> None:

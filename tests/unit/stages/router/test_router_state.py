@@ -164,7 +164,7 @@ def test_router_unreadable_saved_loads_are_reported_and_ignored(name: str) -> No
     step = build()
     warning = step.assign(2, None, [(b"loads/partial_key", BROKEN[name])])
     assert warning is not None
-    assert warning.startswith("ignored the loads in topic control, they start at zero: ")
+    assert warning.startswith("ignored the loads in topic router-state, they start at zero: ")
     assert route(step, KEYS) == route(router(), KEYS)
 
 
@@ -195,7 +195,7 @@ def test_router_saved_loads_of_another_number_of_workers_are_restored_and_resize
     live = router(workers=before)
     route(live, KEYS[:1_000])
     step = build(workers=after)
-    assert step.assign(2, None, state_of(live)) == f"restored the loads of {before} workers from topic control"
+    assert step.assign(2, None, state_of(live)) == f"restored the loads of {before} workers from topic router-state"
     live.set_workers(after)
     assert route(step, KEYS[1_000:]) == route(live, KEYS[1_000:])
 
