@@ -209,11 +209,14 @@ class Pipeline:
     # Running
 
     @contextlib.contextmanager
-    def running(self, *, drain: bool = False, armed: bool = False) -> Iterator[Supervisor]:
-        """Run all stages until the end of the block. Only `armed` processes have fault points."""
+    def running(self, *, drain: bool = False, armed: bool = False, package: Path | None = None) -> Iterator[Supervisor]:
+        """Run all stages until the end of the block. Only `armed` processes have fault points.
+
+        `package` is for `armed_command`.
+        """
 
         def command(stage: str, instance: int) -> list[str]:
-            return self.armed_command(stage, instance) + (["--drain"] if drain else [])
+            return self.armed_command(stage, instance, package) + (["--drain"] if drain else [])
 
         supervisor = Supervisor(
             self.file,
@@ -275,9 +278,9 @@ class Pipeline:
         offsets, group = OffsetReader(self.settings.kafka), self.settings.group("splitter")
         return any(offsets.has_committed(group, topic) for topic in topic_plan.source_topics(self.settings))
 
-    def armed_command(self, stage: str, instance: int) -> list[str]:
-        """Command line of a process with fault points."""
-        paths = os.pathsep.join(filter(None, (str(FAULTS), os.environ.get("PYTHONPATH"))))
+    def armed_command(self, stage: str, instance: int, package: Path | None = None) -> list[str]:
+        """Command line of a process with fault points. `package` is the folder of another version of Skewless."""
+        paths = os.pathsep.join(map(str, filter(None, (FAULTS, package, os.environ.get("PYTHONPATH")))))
         prefix = self.folder / f"{stage}-{instance}"
         run = [sys.executable, "-m", "skewless", "run", stage, "--instance", str(instance), "--file", str(self.file)]
         return ["env", f"PYTHONPATH={paths}", f"SKEWLESS_TEST_FAULTS={prefix}", *run]

@@ -1,0 +1,164 @@
+"""Version 0.2.0 is replaced by this one while records arrive, as docs/how-to/upgrade.md describes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helpers.kafka import STAGES, WRITES, Feed, Pipeline, Sent, Source, differences, read, truth, zipf_records
+from helpers.released import package_of
+from helpers.waiting import until
+from skewless import topology
+from skewless.kafka.consumer.offsets import OffsetReader
+from skewless.lab.local import child_process
+from skewless.lab.local.supervisor import Supervisor
+
+PARTITIONS = 4
+LATENESS_S = 20
+RATE = 1_500
+MOST = 1_000_000
+"""Upper bound of the records of a feed. The feed ends when all stages were replaced."""
+NEWER_TOPICS = ("hot-keys", "replays")
+"""Topics that 0.2.0 does not have."""
+SHARED = [stage for stage in STAGES if not topology.stage(stage).singleton]
+"""Stages that may have several processes."""
+
+
+@pytest.fixture(scope="session")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = package_of("0.2.0", tmp_path_factory.mktemp("released"))
+    command = [sys.executable, "-c", "import skewless; print(skewless.__file__)"]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, env={"PYTHONPATH": str(folder)})
+    assert Path(done.stdout.strip()).is_relative_to(folder)
+    return folder
+
+
+def pipeline_of(broker: str, folder: Path, source: Source, **parts: Any) -> Pipeline:
+    """Return a pipeline with the topics of 0.2.0."""
+    tested = Pipeline(
+        broker,
+        folder,
+        source,
+        **parts,
+        event_time={"allowed_lateness_s": LATENESS_S, "idle_timeout_s": None},
+        transport={"commit_interval_s": 0.5, "max_poll_records": 2_000, "session_timeout_s": 3},
+    )
+    for future in tested.admin.delete_topics([tested.settings.topic(name) for name in NEWER_TOPICS]).values():
+        future.result()
+    return tested
+
+
+def skewless(tested: Pipeline, *arguments: str) -> str:
+    """Run a command of this version for a pipeline and return its output."""
+    command = [sys.executable, "-m", "skewless", *arguments, "-f", str(tested.file)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def looking_after(supervisor: Supervisor) -> Callable[[], object]:
+    """Return a function that restarts processes that ended. It fails if one of them refuses to start."""
+    return lambda: supervisor.poll(time.monotonic())
+
+
+def progress(tested: Pipeline, stage: str) -> int:
+    """Return the sum of the offsets that a stage has committed."""
+    settings, topic = tested.settings, topology.stage(stage).input
+    committed = OffsetReader(settings.kafka).committed(settings.group(stage), settings.topic(topic))
+    return sum(position.offset for position in committed.values())
+
+
+def await_commit(tested: Pipeline, supervisor: Supervisor, stage: str) -> None:
+    before = progress(tested, stage)
+    until(lambda: progress(tested, stage) > before, each=looking_after(supervisor), every_s=0.2)
+
+
+def replace(tested: Pipeline, supervisor: Supervisor, stage: str, *, killed: bool) -> None:
+    """Replace the process of a stage: stop or kill it, and start this version.
+
+    Kills happen in an open transaction, first of the process of 0.2.0, and then of the new one.
+    """
+    name = f"{stage}-0"
+    replica = supervisor.processes[name]
+    replica.command = tested.armed_command(stage, 0)
+    if killed:
+        tested.kill_in_transaction(supervisor, name)
+        tested.kill_in_transaction(supervisor, name)
+    else:
+        assert replica.child is not None
+        assert child_process.stop(replica.child, grace_s=30) == 0
+    await_commit(tested, supervisor, stage)
+
+
+def add_until_its_first_commit(tested: Pipeline, supervisor: Supervisor, stage: str) -> None:
+    """Add a process of this version to a stage, and kill it when it has committed.
+
+    The process of 0.2.0 then continues with the checkpoints that the killed one has committed.
+    """
+    tested.arm(f"{stage}-1", "after-commit", "kill", topic=tested.settings.topic(WRITES[stage]))
+    child = child_process.start(tested.armed_command(stage, 1), log=tested.folder / f"{stage}-1.log")
+    until(lambda: child.poll() is not None, each=looking_after(supervisor))
+    assert child.returncode < 0
+    until(lambda: tested.shares(stage) == 1, each=looking_after(supervisor), every_s=0.2)
+    await_commit(tested, supervisor, stage)
+
+
+def assert_exact(broker: str, tested: Pipeline) -> None:
+    """Compare the results with a plain count, and audit them."""
+    expected = truth(read(broker, tested.source.topic), lateness_ms=LATENESS_S * 1000)
+    still_open = [f"{topic}: a transaction is open" for topic in WRITES.values() if tested.is_open(topic)]
+    assert [*differences(tested, expected), *still_open] == []
+    assert [record.value for record in tested.read("dead-letters")] == []
+    report = json.loads(skewless(tested, "audit", "--json"))
+    assert (report["compared"], report["differences"]) == (len(expected.counts), 0)
+    assert report["late"] == len(expected.late) > 0
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("order", "killed"),
+    [(STAGES, False), (STAGES[::-1], True)],
+    ids=["in the order of data, stopped", "against the order of data, killed"],
+)
+def test_stages_of_0_2_replaced_one_after_the_other_give_exact_results(
+    broker: str, tmp_path: Path, package: Path, order: Sequence[str], *, killed: bool
+) -> None:
+    source = Source(broker, PARTITIONS)
+    tested = pipeline_of(broker, tmp_path, source, aggregator={"emit": "final" if killed else "updates"})
+    records: Feed[Sent] = Feed(source, zipf_records(MOST, PARTITIONS, 21, span_s=6_000), RATE)
+    with records as feed, tested.running(armed=True, package=package) as supervisor:
+        until(lambda: tested.written("aggregates") > 0, each=looking_after(supervisor), every_s=0.2)
+        skewless(tested, "topics", "apply")
+        for stage in order:
+            replace(tested, supervisor, stage, killed=killed)
+        before = tested.written("aggregates")
+        until(lambda: tested.written("aggregates") > before, each=looking_after(supervisor), every_s=0.2)
+        feed.finish()
+    tested.drain(limit_s=300)
+    assert_exact(broker, tested)
+
+
+@pytest.mark.spark
+def test_stages_with_processes_of_both_versions_give_exact_results(broker: str, tmp_path: Path, package: Path) -> None:
+    source = Source(broker, PARTITIONS)
+    tested = pipeline_of(broker, tmp_path, source)
+    records: Feed[Sent] = Feed(source, zipf_records(MOST, PARTITIONS, 22, span_s=6_000), RATE)
+    with records as feed, tested.running(armed=True, package=package) as supervisor:
+        until(lambda: tested.written("aggregates") > 0, each=looking_after(supervisor), every_s=0.2)
+        skewless(tested, "topics", "apply")
+        pids = {name: replica.pid for name, replica in supervisor.processes.items()}
+        for stage in SHARED:
+            add_until_its_first_commit(tested, supervisor, stage)
+        assert {name: replica.pid for name, replica in supervisor.processes.items()} == pids
+        for stage in STAGES:
+            replace(tested, supervisor, stage, killed=False)
+        feed.finish()
+    tested.drain(limit_s=300)
+    assert_exact(broker, tested)
