@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
-from skewless.algorithms.watermark import MAX_WATERMARK, NOTHING_REPORTED, WatermarkGenerator, WatermarkState
+from skewless.algorithms.watermark import (
+    MAX_WATERMARK,
+    NOTHING_REPORTED,
+    WatermarkGenerator,
+    WatermarkState,
+    partitions_ahead,
+)
+
+Partition = TypeVar("Partition")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -49,3 +59,11 @@ class SourcePartition(PartitionActivity):
     def state(self) -> WatermarkState:
         """Return the present state."""
         return WatermarkState(MAX_WATERMARK) if self.ended else WatermarkState(self.generator.watermark(), self.idle)
+
+
+def blocked_partitions(sources: Mapping[Partition, SourcePartition], max_drift_ms: int | None) -> frozenset[Partition]:
+    """Return the partitions of a process that must wait for slower ones. None: no partition waits."""
+    if max_drift_ms is None:
+        return frozenset()
+    watermarks = {partition: source.generator.watermark() for partition, source in sources.items() if source.is_active}
+    return partitions_ahead(watermarks, max_drift_ms)

@@ -19,12 +19,11 @@ from skewless.algorithms.watermark import (
     UNINITIALIZED,
     WatermarkGenerator,
     WatermarkState,
-    partitions_ahead,
 )
 from skewless.engine.step import Sample, Step
 from skewless.parsing.batch_slices import slices
 from skewless.parsing.join_records import SideRules, read_records
-from skewless.stages.source_partition import SourcePartition
+from skewless.stages.source_partition import SourcePartition, blocked_partitions
 from skewless.wire.dead_letters import dead_letter
 from skewless.wire.headers import watermark_records
 from skewless.wire.joined import late_records
@@ -79,7 +78,6 @@ class RepartitionStep(Step):
     def __init__(self, rules: RepartitionRules) -> None:
         self._rules = rules
         self._sources: dict[int, SourcePartition] = {}
-        self._blocked: frozenset[int] = frozenset()
         self._late = 0
 
     def assign(self, partition: int, checkpoint: str | None, state: Sequence[tuple[bytes, bytes]]) -> None:  # noqa: ARG002
@@ -88,12 +86,10 @@ class RepartitionStep(Step):
         idle = committed.idle and self._rules.idle_timeout_ms is not None and not self._rules.drain
         generator = WatermarkGenerator(self._rules.disorder_ms, committed.max_time)
         self._sources[partition] = SourcePartition(generator=generator, idle=idle)
-        self._align()
 
     def revoke(self, partition: int) -> None:
         """Drop the state of the partition."""
         self._sources.pop(partition, None)
-        self._align()
 
     def process(self, batch: Batch, now: int) -> Iterator[OutputRecord]:
         """Emit records, late records and dead letters."""
@@ -101,7 +97,6 @@ class RepartitionStep(Step):
         source.observe_records(now)
         for batch_slice in slices(batch):
             yield from self._write(batch_slice, source, now)
-        self._align()
 
     def _write(self, batch: Batch, source: SourcePartition, now: int) -> Iterator[OutputRecord]:
         rules = self._rules
@@ -130,16 +125,10 @@ class RepartitionStep(Step):
             self._rules.side.value, partition, records.take(late), watermarks.tolist(), is_json=is_json
         )
 
-    def _align(self) -> None:
-        watermarks = {
-            partition: source.generator.watermark() for partition, source in self._sources.items() if source.is_active
-        }
-        self._blocked = partitions_ahead(watermarks, self._rules.max_drift_ms)
-
     @property
     def blocked(self) -> frozenset[int]:
         """Partitions that are ahead of slower ones."""
-        return self._blocked
+        return blocked_partitions(self._sources, self._rules.max_drift_ms)
 
     def end_of_partition(self, partition: int, now: int) -> None:
         """End the partition in a bounded run. Otherwise mark it idle if it had no records for the idle timeout."""
@@ -157,7 +146,6 @@ class RepartitionStep(Step):
             self._sources[partition].last_forwarded = state
         if changed:
             yield from watermark_records(RECORD_TOPICS[self._rules.side], range(self._rules.partitions), changed)
-        self._align()
 
     def checkpoint(self, partition: int) -> str:
         """Return the checkpoint: the largest event time, and whether the partition is idle."""
@@ -179,7 +167,7 @@ class RepartitionStep(Step):
     def collect_metrics(self) -> Iterator[Sample]:
         """Return the numbers of late records, and of partitions that wait."""
         yield Sample("skewless_repartition_late_total", (), self._late)
-        yield Sample("skewless_repartition_paused_partitions", (), len(self._blocked))
+        yield Sample("skewless_repartition_paused_partitions", (), len(self.blocked))
 
     def finished(self, partition: int) -> bool:
         """Return whether the end of the partition was reported to every partition that the stage writes."""

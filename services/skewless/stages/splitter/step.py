@@ -18,13 +18,12 @@ from skewless.algorithms.watermark import (
     MAX_WATERMARK,
     NOTHING_REPORTED,
     WatermarkGenerator,
-    partitions_ahead,
 )
 from skewless.engine.step import InputStep, Partition, Sample
 from skewless.parsing.batch_slices import slices
 from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.validation import TOO_FAR_AHEAD, EventTimeRules, RecordClassification, classify
-from skewless.stages.source_partition import SourcePartition
+from skewless.stages.source_partition import SourcePartition, blocked_partitions
 from skewless.stages.splitter.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from skewless.stages.splitter.local_rows import Accepted, Cause, HeldAgain, LocalRows
 from skewless.stages.splitter.reports import SourceReports
@@ -81,7 +80,6 @@ class SplitterStep(InputStep[Partition]):
         self._reports = reports
         self._local = local
         self._sources: dict[Partition, _Source] = {}
-        self._blocked: frozenset[Partition] = frozenset()
         self._filtered = 0
         """Number of records that did not meet the conditions since the process started, for the metrics."""
 
@@ -106,14 +104,12 @@ class SplitterStep(InputStep[Partition]):
         self._sources[partition] = source
         again = HeldAgain.from_state(state)
         self._local.assign(partition, committed.held, again)
-        self._align()
         return f"read {again.records} records again, which have {again.tuples} held tuples" if again else None
 
     def revoke(self, partition: Partition) -> None:
         """Drop the state of the partition."""
         self._sources.pop(partition, None)
         self._local.revoke(partition)
-        self._align()
 
     def process(self, batch: Batch, now: int) -> Iterator[OutputRecord]:
         """Emit tuples, late tuples and dead letters of a batch."""
@@ -125,23 +121,14 @@ class SplitterStep(InputStep[Partition]):
             yield from self._split(partition, batch_slice, source, now)
         if self._local.window_ms is not None:
             source.end = batch.offsets[-1] + 1
-        self._align()
 
     def _partition_of(self, batch: Batch) -> Partition:
         return self._reports.key_of(TopicPartition(batch.topic, batch.partition))
 
-    def _align(self) -> None:
-        if self._rules.max_drift_ms is None:
-            return
-        watermarks = {
-            partition: source.generator.watermark() for partition, source in self._sources.items() if source.is_active
-        }
-        self._blocked = partitions_ahead(watermarks, self._rules.max_drift_ms)
-
     @property
     def blocked(self) -> frozenset[Partition]:
         """Partitions that are ahead of slower ones."""
-        return self._blocked
+        return blocked_partitions(self._sources, self._rules.max_drift_ms)
 
     def _split(self, partition: Partition, batch: Batch, source: _Source, now: int) -> Iterator[OutputRecord]:
         parsed = self._parser.parse(batch)
@@ -223,7 +210,6 @@ class SplitterStep(InputStep[Partition]):
                 headers = [schema_header(WATERMARK), *self._reports.report(partition, state)]
                 yield OutputRecord("tuples", None, partition=target, headers=headers)
         yield from self._reports.without_source({at: source.ended for at, source in self._sources.items()})
-        self._align()
 
     def _reason_to_hold_nothing(self, source: _Source, now: int) -> Cause | None:
         """Return why all tuples of a partition must be sent in this commit; None if they may be held."""
@@ -260,7 +246,7 @@ class SplitterStep(InputStep[Partition]):
     def collect_metrics(self) -> Iterator[Sample]:
         """Yield the numbers of filtered records and of partitions that wait, and the metrics of local aggregation."""
         yield Sample("skewless_splitter_filtered_records_total", (), self._filtered)
-        yield Sample("skewless_splitter_paused_partitions", (), len(self._blocked))
+        yield Sample("skewless_splitter_paused_partitions", (), len(self.blocked))
         yield from self._local.collect_metrics()
 
     def finished(self, partition: Partition) -> bool:
