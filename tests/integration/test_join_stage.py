@@ -8,17 +8,17 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewPartitions
 
 from helpers.join_oracle import Event
 from helpers.joined import PARTITIONS, Joined
-from helpers.kafka import START_MS
+from helpers.kafka import START_MS, read
 from helpers.waiting import WAIT_S, until
 from skewless.algorithms.join.window_join import Side
 from skewless.config import topic_plan
@@ -26,6 +26,14 @@ from skewless.kafka.consumer.offsets import OffsetReader
 
 pytestmark = pytest.mark.broker
 SIDES = ("left", "right")
+COMPACTED = {
+    "cleanup.policy": "compact",
+    "segment.ms": "100",
+    "min.cleanable.dirty.ratio": "0.01",
+    "max.compaction.lag.ms": "100",
+    "retention.ms": "-1",
+}
+"""Options of a topic that is compacted at once."""
 
 
 @pytest.mark.parametrize("filled", [[], [Side.LEFT], [Side.RIGHT]], ids=["both empty", "right empty", "left empty"])
@@ -154,6 +162,35 @@ def test_join_held_records_that_were_deleted_are_named_by_topic_partition_and_of
     assert f"records of topic {kept.topic} that wait for a partner were deleted, in partition 1" in error
     assert "they begin at offset 0, log start offset is 3" in error
     assert "give the pipeline another name" in error
+
+
+def test_join_held_records_that_were_compacted_are_named_by_topic_partition_and_offset(
+    broker: str, tmp_path: Path
+) -> None:
+    tested = Joined(broker, tmp_path)
+    hold(tested, 10)
+    topic, partition = tested.topics[Side.LEFT], 1
+    set_options(broker, topic, COMPACTED)
+
+    def compacted() -> bool:
+        # New records with the keys 1 and 3 roll the segment, so that the segment before can be compacted.
+        tested.send(Side.LEFT, [Event("1", START_MS), Event("3", START_MS)])
+        tested.flush()
+        offsets = [record.offset for record in read(broker, topic) if record.partition == partition]
+        return offsets[:2] == [2, 3]
+
+    until(compacted)
+    set_options(broker, topic, {"cleanup.policy": "delete"})
+    error = refusal(tested, "join", code=3)
+    assert f"topic {topic} partition {partition} lacks 2 of the records that wait for a partner" in error
+    assert "the first at offset 0: they were compacted. Disable compaction" in error
+
+
+def set_options(broker: str, topic: str, options: Mapping[str, str]) -> None:
+    entries = [ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET) for name, value in options.items()]
+    admin = AdminClient({"bootstrap.servers": broker})  # it must outlive its futures
+    resource = ConfigResource(ConfigResource.Type.TOPIC, topic, incremental_configs=entries)
+    admin.incremental_alter_configs([resource])[resource].result()
 
 
 def test_join_changed_setting_over_held_records_is_refused_by_name(broker: str, tmp_path: Path) -> None:

@@ -199,15 +199,17 @@ class StepExecutor:
 
     def assign(
         self,
-        restored: Mapping[TopicPartition, RestoredPartition],
+        restored: dict[TopicPartition, RestoredPartition],
         partition_counts: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         """Give the restored partitions of the assignment to the step, and start processing.
 
-        `partition_counts` has the number of partitions of each input topic.
+        Empties `restored`: the memory of a state is free before the step takes the next one. `partition_counts` has the
+        number of partitions of each input topic.
         """
         self.step.observe_topics(partition_counts)
-        for partition, start in restored.items():
+        for partition in list(restored):
+            start = restored.pop(partition)
             log_line = self.step.assign(self._key(partition), start.checkpoint, start.state)
             if log_line:
                 extra = {"partition": partition.partition, "offset": start.offset}

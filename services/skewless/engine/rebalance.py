@@ -8,7 +8,7 @@ answers, so a process waits for brokers without a time limit.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from typing import Protocol
 
@@ -169,7 +169,7 @@ class Rebalance:
         if restored is not None:
             self._start(restored)
 
-    def _start(self, restored: Mapping[TopicPartition, RestoredPartition]) -> None:
+    def _start(self, restored: dict[TopicPartition, RestoredPartition]) -> None:
         """Assign the restored partitions to the consumer at their offsets, and to the executor."""
         self._session.consumer.assign(
             [
@@ -182,11 +182,12 @@ class Rebalance:
         # A partition that is revoked while it is paused is still paused when it is assigned again (librdkafka), but the
         # back-pressure assumes that no assigned partition is paused.
         self._session.consumer.resume([KafkaPartition(*partition) for partition in restored])
+        partitions = set(restored)
+        offsets = {partition.partition: start.offset for partition, start in restored.items()}
         self._on_loop.wait(self._executor.assign, restored, self._restorer.partition_counts)
         self._session.outage.over()
-        offsets = {partition.partition: start.offset for partition, start in restored.items()}
-        log.info("assigned %d partitions", len(restored), extra={**_logged(restored), "offsets": offsets})
-        self._on_loop.post(self._notify_assigned, set(restored))
+        log.info("assigned %d partitions", len(partitions), extra={**_logged(partitions), "offsets": offsets})
+        self._on_loop.post(self._notify_assigned, partitions)
 
 
 def _logged(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:

@@ -94,7 +94,7 @@ class AssignmentRestorer:
 
     def attempt(
         self, partitions: Collection[TopicPartition], serve: Callable[[], None]
-    ) -> Mapping[TopicPartition, RestoredPartition] | None:
+    ) -> dict[TopicPartition, RestoredPartition] | None:
         """Make one attempt, and return the restored partitions; None if the attempt has to be repeated.
 
         `serve` polls the consumer while the state is read. It raises AssignmentChangedError if the
@@ -141,7 +141,7 @@ class AssignmentRestorer:
 
     def _read(
         self, partitions: Collection[TopicPartition], serve: Callable[[], None]
-    ) -> Mapping[TopicPartition, RestoredPartition]:
+    ) -> dict[TopicPartition, RestoredPartition]:
         """Read committed offsets, and restore state while the consumer is polled."""
         with self._counts.restoring_partitions():
             committed = self._output.committed_offsets(partitions)

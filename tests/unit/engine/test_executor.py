@@ -280,6 +280,16 @@ async def test_executor_assignment_gives_the_step_checkpoint_and_state() -> None
     assert bench.step.calls == [("assign", 4, "5", [(b"k", b"v")])]
 
 
+async def test_executor_assignment_keeps_no_state_that_the_step_has_taken() -> None:
+    executor, states = StepExecutor(step := Notes()), {at(0): RestoredPartition(9, "5", [(b"k", b"v")])}
+    states[at(1)] = RestoredPartition(9, "5")
+    left: list[int] = []
+    step.assign = lambda *_: left.append(len(states))  # type: ignore[method-assign]
+    executor.assignment.begin(states)
+    executor.assign(states)
+    assert left == [1, 0]
+
+
 async def test_executor_end_of_partition_is_passed_on_when_its_batches_are_processed() -> None:
     bench = Bench()
     batch = bench.deliver_batch(1)

@@ -6,13 +6,12 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from skewless.algorithms.join.held_records import records_of
+from skewless.algorithms.join.held_records import Records, records_of
 from skewless.algorithms.join.window_join import Side
 from skewless.engine.executor import State
-from skewless.errors import BrokerError
 from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.kafka.consumer.read_compacted import read_compacted
-from skewless.kafka.consumer.read_offsets import read_offsets
+from skewless.kafka.consumer.read_offsets import StoredRecords, read_offsets
 from skewless.kafka.settings import KafkaSettings
 from skewless.parsing.join_records import SideRules
 from skewless.parsing.source_records import RecordColumns
@@ -71,17 +70,16 @@ def _held_records(
     *,
     merged: bool,
 ) -> State:
-    stored = read_offsets(kafka, *partition, offsets)
-    if len(stored.values) < len(offsets):
-        missing = len(offsets) - len(stored.values)
-        raise BrokerError(
-            f"topic {partition.topic} partition {partition.partition} lacks {missing} records that wait for a partner: "
-            "they were deleted or compacted. Disable compaction, and give the pipeline another name: it then reads the "
-            "topic from its beginning"
-        )
+    return [
+        row
+        for stored in read_offsets(kafka, *partition, offsets)
+        for row in rows_of(_records(stored, rules, merged=merged))
+    ]
+
+
+def _records(stored: StoredRecords, rules: SideRules, *, merged: bool) -> Records:
     if merged:
-        records, _, _ = records_in(stored.keys, stored.values, stored.offsets)
-        return list(rows_of(records))
+        return records_in(stored.keys, stored.values, stored.offsets)[0]
     # They were parsed before, so each is valid and has one id.
     parsed = rules.parser.parse(RecordColumns(stored.values, stored.timestamps, stored.keys, stored.headers))
-    return list(rows_of(records_of(parsed.keys, parsed.times, stored.offsets, stored.values)))
+    return records_of(parsed.keys, parsed.times, stored.offsets, stored.values)
