@@ -24,18 +24,11 @@ from skewless.algorithms.join.window_join import Side
 from skewless.config import loader, topic_plan
 from skewless.lab.datasets import DatasetOptions, find_dataset
 from skewless.lab.local import child_process
-from skewless.lab.local.supervisor import Supervisor
 
 RECORDS = int(os.environ.get("SKEWLESS_RECORDS", "20000"))
 PAUSE = float(os.environ.get("SKEWLESS_PAUSE", "1"))
 """Seconds between two kills, about. Delayed records come after as many times this as there are kills."""
 KILLS = int(os.environ.get("SKEWLESS_KILLS", "6"))
-
-
-def look_after(supervisor: Supervisor, seconds: float) -> None:
-    """Start again what dies, for a while."""
-    end = time.monotonic() + seconds
-    until(lambda: time.monotonic() > end, each=lambda: supervisor.poll(time.monotonic()))
 
 
 def test_join_drained_writes_each_pair_and_each_unmatched_record_once(broker: str, tmp_path: Path) -> None:
@@ -82,21 +75,7 @@ def test_repartitioned_join_killed_while_it_holds_records_emits_no_false_record(
     tested = Joined(broker, tmp_path, UNEQUAL, repartition="always")
     tested.document["replicas"] = {"join": 2, "left": 2, "right": 1}
     tested.load()
-    logs, chance = traffic(RECORDS, 5), random.Random(5)
-    supervisor = tested.supervisor(drain=False)
-    try:
-        supervisor.start()
-        for number in range(KILLS):
-            for side, log in logs.items():
-                tested.send(side, log[number * len(log) // KILLS : (number + 1) * len(log) // KILLS])
-            tested.flush()
-            look_after(supervisor, chance.uniform(0.5, 2.0))
-            for name in chance.sample(sorted(supervisor.processes), 2):
-                victim = supervisor.processes[name]
-                if victim.pid is not None:
-                    os.kill(victim.pid, 9)
-    finally:
-        supervisor.stop()
+    tested.send_while_killing(traffic(RECORDS, 5), random.Random(5), times=KILLS, processes=2)
     tested.drain()
     assert tested.wrong_repartitioned() == {}
 
@@ -219,20 +198,7 @@ def test_join_killed_while_it_holds_records_emits_no_false_record(broker: str, t
         tested.document["join"]["right"]["id"] = {"header": "id"}
     tested.document["replicas"] = {"join": 2}
     tested.load()
-    logs, chance = traffic(RECORDS, 2), random.Random(2)
-    supervisor = tested.supervisor(drain=False)
-    try:
-        supervisor.start()
-        for number in range(KILLS):
-            for side, log in logs.items():
-                tested.send(side, log[number * len(log) // KILLS : (number + 1) * len(log) // KILLS])
-            tested.flush()
-            look_after(supervisor, chance.uniform(0.5, 2.0))
-            victim = supervisor.processes[f"join-{chance.randrange(2)}"]
-            if victim.pid is not None:
-                os.kill(victim.pid, 9)
-    finally:
-        supervisor.stop()
+    tested.send_while_killing(traffic(RECORDS, 2), random.Random(2), times=KILLS, processes=1)
     tested.drain()
     allowed = set() if guarantee == "exactly_once" else {"repeated"}
     assert tested.wrong().keys() <= allowed

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import signal
 import time
 import uuid
 from collections import Counter, defaultdict
@@ -159,6 +161,26 @@ class Joined(JoinTopics):
 
     def supervisor(self, *, drain: bool) -> Supervisor:
         return Supervisor(self.file, self.settings, drain=drain, logs=self.folder)
+
+    def send_while_killing(
+        self, logs: Mapping[Side, Log], chance: random.Random, *, times: int, processes: int
+    ) -> None:
+        """Run the pipeline while records are written in parts, and kill some of its processes after each part."""
+        supervisor = self.supervisor(drain=False)
+        try:
+            supervisor.start()
+            for part in range(times):
+                for side, log in logs.items():
+                    self.send(side, log[part * len(log) // times : (part + 1) * len(log) // times])
+                self.flush()
+                end = time.monotonic() + chance.uniform(0.5, 2.0)
+                until(lambda: time.monotonic() > end, each=lambda: supervisor.poll(time.monotonic()))  # noqa: B023
+                for name in chance.sample(sorted(supervisor.processes), processes):
+                    pid = supervisor.processes[name].pid
+                    if pid is not None:
+                        os.kill(pid, signal.SIGKILL)
+        finally:
+            supervisor.stop()
 
     def drain(self) -> list[str]:
         """Run to the end of both topics. Returns the kinds of events of the processes."""
