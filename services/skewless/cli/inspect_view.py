@@ -45,12 +45,17 @@ def _show_records(console: Console, report: Mapping[str, Any]) -> None:
     total = f"{report['records']:,} records of {report['retained_offsets']:,} offsets"
     lines = [
         f"[bold]{escape(report['topic'])}[/bold]: {total}, {len(report['offsets'])} partitions",
-        f"format      {report['format']['description']}; {missing}",
+        f"format      {_format(report['format'])}; {missing}",
         f"partitions  {min(counts):,} to {max(counts):,} records, max/avg {partitions['max_over_avg']:.2f}",
         f"sizes       {size_parts}",
         f"rate        {'unknown' if rate is None else f'{_number(rate)} records/s, by the Kafka timestamps'}",
     ]
     console.print("\n".join(lines), soft_wrap=True)
+
+
+def _format(found: Mapping[str, Any]) -> str:
+    other = found["other_share"]
+    return f"{found['description']} (not {other:.2%} of a sample)" if other else str(found["description"])
 
 
 def _show_candidates(console: Console, keys: Sequence[Mapping[str, Any]]) -> None:
@@ -69,6 +74,9 @@ def _show_candidates(console: Console, keys: Sequence[Mapping[str, Any]]) -> Non
         )
     console.print("\nCandidates for the key; the first one is used below (--key chooses another)", style="bold")
     console.print(table)
+    if invalid := keys[0]["invalid"]:
+        reasons = ", ".join(f"{entry['records']:,} {escape(printable(entry['reason']))}" for entry in invalid)
+        console.print(f"invalid records of {_name(field_label(keys[0]['name']))}: {reasons}", soft_wrap=True)
 
 
 def _show_top(console: Console, key: Mapping[str, Any]) -> None:

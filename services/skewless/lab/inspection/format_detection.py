@@ -14,6 +14,8 @@ from skewless.parsing.field_settings import FieldRef
 
 MIN_SHARE = 0.9
 """Share of the values that have to be of a format."""
+MIN_JSON_SHARE = 0.5
+"""The same for JSON. It is lower, because nothing else is a JSON object: the other values are broken records."""
 MAX_PATHS = 200
 MAX_DEPTH = 5
 MAX_ELEMENTS = 20
@@ -42,6 +44,8 @@ class DetectedFormat:
     settings: dict[str, Any] | None
     """Value of `splitter.format`; None if no format can read the records."""
     fields: list[SampledField] = field(default_factory=list)
+    other_share: float = 0.0
+    """Share of the sampled values that are not of this format."""
 
 
 def detect(values: Sequence[bytes | None]) -> DetectedFormat:
@@ -49,13 +53,14 @@ def detect(values: Sequence[bytes | None]) -> DetectedFormat:
     present = [value for value in values if value]
     if not present:
         return DetectedFormat("no values", None)
+    objects = list(_objects(present))
+    if len(objects) >= MIN_JSON_SHARE * len(present):
+        other_share = 1 - len(objects) / len(present)
+        return DetectedFormat("JSON", {"name": "json"}, list(_json_fields(objects)), other_share)
     texts = list(_texts(present))
     if len(texts) < MIN_SHARE * len(present):
         registry = sum(value[0] == 0 and len(value) > 5 for value in present) >= MIN_SHARE * len(present)
         return DetectedFormat("binary, in the wire format of a schema registry" if registry else "binary", None)
-    objects = list(_objects(texts))
-    if len(objects) >= MIN_SHARE * len(texts):
-        return DetectedFormat("JSON", {"name": "json"}, list(_json_fields(objects)))
     return _detect_columns(texts) or DetectedFormat("text", {"name": "text"})
 
 
@@ -69,12 +74,12 @@ def _texts(values: Sequence[bytes]) -> Iterator[str]:
             yield text.rstrip("\r\n")
 
 
-def _objects(texts: Sequence[str]) -> Iterator[dict[str, Any]]:
+def _objects(values: Sequence[bytes]) -> Iterator[dict[str, Any]]:
     decode = msgspec.json.Decoder(dict[str, Any]).decode
-    for text in texts:
+    for value in values:
         try:
-            yield decode(text)
-        except msgspec.MsgspecError:
+            yield decode(value)
+        except (ValueError, RecursionError):  # also of texts that are not UTF-8, and of very deep documents
             continue
 
 
@@ -122,4 +127,4 @@ def _detect_columns(lines: Sequence[str]) -> DetectedFormat | None:
         settings["quoting"] = True
     fields = [SampledField(column, [row[column] for row in rows], 1.0) for column in range(width)]
     name = {"\t": "tab", " ": "space"}.get(delimiter, delimiter)
-    return DetectedFormat(f"{width} columns, delimiter {name}", settings, fields)
+    return DetectedFormat(f"{width} columns, delimiter {name}", settings, fields, 1 - best_share)

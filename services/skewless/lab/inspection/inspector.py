@@ -35,22 +35,25 @@ MAX_DETECTION_BYTES = 65_536
 """Longer values are not used to detect the format."""
 CANDIDATE_RECORDS = 100_000
 """Records from which candidates are measured that are not the chosen key."""
-KEY_CAPACITY = 65_536
+KEY_COUNTERS = 262_144
 """Counters of the chosen key. Its counts are exact up to so many distinct keys."""
-CANDIDATE_CAPACITY = 8_192
+CANDIDATE_COUNTERS = 8_192
+"""The same for the other candidates."""
+SAMPLED_KEYS = 16_384
+"""Keys of each candidate with which the number of distinct keys is estimated if they are more than its counters."""
 
 
 class _Candidate:
     """A possible key: where it is read, and the profile of its values."""
 
-    def __init__(self, name: str, settings: dict[str, Any] | None, capacity: int) -> None:
+    def __init__(self, name: str, settings: dict[str, Any] | None, counters: int) -> None:
         self.name = name
         self.settings = settings
         """Value of `splitter`; None for record keys that a pipeline cannot read."""
         # Record keys are measured without the values: keys of records without a value or time count, too.
         measured = {"key": settings["key"]} if settings and name == RECORD_KEY else settings
         self._parser = RecordParser(ParsingSettings.model_validate(measured)) if measured else None
-        self.profile = KeyProfile(capacity)
+        self.profile = KeyProfile(counters, SAMPLED_KEYS)
         self.records = 0
         self.invalid: Counter[str] = Counter()
 
@@ -86,7 +89,7 @@ class Inspector:
         self._time_fields = time_fields(self.detected)
         self._candidates = self._find_candidates(first, key)
         self._time_parser = self._create_time_parser()
-        self._loads = LoadComparison(KEY_CAPACITY)
+        self._loads = LoadComparison(SAMPLED_KEYS)
 
     def add(self, records: SourceRecords) -> None:
         """Measure the next records of a partition, in offset order."""
@@ -121,7 +124,11 @@ class Inspector:
         ]
         return {
             "records": records,
-            "format": {"description": self.detected.description, "splitter_format": self.detected.settings},
+            "format": {
+                "description": self.detected.description,
+                "splitter_format": self.detected.settings,
+                "other_share": self.detected.other_share,
+            },
             "null_value_share": self._null_values / max(1, records),
             "null_key_share": self._null_keys / max(1, records),
             "value_sizes": self._sizes.to_json(),
@@ -158,8 +165,8 @@ class Inspector:
             names = [chosen, *(name for name in names if name != chosen)]
         candidates: list[_Candidate] = []
         for name in names:
-            capacity = CANDIDATE_CAPACITY if candidates else KEY_CAPACITY
-            candidates.append(_Candidate(str(name), self._splitter(name), capacity))
+            counters = CANDIDATE_COUNTERS if candidates else KEY_COUNTERS
+            candidates.append(_Candidate(str(name), self._splitter(name), counters))
         if key is not None:
             self._require_values(candidates[0], first)
         return candidates

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,15 @@ from numpy.typing import NDArray
 from skewless.algorithms.murmur import hashes_of_column
 from skewless.algorithms.sketch import SpaceSaving
 from skewless.lab.inspection.key_sample import KeySample
-from skewless.lab.inspection.zipf_fit import fit
+from skewless.lab.inspection.zipf_fit import MIN_COUNT, fit
 
 SEED = 41
 """Seed of the hashes. It differs from the seeds of the groupings, so that a sample of the keys is fair to all."""
 TOP_KEYS = 20
 MAX_ERROR = 0.01
 """Largest error of a count, as its fraction, with which the count of a hot key is used for the Zipf fit."""
+MAX_NAMES = 16_384
+"""Names of keys that are stored before those of all but the hottest keys are dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +45,17 @@ class EncodedKeys:
 
 
 class KeyProfile:
-    """Counts the tuples of keys with a sketch. The counts are exact up to `capacity` distinct keys."""
+    """Counts the tuples of keys with a sketch of `counters` keys, and those of a sample of `sampled` keys.
 
-    def __init__(self, capacity: int) -> None:
-        self._capacity = capacity
-        self._sketch = SpaceSaving(capacity)
+    The counts are exact up to `counters` distinct keys. Beyond that, the count of a hot key is a lower bound: its
+    tuples since the sketch counts it. A key that is hot from the beginning is always counted.
+    """
+
+    def __init__(self, counters: int, sampled: int) -> None:
+        self._sketch = SpaceSaving(counters)
         self._names: dict[int, str] = {}
-        self.sample = KeySample(capacity)
+        """Names of the hottest keys and of the last ones, by hash."""
+        self.sample = KeySample(sampled)
 
     @property
     def tuples(self) -> int:
@@ -59,51 +66,52 @@ class KeyProfile:
         """Count the tuples of a batch. The result is that of `KeySample.add`."""
         if not len(keys.codes):
             return None
-        estimates = self._sketch.update(keys.codes, keys.hashes)
-        last = np.zeros(len(keys.names), dtype=np.int64)
-        last[keys.codes] = estimates
-        # Estimates only grow. So a key that is among the hottest at the end has at its last tuple an estimate of at
-        # least the present threshold, and its name is stored then.
-        threshold = self._threshold()
-        for row in np.flatnonzero(last >= threshold).tolist():
-            self._names[int(keys.hashes[row])] = keys.names[row]
-        if len(self._names) > self._capacity * 5 // 4:
-            self._forget(threshold)
+        self._sketch.update(keys.codes, keys.hashes)
+        self._names.update(zip(keys.hashes.tolist(), keys.names, strict=True))
+        if len(self._names) > MAX_NAMES:
+            self._forget_names()
         return self.sample.add(keys.hashes, np.bincount(keys.codes, minlength=len(keys.names)))
 
     def to_json(self) -> dict[str, Any]:
         """Return cardinality, hottest keys (name, count, share) and the Zipf fit; None for a fit that is impossible."""
-        hashes, counts, errors = (column[::-1] for column in self._sketch.entries())
-        top = [
+        hashes, counts, errors = self._counted()
+        order = np.argsort(-counts, kind="stable")
+        hashes, counts, errors = hashes[order], counts[order], errors[order]
+        exact = not errors.any()
+        named = (
             {"key": self._names[value], "count": count, "share": count / self.tuples}
-            for value, count in zip(hashes[:TOP_KEYS].tolist(), counts[:TOP_KEYS].tolist(), strict=True)
+            for value, count in zip(hashes.tolist(), counts.tolist(), strict=True)
             if value in self._names
-        ]
+        )
+        top = list(islice(named, TOP_KEYS))
         return {
             "tuples": self.tuples,
-            "cardinality": self.sample.cardinality,
-            "cardinality_is_exact": self.sample.exact,
+            "cardinality": len(hashes) if exact else self.sample.cardinality,
+            "cardinality_is_exact": exact,
             "max_share": top[0]["share"] if top else 0.0,
             "top": top,
-            "zipf": fit(self._counts_by_rank(counts, errors)),
+            "zipf": fit(counts if exact else self._counts_by_rank(counts, errors)),
         }
 
+    def _counted(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Return hash, count and error of the keys that the sketch counts."""
+        hashes, estimates, errors = self._sketch.entries()
+        return hashes, estimates - errors, errors
+
+    def _forget_names(self) -> None:
+        """Drop all names but those of the hottest keys."""
+        # A key that is among the hottest at the end is among them from its last tuple on. If it is dropped because of
+        # a tie, others with its count remain.
+        hashes, counts, _ = self._counted()
+        first = max(0, len(counts) - TOP_KEYS)
+        hottest = hashes[np.argpartition(counts, first)[first:]].tolist()
+        self._names = {value: self._names[value] for value in hottest if value in self._names}
+
     def _counts_by_rank(self, counts: NDArray[np.int64], errors: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the tuples of the keys, highest first: hot keys from the sketch, the others by the sample."""
-        if self.sample.exact:
-            return self.sample.counts
+        """Return the tuples of the keys that the fit needs, highest first: hot keys from the sketch, others sampled."""
         inaccurate = np.flatnonzero(errors > MAX_ERROR * counts)
         accurate = int(inaccurate[0]) if len(inaccurate) else len(counts)
-        return np.concatenate(
-            (counts[:accurate], np.repeat(self.sample.counts, self.sample.keys_per_sampled)[accurate:])
-        )
-
-    def _threshold(self) -> int:
-        _, counts, _ = self._sketch.entries()
-        return int(counts[-min(TOP_KEYS, len(counts))])
-
-    def _forget(self, threshold: int) -> None:
-        """Drop the names of keys that are not counted any more or are below the threshold."""
-        hashes, counts, _ = self._sketch.entries()
-        counted = set(hashes[counts >= threshold].tolist())
-        self._names = {value: name for value, name in self._names.items() if value in counted}
+        sampled = self.sample.counts
+        # The fit ignores the other keys, of which there may be many millions.
+        sampled = sampled[sampled >= MIN_COUNT]
+        return np.concatenate((counts[:accurate], np.repeat(sampled, self.sample.keys_per_sampled)[accurate:]))

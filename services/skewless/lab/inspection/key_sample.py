@@ -37,11 +37,6 @@ class KeySample:
         """Number of distinct keys of the stream: exact up to the capacity, else with an error of 1.2/sqrt(capacity)."""
         return len(self._indices) << self._bits
 
-    @property
-    def exact(self) -> bool:
-        """Whether the sample contains all keys of the stream."""
-        return self._bits == 0
-
     def __len__(self) -> int:
         return len(self._indices)
 

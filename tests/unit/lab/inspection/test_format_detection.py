@@ -49,6 +49,15 @@ def test_detect_a_few_broken_records_do_not_change_the_format() -> None:
     assert detect([*documents(), b"{", None, b"\xff"]).settings == {"name": "json"}
 
 
+@pytest.mark.parametrize(
+    "broken", [b"{", b'{"user": ', b'{"user": "\xff"}', b"\xff\x00", b'{"user": ' + b"[" * 100_000]
+)
+def test_detect_json_of_which_a_third_is_broken_is_json(broken: bytes) -> None:
+    found = detect([*documents(200), *[broken] * 100])
+    assert found.settings == {"name": "json"}
+    assert {field.reference for field in found.fields} >= {"user.name", "at"}
+
+
 def test_detect_json_fields_have_paths_of_settings_and_their_share() -> None:
     found = {field.reference: field.share for field in detect([*documents(), b'{"id": 1, "a.b": 2}']).fields}
     assert found.keys() == {"id", "user.name", "tags[]", "price", "at"}

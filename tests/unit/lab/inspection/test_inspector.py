@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from skewless.cli.inspect_view import show
 from skewless.errors import ConfigurationError
 from skewless.lab.inspection.conditions import MEASURES, Condition, measures_of
 from skewless.lab.inspection.inspector import Inspector
@@ -77,6 +78,19 @@ def test_inspector_tombstones_and_invalid_records_are_counted() -> None:
     assert found["null_value_share"] == 0.01
     assert found["keys"][0]["invalid_share"] == 0.02
     assert {entry["reason"] for entry in found["keys"][0]["invalid"]} == {"empty record", "key field missing"}
+
+
+def test_inspector_json_of_which_a_third_is_broken_shows_the_share_and_the_reason(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    broken = [value for pair in zip(clicks(), [b'{"user": "u'] * 500, strict=False) for value in pair]
+    found = inspected([batch([*broken, *clicks(500)])])
+    assert found["format"]["other_share"] == pytest.approx(1 / 3, abs=0.001)
+    assert found["keys"][0]["invalid_share"] == 1 / 3
+    show(found)
+    output = capsys.readouterr().out
+    assert "format      JSON (not 33.33% of a sample); 0.00% without a value" in output
+    assert "invalid records of user: 500 " in output
 
 
 def test_inspector_binary_records_without_keys_have_no_candidate() -> None:

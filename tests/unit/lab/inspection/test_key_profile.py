@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from skewless.lab.inspection import key_profile
 from skewless.lab.inspection.key_profile import EncodedKeys, KeyProfile
 from skewless.lab.inspection.key_sample import KeySample
 from skewless.lab.inspection.zipf_fit import fit
 
 
 def profile_of(keys: list[str], capacity: int, batch: int = 1000) -> KeyProfile:
-    profile = KeyProfile(capacity)
+    profile = KeyProfile(capacity, capacity)
     for start in range(0, len(keys), batch):
         profile.add(EncodedKeys.of(keys[start : start + batch]))
     return profile
@@ -45,6 +46,22 @@ def test_key_profile_beyond_the_capacity_hot_keys_and_cardinality_are_close() ->
     assert found["max_share"] == pytest.approx(top[0][1] / len(keys), rel=0.01)
 
 
+def test_key_profile_names_of_hot_keys_are_kept_and_others_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_profile, "MAX_NAMES", 100)
+    keys = ["hot"] * 50 + zipf_keys(1.2, 2_000, 20_000) + [f"rare {number}" for number in range(1_000)]
+    profile, exact = profile_of(keys, 4096, batch=30), Counter(keys)
+    found = profile.to_json()
+    assert len(profile._names) <= 130
+    assert [entry["count"] for entry in found["top"]] == [count for _, count in exact.most_common(20)]
+    assert all(exact[entry["key"]] == entry["count"] for entry in found["top"])
+
+
+def test_key_profile_of_keys_that_occur_once_reports_one_tuple_per_key() -> None:
+    found = profile_of([f"k{number}" for number in range(10_000)], 64).to_json()
+    assert found["max_share"] == 1 / 10_000
+    assert {entry["count"] for entry in found["top"]} == {1}
+
+
 @pytest.mark.parametrize("exponent", [0.7, 1.0, 1.3])
 def test_key_profile_beyond_the_capacity_zipf_exponent_is_close(exponent: float) -> None:
     keys = zipf_keys(exponent, 100_000, 500_000)
@@ -72,7 +89,7 @@ def test_key_sample_indices_are_dense_and_dropped_keys_are_reported(batches: lis
     sampled = everything[indices >= 0]
     assert sorted(indices[indices >= 0].tolist()) == list(range(len(sample)))
     assert (rows[indices[indices >= 0]] == sampled).all()
-    assert not sample.exact or sample.cardinality == len(everything)
+    assert sample.keys_per_sampled > 1 or sample.cardinality == len(everything)
 
 
 @pytest.mark.parametrize("exponent", [0.0, 0.5, 1.0, 1.5])
