@@ -17,7 +17,14 @@ from skewless.wire.aggregates import AggregateRecord, aggregate_type
 from skewless.wire.changelog import CHUNK_KEY
 from skewless.wire.dead_letters import DeadLetterHeaders
 from skewless.wire.distribution import TickDistribution
-from skewless.wire.headers import IDLE_HEADER, SCHEMA_HEADER, SOURCES_HEADER, WATERMARK, WATERMARKS_HEADER
+from skewless.wire.headers import (
+    IDLE_HEADER,
+    READ_TIME_HEADER,
+    SCHEMA_HEADER,
+    SOURCES_HEADER,
+    WATERMARK,
+    WATERMARKS_HEADER,
+)
 from skewless.wire.hot_keys import HotKeyChange
 from skewless.wire.join_changelog import BLOCK_KEY
 from skewless.wire.joined import JoinedRecord, JoinLateRecord, UnmatchedRecord
@@ -125,9 +132,15 @@ def _internal_headers(schema: str, others: Mapping[str, Schema] = MappingProxyTy
         "watermark of each source partition in ms (null: none so far), and whether it is idle, by topic and number as "
         "a JSON object. Source partitions that are not named keep their state.",
     }
+    read_time = {
+        "type": "string",
+        "pattern": "^[0-9]+$",
+        "description": "Time at which the splitter read the newest tuple of the record, in ms since the epoch. Only "
+        "metrics depend on it. Optional.",
+    }
     schema_header = {"type": "string", "const": schema, "description": "Name and version of the record's format."}
     reports = {WATERMARKS_HEADER: watermarks, IDLE_HEADER: idle, SOURCES_HEADER: sources}
-    properties = {SCHEMA_HEADER: schema_header, **reports, **others}
+    properties = {SCHEMA_HEADER: schema_header, **reports, READ_TIME_HEADER: read_time, **others}
     return {"type": "object", "properties": properties, "required": [SCHEMA_HEADER, *others]}
 
 

@@ -12,7 +12,7 @@ from skewless.algorithms.aggregates import LOAD_COLUMN
 from skewless.algorithms.partials import newest_pane
 from skewless.algorithms.watermark import WatermarkTracker
 from skewless.algorithms.windowing.window_store import WindowStore
-from skewless.engine.step import Sample, Step
+from skewless.engine.step import HistogramSample, Sample, Step
 from skewless.errors import LimitError
 from skewless.wire.changelog import chunks_by_window, decode_checkpoint, encode_checkpoint, read_watermarks
 from skewless.wire.columns import read_table
@@ -126,7 +126,7 @@ class WindowedStep(Step):
     def _state_bytes(self) -> int:
         return sum(windows.nbytes for windows in self._window_stores())
 
-    def collect_metrics(self) -> Iterator[Sample]:
+    def collect_metrics(self) -> Iterator[Sample | HistogramSample]:
         """Yield the size of the state and its limit."""
         yield Sample("skewless_state_bytes", (), self._state_bytes())
         yield Sample("skewless_state_limit_bytes", (), self._limit.max_bytes)

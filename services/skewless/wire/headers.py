@@ -22,6 +22,9 @@ WATERMARKS_HEADER = "watermarks"
 IDLE_HEADER = "idle"
 SOURCES_HEADER = "sources"
 """States of source partitions by topic and number: watermark (null: none so far), and whether the partition is idle."""
+READ_TIME_HEADER = "read_time_ms"
+"""Time at which the splitter read the newest tuple of a record, in ms since the epoch. Only metrics depend on it."""
+MAX_TIME_DIGITS = 16
 WATERMARK = "skewless.watermark.v1"
 """Schema of a record without a value. It only reports watermarks."""
 
@@ -85,6 +88,24 @@ def state_after(headers: Headers, partition: int, previous: WatermarkState) -> W
     if partition in watermarks:
         return WatermarkState(watermarks[partition], partition in idle)
     return previous._replace(idle=previous.idle or partition in idle)
+
+
+def newest_read_time(records: Iterable[Headers]) -> int | None:
+    """Return the newest read time in the headers of several records; None if no record has a valid one.
+
+    Records of earlier versions have none.
+    """
+    newest: int | None = None
+    for headers in records:
+        for name, value in headers:
+            if name == READ_TIME_HEADER and value is not None and value.isdigit() and len(value) <= MAX_TIME_DIGITS:
+                newest = max(int(value), newest or 0)
+    return newest
+
+
+def read_time_header(read_time: int | None) -> OwnHeaders:
+    """Return the header with a read time; no header without one."""
+    return [] if read_time is None else [(READ_TIME_HEADER, b"%d" % read_time)]
 
 
 def require_schema(headers: Headers, *schemas: str) -> str:

@@ -47,17 +47,21 @@ class RowFormat:
         columns["key"] = columns["key"].dictionary_encode()
         return pa.record_batch(list(columns.values()), schema=self._schema)
 
-    def records(self, topic: str, partition: int, rows: pa.RecordBatch, report: OwnHeaders) -> Iterator[OutputRecord]:
-        """Yield rows as records of bounded size. `report` has the states of upstream partitions after these rows."""
+    def records(self, topic: str, partition: int, rows: pa.RecordBatch, headers: OwnHeaders) -> Iterator[OutputRecord]:
+        """Yield rows as records of bounded size.
+
+        `headers` are the headers of the last one in addition to schema and panes: the states of upstream partitions
+        after these rows.
+        """
         # The watermarks hold after all rows, so only the last record contains them.
         *first_parts, last_part = split_by_size(rows)
         for part in first_parts:
             yield self._record(topic, partition, part, ())
-        yield self._record(topic, partition, last_part, report)
+        yield self._record(topic, partition, last_part, headers)
 
-    def _record(self, topic: str, partition: int, rows: pa.RecordBatch, report: OwnHeaders) -> OutputRecord:
-        headers = [schema_header(ROWS), *report, (PANE_HEADER, b"%d" % self._pane_ms)]
-        return OutputRecord(topic, write_partials(rows), partition=partition, headers=headers)
+    def _record(self, topic: str, partition: int, rows: pa.RecordBatch, headers: OwnHeaders) -> OutputRecord:
+        own_headers = [schema_header(ROWS), *headers, (PANE_HEADER, b"%d" % self._pane_ms)]
+        return OutputRecord(topic, write_partials(rows), partition=partition, headers=own_headers)
 
     def read(self, value: bytes | None, headers: Headers) -> pa.Table:
         """Return the rows of a record, each with the pane of this format that contains the start of its own pane.

@@ -13,6 +13,7 @@ from helpers.aggregates import install
 from helpers.in_memory_batch import InMemoryBatch
 from skewless.algorithms.windowing import window_store
 from skewless.config.pipeline_settings import PipelineSettings
+from skewless.engine.step import Sample
 from skewless.errors import LimitError
 from skewless.service import build
 from skewless.stages import windowed_step
@@ -62,7 +63,7 @@ def merge(step: WindowedStep, partition: int, output: OutputRecord) -> None:
 
 
 def samples(step: WindowedStep) -> dict[str, float]:
-    return {sample.name: sample.value for sample in step.collect_metrics()}
+    return {sample.name: sample.value for sample in step.collect_metrics() if isinstance(sample, Sample)}
 
 
 @pytest.mark.parametrize("stage", LIMITS)

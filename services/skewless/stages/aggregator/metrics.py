@@ -5,7 +5,20 @@ from __future__ import annotations
 from skewless.metric_definition import Metric
 from skewless.stages.state_metrics import STATE_METRICS
 
+LATENCY_S = (0.1, 0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
+"""Upper bounds of the buckets of the end-to-end latency. With the default interval, commits take up to 1.5 s of it."""
+
 METRICS = (
+    Metric(
+        "skewless_end_to_end_latency_seconds",
+        "histogram",
+        (),
+        "seconds",
+        "Time from the splitter, when it reads a record, to the commit in which the aggregator merges its tuples into"
+        " windows. One observation per commit and partition, of the newest tuple. Waiting in the source topic and in"
+        " local windows (splitter.local.mode: windows) is not included. Absent with worker_input.encoding: record.",
+        buckets=LATENCY_S,
+    ),
     Metric("skewless_aggregator_open_windows", "gauge", (), "windows", "Windows in memory, of all partitions."),
     Metric(
         "skewless_aggregator_keys",

@@ -12,17 +12,19 @@ import numpy as np
 import pyarrow as pa
 
 from skewless.algorithms.aggregates import LOAD_COLUMN, PartialColumn, ResultCondition, ResultField, selected
+from skewless.algorithms.duration_histogram import Histogram
 from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.algorithms.windowing.assigner import WindowAssigner
 from skewless.algorithms.windowing.window_store import Chunk, Emission, WindowStore
-from skewless.engine.step import Sample
+from skewless.engine.step import HistogramSample, Sample
 from skewless.errors import BadRecordError
+from skewless.stages.aggregator.metrics import LATENCY_S
 from skewless.stages.windowed_step import UNLIMITED, Input, StateLimit, WindowedStep
 from skewless.wire.aggregates import Numbers, aggregate_type
 from skewless.wire.changelog import chunk_output, chunks_by_window
 from skewless.wire.columns import read_table
 from skewless.wire.dead_letters import WINDOW_EXPIRED, dead_letter, dead_letter_rows
-from skewless.wire.headers import WATERMARK, require_schema, schema_of
+from skewless.wire.headers import WATERMARK, newest_read_time, require_schema, schema_of
 from skewless.wire.partials import PARTIALS, read_partials
 from skewless.wire.record import Batch, Headers, OutputRecord, public_timestamp
 from skewless.wire.tuples import parts_of
@@ -57,6 +59,9 @@ class AggregatorStep(WindowedStep):
         self._rules = rules
         self._closed = self._reopened = self._first_results = self._revisions = 0
         """Numbers of windows and of results since the process started, for the metrics."""
+        self._read_times: dict[int, int] = {}
+        """Newest read time by partition of the tuples that were merged since the last commit, for the metrics."""
+        self._latency = Histogram(LATENCY_S)
         self._record_type = aggregate_type(rules.results, rules.numbers, rules.key_parts)
 
     def _new_store(self) -> WindowStore:
@@ -68,6 +73,11 @@ class AggregatorStep(WindowedStep):
             updates=rules.updates,
             emit_interval_ms=rules.emit_interval_ms,
         )
+
+    def revoke(self, partition: int) -> None:
+        """Drop the state of the partition."""
+        super().revoke(partition)
+        self._read_times.pop(partition, None)
 
     def windows_to_reopen(self, batch: Batch) -> set[int]:
         """Return the closed windows of the partials in a batch. Pass them to `reopen` before the batch is processed."""
@@ -101,6 +111,9 @@ class AggregatorStep(WindowedStep):
             else:
                 if expired is not None:
                     yield from dead_letter_rows(self._topic, batch, index, expired, WINDOW_EXPIRED)
+        read_time = newest_read_time(batch.headers)
+        if read_time is not None:
+            self._read_times[batch.partition] = max(read_time, self._read_times.get(batch.partition, 0))
 
     def _merge_record(self, input_: Input, value: bytes | None, headers: Headers) -> pa.Table | None:
         """Merge the partials of one record. Returns those whose window has expired."""
@@ -111,6 +124,10 @@ class AggregatorStep(WindowedStep):
     def flush(self, now: int) -> Iterable[OutputRecord]:
         """Yield changelog records for all changes, and results that must be emitted."""
         self._absorb()
+        for read_time in self._read_times.values():
+            # The clocks of the processes may differ.
+            self._latency.observe(max(0, now - read_time) / 1000)
+        self._read_times.clear()
         for partition, input_ in self._inputs.items():
             watermark = input_.watermarks.watermark()
             input_.ended = watermark == MAX_WATERMARK
@@ -157,8 +174,9 @@ class AggregatorStep(WindowedStep):
                 if is_selected or results[-1]:
                     yield key, results if is_selected else None
 
-    def collect_metrics(self) -> Iterator[Sample]:
-        """Yield the numbers of windows, keys and results."""
+    def collect_metrics(self) -> Iterator[Sample | HistogramSample]:
+        """Yield the latency, and the numbers of windows, keys and results."""
+        yield HistogramSample("skewless_end_to_end_latency_seconds", (), self._latency)
         yield from super().collect_metrics()
         stores = list(self._window_stores())
         yield Sample("skewless_aggregator_open_windows", (), sum(windows.open for windows in stores))

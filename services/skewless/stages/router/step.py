@@ -5,7 +5,7 @@ It treats a row in which the splitter has aggregated tuples as one tuple, becaus
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 import numpy as np
@@ -26,11 +26,13 @@ from skewless.wire.headers import (
     WATERMARK,
     headers_with,
     internal_headers,
+    newest_read_time,
+    read_time_header,
     report_of,
     require_schema,
     watermark_records,
 )
-from skewless.wire.record import Batch, OutputRecord
+from skewless.wire.record import Batch, OutputRecord, OwnHeaders
 from skewless.wire.rows import ROWS, RowFormat
 from skewless.wire.tuples import TupleFormat
 
@@ -122,23 +124,19 @@ class RouterStep(Step):
                 yield dead_letter(self._topic, batch, index, error.reason)
             else:
                 update_upstream()
-        states = {batch.partition: upstream.state}
+        states, read_time = {batch.partition: upstream.state}, read_time_header(newest_read_time(batch.headers))
         if tuple_batches:
             # The watermark holds after all records of the batch, so a worker must not receive it before the rows.
-            yield from self._route(batch.partition, tuple_batches, {} if row_tables else states, now)
+            headers = [*headers_with(self._tuples.columns_name, {} if row_tables else states), *read_time]
+            yield from self._route(batch.partition, tuple_batches, headers, now)
         if row_tables:
-            yield from self._route_rows(batch.partition, row_tables, states, now)
+            yield from self._route_rows(batch.partition, row_tables, [*report_of(states), *read_time], now)
 
     def _route(
-        self,
-        partition: int,
-        tuple_batches: Sequence[pa.RecordBatch],
-        states: Mapping[int, WatermarkState],
-        now: int,
+        self, partition: int, tuple_batches: Sequence[pa.RecordBatch], headers: OwnHeaders, now: int
     ) -> Iterator[OutputRecord]:
         tuples = pa.Table.from_batches(tuple_batches).unify_dictionaries().combine_chunks()
         key_batch, workers = self._assign_workers(partition, tuples, "time", now)
-        headers = headers_with(self._tuples.columns_name, states)
         self.tuples += len(workers)
         if self._encoding == "record":
             for worker, count in enumerate(np.bincount(workers).tolist()):
@@ -150,7 +148,7 @@ class RouterStep(Step):
             yield from self._tuples.records("worker-input", worker, worker_tuples, headers)
 
     def _route_rows(
-        self, partition: int, tables: Sequence[pa.Table], states: Mapping[int, WatermarkState], now: int
+        self, partition: int, tables: Sequence[pa.Table], headers: OwnHeaders, now: int
     ) -> Iterator[OutputRecord]:
         rows = pa.concat_tables(tables).unify_dictionaries().combine_chunks()
         _, workers = self._assign_workers(partition, rows, "pane", now)
@@ -158,7 +156,7 @@ class RouterStep(Step):
             tuples = int(worker_rows[LOAD_COLUMN.name].to_numpy().sum())
             self.tuples += tuples
             self._metrics.count(worker, worker_rows.num_rows, tuples)
-            yield from self._rows.records("worker-input", worker, worker_rows, report_of(states))
+            yield from self._rows.records("worker-input", worker, worker_rows, headers)
 
     def _assign_workers(
         self, partition: int, items: pa.Table, time: str, now: int

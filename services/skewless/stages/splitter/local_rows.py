@@ -126,13 +126,16 @@ class LocalRows(Generic[Partition]):
         """Return what a restart must read again of a partition whose last record was the one before `end`."""
         return None
 
-    def records(self, target: int, flushes: Sequence[Flush], report: OwnHeaders) -> Iterator[OutputRecord]:
-        """Yield the rows of at least one flush for a partition of `tuples`. `report` has the watermark after them."""
+    def records(self, target: int, flushes: Sequence[Flush], headers: OwnHeaders) -> Iterator[OutputRecord]:
+        """Yield the rows of at least one flush for a partition of `tuples`.
+
+        `headers` are the headers of the last record in addition to those of rows: the watermark after all rows.
+        """
         *first_flushes, last_flush = flushes
         for flush in first_flushes:
             yield from self._format.records("tuples", target, self._format.from_partials(flush.rows), ())
         rows = self._format.from_partials(last_flush.rows)
-        yield from self._format.records("tuples", target, rows, report)
+        yield from self._format.records("tuples", target, rows, headers)
 
     def _counted(self, flush: Flush, cause: Cause) -> Flush:
         self._tuples += flush.tuples

@@ -28,7 +28,7 @@ from skewless.stages.splitter.checkpoint import Checkpoint, decode_checkpoint, e
 from skewless.stages.splitter.local_rows import Accepted, Cause, HeldAgain, LocalRows
 from skewless.stages.splitter.reports import SourceReports
 from skewless.wire.dead_letters import dead_letter
-from skewless.wire.headers import WATERMARK, schema_header
+from skewless.wire.headers import WATERMARK, read_time_header, schema_header
 from skewless.wire.record import Batch, OutputRecord, public_timestamp
 from skewless.wire.topic_partition import TopicPartition
 from skewless.wire.tuples import TupleFormat, parts_of
@@ -162,7 +162,8 @@ class SplitterStep(InputStep[Partition]):
             return
         source.last_forwarded = source.state()
         schema = schema_header(self._tuple_format.columns_name)
-        headers = [schema, *self._reports.report(partition, source.last_forwarded)]
+        report = self._reports.report(partition, source.last_forwarded)
+        headers = [schema, *report, *read_time_header(source.last_seen_ms)]
         yield from self._tuple_format.records("tuples", self._reports.target_of(partition), tuples, headers)
 
     def _rows(self, partition: Partition, source: _Source, flushes: Sequence[Flush]) -> Iterator[OutputRecord]:
@@ -170,7 +171,8 @@ class SplitterStep(InputStep[Partition]):
         if flushes:
             source.last_forwarded = self._local.state(partition, source.state())
             report = self._reports.report(partition, source.last_forwarded)
-            yield from self._local.records(self._reports.target_of(partition), flushes, report)
+            headers = [*report, *read_time_header(source.last_seen_ms or None)]
+            yield from self._local.records(self._reports.target_of(partition), flushes, headers)
 
     def _late(
         self, partition: Partition, batch: Batch, classified: RecordClassification, watermarks: NDArray[np.int64]

@@ -24,7 +24,15 @@ from skewless.algorithms.watermark import MAX_WATERMARK, NOTHING_REPORTED, Water
 from skewless.engine.step import Sample, Step
 from skewless.errors import BadRecordError
 from skewless.wire.dead_letters import dead_letter
-from skewless.wire.headers import WATERMARK, internal_headers, require_schema, update_watermarks, watermark_records
+from skewless.wire.headers import (
+    WATERMARK,
+    internal_headers,
+    newest_read_time,
+    read_time_header,
+    require_schema,
+    update_watermarks,
+    watermark_records,
+)
 from skewless.wire.partials import PARTIALS, with_rows, write_partials
 from skewless.wire.record import Batch, OutputRecord
 from skewless.wire.rows import ROWS, RowFormat
@@ -65,6 +73,8 @@ class _Input:
     """Start of the newest pane in ms."""
     keys: int = 0
     """Rows of the last commit that had any."""
+    read_time: int | None = None
+    """Newest read time of the tuples since the last commit."""
 
 
 class WorkerStep(Step):
@@ -127,6 +137,9 @@ class WorkerStep(Step):
                     self._buffer_rows(batch.partition, input_, rows, len(value or b""))
             except BadRecordError as error:
                 yield dead_letter(self._topic, batch, index, error.reason)
+        read_time = newest_read_time(batch.headers)
+        if read_time is not None:
+            input_.read_time = max(read_time, input_.read_time or 0)
         if single_tuples:
             tuples = self._tuples.from_rows(single_tuples)
             self._buffer(batch.partition, input_, [tuples], tuples.nbytes)
@@ -211,12 +224,19 @@ class WorkerStep(Step):
             for partition, table in reduced.items()
         )
         targets = partition_of_keys(partials["key"], self._aggregator_partitions)
-        headers = internal_headers(PARTIALS, {})
+        headers = [*internal_headers(PARTIALS, {}), *read_time_header(self._take_read_time())]
         for target in range(self._aggregator_partitions):
             rows = np.flatnonzero(targets == target)
             if len(rows):
                 for part in split_by_size(partials.take(pa.array(rows)).combine_chunks()):
                     yield OutputRecord("partials", write_partials(part), partition=target, headers=headers)
+
+    def _take_read_time(self) -> int | None:
+        """Return the newest read time since the last commit, and forget all of them."""
+        read_times = [input_.read_time for input_ in self._inputs.values() if input_.read_time is not None]
+        for input_ in self._inputs.values():
+            input_.read_time = None
+        return max(read_times, default=None)
 
     def _merged(self, tables: Sequence[pa.Table]) -> pa.Table:
         if len(tables) == 1:
