@@ -8,25 +8,33 @@ from dashboards.generate.rules import (
     CATCH_UP,
     DECIDED_RATE,
     LAG,
+    LATE_RATE,
+    LATE_SHARE,
+    LATENCY,
     MATCH_RATE,
     MEAN_WORKER_RATE,
     PIPELINE,
+    PROCESS,
+    RESULTS_AGE,
     STAGE,
     TUPLE_RATE,
     WATERMARK,
     WORKER,
     WORKER_RATE,
 )
+from skewless.topology import STAGES
 
-OVERLOAD = 1.5
+THRESHOLD = "$threshold"
+"""Stands for the threshold of an alert in its expression and in its texts. The chart replaces it by a value."""
 MIN_ROWS_PER_WORKER = 100
 """Minimum mean number of rows per worker in five minutes for the overload alert. Above it, 1.5 times the mean is five
 standard deviations of a Poisson distribution, so it is not noise."""
-CATCH_UP_S = 300
-ABORTED = 0.05
-NEAR_LIMIT = 0.8
-MATCH_RATE_LEFT = 0.8
-"""Part of the match rate of an hour ago below which it has fallen."""
+MIN_LATE = 10
+"""Minimum number of late tuples in five minutes for the alert of their share."""
+OFFSETS_D = 7
+"""Days after which a broker deletes the offsets of a group without members (`offsets.retention.minutes`)."""
+WITHOUT_OFFSETS = "|".join(stage.name for stage in STAGES if not stage.outputs)
+"""Stages whose offsets are not in Kafka."""
 MIN_DECIDED = 100
 """Minimum number of left records in five minutes for the alert of the match rate. Below it, a change may be chance."""
 PARTITION = f"{STAGE}, partition"
@@ -49,26 +57,34 @@ class Alert(NamedTuple):
     severity: Literal["warning", "critical"]
     summary: str
     description: str
+    threshold: float | None = None
+    """Default threshold; None for an alert without one."""
+
+    def with_threshold(self, text: str) -> str:
+        """Return a text of the alert with its default threshold."""
+        return text if self.threshold is None else text.replace(THRESHOLD, f"{self.threshold:g}")
 
 
 ALERTS = (
     Alert(
         "SkewlessWorkerOverloaded",
-        f"{WORKER_RATE}\n  > on ({PIPELINE}) group_left () {OVERLOAD} * {MEAN_WORKER_RATE}\n"
+        f"{WORKER_RATE}\n  > on ({PIPELINE}) group_left () {THRESHOLD} * {MEAN_WORKER_RATE}\n"
         f"  and on ({PIPELINE}) 300 * {MEAN_WORKER_RATE} >= {MIN_ROWS_PER_WORKER}",
         "10m",
         "warning",
         "Worker {{ $labels.worker }} of pipeline {{ $labels.pipeline }} is overloaded",
-        f"Routers send it {{{{ $value | humanize }}}} rows per second, more than {OVERLOAD} times the average. Topic "
+        f"Routers send it {{{{ $value | humanize }}}} rows per second, more than {THRESHOLD} times the average. Topic "
         "{{ $labels.pipeline }}.hot-keys names the keys that are too hot for one worker.",
+        1.5,
     ),
     Alert(
         "SkewlessLagGrowing",
-        f"{CATCH_UP} > {CATCH_UP_S}\n  and deriv({LAG}[10m]) > 0",
+        f"{CATCH_UP} > {THRESHOLD}\n  and deriv({LAG}[10m]) > 0",
         "10m",
         "warning",
         "Stage {{ $labels.stage }} of pipeline {{ $labels.pipeline }} falls behind",
         "Its lag grows. Without new records it would need {{ $value | humanizeDuration }} to catch up.",
+        300,
     ),
     Alert(
         "SkewlessPartitionStalled",
@@ -105,20 +121,22 @@ ALERTS = (
     Alert(
         "SkewlessTransactionsAborted",
         f'sum by ({STAGE}) (rate(skewless_transactions_total{{outcome="aborted"}}[5m]))\n'
-        f"  / sum by ({STAGE}) (rate(skewless_transactions_total[5m])) > {ABORTED}",
+        f"  / sum by ({STAGE}) (rate(skewless_transactions_total[5m])) > {THRESHOLD}",
         "5m",
         "warning",
         "Stage {{ $labels.stage }} of pipeline {{ $labels.pipeline }} aborts many transactions",
         "{{ $value | humanizePercentage }} of its transactions are aborted, and their records are processed again.",
+        0.05,
     ),
     Alert(
         "SkewlessStateNearLimit",
-        f"max by ({STAGE}, instance) (skewless_state_bytes / skewless_state_limit_bytes) > {NEAR_LIMIT}",
+        f"max by ({STAGE}, instance) (skewless_state_bytes / skewless_state_limit_bytes) > {THRESHOLD}",
         "1m",
         "warning",
         "The state of process {{ $labels.instance }} of stage {{ $labels.stage }} of pipeline {{ $labels.pipeline }} is"
         " near its limit",
         "It uses {{ $value | humanizePercentage }} of the limit. Above the limit the process exits with code 3.",
+        0.8,
     ),
     Alert(
         "SkewlessWorkerMissing",
@@ -180,12 +198,91 @@ ALERTS = (
     ),
     Alert(
         "SkewlessMatchRateFell",
-        f"{MATCH_RATE} < {MATCH_RATE_LEFT} * ({MATCH_RATE} offset 60m)\n"
+        f"{MATCH_RATE} < {THRESHOLD} * ({MATCH_RATE} offset 60m)\n"
         f"  and on ({PIPELINE}) 300 * {DECIDED_RATE} >= {MIN_DECIDED}",
         "10m",
         "warning",
         "The join of pipeline {{ $labels.pipeline }} finds fewer pairs than an hour ago",
         "{{ $value | humanizePercentage }} of the left records have a partner.",
+        0.8,
+    ),
+    Alert(
+        "SkewlessLateTuples",
+        f"{LATE_SHARE} > {THRESHOLD}\n  and on ({PIPELINE}) 300 * {LATE_RATE} >= {MIN_LATE}",
+        "10m",
+        "warning",
+        "Pipeline {{ $labels.pipeline }} counts many tuples as late",
+        "{{ $value | humanizePercentage }} of its tuples are late. They are not in the results, but in the topic late.",
+        0.01,
+    ),
+    Alert(
+        "SkewlessResultsStale",
+        f"{RESULTS_AGE} > {THRESHOLD}\n"
+        f"  and on ({PIPELINE}) time() - max by ({PIPELINE}) "
+        f'(skewless_max_event_timestamp_seconds{{stage="splitter"}}) < {THRESHOLD}',
+        "5m",
+        "warning",
+        "The results of pipeline {{ $labels.pipeline }} are not up to date",
+        "They are complete up to {{ $value | humanizeDuration }} ago, although the splitters read newer records.",
+        600,
+    ),
+    Alert(
+        "SkewlessLatencyHigh",
+        f"{LATENCY} > {THRESHOLD}",
+        "10m",
+        "warning",
+        "Tuples of pipeline {{ $labels.pipeline }} take long to reach the results",
+        "For 1 % of the commits it takes more than {{ $value | humanizeDuration }} from splitter to aggregator.",
+        30,
+    ),
+    Alert(
+        "SkewlessMemoryNearLimit",
+        f"max by ({STAGE}, instance) (\n"
+        "  process_resident_memory_bytes\n"
+        f"  / on ({PROCESS}) group_right () skewless_memory_limit_bytes\n"
+        f") > {THRESHOLD}",
+        "5m",
+        "warning",
+        "Process {{ $labels.instance }} of stage {{ $labels.stage }} of pipeline {{ $labels.pipeline }} is near its"
+        " memory limit",
+        "It uses {{ $value | humanizePercentage }} of the limit. Above the limit the kernel kills it.",
+        0.9,
+    ),
+    Alert(
+        "SkewlessRestoreSlow",
+        f'sum by ({STAGE}, instance) (increase(skewless_time_seconds_total{{state="restoring"}}[1h])) > {THRESHOLD}\n'
+        f"  and on ({STAGE}, instance) skewless_ready == 0",
+        "1m",
+        "warning",
+        "Process {{ $labels.instance }} of stage {{ $labels.stage }} of pipeline {{ $labels.pipeline }} restores its"
+        " state for long",
+        "It has restored for {{ $value | humanizeDuration }} in the last hour, and processes nothing meanwhile.",
+        900,
+    ),
+    Alert(
+        "SkewlessRetentionNear",
+        f"max by ({PARTITION}) (\n"
+        "  skewless_consumer_lag_records\n"
+        "  / (skewless_log_end_offset - skewless_log_start_offset)\n"
+        "  and skewless_log_start_offset > 0\n"
+        f") > {THRESHOLD}",
+        "5m",
+        "critical",
+        "Retention is about to delete records that stage {{ $labels.stage }} of pipeline {{ $labels.pipeline }} has not"
+        " processed",
+        "In partition {{ $labels.partition }} {{ $value | humanizePercentage }} of the records in the log are not"
+        " processed.",
+        0.5,
+    ),
+    Alert(
+        "SkewlessOffsetsExpiring",
+        f'group by ({STAGE}) (max_over_time(skewless_build_info{{stage!~"{WITHOUT_OFFSETS}"}}[{OFFSETS_D}d]))\n'
+        f"  unless on ({STAGE}) group by ({STAGE}) (max_over_time(skewless_build_info[{THRESHOLD}d]))",
+        "0m",
+        "warning",
+        "The committed offsets of stage {{ $labels.stage }} of pipeline {{ $labels.pipeline }} will expire",
+        f"No process of it has run for {THRESHOLD} days. By default a broker deletes offsets after {OFFSETS_D} days.",
+        3,
     ),
     Alert(
         "SkewlessStageDown",
@@ -204,15 +301,25 @@ def document(docs: str) -> dict[str, object]:
     return {"groups": [{"name": "skewless-alerts", "rules": [_rule(alert, docs) for alert in ALERTS]}]}
 
 
+def template(docs: str) -> dict[str, object]:
+    """Return the content of the chart's file of alerts, in which `THRESHOLD` stands for the field `threshold`."""
+    rules = [_with_field(_rule(alert._replace(threshold=None), docs), alert.threshold) for alert in ALERTS]
+    return {"groups": [{"name": "skewless-alerts", "rules": rules}]}
+
+
+def _with_field(rule: dict[str, object], threshold: float | None) -> dict[str, object]:
+    return rule if threshold is None else {**rule, "threshold": threshold}
+
+
 def _rule(alert: Alert, docs: str) -> dict[str, object]:
     return {
         "alert": alert.name,
-        "expr": alert.expr,
+        "expr": alert.with_threshold(alert.expr),
         "for": alert.for_duration,
         "labels": {"severity": alert.severity},
         "annotations": {
             "summary": alert.summary,
-            "description": alert.description,
+            "description": alert.with_threshold(alert.description),
             "runbook_url": f"{docs}#{alert.name.lower()}",
         },
     }

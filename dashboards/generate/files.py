@@ -42,5 +42,10 @@ def files(docs: str = DOCS) -> Mapping[str, str]:
     }
 
 
+def alerts_template(docs: str = DOCS) -> str:
+    """Return the chart's file of alerts, whose thresholds the chart replaces."""
+    return _yaml(alerts.template(docs))
+
+
 def _yaml(content: dict[str, Any]) -> str:
     return HEAD + yaml.dump(content, Dumper=_Dumper, sort_keys=False, width=120, allow_unicode=True)

@@ -130,7 +130,49 @@ def common_panels(stage: Stage) -> Iterator[Panel]:
     """Yield the panels that every stage has."""
     yield from _throughput_panels(stage.name, produces=bool(stage.outputs))
     yield from _progress_panels(stage.name, has_watermarks=not set(stage.inputs) <= PUBLIC_TOPICS)
+    yield from _time_panels(stage.name)
     yield from _process_panels(stage.name)
+
+
+def _time_panels(stage: str) -> Iterator[Panel]:
+    processes = total(select("skewless_build_info", stage=stage))
+    times = total(rate(select("skewless_time_seconds_total", stage=stage)), "state")
+    yield line_panel(
+        PanelDescription(
+            "Time by state",
+            "Share of the time in which the processes are busy, back-pressured (they wait for the output), restoring or"
+            " idle, on average. A stage that is busy all the time is a bottleneck.",
+            "percentunit",
+        ),
+        Query(f"{times} / scalar({processes})", "{{state}}"),
+        stacked=True,
+    )
+    lag = maximum(select("skewless_consumer_lag_seconds", stage=stage), "partition")
+    yield line_panel(
+        PanelDescription(
+            "Lag in time",
+            "Age of the oldest record that is not processed, in the five partitions with the largest lag.",
+            "s",
+        ),
+        Query(f"topk(5, {lag})", "partition {{partition}}"),
+    )
+    yield line_panel(
+        PanelDescription(
+            "Queues of librdkafka", "Bytes fetched and not yet read, or produced and not yet acknowledged.", "bytes"
+        ),
+        Query(total(select("skewless_client_queue_bytes", stage=stage), "client"), "{{client}}"),
+    )
+    yield line_panel(
+        PanelDescription(
+            "Throttling and queued records",
+            "Share of the time for which brokers throttle the clients, and records in the queues of librdkafka.",
+            "short",
+        ),
+        Query(
+            total(rate(select("skewless_client_throttle_seconds_total", stage=stage)), "client"), "{{client}} throttled"
+        ),
+        Query(total(select("skewless_client_queue_records", stage=stage), "client"), "{{client}} records"),
+    )
 
 
 def _throughput_panels(stage: str, *, produces: bool) -> Iterator[Panel]:
@@ -217,9 +259,14 @@ def _process_panels(stage: str) -> Iterator[Panel]:
         Query(total(states, "state"), "{{state}}"),
     )
     yield line_panel(
-        PanelDescription("Waiting and restoring", "Batches in flight, and changelog records read per second.", "short"),
+        PanelDescription(
+            "Waiting and restoring",
+            "Batches in flight, changelog records read per second, and what remains of restores in progress.",
+            "short",
+        ),
         Query(total(select("skewless_in_flight_batches", stage=stage)), "batches in flight"),
         Query(total(rate(select("skewless_restored_records_total", stage=stage))), "records restored"),
+        Query(total(select("skewless_restore_remaining_records", stage=stage)), "records remaining"),
         Query(total(rate(select("skewless_restore_duration_seconds_count", stage=stage))), "restores"),
     )
     yield line_panel(

@@ -14,8 +14,10 @@ severity is *critical* if results are missing, and *warning* if results are late
 `runbook_url` is the address of the alert's section on this page. `make dashboards DOCS=https://example.com/alerts`
 generates the alerts with another address.
 
-| alert | severity | for |
-| --- | --- | --- |
+The chart has other thresholds in `monitoring.prometheusRule.thresholds`.
+
+| alert | severity | threshold | for |
+| --- | --- | --- | --- |
 """
 RULES_HEAD = """## Recording rules
 
@@ -160,6 +162,71 @@ minutes.
 - If `skewless_join_unmatched_total` grows on both sides, right records follow later than `join.apart_s`, or the ids or
   times of one topic have changed their format.
 """,
+    "SkewlessLateTuples": """
+More than 1 % of the tuples were late for ten minutes, at least ten in five minutes. Late tuples are in no result. They
+are in the topic `late`.
+
+- Read the topic: the watermark of a record minus its time says how late the tuple was. Increase
+  `event_time.allowed_lateness_s` to more than that. Windows then close later.
+- One producer whose clock is ahead moves the watermark of its partition forward, and makes the tuples of all others
+  late. `event_time.max_ahead_s` limits this.
+- After an outage of a producer its old records are late, and the alert resolves itself.
+""",
+    "SkewlessResultsStale": """
+The results are complete up to a time that is more than ten minutes ago, although the splitters read records with newer
+event times. In replays of old data the alert does not fire.
+
+- In *Pipeline* look for the first stage with a large *Watermark delay*, and for stages with lag.
+- A partition of the source that has no new records holds back all windows: see *SkewlessWatermarkStuck*.
+- If `event_time.allowed_lateness_s` plus the length of a window is more than the threshold, raise the threshold.
+""",
+    "SkewlessLatencyHigh": """
+For one of a hundred commits of the aggregator it took more than 30 s from the splitter to the merge of the newest
+tuple. The wait in the source topic is not included.
+
+- In *Pipeline* see *Lag in time* of each stage after the splitter. The stage that is busy all the time (*Time by
+  state*) is the bottleneck: see *SkewlessLagGrowing*.
+- If all stages are back-pressured, the brokers are slow: see *Time of a commit*, and *Throttling and queued records*
+  for a quota.
+- The clocks of splitters and aggregators may differ.
+""",
+    "SkewlessMemoryNearLimit": """
+A process uses more than 90 % of the memory limit of its container, or of the machine. The kernel kills it above the
+limit, and its partitions are then restored elsewhere.
+
+- An aggregator, an observer or a join holds state: see *SkewlessStateNearLimit* and *SkewlessJoinBufferFull*. An
+  aggregator needs up to twice `aggregator.max_state_bytes`, plus 200 MB.
+- The memory of the other stages does not depend on the data. If it grows for hours at constant load, see *Allocated
+  blocks by stage*: that is a bug in Skewless.
+- Raise the limit, in the chart with the resources of the stage.
+""",
+    "SkewlessRestoreSlow": """
+A process has spent more than 15 minutes of the last hour on restoring its partitions, and is not ready.
+
+- `skewless_restore_remaining_records` says what it has still to read. If it does not fall, the process waits for
+  brokers or for an open transaction: read its log.
+- The changelog may be large, because the broker has not compacted it: see the log of its cleaner.
+- Start more processes of the stage, so that each restores fewer partitions.
+- If the process restarts while it restores, the restore begins again: see its exit code.
+""",
+    "SkewlessRetentionNear": """
+More than half of the records that a log contains are not processed, and retention has already deleted older ones. If
+the lag reaches the log start offset, records are lost, and the stage ends with an error instead of skipping them.
+
+- Increase the retention of the topic first.
+- Then see *SkewlessLagGrowing*. A stage that does not run has lag, too.
+- A pipeline that has just begun to read an old topic from its start has this lag until it has caught up.
+""",
+    "SkewlessOffsetsExpiring": """
+No process of a stage has run for three days. A broker deletes the committed offsets of a group without members after
+seven days by default. The stage then refuses to start, because it cannot know what it has
+processed.
+
+- Start the stage: an assigned partition commits at once.
+- Or raise `offsets.retention.minutes` on the brokers, which is the time.
+- If you removed the pipeline on purpose, `skewless reset` with `--delete` removes its topics and groups. The alert
+  resolves itself seven days after the last process.
+""",
     "SkewlessStageDown": """
 All processes of a stage are gone, or none of them is ready (`/readyz` reports the reason). All downstream stages wait.
 
@@ -173,7 +240,8 @@ All processes of a stage are gone, or none of them is ready (`/readyz` reports t
 def page() -> str:
     """Return the page."""
     alert_rows = [
-        f"| [{alert.name}](#{alert.name.lower()}) | {alert.severity} | {alert.for_duration} |\n" for alert in ALERTS
+        f"| [{alert.name}](#{alert.name.lower()}) | {alert.severity} | {_threshold(alert)} | {alert.for_duration} |\n"
+        for alert in ALERTS
     ]
     rule_rows = [f"| `{rule.record}` | `{rule.expr}` |\n" for rule in RECORDINGS]
     return "".join([HEAD, *alert_rows, "\n", *map(_section, ALERTS), RULES_HEAD, *rule_rows])
@@ -181,4 +249,8 @@ def page() -> str:
 
 def _section(alert: Alert) -> str:
     text = RUNBOOKS[alert.name].strip()
-    return f"## {alert.name}\n\n{text}\n\n```promql\n{alert.expr}\n```\n\n"
+    return f"## {alert.name}\n\n{text}\n\n```promql\n{alert.with_threshold(alert.expr)}\n```\n\n"
+
+
+def _threshold(alert: Alert) -> str:
+    return "" if alert.threshold is None else f"{alert.threshold:g}"

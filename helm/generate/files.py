@@ -8,6 +8,7 @@ from pathlib import Path
 
 import yaml
 
+from dashboards.generate.files import alerts_template
 from helm.generate import schema, stages
 
 HEAD = "# Made by `make chart` from the code. Change the code, not this file.\n"
@@ -22,4 +23,5 @@ def files() -> Mapping[str, str]:
         "files/topology.yaml": HEAD + yaml.safe_dump(stages.document(), sort_keys=False, width=120),
         "values.schema.json": json.dumps(schema.document(), indent=1) + "\n",
         **{f"files/dashboards/{path.name}": path.read_text(encoding="utf-8") for path in copied},
+        "files/dashboards/alerts.yaml": alerts_template(),
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from dashboards.generate.alerts import ALERTS
 from helm.generate.kubernetes import reference
 
 Schema = dict[str, Any]
@@ -77,6 +78,13 @@ BY_PATH: dict[str, Schema] = {
     "metrics.service.ipFamilies": list_of(choice_of("IPv4", "IPv6")),
     "metrics.service.ipFamilyPolicy": choice_of("", "SingleStack", "PreferDualStack", "RequireDualStack"),
     "monitoring.prometheusRule.disabled": TEXTS,
+    "monitoring.prometheusRule.thresholds": {
+        "type": "object",
+        "additionalProperties": False,
+        "properties": {
+            alert.name: {"type": "number", "exclusiveMinimum": 0} for alert in ALERTS if alert.threshold is not None
+        },
+    },
     "networkPolicy.egress.dnsPorts": {**list_of(PORT), "minItems": 1},
     "networkPolicy.egress.dnsTo": PEERS,
     "networkPolicy.egress.extra": list_of(reference("networking.v1.NetworkPolicyEgressRule")),

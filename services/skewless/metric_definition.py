@@ -13,6 +13,9 @@ CONSTANT_LABELS = ("pipeline", "stage")
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 """Upper bounds of the buckets of all duration histograms, in seconds. An infinite bucket follows the last bound."""
 
+RESTORE_SECONDS = (0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1_200.0, 1_800.0)
+"""Upper bounds of the buckets of restores, in seconds."""
+
 
 @dataclass(frozen=True)
 class Metric:

@@ -175,6 +175,7 @@ def build_runtime(  # noqa: PLR0913 - the last three by name
         find_inputs=_find_inputs(row, settings) if _may_grow(row, settings) else None,
         group_instance_id=member_id,
         restore=stage.restore,
+        restore_progress=stage.restore_progress,
         written=evidence(settings, row),
         end_of_partition=stage.end_of_partition or drain,
         pause_after_s=stage.pause_after_s,

@@ -39,7 +39,7 @@ def test_chart_files_folder_holds_generated_files_only() -> None:
 
 def test_chart_dashboards_and_rules_equal_their_sources() -> None:
     for name, content in dashboards().items():
-        if name.startswith("dashboards/"):
+        if name.startswith("dashboards/") and name != "dashboards/alerts.yaml":  # the chart replaces its thresholds
             assert (CHART / "files" / name).read_text() == content
 
 

@@ -17,6 +17,7 @@ from pydantic import SecretStr
 
 from helm.generate import files, kubernetes, pipeline_schema, stages
 from helpers import extra_stages
+from helpers.docs_blocks import ROOT
 from helpers.versions import VERSIONS
 from skewless import topology
 from skewless.cli.main import main
@@ -365,7 +366,7 @@ def test_prometheus_rule_expressions_equal_the_tested_ones(rendered: dict[str, O
     source = [
         group
         for name in ("rules", "alerts")
-        for group in yaml.safe_load((CHART / "files" / "dashboards" / f"{name}.yaml").read_text())["groups"]
+        for group in yaml.safe_load((ROOT / "dashboards" / f"{name}.yaml").read_text())["groups"]
     ]
     left_out = yaml.safe_load((CHART / "ci" / "monitoring-keda.yaml").read_text())["monitoring"]["prometheusRule"]
     expressions = {

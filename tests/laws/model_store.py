@@ -31,6 +31,7 @@ class StoreOutput:
     def __init__(self, store: Store, link: Link) -> None:
         self.ready = self.dirty = False
         self.replaced = 0
+        self.client = None
         self.uncommitted = Uncommitted()
         self.sent: defaultdict[str, OutputStats] = defaultdict(OutputStats)
         self.outcomes: Counter[str] = Counter({"committed": 0, "aborted": 0})

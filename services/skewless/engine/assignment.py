@@ -145,6 +145,8 @@ class InFlightBatch(NamedTuple):
     next_offset: int
     size: int
     """Bytes of the values."""
+    timestamp: int | None = None
+    """Kafka timestamp of the first record in ms."""
 
 
 @dataclass(slots=True)
@@ -167,6 +169,8 @@ class AssignedPartition:
     """Whether the consumer has read the partition to its end."""
     blocked: bool = False
     """Whether the step wants no further records of the partition for now."""
+    processed_timestamp: int | None = None
+    """Kafka timestamp in ms of the last record that the step has processed; None before the first."""
 
     def apply(self, event: PartitionEvent) -> None:
         """Change the state. Raises IllegalEventError if the table does not allow the event."""
@@ -198,6 +202,14 @@ class AssignedPartition:
         """Whether the step has processed everything that was delivered."""
         return not self.in_flight
 
+    @property
+    def oldest_timestamp(self) -> int | None:
+        """Kafka timestamp in ms of the oldest record that is not processed; None before the first record.
+
+        If that record was not delivered yet, it is the timestamp of the record before it.
+        """
+        return self.in_flight[0].timestamp if self.in_flight else self.processed_timestamp
+
     def start(self, offset: int, leader_epoch: int | None, checkpoint: str | None) -> None:
         """Start at a restored offset; `checkpoint` is None before the first commit."""
         self.apply(PartitionEvent.RESTORED)
@@ -205,16 +217,17 @@ class AssignedPartition:
         self.leader_epoch = leader_epoch
         self.committed = None if checkpoint is None else CommitPoint(offset, checkpoint, leader_epoch)
 
-    def deliver(self, next_offset: int, size: int) -> None:
-        """Record that a batch that ends before `next_offset` was delivered."""
-        self.in_flight.append(InFlightBatch(next_offset, size))
+    def deliver(self, next_offset: int, size: int, timestamp: int | None = None) -> None:
+        """Record that a batch that ends before `next_offset` was delivered. `timestamp` is that of its first record."""
+        self.in_flight.append(InFlightBatch(next_offset, size, timestamp))
         self.delivered_offset = next_offset
         self.at_end = False
 
-    def process(self, next_offset: int, leader_epoch: int | None) -> InFlightBatch | None:
+    def process(self, next_offset: int, leader_epoch: int | None, timestamp: int | None = None) -> InFlightBatch | None:
         """Record that all records before `next_offset` are processed, and return the batch that this completes.
 
-        A batch may be processed in parts, in order. Raises IllegalEventError if the order is violated.
+        `timestamp` is that of the last of these records. A batch may be processed in parts, in order. Raises
+        IllegalEventError if the order is violated.
         """
         if not self.in_flight or not self.processed_offset < next_offset <= self.in_flight[0].next_offset:
             ends = [batch.next_offset for batch in self.in_flight][:5]
@@ -223,6 +236,7 @@ class AssignedPartition:
                 f"processed up to {self.processed_offset}, in flight {ends}"
             )
         self.processed_offset, self.leader_epoch = next_offset, leader_epoch
+        self.processed_timestamp = timestamp
         return self.in_flight.popleft() if next_offset == self.in_flight[0].next_offset else None
 
     def advance(self, offset: int, leader_epoch: int | None) -> None:
@@ -355,23 +369,33 @@ class Assignment:
         """Return whether the assignment in which a batch was read still holds."""
         return generation == self.generation and partition in self.partitions
 
-    def deliver(self, partition: TopicPartition, generation: int, next_offset: int, size: int) -> bool:
-        """Record a batch as in flight. Returns False, and drops it, if its partition was revoked in the meantime."""
+    def deliver(
+        self, partition: TopicPartition, generation: int, next_offset: int, size: int, timestamp: int | None = None
+    ) -> bool:
+        """Record a batch as in flight. Returns False, and drops it, if its partition was revoked in the meantime.
+
+        `timestamp` is that of its first record, for the metrics.
+        """
         self._check_thread()
         if not self.is_current(partition, generation):
             self._retire([InFlightBatch(next_offset, size)])
             return False
         record = self._records[partition]
-        record.deliver(next_offset, size)
+        record.deliver(next_offset, size, timestamp)
         if record.fetches and len(record.in_flight) == WAITING_BATCHES:
             self.full_partitions += 1
         return True
 
-    def process(self, partition: TopicPartition, next_offset: int, leader_epoch: int | None) -> None:
-        """Record that all records of a partition before `next_offset` are processed."""
+    def process(
+        self, partition: TopicPartition, next_offset: int, leader_epoch: int | None, timestamp: int | None = None
+    ) -> None:
+        """Record that all records of a partition before `next_offset` are processed.
+
+        `timestamp` is that of the last one, for the metrics.
+        """
         self._check_thread()
         record = self._records[partition]
-        completed = record.process(next_offset, leader_epoch)
+        completed = record.process(next_offset, leader_epoch, timestamp)
         if completed is not None:
             self._retire([completed])
             if record.fetches and len(record.in_flight) == WAITING_BATCHES - 1:

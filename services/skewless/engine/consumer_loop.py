@@ -346,8 +346,11 @@ class ConsumerThread(threading.Thread):
             # The broker fences a transaction of a former member by the offsets in it, so each transaction needs one.
             partition = min(self._assignment.partitions)
             points[partition] = self._on_loop.wait(self._executor.commit_point, partition)
+        counts = self._executor.counts
+        counts.output_waited_s += self._output.uncommitted.waited_s
         if points:
-            self._output.commit({partition: self._to_commit(point) for partition, point in points.items()})
+            with counts.committing.running():
+                self._output.commit({partition: self._to_commit(point) for partition, point in points.items()})
             self._session.committed()
             self._streak.committed()
         if wrote:

@@ -116,6 +116,8 @@ class StepExecutor:
         """Largest event time by partition as of the last commit."""
         self.lag: Mapping[TopicPartition, int] = {}
         """Consumer lag in records by partition as of the last commit."""
+        self.log_ranges: LogRanges = {}
+        """Log start offset and log end offset by partition, as of the last commit."""
         self._clock = clock
         self._blocked: frozenset[Any] = frozenset()
         """Partitions that the step blocks, as the assignment knows them."""
@@ -124,7 +126,9 @@ class StepExecutor:
 
     def deliver(self, batch: MessageBatch) -> bool:
         """Record a batch as in flight. Returns False if its partition was revoked in the meantime."""
-        return self.assignment.deliver(batch.source, batch.generation, batch.next_offset, batch.size)
+        return self.assignment.deliver(
+            batch.source, batch.generation, batch.next_offset, batch.size, batch.first_timestamp
+        )
 
     def is_current(self, batch: MessageBatch) -> bool:
         """Return whether the assignment in which the batch was read still holds."""
@@ -154,7 +158,7 @@ class StepExecutor:
             self.counts.batch(batch.partition, len(batch.messages), batch.size, time.perf_counter() - started)
             # Set before the batch leaves what is in flight: the consumer thread must always see one of the two.
             self.progressed = True
-            self.assignment.process(batch.source, batch.next_offset, batch.leader_epoch)
+            self.assignment.process(batch.source, batch.next_offset, batch.leader_epoch, batch.last_timestamp)
             self.commit_wanted = self.step.wants_commit
             self._update_blocked()
             if self.commit_wanted and self.step.stops_for_commit:
@@ -183,7 +187,8 @@ class StepExecutor:
     def _busy(self) -> Iterator[float]:
         started = time.perf_counter()
         try:
-            yield started
+            with self.counts.working.running():
+                yield started
         finally:
             self.busy_s += time.perf_counter() - started
 
@@ -294,11 +299,29 @@ class StepExecutor:
 
     def update_lag(self, log_ranges: LogRanges, fetched: FetchPositions) -> None:
         """Determine the lag after a commit."""
-        self.lag = {
-            partition: self.assignment[partition].lag(*log_range, fetched.get(partition, (0, None))[0])
+        self.log_ranges = {
+            partition: log_range
             for partition, log_range in log_ranges.items()
             if partition in self.assignment.partitions
         }
+        self.lag = {
+            partition: self.assignment[partition].lag(*log_range, fetched.get(partition, (0, None))[0])
+            for partition, log_range in self.log_ranges.items()
+        }
+
+    @property
+    def lag_s(self) -> Mapping[TopicPartition, float]:
+        """Age in s of the oldest record that is not processed, by partition. For the thread of the event loop.
+
+        0 for a partition without lag. A partition of which no record was read has no entry.
+        """
+        now, ages = self._clock(), {}
+        for record in self.assignment.running():
+            if record.all_processed and self.lag.get(record.partition) == 0:
+                ages[record.partition] = 0.0
+            elif record.oldest_timestamp is not None:
+                ages[record.partition] = max(0, now - record.oldest_timestamp) / 1000
+        return ages
 
     @property
     def committed_offsets(self) -> Mapping[TopicPartition, int]:

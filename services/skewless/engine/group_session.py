@@ -112,7 +112,9 @@ class GroupSession:
         self._callbacks = callbacks
         self._closing = False
         self._thread = threading.get_ident()
-        self._consumer = create_client(Consumer, {**self._options, "error_cb": self._on_error})
+        self._consumer = create_client(
+            Consumer, {**self._options, **self._counts.consumer.options(), "error_cb": self._on_error}
+        )
         self._subscribe(callbacks)
 
     def add_topics(self, topics: Iterable[str]) -> None:

@@ -52,6 +52,18 @@ class MessageBatch:
         epoch: int | None = self.messages[-1].leader_epoch()
         return epoch
 
+    @property
+    def first_timestamp(self) -> int:
+        """Kafka timestamp in ms of the first record."""
+        timestamp: int = self.messages[0].timestamp()[1]
+        return timestamp
+
+    @property
+    def last_timestamp(self) -> int:
+        """Kafka timestamp in ms of the last record."""
+        timestamp: int = self.messages[-1].timestamp()[1]
+        return timestamp
+
     @cached_property
     def size(self) -> int:
         """Bytes of all values."""

@@ -8,6 +8,7 @@ from typing import Protocol
 from confluent_kafka import Consumer
 
 from skewless.engine.step import Sample
+from skewless.kafka.client_statistics import ClientStatistics
 from skewless.wire.record import OutputRecord, OutputStats, Uncommitted
 from skewless.wire.topic_partition import CommittedOffset, TopicPartition
 
@@ -48,6 +49,11 @@ class Output(Protocol):
     @property
     def outcomes(self) -> Mapping[str, int]:
         """Numbers of commits by outcome, `committed` and `aborted`, for the metrics."""
+        ...
+
+    @property
+    def client(self) -> ClientStatistics | None:
+        """Statistics of its librdkafka client, for the metrics; None for an output without such a client."""
         ...
 
     def collect_metrics(self) -> Iterable[Sample]:

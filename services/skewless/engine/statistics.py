@@ -8,6 +8,31 @@ from contextlib import contextmanager
 from time import perf_counter
 
 from skewless.algorithms.duration_histogram import Histogram
+from skewless.kafka.client_statistics import ClientStatistics
+from skewless.metric_definition import RESTORE_SECONDS
+
+
+class Stopwatch:
+    """Total duration of a block that runs repeatedly, including its present run. Other threads may read it."""
+
+    def __init__(self) -> None:
+        # One attribute, because another thread must see both values of the same time.
+        self._total_and_start: tuple[float, float | None] = (0.0, None)
+
+    @property
+    def total_s(self) -> float:
+        """Total duration in s."""
+        total, start = self._total_and_start
+        return total if start is None else total + perf_counter() - start
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Measure the block."""
+        self._total_and_start = (self.total_s, perf_counter())
+        try:
+            yield
+        finally:
+            self._total_and_start = (self.total_s, None)
 
 
 class EngineStatistics:
@@ -20,7 +45,7 @@ class EngineStatistics:
         """Bytes of the values of processed records."""
         self.batches = Histogram()
         self.commits = Histogram()
-        self.restores = Histogram()
+        self.restores = Histogram(RESTORE_SECONDS)
         self.restored_records = 0
         """Changelog records from which state was restored."""
         self.rebalances = Counter({"assigned": 0, "revoked": 0, "lost": 0})
@@ -32,16 +57,37 @@ class EngineStatistics:
         """Whether assigned partitions are being restored."""
         self.busy: defaultdict[int, float] = defaultdict(float)
         """Processing time in s by partition, including simulated cost."""
+        self.consumer = ClientStatistics()
+        """Statistics of librdkafka's consumers."""
+        self.working = Stopwatch()
+        """Processing, flushing and sending."""
+        self.committing = Stopwatch()
+        self.restoring_time = Stopwatch()
+        self.output_waited_s = 0.0
+        """Time in `working` in which the output accepted no records, as of the last commit."""
+        self._started = perf_counter()
+        self._idle_s = 0.0
 
     @contextmanager
     def restoring_partitions(self) -> Iterator[None]:
         """Set `restoring` during the block, and observe its duration."""
         self.restoring = True
         try:
-            with observe_duration(self.restores):
+            with observe_duration(self.restores), self.restoring_time.running():
                 yield
         finally:
             self.restoring = False
+
+    def times(self) -> dict[str, float]:
+        """Return the time in s since the start by state of the process."""
+        times = {
+            "busy": max(0.0, self.working.total_s - self.output_waited_s),
+            "back_pressured": self.committing.total_s + self.output_waited_s,
+            "restoring": self.restoring_time.total_s,
+        }
+        # Never less than before, because it is a counter: the durations are read one after another.
+        self._idle_s = max(self._idle_s, perf_counter() - self._started - sum(times.values()))
+        return {**times, "idle": self._idle_s}
 
     def batch(self, partition: int, records: int, size: int, seconds: float) -> None:
         """Count a batch that was processed."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from skewless.metric_definition import SECONDS, Metric
+from skewless.metric_definition import RESTORE_SECONDS, SECONDS, Metric
 
 PROCESS = (
     Metric("skewless_build_info", "gauge", ("version",), "info", "Always 1; the label is the version of Skewless."),
@@ -13,6 +13,14 @@ PROCESS = (
         "blocks",
         "Memory blocks that Python's allocator holds. They vary with state and load. Growth over hours at constant load"
         " and state is a leak of Python objects, independent of process_resident_memory_bytes.",
+    ),
+    Metric(
+        "skewless_memory_limit_bytes",
+        "gauge",
+        (),
+        "bytes",
+        "Memory that the process may use: the limit of its container, or the memory of the machine. Compare it with"
+        " process_resident_memory_bytes.",
     ),
     Metric("skewless_ready", "gauge", (), "0 or 1", "1 if /readyz reports ready, else 0."),
     Metric(
@@ -88,7 +96,7 @@ TRAFFIC = (
         (),
         "seconds",
         "Time to restore assigned partitions: reading committed offsets, and state from the changelog.",
-        buckets=SECONDS,
+        buckets=RESTORE_SECONDS,
     ),
     Metric(
         "skewless_restored_records_total",
@@ -96,6 +104,42 @@ TRAFFIC = (
         (),
         "records",
         "Changelog records from which state was restored.",
+    ),
+    Metric(
+        "skewless_restore_remaining_records",
+        "gauge",
+        (),
+        "records",
+        "Offsets of changelogs that are still to be read by the restores in progress. Compaction leaves gaps, so there"
+        " may be fewer records.",
+    ),
+    Metric(
+        "skewless_time_seconds_total",
+        "counter",
+        ("state",),
+        "seconds",
+        "Time of the process by state, which adds up to the time since its start. busy: processing batches, without"
+        " simulated cost; back_pressured: waiting for the output, because the producer's queue is full or a commit is"
+        " in progress; restoring: restoring assigned partitions; idle: waiting for records.",
+    ),
+)
+
+CLIENTS = (
+    Metric(
+        "skewless_client_queue_records",
+        "gauge",
+        ("client",),
+        "records",
+        "Records in the queues of librdkafka: fetched and not yet read (client consumer), or produced and not yet"
+        " acknowledged (producer). Reported every 10 seconds, like the next two.",
+    ),
+    Metric("skewless_client_queue_bytes", "gauge", ("client",), "bytes", "Bytes of these records."),
+    Metric(
+        "skewless_client_throttle_seconds_total",
+        "counter",
+        ("client",),
+        "seconds",
+        "Time for which brokers have throttled the requests of a client, because of a quota.",
     ),
 )
 
@@ -116,6 +160,22 @@ PARTITIONS = (
         "Consumer lag: records of the stage's input topic that were not yet processed at the last commit. Transaction"
         " markers are not counted.",
     ),
+    Metric(
+        "skewless_consumer_lag_seconds",
+        "gauge",
+        ("partition",),
+        "seconds",
+        "Age of the oldest record of a partition that is not processed, by the timestamps in Kafka; 0 without lag. If"
+        " producers set the event time as the timestamp, as for recorded data, it includes the age of the data.",
+    ),
+    Metric(
+        "skewless_log_start_offset",
+        "gauge",
+        ("partition",),
+        "offset",
+        "Log start offset of each input partition: the first record that retention has not deleted.",
+    ),
+    Metric("skewless_log_end_offset", "gauge", ("partition",), "offset", "Log end offset of each input partition."),
     Metric("skewless_committed_offset", "gauge", ("partition",), "offset", "Committed offset of each partition."),
     Metric(
         "skewless_watermark_timestamp_seconds",
@@ -136,4 +196,4 @@ PARTITIONS = (
     ),
 )
 
-EVERY_STAGE = (*PROCESS, *TRAFFIC, *PARTITIONS)
+EVERY_STAGE = (*PROCESS, *TRAFFIC, *CLIENTS, *PARTITIONS)

@@ -16,7 +16,9 @@ from skewless.engine.faust.app import StageRuntime
 from skewless.engine.output import Output
 from skewless.engine.statistics import EngineStatistics
 from skewless.engine.step import HistogramSample, Sample, label_of
+from skewless.kafka.client_statistics import ClientStatistics
 from skewless.monitoring.health import Health
+from skewless.monitoring.memory_limit import memory_limit
 from skewless.wire.record import OutputStats
 from skewless.wire.topic_partition import TopicPartition
 
@@ -62,12 +64,16 @@ class MetricsReader:
     def _all(self) -> Iterator[Sample | HistogramSample]:
         yield Sample("skewless_build_info", (__version__,), 1)
         yield Sample("skewless_allocated_blocks", (), sys.getallocatedblocks())
+        yield Sample("skewless_memory_limit_bytes", (), memory_limit())
         yield Sample("skewless_ready", (), int(self._health.ready))
         if self.runtime is None:
             return
         executor, output = self.runtime.executor, self.runtime.output
         yield from _recoveries(executor.counts, output)
         yield from self._traffic(executor, output)
+        yield Sample("skewless_restore_remaining_records", (), self.runtime.restore_progress.remaining)
+        yield from _client("consumer", executor.counts.consumer)
+        yield from _client("producer", output.client)
         yield from _partitions(executor, lambda partition: label_of(executor.step.key_of(partition)))
         yield from executor.step.collect_metrics()
         yield from output.collect_metrics()
@@ -91,6 +97,8 @@ class MetricsReader:
         for outcome, transactions in dict(output.outcomes).items():
             yield Sample("skewless_transactions_total", (outcome,), transactions)
         yield Sample("skewless_in_flight_batches", (), executor.assignment.in_flight_batches())
+        for state, seconds in statistics.times().items():
+            yield Sample("skewless_time_seconds_total", (state,), seconds)
 
 
 def _recoveries(statistics: EngineStatistics, output: Output) -> Iterator[Sample]:
@@ -98,6 +106,13 @@ def _recoveries(statistics: EngineStatistics, output: Output) -> Iterator[Sample
     yield Sample("skewless_recoveries_total", ("producer_replacement",), output.replaced)
     for event, count in statistics.rebalances.items():
         yield Sample("skewless_rebalances_total", (event,), count)
+
+
+def _client(name: str, client: ClientStatistics | None) -> Iterator[Sample]:
+    if client is not None and client.reported:
+        yield Sample("skewless_client_queue_records", (name,), client.queue_records)
+        yield Sample("skewless_client_queue_bytes", (name,), client.queue_bytes)
+        yield Sample("skewless_client_throttle_seconds_total", (name,), client.throttled_s)
 
 
 def _partitions(executor: StepExecutor, label: Callable[[TopicPartition], str]) -> Iterator[Sample]:
@@ -111,6 +126,12 @@ def _partitions(executor: StepExecutor, label: Callable[[TopicPartition], str]) 
         yield Sample("skewless_assigned_partitions", (state,), count)
     for partition, records in executor.lag.items():
         yield Sample("skewless_consumer_lag_records", (label(partition),), records)
+    for partition, seconds in executor.lag_s.items():
+        yield Sample("skewless_consumer_lag_seconds", (label(partition),), seconds)
+    for partition, (start, end) in executor.log_ranges.items():
+        if start >= 0:  # librdkafka has it from its first report on
+            yield Sample("skewless_log_start_offset", (label(partition),), start)
+        yield Sample("skewless_log_end_offset", (label(partition),), end)
     for partition, offset in executor.committed_offsets.items():
         yield Sample("skewless_committed_offset", (label(partition),), offset)
     for partition, watermark in watermarks.items():

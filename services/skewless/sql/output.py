@@ -75,6 +75,7 @@ class SqlOutput:
     ) -> None:
         self.ready = self.dirty = False
         self.replaced = 0
+        self.client = None
         self.uncommitted = Uncommitted()
         self.sent: defaultdict[str, OutputStats] = defaultdict(OutputStats)
         self.outcomes: Counter[str] = Counter({"committed": 0, "aborted": 0})

@@ -14,6 +14,7 @@ from skewless.engine.executor import Restore, State, StepExecutor
 from skewless.engine.faust.agent import Process, process_at_once
 from skewless.engine.output import Output
 from skewless.engine.step import InputStep
+from skewless.kafka.consumer.read_compacted import ReadProgress
 from skewless.kafka.settings import KafkaSettings
 from skewless.parsing.validation import EventTimeRules
 from skewless.wire.rows import RowFormat
@@ -92,6 +93,8 @@ class BuiltStage:
     """Creates the output from the name of the process; None for topics of Kafka."""
     transport: Mapping[str, object] = field(default_factory=dict)
     """Settings of section `transport` that have other values in this stage."""
+    restore_progress: ReadProgress = field(default_factory=ReadProgress)
+    """Follows the reads of changelogs by `restore`, for the metrics."""
     pause_after_s: float = 1.0
     """Time for which a full partition may block the polls of all partitions before it is paused."""
 

@@ -39,7 +39,12 @@ SUFFIXES = re.compile(r"_(bucket|count|sum)$")
 BY_NAME = {metric.name: metric for metric in METRICS}
 CHOSEN = dict.fromkeys(("job", "pipeline", "instance", "compared"), ".+") | {"__rate_interval": "1m", "__range": "1h"}
 HERE = 'job="j", instance="i", pipeline="p", stage="splitter"'
-READ_BY_ALERTS = {"skewless_committed_offset"}
+READ_BY_ALERTS = {
+    "skewless_committed_offset",
+    "skewless_log_start_offset",
+    "skewless_log_end_offset",
+    "skewless_memory_limit_bytes",
+}
 
 
 def metric(name: str) -> Metric | None:

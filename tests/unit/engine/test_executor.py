@@ -330,3 +330,28 @@ async def test_executor_without_drain_is_never_finished() -> None:
     bench = Bench()
     bench.step.ended.add(0)
     assert not bench.executor.finished
+
+
+async def test_executor_lag_in_seconds_is_the_age_of_the_oldest_record_that_is_not_processed() -> None:
+    bench = Bench()
+    executor = bench.executor
+    executor._clock = lambda: 60_000
+    assert executor.lag_s == {}
+    timed = [message(offset, timestamp_ms=timestamp) for offset, timestamp in ((3, 20_000), (4, 30_000))]
+    batches = [batch_of(executor, [record], 0) for record in timed]
+    for batch in batches:
+        assert executor.deliver(batch)
+    assert executor.lag_s == {at(0): 40.0}
+    await executor.process(batches[0])
+    assert executor.lag_s == {at(0): 30.0}
+    await executor.process(batches[1])
+    executor.lag = {at(0): 7}
+    assert executor.lag_s == {at(0): 30.0}
+    executor.lag = {at(0): 0}
+    assert executor.lag_s == {at(0): 0.0}
+
+
+async def test_executor_lag_in_seconds_of_a_record_from_the_future_is_zero() -> None:
+    bench = Bench()
+    assert bench.executor.deliver(batch_of(bench.executor, [message(3, timestamp_ms=99_000)], 0))
+    assert bench.executor.lag_s == {at(0): 0.0}

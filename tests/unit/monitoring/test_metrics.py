@@ -118,6 +118,7 @@ def test_metric_labels_are_few_and_bounded(metric: Metric) -> None:
         "cause",
         "rank",
         "side",
+        "client",
     }
     assert set(metric.labels) <= bounded
     assert len(metric.labels) <= 1
@@ -287,6 +288,34 @@ def test_assigned_partitions_metric_counts_them_by_watermark_state() -> None:
     assert watermarks == {("0",): 1.5}
 
 
+def test_metrics_reader_clients_are_shown_once_they_have_reported() -> None:
+    wiring = wired("router")
+    assert not any(name.startswith("skewless_client") for name, _ in read("router", wiring))
+    wiring.executor.counts.consumer.update('{"topics": {"t": {"partitions": {"0": {"fetchq_cnt": 4}}}}}')
+    assert wiring.output.client is not None
+    wiring.output.client.update('{"msg_cnt": 2, "msg_size": 30, "brokers": {"b": {"throttle": {"sum": 500}}}}')
+    values = read("router", wiring)
+    assert values["skewless_client_queue_records", ("consumer",)] == 4
+    assert values["skewless_client_queue_records", ("producer",)] == 2
+    assert values["skewless_client_queue_bytes", ("producer",)] == 30
+    assert values["skewless_client_throttle_seconds_total", ("producer",)] == 0.5
+
+
+def test_metrics_reader_restore_in_progress_has_what_remains() -> None:
+    wiring = wired("aggregator")
+    wiring.restore_progress.update("changelog", 0, 40)
+    wiring.restore_progress.update("changelog", 1, 2)
+    assert read("aggregator", wiring)["skewless_restore_remaining_records", ()] == 42
+    wiring.restore_progress.update("changelog", 0, 0)
+    assert read("aggregator", wiring)["skewless_restore_remaining_records", ()] == 2
+
+
+def test_metrics_reader_times_by_state_are_all_shown() -> None:
+    values = read("router", wired("router"))
+    states = {labels[0] for name, labels in values if name == "skewless_time_seconds_total"}
+    assert states == {"busy", "back_pressured", "restoring", "idle"}
+
+
 def test_metrics_reader_event_that_never_happened_is_zero() -> None:
     """Otherwise the first dead letter would not be an increase."""
     values = read("router", wired("router"))
@@ -301,6 +330,7 @@ def test_metrics_reader_before_kafka_answers_has_process_metrics_only() -> None:
     assert names == {
         "skewless_build_info",
         "skewless_allocated_blocks",
+        "skewless_memory_limit_bytes",
         "skewless_ready",
     }
 
@@ -319,8 +349,12 @@ def test_metric_series_of_router_and_worker_have_the_documented_number() -> None
             executor.assignment[partition_of_topic].start(1, None, "committed")
         executor.assignment.started()
         ones = dict.fromkeys(assigned, 1)
-        executor.lag = executor.event_times = ones
+        executor.lag, executor.event_times = dict.fromkeys(assigned, 0), ones
         executor.watermarks = dict(ones)
+        executor.log_ranges = dict.fromkeys(assigned, (0, 9))
+        for client in (executor.counts.consumer, wiring.output.client):
+            assert client is not None
+            client.update("{}")
         text = text_of(reader_of(stage, wiring).read)
         counted[stage] = sum(not line.startswith("#") for line in text.splitlines())
     documented = (Path(__file__).parents[3] / "docs" / "how-to" / "watch.md").read_text()

@@ -7,7 +7,7 @@ import contextlib
 import os
 import tempfile
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from skewless.engine.executor import Restore, StepExecutor
 from skewless.engine.output import Output
 from skewless.engine.start_checks import Input, Written
 from skewless.errors import ConfigurationError
+from skewless.kafka.consumer.read_compacted import ReadProgress
 from skewless.kafka.settings import KafkaSettings, TransportSettings
 
 SCHEME = "skewless"
@@ -40,6 +41,8 @@ class StageRuntime:
     """The same after a restart, so that a restart causes no rebalance (KIP-345)."""
     restore: Restore = lambda _checkpoints: {}
     """Restores the state of assigned partitions from their changelogs. Runs in a thread."""
+    restore_progress: ReadProgress = field(default_factory=ReadProgress)
+    """Follows the reads of changelogs by `restore`, for the metrics."""
     written: Written | None = None
     """Looks for results of the group in partitions that have no checkpoint; None disables the check."""
     end_of_partition: bool = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 
+from skewless.kafka import client_statistics
 from skewless.kafka.settings import KafkaSettings, TransportSettings
 
 METADATA_INTERVAL_MS = "topic.metadata.refresh.interval.ms"
@@ -25,6 +26,7 @@ def consumer_options(
 ) -> dict[str, object]:
     """Return the options of a stage's consumer. Those that exactness depends on come last, so they take precedence."""
     return {
+        **client_statistics.INTERVAL,
         "fetch.wait.max.ms": round(1000 * _fetch_wait_s(transport)),
         # Limits of librdkafka's read-ahead, with a short pause instead of one second when they are reached. A small
         # record occupies ten times its bytes in librdkafka's queue, so the number of records per partition is limited

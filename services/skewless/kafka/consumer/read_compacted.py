@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
@@ -33,14 +33,38 @@ _IGNORED = {
 }
 
 
+class ReadProgress:
+    """Offsets that reads in several threads have still to read."""
+
+    def __init__(self) -> None:
+        self._remaining: dict[tuple[str, int], int] = {}
+
+    @property
+    def remaining(self) -> int:
+        """Number of offsets of all reads."""
+        return sum(self._remaining.copy().values())
+
+    def update(self, topic: str, partition: int, remaining: int) -> None:
+        """Note what remains of one read; 0 at its end."""
+        if remaining:
+            self._remaining[topic, partition] = remaining
+        else:
+            self._remaining.pop((topic, partition), None)
+
+
 def read_compacted(
-    kafka: KafkaSettings, topic: str, partition: int, keep_value: Callable[[bytes], bool]
+    kafka: KafkaSettings,
+    topic: str,
+    partition: int,
+    keep_value: Callable[[bytes], bool],
+    progress: ReadProgress | None = None,
 ) -> list[tuple[bytes, bytes]]:
     """Return the latest value of every key, without the keys that have a tombstone.
 
     The values of keys for which `keep_value` returns False are empty. The result includes all records that were written
-    before the call.
+    before the call. `progress` follows the read.
     """
+    progress = progress or ReadProgress()
     # Up to the end of the log, not up to the last stable offset: the markers of a commit reach its partitions after the
     # commit has returned, so committed records may not be stable yet.
     options = {**QUIET, **kafka.client_options()}
@@ -52,8 +76,13 @@ def read_compacted(
     try:
         # Not OFFSET_BEGINNING: its lookup takes half a second if librdkafka has no metadata of the leader yet.
         consumer.assign([TopicPartition(topic, partition, begin)])
-        _read_to(consumer, topic, partition, end, lambda key, value: _collect(key, value, keep_value, latest))
+        progress.update(topic, partition, end - begin)
+        for position in _read_to(
+            consumer, topic, partition, end, lambda key, value: _collect(key, value, keep_value, latest)
+        ):
+            progress.update(topic, partition, max(0, end - position))
     finally:
+        progress.update(topic, partition, 0)
         consumer.close()
     return list(latest.items())
 
@@ -90,7 +119,8 @@ def offset_range(options: dict[str, object], topic: str, partition: int) -> tupl
 
 def _read_to(
     consumer: Consumer, topic: str, partition: int, end: int, collect: Callable[[bytes, bytes | None], None]
-) -> None:
+) -> Iterator[int]:
+    """Read up to an offset, and yield the position whenever it has advanced."""
     advanced_at = time.monotonic()
     position = 0
     while position < end:
@@ -105,6 +135,7 @@ def _read_to(
         offset = consumer.position([TopicPartition(topic, partition)])[0].offset
         if offset > position:
             position, advanced_at = offset, time.monotonic()
+            yield position
         elif time.monotonic() - advanced_at > STALL_TIMEOUT_S:
             raise UnreachableError(
                 f"no records from {topic} partition {partition} at or after offset {position}, its end offset is {end}"

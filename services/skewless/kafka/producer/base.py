@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 
+from skewless.kafka import client_statistics
+from skewless.kafka.client_statistics import ClientStatistics
 from skewless.kafka.clients import create_client
 from skewless.kafka.consumer.broker_queries import BrokerQueries
 from skewless.kafka.errors import TransactionAbortedError, authorization_error, classify_transaction_error
@@ -62,6 +64,8 @@ class OutputProducer(ABC):
         """Whether the producer can send."""
         self.replaced = 0
         """Number of times the producer was replaced, for the metrics."""
+        self.client = ClientStatistics()
+        """Statistics of librdkafka's producers, for the metrics."""
 
     def collect_metrics(self) -> tuple[()]:
         """Return no samples: a producer has the metrics of every output only."""
@@ -88,6 +92,7 @@ class OutputProducer(ABC):
     def options(self) -> dict[str, object]:
         """Return librdkafka's options. Options that exactness depends on come last, so they take precedence."""
         return {
+            **client_statistics.INTERVAL,
             "linger.ms": 5,
             "compression.type": self._transport.compression,
             "message.max.bytes": 16 * 2**20,
@@ -100,6 +105,7 @@ class OutputProducer(ABC):
             "enable.idempotence": True,
             "delivery.report.only.error": True,
             "on_delivery": self._delivered,
+            **self.client.options(),
             "logger": logging.getLogger("skewless.librdkafka"),
         }
 

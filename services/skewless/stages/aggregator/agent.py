@@ -11,7 +11,7 @@ from skewless.algorithms.windowing.assigner import WindowAssigner
 from skewless.engine.executor import Before, StepExecutor
 from skewless.engine.faust.agent import Process
 from skewless.engine.message_batch import MessageBatch
-from skewless.kafka.consumer.read_compacted import read_compacted
+from skewless.kafka.consumer.read_compacted import ReadProgress, read_compacted
 from skewless.stages.aggregator.settings import AggregatorSettings
 from skewless.stages.aggregator.step import AggregatorRules, AggregatorStep
 from skewless.stages.context import BuiltStage, PipelineContext, restore_each
@@ -45,9 +45,14 @@ def build(settings: AggregatorSettings, pipeline: PipelineContext) -> BuiltStage
         ),
     )
     step = AggregatorStep(rules, worker_partitions=pipeline.max_workers, topic=pipeline.topic("partials"))
-    read = partial(read_compacted, pipeline.kafka, pipeline.topic("aggregator-changelog"))
-    restore_partition = partial(restore, read, settings.windows)
-    return BuiltStage(step, processor=partial(process_reopened, step, read), restore=restore_each(restore_partition))
+    progress = ReadProgress()
+    read = partial(read_compacted, pipeline.kafka, pipeline.topic("aggregator-changelog"), progress=progress)
+    return BuiltStage(
+        step,
+        processor=partial(process_reopened, step, read),
+        restore=restore_each(partial(restore, read, settings.windows)),
+        restore_progress=progress,
+    )
 
 
 def restore(read: Read, windows: WindowAssigner, partition: int, checkpoint: str | None) -> State:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from skewless.algorithms.join.window_join import Side
+from skewless.kafka.consumer.read_compacted import ReadProgress
 from skewless.parsing.join_records import side_rules
 from skewless.stages.context import BuiltStage, PipelineContext, restore_each
 from skewless.stages.join.restore import restore_from
@@ -32,5 +33,6 @@ def build(settings: JoinSettings, pipeline: PipelineContext) -> BuiltStage:
         drain=pipeline.drain,
         merged_partitions=merged_partitions,
     )
-    restore = restore_from(pipeline.kafka, pipeline.topic("join-changelog"), sides, writers)
-    return BuiltStage(JoinStep(rules), restore=restore_each(restore), end_of_partition=True)
+    progress = ReadProgress()
+    restore = restore_from(pipeline.kafka, pipeline.topic("join-changelog"), sides, writers, progress)
+    return BuiltStage(JoinStep(rules), restore=restore_each(restore), restore_progress=progress, end_of_partition=True)

@@ -10,7 +10,7 @@ from skewless.algorithms.join.held_records import Records, records_of
 from skewless.algorithms.join.window_join import Side
 from skewless.engine.executor import State
 from skewless.kafka.consumer.offsets import OffsetReader
-from skewless.kafka.consumer.read_compacted import read_compacted
+from skewless.kafka.consumer.read_compacted import ReadProgress, read_compacted
 from skewless.kafka.consumer.read_offsets import StoredRecords, read_offsets
 from skewless.kafka.settings import KafkaSettings
 from skewless.parsing.join_records import SideRules
@@ -33,6 +33,7 @@ def restore_from(
     changelog: str,
     sides: Mapping[Side, SideRules],
     writers: Mapping[Side, tuple[str, str]] | None,
+    progress: ReadProgress,
 ) -> Callable[[TopicPartition, str | None], State]:
     """Return a function that restores an input partition from its checkpoint. `changelog` is a full topic name.
 
@@ -43,7 +44,7 @@ def restore_from(
     def restore(partition: TopicPartition, checkpoint: str | None) -> State:
         side, rules = sides_by_topic[partition.topic]
         written = read_compacted(
-            kafka, changelog, partition.partition, lambda key: block_of(key, side.value) is not None
+            kafka, changelog, partition.partition, lambda key: block_of(key, side.value) is not None, progress
         )
         blocks = held_blocks(written, side.value, decode_checkpoint(checkpoint).version)
         empty = [empty_block_row(block) for block, bitmap in blocks.items() if not bitmap]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from skewless.engine.executor import State
-from skewless.kafka.consumer.read_compacted import read_compacted
+from skewless.kafka.consumer.read_compacted import ReadProgress, read_compacted
 from skewless.stages.context import BuiltStage, PipelineContext, restore_each
 from skewless.stages.observer.settings import ObserverSettings
 from skewless.stages.observer.step import ObserverRules, ObserverStep
@@ -31,9 +31,10 @@ def build(settings: ObserverSettings, pipeline: PipelineContext) -> BuiltStage:
         aggregator_partitions=pipeline.aggregator_partitions,
         topic=pipeline.topic("partials"),
     )
-    return BuiltStage(step, restore=restore_each(partial(restore, pipeline)))
+    progress = ReadProgress()
+    return BuiltStage(step, restore=restore_each(partial(restore, pipeline, progress)), restore_progress=progress)
 
 
-def restore(pipeline: PipelineContext, partition: int, _checkpoint: str | None) -> State:
+def restore(pipeline: PipelineContext, progress: ReadProgress, partition: int, _checkpoint: str | None) -> State:
     """Return the changelog records of a partition: its open ticks, because emitted ticks are deleted."""
-    return read_compacted(pipeline.kafka, pipeline.topic("observer-changelog"), partition, lambda _key: True)
+    return read_compacted(pipeline.kafka, pipeline.topic("observer-changelog"), partition, lambda _key: True, progress)

@@ -27,7 +27,7 @@ from skewless.algorithms.load_metrics import (
 from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.algorithms.windowing.assigner import starts, tumbling
 from skewless.algorithms.windowing.window_store import Chunk, Emission, WindowStore
-from skewless.engine.step import Sample
+from skewless.engine.step import HistogramSample, Sample
 from skewless.errors import BadRecordError
 from skewless.stages.observer.metrics import samples
 from skewless.stages.observer.run_statistics import RunStatistics
@@ -221,7 +221,7 @@ class ObserverStep(WindowedStep):
             yield _hot_key_record(tick, key, key_load, hot=False, hot_since=self._hot_since.pop(key))
         self._hot_changed |= bool(changed.risen or changed.fallen)
 
-    def collect_metrics(self) -> Iterator[Sample]:
+    def collect_metrics(self) -> Iterator[Sample | HistogramSample]:
         """Yield the measures of the last tick."""
         yield from super().collect_metrics()
         yield Sample("skewless_observer_ticks_total", (), self._emitted_ticks)

@@ -127,8 +127,8 @@ class RouterStep(Step):
         states, read_time = {batch.partition: upstream.state}, read_time_header(newest_read_time(batch.headers))
         if tuple_batches:
             # The watermark holds after all records of the batch, so a worker must not receive it before the rows.
-            headers = [*headers_with(self._tuples.columns_name, {} if row_tables else states), *read_time]
-            yield from self._route(batch.partition, tuple_batches, headers, now)
+            own_headers = [*headers_with(self._tuples.columns_name, {} if row_tables else states), *read_time]
+            yield from self._route(batch.partition, tuple_batches, own_headers, now)
         if row_tables:
             yield from self._route_rows(batch.partition, row_tables, [*report_of(states), *read_time], now)
 

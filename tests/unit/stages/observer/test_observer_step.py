@@ -13,6 +13,7 @@ import pytest
 from helpers.batches import json_values_in, reasons_in, repeated, written
 from helpers.in_memory_batch import InMemoryBatch
 from skewless.algorithms.watermark import MAX_WATERMARK
+from skewless.engine.step import Sample
 from skewless.stages.observer.run_statistics import RunStatistics
 from skewless.stages.observer.step import ObserverRules, ObserverStep
 from skewless.wire.columns import read_table, write_table
@@ -120,8 +121,9 @@ def test_observer_key_that_crosses_the_share_of_a_worker_is_reported_once_each_w
 
 
 def metric(step: ObserverStep, name: str) -> float:
-    (value,) = (sample.value for sample in step.collect_metrics() if sample.name == name)
-    return float(value)
+    (sample,) = (sample for sample in step.collect_metrics() if sample.name == name)
+    assert isinstance(sample, Sample)
+    return sample.value
 
 
 def test_observer_with_enough_tuples_reports_the_worst_tick() -> None:
@@ -295,7 +297,8 @@ def test_observer_load_is_that_of_rows_and_keys_count_by_tuples() -> None:
     assert [(top["key"], top["tuples"]) for top in tick["top_keys"]] == [("a", 1000), ("b", 6)]
     assert (tick["run"]["rows"], tick["run"]["rows_by_worker"]) == (12, [2, 6, 4, 0])
     assert tick["run"]["max_over_avg"] == 2.0
-    samples = {(sample.name, *sample.labels): sample.value for sample in step.collect_metrics()}
+    found = [sample for sample in step.collect_metrics() if isinstance(sample, Sample)]
+    samples = {(sample.name, *sample.labels): sample.value for sample in found}
     assert samples["skewless_observer_tick_rows",] == 12
     assert samples["skewless_observer_worker_load_share_ratio", "1"] == 0.5
 
