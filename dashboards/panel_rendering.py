@@ -102,14 +102,15 @@ def _render_heatmap(panel: Mapping[str, Any], api: Api, span: Span, size: tuple[
     cells = [[dict(series.values).get(timestamp_s) for timestamp_s in timestamps] for _, series in named_series]
     highest = max((value for row in cells for value in row if value is not None), default=1.0)
     suffix, factor = suffix_and_factor(panel)
+    scheme = panel["options"]["color"]
     figure = go.Figure()
     figure.add_heatmap(
         x=[to_datetime(timestamp_s) for timestamp_s in timestamps],
         y=[name for name, _ in named_series],
         z=[[None if value is None else value * factor for value in row] for row in cells],
-        colorscale="Turbo",
+        colorscale=f"{scheme['scheme']}{'_r' if scheme['reverse'] else ''}",
         zmin=0,
-        zmax=panel["options"]["color"].get("max", highest) * factor,
+        zmax=scheme.get("max", highest) * factor,
         colorbar={"ticksuffix": suffix, "thickness": 10},
     )
     worker_axis = {"type": "category", "title": "worker", "gridcolor": GRID_COLOR}

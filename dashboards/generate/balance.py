@@ -20,6 +20,7 @@ RECEIVED = total(rate(select("skewless_worker_rows_total")), "worker")
 BUSY = maximum(rate(select("skewless_worker_busy_seconds_total")), "worker")
 WORKERS = f"scalar({maximum(select('skewless_router_workers'))})"
 DECIDED = f"sum by (direction) (increase({select('skewless_router_key_worker_changes_total')}[$__rate_interval])) > 0"
+HOT_KEYS = f"changes({select('skewless_observer_hot_keys')}[$__rate_interval]) > 0"
 RESIZED = f"changes({select('skewless_router_workers')}[$__rate_interval]) > 0"
 
 
@@ -39,6 +40,7 @@ def balance() -> Dashboard:
         ],
         events=[
             Event("Scale decisions", DECIDED, "keys {{direction}}", "blue"),
+            Event("Hot keys", HOT_KEYS, "the number of hot keys changed: topic hot-keys names them", "orange"),
             Event("Number of workers", RESIZED, "the number of workers changed", "purple"),
         ],
         compares=True,
@@ -86,9 +88,16 @@ def _load() -> list[Panel]:
     return [
         heatmap_panel(
             PanelDescription(
-                "Rows sent to each worker", "Rows per second. A hot worker is a bright line.", "cps", 12, 10
+                "Load of each worker / average",
+                "Rows sent to each worker, divided by the average of all workers. Even loads have a neutral colour. A"
+                " red line is a hot worker: at 2 it has twice the average or more.",
+                "none",
+                12,
+                10,
             ),
-            Query(SENT, "{{worker}}"),
+            Query(f"{SENT} / scalar({mean(SENT)})", "{{worker}}"),
+            highest=2,
+            diverging=True,
         ),
         heatmap_panel(
             PanelDescription(

@@ -11,6 +11,7 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models import dashboard as models
 
 from dashboards.generate.panels import SOURCE, Panel
+from dashboards.generate.promql import WHERE
 
 TAG = "skewless"
 
@@ -100,23 +101,33 @@ def _annotation(event: Event) -> dashboard.AnnotationQuery:
 
 
 def _variables(*, compares: bool) -> list[dashboard.QueryVariable | dashboard.DatasourceVariable]:
+    """Return the variables, each of which filters the options of the next."""
     source = dashboard.DatasourceVariable("datasource").label("Data source").type("prometheus")
-    job = _query_variable("job", "Job", "label_values(skewless_build_info, job)")
-    pipeline = _query_variable(
-        "pipeline", "Pipeline", 'label_values(skewless_build_info{job=~"$job"}, pipeline)', single=True
-    )
-    instance = _query_variable(
-        "instance", "Process", 'label_values(skewless_build_info{job=~"$job", pipeline=~"$pipeline"}, instance)'
-    )
-    compared = _query_variable("compared", "Compare with", 'label_values(skewless_router_info{job=~"$job"}, pipeline)')
-    return [source, job, pipeline, instance, *([compared] if compares else [])]
+    info = "label_values(skewless_build_info"
+    return [
+        source,
+        _query_variable("cluster", "Cluster", f"{info}, cluster)", optional=True),
+        _query_variable("namespace", "Namespace", f'{info}{{cluster=~"$cluster"}}, namespace)', optional=True),
+        _query_variable("job", "Job", f'{info}{{cluster=~"$cluster", namespace=~"$namespace"}}, job)'),
+        _query_variable("pipeline", "Pipeline", f"{info}{{{WHERE}}}, pipeline)", single=True),
+        _query_variable("instance", "Process", f'{info}{{{WHERE}, pipeline=~"$pipeline"}}, instance)'),
+        *(
+            [_query_variable("compared", "Compare with", f"label_values(skewless_router_info{{{WHERE}}}, pipeline)")]
+            if compares
+            else []
+        ),
+    ]
 
 
-def _query_variable(name: str, label: str, query: str, *, single: bool = False) -> dashboard.QueryVariable:
+def _query_variable(
+    name: str, label: str, query: str, *, single: bool = False, optional: bool = False
+) -> dashboard.QueryVariable:
+    """Return a variable with the values of a label. All values of an `optional` one include a missing label."""
     builder = dashboard.QueryVariable(name).label(label).datasource(SOURCE)
     builder.query({"query": query, "refId": name, "qryType": 1})
     builder.refresh(models.VariableRefresh.ON_TIME_RANGE_CHANGED).sort(models.VariableSort.NATURAL_ASC)
     if single:
         return builder
     everything = models.VariableOption(selected=True, text="All", value="$__all")
-    return builder.multi(multi=True).include_all(include_all=True).all_value(".+").current(everything)
+    all_values = ".*" if optional else ".+"
+    return builder.multi(multi=True).include_all(include_all=True).all_value(all_values).current(everything)

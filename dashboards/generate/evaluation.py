@@ -55,12 +55,19 @@ def _last() -> list[Panel]:
 
 def _evenness() -> list[Panel]:
     deviation = maximum(select("skewless_observer_load_stddev_ratio"))
+    shares = maximum(select("skewless_observer_worker_load_share_ratio"), "worker")
     return [
         heatmap_panel(
             PanelDescription(
-                "Share of each worker", "Share of the tick's rows, over all routers.", "percentunit", 12, 9
+                "Load of each worker / average",
+                "Rows of each worker in the tick, divided by the average. Even loads have a neutral colour.",
+                "none",
+                12,
+                9,
             ),
-            Query(maximum(select("skewless_observer_worker_load_share_ratio"), "worker"), "{{worker}}"),
+            Query(f"{shares} / scalar(avg({shares}))", "{{worker}}"),
+            highest=2,
+            diverging=True,
         ),
         line_panel(
             PanelDescription(

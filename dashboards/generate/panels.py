@@ -74,15 +74,21 @@ def stat_panel(spec: PanelDescription, *queries: Query, limits: Sequence[float] 
     return panel.text_mode(common_models.BigValueTextMode.NAME if name else value_mode)
 
 
-def heatmap_panel(spec: PanelDescription, query: Query, *, highest: float | None = None) -> heatmap.Panel:
-    """Build a heatmap with a row of colours per worker, in which a hot worker is a bright line."""
+def heatmap_panel(
+    spec: PanelDescription, query: Query, *, highest: float | None = None, diverging: bool = False
+) -> heatmap.Panel:
+    """Build a heatmap with a row of colours per worker, in which a hot worker is a bright line.
+
+    With `diverging` colours, half of `highest` is neutral, less is blue, and more is red.
+    """
     panel = _with_defaults(heatmap.Panel(), spec, [query])
     panel.calculate(calculate=False).show_legend().show_value(common_models.VisibilityMode.NEVER).cell_gap(0)
     panel.rows_frame(heatmap.RowsHeatmapOptions().layout(common_models.HeatmapCellLayout.AUTO))
     panel.y_axis(heatmap.YAxisConfig().unit("none").decimals(0).axis_label("worker"))
     panel.cell_values(heatmap.CellValues().unit(spec.unit))
-    colors = heatmap.HeatmapColorOptions().mode(heatmap_models.HeatmapColorMode.SCHEME).scheme("Turbo").steps(64)
-    colors.fill("dark-orange").reverse(reverse=False).min(0)
+    colors = heatmap.HeatmapColorOptions().mode(heatmap_models.HeatmapColorMode.SCHEME).steps(64)
+    colors.scheme("RdBu" if diverging else "Turbo").reverse(reverse=diverging)
+    colors.fill("dark-orange").min(0)
     if highest is not None:
         colors.max(highest)
     return panel.color(colors).mode(common_models.TooltipDisplayMode.SINGLE)

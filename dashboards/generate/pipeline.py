@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from dashboards.generate.balance import SENT, peak_to_mean
 from dashboards.generate.dashboard import Dashboard, Event, Row
 from dashboards.generate.panels import Panel, PanelDescription, Query, line_panel, stat_panel
-from dashboards.generate.promql import maximum, quantile, rate, select, total
+from dashboards.generate.promql import WHERE, maximum, minimum, quantile, rate, select, total
 from dashboards.generate.units import TIMESTAMPS, unit
 from skewless.monitoring.metrics import METRICS, Metric
 from skewless.topology import STAGES, TOPICS, Stage
 
-CPU = 'process_cpu_seconds_total{job=~"$job", instance=~"$instance"}'
-MEMORY = 'process_resident_memory_bytes{job=~"$job", instance=~"$instance"}'
+OF_PROCESSES = f'{WHERE}, instance=~"$instance"'
+"""Matchers of the metrics of the operating system process, which have no label `pipeline`."""
+PROCESS = "cluster, namespace, job, instance"
+"""Labels of a process."""
+CPU = f"process_cpu_seconds_total{{{OF_PROCESSES}}}"
+MEMORY = f"process_resident_memory_bytes{{{OF_PROCESSES}}}"
 PUBLIC_TOPICS = {topic.name for topic in TOPICS if topic.public}
 """Topics without watermarks."""
 STARTED = (
-    'time() - process_start_time_seconds{job=~"$job", instance=~"$instance"} '
-    f"* on (job, instance) group_left (stage) {select('skewless_build_info')} < 60"
+    f"time() - process_start_time_seconds{{{OF_PROCESSES}}} "
+    f"* on ({PROCESS}) group_left (stage) {select('skewless_build_info')} < 60"
 )
 
 
@@ -25,10 +30,9 @@ def pipeline(stages: Sequence[Stage] = STAGES, metrics: Sequence[Metric] = METRI
     """Return the dashboard of these stages. `metrics` are shown in the rows of the stages that have them."""
     rows = [Row("Pipeline", overview(stages))]
     for stage in stages:
-        # The row of a stage that few pipelines have is folded: it is empty without the stage.
         condition = f" (where {stage.option})" if stage.option else ""
         title = f"{stage.name}: {stage.description}{condition}"
-        rows.append(Row(title, list(common_panels(stage)), folded=stage.option is not None))
+        rows.append(Row(title, list(common_panels(stage)), folded=True))
         if specific_panels := [metric_panel(metric, stage) for metric in metrics if stage.name in metric.stages]:
             rows.append(Row(f"{stage.name}: its own metrics", specific_panels, folded=True))
     return Dashboard(
@@ -44,9 +48,55 @@ def overview(stages: Sequence[Stage]) -> list[Panel]:
     """Return the panels of the overview row."""
     source_stage = next(stage.name for stage in stages if "source" in stage.inputs)
     dead_letters = select("skewless_produced_records_total", topic="dead-letters")
-    late = select("skewless_produced_records_total", topic="late")
+    late = total(rate(select("skewless_produced_records_total", topic="late")))
+    counted = total(rate(select("skewless_tuples_total", stage=source_stage)))
     aborted = select("skewless_transactions_total", outcome="aborted")
+    latencies = select("skewless_end_to_end_latency_seconds_bucket")
     return [
+        stat_panel(
+            PanelDescription(
+                "Age of the results",
+                "Now minus the event time up to which results are complete. For recorded data, the age of the data.",
+                "s",
+                4,
+                4,
+            ),
+            Query(f"time() - {minimum(select('skewless_watermark_timestamp_seconds', stage='aggregator'))}", "age"),
+        ),
+        stat_panel(
+            PanelDescription(
+                "End-to-end latency", "From splitter to aggregator: the 99th percentile of all commits.", "s", 4, 4
+            ),
+            Query(quantile(0.99, latencies), "p99"),
+            limits=(10, 30),
+        ),
+        stat_panel(
+            PanelDescription(
+                "Late share",
+                "Tuples that exceed the allowed lateness, as a share of all. They are in `late`, and not in results.",
+                "percentunit",
+                4,
+                4,
+            ),
+            Query(f"{late} / ({late} + {counted} > 0)", "late"),
+            limits=(0.01, 0.05),
+        ),
+        stat_panel(
+            PanelDescription(
+                "Most loaded worker / average",
+                "1 is even. 2 halves the rate if workers are the bottleneck. See the dashboard *Load balance*.",
+                "none",
+                4,
+                4,
+            ),
+            Query(peak_to_mean(SENT), "peak / mean"),
+            limits=(1.2, 1.5),
+        ),
+        stat_panel(
+            PanelDescription("Lag in time", "Age of the oldest record of any stage that is not processed.", "s", 4, 4),
+            Query(maximum(select("skewless_consumer_lag_seconds")), "lag"),
+            limits=(60, 600),
+        ),
         stat_panel(
             PanelDescription(
                 "Processes", "Processes that Prometheus can scrape, and how many of them are ready.", "short", 4, 4
@@ -55,27 +105,17 @@ def overview(stages: Sequence[Stage]) -> list[Panel]:
             Query(f"count({select('skewless_build_info')})", "running"),
         ),
         stat_panel(
-            PanelDescription("Records in", "Source records processed per second.", "cps", 4, 4),
+            PanelDescription("Records in", "Source records processed per second.", "cps", 6, 4),
             Query(total(rate(select("skewless_consumed_records_total", stage=source_stage))), "in"),
         ),
         stat_panel(
             PanelDescription(
-                "Lag at the source", "Source records that are not yet processed and committed.", "short", 4, 4
+                "Lag at the source", "Source records that are not yet processed and committed.", "short", 6, 4
             ),
             Query(total(select("skewless_consumer_lag_records", stage=source_stage)), "lag"),
         ),
         stat_panel(
-            PanelDescription(
-                "Late tuples",
-                "Tuples per second that exceed the allowed lateness. They are written to `late`.",
-                "cps",
-                4,
-                4,
-            ),
-            Query(total(rate(late)), "late"),
-        ),
-        stat_panel(
-            PanelDescription("Dead letters", "Records that could not be parsed, in the time range.", "short", 4, 4),
+            PanelDescription("Dead letters", "Records that could not be parsed, in the time range.", "short", 6, 4),
             Query(total(f"increase({dead_letters}[$__range])"), "dead letters"),
             limits=(1, 100),
         ),
@@ -84,7 +124,7 @@ def overview(stages: Sequence[Stage]) -> list[Panel]:
                 "Aborted transactions",
                 "Failed commits in the time range. Their records are processed again.",
                 "short",
-                4,
+                6,
                 4,
             ),
             Query(total(f"increase({aborted}[$__range])"), "aborted"),
@@ -122,6 +162,27 @@ def overview(stages: Sequence[Stage]) -> list[Panel]:
                 "Allocated blocks by stage", "Memory blocks allocated by Python. Steady growth is a leak.", "short"
             ),
             Query(total(select("skewless_allocated_blocks"), "stage"), "{{stage}}"),
+        ),
+        line_panel(
+            PanelDescription(
+                "Lag in time by stage", "Age of the oldest record of each stage that is not processed.", "s"
+            ),
+            Query(maximum(select("skewless_consumer_lag_seconds"), "stage"), "{{stage}}"),
+        ),
+        line_panel(
+            PanelDescription(
+                "Busy time by stage",
+                "Share of the time in which the busiest process of a stage processes. Near 100 % it is the bottleneck.",
+                "percentunit",
+            ),
+            Query(maximum(rate(select("skewless_time_seconds_total", state="busy")), "stage"), "{{stage}}"),
+        ),
+        line_panel(
+            PanelDescription(
+                "End-to-end latency over time", "From splitter to aggregator: median and 99th percentile.", "s"
+            ),
+            Query(quantile(0.5, latencies), "p50"),
+            Query(quantile(0.99, latencies), "p99"),
         ),
     ]
 
@@ -299,13 +360,14 @@ def metric_panel(metric: Metric, stage: Stage) -> Panel:
 
 def watermark_delay(**stage: str) -> str:
     """Return the watermark delay of each partition: the stage's largest event time minus the partition's watermark."""
+    of_stage = ("cluster", "namespace", "pipeline", "stage")
     # The largest event time of a partition that lags is old itself, so that of the whole stage is used.
-    max_event_time = maximum(select("skewless_max_event_timestamp_seconds", **stage), "pipeline", "stage")
+    max_event_time = maximum(select("skewless_max_event_timestamp_seconds", **stage), *of_stage)
     watermark = select("skewless_watermark_timestamp_seconds", **stage)
-    return f"{max_event_time} - on (pipeline, stage) group_right () {watermark}"
+    return f"{max_event_time} - on ({', '.join(of_stage)}) group_right () {watermark}"
 
 
 def with_stage_label(value: str, stage: str = "") -> str:
     """Add the label `stage` to a metric of the operating system process, such as CPU time."""
     info = select("skewless_build_info", stage=stage) if stage else select("skewless_build_info")
-    return f"{value} * on (job, instance) group_left (stage) {info}"
+    return f"{value} * on ({PROCESS}) group_left (stage) {info}"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-SELECTED = 'job=~"$job", pipeline=~"$pipeline", instance=~"$instance"'
+WHERE = 'cluster=~"$cluster", namespace=~"$namespace", job=~"$job"'
+"""Matchers of the processes among which the dashboard selects."""
+SELECTED = f'{WHERE}, pipeline=~"$pipeline", instance=~"$instance"'
 """Matchers of the pipeline that is selected above the dashboard."""
-COMPARED = 'job=~"$job", pipeline=~"$compared", instance=~"$instance"'
+COMPARED = f'{WHERE}, pipeline=~"$compared", instance=~"$instance"'
 """Matchers of the pipelines that are compared."""
 
 

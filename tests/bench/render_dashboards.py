@@ -23,7 +23,6 @@ from skewless.config.pipeline_settings import PipelineSettings
 from skewless.lab.local.broker import Broker
 from skewless.lab.local.prometheus import Prometheus
 from skewless.lab.local.supervisor import Supervisor
-from skewless.topology import STAGES
 
 GROUPINGS = ("key", "partial-key", "even")
 PICTURES = {
@@ -54,14 +53,14 @@ def main() -> None:
                 shown = (began if compared else start, end)
                 file = given.out / f"{picture}.png"
                 found = json.loads((ROOT / "dashboards" / f"{uid}.json").read_text())
-                rows = 2 if uid == "skewless-pipeline" else None
+                rows = 1 if uid == "skewless-pipeline" else None
                 draw(found, api, Span(*shown, chosen(grouping, shown[1] - shown[0])), file, rows)
                 print(json.dumps({"picture": str(file), "bytes": file.stat().st_size}))
 
 
 def chosen(grouping: str, seconds: float) -> dict[str, str]:
     """Return the variables of a dashboard as a user would select them."""
-    everything = dict.fromkeys(("job", "instance", "compared"), ".+")
+    everything = dict.fromkeys(("job", "instance", "compared"), ".+") | dict.fromkeys(("cluster", "namespace"), ".*")
     return everything | {"pipeline": grouping, "__rate_interval": "10s", "__range": f"{int(seconds)}s"}
 
 
@@ -80,7 +79,7 @@ def runs(
         try:
             supervisor.start()
             prometheus.watch({f"{grouping}-{name}": each.metrics_port for name, each in supervisor.processes.items()})
-            wait(supervisor, lambda: ready(Api(prometheus.url), grouping), 300)  # noqa: B023 - called in this round
+            wait(supervisor, lambda: ready(Api(prometheus.url), supervisor, grouping), 300)  # noqa: B023 - called in this round
             start = time.time()
             with Feed(source, sent, rate):
                 wait(supervisor, lambda: time.time() > start + records / rate, 900)  # noqa: B023 - as above
@@ -108,9 +107,9 @@ def wait(supervisor: Supervisor, holds: Callable[[], bool], limit_s: float) -> N
     until(holds, each=lambda: supervisor.poll(time.monotonic()), limit_s=limit_s)
 
 
-def ready(api: Api, name: str) -> bool:
-    """Return whether all stages are ready."""
-    return bool(api.query(f'count(skewless_ready{{pipeline="{name}"}} == 1) == {len(STAGES)}'))
+def ready(api: Api, supervisor: Supervisor, name: str) -> bool:
+    """Return whether all processes are ready."""
+    return bool(api.query(f'count(skewless_ready{{pipeline="{name}"}} == 1) == {len(supervisor.processes)}'))
 
 
 if __name__ == "__main__":

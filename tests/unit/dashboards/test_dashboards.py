@@ -38,7 +38,10 @@ SELECTOR = re.compile(r"\b(?P<name>(?:skewless|process)_\w+)(?P<matchers>\{[^}]*
 SUFFIXES = re.compile(r"_(bucket|count|sum)$")
 BY_NAME = {metric.name: metric for metric in METRICS}
 CHOSEN = dict.fromkeys(("job", "pipeline", "instance", "compared"), ".+") | {"__rate_interval": "1m", "__range": "1h"}
+CHOSEN |= dict.fromkeys(("cluster", "namespace"), ".*")
 HERE = 'job="j", instance="i", pipeline="p", stage="splitter"'
+TARGET = {"cluster", "namespace", "job", "instance"}
+"""Labels of a process that Prometheus adds."""
 READ_BY_ALERTS = {
     "skewless_committed_offset",
     "skewless_log_start_offset",
@@ -56,25 +59,47 @@ def test_dashboard_files_generated_again_are_unchanged(name: str) -> None:
     assert (ROOT / name).read_text(encoding="utf-8") == MADE[name], "run `make dashboards`"
 
 
-UNFOLDED = [stage for stage in STAGES if stage.option is None]
-"""Stages that every pipeline has. The rows of the others are folded."""
+EVERYWHERE = [stage for stage in STAGES if stage.option is None]
+"""Stages that every pipeline has."""
 
 
-def test_pipeline_dashboard_has_a_row_per_stage_in_data_order_with_the_same_panels() -> None:
-    stages = {stage.name: titles for stage, titles in zip(UNFOLDED, rows(document(pipeline())), strict=True)}
-    assert list(stages) == [stage.name for stage in UNFOLDED]
-    assert len({tuple(titles) for titles in stages.values()}) == 1
+def rows_of(found: dict[str, Any]) -> dict[str, list[str]]:
+    """Titles of the panels of every stage's row, all of which are folded."""
+    folded = {panel["title"]: panel["panels"] for panel in found["panels"] if panel.get("collapsed")}
+    return {
+        title.partition(":")[0]: [panel["title"] for panel in shown]
+        for title, shown in folded.items()
+        if "own metrics" not in title
+    }
 
 
-def rows(found: dict[str, Any]) -> list[list[str]]:
-    """Titles of the panels of every stage's row."""
-    titles: list[list[str]] = []
-    for panel in found["panels"]:
-        if panel["type"] == "row":
-            titles.append([])
-        else:
-            titles[-1].append(panel["title"])
-    return [each for each in titles[1:] if each]
+def test_pipeline_dashboard_has_a_folded_row_per_stage_in_data_order_with_the_same_panels() -> None:
+    stages = rows_of(document(pipeline()))
+    assert list(stages) == [stage.name for stage in STAGES]
+    same = {tuple(stages[stage.name]) for stage in EVERYWHERE}
+    assert len(same) == 1
+
+
+def test_pipeline_dashboard_overview_is_the_only_open_row() -> None:
+    found = document(pipeline())
+    open_rows = [panel["title"] for panel in found["panels"] if panel["type"] == "row" and not panel["collapsed"]]
+    assert open_rows == ["Pipeline"]
+    shown = [panel["title"] for panel in found["panels"] if panel["type"] == "stat"][:5]
+    assert shown == [
+        "Age of the results",
+        "End-to-end latency",
+        "Late share",
+        "Most loaded worker / average",
+        "Lag in time",
+    ]
+
+
+def test_load_heatmaps_are_relative_to_the_average_with_a_neutral_middle() -> None:
+    heatmaps = [panel for found in DASHBOARDS.values() for panel in panels(found) if panel["type"] == "heatmap"]
+    loads = [panel["options"]["color"] for panel in heatmaps if panel["title"] == "Load of each worker / average"]
+    assert len(loads) == 2
+    for color in loads:
+        assert (color["scheme"], color["reverse"], color["min"], color["max"]) == ("RdBu", True, 0, 2)
 
 
 def test_pipeline_dashboard_stage_added_to_the_topology_gets_its_row() -> None:
@@ -92,9 +117,10 @@ def test_pipeline_dashboard_stage_added_to_the_topology_gets_its_row() -> None:
     found = document(pipeline((*STAGES, exporter), (*METRICS, rows_written)))
     titles = [panel["title"] for panel in found["panels"] if panel["type"] == "row"]
     assert titles[-2:] == ["exporter: writes results into tables", "exporter: its own metrics"]
-    assert len(rows(found)) == len(UNFOLDED) + 1
+    stages = rows_of(found)
+    assert list(stages)[-1] == "exporter"
     # It reads a public topic, which has no watermarks, and writes to none.
-    assert rows(found)[-1] == [title for title in rows(found)[0] if title != "Watermark delay"]
+    assert stages["exporter"] == [title for title in stages["splitter"] if title != "Watermark delay"]
     requested = [requested.expr for requested in expressions(found)]
     assert not any("skewless_produced_" in expr for expr in requested if 'stage="exporter"' in expr)
     assert sum('stage="exporter"' in expr for expr in requested) > 10
@@ -111,13 +137,17 @@ def test_dashboards_and_alerts_use_every_metric() -> None:
 @pytest.mark.parametrize("found", DASHBOARDS.values(), ids=lambda found: found["uid"])
 def test_dashboard_variables_are_chained(found: dict[str, Any]) -> None:
     variables = {each["name"]: each for each in found["templating"]["list"]}
-    assert list(variables)[:4] == ["datasource", "job", "pipeline", "instance"]
+    assert list(variables)[:6] == ["datasource", "cluster", "namespace", "job", "pipeline", "instance"]
     assert (variables["datasource"]["type"], variables["datasource"]["query"]) == ("datasource", "prometheus")
     for name, variable in variables.items():
         if name != "datasource":
             assert variable["datasource"]["uid"] == "${datasource}"
             assert variable["refresh"] == 2, "on every change of the time"
             assert variable["query"]["query"].startswith("label_values(skewless_")
+    for name in ("cluster", "namespace"):
+        assert variables[name]["allValue"] == ".*", "a series without the label is among all"
+    assert 'cluster=~"$cluster"' in variables["namespace"]["query"]["query"]
+    assert 'cluster=~"$cluster", namespace=~"$namespace"' in variables["job"]["query"]["query"]
     assert 'job=~"$job"' in variables["pipeline"]["query"]["query"]
     assert 'pipeline=~"$pipeline"' in variables["instance"]["query"]["query"]
 
@@ -162,14 +192,14 @@ def test_dashboard_panels_fill_the_grid_without_overlap(found: dict[str, Any]) -
 def test_dashboard_selectors_use_existing_metrics_labels_and_variables(expr: str) -> None:
     for found in SELECTOR.finditer(expr):
         matchers = found["matchers"] or ""
-        assert 'job=~"$job"' in matchers
+        assert 'cluster=~"$cluster", namespace=~"$namespace", job=~"$job"' in matchers
         assert 'instance=~"$instance"' in matchers
         if found["name"].startswith("process_"):
             continue
         known = metric(found["name"])
         assert known is not None, found["name"]
         assert "pipeline=~" in matchers
-        assert set(re.findall(r"(\w+)(?:=~|=)", matchers)) <= {*CONSTANT_LABELS, *known.labels, "job", "instance", "le"}
+        assert set(re.findall(r"(\w+)(?:=~|=)", matchers)) <= {*CONSTANT_LABELS, *known.labels, *TARGET, "le"}
 
 
 @pytest.mark.parametrize("expr", TARGETS)
@@ -201,7 +231,7 @@ def test_watermark_delay_panel_of_a_delayed_partition_shows_its_delay(tmp_path: 
     }
     requested = {
         panel["title"]: substitute_variables(panel["targets"][0]["expr"], CHOSEN)
-        for panel in reversed(panels(document(pipeline(UNFOLDED))))  # the last one is the splitter
+        for panel in reversed(panels(document(pipeline(EVERYWHERE))))  # the last one is the splitter
         if panel["title"] in expected
     }
     cases = [{"expr": requested[title], "eval_time": "0m", "exp_samples": found} for title, found in expected.items()]
