@@ -167,7 +167,7 @@ def test_config_watcher_incompatible_file_is_reported(tmp_path: Any, caplog: pyt
 
 
 def test_state_schema_of_version_0_2_is_read_and_written_if_the_key_has_no_parts() -> None:
-    written = 'x\n[3,60000,60000,"count,sum",0,64,4,"updates",0]'
+    written = 'x\n[3,60000,60000,"count,sum",0,16,4,"updates",0]'
     assert decode_offset_metadata(written).shape == shape()
     assert encode_offset_metadata("x", shape()) == written
     composite = shape(splitter={"key": {"fields": [{"field": "a"}, {"field": "b"}]}})
@@ -176,7 +176,7 @@ def test_state_schema_of_version_0_2_is_read_and_written_if_the_key_has_no_parts
 
 def test_state_schema_of_version_0_2_with_many_columns_is_that_of_their_digest() -> None:
     columns = "count,first_order:binary,last_order:binary,max,min,sum"
-    metadata = decode_offset_metadata(f'x\n[3,60000,60000,"{columns}",0,64,4,"updates",0]')
+    metadata = decode_offset_metadata(f'x\n[3,60000,60000,"{columns}",0,16,4,"updates",0]')
     current = msgspec.structs.replace(shape(), columns=columns)
     assert metadata.shape == current
     assert current.columns.startswith(DIGEST)
