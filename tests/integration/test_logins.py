@@ -215,7 +215,8 @@ def test_client_with_a_wrong_secret_is_reported_with_the_answer_of_the_provider(
     kafka["sasl"]["oauthbearer"]["client_secret"] = f"{SECRET}-wrong"
     error = refusal(kafka)
     assert "invalid_client" in str(error)
-    assert "kafka.sasl" in str(error)
+    assert str(error).startswith(f"no token for Kafka at {by_token.bootstrap}: ")
+    assert "kafka.sasl.oauthbearer" in str(error)
     assert SECRET not in str(error)
 
 

@@ -126,7 +126,9 @@ def with_max_workers(
     if settings.router.workers > max_workers:
         workers = settings.router.workers
         if found:
-            raise ConfigurationError(f"router.workers: {workers} is more than the {found} partitions of topic {topic}")
+            raise ConfigurationError(
+                f"router.workers: {workers} is more than the {found} partitions of topic {topic}, set at most {found}"
+            )
         raise ConfigurationError(
             f"router.workers: {workers} is more than the default of worker_input.max_workers, {max_workers}; set "
             f"worker_input.max_workers to at least {workers}"

@@ -15,6 +15,8 @@ ATTEMPT_S = 0.25
 READY_S = 2.0
 """Timeout of the list of topics, which must be the first request of a new client. librdkafka drops its connection to a
 bootstrap server once it knows the brokers. Any other request at that moment waits for one to three seconds."""
+WITHOUT_LOGIN = "Failed to acquire SASL OAUTHBEARER token: "
+"""Beginning of librdkafka's error if the identity provider gives no token."""
 QUIET = {
     "log_level": 0,
     "error_cb": lambda _: None,  # without one, every refused connection is a line on stderr
@@ -47,6 +49,11 @@ def wait_until_reachable(
         except KafkaException as error:
             reason = error.args[0].str()
         client.poll(0)
+    if refusal and refusal[0].startswith(WITHOUT_LOGIN):
+        raise BrokerError(
+            f"no token for Kafka at {options['bootstrap.servers']}: {refusal[0].removeprefix(WITHOUT_LOGIN)}; "
+            "check that the identity provider runs, and correct kafka.sasl.oauthbearer"
+        )
     if refusal:
         # Raised only after the timeout: a new user does not reach all brokers at the same time.
         raise BrokerError(
