@@ -47,6 +47,8 @@ LIMIT_S = 240.0
 _PRODUCED = {"skewless_produced_records_total", "skewless_produced_bytes_total"}
 NOT_SHOWN = {"flusher": _PRODUCED, "sink": _PRODUCED | {"skewless_watermark_timestamp_seconds"}}
 """Metrics that a stage without topics, or without watermarks, does not show."""
+REPORTED = {"skewless_client_queue_records", "skewless_log_start_offset"}
+"""Metrics that a process shows after the first report of librdkafka, 10 s after its start."""
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 PATIENT = {"commit_interval_s": 0.3, "session_timeout_s": 60, "transaction_timeout_s": 120}
 """Timeout of transactions in s. If one times out, the stage repeats it, and counters count its records again."""
@@ -233,7 +235,8 @@ def test_metrics_of_a_running_pipeline_are_complete_and_agree_with_the_topics(br
                 tuples = {value(seen[name], "skewless_tuples_total") for name in seen.keys() - {"sink"}}
                 lag = sum(value(samples, "skewless_consumer_lag_records") for samples in seen.values())
                 written_ticks = value(seen["observer"], "skewless_observer_ticks_total")
-                if read < RECORDS + 2 or len(tuples) > 1 or lag > 0 or written_ticks == 0:
+                reported = all({sample.name for sample in samples} >= REPORTED for samples in seen.values())
+                if read < RECORDS + 2 or len(tuples) > 1 or lag > 0 or written_ticks == 0 or not reported:
                     return False
                 # What is read is committed later. The results are complete when they count all tuples.
                 results = pipeline.results()[0].values()
