@@ -13,7 +13,7 @@ import threading
 import time
 import uuid
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, Protocol, Self, TypeVar
@@ -174,7 +174,10 @@ class Source:
 
 
 class Pipeline:
-    """A pipeline with its own topics. `parts` are merged into `BASE`, section by section; None removes a section."""
+    """A pipeline with its own topics. `parts` are merged into `BASE`, section by section; None removes a section.
+
+    `splitter.values` replaces the value of `BASE`.
+    """
 
     def __init__(self, bootstrap: str, folder: Path, source: Source, /, **parts: Mapping[str, Any] | None) -> None:
         self.bootstrap = bootstrap
@@ -189,6 +192,8 @@ class Pipeline:
             part = parts.get(section, {})
             if part is not None:
                 document[section] = {**BASE.get(section, document.get(section, {})), **part}
+        if "values" in document.get("splitter", {}):
+            del document["splitter"]["value"]
         self.settings = PipelineSettings.model_validate(document)
         self.folder = folder / self.name
         self.folder.mkdir()
@@ -316,6 +321,24 @@ class Pipeline:
             lambda: any(event.name == name and event.detail.startswith("was killed") for event in events),
             each=lambda: events.extend(supervisor.poll(time.monotonic())),
         )
+
+    def run_with_kills(self, target: Target[Item], items: Sequence[Item]) -> None:
+        """Write records in portions, and kill each stage in the transaction in which it processes one of them."""
+        portions = np.array_split(np.arange(len(items)), len(STAGES) + 1)
+        first, *others = ([items[index] for index in portion] for portion in portions)
+        target.send(first)
+        killed: set[str] = set()
+        with self.running(armed=True) as supervisor:
+
+            def look() -> None:
+                events = supervisor.poll(time.monotonic())
+                killed.update(event.name for event in events if event.detail.startswith("was killed"))
+
+            for number, (stage, portion) in enumerate(zip(STAGES, others, strict=True)):
+                self.arm(f"{stage}-0", "written", "kill", topic=self.settings.topic(WRITES[stage]))
+                target.send(portion)
+                until(lambda: len(killed) > number, each=look)  # noqa: B023 - is over before the next stage
+            assert killed == {f"{stage}-0" for stage in STAGES}
 
     def shares(self, stage: str) -> int:
         """Count the processes of a stage that own partitions; 0 while the group has no coordinator yet."""

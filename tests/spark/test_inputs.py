@@ -7,7 +7,6 @@ it, records of the same form are made up, and one case has kills.
 from __future__ import annotations
 
 import json
-import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -16,13 +15,12 @@ from decimal import ROUND_HALF_EVEN, Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
 from click.testing import CliRunner
 
 from helpers.input_lines import FOLDER, LINES, PAGES, SALES, lines
-from helpers.kafka import STAGES, WRITES, Pipeline, Record, Source, read
-from helpers.waiting import WAIT_S, until
+from helpers.kafka import Pipeline, Record, Source, read
+from helpers.waiting import WAIT_S
 from skewless.cli.main import main
 
 if TYPE_CHECKING:
@@ -78,6 +76,10 @@ def by_record_key(found: Record) -> Outcome:
     return "invalid" if found.key is None else Counted(found.key.decode(), found.timestamp)
 
 
+def by_partition(found: Record) -> Outcome:
+    return Counted(str(found.partition), found.timestamp)
+
+
 def by_headers(found: Record) -> Outcome:
     if "page" not in found.headers:
         return "invalid"
@@ -110,6 +112,11 @@ def by_category_abroad(found: Record) -> Outcome:
     return Counted(category, round(sold.timestamp() * 1000), Decimal(price))
 
 
+def by_country(found: Record) -> Outcome:
+    sold, rest = sale(found)
+    return Counted(rest[1], round(sold.timestamp() * 1000)) if rest else "invalid"
+
+
 @dataclass(frozen=True)
 class Case:
     """Records, how a pipeline reads them, and the plain definition of its tuples."""
@@ -123,6 +130,8 @@ class Case:
     """Number of the record whose time is `source.start`."""
     topics: int = 1
     """Number of source topics, each of which has a part of the records and one partition more than the previous one."""
+    results: int = 100
+    """Minimum number of results."""
 
 
 CSV = {
@@ -166,7 +175,34 @@ CASES = {
         },
         sum="sum",
     ),
+    # The audit compares the sketches of the stream with those of the batch.
+    "distinct and quantiles": Case(
+        sales,
+        by_country,
+        {
+            **DAY,
+            "splitter": {
+                **CSV,
+                "key": {"field": "country"},
+                "values": {
+                    "item": {"field": "category", "kind": "text"},
+                    "price": {"field": "unit_price", "decimals": 2},
+                },
+            },
+            "aggregator": {
+                "window_s": 86_400,
+                "aggregates": ["count", {"distinct": "item"}, {"quantile": "price", "at": [0.5, 0.99]}],
+            },
+        },
+        results=5,
+    ),
     "two topics": Case(lambda: pages(in_headers=False), by_record_key, {"splitter": None}, topics=2),
+    "partitions of two topics": Case(
+        lambda: pages(in_headers=False),
+        by_partition,
+        {"splitter": {"format": "text", "key": {"from": "partition"}, "value": {}, "time": {}}},
+        topics=2,
+    ),
     "start at a time": Case(lambda: pages(in_headers=False), by_record_key, {"splitter": None}, start=LINES // 12),
 }
 KILLED = CASES if FOLDER else {"composite key": CASES["composite key"]}
@@ -194,9 +230,9 @@ def test_pipeline_each_input_equals_a_plain_count_and_the_audit(
         | ({} if case.topics == 1 else {"source": {"topic": None, "topics": [each.topic for each in sources]}}),
     )
     if killed:
-        run_with_kills(pipeline, source, records)
+        pipeline.run_with_kills(source, records)
     else:
-        source.send_complete(records)
+        source.send(records)
     pipeline.drain(limit_s=300)
     expected, outcomes = plain_count(broker, pipeline, case, start)
     found, wrong = pipeline.results()
@@ -207,7 +243,7 @@ def test_pipeline_each_input_equals_a_plain_count_and_the_audit(
     assert (report["compared"], report["late"]) == (len(expected), 0)
     assert report["dead_letters"] == pipeline.count("dead-letters") == outcomes["invalid"]
     assert report["records"] == outcomes.total()
-    assert len(expected) > 100
+    assert len(expected) > case.results
     assert (outcomes["filtered"] > 100) == (name == "where")
     assert (outcomes.total() < LINES - 100) == (name == "start at a time")
 
@@ -218,29 +254,11 @@ class SeveralSources:
 
     sources: list[Source]
 
-    def send_complete(self, records: Iterable[Record]) -> None:
+    def send(self, records: Iterable[Record]) -> None:
         """Write records, and wait until they have arrived."""
         remaining = list(records)
         for number, source in enumerate(self.sources):
             source.send_complete(remaining[number :: len(self.sources)])
-
-
-def run_with_kills(pipeline: Pipeline, source: SeveralSources, records: list[Record]) -> None:
-    """Write the records in portions, and kill each stage in the transaction in which it processes one of them."""
-    portions = [portion.tolist() for portion in np.array_split(np.arange(len(records)), len(STAGES) + 1)]
-    killed: set[str] = set()
-    source.send_complete(records[index] for index in portions[0])
-    with pipeline.running(armed=True) as supervisor:
-
-        def look() -> None:
-            events = supervisor.poll(time.monotonic())
-            killed.update(event.name for event in events if event.detail.startswith("was killed"))
-
-        for number, stage in enumerate(STAGES):
-            pipeline.arm(f"{stage}-0", "written", "kill", topic=pipeline.settings.topic(WRITES[stage]))
-            source.send_complete(records[index] for index in portions[number + 1])
-            until(lambda: len(killed) > number, each=look)  # noqa: B023 - is over before the next stage
-        assert killed == {f"{stage}-0" for stage in STAGES}
 
 
 def plain_count(
