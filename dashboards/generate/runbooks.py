@@ -219,11 +219,10 @@ the lag reaches the log start offset, records are lost, and the stage ends with 
 """,
     "SkewlessOffsetsExpiring": """
 No process of a stage has run for three days. A broker deletes the committed offsets of a group without members after
-seven days by default. The stage then refuses to start, because it cannot know what it has
-processed.
+seven days by default. The stage then refuses to start, because it cannot know what it has processed.
 
 - Start the stage: an assigned partition commits at once.
-- Or raise `offsets.retention.minutes` on the brokers, which is the time.
+- Or raise this time on the brokers: `offsets.retention.minutes`.
 - If you removed the pipeline on purpose, `skewless reset` with `--delete` removes its topics and groups. The alert
   resolves itself seven days after the last process.
 """,

@@ -1,4 +1,4 @@
-"""Log filter for librdkafka: one line when the connections to a broker start to fail, and one when they recover.
+"""Log filter for librdkafka: one line when the connections to a broker start to fail, one per minute, one at the end.
 
 librdkafka logs every failed connection of every client, about 20 per second while a broker is unavailable.
 """
@@ -12,8 +12,13 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-QUIET_S = 10.0
-"""Time without a line of a kind after which the next one is logged. librdkafka reconnects at least once per second."""
+QUIET_S = 40.0
+"""Time without a line of a kind after which the next one is logged. While a broker is unavailable, librdkafka logs the
+same error of a connection every 30 s, although it reconnects at least once per second."""
+CHECK_S = 5.0
+"""Maximum time after which the state of the outages is checked."""
+REPORT_S = 60.0
+"""Interval of the lines during an outage."""
 _LINE = re.compile(r"(?P<facility>[A-Z][A-Z_]+|consumer)(?: \[.*?\])*?: (?P<text>.*)", re.DOTALL)
 _BROKER = re.compile(r"(?:^|//|: )((?:[\w.-]+|\[[0-9a-fA-F:]+\]):\d+)(?=[/:])")
 _COORDINATOR = re.compile(r"(GroupCoordinator|TxnCoordinator)\b")
@@ -35,6 +40,8 @@ class _State:
     level: int
     """Highest level so far."""
     lines: int = 1
+    reported: float = 0.0
+    """Time of the last line that was logged."""
 
 
 class Outages:
@@ -51,7 +58,7 @@ class Outages:
         kind, text = _kind(match["facility"], match["text"]), match["text"]
         state = self._states.get(kind)
         if state is None or now - state.last > QUIET_S or _connected_at(text, now) > state.first:
-            self._states[kind] = _State(now, now, level)
+            self._states[kind] = _State(now, now, level, reported=now)
             return True
         suppressed = _SUPPRESSED.search(text)
         state.lines += 1 + (int(suppressed[1]) if suppressed else 0)
@@ -59,18 +66,26 @@ class Outages:
         is_higher, state.level = level > state.level, max(level, state.level)
         return is_higher
 
-    def expire(self, now: float) -> Iterator[str]:
-        """Remove the kinds without recent lines, and yield a message for each broker whose connections had failed."""
+    def reports(self, now: float) -> Iterator[tuple[int, str]]:
+        """Yield level and message for each broker whose connections no longer fail, or have failed for another minute.
+
+        Removes the kinds without recent lines.
+        """
         for kind, state in list(self._states.items()):
-            if now - state.last <= QUIET_S:
+            has_ended = now - state.last > QUIET_S
+            if has_ended:
+                del self._states[kind]
+            if kind[0] != "connection" or state.level < logging.WARNING:
                 continue
-            del self._states[kind]
-            if kind[0] == "connection" and state.level >= logging.WARNING:
-                duration = state.last - state.first
+            failures = f"{state.lines:,} failures in {state.last - state.first:.0f} s"
+            if has_ended:
                 yield (
-                    f"connections to {kind[1]} no longer fail: no failure for {QUIET_S:g} s, "
-                    f"after {state.lines:,} failures in {duration:.0f} s"
+                    logging.INFO,
+                    f"connections to {kind[1]} no longer fail: no failure for {QUIET_S:g} s, after {failures}",
                 )
+            elif now - state.reported >= REPORT_S:
+                state.reported = now
+                yield logging.WARNING, f"connections to {kind[1]} still fail: {failures}"
 
     @property
     def has_active(self) -> bool:
@@ -92,7 +107,7 @@ def _connected_at(text: str, now: float) -> float:
 
 
 class OutageFilter(logging.Filter):
-    """Drops repeated lines of librdkafka, and logs the end of an outage."""
+    """Drops repeated lines of librdkafka, and logs the duration of an outage every minute and at its end."""
 
     def __init__(self, log: logging.Logger) -> None:
         super().__init__()
@@ -108,17 +123,17 @@ class OutageFilter(logging.Filter):
             self._start_timer()
         return is_news
 
-    def log_ended(self, now: float) -> None:
-        """Log the outages that have ended, and check again later if others have not ended."""
+    def log_reports(self, now: float) -> None:
+        """Log `Outages.reports`, and again later if some outages have not ended."""
         with self._lock:
             self._timer = None
-            messages = list(self._outages.expire(now))
+            reports = list(self._outages.reports(now))
             self._start_timer()
-        for message in messages:
-            self._log.info(message)
+        for level, message in reports:
+            self._log.log(level, message)
 
     def _start_timer(self) -> None:
         if self._timer is None and self._outages.has_active:
-            self._timer = threading.Timer(QUIET_S / 2, lambda: self.log_ended(time.time()))
+            self._timer = threading.Timer(min(CHECK_S, QUIET_S / 2), lambda: self.log_reports(time.time()))
             self._timer.daemon = True
             self._timer.start()

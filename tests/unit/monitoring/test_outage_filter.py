@@ -101,17 +101,39 @@ def test_outages_end_is_logged_with_duration_and_number_of_suppressed_lines() ->
     outages_seen = Outages()
     news(outages_seen, (0, INFO, lost(5000)), *((number, ERROR, REFUSED) for number in range(1, 38)))
     news(outages_seen, (37, ERROR, PRODUCER_REFUSED), (37, WARNING, GETPID.format(1)))
-    assert list(outages_seen.expire(1037 + QUIET_S)) == []
-    assert list(outages_seen.expire(1037.1 + QUIET_S)) == [
-        "connections to 127.0.0.1:33225 no longer fail: no failure for 10 s, after 66 failures in 37 s"
+    assert [level for level, _ in outages_seen.reports(1037 + QUIET_S)] == [WARNING], "it still fails"
+    assert list(outages_seen.reports(1037.1 + QUIET_S)) == [
+        (INFO, "connections to 127.0.0.1:33225 no longer fail: no failure for 40 s, after 66 failures in 37 s")
     ]
     assert not outages_seen.has_active
+
+
+def test_outages_long_one_is_logged_once_per_minute() -> None:
+    outages_seen, logged = Outages(), []
+    for second in range(150):
+        outages_seen.is_news(REFUSED, ERROR, 1000 + second)
+        logged += [(second, *report) for report in outages_seen.reports(1000 + second)]
+    still = "connections to 127.0.0.1:33225 still fail"
+    assert logged == [
+        (60, WARNING, f"{still}: 61 failures in 60 s"),
+        (120, WARNING, f"{still}: 121 failures in 120 s"),
+    ]
+
+
+def test_outages_lines_of_every_30_seconds_are_one_outage() -> None:
+    """In a real outage of two minutes, librdkafka logged the same error every 30 s after the first 15 s."""
+    outages_seen, passed, reported = Outages(), [], []
+    for second in range(160):
+        if second in (*range(16), 41, 71, 101) and outages_seen.is_news(REFUSED, ERROR, 1000 + second):
+            passed.append(second)
+        reported += [(second, level) for level, _ in outages_seen.reports(1000 + second)]
+    assert (passed, reported) == ([0], [(60, WARNING), (120, WARNING), (142, INFO)])
 
 
 def test_outages_idle_connection_closed_has_no_end_line() -> None:
     outages_seen = Outages()
     assert news(outages_seen, (0, INFO, lost(600_000))) == [0]
-    assert list(outages_seen.expire(2000)) == []
+    assert list(outages_seen.reports(2000)) == []
     assert not outages_seen.has_active
 
 
