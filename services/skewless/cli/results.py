@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
 FOLLOW_S = 1.0
 """Interval at which --follow looks for new results."""
+RESULT_FIELDS = {"key", "window_start", "window_end", "revision"}
+"""Fields of every result."""
+MAX_PLACES = 3
+"""Records that a warning names."""
 
 
 @click.command()
@@ -136,11 +140,32 @@ def _read(settings: PipelineSettings, positions: dict[int, int]) -> Iterator[Res
     ranges = {
         partition: (max(first, positions.get(partition, first)), end[partition]) for partition, first in begin.items()
     }
-    for _, messages in read_ranges(settings.kafka, topic, ranges):
+    others: list[str] = []
+    for partition, messages in read_ranges(settings.kafka, topic, ranges):
         for message in messages:
-            if message.value() is not None:
-                yield json.loads(message.value(), parse_float=Decimal)
+            value = message.value()
+            if value is None:
+                continue
+            if (result := _decoded(value)) is not None:
+                yield result
+            else:
+                others.append(f"partition {partition} offset {message.offset()}")
+    if others:
+        click.echo(f"warning: topic {topic} has records that are not results: {_few(others)}", err=True)
     positions.update(end)
+
+
+def _decoded(value: bytes) -> Result | None:
+    """Return the result in a record; None if there is none."""
+    try:
+        found = json.loads(value, parse_float=Decimal)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) and found.keys() >= RESULT_FIELDS else None
+
+
+def _few(places: list[str]) -> str:
+    return ", ".join(places[:MAX_PLACES]) + (f" and {len(places) - MAX_PLACES:,} more" if places[MAX_PLACES:] else "")
 
 
 def _ordered(found: list[Result], by: str, top: int | None) -> list[Result]:

@@ -318,9 +318,18 @@ def _last_tick(settings: PipelineSettings, offsets: OffsetReader) -> TickDistrib
             partition: (max(first, end[partition] - lookback), end[partition]) for partition, first in begin.items()
         }
         values = [message.value() for _, batch in read_ranges(settings.kafka, topic, ranges) for message in batch]
-        if values and values[-1]:
-            return msgspec.json.decode(values[-1], type=TickDistribution)
+        for tick in map(_tick_of, reversed(values)):
+            if tick is not None:
+                return tick
     return None
+
+
+def _tick_of(value: bytes | None) -> TickDistribution | None:
+    """Return the tick of a record of the topic distribution; None if it is not one."""
+    try:
+        return msgspec.json.decode(value or b"", type=TickDistribution)
+    except msgspec.DecodeError:
+        return None
 
 
 def _problems(stages: Sequence[StageStatus], now_ms: int, max_lag_s: float | None) -> Iterator[str]:
