@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import time
@@ -38,6 +37,21 @@ FILES = {
 }
 """Data set -> file, and the field that is the key."""
 PARTITIONS = 4
+COMMAND = """
+import atexit, pathlib, sys
+from skewless.cli.main import main
+
+def report_peak():
+    status = pathlib.Path("/proc/self/status").read_text()
+    print(next(line for line in status.splitlines() if line.startswith("VmHWM:")).split()[1], file=sys.stderr)
+
+atexit.register(report_peak)
+main()
+"""
+"""Runs the command line, and prints the peak of its resident memory in KiB.
+
+The peak that the parent of a process gets is at least the parent's own memory at the fork.
+"""
 
 
 def write(bootstrap: str, topic: str, values: Iterable[bytes]) -> None:
@@ -58,14 +72,11 @@ def write(bootstrap: str, topic: str, values: Iterable[bytes]) -> None:
 def inspect(bootstrap: str, topic: str, *options: str) -> tuple[dict[str, Any], float, float]:
     """Run the command; return its measures, its seconds, and its peak resident memory in MB."""
     started = time.monotonic()
-    command = [sys.executable, "-m", "skewless", "inspect", topic, "-b", bootstrap, "--json", "-q", *options]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE)
-    assert process.stdout is not None
-    output = process.stdout.read()
-    _, status, usage = os.wait4(process.pid, 0)
-    if status:
-        raise SystemExit(f"{topic}: exit status {status}")
-    return json.loads(output), time.monotonic() - started, usage.ru_maxrss / 1000
+    command = [sys.executable, "-c", COMMAND, "inspect", topic, "-b", bootstrap, "--json", "-q", *options]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{topic}: {done.stderr}")
+    return json.loads(done.stdout), time.monotonic() - started, int(done.stderr.split()[-1]) * 1024 / 1e6
 
 
 def accuracy(bootstrap: str, folder: Path, dataset: str) -> dict[str, Any]:
