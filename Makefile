@@ -5,7 +5,7 @@ BIN := .venv/bin
 READY := .venv/.ready
 COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes --quiet \
 	--no-header --no-annotate --no-emit-index-url
-.PHONY: help setup test test-kubernetes join-kills join-data local-kills accuracy demo docs dashboards chart chart-tools lint types bench compare datasets inputs sql-kills published lock release clean
+.PHONY: help setup test test-kubernetes join-kills join-data local-kills accuracy demo docs dashboards chart chart-tools lint types bench compare datasets inputs windows sql-kills published lock release clean
 
 help:  ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 17
@@ -74,6 +74,10 @@ datasets: $(READY)  ## Run every data set through the pipeline and an audit, and
 inputs: $(READY)  ## Test all inputs of pipelines with the records of SKEWLESS_DATA, also with every stage killed (10 minutes)
 	@test -n "$$SKEWLESS_DATA" || { echo "error: SKEWLESS_DATA is not set: name the folder of real data" >&2; exit 2; }
 	@$(BIN)/python -m pytest tests/spark/test_inputs.py -v $(ARGS)
+
+windows: $(READY)  ## Test windows with the records of SKEWLESS_DATA, also with every stage killed (10 minutes)
+	@test -n "$$SKEWLESS_DATA" || { echo "error: SKEWLESS_DATA is not set: name the folder of real data" >&2; exit 2; }
+	@$(BIN)/python -m pytest tests/spark/test_windows.py -v $(ARGS)
 
 accuracy: $(READY)  ## Measure the errors of distinct and quantile with the records of SKEWLESS_DATA (5 minutes)
 	@test -n "$$SKEWLESS_DATA" || { echo "error: SKEWLESS_DATA is not set: name the folder of real data" >&2; exit 2; }

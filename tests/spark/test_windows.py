@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 PARTITIONS = 4
 LATENESS_MS = 20_000
 RATE = 1_500
+BLOCK = 100
+"""Consecutive real records of a partition."""
 MOST = 400_000
 """Upper bound of the records of a feed that ends when all stages were killed."""
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -169,34 +171,46 @@ REAL = {
     "twitter_election_2016-11-08T01h.jsonl.zst": (
         {"key": {"field": "entities.hashtags[].text"}, "value": {}, "time": {"field": "timestamp_ms"}},
         {"size_s": 300, "every_s": 60},
+        15,
         hopping(300_000, 60_000, 0),
     ),
     "twitter_ticker_2014-01_2015-03.jsonl.zst": (
         {"key": {"field": "ticker"}, "value": {}, "time": {"field": "timestamp"}},
         {"size": "day", "zone": "America/New_York"},
+        900,
         day_in(NEW_YORK),
     ),
 }
-"""File -> how it is read, the windows, and their plain definition. The second one has three changes of clocks."""
+"""File -> how it is read, the windows, the length of panes in seconds, and the plain definition of the windows. The
+second one has three changes of clocks."""
+RUNS = [(name, False) for name in REAL] + [("twitter_election_2016-11-08T01h.jsonl.zst", True)]
+"""File, and whether every stage is killed."""
 
 
 @pytest.mark.skipif(FOLDER is None, reason="SKEWLESS_DATA names no folder with real files")
-@pytest.mark.parametrize("name", REAL)
+@pytest.mark.parametrize(("name", "killed"), RUNS, ids=[f"{name}{', killed' * killed}" for name, killed in RUNS])
 def test_windows_of_real_records_equal_a_plain_count_and_the_audit(
-    name: str, broker: str, spark: SparkSession, tmp_path: Path
+    name: str, broker: str, spark: SparkSession, tmp_path: Path, *, killed: bool
 ) -> None:
-    splitter, window, windows_of = REAL[name]
+    splitter, window, pane_s, windows_of = REAL[name]
     lines = [line for block in blocks(Path(FOLDER or "") / name) for line in block]
     source = Source(broker, PARTITIONS)
-    source.send((number * PARTITIONS // len(lines), line) for number, line in enumerate(lines))
+    records = [(number // BLOCK % PARTITIONS, line) for number, line in enumerate(lines)]
     pipeline = Pipeline(
         broker,
         tmp_path,
         source,
         splitter=splitter,
-        event_time={"allowed_lateness_s": 3_600_000, "idle_timeout_s": None},
+        event_time={"allowed_lateness_s": 3_600, "idle_timeout_s": None},
+        transport={"commit_interval_s": 0.5, "session_timeout_s": 6},
+        worker={"pane_s": pane_s},
         aggregator={"window": window, "aggregates": ["count"]},
+        observer={"tick_s": 900},
     )
+    if killed:
+        pipeline.run_with_kills(source, records)
+    else:
+        source.send(records)
     pipeline.drain(limit_s=300)
     parsed = RecordParser(pipeline.settings.splitter).parse(
         RecordColumns.of_values(lines, np.zeros(len(lines), dtype=np.int64))
