@@ -16,7 +16,7 @@ did not change again.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -149,6 +149,11 @@ class WindowStore:
     def open(self) -> int:
         """Number of windows in memory that were never closed."""
         return len(self._loaded.keys() - self._closed.keys())
+
+    @property
+    def starts(self) -> Collection[int]:
+        """Starts of the windows in memory."""
+        return self._loaded.keys()
 
     @property
     def end(self) -> int | None:

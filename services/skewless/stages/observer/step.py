@@ -45,6 +45,9 @@ HOT_KEYS_KEY = b"hot-keys"
 RUN_PARTITION = 0
 """Partition of the changelog with the state of the whole run and the hot keys."""
 COLUMNS = (LOAD_COLUMN, ROWS_COLUMN)
+TICKS_PER_COMMIT = 2_000
+"""Maximum number of ticks that a commit emits. A year of one-minute ticks, which may end at the same time, takes longer
+than a transaction may. A tick takes about a millisecond."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,12 +133,15 @@ class ObserverStep(WindowedStep):
         """Yield changelog records for all changes, and the ticks that have ended."""
         self._absorb()
         watermark = self._min_watermark()
-        ends = (windows.end for windows in self._window_stores())
-        last_end = max((end for end in ends if end is not None), default=None)
+        has_ended = watermark == MAX_WATERMARK
+        if has_ended:
+            ends = (windows.end for windows in self._window_stores())
+            watermark = max((end for end in ends if end is not None), default=None)
+        last_end = self._last_end(watermark)
         emissions_by_tick: dict[int, list[Emission]] = {}
         for partition, input_ in self._inputs.items():
-            input_.ended = watermark == MAX_WATERMARK
-            for output in input_.windows.flush(last_end if input_.ended else watermark, now):
+            input_.ended = has_ended and last_end == watermark
+            for output in input_.windows.flush(last_end, now):
                 if isinstance(output, Chunk):
                     yield chunk_output("observer-changelog", partition, output)
                 else:
@@ -162,6 +168,14 @@ class ObserverStep(WindowedStep):
             return None
         watermarks = [input_.watermarks.watermark() for input_ in self._inputs.values()]
         return None if None in watermarks else min(watermark for watermark in watermarks if watermark is not None)
+
+    def _last_end(self, watermark: int | None) -> int | None:
+        """Return the end of the last tick that the next commit may emit, at most the watermark."""
+        if watermark is None:
+            return None
+        starts = {start for windows in self._window_stores() for start in windows.starts}
+        ends = sorted(start + self._rules.tick_ms for start in starts if start + self._rules.tick_ms <= watermark)
+        return ends[TICKS_PER_COMMIT - 1] if len(ends) > TICKS_PER_COMMIT else watermark
 
     def _tick_records(self, tick_start: int, emissions: Sequence[Emission], now: int) -> Iterator[OutputRecord]:
         """Yield the measures of a tick and the changes of the hot keys."""
@@ -247,12 +261,9 @@ def _hot_key_record(tick: TickDistribution, key: str, load: KeyLoad, *, hot: boo
 
 def _with_pair_keys(partials: pa.Table) -> pa.Table:
     """Return the partials with keys of the form `<worker>/<key>`."""
-    pairs = [
-        f"{worker}/{key}"
-        for worker, key in zip(partials["worker"].to_pylist(), partials["key"].to_pylist(), strict=True)
-    ]
+    pairs = pc.binary_join_element_wise(partials["worker"].cast(pa.string()), partials["key"], "/")
     columns = {column.name: partials[column.name] for column in COLUMNS}
-    return pa.table({"pane": partials["pane"], "key": pa.array(pairs, pa.string()), **columns})
+    return pa.table({"pane": partials["pane"], "key": pairs, **columns})
 
 
 def _pairs(emissions: Sequence[Emission]) -> tuple[pa.Array, NDArray[np.int64], dict[str, NDArray[np.int64]]]:

@@ -14,6 +14,7 @@ from helpers.batches import json_values_in, reasons_in, repeated, written
 from helpers.in_memory_batch import InMemoryBatch
 from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.engine.step import Sample
+from skewless.stages.observer import step as observer_step
 from skewless.stages.observer.run_statistics import RunStatistics
 from skewless.stages.observer.step import ObserverRules, ObserverStep
 from skewless.wire.columns import read_table, write_table
@@ -211,6 +212,22 @@ def test_observer_max_watermark_emits_the_last_tick_and_newer_ticks_follow() -> 
     observe(again, 0, deltas((60, "a", 0, 1), (120, "a", 0, 7)), progress(180))
     observe(again, 1, progress(180))
     assert [(tick["tick_start"], tick["tuples"]) for tick in ticks(again.flush(0))] == [(120, 7)]
+
+
+def test_observer_many_ended_ticks_are_emitted_over_several_commits_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(observer_step, "TICKS_PER_COMMIT", 2)
+    step, emitted = observer(), []
+    observe(step, 0, deltas(*[(60 * tick, "a", 0, 1) for tick in range(5)]), progress(MAX_WATERMARK))
+    observe(step, 1, deltas((180, "b", 1, 2)), progress(MAX_WATERMARK))
+    while True:
+        outputs = list(step.flush(2_000))
+        emitted.append([tick["tick_start"] for tick in ticks(outputs)])
+        if step.finished(0):
+            break
+        assert not step.finished(1)
+        assert len(emitted) < 10
+    assert emitted == [[0, 60], [120, 180], [240]]
+    assert step.finished(1)
 
 
 def test_observer_emitted_ticks_are_tombstoned() -> None:
