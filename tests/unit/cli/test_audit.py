@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from skewless.cli import audit_scope
 from skewless.cli.main import main
 from skewless.kafka.consumer import offsets
 
@@ -57,3 +58,17 @@ def test_audit_of_a_pipeline_that_never_ran_asks_to_run_it(
     result = audit(tmp_path, monkeypatch, source=source, aggregates=aggregates)
     assert (result.exit_code, result.stdout) == (2, "")
     assert "run the pipeline first" in result.stderr
+
+
+def test_audit_crash_has_another_exit_code_than_a_difference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A job of CI has to know whether the results are wrong, or the audit is."""
+
+    def crash(*_arguments: object) -> None:
+        raise ValueError("planted")
+
+    assert audit(tmp_path, monkeypatch, source=0, aggregates=0).exit_code == 1
+    monkeypatch.setattr(audit_scope, "find", crash)
+    result = audit(tmp_path, monkeypatch, source=5, aggregates=5)
+    assert result.exit_code == 70
+    assert "this is a bug in skewless" in result.stderr
+    assert "ValueError: planted" in result.stderr
