@@ -8,6 +8,7 @@ from typing import Any
 
 COLORS = {"green": "#73bf69", "yellow": "#f2cc0c", "red": "#f2495c", "blue": "#8ab8ff", "purple": "#ca95e5"}
 """Grafana's name of a colour -> HTML colour."""
+DAY_S = 86_400
 GRID_COLOR = "#2c3235"
 
 
@@ -22,6 +23,8 @@ def format_value(value: float, panel: Mapping[str, Any]) -> str:
             return f"{value:,.0f}/s"
         case "none":
             return f"{value:.2f}"
+        case "s":
+            return f"{value:.3g} s" if value < DAY_S else f"{value / DAY_S:,.0f} days"
     return f"{value:,.0f}" if value == int(value) else f"{value:,.3g}"
 
 
