@@ -64,6 +64,7 @@ CASES: dict[str, tuple[dict[str, Any], list[Any]]] = {
     **{name: ({"values": values}, aggregates) for name, (values, aggregates) in VALUES.items()},
 }
 """Settings of the splitter, and aggregates, of each case."""
+WORKERS = 8
 
 
 def settings_of(splitter: Mapping[str, Any], aggregates: Sequence[Any]) -> PipelineSettings:
@@ -72,8 +73,8 @@ def settings_of(splitter: Mapping[str, Any], aggregates: Sequence[Any]) -> Pipel
             "name": "bench",
             "source": {"topic": "source"},
             "splitter": {"format": "json", "key": {"field": "key"}, "time": {"field": "time"}, **splitter},
-            "router": {"grouping": "key", "workers": 8},
-            "worker_input": {"max_workers": 8},
+            "router": {"grouping": "key", "workers": WORKERS},
+            "worker_input": {"max_workers": WORKERS},
             "topics": {"aggregator_partitions": 1},
             "aggregator": {"window_s": WINDOW_MS / 1000, "aggregates": aggregates, "emit": "final"},
         }
@@ -114,7 +115,7 @@ def measured(settings: PipelineSettings, records: Sequence[OutputRecord]) -> tup
         stage: build(stage, settings, drain=False, source_partitions=1).step for stage in STAGES
     }
     for stage, step in steps.items():
-        for partition in range(settings.worker_input.max_workers if stage == "worker" else 1):
+        for partition in range(WORKERS if stage == "worker" else 1):
             step.assign(partition, None, ())
     spent = dict.fromkeys(STAGES, 0.0)
     for first in range(0, len(records), COMMIT):
