@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from skewless.errors import BrokerError, UnreachableError
@@ -40,6 +40,7 @@ def wait_until_reachable(
             refusal[:] = [error.str()]
 
     deadline = time.monotonic() + timeout_s
+    _check_tls(options)
     client = AdminClient({**QUIET, **options, "error_cb": note_refusal})
     reason = "no answer"
     while time.monotonic() < deadline and not give_up():
@@ -64,3 +65,13 @@ def wait_until_reachable(
         f"no Kafka broker answers at {options['bootstrap.servers']} ({reason}): "
         "check that it runs, that the address is right, and that this client's security settings are the listener's"
     )
+
+
+def _check_tls(options: Mapping[str, str]) -> None:
+    """Raise KafkaException if librdkafka refuses the TLS options of a client that logs in with tokens.
+
+    Such a client with such options aborts the whole process (librdkafka 2.16). A client without the login raises.
+    """
+    if options.get("sasl.oauthbearer.method") == "oidc":
+        tls = {name: value for name, value in options.items() if name.startswith("ssl.")}
+        Producer({"security.protocol": "SSL", "log_level": 0, **tls})
