@@ -18,24 +18,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from bench.bench_pipeline import HERE, pipeline, produce, run
+from bench.bench_pipeline import drained, pipeline, produce
 from skewless.lab.local.broker import Broker
 
 DRAINED = ("splitter", "router", "worker")
 RUNS: dict[str, dict[str, Any]] = {"none": {"mode": "none"}, "adaptive": {"mode": "buffer", "adaptive": True}}
-
-
-def drained(bootstrap: str, folder: Path, topic: str, name: str, repeat: int) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Run a pipeline stage by stage; yields the usage of each stage."""
-    document = pipeline(f"{topic}-{name}-{repeat}", bootstrap, "exactly_once", "key", topic)
-    document["splitter"]["local"] = RUNS[name]
-    file = folder / f"{document['name']}.yaml"
-    file.write_text(yaml.safe_dump(document))
-    run("-m", "skewless", "topics", "apply", "-f", str(file))
-    for stage in DRAINED:
-        yield stage, json.loads(run(str(HERE / "stage_process.py"), stage, str(file)).splitlines()[-1])
 
 
 def compared(bootstrap: str, folder: Path, keys: int, records: int, repeats: int) -> Iterator[dict[str, Any]]:
@@ -46,7 +33,9 @@ def compared(bootstrap: str, folder: Path, keys: int, records: int, repeats: int
     peak_mb: dict[str, list[int]] = {name: [] for name in RUNS}
     for repeat in range(repeats):
         for name in list(RUNS) if repeat % 2 == 0 else reversed(RUNS):
-            usage = dict(drained(bootstrap, folder, topic, name, repeat))
+            document = pipeline(f"{topic}-{name}-{repeat}", bootstrap, "exactly_once", "key", topic)
+            document["splitter"]["local"] = RUNS[name]
+            usage = dict(drained(folder, document, DRAINED))
             cpu_s[name].append(sum(each["cpu_s"] for each in usage.values()))
             peak_mb[name].append(usage["splitter"]["rss_mb"])
             yield {"bench": "local uniform", "keys": keys, "records": records, "run": name, **usage}

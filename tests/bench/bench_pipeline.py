@@ -20,7 +20,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -82,12 +82,14 @@ def ours(bootstrap: str, folder: Path, guarantee: str, records: int, repeat: int
     yield figure(f"skewless {guarantee}", "pipeline", records, total)
 
 
-def drained(folder: Path, document: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+def drained(
+    folder: Path, document: dict[str, Any], stages: Sequence[str] = STAGES
+) -> Iterator[tuple[str, dict[str, Any]]]:
     """Run a pipeline stage by stage; yields the usage of each stage."""
     file = folder / f"{document['name']}.yaml"
     file.write_text(yaml.safe_dump(document))
     run("-m", "skewless", "topics", "apply", "-f", str(file))
-    for stage in STAGES:
+    for stage in stages:
         yield stage, json.loads(run(str(HERE / "stage_process.py"), stage, str(file)).splitlines()[-1])
 
 
