@@ -18,17 +18,28 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bench.bench_pipeline import drained, pipeline, produce
+import numpy as np
+
+from bench.bench_inspect import write
+from bench.bench_pipeline import drained, pipeline
 from skewless.lab.local.broker import Broker
 
+START_MS = 1_767_225_600_000
 DRAINED = ("splitter", "router", "worker")
 RUNS: dict[str, dict[str, Any]] = {"none": {"mode": "none"}, "adaptive": {"mode": "buffer", "adaptive": True}}
+
+
+def uniform_records(records: int, keys: int) -> Iterator[bytes]:
+    """Yield records whose event time advances by a second per 100,000 records."""
+    numbers = np.random.default_rng(1).integers(0, keys, records)
+    for index, number in enumerate(numbers.tolist()):
+        yield b'{"key":"key-%d","value":1,"time":%d}' % (number, START_MS + index // 100)
 
 
 def compared(bootstrap: str, folder: Path, keys: int, records: int, repeats: int) -> Iterator[dict[str, Any]]:
     """Alternate runs without and with local aggregation over a topic of uniform keys."""
     topic = f"uniform-{keys}"
-    produce(bootstrap, topic, records, "--zipf-exponent", "0", "--keys", str(keys), "--event-rate", "100000")
+    write(bootstrap, topic, uniform_records(records, keys))
     cpu_s: dict[str, list[float]] = {name: [] for name in RUNS}
     peak_mb: dict[str, list[int]] = {name: [] for name in RUNS}
     for repeat in range(repeats):
