@@ -58,17 +58,7 @@ def _now() -> list[Panel]:
             PanelDescription("Workers", "Number of worker partitions that receive tuples.", "short", 4, 4),
             Query(maximum(select("skewless_router_workers")), "W"),
         ),
-        stat_panel(
-            PanelDescription(
-                "Most loaded worker / average",
-                "1 is even. 2 halves the rate if workers are the bottleneck.",
-                "none",
-                4,
-                4,
-            ),
-            Query(peak_to_mean(SENT), "peak / mean"),
-            limits=(1.2, 1.5),
-        ),
+        most_loaded_panel(),
         stat_panel(
             PanelDescription("Imbalance", "(Most loaded worker - average) / all rows.", "percentunit", 4, 4),
             Query(imbalance(SENT), "imbalance"),
@@ -279,6 +269,21 @@ def _comparison() -> list[Panel]:
 def mean(loads: str) -> str:
     """Return the mean over all workers, including those without tuples."""
     return f"sum({loads}) / {WORKERS}"
+
+
+def most_loaded_panel(hint: str = "") -> Panel:
+    """Return the panel with the load of the most loaded worker. `hint` ends its description."""
+    return stat_panel(
+        PanelDescription(
+            "Most loaded worker / average",
+            f"1 is even. 2 halves the rate if workers are the bottleneck.{hint}",
+            "none",
+            4,
+            4,
+        ),
+        Query(peak_to_mean(SENT), "peak / mean"),
+        limits=(1.2, 1.5),
+    )
 
 
 def peak_to_mean(loads: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from dashboards.generate.balance import SENT, peak_to_mean
+from dashboards.generate.balance import most_loaded_panel
 from dashboards.generate.dashboard import Dashboard, Event, Row
 from dashboards.generate.panels import Panel, PanelDescription, Query, line_panel, stat_panel
 from dashboards.generate.promql import WHERE, maximum, minimum, quantile, rate, select, total
@@ -81,17 +81,7 @@ def overview(stages: Sequence[Stage]) -> list[Panel]:
             Query(f"{late} / ({late} + {counted} > 0)", "late"),
             limits=(0.01, 0.05),
         ),
-        stat_panel(
-            PanelDescription(
-                "Most loaded worker / average",
-                "1 is even. 2 halves the rate if workers are the bottleneck. See the dashboard *Load balance*.",
-                "none",
-                4,
-                4,
-            ),
-            Query(peak_to_mean(SENT), "peak / mean"),
-            limits=(1.2, 1.5),
-        ),
+        most_loaded_panel(" See the dashboard *Load balance*."),
         stat_panel(
             PanelDescription("Lag in time", "Age of the oldest record of any stage that is not processed.", "s", 4, 4),
             Query(maximum(select("skewless_consumer_lag_seconds")), "lag"),
