@@ -59,6 +59,11 @@ Send = Callable[[Iterable[OutputRecord]], None]
 class BatchTracer(Protocol):
     """Sends outputs and adds the trace context of their input."""
 
+    @property
+    def trace_id(self) -> str | None:
+        """Trace of the last batch as 32 hexadecimal digits, None if it was not sampled."""
+        ...
+
     def batch(self, batch: MessageBatch, outputs: Iterable[OutputRecord], send: Send) -> None:
         """Send the outputs of a batch."""
         ...
@@ -155,7 +160,9 @@ class StepExecutor:
                     self._send_in_slices(outputs)
                 else:
                     self.traced.batch(batch, outputs, self._send_in_slices)
-            self.counts.batch(batch.partition, len(batch.messages), batch.size, time.perf_counter() - started)
+            trace_id = None if self.traced is None else self.traced.trace_id
+            seconds = time.perf_counter() - started
+            self.counts.batch(batch.partition, len(batch.messages), batch.size, seconds, trace_id)
             # Set before the batch leaves what is in flight: the consumer thread must always see one of the two.
             self.progressed = True
             self.assignment.process(batch.source, batch.next_offset, batch.leader_epoch, batch.last_timestamp)

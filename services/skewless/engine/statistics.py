@@ -89,11 +89,11 @@ class EngineStatistics:
         self._idle_s = max(self._idle_s, perf_counter() - self._started - sum(times.values()))
         return {**times, "idle": self._idle_s}
 
-    def batch(self, partition: int, records: int, size: int, seconds: float) -> None:
-        """Count a batch that was processed."""
+    def batch(self, partition: int, records: int, size: int, seconds: float, trace_id: str | None = None) -> None:
+        """Count a batch that was processed, in a trace or not."""
         self.records += records
         self.bytes += size
-        self.batches.observe(seconds)
+        self.batches.observe(seconds, trace_id)
         self.add_busy_time(partition, seconds)
 
     def add_busy_time(self, partition: int, seconds: float) -> None:

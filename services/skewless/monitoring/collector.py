@@ -7,6 +7,7 @@ from math import isinf
 
 from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Exemplar
 
 from skewless.algorithms.duration_histogram import Histogram
 from skewless.engine.step import HistogramSample, Sample
@@ -45,7 +46,10 @@ class MetricsCollector(Collector):
 def _add_histogram(family: Family, labels: dict[str, str], histogram: Histogram) -> None:
     buckets = histogram.cumulative()
     for bound, count in buckets:
-        family.add_sample(f"{family.name}_bucket", {**labels, "le": "+Inf" if isinf(bound) else str(bound)}, count)
+        found = histogram.exemplars.get(bound)
+        exemplar = None if found is None else Exemplar({"trace_id": found.trace_id}, found.value)
+        bucket = {**labels, "le": "+Inf" if isinf(bound) else str(bound)}
+        family.add_sample(f"{family.name}_bucket", bucket, count, exemplar=exemplar)
     family.add_sample(f"{family.name}_count", labels, buckets[-1][1])
     family.add_sample(f"{family.name}_sum", labels, histogram.sum)
 

@@ -49,6 +49,8 @@ class Tracing:
             "messaging.client.id": member,
         }
         self._batches_since_commit: list[SpanContext] = []
+        self.trace_id: str | None = None
+        """Trace of the last batch; see `BatchTracer`."""
 
     def batch(self, batch: MessageBatch, outputs: Iterable[OutputRecord], send: Send) -> None:
         """Send the outputs of a batch within a span. The span includes the step's work, because outputs are lazy."""
@@ -64,6 +66,7 @@ class Tracing:
         with self._span(f"process {batch.topic}", self._consumer, parents, attributes) as span:
             send(inject_context(outputs, span))
             context = span.get_span_context()
+            self.trace_id = f"{context.trace_id:032x}" if context.trace_flags.sampled else None
             if context.trace_flags.sampled and len(self._batches_since_commit) <= MAX_LINKS:
                 self._batches_since_commit.append(context)
 

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from helpers.batches import encode_tuples
@@ -153,6 +154,22 @@ def test_histogram_observations_are_counted_by_upper_bound() -> None:
         "count{} 4.0",
         "sum{} 7.65",
     ]
+
+
+def test_histogram_observation_with_a_trace_is_an_exemplar_of_its_bucket_in_openmetrics() -> None:
+    histogram = Histogram((0.1, 1.0))
+    for seconds, trace_id in ((0.4, "a" * 32), (0.5, "b" * 32), (0.6, None), (7.0, "c" * 32)):
+        histogram.observe(seconds, trace_id)
+    registry = CollectorRegistry()
+    sample = HistogramSample("skewless_batch_duration_seconds", (), histogram)
+    registry.register(MetricsCollector(lambda: [sample], HERE))
+    buckets = [line for line in openmetrics.generate_latest(registry).decode().splitlines() if "_bucket{" in line]
+    assert [line.partition("# ")[2] for line in buckets] == [
+        "",
+        f'{{trace_id="{"b" * 32}"}} 0.5',
+        f'{{trace_id="{"c" * 32}"}} 7.0',
+    ]
+    assert "trace_id" not in shown(sample)
 
 
 def test_collector_samples_are_exposed_with_type_and_help() -> None:

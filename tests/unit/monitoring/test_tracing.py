@@ -119,6 +119,21 @@ def test_tracing_outputs_of_a_batch_carry_its_span_and_their_own_headers() -> No
     assert all(output.headers[0] == ("schema", b"s") for output in bench.sent)
 
 
+def test_tracing_sampled_batch_is_an_exemplar_of_its_duration() -> None:
+    bench = Bench()
+    bench.process([("traceparent", parent(1))])
+    (exemplar,) = bench.executor.counts.batches.exemplars.values()
+    assert exemplar.trace_id == f"{int(TRACE, 16) + 1:032x}"
+    assert 0 < exemplar.value == bench.executor.counts.batches.sum
+
+
+def test_tracing_batch_that_is_not_sampled_is_no_exemplar() -> None:
+    bench = Bench(ALWAYS_OFF)
+    bench.process([("traceparent", parent(1, sampled=False))])
+    assert bench.executor.counts.batches.exemplars == {}
+    assert bench.executor.counts.batches.sum > 0
+
+
 def test_tracing_trace_state_is_carried_with_its_trace() -> None:
     bench = Bench()
     bench.process([("traceparent", parent(1)), ("tracestate", b"vendor=a1,other=b2")])
