@@ -14,6 +14,7 @@ from helpers.batches import json_values_in, reasons_in, repeated, written
 from helpers.in_memory_batch import InMemoryBatch
 from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.engine.step import Sample
+from skewless.stages.observer import run_statistics
 from skewless.stages.observer import step as observer_step
 from skewless.stages.observer.run_statistics import RunStatistics
 from skewless.stages.observer.step import ObserverRules, ObserverStep
@@ -265,6 +266,21 @@ def test_run_statistics_sketches_are_exact_for_few_keys_and_close_for_many() -> 
             none = np.zeros(3, np.int64)
             run.add([f"k{number}" for number in range(keys)], np.full(keys, worker), none, none, 0)
         assert run.replication_factor() == pytest.approx(3, rel=error)
+
+
+def test_run_statistics_that_forget_known_pairs_still_count_each_pair_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = [f"k{number}" * (50 if number % 7 == 0 else 1) for number in range(100)]
+    none = np.zeros(3, np.int64)
+    saved = {}
+    for known_pairs in (10, 1_000):
+        monkeypatch.setattr(run_statistics, "KNOWN_PAIRS", known_pairs)
+        run = RunStatistics()
+        for _ in range(3):
+            for worker in (0, 1):
+                run.add(keys, np.full(len(keys), worker), none, none, 0)
+        assert run.replication_factor() == pytest.approx(2, rel=1e-3)
+        saved[known_pairs] = run.save()
+    assert saved[10] == saved[1_000]
 
 
 def test_run_statistics_saved_and_loaded_are_equal_and_of_bounded_size() -> None:
