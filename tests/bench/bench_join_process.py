@@ -7,12 +7,13 @@ line per run, and one that compares. The join of this project parses id and time
 as record key and timestamp, and parses nothing. Its stores are RocksDB, its default, or memory. It reports an unmatched
 record only while later ones arrive, so it has fewer at the end.
 
-With --held, a process of the join reads this many records that wait for a partner, among 1.2 times as many. It is then
-started again. The lines have its resident memory per held record on top of the record of 100 bytes, without that of a
-process that holds nothing, and the time from the assignment to its end of the restore.
+With --held, a process of the join reads this many impressions that wait for a partner. A share of all impressions,
+--held-matched, has one. The process is then started again. The lines have its resident memory per held record on top of
+the record of 100 bytes, without that of a process that holds nothing, and the time from the assignment to its end of
+the restore, also per million records of both topics.
 
     PYTHONPATH=tests python tests/bench/bench_join_process.py [--records 1000000] [--repeats 1]
-    [--stores rocksdb] [--held 0]
+    [--stores rocksdb] [--held 0] [--held-matched 0.1667]
 """
 
 from __future__ import annotations
@@ -236,10 +237,11 @@ def metrics(port: int) -> Mapping[str, float]:
     return found
 
 
-def held(bootstrap: str, folder: Path, count: int) -> Iterator[dict[str, Any]]:
+def held(bootstrap: str, folder: Path, count: int, matched: float) -> Iterator[dict[str, Any]]:
     """Measure the memory of held records, and a restart that restores them."""
-    options = DatasetOptions(encoding="json", event_rate=EVENT_RATE, records=round(1.2 * count), matched=1 / 6)
-    produce(bootstrap, "held", HELD_BYTES, options)
+    impressions = round(count / (1 - matched))
+    options = DatasetOptions(encoding="json", event_rate=EVENT_RATE, records=impressions, matched=matched)
+    records = produce(bootstrap, "held", HELD_BYTES, options)
     create(bootstrap, *(f"{dataset}-none" for dataset in SIDES.values()))
     spans = {"apart_s": DAY_S, "sync_delay_s": DAY_S, "buffer_records": 2 * count}
     rss = {}
@@ -252,14 +254,17 @@ def held(bootstrap: str, folder: Path, count: int) -> Iterator[dict[str, Any]]:
             )
             found = metrics(port)
             rss[run] = process.memory_info().rss
+        restore_s = found["skewless_restore_duration_seconds_sum"]
         per_record = (rss[run] - rss["empty"]) / count - HELD_BYTES
         yield {
             "bench": "join-held-process",
             "run": run,
             "held": round(found["skewless_join_held_records"]),
+            "records": records,
             "rss_mb": round(rss[run] / 1e6),
             "overhead_bytes_per_record": round(per_record) if wanted else None,
-            "restore_s": round(found["skewless_restore_duration_seconds_sum"], 2),
+            "restore_s": round(restore_s, 2),
+            "restore_s_per_million": round(restore_s / records * 1e6, 2),
             "load": round(os.getloadavg()[0], 1),
         }
 
@@ -277,9 +282,10 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--stores", default="rocksdb", help="stores of Kafka Streams: rocksdb, memory")
     parser.add_argument("--held", type=int, default=0, help="measure held records instead")
+    parser.add_argument("--held-matched", type=float, default=1 / 6, help="share of impressions with a click")
     args = parser.parse_args()
     with Broker(properties=PROPERTIES) as broker, tempfile.TemporaryDirectory() as folder:
-        measure = held(broker.bootstrap, Path(folder), args.held) if args.held else None
+        measure = held(broker.bootstrap, Path(folder), args.held, args.held_matched) if args.held else None
         for line in measure or throughput(broker.bootstrap, Path(folder), args):
             print(json.dumps(line), flush=True)
 
