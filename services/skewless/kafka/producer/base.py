@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
@@ -119,28 +121,30 @@ class OutputProducer(ABC):
 
         `outputs` are lazy in a flush: then the step computes them within this call, and its errors are raised here.
         """
-        uncommitted, topic, topic_name, stats = self.uncommitted, "", "", OutputStats()
-        produce = None
-        # An aggregator writes one record per result, so lookups are done once per topic and not once per record.
-        for output in outputs:
-            if produce is None:
-                self._begin()
-                self.dirty = True
-                produce = self.producer.produce
-            if output.topic != topic:
-                topic, topic_name, stats = output.topic, self._topic(output.topic), self.sent[output.topic]
-            size = len(output.value) if output.value else 0
-            stats.records += 1
-            stats.bytes += size
-            uncommitted.records += 1
-            uncommitted.bytes += size
-            try:
-                _enqueue(produce, topic_name, output)
-            except BufferError:
-                self._wait_for_room(topic_name, output)
-            except KafkaException as error:
-                raise self._classified(error, f"writing to topic {topic_name}") from error
+        # An aggregator writes one record per result, so what can be done once per topic is not done once per record.
+        for topic, outputs_of_topic in itertools.groupby(outputs, attrgetter("topic")):
+            self._begin()
+            self.dirty = True
+            self._send_to(topic, outputs_of_topic)
         self._poll_delivery_reports(0)
+
+    def _send_to(self, topic: str, outputs: Iterable[OutputRecord]) -> None:
+        produce, topic_name = self.producer.produce, self._topic(topic)
+        records = value_bytes = 0
+        try:
+            for output in outputs:
+                try:
+                    _enqueue(produce, topic_name, output)
+                except BufferError:
+                    self._wait_for_room(topic_name, output)
+                except KafkaException as error:
+                    raise self._classified(error, f"writing to topic {topic_name}") from error
+                records += 1
+                value_bytes += len(output.value or b"")
+        finally:
+            for total in (self.sent[topic], self.uncommitted):
+                total.records += records
+                total.bytes += value_bytes
 
     def _poll_delivery_reports(self, wait_s: float) -> None:
         """Process delivery reports. librdkafka also raises fatal errors here."""
