@@ -27,6 +27,10 @@ from skewless.wire.topic_partition import TopicPartition
 
 LATENESS_S = 20
 RECORDS = 8_000
+MOST = 500_000
+"""Records of a feed that ends when the test has killed what it kills."""
+SPAN_S = 30_000
+"""Event time of `MOST` records."""
 SHORT = {"topic.metadata.refresh.interval.ms": 1_000}
 """Options of consumers that look for topics and partitions each second."""
 
@@ -103,10 +107,11 @@ def test_pipeline_with_two_topics_and_a_killed_splitter_equals_a_plain_count_and
     tested = pipeline(broker, tmp_path, small, [small.topic, large.topic])
     assert topics_partitions(tested.admin, tested.settings.topic("tuples")) == 3
     small.send(records(2, seed=1))
-    with Feed(large, records(3, seed=2), rate=2_000) as feed, tested.running(armed=True) as supervisor:
+    most = zipf_records(MOST, 3, seed=2, keys=300, span_s=SPAN_S)
+    with Feed(large, most, rate=2_000) as feed, tested.running(armed=True) as supervisor:
         for name in ("splitter-0", "router-0", "splitter-1"):
             tested.kill_in_transaction(supervisor, name)
-        assert feed.sent
+        feed.finish()
     tested.drain(limit_s=300)
     assert problems(broker, tested, [small, large]) == []
     report = audited(tested)

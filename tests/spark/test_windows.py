@@ -183,7 +183,7 @@ REAL = {
 }
 """File -> how it is read, the windows, the length of panes in seconds, and the plain definition of the windows. The
 second one has three changes of clocks."""
-RUNS = [(name, False) for name in REAL] + [("twitter_election_2016-11-08T01h.jsonl.zst", True)]
+RUNS = [(name, killed) for name in REAL for killed in (False, True)]
 """File, and whether every stage is killed."""
 
 
