@@ -49,7 +49,7 @@ ARMS = ("unwatched", "watched", "uncounted", "unwatched again")
 class Uncounted(EngineStatistics):
     """Statistics that count nothing."""
 
-    def batch(self, partition: int, records: int, size: int, seconds: float) -> None:
+    def batch(self, partition: int, records: int, size: int, seconds: float, trace_id: str | None = None) -> None:
         pass
 
 

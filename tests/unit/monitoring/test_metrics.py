@@ -163,7 +163,8 @@ def test_histogram_observation_with_a_trace_is_an_exemplar_of_its_bucket_in_open
     registry = CollectorRegistry()
     sample = HistogramSample("skewless_batch_duration_seconds", (), histogram)
     registry.register(MetricsCollector(lambda: [sample], HERE))
-    buckets = [line for line in openmetrics.generate_latest(registry).decode().splitlines() if "_bucket{" in line]
+    text = openmetrics.generate_latest(registry).decode()  # type: ignore[no-untyped-call]  # the library has no types
+    buckets = [line for line in text.splitlines() if "_bucket{" in line]
     assert [line.partition("# ")[2] for line in buckets] == [
         "",
         f'{{trace_id="{"b" * 32}"}} 0.5',
