@@ -32,6 +32,7 @@ from skewless.kafka.admin.client import Admin
 from skewless.operations import dead_letters
 from skewless.operations.dead_letters import ReplayReport, ReplayTopics
 from skewless.operations.reset import leftovers
+from skewless.operations.status import status
 from skewless.wire.offset_metadata import encode_offset_metadata
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(400)]
@@ -100,6 +101,7 @@ OF_STAGES = [case for case in CASES if case.role in STAGES and case.right.name n
 NEEDED_FIRST = [case for case in OF_STAGES if case.right.needed == acls.CHECKED and case.operation == "Read"]
 """ACLs that a stage needs only while its group has no checkpoint."""
 OF_TOPICS = [case for case in CASES if case.role == acls.TOPICS]
+OF_STATUS = [case for case in CASES if case.role == acls.STATUS]
 OF_DEAD_LETTERS = [case for case in CASES if case.role == acls.DEAD_LETTERS]
 
 
@@ -297,6 +299,27 @@ def test_acls_one_missing_fails_topics_apply_with_its_name(case: Case, settled: 
     until(lambda: "p.late" not in admin.list_topics(timeout=DEADLINE_S).topics)
     with pytest.raises(BrokerError) as raised:
         topic_plan.apply(settings_of(settled.secured, str(case)))
+    assert names_acl(case, str(raised.value)), raised.value
+
+
+def read_only(secured: Secured, user: str) -> None:
+    """Run what `helm test` runs by default."""
+    settings = settings_of(secured, user)
+    report = status(settings, time.time_ns() // 1_000_000, recent_s=300, max_lag_s=None)
+    assert [stage.name for stage in report.stages] == list(STAGES)
+    assert topic_plan.check(settings).created == ()
+
+
+def test_acls_as_printed_let_a_user_see_the_status_and_check_the_topics(settled: Settled) -> None:
+    topic_plan.apply(settings_of(settled.secured, acls.TOPICS))
+    read_only(settled.secured, acls.STATUS)
+
+
+@pytest.mark.parametrize("case", OF_STATUS, ids=str)
+def test_acls_one_missing_fails_status_or_the_check_with_its_name(case: Case, settled: Settled) -> None:
+    topic_plan.apply(settings_of(settled.secured, acls.TOPICS))
+    with pytest.raises((BrokerError, UnreachableError)) as raised:
+        read_only(settled.secured, str(case))
     assert names_acl(case, str(raised.value)), raised.value
 
 

@@ -180,3 +180,32 @@ def test_status_wrong_broker_or_source_is_one_line(broker: str, tmp_path: Path) 
         result = CliRunner().invoke(main, ["status", "-f", str(file)])
         assert (result.exit_code, result.stderr.count("\n")) == (3, 1), result.output
         assert message in result.stderr
+
+
+def test_status_wait_ends_when_every_process_is_ready(broker: str, tmp_path: Path) -> None:
+    pipeline = Pipeline(broker, tmp_path, Source(broker, 1))
+    command = [sys.executable, "-m", "skewless", "status", "-f", str(pipeline.file), "--wait", "5m"]
+    waiting = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with pipeline.running() as supervisor:
+        until(lambda: waiting.poll() is not None, each=lambda: supervisor.poll(time.monotonic()))
+        printed, problems = waiting.communicate()
+    assert (waiting.returncode, problems) == (0, ""), printed
+    assert printed.startswith(f"pipeline {pipeline.name}: running, ")
+
+
+def test_status_wait_without_processes_or_topics_ends_at_its_limit(broker: str, tmp_path: Path) -> None:
+    pipeline = Pipeline(broker, tmp_path, Source(broker, 1))
+    started = time.monotonic()
+    result = status(pipeline, "--wait", "3s")
+    assert (result.exit_code, time.monotonic() - started > 3) == (1, True)
+    assert "problem  router: no process runs" in result.stdout
+    document = json.loads(pipeline.file.read_text()) | {"source": {"topic": "nowhere"}}
+    pipeline.file.write_text(json.dumps(document))
+    result = status(pipeline, "--wait", "3s")
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert "topic nowhere does not exist" in result.stderr
+
+
+def test_status_wait_with_watch_is_refused(tmp_path: Path) -> None:
+    result = CliRunner().invoke(main, ["status", "-f", str(tmp_path / "x.yaml"), "--watch", "--wait", "3s"])
+    assert (result.exit_code, result.stderr) == (2, "error: --wait ends and --watch does not: use one of them\n")

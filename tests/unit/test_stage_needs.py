@@ -90,7 +90,7 @@ def test_acls_contain_the_stages_that_are_needed(
     extended: type[PipelineSettings], archive: Section, added: list[str]
 ) -> None:
     bindings = acls.acls_for(settings_with(extended, archive))
-    assert list(bindings) == [*NEEDED, *added, acls.TOPICS, acls.READERS, acls.DEAD_LETTERS]
+    assert list(bindings) == [*NEEDED, *added, acls.TOPICS, acls.STATUS, acls.READERS, acls.DEAD_LETTERS]
     assert ("p.reviewed" in {binding.name for binding in bindings[acls.READERS]}) == bool(added)
     if "archiver" in added:
         topics = [binding for binding in bindings["archiver"] if binding.resource == "topic"]

@@ -13,7 +13,7 @@ import click
 
 from skewless.cli.options import Duration, load_settings, pipeline_file
 from skewless.cli.plain_text import counted
-from skewless.errors import CheckFailedError, UnreachableError
+from skewless.errors import BrokerError, CheckFailedError, ConfigurationError, UnreachableError
 
 if TYPE_CHECKING:
     from skewless.operations.status import PipelineStatus
@@ -24,6 +24,12 @@ INTERVAL_S = 2.0
 @click.command()
 @pipeline_file
 @click.option("--watch", is_flag=True, help="Repeat every 2 seconds until Ctrl-C.")
+@click.option(
+    "--wait",
+    type=Duration(),
+    metavar="TIME",
+    help="Wait at most this long until each stage has a process, all of them are ready, and there are no problems.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object, or one per line with --watch.")
 @click.option(
     "--recent",
@@ -39,20 +45,25 @@ INTERVAL_S = 2.0
     metavar="TIME",
     help="Age of an unprocessed record, by its Kafka timestamp, above which it is a problem.  [default: none]",
 )
-def status(file: Path | None, *, watch: bool, as_json: bool, recent: float, max_lag: float | None) -> None:
+def status(  # noqa: PLR0913 - the options of the command
+    file: Path | None, *, watch: bool, wait: float | None, as_json: bool, recent: float, max_lag: float | None
+) -> None:
     """Show each stage of a pipeline with its processes, lag and watermark, the load of the workers, and problems.
 
     Needs only the topics and consumer groups, so it works wherever the stages run. Values are those of the last commit.
     Processes whose metrics ports can be reached also report why they are not ready.
     Exits with 1 if there are problems: a stage without a process, deleted records, a missing topic, a lag above
-    --max-lag.
+    --max-lag. With --wait, also if a process is not ready.
 
     \b
     Examples:
       skewless status -f pipeline.yaml
       skewless status -f pipeline.yaml --watch
+      skewless status -f pipeline.yaml --wait 3m
       skewless status -f pipeline.yaml --max-lag 5m --json
     """  # noqa: D301 - \b is click's marker for unwrapped text
+    if watch and wait is not None:
+        raise ConfigurationError("--wait ends and --watch does not: use one of them")
     settings = load_settings(file)
     from skewless.cli.status_text import text as status_text
     from skewless.operations.status import status as status_of
@@ -63,10 +74,30 @@ def status(file: Path | None, *, watch: bool, as_json: bool, recent: float, max_
     text = _json if as_json else status_text
     if watch:
         _watch(read, text, on_terminal=sys.stdout.isatty() and not as_json)
-    report = read()
+    report = read() if wait is None else _wait(read, wait)
     click.echo(text(report))
     if report.problems:
         raise CheckFailedError(f"pipeline {settings.name}: {counted(len(report.problems), 'problem')}")
+    if wait is not None and not report.is_ready:
+        raise CheckFailedError(f"pipeline {settings.name}: not all processes are ready")
+
+
+def _wait(read: Callable[[], PipelineStatus], limit_s: float) -> PipelineStatus:
+    """Return the first state in which the pipeline is ready, else the last one before the limit.
+
+    Until then, errors of the broker may be due to topics that do not exist yet. Raises the last one.
+    """
+    deadline = time.monotonic() + limit_s
+    while True:
+        try:
+            report = read()
+        except (BrokerError, UnreachableError):
+            if time.monotonic() >= deadline:
+                raise
+        else:
+            if report.is_ready or time.monotonic() >= deadline:
+                return report
+        time.sleep(INTERVAL_S)
 
 
 def _watch(read: Callable[[], PipelineStatus], text: Callable[[PipelineStatus], str], *, on_terminal: bool) -> NoReturn:

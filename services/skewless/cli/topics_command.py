@@ -64,16 +64,17 @@ def check(file: Path | None) -> None:
     "principals",
     multiple=True,
     metavar="[ROLE=]NAME",
-    help="User of a role (a stage, topics, readers or dead-letters), or of all roles. May be given repeatedly.  "
-    "[default: the prefix and the role]",
+    help="User of a role (a stage, topics, status, readers or dead-letters), or of all roles. May be given "
+    "repeatedly.  [default: the prefix and the role]",
 )
 @click.option("--principal-prefix", metavar="PREFIX", help="Prefix of the role.  [default: the pipeline's name and -]")
 @click.option("--format", "acl_format", type=click.Choice(FORMATS), default=FORMATS[0], show_default=True)
 def acls(file: Path | None, principals: tuple[str, ...], principal_prefix: str | None, acl_format: str) -> None:
     """Print the minimum ACLs of each stage. Does not connect to a broker.
 
-    Role `topics` runs `topics apply`, role `readers` reads the results, role `dead-letters` replays invalid records.
-    The output is a shell script for kafka-acls, or KafkaUsers of a Kafka cluster named my-cluster for strimzi.
+    Role `topics` runs `topics apply`, role `status` runs `status` and `topics check`, role `readers` reads the results,
+    role `dead-letters` replays invalid records. The output is a shell script for kafka-acls, or KafkaUsers of a Kafka
+    cluster named my-cluster for strimzi.
 
     \b
     Examples:

@@ -17,11 +17,13 @@ Operation = Literal["Read", "Write", "Create", "Describe", "DescribeConfigs"]
 
 TOPICS = "topics"
 """Role for `skewless topics apply` and `skewless topics check`."""
+STATUS = "status"
+"""Role for `skewless status` and `skewless topics check`. It may only read."""
 READERS = "readers"
 """Role for consumers of the public topics."""
 DEAD_LETTERS = "dead-letters"
 """Role for `skewless dead-letters`, with replays to the topics that the pipeline reads."""
-ROLES = (*(stage.name for stage in topology.STAGES), TOPICS, READERS, DEAD_LETTERS)
+ROLES = (*(stage.name for stage in topology.STAGES), TOPICS, STATUS, READERS, DEAD_LETTERS)
 
 CHECKED = ("its output", "check for earlier results")
 """Purposes of an output topic: earlier results without committed offsets mean that the offsets were lost."""
@@ -46,6 +48,7 @@ def acls_for(settings: PipelineSettings) -> dict[str, list[AclBinding]]:
     return {
         **stages,
         TOPICS: list(_of_topics(settings)),
+        STATUS: list(_of_status(settings)),
         READERS: list(_of_readers(settings)),
         DEAD_LETTERS: list(_of_dead_letters(settings)),
     }
@@ -112,15 +115,7 @@ def _groups_of(stage: topology.Stage, settings: PipelineSettings) -> Iterator[Ac
 
 
 def _of_topics(settings: PipelineSettings) -> Iterator[AclBinding]:
-    own = {settings.topic(row.name) for row in topology.needed_topics(settings)}
-    names = [name for row in topology.needed_stages(settings) for name in row.inputs_of(settings)]
-    for name in (name for name in dict.fromkeys(names) if name in topology.USER_TOPICS):
-        if name == "source" and settings.aggregated.topic is None:
-            yield from source_topics(settings, ("Describe",), "number of partitions")
-        elif topology.USER_TOPICS[name] == "join" and not topology.REPARTITIONED.holds(settings):
-            yield _topic(settings.topic(name), ("Describe", "DescribeConfigs"), "number of partitions", "retention")
-        elif settings.topic(name) not in own:
-            yield _topic(settings.topic(name), ("Describe",), "number of partitions")
+    yield from _of_user_topics(settings, "Describe", "number of partitions")
     yield AclBinding(
         "topic",
         f"{settings.name}.",
@@ -128,6 +123,28 @@ def _of_topics(settings: PipelineSettings) -> Iterator[AclBinding]:
         operations=("Create", "Describe", "DescribeConfigs"),
         needed=("create and verify topics",),
     )
+
+
+def _of_status(settings: PipelineSettings) -> Iterator[AclBinding]:
+    yield from _of_user_topics(settings, "Read", "lag")
+    operations: tuple[Operation, ...] = ("Read", "DescribeConfigs")
+    yield AclBinding("topic", f"{settings.name}.", prefixed=True, operations=operations, needed=("lag", "options"))
+    yield AclBinding(
+        "group", f"{settings.name}-", prefixed=True, operations=("Describe",), needed=("processes, offsets",)
+    )
+
+
+def _of_user_topics(settings: PipelineSettings, operation: Operation, needed: str) -> Iterator[AclBinding]:
+    """Yield the ACLs of the topics of the user that the pipeline reads, for a role that also checks their retention."""
+    own = {settings.topic(row.name) for row in topology.needed_topics(settings)}
+    names = [name for row in topology.needed_stages(settings) for name in row.inputs_of(settings)]
+    for name in (name for name in dict.fromkeys(names) if name in topology.USER_TOPICS):
+        if name == "source" and settings.aggregated.topic is None:
+            yield from source_topics(settings, (operation,), needed)
+        elif topology.USER_TOPICS[name] == "join" and not topology.REPARTITIONED.holds(settings):
+            yield _topic(settings.topic(name), (operation, "DescribeConfigs"), needed, "retention")
+        elif settings.topic(name) not in own:
+            yield _topic(settings.topic(name), (operation,), needed)
 
 
 def _of_readers(settings: PipelineSettings) -> Iterator[AclBinding]:

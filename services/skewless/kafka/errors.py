@@ -154,7 +154,7 @@ def authorization_error(error: KafkaError, operation: str, acl_operation: str) -
     """Return an error that names the missing permission or the size limit to increase; None for another kind of error.
 
     `operation` describes the failed operation and its resource. `acl_operation` is the ACL operation on the topic that
-    the failed operation requires, or `Delete` for a group.
+    the failed operation requires, or `Delete` or `Describe` for a group.
     """
     code, error_class = error.code(), class_of(error)
     if error_class is ErrorClass.UNAUTHENTICATED:
@@ -170,8 +170,8 @@ def authorization_error(error: KafkaError, operation: str, acl_operation: str) -
     permission = (
         f"{acl_operation} {_MISSING_PERMISSIONS[code]}"
         if code == KafkaError.TOPIC_AUTHORIZATION_FAILED
-        else "Delete on the group"
-        if code == KafkaError.GROUP_AUTHORIZATION_FAILED and acl_operation == "Delete"
+        else f"{acl_operation} on the group"
+        if code == KafkaError.GROUP_AUTHORIZATION_FAILED and acl_operation in {"Delete", "Describe"}
         else _MISSING_PERMISSIONS[code]
     )
     return BrokerError(

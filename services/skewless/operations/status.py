@@ -60,6 +60,11 @@ class StageStatus:
     """For each process whose metrics port was reached, why it is not ready; empty if it is."""
 
     @property
+    def is_ready(self) -> bool:
+        """Whether no process is known not to be ready, and no partitions are being assigned."""
+        return not (self.group.is_rebalancing or any(self.readiness.values()))
+
+    @property
     def lag_records(self) -> int:
         """Lag of all partitions. It may include markers of transactions, but is 0 if all records are processed."""
         return sum(lag for by_partition in self.lag.values() for lag in by_partition.values())
@@ -96,6 +101,11 @@ class PipelineStatus:
     waits: Sequence[str] = field(default=())
     """Reasons why results wait, none of which is a problem."""
     problems: Sequence[str] = field(default=())
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether there are no problems, and all processes that were reached are ready."""
+        return not self.problems and all(stage.is_ready for stage in self.stages)
 
     @property
     def state(self) -> str:

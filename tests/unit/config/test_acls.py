@@ -24,7 +24,8 @@ def settings(**parts: Any) -> PipelineSettings:
     return PipelineSettings.model_validate({"name": "p", "source": {"topic": "raw"}, **parts})
 
 
-ROLES = [*(stage.name for stage in topology.needed_stages(settings())), acls.TOPICS, acls.READERS, acls.DEAD_LETTERS]
+COMMANDS = [acls.TOPICS, acls.STATUS, acls.READERS, acls.DEAD_LETTERS]
+ROLES = [*(stage.name for stage in topology.needed_stages(settings())), *COMMANDS]
 """Roles of a pipeline without optional stages."""
 
 
@@ -100,6 +101,13 @@ def test_acls_of_dead_letters_allow_replays_to_the_topics_that_are_read() -> Non
     assert {"p-left", "p-right"} < {right.name for right in joining}
 
 
+def test_acls_of_status_allow_reading_everything_and_no_change() -> None:
+    assert allowed(acls.STATUS, "Read") == {"raw", "p."}
+    operations = {operation for right in rights_of(acls.STATUS) for operation in right.operations}
+    assert operations == {"Read", "Describe", "DescribeConfigs"}
+    assert {right.operations for right in rights_of(acls.STATUS) if right.resource == "group"} == {("Describe",)}
+
+
 def test_acls_of_readers_allow_reading_public_topics_only() -> None:
     public = {settings().topic(topic.name) for topic in topology.needed_topics(settings()) if topic.public}
     assert allowed(acls.READERS, "Read") == public
@@ -173,7 +181,7 @@ def test_acls_of_a_join_allow_reading_both_topics_and_describing_them() -> None:
     rights = acls.acls_for(settings(join={**sides, "apart_s": 1}))
     readable = {right.name for right in rights["join"] if right.resource == "topic" and "Read" in right.operations}
     assert readable == {"left", "right", "p.joined", "p.join-changelog"}
-    for role in ("join", acls.TOPICS):  # both check the retention of the joined topics
+    for role in ("join", acls.TOPICS, acls.STATUS):  # all check the retention of the joined topics
         assert {
             right.name for right in rights[role] if not right.prefixed and "DescribeConfigs" in right.operations
         } == {"left", "right"}

@@ -42,7 +42,7 @@ def test_join_only_pipeline_has_the_join_and_its_topics(tmp_path: Path) -> None:
 
 def test_join_only_pipeline_acls_name_both_topics_and_no_source() -> None:
     rights = acls.acls_for(SETTINGS)
-    assert list(rights) == ["join", acls.TOPICS, acls.READERS, acls.DEAD_LETTERS]
+    assert list(rights) == ["join", acls.TOPICS, acls.STATUS, acls.READERS, acls.DEAD_LETTERS]
     assert {right.name for right in rights[acls.TOPICS] if not right.prefixed} == {"left", "right"}
 
 

@@ -111,6 +111,25 @@ def test_pipeline_state_follows_from_problems_and_processes(
     assert report.state == expected
 
 
+@pytest.mark.parametrize(
+    ("found", "group", "readiness", "expected"),
+    [
+        ((), RUNNING, {}, True),
+        ((), RUNNING, {"splitter-0": ()}, True),
+        ((), RUNNING, {"splitter-0": ("restoring state",)}, False),
+        ((), GroupDescription("PreparingRebalance", ("p-splitter-0",)), {}, False),
+        (("splitter: no process runs",), EMPTY, {}, False),
+    ],
+    ids=["running", "ready", "not ready", "rebalancing", "problem"],
+)
+def test_pipeline_is_ready_without_problems_rebalances_and_processes_that_are_not(
+    found: tuple[str, ...], group: GroupDescription, readiness: Mapping[str, tuple[str, ...]], *, expected: bool
+) -> None:
+    splitter = stage("splitter", group, readiness=readiness)
+    report = PipelineStatus("p", NOW, [splitter], None, None, {}, 300, None, problems=found)
+    assert report.is_ready is expected
+
+
 def test_offset_problems_deleted_records_and_recreated_topics_are_named() -> None:
     committed = {p: Committed(offset, None) for p, offset in enumerate((5, 5, 5))}
     lines = list(status._offset_problems("t", committed, {0: 6, 1: 0, 2: 0}, {0: 9, 1: 9, 2: 4}))

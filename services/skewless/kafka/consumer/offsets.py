@@ -90,6 +90,8 @@ class OffsetReader:
             answers = self._read(
                 lambda: consumer.committed(requested, timeout=self._kafka.connect_timeout_s),
                 f"reading the offsets of group {group}",
+                # To a user that may not describe the group, librdkafka 2.16 answers that its request timed out.
+                hint="; check that the brokers run; grant Describe on the group, if this user does not have it",
             )
         return {
             answer.partition: CommittedOffset(answer.offset, answer.metadata or "", answer.leader_epoch)
@@ -204,13 +206,15 @@ class OffsetReader:
         ).topics.get(topic)
         return [] if metadata is None or metadata.error else list(metadata.partitions)
 
-    def _read(self, request: Callable[[], Answer], operation: str) -> Answer:
+    def _read(self, request: Callable[[], Answer], operation: str, hint: str = "") -> Answer:
         try:
             return repeat_while_transient(request, self._kafka.connect_timeout_s)
         except KafkaException as error:
-            error_type = UnreachableError if is_transient(error.args[0]) else BrokerError
-            address = self._kafka.bootstrap_servers
-            raise error_type(f"{operation} at {address}: {error.args[0].str()}") from None
+            reason = error.args[0]
+            error_type = UnreachableError if is_transient(reason) else BrokerError
+            operation = f"{operation} at {self._kafka.bootstrap_servers}"
+            refused = authorization_error(reason, operation, "Describe")
+            raise refused or error_type(f"{operation}: {reason.str()}{hint}") from None
 
 
 def _commit(consumer: Consumer, offsets: list[TopicPartition]) -> None:
