@@ -100,7 +100,7 @@ lock:  ## Update the locked versions (needs uv)
 	@$(BIN)/python -m skewless.lab.local.lock_jars
 
 release: $(READY)  ## Build wheel, source distribution, chart and checksums in dist/, and tag the commit (REGISTRY=host/path pushes)
-	@REGISTRY="$(REGISTRY)" IMAGES="$(IMAGES)" deploy/release.sh
+	@REGISTRY="$(REGISTRY)" IMAGES="$(IMAGES)" HOMEPAGE="$(HOMEPAGE)" deploy/release.sh
 
 clean:  ## Remove .venv and the caches of the tools
 	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis dist

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Builds a release of the checked-out commit in dist/, and tags the commit: wheel, source distribution, chart, checksums.
-# With REGISTRY, it also pushes the chart and both images. `make release` runs it; a repeated run continues.
+# With REGISTRY, it also pushes the chart and both images. With HOMEPAGE, the chart names this address. `make release`
+# runs it; a repeated run continues.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -34,7 +35,13 @@ say "building the wheel and the source distribution of $version"
 # The time of the commit makes archives of equal content equal.
 SOURCE_DATE_EPOCH=$(git log -1 --format=%ct) .venv/bin/python -m hatchling build >/dev/null
 say "packaging the chart"
-"$tools"/helm package helm/skewless --destination dist >/dev/null
+packed=$(mktemp -d)
+trap 'rm -rf "$packed"' EXIT
+cp -R helm/skewless "$packed"
+if [ -n "${HOMEPAGE:-}" ]; then
+    printf 'home: %s\nsources: [%s]\n' "$HOMEPAGE" "$HOMEPAGE" >>"$packed/skewless/Chart.yaml"
+fi
+"$tools"/helm package "$packed/skewless" --destination dist >/dev/null
 (cd dist && sha256sum -- * >SHA256SUMS)
 [ -n "$tagged" ] || git tag --annotate --message "Skewless $version" "$version"
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import functools
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, get_args
 
 from pydantic import BaseModel, SecretStr
@@ -12,7 +13,7 @@ from skewless.config import acls
 from skewless.config.loader import PREFIX
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.topic_plan import topic_spec
-from skewless.smoke_test import acls as smoke_test
+from skewless.smoke_test.acls import rights as rights_of_smoke_test
 
 USER_TOPICS = {name.upper(): name for name in topology.USER_TOPICS}
 """Placeholder for each topic of the user -> its name in the topology."""
@@ -20,7 +21,17 @@ PIPELINE = "x"
 """Placeholder for the name of the pipeline."""
 RETENTION = "retention.ms"
 TEST = "test"
-"""Role of `helm test`."""
+"""Role of the tests of `helm test` that only read."""
+SMOKE_TEST = "smoke-test"
+"""Role of the test that sends records."""
+COLUMNS = {"tuples", "partials"}
+"""Record types with columns of many rows."""
+LAG_OF_COLUMNS, LAG_OF_ROWS = 100, 10_000
+"""Lag in records per partition for which KEDA adds a process, for topics with such records and for others.
+
+At low rates, too, a process of the previous stage writes 5 to 18 records and markers of transactions per second to each
+partition of a topic with columns. 100 of them are 6 to 20 s.
+"""
 
 
 def document() -> dict[str, Any]:
@@ -62,6 +73,7 @@ def _stage(stage: topology.Stage) -> dict[str, Any]:
         "inputs": list(stage.inputs),
         **_other_inputs(stage),
         "partitions": ["one"] if stage.singleton else list(kinds),
+        "lagPerPartition": LAG_OF_COLUMNS if _reads_columns(stage) else LAG_OF_ROWS,
         "credentials": [
             {
                 "env": f"{PREFIX}{'__'.join(path).upper()}",
@@ -71,6 +83,11 @@ def _stage(stage: topology.Stage) -> dict[str, Any]:
             for path in credentials(stage.section)
         ],
     }
+
+
+def _reads_columns(stage: topology.Stage) -> bool:
+    own = (name for name in stage.all_inputs if name not in topology.USER_TOPICS)
+    return any(topology.topic(name).record in COLUMNS for name in own)
 
 
 def _other_inputs(stage: topology.Stage) -> dict[str, Any]:
@@ -143,20 +160,22 @@ def _topics(settings: PipelineSettings) -> Iterator[dict[str, Any]]:
 
 
 def _acls() -> dict[str, list[dict[str, Any]]]:
-    """Return role -> ACLs, for the stages and the test. Those that only some pipelines need have a condition."""
-    entries: dict[str, list[dict[str, Any]]] = {}
-    for stage in topology.STAGES:
-        by_value = {
-            value: list(map(_acl, acls.acls_of_stage(stage, _example(value))))
-            for value in (("never", "always") if stage.other_inputs else ("never",))
-        }
-        entries[stage.name] = [
-            {**acl, **({} if all(acl in other for other in by_value.values()) else _needs([_repartition(value)]))}
-            for value, own in by_value.items()
-            for acl in own
-            if value == "never" or acl not in by_value["never"]
-        ]
-    return entries | {TEST: list(map(_acl, smoke_test.rights(_example())))}
+    """Return role -> ACLs, for the stages and the tests. Those that only some pipelines need have a condition."""
+    entries = {stage.name: _conditional(functools.partial(acls.acls_of_stage, stage)) for stage in topology.STAGES}
+    entries[TEST] = _conditional(lambda settings: acls.acls_for(settings)[acls.STATUS])
+    entries[SMOKE_TEST] = list(map(_acl, rights_of_smoke_test(_example())))
+    return entries
+
+
+def _conditional(rights: Callable[[PipelineSettings], Iterable[acls.AclBinding]]) -> list[dict[str, Any]]:
+    """Return ACLs by the settings. Those that differ by `join.repartition` have a condition."""
+    by_value = {value: list(map(_acl, rights(_example(value)))) for value in ("never", "always")}
+    return [
+        {**acl, **({} if all(acl in other for other in by_value.values()) else _needs([_repartition(value)]))}
+        for value, own in by_value.items()
+        for acl in own
+        if value == "never" or acl not in by_value["never"]
+    ]
 
 
 def _repartition(value: str) -> topology.Condition:

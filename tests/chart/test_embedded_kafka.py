@@ -54,20 +54,25 @@ def test_embedded_kafka_after_topics_init_has_every_topic(render: Callable[..., 
     file.write_text(here(maps["clicks-skewless"]["pipeline.yaml"]))
     sets = [found["spec"]["template"]["spec"] for found in objects if found["kind"] == "StatefulSet"]
     steps = next(pod["initContainers"] for pod in sets if "initContainers" in pod)
+    (check,) = [
+        found["spec"]["containers"][0]
+        for found in objects
+        if found["kind"] == "Pod" and found["metadata"]["name"].endswith("-test-topics")
+    ]
     with kafka(tmp_path, here(maps["clicks-skewless-kafka"]["server.properties"])):
         for step in [*steps, *steps]:  # one argument per stage, in any order
-            environment = {each["name"]: each["value"] for each in step["env"]}
-            arguments = [str(file) if each == "/etc/skewless/pipeline.yaml" else each for each in step["args"]]
-            ran = subprocess.run(
-                [sys.executable, "-m", "skewless", *arguments],
-                env=environment,
-                capture_output=True,
-                text=True,
-                check=False,
-                timeout=WAIT_S,
-            )
-            assert ran.returncode == 0, ran.stderr
+            applied = run(step, file)
+        checked = run(check, file)
     topics = topology.needed_topics(load(file, {}))
-    assert [line.split()[:2] for line in ran.stdout.splitlines()] == [
-        ["exists", f"clicks.{row.name}"] for row in topics
-    ]
+    assert [line.split()[:2] for line in applied.splitlines()] == [["exists", f"clicks.{row.name}"] for row in topics]
+    assert checked == f"all {len(topics)} topics of pipeline clicks are as configured\n"
+
+
+def run(container: dict[str, Any], file: Path) -> str:
+    """Run the command of a container with another file of the pipeline; returns its output."""
+    environment = {each["name"]: each["value"] for each in container["env"]}
+    arguments = [each.replace("/etc/skewless/pipeline.yaml", str(file)) for each in container["args"]]
+    command = [sys.executable, "-m", "skewless", *arguments]
+    ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=WAIT_S)
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import jsonschema
 import pytest
 import yaml
 
+from dashboards.generate import dashboard
 from dashboards.generate.files import files as dashboards
+from dashboards.generate.pipeline import pipeline
 from helm.generate import files, stages
 from helpers.docs_blocks import ROOT, Block, blocks
 from skewless import __version__, topology
@@ -23,8 +27,12 @@ VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
 SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 TESTS = ROOT / "tests"
 PAGE = ROOT / "docs" / "how-to" / "kubernetes.md"
-IN_DOCS = [block for block in blocks(PAGE) if block.language == "text"]
+IN_DOCS = [block for block in blocks(PAGE) if block.language == "text" and not block.name]
 EXAMPLES = sorted((CHART / "ci").glob("*.yaml"))
+CONFIG_MAP_BYTES = 1024 * 1024
+"""Limit of Kubernetes for the data of a ConfigMap."""
+SHARE = 0.6
+"""Share of this limit that a generated ConfigMap may have, so that stages can be added."""
 
 
 @pytest.mark.parametrize("name", files.files())
@@ -40,12 +48,37 @@ def test_chart_files_folder_holds_generated_files_only() -> None:
 def test_chart_dashboards_and_rules_equal_their_sources() -> None:
     for name, content in dashboards().items():
         if name.startswith("dashboards/") and name != "dashboards/alerts.yaml":  # the chart replaces its thresholds
-            assert (CHART / "files" / name).read_text() == content
+            read = json.loads if name.endswith(".json") else yaml.safe_load
+            assert read((CHART / "files" / name).read_text()) == read(content)
+
+
+def test_chart_dashboard_with_three_more_stages_is_below_the_limit_of_a_configmap() -> None:
+    largest = max(topology.STAGES, key=lambda stage: len(dashboard_of(stage)))
+    content = dashboard_of(*topology.STAGES, largest, largest, largest)
+    assert len(content) > len((CHART / "files" / "dashboards" / "skewless-pipeline.json").read_text())
+    assert len(content) < SHARE * CONFIG_MAP_BYTES
+
+
+def dashboard_of(*shown: topology.Stage) -> str:
+    """Return the chart's file of the pipeline dashboard with these stages."""
+    with_source = shown if any("source" in stage.inputs for stage in shown) else (*shown, topology.stage("splitter"))
+    return files.minified(json.loads(json.dumps(dashboard.document(pipeline(with_source)))))
 
 
 def test_chart_versions_equal_the_package_version() -> None:
     chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
     assert chart["version"] == chart["appVersion"] == __version__
+
+
+def test_chart_is_described_for_artifact_hub() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert chart["maintainers"]
+    assert chart["icon"].startswith("data:image/svg+xml;base64,")
+    svg = base64.b64decode(chart["icon"].partition(",")[2])
+    assert ET.fromstring(svg).tag.endswith("svg")  # noqa: S314 - of this project
+    own = {name for name in chart["annotations"] if name.startswith("artifacthub.io/")}
+    assert own == {f"artifacthub.io/{name}" for name in ("category", "license", "operator", "prerelease")}
+    assert all(isinstance(value, str) for value in chart["annotations"].values())
 
 
 def test_chart_values_have_a_section_for_each_stage() -> None:

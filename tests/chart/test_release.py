@@ -12,6 +12,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 from helpers.docs_blocks import ROOT
 from helpers.oci_registry import registry
@@ -78,6 +79,16 @@ def test_release_of_a_clean_commit_has_wheel_source_chart_checksums_and_tag(clon
     assert [line for line in after.splitlines() if ".tgz" not in line] == [
         line for line in before.splitlines() if ".tgz" not in line
     ], "the wheel and the source distribution of one commit are equal; a chart's archive has the time of packaging"
+
+
+def test_release_with_a_homepage_has_it_in_the_chart_and_not_in_the_working_tree(clone: Path) -> None:
+    release(clone, HOMEPAGE="https://example.org/skewless")
+    with tarfile.open(clone / "dist" / f"skewless-{VERSION}.tgz") as chart:
+        described = chart.extractfile("skewless/Chart.yaml")
+        assert described is not None
+        fields = yaml.safe_load(described.read())
+    assert (fields["home"], fields["sources"]) == ("https://example.org/skewless", ["https://example.org/skewless"])
+    assert git(clone, "status", "--porcelain") == ""
 
 
 def test_release_pushes_the_chart_to_the_given_registry(clone: Path) -> None:

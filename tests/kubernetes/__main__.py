@@ -90,7 +90,13 @@ def check(cluster: Cluster, bootstrap: str, options: argparse.Namespace) -> list
         _change_w(release)
     compare("kills, a scale and changes of W")
     report("memory", mb={pod: round(size / 1e6) for pod, size in release.memory().items()})
-    with _timed("helm test"):
+    ends = deployed.source_ends()
+    with _timed("helm test, which only reads"):
+        release.helm("test", NAME)
+    if deployed.source_ends() != ends:
+        failures.append("helm test has written to the source")
+    release.upgrade("tests.sendRecords=true")
+    with _timed("helm test with records"):
         release.helm("test", NAME)
     compare("helm test")
     cluster.load("spark")

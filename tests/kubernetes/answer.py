@@ -10,6 +10,7 @@ from typing import Any
 from helpers.kafka import Pipeline, Truth, read, truth
 from helpers.waiting import until
 from skewless.config.pipeline_settings import PipelineSettings
+from skewless.kafka.consumer.offsets import OffsetReader
 
 SETTLED_S = 180.0
 
@@ -26,6 +27,10 @@ class Deployed(Pipeline):
         """Count the records that the source contains now."""
         records = read(self.bootstrap, self.settings.topic("source"))
         return truth(records, lateness_ms=self.settings.event_time.lateness_ms)
+
+    def source_ends(self) -> dict[int, int]:
+        """Return the end offsets of the source."""
+        return OffsetReader(self.settings.kafka).end(self.settings.topic("source"))
 
     def failures(self, limit_s: float = SETTLED_S) -> tuple[list[str], int]:
         """Compare results and count when results are complete or at the deadline; returns differences and tuples."""

@@ -209,6 +209,12 @@ of them use the same listener.
 {{- and (eq .Values.users.create "strimzi") (ne .Values.kafka.securityProtocol "SSL") }}
 {{- end }}
 
+{{/* Whether `helm test` sends records: by default only to the embedded Kafka. Without a source there are no results. */}}
+{{- define "skewless.sendsTestRecords" -}}
+{{- $sends := ternary .Values.embeddedKafka.enabled .Values.tests.sendRecords (kindIs "invalid" .Values.tests.sendRecords) -}}
+{{- if and .Values.tests.enabled $sends (include "skewless.sourceTopics" .) }}true{{ end }}
+{{- end }}
+
 {{/* Content of the pipeline's file. */}}
 {{- define "skewless.config" -}}
 {{- $protocol := include "skewless.securityProtocol" . -}}

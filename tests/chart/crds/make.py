@@ -2,13 +2,15 @@
 
 The files come from the Go modules github.com/prometheus-operator/prometheus-operator (v0.85.0,
 example/prometheus-operator-crd) and github.com/kedacore/keda/v2 (v2.21.0, config/crd/bases), both under the Apache
-License 2.0. The schemas of KafkaTopic and KafkaUser of Strimzi 1.x are written by hand, for the fields that the chart
-uses.
+License 2.0. A file pkg/scalers/NAME_scaler.go of KEDA becomes a list of the trigger's parameters, which KEDA's schemas
+do not contain. The schemas of KafkaTopic and KafkaUser of Strimzi 1.x are written by hand, for the fields that the
+chart uses.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from typing import Any
 import yaml
 
 LEFT_OUT = ("description", "default", "format")
+_PARAMETER = re.compile(r'`keda:"name=(?P<name>\w+), *order=(?P<places>[\w;]+)(?P<rest>[^"]*)"`')
 
 
 def closed(part: Any) -> Any:
@@ -36,9 +39,23 @@ def closed(part: Any) -> Any:
     return made
 
 
+def parameters(source: str) -> dict[str, list[str]]:
+    """Return the parameters of a scaler: in the metadata of its trigger, those that must be there, and of its login."""
+    found = [(each["name"], each["places"].split(";"), each["rest"]) for each in _PARAMETER.finditer(source)]
+    return {
+        "metadata": [name for name, places, _ in found if "triggerMetadata" in places],
+        "required": [name for name, _, rest in found if "optional" not in rest and "default" not in rest],
+        "authentication": [name for name, places, _ in found if "authParams" in places],
+    }
+
+
 def main(folder: Path, files: list[Path]) -> None:
     """Write one file per kind and version, with the file name that kubeconform expects."""
     for file in files:
+        if file.suffix == ".go":
+            made = json.dumps(parameters(file.read_text(encoding="utf-8")), separators=(",", ":"))
+            (folder / f"keda-{file.stem.removesuffix('_scaler')}.json").write_text(made + "\n", encoding="utf-8")
+            continue
         spec = yaml.safe_load(file.read_text(encoding="utf-8"))["spec"]
         for version in spec["versions"]:
             schema = closed(version["schema"]["openAPIV3Schema"])
