@@ -3,6 +3,8 @@ SHELL := /bin/sh
 .DEFAULT_GOAL := help
 BIN := .venv/bin
 READY := .venv/.ready
+# Without compiled modules, each of the thousand processes of the tests compiles those of Skewless again.
+export PYTHONDONTWRITEBYTECODE :=
 COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes --quiet \
 	--no-header --no-annotate --no-emit-index-url
 .PHONY: help setup test test-kubernetes join-kills join-data local-kills accuracy demo docs dashboards chart chart-tools lint types bench compare datasets inputs windows sql-kills published lock release clean
