@@ -103,8 +103,8 @@ def test_supervisor_metrics_port_in_use_restarts_the_process_with_another_port(t
 
 def test_supervisor_stage_command_is_skewless_run(tmp_path: Path) -> None:
     supervisor = Supervisor(Path("p.yaml"), settings(), drain=True, logs=tmp_path)
-    expected = "-m skewless run worker --instance 0 --file p.yaml --drain"
-    assert list(supervisor.processes["worker-0"].command) == [sys.executable, *expected.split()]
+    expected = "run worker --instance 0 --file p.yaml --drain"
+    assert list(supervisor.processes["worker-0"].command) == expected.split()
 
 
 def test_supervisor_killed_process_restarts_it_on_the_same_port(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from skewless import topology
 from skewless.algorithms.load_metrics import max_over_avg
 from skewless.config import loader, topic_plan
 from skewless.config.pipeline_settings import PipelineSettings
@@ -23,6 +24,7 @@ from skewless.lab.demo.demo_pipeline import SCRAPE_INTERVAL_S, OnCrash, OnStart
 from skewless.lab.demo.demo_plan import STREAM, STREAM_S
 from skewless.lab.demo.prometheus_scraper import Scraper
 from skewless.lab.demo.read_results import read_counts
+from skewless.lab.local.stage_host import StageHost, modules_of
 from skewless.lab.local.supervisor import Supervisor
 from skewless.wire.columns import read_table
 from skewless.wire.tuples import keys_and_times
@@ -99,12 +101,16 @@ class _Running:
 
     def __init__(self, pipelines: Mapping[str, PipelineSettings], folder: Path, on_crash: OnCrash) -> None:
         self._on_crash = on_crash
+        stages = topology.needed_stages(next(iter(pipelines.values())))  # those of all pipelines
+        self._host = StageHost(modules_of(stages), log=folder / "host.log")
         self._supervisors: dict[str, Supervisor] = {}
         for grouping, settings in pipelines.items():
             topic_plan.apply(settings)
             file = folder / f"{settings.name}.yaml"
             file.write_text(loader.dump(settings))
-            self._supervisors[grouping] = Supervisor(file, settings, drain=False, logs=folder / settings.name)
+            self._supervisors[grouping] = Supervisor(
+                file, settings, drain=False, logs=folder / settings.name, host=self._host
+            )
         self._scrapers = {
             grouping: Scraper(one for one in supervisor.processes.values() if one.stage == "aggregator")
             for grouping, supervisor in self._supervisors.items()
@@ -135,6 +141,7 @@ class _Running:
     def stop(self) -> None:
         for supervisor in self._supervisors.values():
             supervisor.stop()
+        self._host.close()
 
 
 def _send(records: RecordBatch, rate: float, producer: BulkProducer, running: _Running, on_counts: OnCounts) -> None:

@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     import psutil
@@ -22,8 +22,36 @@ _HERE = Path(__file__).parent
 _PYTHON = (sys.executable, "-I", "-S")
 
 
-def start(args: Sequence[str], env: Mapping[str, str] | None = None, *, log: Path) -> subprocess.Popen[bytes]:
-    """Start `args` in a new process group, so that Ctrl-C reaches only this process. Appends its output to `log`."""
+class ChildProcess(Protocol):
+    """A child process. `subprocess.Popen` is one."""
+
+    pid: int
+
+    @property
+    def returncode(self) -> int | None:
+        """Exit code, negative after a signal; None if the process ran at the last call of `poll` or `wait`."""
+        ...
+
+    def poll(self) -> int | None:
+        """Return the exit code, or None while the process runs."""
+        ...
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for the end and return the exit code. Raises subprocess.TimeoutExpired."""
+        ...
+
+    def send_signal(self, number: int, /) -> None:
+        """Send a signal to the process, if it runs."""
+        ...
+
+
+def start(
+    args: Sequence[str], env: Mapping[str, str] | None = None, *, log: Path, inherited: Sequence[int] = ()
+) -> subprocess.Popen[bytes]:
+    """Start `args` in a new process group, so that Ctrl-C reaches only this process. Appends its output to `log`.
+
+    The process inherits the file descriptors `inherited`.
+    """
     launcher = (*_PYTHON, str(_HERE / "die_with_parent.py"), str(os.getpid()))
     with log.open("ab") as output:
         return subprocess.Popen(  # noqa: S603 - no shell
@@ -33,10 +61,11 @@ def start(args: Sequence[str], env: Mapping[str, str] | None = None, *, log: Pat
             stdout=output,
             stderr=subprocess.STDOUT,
             process_group=0,
+            pass_fds=inherited,
         )
 
 
-def stop(child: subprocess.Popen[bytes], grace_s: float = 10.0) -> int:
+def stop(child: ChildProcess, grace_s: float = 10.0) -> int:
     """Send SIGTERM to the child's group, kill it after `grace_s` seconds, and return the exit code."""
     try:
         if child.poll() is None:
@@ -45,17 +74,17 @@ def stop(child: subprocess.Popen[bytes], grace_s: float = 10.0) -> int:
                 child.wait(grace_s)
     finally:
         kill(child)
-    return child.returncode
+    return child.wait()
 
 
-def kill(child: subprocess.Popen[bytes]) -> None:
+def kill(child: ChildProcess) -> None:
     """Kill the child's group with SIGKILL, like a crash."""
     if child.poll() is None:
         _signal(child, signal.SIGKILL)
         child.wait()
 
 
-def _signal(child: subprocess.Popen[bytes], number: signal.Signals) -> None:
+def _signal(child: ChildProcess, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, number)
 

@@ -1,0 +1,112 @@
+"""Forks a process for each stage it is asked for: `stage_host_process.py SOCKET MODULE...`.
+
+It imports the modules once. So a stage starts in a third of the CPU time, and all stages share the memory of the
+imported code. No thread may exist before a fork, so nothing but imports runs in this process. Requests and answers are
+lines of JSON on the socket:
+
+    {"name": ..., "arguments": [...], "environment": {...}, "folder": ..., "log": ...}  -> {"started": pid}
+                                                        when a process has ended:  -> {"ended": pid, "code": code}
+
+The process ends when the socket is closed, and its children end with it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import importlib
+import json
+import os
+import runpy
+import selectors
+import signal
+import socket
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from skewless.lab.local.die_with_parent import PR_SET_PDEATHSIG
+
+RECEIVE_BYTES = 65_536
+
+
+def main() -> None:
+    """Serve requests until the socket is closed. In a forked process, run the command line of the request."""
+    connection = socket.socket(fileno=int(sys.argv[1]))
+    for module in sys.argv[2:]:
+        importlib.import_module(module)
+    # The collector would write to the pages that the processes share.
+    gc.collect()
+    gc.freeze()
+    parent = os.getpid()
+    request = _serve(connection)
+    if request is not None:
+        _become(request, parent)
+
+
+def _serve(connection: socket.socket) -> dict[str, Any] | None:
+    """Answer requests. Returns the request in a forked process, and None when the socket has been closed.
+
+    The write end of a pipe exists in one forked process only. So the pipe is closed when this process has ended.
+    """
+    pipes: dict[int, int] = {}
+    """Process id by the read end of its pipe."""
+    received = b""
+    with selectors.PollSelector() as selector:
+        selector.register(connection, selectors.EVENT_READ)
+        while True:
+            for key, _ in selector.select():
+                if key.fd in pipes:
+                    selector.unregister(key.fd)
+                    os.close(key.fd)
+                    pid, status = os.waitpid(pipes.pop(key.fd), 0)
+                    _send(connection, ended=pid, code=os.waitstatus_to_exitcode(status))
+                    continue
+                if not (part := connection.recv(RECEIVE_BYTES)):
+                    for pid in pipes.values():
+                        os.kill(pid, signal.SIGKILL)
+                    return None
+                *lines, received = (received + part).split(b"\n")
+                for line in lines:
+                    ours, theirs = os.pipe()
+                    if (pid := os.fork()) == 0:
+                        for inherited in (connection.detach(), ours, *pipes):
+                            os.close(inherited)
+                        request: dict[str, Any] = json.loads(line)
+                        return request
+                    os.close(theirs)
+                    with suppress(OSError):  # it has already done so, or ended
+                        os.setpgid(pid, pid)
+                    pipes[ours] = pid
+                    selector.register(ours, selectors.EVENT_READ)
+                    _send(connection, started=pid)
+
+
+def _send(connection: socket.socket, **answer: int) -> None:
+    with suppress(BrokenPipeError):
+        connection.sendall(json.dumps(answer).encode() + b"\n")
+
+
+def _become(request: dict[str, Any], parent: int) -> None:
+    """Run the command line of a request as a process of its own, as `python -m skewless` does."""
+    with suppress(OSError):
+        os.setpgid(0, 0)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        Path("/proc/self/comm").write_text(request["name"][:15])  # the name that `ps -e`, `top` and `pgrep` show
+    if os.getppid() != parent:  # the parent died before the request
+        sys.exit(1)
+    log = os.open(request["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.close(log)
+    os.chdir(request["folder"])
+    os.environ.clear()
+    os.environ.update(request["environment"])
+    sys.argv[1:] = request["arguments"]
+    runpy.run_module("skewless", run_name="__main__", alter_sys=True)
+
+
+if __name__ == "__main__":
+    main()
