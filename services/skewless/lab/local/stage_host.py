@@ -84,6 +84,7 @@ class StageHost:
         `ps -e` and `top` show the first 15 characters of the name. Raises CrashedError if the host does not answer.
         """
         connection = self._connect()
+        log.touch()  # so that it exists when this method returns
         request = {
             "name": name,
             "arguments": list(arguments),
