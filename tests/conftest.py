@@ -50,6 +50,7 @@ def broker() -> Iterator[str]:
     except SkewlessError as error:
         pytest.fail(f"tests need a Kafka broker: {error}", pytrace=False)
     yield embedded.bootstrap
+    embedded.kill()  # a clean end writes the state of thousands of partitions, for about a minute
     embedded.stop()
 
 
