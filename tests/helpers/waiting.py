@@ -8,6 +8,9 @@ from collections.abc import Callable
 
 WAIT_S = 180.0
 """Deadline in s of each wait, for a machine whose cores are all busy. A wait ends as soon as its condition holds."""
+LONGEST_S = 0.5
+"""Maximum delay in s between two polls of a condition that takes long. Many conditions send requests to the broker, and
+would otherwise slow down what they wait for."""
 
 
 def until(
@@ -17,19 +20,26 @@ def until(
     limit_s: float = WAIT_S,
     every_s: float = 0.02,
 ) -> None:
-    """Poll until a condition holds, and call `each` between two polls. Raises AssertionError at the deadline."""
-    deadline = time.monotonic() + limit_s
+    """Poll until a condition holds, and call `each` between two polls. Raises AssertionError at the deadline.
+
+    The delay between two polls is twice the time that a poll takes, but at least `every_s`.
+    """
+    began = time.monotonic()
+    deadline = began + limit_s
     while not holds():
         if time.monotonic() > deadline:
             raise AssertionError(f"the condition did not hold within {limit_s:g} s")
         each()
-        time.sleep(every_s)
+        time.sleep(max(every_s, min(LONGEST_S, 2 * (time.monotonic() - began))))
+        began = time.monotonic()
 
 
 async def until_in_thread(holds: Callable[[], object], *, limit_s: float = WAIT_S, every_s: float = 0.05) -> None:
     """Poll a condition in another thread until it holds, so that the event loop continues meanwhile."""
-    deadline = time.monotonic() + limit_s
+    began = time.monotonic()
+    deadline = began + limit_s
     while not await asyncio.to_thread(holds):
         if time.monotonic() > deadline:
             raise AssertionError(f"the condition did not hold within {limit_s:g} s")
-        await asyncio.sleep(every_s)
+        await asyncio.sleep(max(every_s, min(LONGEST_S, 2 * (time.monotonic() - began))))
+        began = time.monotonic()
