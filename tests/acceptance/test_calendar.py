@@ -10,8 +10,7 @@ import contextlib
 import json
 import os
 import re
-import subprocess
-import sys
+import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
@@ -26,6 +25,7 @@ from helpers.kafka import STAGES, Pipeline, Record, Source, ends, read, topics_p
 from helpers.waiting import until
 from skewless import topology
 from skewless.lab.local import child_process
+from skewless.lab.local.child_process import ChildProcess
 
 LATENESS_S = 20
 PARTITIONS = 2
@@ -47,13 +47,12 @@ class Stages:
     """Processes of single stages without a supervisor: a process that ends is not restarted."""
 
     pipeline: Pipeline
-    children: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    children: dict[str, ChildProcess] = field(default_factory=dict)
 
     def start(self, stage: str, file: Path | None = None) -> None:
         """Start a process of a stage."""
-        command = [sys.executable, "-m", "skewless", "run", stage, "--file", str(file or self.pipeline.file)]
         self._log(stage).unlink(missing_ok=True)
-        self.children[stage] = child_process.start(command, log=self._log(stage))
+        self.children[stage] = self.pipeline.start(stage, log=self._log(stage), file=file)
 
     def kill(self, stage: str) -> None:
         """Kill a process."""
@@ -75,7 +74,7 @@ class Stages:
     def stop(self) -> None:
         """Stop all processes cleanly."""
         for child in self.children.values():
-            child.terminate()
+            child.send_signal(signal.SIGTERM)
         for child in self.children.values():
             child_process.stop(child)
         self.children.clear()

@@ -7,8 +7,6 @@ import contextlib
 import json
 import os
 import random
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -32,6 +30,7 @@ from helpers.kafka import (
 )
 from helpers.waiting import until
 from skewless.lab.local import child_process
+from skewless.lab.local.child_process import ChildProcess
 from skewless.lab.local.supervisor import Supervisor
 from skewless.wire.rows import ROWS
 from skewless.wire.tuples import TUPLES
@@ -143,13 +142,11 @@ def test_pipeline_replicas_killed_during_a_bounded_run_gives_exact_results(broke
 
 
 @contextlib.contextmanager
-def second_processes(tested: Pipeline, stages: Sequence[str]) -> Iterator[list[subprocess.Popen[bytes]]]:
+def second_processes(tested: Pipeline, stages: Sequence[str]) -> Iterator[list[ChildProcess]]:
     """Run one more process of some stages."""
-    children: list[subprocess.Popen[bytes]] = []
+    children: list[ChildProcess] = []
     try:
-        for stage in stages:
-            command = [sys.executable, "-m", "skewless", "run", stage, "--instance", "1", "--file", str(tested.file)]
-            children.append(child_process.start(command, log=tested.folder / f"{stage}-1.log"))
+        children.extend(tested.start(stage, 1) for stage in stages)
         yield children
     finally:
         for child in children:
@@ -182,9 +179,7 @@ def test_pipeline_clean_stop_mid_run_aborts_nothing_and_a_second_run_finishes(br
     tested = pipeline(broker, tmp_path, source, commit_interval_s=1.0)
     with endless(source, SEED + 2) as feed, tested.running() as supervisor:
         until(lambda: tested.written("aggregates") > 0, each=lambda: supervisor.poll(time.monotonic()))
-        children: list[subprocess.Popen[bytes]] = [
-            replica.child for replica in supervisor.processes.values() if replica.child
-        ]
+        children = [replica.child for replica in supervisor.processes.values() if replica.child]
         started = time.monotonic()
         supervisor.stop(grace_s=STOP_S)
         seconds = time.monotonic() - started

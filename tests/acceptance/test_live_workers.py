@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
@@ -101,11 +100,10 @@ def metric(port: int, name: str) -> float | None:
 @contextlib.contextmanager
 def more_workers(tested: Pipeline, instances: Sequence[int]) -> Iterator[None]:
     """Run more worker processes, and stop them cleanly at the end of the block."""
-    command = [sys.executable, "-m", "skewless", "run", "worker", "--file", str(tested.file), "--instance"]
     with contextlib.ExitStack() as stack:
         children = []
         for number in instances:
-            child = child_process.start([*command, str(number)], log=tested.folder / f"worker-{number}.log")
+            child = tested.start("worker", number)
             stack.callback(child_process.stop, child, STOP_S)
             children.append(child)
         yield

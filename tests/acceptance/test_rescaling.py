@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import contextlib
-import sys
+import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -50,16 +50,15 @@ class Offsets:
 @contextlib.contextmanager
 def scaled_up(tested: Pipeline, stage: str) -> Iterator[None]:
     """Run more processes of a stage, and stop them cleanly at the end of the block."""
-    command = [sys.executable, "-m", "skewless", "run", stage, "--file", str(tested.file), "--instance"]
     with contextlib.ExitStack() as stack:
         children = []
         for number in range(1, PROCESSES):
-            child = child_process.start([*command, str(number)], log=tested.folder / f"{stage}-{number}.log")
+            child = tested.start(stage, number)
             stack.callback(child_process.stop, child)
             children.append(child)
         yield
         for child in children:
-            child.terminate()
+            child.send_signal(signal.SIGTERM)
         assert [child.wait(STOP_S) for child in children] == [0] * len(children)
 
 

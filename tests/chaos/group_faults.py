@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 
 from chaos.context import SESSION_S, ChaosContext
 from chaos.process_faults import was_hit
 from chaos.process_group import StageProcess
+from skewless.lab.local.child_process import ChildProcess
 
 MOST = 4
 """Maximum number of processes of a stage."""
@@ -86,7 +86,7 @@ def zombie(context: ChaosContext) -> Iterator[float]:
     context.used.remove("instance")
 
 
-def _replaced(context: ChaosContext, member: StageProcess, child: subprocess.Popen[bytes]) -> Iterator[float]:
+def _replaced(context: ChaosContext, member: StageProcess, child: ChildProcess) -> Iterator[float]:
     context.process_group.contested.add(member.name)
     heir = context.process_group.replace(member)
     context.journal.counts["zombies"] += 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import subprocess
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from chaos.journal import Journal
 from helpers.kafka import Pipeline
 from helpers.waiting import until
 from skewless.lab.local import child_process
+from skewless.lab.local.child_process import ChildProcess
 
 AGAIN_S = 0.2
 LEAVE_S = 10.0
@@ -41,7 +41,7 @@ class StageProcess:
     """Whether the process is restarted when it ends. Duplicate instances and zombies are not."""
     heir: bool = False
     """Whether the process replaced a zombie, which must not end it."""
-    child: subprocess.Popen[bytes] | None = None
+    child: ChildProcess | None = None
     due: float | None = 0.0
     logged: int = 0
     """Size of its log at its start."""
@@ -125,12 +125,12 @@ class ProcessGroup:
             if member.stage == stage:
                 self.kill(member)
 
-    def freeze(self, member: StageProcess) -> subprocess.Popen[bytes] | None:
+    def freeze(self, member: StageProcess) -> ChildProcess | None:
         """Freeze a process; `thaw` resumes what this returns."""
         self._signal(member, signal.SIGSTOP, "SIGSTOP", "stops")
         return member.child
 
-    def thaw(self, member: StageProcess, child: subprocess.Popen[bytes] | None) -> None:
+    def thaw(self, member: StageProcess, child: ChildProcess | None) -> None:
         """Resume a frozen process, if it still exists."""
         if child is not None and child.poll() is None:
             self.journal.write(f"SIGCONT {member.label}")
@@ -187,7 +187,7 @@ class ProcessGroup:
         stage, _, instance = member.name.partition("-")
         log = self._path(member)
         member.logged = log.stat().st_size if log.exists() else 0
-        member.child = child_process.start(self.pipeline.armed_command(stage, int(instance)), log=log)
+        member.child = self.pipeline.start(stage, int(instance), log=log, armed=True)
         member.due = None
         self.journal.write(f"start {member.label}, process {member.child.pid}", "starts")
 

@@ -19,6 +19,7 @@ from confluent_kafka import Producer
 
 from helpers.join_oracle import Event, answer, late
 from helpers.kafka import START_MS, create_topics, read
+from helpers.stage_hosts import stage_host
 from helpers.waiting import WAIT_S, until
 from skewless.algorithms.join.window_join import JoinRules, Side
 from skewless.config import topic_plan
@@ -160,7 +161,7 @@ class Joined(JoinTopics):
         self.file.write_text(json.dumps(self.document))
 
     def supervisor(self, *, drain: bool) -> Supervisor:
-        return Supervisor(self.file, self.settings, drain=drain, logs=self.folder)
+        return Supervisor(self.file, self.settings, drain=drain, logs=self.folder, host=stage_host())
 
     def send_while_killing(
         self, logs: Mapping[Side, Log], chance: random.Random, *, times: int, processes: int

@@ -32,15 +32,15 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic, OffsetSpec
 
+from helpers.stage_hosts import FAULTS, armed_host, stage_host
 from helpers.waiting import WAIT_S, until
 from skewless import topology
 from skewless.config import topic_plan
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.kafka.consumer.offsets import OffsetReader
+from skewless.lab.local.child_process import ChildProcess
 from skewless.lab.local.supervisor import Event, Supervisor
 
-FAULTS = Path(__file__).parents[1] / "chaos" / "faults"
-"""Folder on a process's PYTHONPATH that adds fault points to it."""
 START_MS = 1_767_225_600_000
 """2026-01-01T00:00:00Z, a multiple of every window used here."""
 STAGES = tuple(row.name for row in topology.STAGES if row.option is None)
@@ -217,7 +217,7 @@ class Pipeline:
     def running(self, *, drain: bool = False, armed: bool = False, package: Path | None = None) -> Iterator[Supervisor]:
         """Run all stages until the end of the block. Only `armed` processes have fault points.
 
-        `package` is for `armed_command`.
+        `package` is the folder of another version of Skewless, whose processes are always armed.
         """
 
         def command(stage: str, instance: int) -> list[str]:
@@ -228,7 +228,8 @@ class Pipeline:
             self.settings,
             drain=drain,
             logs=self.folder,
-            command=command if armed else None,
+            command=command if package else None,
+            host=armed_host() if armed else stage_host(),
             rerun=drain and self._has_run(),
         )
         try:
@@ -272,7 +273,7 @@ class Pipeline:
         file.write_text(json.dumps(document))
         settings = PipelineSettings.model_validate(document)
         topic_plan.apply(settings)
-        supervisor = Supervisor(file, settings, drain=False, logs=self.folder)
+        supervisor = Supervisor(file, settings, drain=False, logs=self.folder, host=stage_host())
         try:
             supervisor.start()
             yield supervisor
@@ -282,6 +283,15 @@ class Pipeline:
     def _has_run(self) -> bool:
         offsets, group = OffsetReader(self.settings.kafka), self.settings.group("splitter")
         return any(offsets.has_committed(group, topic) for topic in topic_plan.source_topics(self.settings))
+
+    def start(
+        self, stage: str, instance: int = 0, *, log: Path | None = None, file: Path | None = None, armed: bool = False
+    ) -> ChildProcess:
+        """Start one more process of a stage, which is not restarted when it ends."""
+        name = f"{stage}-{instance}"
+        arguments = ["run", stage, "--instance", str(instance), "--file", str(file or self.file)]
+        host = armed_host() if armed else stage_host()
+        return host.start(name, arguments, os.environ, log=log or self.folder / f"{name}.log")
 
     def armed_command(self, stage: str, instance: int, package: Path | None = None) -> list[str]:
         """Command line of a process with fault points. `package` is the folder of another version of Skewless."""

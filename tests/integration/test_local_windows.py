@@ -64,12 +64,12 @@ def changed(pipeline: Pipeline, section: str, settings: Mapping[str, Any]) -> It
 def run_splitter(pipeline: Pipeline) -> tuple[int, str]:
     """Run a splitter that is expected to end; returns exit code and log."""
     log = pipeline.folder / f"splitter-{time.monotonic_ns()}.log"
-    child = child_process.start(pipeline.armed_command("splitter", 0), log=log)
+    child = pipeline.start("splitter", log=log, armed=True)
     try:
         until(lambda: child.poll() is not None)
     finally:
         child_process.kill(child)
-    return child.returncode, log.read_text()
+    return child.wait(), log.read_text()
 
 
 def delete_before(pipeline: Pipeline, partition: int, offset: int) -> None:

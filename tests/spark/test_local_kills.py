@@ -10,7 +10,7 @@ import contextlib
 import json
 import os
 import random
-import sys
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -59,13 +59,12 @@ def further(tested: Pipeline, file: Path, instance: int) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         children = []
         for stage in ("splitter", "worker"):
-            run = [sys.executable, "-m", "skewless", "run", stage, "--instance", str(instance), "--file", str(file)]
-            child = child_process.start(run, log=tested.folder / f"{stage}-{instance}.log")
+            child = tested.start(stage, instance, file=file)
             stack.callback(child_process.stop, child)
             children.append(child)
         yield
         for child in children:
-            child.terminate()
+            child.send_signal(signal.SIGTERM)
         assert [child.wait(STOP_S) for child in children] == [0, 0]
 
 

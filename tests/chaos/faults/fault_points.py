@@ -1,7 +1,7 @@
 """Named points in a stage's calls of Kafka at which a test can inject a fault.
 
 A token file `<prefix>.<point>` arms a point once: the first call that reaches the point removes the token and executes
-it.
+it. The prefix is $SKEWLESS_TEST_FAULTS at the time of the call, because a host sets it after it has forked a process.
 
 A token is JSON: `do` is kill, stop or raise; `delay_s` waits before; `topic` waits for a transaction that has written
 to this topic; `error` are the arguments of the `KafkaError` that is raised.
@@ -28,13 +28,12 @@ from typing import Any
 class Points:
     """The points of this process."""
 
-    def __init__(self, prefix: str, kafka: ModuleType) -> None:
-        self._prefix = prefix
+    def __init__(self, kafka: ModuleType) -> None:
         self._kafka = kafka
 
     def take(self, point: str, topics: Collection[str] = ()) -> dict[str, Any] | None:
         """Remove and return the point's token, if it exists and applies to a transaction with these topics."""
-        file = Path(f"{self._prefix}.{point}")
+        file = Path(f"{os.environ['SKEWLESS_TEST_FAULTS']}.{point}")
         try:
             token: dict[str, Any] = json.loads(file.read_bytes())
             if token.get("topic") not in (None, *topics):
@@ -62,9 +61,9 @@ class Points:
         self.hit(self.take(point, topics))
 
 
-def install(kafka: ModuleType, prefix: str) -> None:
+def install(kafka: ModuleType) -> None:
     """Replace the producer and the consumer of the module `confluent_kafka` by ones with fault points."""
-    points = Points(prefix, kafka)
+    points = Points(kafka)
     kafka.Producer = _producer(kafka.Producer, points)  # type: ignore[attr-defined]
     kafka.Consumer = _consumer(kafka.Consumer, points)  # type: ignore[attr-defined]
 

@@ -18,22 +18,21 @@ from pathlib import Path
 from types import ModuleType
 
 HERE = str(Path(__file__).parent)
-PREFIX = os.environ.get("SKEWLESS_TEST_FAULTS")
+ARMED = "SKEWLESS_TEST_FAULTS" in os.environ
 
 
 class _Loader(importlib.abc.Loader):
     """Loads a module as its own loader does, then adds the fault points."""
 
-    def __init__(self, loader: importlib.abc.Loader, prefix: str) -> None:
+    def __init__(self, loader: importlib.abc.Loader) -> None:
         self._loader = loader
-        self._prefix = prefix
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
         return self._loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
         self._loader.exec_module(module)
-        importlib.import_module("fault_points").install(module, self._prefix)
+        importlib.import_module("fault_points").install(module)
 
 
 class _Finder(importlib.abc.MetaPathFinder):
@@ -42,12 +41,12 @@ class _Finder(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname != "confluent_kafka" or PREFIX is None:
+        if fullname != "confluent_kafka":
             return None
         sys.meta_path.remove(self)
         spec = PathFinder.find_spec(fullname, path, target)
         if spec is not None and spec.loader is not None:
-            spec.loader = _Loader(spec.loader, PREFIX)
+            spec.loader = _Loader(spec.loader)
         return spec
 
 
@@ -60,5 +59,5 @@ def _run_shadowed() -> None:
 
 
 _run_shadowed()
-if PREFIX is not None:
+if ARMED:
     sys.meta_path.insert(0, _Finder())

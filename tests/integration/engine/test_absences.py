@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,7 +27,7 @@ class Splitter:
 
     def __init__(self, pipeline: Pipeline, label: str) -> None:
         self.log = pipeline.folder / f"{label}.log"
-        self.child = child_process.start(pipeline.armed_command("splitter", 0), log=self.log)
+        self.child = pipeline.start("splitter", log=self.log, armed=True)
 
     @property
     def lines(self) -> list[str]:
@@ -56,7 +55,7 @@ def feed(source: Source, first: int, count: int) -> None:
     source.send((at % source.partitions, json.dumps(entry).encode()) for at, entry in enumerate(entries))
 
 
-def ended(child: subprocess.Popen[bytes], limit_s: float = 30.0) -> int:
+def ended(child: child_process.ChildProcess, limit_s: float = 30.0) -> int:
     until(lambda: child.poll() is not None, limit_s=limit_s)
     code = child.returncode
     assert code is not None

@@ -90,12 +90,12 @@ def _crc32c(data: bytes) -> int:
 def _run(pipeline: Pipeline) -> tuple[int, str]:
     """Run the splitter to its end; returns exit code and log."""
     log = pipeline.folder / "splitter.log"
-    child = child_process.start(pipeline.armed_command("splitter", 0), log=log)
+    child = pipeline.start("splitter", log=log, armed=True)
     try:
         until(lambda: child.poll() is not None)
     finally:
         child_process.kill(child)
-    return child.returncode, log.read_text()
+    return child.wait(), log.read_text()
 
 
 def _skip_to(pipeline: Pipeline, offset: int) -> None:

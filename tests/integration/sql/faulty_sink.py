@@ -7,7 +7,6 @@ that arm them are those of `chaos.faults.fault_points`.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -50,7 +49,7 @@ def install(base: type[Database], points: Points) -> type[Database]:
 
 
 if __name__ == "__main__":
-    points = Points(os.environ["SKEWLESS_TEST_FAULTS"], confluent_kafka)
+    points = Points(confluent_kafka)
     for dialect in list(DATABASES):
         DATABASES[dialect] = install(DATABASES[dialect], points)
     main()
