@@ -158,8 +158,8 @@ def write(broker: str, topic: str, values: list[bytes]) -> None:
     [
         ("init TOPIC -o new.yaml --yes", "no field can be the key; its records are binary"),
         ("dead-letters show TOPIC/0/0", "no dead letter of "),
-        ("plan --topic TOPIC", "none of 49 records can be read: check splitter"),
-        ("plan", "none of 49 records can be read: check splitter"),
+        ("plan --topic TOPIC --out new/report", "none of 49 records can be read: check splitter"),
+        ("plan --out report", "none of 49 records can be read: check splitter"),
     ],
 )
 def test_command_on_records_that_cannot_be_read_exits_with_1(unreadable: Folder, command: str, problem: str) -> None:
@@ -198,7 +198,7 @@ def test_command_on_records_that_cannot_be_read_shows_what_it_can(
     [
         ("inspect TOPIC --key user.id", 2, "--key: no record has a field user.id; fields: name"),
         ("init TOPIC --key user.id -o new.yaml", 2, "--key: no record has a field user.id; fields: name"),
-        ("plan", 1, "none of 20 records can be read: check splitter"),
+        ("plan --out report", 1, "none of 20 records can be read: check splitter"),
         ("results --by user", 2, "--by: user is not a result of this pipeline: count"),
         ("inspect TOPIC --fail-if max_share", 2, "--fail-if: 'max_share' must be a measure, one of > >= < <= == !="),
         ("inspect TOPIC --fail-if skew>1", 2, "--fail-if: unknown measure skew"),

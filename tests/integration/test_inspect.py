@@ -91,7 +91,7 @@ def test_inspect_condition_that_is_met_exits_with_1(broker: str, topic: str) -> 
     [
         ((), 1, "is empty: it has 3 partitions and no records"),
         (("--fail-if", "skew > 1"), 2, "--fail-if: unknown measure skew"),
-        (("--since", "1y"), 2, "is not a duration such as"),
+        (("--since", "1y"), 2, "is not a duration above 0 such as"),
         (("--html", "/nowhere/page.html"), 2, "the folder does not exist"),
     ],
 )

@@ -6,7 +6,7 @@ import errno
 import math
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -142,7 +142,7 @@ class Duration(click.ParamType):
         """Return the duration in seconds; fail if it is not one."""
         match = _DURATION.fullmatch(str(value))
         if match is None or not float(match[1]):
-            self.fail(f"{value!r} is not a duration such as 30s, 5m, 1h or 2d.", param, ctx)
+            self.fail(f"{value!r} is not a duration above 0 such as 30s, 5m, 1h or 2d.", param, ctx)
         return float(match[1]) * _SECONDS[match[2]]
 
 
@@ -246,13 +246,28 @@ def prepare_output_folder(out: Path, report: str = "", subfolders: Sequence[str]
 
 
 def writable_folder(option: str, folder: Path) -> None:
-    """Create a folder; ConfigurationError if it cannot be created or is not writable."""
+    """Create a folder; ConfigurationError if it cannot be created or is not writable.
+
+    Folders that this creates and that are empty when the command ends, as after an error, are removed.
+    """
+    if context := click.get_current_context(silent=True):
+        created = [path for path in (folder, *folder.parents) if not path.exists()]
+        context.call_on_close(lambda: _remove_empty(created))
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not os.access(folder, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
         raise ConfigurationError(f"{option}: {folder}: cannot be created or written to: {error.strerror}") from None
+
+
+def _remove_empty(folders: Iterable[Path]) -> None:
+    """Remove the folders, innermost first, up to the first one that has content."""
+    for folder in folders:
+        try:
+            folder.rmdir()
+        except OSError:
+            return
 
 
 def _is_own_output(folder: Path, report: Path) -> bool:

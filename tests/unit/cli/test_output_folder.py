@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 
@@ -44,3 +45,21 @@ def test_output_folder_with_other_files_is_accepted(tmp_path: Path) -> None:
     prepare_output_folder(tmp_path / "a" / "b", "evaluation.json", PARTS)
     prepare_output_folder(tmp_path, "evaluation.json", PARTS)
     assert (tmp_path / "a" / "b").is_dir()
+
+
+def test_output_folder_that_is_still_empty_at_the_end_of_the_command_is_removed(tmp_path: Path) -> None:
+    with click.Context(main):
+        prepare_output_folder(tmp_path / "new" / "folder" / "out")
+        prepare_output_folder(tmp_path / "new" / "report")
+        (tmp_path / "new" / "report" / "plan.json").write_text("{}")
+    assert [path.relative_to(tmp_path).as_posix() for path in sorted(tmp_path.rglob("*"))] == [
+        "new",
+        "new/report",
+        "new/report/plan.json",
+    ]
+
+
+def test_output_folder_of_the_user_that_is_empty_is_not_removed(tmp_path: Path) -> None:
+    with click.Context(main):
+        prepare_output_folder(tmp_path)
+    assert tmp_path.is_dir()
