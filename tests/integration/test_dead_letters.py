@@ -145,7 +145,7 @@ def test_replay_deleted_and_internal_records_are_left_out(pipeline: Pipeline, br
     ("options", "code", "message"),
     [
         (("--to", "nowhere"), 3, "topic nowhere does not exist"),
-        (("--to", "a b"), 2, "--to: should match pattern"),
+        (("--to", "a b"), 2, "--to: must contain only letters without accents"),
         (("--max-attempts", "0"), 2, "--max-attempts"),
     ],
 )

@@ -51,9 +51,7 @@ def list_(file: Path | None, *, reasons: tuple[str, ...], each: bool, as_json: b
         counts[letter.origin.topic, letter.reason] += 1
         if each:
             click.echo(json.dumps(_as_json(letter)) if as_json else f"{letter.origin}  {printable(letter.reason)}")
-    if each:
-        return
-    for (topic, reason), count in counts.most_common():
+    for (topic, reason), count in () if each else counts.most_common():
         row = {"topic": topic, "reason": reason, "dead_letters": count}
         click.echo(json.dumps(row) if as_json else f"{count:>12,}  {topic}  {printable(reason)}")
     if not counts and not as_json:

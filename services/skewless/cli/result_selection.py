@@ -7,13 +7,20 @@ from typing import Any
 
 from skewless.cli.offset_range import parse_instant
 
-WINDOWS = "last, open, all, or a time within a window in ISO 8601"
+_NAMED = ("last", "open", "all")
+_AT_A_TIME = "or a time within a window in ISO 8601"
+WINDOWS = f"{', '.join(_NAMED)}, {_AT_A_TIME}"
 Result = dict[str, Any]
 """A record of `aggregates`."""
 Window = tuple[int, int]
 """Start and end (exclusive) of a window in ms."""
 Selection = Callable[[list[Window], Callable[[], int | None]], set[Window]]
 """From all windows (ascending) and the time up to which they are closed, computed if needed, to the chosen windows."""
+
+
+def other_windows(window: str) -> str:
+    """Return the values of the option --window without this one."""
+    return f"{', '.join(name for name in _NAMED if name != window)}, {_AT_A_TIME}"
 
 
 def selection(window: str) -> Selection:

@@ -16,7 +16,7 @@ import msgspec
 
 from skewless.cli.options import load_settings, pipeline_file
 from skewless.cli.plain_text import iso, printable
-from skewless.cli.result_selection import WINDOWS, Result, Selection, Window, selection
+from skewless.cli.result_selection import WINDOWS, Result, Selection, Window, other_windows, selection
 from skewless.errors import CheckFailedError, ConfigurationError
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def results(  # noqa: PLR0913 - click passes an argument per option
 
         chosen = table_results.read(settings, select, key)
     if not chosen:
-        raise CheckFailedError(f"no results for --window {window}: choose {WINDOWS}")
+        raise CheckFailedError(f"no results for --window {window}: choose {other_windows(window)}")
     show(_ordered(chosen, by or aggregates[0], top))
 
 

@@ -16,7 +16,7 @@ PACKAGES = ("confluent-kafka", "faust-streaming", "numba", "numpy", "pyarrow", "
 
 
 @click.command()
-@click.option("--all", "shows_all", is_flag=True, help="Also show Python, librdkafka, Java and the Python packages.")
+@click.option("--all", "shows_all", is_flag=True, help="Also show Python, librdkafka, Kafka, Java and packages.")
 def version(*, shows_all: bool) -> None:
     """Show the version of Skewless, and with --all the versions of what it uses.
 
@@ -32,7 +32,7 @@ def version(*, shows_all: bool) -> None:
 
 def _others() -> Iterator[tuple[str, str]]:
     from skewless.kafka.clients import librdkafka_version
-    from skewless.lab.local import java
+    from skewless.lab.local import jars, java
 
     yield "python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"
     yield "librdkafka", librdkafka_version()
@@ -41,6 +41,7 @@ def _others() -> Iterator[tuple[str, str]]:
             yield package, metadata.version(package)
         except metadata.PackageNotFoundError:
             yield package, "not installed"
+    yield "kafka", f"{jars.kafka_version()} as local broker"
     try:
         yield "java", java.find().version
     except SkewlessError:

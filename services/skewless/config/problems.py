@@ -44,6 +44,14 @@ RENAMED = {
     "metrics.stuck_after_s": "metrics.liveness_timeout_s",
 }
 """Settings of version 0.1 by their present names."""
+MEANINGS = {
+    r"^[A-Za-z0-9._-]+$": "must contain only letters without accents, digits, '.', '_' and '-'",
+    r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$": (
+        "must contain only lower-case letters, digits and '-', and neither begin nor end with '-'"
+    ),
+    r"^[a-z_][a-z0-9_]*$": "must contain only lower-case letters, digits and '_', and not begin with a digit",
+}
+"""Patterns of settings in words."""
 FROM_ENVIRONMENT = "environment (no -f FILE)"
 
 
@@ -154,6 +162,8 @@ def plain(problem: ErrorDetails) -> str:
             return "should be a list"
         case "value_error":
             return str(problem["ctx"]["error"])
+        case "string_pattern_mismatch" if meaning := MEANINGS.get(problem["ctx"]["pattern"]):
+            return meaning
     return problem["msg"].replace("Input should", "should").replace("String should", "should")
 
 

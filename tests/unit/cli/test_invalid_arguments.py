@@ -26,7 +26,7 @@ UNREACHABLE = "127.0.0.1:1"
         ),
         (["batch", "--output-topic", "t", "--overwrite"], "--overwrite: applies only to --out"),
         (["batch"], "give the target of the results: either --out DIR or --output-topic TOPIC"),
-        (["plan", "--topic", "a b"], "--topic: should match pattern"),
+        (["plan", "--topic", "a b"], "--topic: must contain only letters without accents, digits, '.', '_' and '-'"),
         (["plan", "--workers", "5,many"], "--workers: 'many' must be an integer from 1 to 1024"),
         (["plan", "--grouping", "nope"], "--grouping: unknown grouping nope (known: all, consistent"),
         (["plan", "--sample", "some"], "--sample: 'some' is neither a number of records nor all"),

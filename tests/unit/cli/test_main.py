@@ -70,6 +70,7 @@ def test_version_with_all_lists_what_skewless_uses() -> None:
     rows = dict(line.split(maxsplit=1) for line in invoke("version", "--all").stdout.splitlines())
     assert rows["skewless"] == __version__
     assert rows["librdkafka"] == confluent_kafka.libversion()[0]
+    assert re.fullmatch(r"\d+\.\d+\.\d+ as local broker", rows["kafka"])
     assert invoke("version").stdout == f"skewless  {__version__}\n"
 
 

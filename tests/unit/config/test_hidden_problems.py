@@ -114,7 +114,7 @@ FILES: dict[str, tuple[str, dict[str, str]]] = {
         worker_input: {max_workers: 64}
         """,
         {
-            "name": "should match pattern",
+            "name": "must contain only lower-case letters, digits and '-', and neither begin nor end with '-'",
             "source.start": "should be 'earliest' or 'latest', or 'newest' is not a time in ISO 8601",
             "source.skip_to.0": "should be greater than or equal to 0",
             "": "router.workers (65) is more than worker_input.max_workers (64)",

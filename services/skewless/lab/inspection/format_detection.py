@@ -126,5 +126,5 @@ def _detect_columns(lines: Sequence[str]) -> DetectedFormat | None:
     if settings["name"] == "csv" and any(cell.startswith('"') for row in rows for cell in row):
         settings["quoting"] = True
     fields = [SampledField(column, [row[column] for row in rows], 1.0) for column in range(width)]
-    name = {"\t": "tab", " ": "space"}.get(delimiter, delimiter)
+    name = {"\t": "tab", " ": "space"}.get(delimiter, f'"{delimiter}"')
     return DetectedFormat(f"{width} columns, delimiter {name}", settings, fields, 1 - best_share)

@@ -20,11 +20,18 @@ from skewless.lab.local.maven_repository import MavenRepository, base_address
 
 LOCK = Path(__file__).with_name("jars.lock")
 Bundle = Literal["kafka", "spark"]
+CLIENTS = "org.apache.kafka:kafka-clients:"
+"""Coordinates of the jar that has the version of Kafka."""
 
 
 def locked(bundle: Bundle) -> list[Jar]:
     """Return the jars of a bundle from the lock file."""
     return [Jar(**entry) for entry in json.loads(LOCK.read_text())[bundle]]
+
+
+def kafka_version() -> str:
+    """Return the version of the Kafka that the bundle contains."""
+    return next(jar.jar.removeprefix(CLIENTS) for jar in locked("kafka") if jar.jar.startswith(CLIENTS))
 
 
 @functools.cache

@@ -24,9 +24,9 @@ def documents(count: int = 100) -> list[bytes | None]:
     ("values", "description", "settings"),
     [
         (documents(), "JSON", {"name": "json"}),
-        ([b"1;a;3", b"2;b;4"] * 20, "3 columns, delimiter ;", {"name": "csv", "delimiter": ";"}),
+        ([b"1;a;3", b"2;b;4"] * 20, '3 columns, delimiter ";"', {"name": "csv", "delimiter": ";"}),
         ([b"1\ta, b\n", b"2\tc\n"] * 20, "2 columns, delimiter tab", {"name": "tsv"}),
-        ([b'1,"a"', b"2,b"] * 20, "2 columns, delimiter ,", {"name": "csv", "delimiter": ",", "quoting": True}),
+        ([b'1,"a"', b"2,b"] * 20, '2 columns, delimiter ","', {"name": "csv", "delimiter": ",", "quoting": True}),
         (
             [b"en Main_Page 42 1000", b"de Haus 1 2"] * 20,
             "4 columns, delimiter space",
