@@ -81,6 +81,11 @@ class StageStatus:
         tracker.update(reported, [partition for partition, state in enumerate(self.partitions) if state.idle])
         return tracker.state()
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether all of its input has ended, in a bounded run."""
+        return self.event_time.watermark == MAX_WATERMARK
+
 
 @dataclass(frozen=True)
 class PipelineStatus:
@@ -137,10 +142,9 @@ def status(settings: PipelineSettings, now_ms: int, *, recent_s: float, max_lag_
         for row in topology.needed_stages(settings)
         if all(topic in counts for topic, _ in _inputs(settings, row, counts))
     ]
-    stages = _with_readiness(settings, stages)
+    newest = _newest_event(settings, next((stage for stage in stages if stage.name == "splitter"), None))
+    stages = with_end_of_splitter(_with_readiness(settings, stages))
     by_name = {stage.name: stage for stage in stages}
-    newest = _newest_event(settings, by_name.get("splitter"))
-    closed_until = by_name["aggregator"].closed_until if "aggregator" in by_name else None
     public = {name: settings.topic(name) for name in ("late", "dead-letters") if settings.topic(name) in counts}
     since_ms = now_ms - round(1000 * recent_s)
     distribution = settings.topic("distribution")
@@ -155,7 +159,7 @@ def status(settings: PipelineSettings, now_ms: int, *, recent_s: float, max_lag_
         time_ms=now_ms,
         stages=stages,
         newest_event_ms=newest,
-        open_windows=open_windows(settings.aggregator.windows, closed_until, newest),
+        open_windows=open_windows(settings.aggregator.windows, _closed_until(by_name.get("aggregator")), newest),
         recent={name: recent_records(settings.kafka, offsets, topic, since_ms) for name, topic in public.items()},
         recent_s=recent_s,
         load=_last_tick(settings, offsets) if distribution in counts else None,
@@ -217,6 +221,27 @@ def _with_readiness(settings: PipelineSettings, stages: Sequence[StageStatus]) -
         replace(stage, readiness={name: found[name] for name in sorted(found) if name.rpartition("-")[0] == stage.name})
         for stage in stages
     ]
+
+
+def with_end_of_splitter(stages: Sequence[StageStatus]) -> list[StageStatus]:
+    """Return the stages with the end of the splitter after a bounded run: all partitions of the router have it.
+
+    The splitter does not commit its end. It has not ended if its source has new records.
+    """
+    router_has_ended = any(stage.name == "router" and stage.has_ended for stage in stages)
+    return [
+        replace(stage, partitions=[WatermarkState(MAX_WATERMARK)] * len(stage.partitions))
+        if stage.name == "splitter" and router_has_ended and not stage.lag_records
+        else stage
+        for stage in stages
+    ]
+
+
+def _closed_until(aggregator: StageStatus | None) -> int | None:
+    """Return the time up to which windows are closed in all partitions; None if it is unknown."""
+    if aggregator is None:
+        return None
+    return MAX_WATERMARK if aggregator.has_ended else aggregator.closed_until
 
 
 def _inputs(settings: PipelineSettings, row: topology.Stage, counts: Mapping[str, int]) -> Iterator[tuple[str, str]]:
@@ -344,7 +369,7 @@ def _tick_of(value: bytes | None) -> TickDistribution | None:
 
 def _problems(stages: Sequence[StageStatus], now_ms: int, max_lag_s: float | None) -> Iterator[str]:
     # In a bounded run, a stage ends as soon as its input has: the router has the end of the source in all partitions.
-    is_ending = any(stage.name == "router" and stage.event_time.watermark == MAX_WATERMARK for stage in stages)
+    is_ending = any(stage.name == "router" and stage.has_ended for stage in stages)
     for stage in stages:
         yield from (f"{stage.name}: {problem}" for problem in stage.problems)
         if not (stage.group.members or stage.readiness) and (stage.lag_records or not is_ending):
@@ -443,7 +468,7 @@ def _stage_json(stage: StageStatus, report: PipelineStatus) -> dict[str, Any]:
         "lag_s": round(lag_s(stage, report.time_ms), 3),
         "lag_by_partition": {topic: {str(p): lag for p, lag in lags.items()} for topic, lags in stage.lag.items()},
         "watermark_ms": None if state.watermark == MAX_WATERMARK else state.watermark,
-        "ended": state.watermark == MAX_WATERMARK,
+        "ended": stage.has_ended,
         "idle": state.idle,
         "behind_s": behind_s(stage, report.newest_event_ms),
         "closed_until_ms": stage.closed_until,

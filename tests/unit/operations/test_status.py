@@ -13,7 +13,7 @@ from skewless.config.pipeline_settings import PipelineSettings
 from skewless.kafka.admin.groups import GroupDescription
 from skewless.kafka.consumer.offsets import Committed
 from skewless.operations import status
-from skewless.operations.status import PipelineStatus, StageStatus, open_windows
+from skewless.operations.status import PipelineStatus, StageStatus, open_windows, with_end_of_splitter
 from skewless.wire.join_changelog import JoinCheckpoint, encode_checkpoint
 
 RUNNING = GroupDescription("Stable", ("p-splitter-0",))
@@ -71,6 +71,16 @@ def test_problems_after_the_end_of_a_bounded_run_are_only_those_of_new_records()
     assert problems(stage("splitter", EMPTY), router, worker) == []
     assert problems(stage("splitter", EMPTY, {0: 1}), router) == ["splitter: no process runs; unprocessed records: 1"]
     assert problems(stage("splitter"), stage("router", EMPTY)) == ["router: no process runs"]
+
+
+def test_splitter_without_new_records_after_a_bounded_run_has_ended() -> None:
+    at = [WatermarkState(NOW), WatermarkState(NOW - 1)]
+    splitter, router = stage("splitter", EMPTY, partitions=at), stage("router", EMPTY, partitions=ENDED)
+    assert [found.has_ended for found in with_end_of_splitter([splitter, router])] == [True, True]
+    running = stage("router", partitions=[WatermarkState(NOW)])
+    assert with_end_of_splitter([splitter, running]) == [splitter, running]
+    behind = stage("splitter", EMPTY, {0: 1}, partitions=at)
+    assert with_end_of_splitter([behind, router]) == [behind, router]
 
 
 def test_problems_record_older_than_the_limit_is_one() -> None:
