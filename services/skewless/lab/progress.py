@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress, TaskID
 
 LINE_INTERVAL_S = 5.0
 _is_hidden = ContextVar("is_hidden", default=False)
@@ -81,6 +82,9 @@ def report_progress(title: str, total: int | None, now: float, *, unit: str = "r
     if is_hidden():
         yield SilentReporter()
         return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
     console = Console(stderr=True)
     if not console.is_terminal:
         yield LineReporter(console, total, now, unit)

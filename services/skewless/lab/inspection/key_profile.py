@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -75,15 +74,17 @@ class KeyProfile:
     def to_json(self) -> dict[str, Any]:
         """Return cardinality, hottest keys (name, count, share) and the Zipf fit; None for a fit that is impossible."""
         hashes, counts, errors = self._counted()
-        order = np.argsort(-counts, kind="stable")
-        hashes, counts, errors = hashes[order], counts[order], errors[order]
-        exact = not errors.any()
-        named = (
+        # Only few keys have names. Python objects of all counted keys would need as much memory as the sketch.
+        known = np.sort(np.fromiter(self._names, np.int64, len(self._names)))
+        named = np.flatnonzero(known[np.minimum(np.searchsorted(known, hashes), len(known) - 1)] == hashes)
+        hottest = named[np.argsort(-counts[named], kind="stable")[:TOP_KEYS]]
+        top = [
             {"key": self._names[value], "count": count, "share": count / self.tuples}
-            for value, count in zip(hashes.tolist(), counts.tolist(), strict=True)
-            if value in self._names
-        )
-        top = list(islice(named, TOP_KEYS))
+            for value, count in zip(hashes[hottest].tolist(), counts[hottest].tolist(), strict=True)
+        ]
+        order = np.argsort(-counts, kind="stable")
+        counts, errors = counts[order], errors[order]
+        exact = not errors.any()
         return {
             "tuples": self.tuples,
             "cardinality": len(hashes) if exact else self.sample.cardinality,
@@ -95,8 +96,9 @@ class KeyProfile:
 
     def _counted(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
         """Return hash, count and error of the keys that the sketch counts."""
-        hashes, estimates, errors = self._sketch.entries()
-        return hashes, estimates - errors, errors
+        hashes, counts, errors = self._sketch.entries()
+        counts -= errors
+        return hashes, counts, errors
 
     def _forget_names(self) -> None:
         """Drop all names but those of the hottest keys."""

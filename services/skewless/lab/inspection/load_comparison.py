@@ -12,7 +12,7 @@ from skewless.algorithms.load_metrics import max_over_avg
 
 GROUPINGS = ("key", "partial_key", "dynamic_key", "even")
 WORKERS = (8, 16, 32)
-OPTIONS = GroupingOptions.model_validate({"clock": "event", "dynamic_key": {"max_baby_keys": 50_000}})
+OPTIONS = GroupingOptions.model_validate({"clock": "event", "dynamic_key": {"max_baby_keys": 5_000}})
 """Event time, because wall-clock time has no meaning for records that are read later."""
 MAX_STEP_MS = OPTIONS.dynamic_key.promotion_interval_s * 1000 / 100
 """Largest step of the clock of the groupings between two tuples.

@@ -25,10 +25,11 @@ def fit(counts: NDArray[np.int64]) -> dict[str, Any] | None:
         return None
     chosen = np.unique(np.geomspace(1, ranks, POINTS).astype(np.int64))
     x, y = np.log(chosen), np.log(counts[chosen - 1])
-    slope, intercept = np.polyfit(x, y, 1)
-    residual, total = float(((y - slope * x - intercept) ** 2).sum()), float(((y - y.mean()) ** 2).sum())
+    x, y = x - x.mean(), y - y.mean()
+    slope = float((x * y).sum() / (x * x).sum())
+    residual, total = float(((y - slope * x) ** 2).sum()), float((y * y).sum())
     return {
-        "exponent": max(0.0, -float(slope)),
+        "exponent": max(0.0, -slope),
         "r_squared": 1 - residual / total if total > 0 else 1.0,
         "ranks": ranks,
     }
