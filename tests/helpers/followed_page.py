@@ -46,14 +46,19 @@ def follow(page: Path, folder: Path) -> list[str]:
         subprocess.run(stop, env=environment, capture_output=True, timeout=WAIT_S, check=True)
 
 
-def _environment(folder: Path) -> dict[str, str]:
+def path_with_programs(folder: Path) -> str:
+    """Return a PATH with `skewless` and `python`, which are written to the new folder `bin`."""
     programs = folder / "bin"
     programs.mkdir()
     for name, call in {"skewless": " -m skewless", "python": ""}.items():
         (programs / name).write_text(f'#!/bin/sh\nexec {sys.executable}{call} "$@"\n')
         (programs / name).chmod(0o755)
+    return f"{programs}{os.pathsep}{os.environ['PATH']}"
+
+
+def _environment(folder: Path) -> dict[str, str]:
     own = {
-        "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+        "PATH": path_with_programs(folder),
         "SKEWLESS_CACHE": str(cache_folder()),
         "XDG_STATE_HOME": str(folder / "state"),
     }

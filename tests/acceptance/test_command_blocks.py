@@ -1,0 +1,313 @@
+"""Command blocks of the README, the chart's page, the tutorial and the how-to pages: who runs each one.
+
+The blocks that no other test runs, and that can run on one machine in seconds, are run here as they are written.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from confluent_kafka import Producer
+
+from helpers.docs_blocks import ROOT, Block, blocks
+from helpers.followed_page import path_with_programs
+from helpers.kafka import START_MS, create_topics
+from helpers.terminal import terminal
+from skewless.cli.main import main
+from skewless.lab.local.broker import Broker
+
+HERE = "here"
+CLUSTER = "not run: needs a Kubernetes cluster; `make test-kubernetes` installs the chart in one"
+ENGINE = "not run: needs a container engine"
+SPARK_CLUSTER = "not run: needs a cluster of Spark, or packages from a registry"
+LONG = "not run: takes a minute or more"
+PAGES = (
+    ROOT / "README.md",
+    ROOT / "helm" / "skewless" / "README.md",
+    ROOT / "docs" / "tutorial.md",
+    *sorted((ROOT / "docs" / "how-to").glob("*.md")),
+)
+BLOCKS = [block for page in PAGES for block in blocks(page) if block.language == "sh"]
+RUN_BY: Mapping[str, Mapping[str, str]] = {
+    "README.md": {
+        "make demo": "tests/acceptance/test_demo.py",
+        "make test": "not run: it runs all tests",
+        "make setup": HERE,
+        "helm install": CLUSTER,
+        "skewless simulate": HERE,
+        "skewless audit": "tests/spark/test_audit.py, tests/spark/test_evaluate.py",
+        "skewless status": "tests/integration/test_status.py, tests/integration/test_top.py",
+    },
+    "helm/skewless/README.md": {"helm install clicks": CLUSTER, "helm install trial": CLUSTER},
+    "docs/tutorial.md": {
+        "make setup": "not run: sets up a clone, as CI does",
+        "kcat": "not run: its output is that of the block before it",
+        "": "tests/acceptance/test_tutorial.py",
+    },
+    "docs/how-to/aggregate-locally.md": {"skewless simulate": HERE},
+    "docs/how-to/audit.md": {
+        "skewless audit -f pipeline.yaml\n": "tests/spark/test_audit.py",
+        "skewless audit -f pipeline.yaml --since": "tests/spark/test_audit.py",
+    },
+    "docs/how-to/backfill-with-spark.md": {
+        "skewless batch -f pipeline.yaml --out": "tests/spark/test_batch.py",
+        "skewless batch -f pipeline.yaml --starting-offsets": "tests/spark/test_batch.py",
+        "export CONNECTOR": SPARK_CLUSTER,
+        "skewless batch -f pipeline.yaml --input archive.jsonl": SPARK_CLUSTER,
+    },
+    "docs/how-to/change-workers.md": {"skewless run": "tests/acceptance/test_rescaling.py"},
+    "docs/how-to/choose-aggregates.md": {"skewless config": HERE},
+    "docs/how-to/compare-groupings.md": {
+        "tr -cs": HERE,
+        "skewless simulate": HERE,
+    },
+    "docs/how-to/dashboards.md": {"skewless demo": "tests/acceptance/test_demo.py"},
+    "docs/how-to/evaluate.md": {"skewless evaluate": "tests/spark/test_evaluate.py", "CONNECTOR": SPARK_CLUSTER},
+    "docs/how-to/images.md": {"": ENGINE},
+    "docs/how-to/inspect-a-topic.md": {
+        "skewless inspect clicks --bootstrap-servers": HERE,
+        "skewless inspect clicks --fail-if": HERE,
+        "skewless init": HERE,
+    },
+    "docs/how-to/join.md": {
+        "skewless batch": "tests/spark/test_join.py",
+        "": "tests/acceptance/test_join_page.py",
+    },
+    "docs/how-to/kubernetes.md": {"": CLUSTER},
+    "docs/how-to/own-consumers.md": {
+        "skewless up": "tests/integration/test_reader_examples.py",
+        "skewless topics asyncapi": HERE,
+        "#!/bin/sh": "tests/integration/test_reader_examples.py",
+    },
+    "docs/how-to/plan.md": {"skewless plan": HERE, "CONNECTOR": SPARK_CLUSTER},
+    "docs/how-to/produce-data-sets.md": {"": LONG},
+    "docs/how-to/proxies-and-mirrors.md": {
+        "export": "not run: only sets a variable",
+        "SKEWLESS_CACHE": "not run: downloads all jars, as `make setup` does",
+    },
+    "docs/how-to/read-any-topic.md": {"skewless dead-letters list": HERE, "skewless dead-letters replay": HERE},
+    "docs/how-to/secured-cluster.md": {
+        "read -rs": "tests/integration/test_commands.py",
+        "skewless topics acls -f pipeline.yaml\n": "tests/unit/config/test_acls.py",
+        "skewless topics acls -f pipeline.yaml --format": HERE,
+        "skewless topics acls -f pipeline.yaml --principal": HERE,
+    },
+    "docs/how-to/simulate-cost.md": {"": LONG},
+    "docs/how-to/sql.md": {
+        "export SKEWLESS__SINK__PASSWORD": "tests/integration/sql/test_output.py",
+        "": "tests/acceptance/test_sql_page.py",
+    },
+    "docs/how-to/start-again.md": {
+        "skewless dead-letters": HERE,
+        "skewless reset -f pipeline.yaml --to-start": HERE,
+        "skewless reset -f pipeline.yaml --delete": HERE,
+    },
+    "docs/how-to/upgrade.md": {
+        "skewless config check -f pipeline.yaml\n": HERE,
+        "skewless topics apply": HERE,
+        "skewless config check -f pipeline.yaml\nskewless topics": "tests/acceptance/test_upgrade.py",
+        "skewless audit": "tests/spark/test_audit.py",
+    },
+    "docs/how-to/use-groupings-in-a-producer.md": {"python": "tests/integration/test_producer_example.py"},
+    "docs/how-to/watch.md": {
+        "skewless status": HERE,
+        "skewless top": "tests/integration/test_top.py",
+        "export SKEWLESS__METRICS__PORT": "tests/acceptance/test_watch.py",
+        "curl": "tests/acceptance/test_watch.py",
+    },
+}
+"""Page -> first characters of a block -> the tests that run it, or why none does. The longest text applies."""
+SETUP = ("make setup", ". .venv/bin/activate", "export KAFKA_BOOTSTRAP_SERVERS=")
+"""First words of lines that a test has done already."""
+ADDRESS = "localhost:9092"
+"""Address of a broker in the pages."""
+CHECKS = {"choose-aggregates": "skewless config", "upgrade": "skewless config check -f pipeline.yaml\n"}
+"""Pages of which `skewless config check` checks the pipeline, and the block with this command."""
+WAIT_S = 60.0
+
+
+def key_of(block: Block) -> str | None:
+    return max((key for key in RUN_BY.get(block.page, {}) if block.text.startswith(key)), key=len, default=None)
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=str)
+def test_command_block_of_a_page_is_run_by_a_test_or_has_a_reason(block: Block) -> None:
+    key = key_of(block)
+    assert key is not None, f"{block}: add the block to RUN_BY"
+    by = RUN_BY[block.page][key]
+    if by.startswith("tests/"):
+        assert [file for file in by.split(", ") if not (ROOT / file).is_file()] == []
+
+
+def test_command_blocks_of_the_table_exist() -> None:
+    listed = {(page, key) for page, keys in RUN_BY.items() for key in keys}
+    assert listed == {(block.page, key_of(block)) for block in BLOCKS}
+
+
+@dataclass(frozen=True)
+class Pages:
+    """Runs blocks of pages, each in the folder of its reader, whose programs and broker it has."""
+
+    folder: Path
+    broker: str
+    monkeypatch: pytest.MonkeyPatch
+    done: set[str]
+
+    def enter(self, name: str, pipeline: str | None = None) -> None:
+        """Change to the new folder of a reader, which has this pipeline file."""
+        folder = self.folder / name
+        folder.mkdir()
+        self.monkeypatch.chdir(folder)
+        if pipeline is not None:
+            (folder / "pipeline.yaml").write_text(pipeline)
+
+    def run(self, page: str, key: str, code: int = 0) -> str:
+        """Run the commands of a block, of which the last ends with this code. Returns what they print."""
+        commands = self._commands(page, key)
+        ended = subprocess.run(
+            ["bash", "-euo", "pipefail", "-c", commands], capture_output=True, text=True, check=False
+        )
+        assert ended.returncode == code, f"{commands}: {ended.stdout}{ended.stderr}"
+        return ended.stdout + ended.stderr
+
+    def run_here(self, page: str, key: str) -> str:
+        """Run the commands of a block in this process, which is faster. All succeed. Returns what they print."""
+        output = ""
+        for line in self._commands(page, key).splitlines():
+            program, *arguments = shlex.split(line)
+            assert program == "skewless", line
+            result = CliRunner().invoke(main, arguments)
+            assert result.exit_code == 0, f"{line}: {result.output}"
+            output += result.output
+        return output
+
+    def answer(self, page: str, key: str, last: bytes) -> None:
+        """Run the commands of a block in a terminal, and answer their questions with yes. All succeed.
+
+        `last` is part of the last line that they print.
+        """
+        for line in self._commands(page, key).splitlines():
+            with terminal(shlex.split(line)[1:]) as shown:
+                if "--dry-run" not in line:
+                    shown.read_until(b"[y/N]")
+                    os.write(shown.descriptor, b"y\n")
+                    shown.read_until(last)
+                assert shown.process.wait(WAIT_S) == 0, f"{line}: {shown.output!r}"
+
+    def _commands(self, page: str, key: str) -> str:
+        """Return the commands of a block without those that a test has done already."""
+        (block,) = (block for block in BLOCKS if (block.page, key_of(block)) == (page, key))
+        self.done.add(str(block))
+        lines = [line for line in block.text.splitlines() if not line.startswith(SETUP)]
+        return "\n".join(lines).replace(ADDRESS, self.broker)
+
+
+@pytest.fixture
+def pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pages]:
+    with Broker() as broker:  # of its own, because the pages name the topics
+        monkeypatch.setenv("PATH", path_with_programs(tmp_path))
+        monkeypatch.setenv("KAFKA_BOOTSTRAP_SERVERS", broker.bootstrap)
+        yield Pages(tmp_path, broker.bootstrap, monkeypatch, set())
+
+
+def pipeline_of(page: str) -> str:
+    """Return the first pipeline file of a page."""
+    return next(block.text for block in blocks(ROOT / page) if block.language == "yaml")
+
+
+def send_sales(broker: str) -> None:
+    """Create the topics of the page about invalid records. Record 4711 of partition 3 has no key field."""
+    create_topics(broker, {"sales": 4, "sales-to-repair": 4})
+    producer = Producer({"bootstrap.servers": broker})
+    for number in range(4_712):
+        producer.produce("sales", b'{"user": "a"}' if number < 4_711 else b'{"name": "a"}', partition=3)
+    assert producer.flush(60) == 0
+
+
+def send_dead_letter(broker: str) -> None:
+    """Write the dead letter of this record as the splitter does."""
+    origin = {"topic": "sales", "partition": "3", "offset": "4711", "reason": "key field missing"}
+    headers = [(f"__skewless.errors.{name}", text.encode()) for name, text in origin.items()]
+    producer = Producer({"bootstrap.servers": broker})
+    producer.produce("shop.dead-letters", b'{"name": "a"}', partition=3, headers=headers)
+    assert producer.flush(60) == 0
+
+
+def send_orders(broker: str) -> None:
+    create_topics(broker, {"orders": 2})
+    producer = Producer({"bootstrap.servers": broker})
+    for number in range(1_000):
+        producer.produce("orders", b"{}", f"customer-{number % 40}", partition=number % 2)
+    assert producer.flush(60) == 0
+
+
+def lines_of_keys(count: int) -> str:
+    return "".join(f"{START_MS + number}\tk{number % 7 if number % 3 else 0}\n" for number in range(count))
+
+
+@pytest.mark.broker
+@pytest.mark.timeout(900)
+def test_command_blocks_as_written_do_what_their_pages_say(pages: Pages) -> None:
+    pages.enter("words", pipeline_of("README.md"))
+    assert pages.run("README.md", "make setup").count("finished, exit code 0") == 5
+    assert "windows  all are closed" in pages.run_here("docs/how-to/watch.md", "skewless status")
+    assert "words.aggregates" in pages.run_here("docs/how-to/own-consumers.md", "skewless topics asyncapi")
+
+    pages.enter("clicks")
+    topic = ["produce", "zipf", "--topic", "clicks", "--partitions", "4", "--records", "20000", "-q"]
+    assert CliRunner().invoke(main, topic).exit_code == 0
+    page = "docs/how-to/inspect-a-topic.md"
+    assert "Hottest keys of key" in pages.run_here(page, "skewless inspect clicks --bootstrap-servers")
+    failed = pages.run(page, "skewless inspect clicks --fail-if", code=1)
+    assert "error: max_share > 0.05: it is 0.13" in failed
+    assert "max_over_avg > 1.5: it is" not in failed
+    assert pages.run_here(page, "skewless init").count("  count ") == 10
+    Path("keys.tsv").write_text(lines_of_keys(2_000))
+    Path("ticks.tsv").write_text(lines_of_keys(2_000))
+    assert "Recommended: " in pages.run_here("README.md", "skewless simulate")
+    assert "Recommended: " in pages.run_here("docs/how-to/aggregate-locally.md", "skewless simulate")
+
+    pages.enter("texts")
+    Path("LICENSE").write_text((ROOT / "LICENSE").read_text())
+    assert "dynamic_key" in pages.run("docs/how-to/compare-groupings.md", "tr -cs")
+    assert "dynamic_key" in pages.run_here("docs/how-to/compare-groupings.md", "skewless simulate")
+    assert set(Path("workers.txt").read_text().split()) <= set(map(str, range(10)))
+
+    send_sales(pages.broker)
+    pages.enter(
+        "shop", json.dumps({"name": "shop", "source": {"topic": "sales"}, "splitter": {"key": {"field": "user"}}})
+    )
+    assert "created shop.tuples" in pages.run_here("docs/how-to/upgrade.md", "skewless topics apply")
+    send_dead_letter(pages.broker)
+    page = "docs/how-to/read-any-topic.md"
+    assert 'value        {"name": "a"}' in pages.run_here(page, "skewless dead-letters list")
+    replayed = pages.run_here(page, "skewless dead-letters replay")
+    assert "1 record replayed to sales\n" in replayed
+    assert "1 record replayed to sales-to-repair\n" in replayed
+    page = "docs/how-to/start-again.md"
+    assert "left out: 1 record replayed before" in pages.run_here(page, "skewless dead-letters")
+    pages.answer(page, "skewless reset -f pipeline.yaml --to-start", b"created topic shop.replays")
+    pages.answer(page, "skewless reset -f pipeline.yaml --delete", b"deleted topic shop.replays")
+
+    send_orders(pages.broker)
+    assert "Recommended: " in pages.run_here("docs/how-to/plan.md", "skewless plan")
+
+    for name, key in CHECKS.items():
+        pages.enter(name, pipeline_of(f"docs/how-to/{name}.md"))
+        assert "is valid" in pages.run_here(f"docs/how-to/{name}.md", key)
+    page = "docs/how-to/secured-cluster.md"
+    pages.enter("secured-cluster", pipeline_of(page))
+    assert "team-a.splitter" in pages.run_here(page, "skewless topics acls -f pipeline.yaml --principal")
+    pages.run(page, "skewless topics acls -f pipeline.yaml --format")
+    assert "kafka-acls.sh" in Path("rights.sh").read_text()
+    assert "KafkaUser" in Path("users.yaml").read_text()
+
+    assert pages.done == {str(block) for block in BLOCKS if RUN_BY[block.page][key_of(block) or ""] == HERE}
