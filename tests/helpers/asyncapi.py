@@ -18,9 +18,10 @@ import jsonschema
 from helpers.kafka import Record
 from helpers.tools import unavailable
 from skewless.asyncapi.document import VERSION, Document
-from skewless.asyncapi.messages import ARROW, JSON, find
+from skewless.asyncapi.messages import find
 from skewless.lab.local.folders import cache_folder, file_lock
 from skewless.wire.columns import read_table
+from skewless.wire.headers import ARROW, JSON
 
 SPECS = "@asyncapi/specs@6.11.1"
 INTEGRITY = "sha512-A3WBLqAKGoJ2+6FWFtpjBlCQ1oFCcs4GxF7zsIGvNqp/klGUHjlA3aAcZ9XMMpLGE8zPeYDz2x9FmO6DSuKraQ=="
@@ -107,8 +108,6 @@ def _parts(
     message: dict[str, Any], schemas: dict[str, Any], anywhere: dict[str, Any]
 ) -> dict[str, jsonschema.Draft7Validator]:
     headers = message.get("headers", {"properties": {}})
-    if "$ref" in headers:
-        headers = schemas[headers["$ref"].rpartition("/")[2]]
     parts = {
         "key": message["bindings"]["kafka"]["key"],
         "headers": _closed(headers | {"properties": headers["properties"] | anywhere}),

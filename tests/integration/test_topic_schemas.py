@@ -17,6 +17,7 @@ from skewless.asyncapi.document import document
 from skewless.asyncapi.messages import find
 from skewless.kafka.admin.client import Admin
 from skewless.operations.dead_letters import ReplayTopics, read_dead_letters, replay
+from skewless.wire.headers import CONTENT_TYPE_HEADER, SCHEMA_HEADER
 
 PARTITIONS = 2
 GOOD = 3_000
@@ -82,6 +83,13 @@ def test_topic_records_of_a_real_run_match_the_asyncapi_document(ran: Ran, topic
     records = ran.records[topic] if topic == "dead-letters" else list(of_pipeline(ran.records[topic]))
     assert records
     assert [problem for record in records for problem in held.problems(topic, record)] == []
+
+
+def test_public_records_of_a_real_run_have_a_format_and_a_content_type(ran: Ran) -> None:
+    public = [row.name for row in topology.TOPICS if row.public and row.name in ran.records]
+    assert {"aggregates", "late", "distribution", "hot-keys", "dead-letters"} <= set(public)
+    names = {SCHEMA_HEADER, CONTENT_TYPE_HEADER}
+    assert [record for topic in public for record in ran.records[topic] if not names <= record.headers.keys()] == []
 
 
 def test_pipeline_run_of_the_schema_tests_has_records_of_every_message_but_tuple_and_rows(ran: Ran) -> None:

@@ -256,7 +256,15 @@ class ModelProducer:
     # Records
 
     def produce(
-        self, topic: str, value: bytes, _key: bytes | None, partition: int, *, timestamp: int, headers: object = None
+        self,
+        topic: str,
+        value: bytes,
+        _key: bytes | None,
+        partition: int,
+        _callback: None,
+        _on_delivery: None,
+        _timestamp: int,
+        _headers: object,
     ) -> None:
         kind = self._link.enter("produce")
         if self._state == "fatal":

@@ -51,6 +51,17 @@ the unchanged invalid record), with the event time as the record's timestamp. Th
 stages and may change with any version. Consumers of public topics should set `isolation.level=read_committed`.
 With `tracing.enabled` any record may also have the headers `traceparent` and `tracestate` (W3C trace context).
 
+## Compatibility of public records
+
+The header `schema` of a public record has the name and the version of its format, such as `skewless.aggregate.v1`. The
+header `content-type` has the media type of its value. Records of version 0.2.0 and earlier have neither. They are
+records of version 1.
+
+Within a version of a format, fields and headers are only added. With the same settings of the pipeline, a record keeps
+every field that it had, with its name, type and meaning. Any other change gets a new version of the format, and the
+changelog names it. Therefore a consumer should ignore fields and headers that it does not know, and stop at a version
+that it does not know.
+
 [asyncapi.yaml](asyncapi.yaml) has the content of this page as an AsyncAPI 3 document with JSON Schemas of all records.
 `skewless topics asyncapi` prints it with the names and numbers of your pipeline."""
 AGGREGATES_INTRO = """\

@@ -14,9 +14,7 @@ from skewless.asyncapi.example_run import samples
 from skewless.asyncapi.examples import Example, examples
 from skewless.asyncapi.messages import (
     GUARANTEE_TEXTS,
-    JSON,
     Message,
-    headers_schema,
     payload_schema,
     types,
 )
@@ -25,6 +23,7 @@ from skewless.config.pipeline_settings import PipelineSettings
 from skewless.kafka.settings import SaslSettings
 from skewless.monitoring.tracing import PARENT, STATE
 from skewless.wire.aggregates import aggregate_type
+from skewless.wire.headers import JSON
 from skewless.wire.tuples import TupleFormat
 
 Document = dict[str, Any]
@@ -62,8 +61,9 @@ DESCRIPTION = (
     "Public topics are the API: one result per record, UTF-8 keys, JSON values, event time as the record's timestamp. "
     "The other topics carry columns between the stages and may change with any version. Consumers should set "
     "`isolation.level=read_committed`, otherwise they read records of aborted transactions. With "
-    "`transport.guarantee: at_least_once` transactions are not used, and records may be repeated. Fields may be added "
-    "with any version."
+    "`transport.guarantee: at_least_once` transactions are not used, and records may be repeated. Records have "
+    "the headers `schema` (name and version of the format) and `content-type`. A version of a format only gets further "
+    "fields."
 )
 TRACED = {
     "headers": {
@@ -134,7 +134,7 @@ def _login(sasl: SaslSettings) -> dict[str, Any]:
 
 
 def _message(message: Message, example: Example | None, guarantee: str) -> dict[str, Any]:
-    payload, headers = payload_schema(message), headers_schema(message)
+    payload, headers = payload_schema(message), message.headers
     if example is not None and (columns := example.columns(message)):
         payload["x-arrow-columns"] = columns
     return {

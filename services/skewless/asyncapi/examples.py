@@ -10,8 +10,9 @@ from typing import Any
 from skewless.algorithms import int128
 from skewless.algorithms.windowing.window_store import EMIT_COUNT
 from skewless.asyncapi.example_run import Samples
-from skewless.asyncapi.messages import ARROW, JSON, TUPLES_V2_MESSAGE, Message, find
+from skewless.asyncapi.messages import TUPLES_V2_MESSAGE, Message, find
 from skewless.wire.columns import read_table
+from skewless.wire.headers import ARROW, BYTES, JSON
 from skewless.wire.record import OutputRecord
 
 COLUMNS = {
@@ -56,7 +57,7 @@ class Example:
     def payload(self, message: Message) -> Any:
         """Return the value as JSON document or text; None if it is binary or missing."""
         is_binary = isinstance(message.payload, dict) and message.payload.get("format") == "binary"
-        if self.record.value is None or is_binary or message.content_type not in (JSON, "application/octet-stream"):
+        if self.record.value is None or is_binary or message.content_type not in (JSON, BYTES):
             return None
         text = self.record.value.decode()
         return json.loads(text) if message.content_type == JSON else text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
@@ -11,27 +11,32 @@ import msgspec
 
 from skewless import topology
 from skewless.algorithms.aggregates import AGGREGATES, LOAD_COLUMN, ROWS_COLUMN, default_fields
-from skewless.asyncapi.schemas import Schema, ref
+from skewless.asyncapi.schemas import Schema, ref, schemas
 from skewless.stages.router import state
-from skewless.wire.aggregates import AggregateRecord, aggregate_type
+from skewless.wire.aggregates import AGGREGATE, AggregateRecord, aggregate_type
 from skewless.wire.changelog import CHUNK_KEY
-from skewless.wire.dead_letters import DeadLetterHeaders
-from skewless.wire.distribution import TickDistribution
+from skewless.wire.dead_letters import DEAD_LETTER, DeadLetterHeaders
+from skewless.wire.distribution import DISTRIBUTION, TickDistribution
 from skewless.wire.headers import (
+    ARROW,
+    BYTES,
+    CONTENT_TYPE_HEADER,
     IDLE_HEADER,
+    JSON,
     READ_TIME_HEADER,
     SCHEMA_HEADER,
     SOURCES_HEADER,
     WATERMARK,
     WATERMARKS_HEADER,
 )
-from skewless.wire.hot_keys import HotKeyChange
+from skewless.wire.hot_keys import HOT_KEY, HotKeyChange
 from skewless.wire.join_changelog import BLOCK_KEY
-from skewless.wire.joined import JoinedRecord, JoinLateRecord, UnmatchedRecord
+from skewless.wire.joined import JOIN_LATE, JOINED, UNMATCHED, JoinedRecord, JoinLateRecord, UnmatchedRecord
 from skewless.wire.partials import PARTIALS
 from skewless.wire.replays import Replay
 from skewless.wire.rows import PANE_HEADER, ROWS
 from skewless.wire.tuples import (
+    LATE,
     TUPLE,
     TUPLE_V2,
     TUPLES,
@@ -42,10 +47,7 @@ from skewless.wire.tuples import (
     ValuesRecord,
 )
 
-JSON = "application/json"
-ARROW = "application/vnd.apache.arrow.stream"
 MESSAGE_PACK = "application/msgpack"
-BYTES = "application/octet-stream"
 
 NOTHING: Schema = {"type": "null"}
 TIME_OF_WRITING = "Time of writing."
@@ -71,11 +73,12 @@ class Message:
     guarantee: str
     """Delivery guarantee of each record; `{once}` is a placeholder for a text of `GUARANTEE_TEXTS`."""
     payload: type[msgspec.Struct] | Schema
-    headers: type[msgspec.Struct] | Schema | None = None
+    headers: Schema | None = None
 
     def fits(self, key: str | None, headers: Mapping[str, str], *, empty: bool) -> bool:
         """Return whether a record of the topic is of this kind; `empty` if it has no value."""
-        has_schema = self.schema_header in (None, headers.get(SCHEMA_HEADER))
+        schema = headers.get(SCHEMA_HEADER, None if self._requires_schema else self.schema_header)
+        has_schema = self.schema_header in (None, schema)
         return has_schema and self.key.get("const", key) == key and empty in self._allowed_emptiness
 
     @property
@@ -88,10 +91,14 @@ class Message:
     @property
     def schema_header(self) -> str | None:
         """Value of the header `schema`: name and version. None if this kind has no such header."""
-        if not isinstance(self.headers, dict):
+        if self.headers is None:
             return None
         name: str = self.headers["properties"][SCHEMA_HEADER]["const"]
         return name
+
+    @property
+    def _requires_schema(self) -> bool:
+        return self.headers is not None and SCHEMA_HEADER in self.headers["required"]
 
 
 def _text_key(description: str, pattern: str | None = None) -> Schema:
@@ -138,10 +145,26 @@ def _internal_headers(schema: str, others: Mapping[str, Schema] = MappingProxyTy
         "description": "Time at which the splitter read the newest tuple of the record, in ms since the epoch. Only "
         "metrics depend on it. Optional.",
     }
-    schema_header = {"type": "string", "const": schema, "description": "Name and version of the record's format."}
     reports = {WATERMARKS_HEADER: watermarks, IDLE_HEADER: idle, SOURCES_HEADER: sources}
-    properties = {SCHEMA_HEADER: schema_header, **reports, READ_TIME_HEADER: read_time, **others}
+    properties = {SCHEMA_HEADER: _schema_header(schema), **reports, READ_TIME_HEADER: read_time, **others}
     return {"type": "object", "properties": properties, "required": [SCHEMA_HEADER, *others]}
+
+
+def _schema_header(schema: str) -> Schema:
+    return {"type": "string", "const": schema, "description": "Name and version of the record's format."}
+
+
+def _public_headers(
+    schema: str, content_types: Sequence[str] = (JSON,), others: type[msgspec.Struct] | None = None
+) -> Schema:
+    """Return the schema of the headers of a public record, as `wire.headers.public_headers` writes them.
+
+    Records of version 0.2.0 have neither schema nor content type. `others` has further headers.
+    """
+    of_record = {"properties": {}} if others is None else schemas([others])[others.__name__]
+    content_type = {"type": "string", "enum": [*content_types], "description": "Media type of the value."}
+    properties = {SCHEMA_HEADER: _schema_header(schema), CONTENT_TYPE_HEADER: content_type, **of_record["properties"]}
+    return {"type": "object", "properties": properties, "required": of_record.get("required", [])}
 
 
 def _binary(content_type: str) -> Schema:
@@ -210,7 +233,7 @@ LATE_MESSAGE = Message(
     timestamp="Event time of the tuple. For times before 1970, which Kafka cannot store, the time of writing.",
     guarantee="Each late tuple {once}. Lateness depends only on the records of the source.",
     payload=LateTuple,
-    headers=LateHeaders,
+    headers=_public_headers(LATE, others=LateHeaders),
 )
 LOADS_MESSAGE = Message(
     name="loads",
@@ -263,6 +286,7 @@ AGGREGATE_MESSAGE = Message(
     timestamp="`window_start`. For times before 1970, which Kafka cannot store, the time of writing.",
     guarantee="Each result {once}. The record with the highest `revision` is valid; it is the last of its key.",
     payload=aggregate_type(default_fields(AGGREGATES.values())),
+    headers=_public_headers(AGGREGATE),
 )
 DISTRIBUTION_MESSAGE = Message(
     name="distribution",
@@ -272,6 +296,7 @@ DISTRIBUTION_MESSAGE = Message(
     timestamp="`tick_start`. For times before 1970, which Kafka cannot store, the time of writing.",
     guarantee="Each tick {once}.",
     payload=TickDistribution,
+    headers=_public_headers(DISTRIBUTION),
 )
 HOT_KEY_MESSAGE = replace(
     DISTRIBUTION_MESSAGE,
@@ -280,6 +305,7 @@ HOT_KEY_MESSAGE = replace(
     key=_text_key("The key."),
     guarantee="Each change {once}. The last record of a key says whether it is hot.",
     payload=HotKeyChange,
+    headers=_public_headers(HOT_KEY),
 )
 DEAD_LETTER_MESSAGE = Message(
     name="dead-letter",
@@ -294,7 +320,7 @@ DEAD_LETTER_MESSAGE = Message(
         "arrived for it, as columns, in as many dead letters as needed. If windows overlap, the column `window` is the "
         "start of the expired window."
     },
-    headers=DeadLetterHeaders,
+    headers=_public_headers(DEAD_LETTER, (BYTES, ARROW), DeadLetterHeaders),
 )
 SOURCE_MESSAGE = Message(
     name="source-record",
@@ -325,6 +351,7 @@ JOINED_MESSAGE = Message(
     timestamp="`left_time`. For times before 1970, which Kafka cannot store, the time of writing.",
     guarantee="Each pair {once}.",
     payload=JoinedRecord,
+    headers=_public_headers(JOINED),
 )
 UNMATCHED_MESSAGE = replace(
     JOINED_MESSAGE,
@@ -333,6 +360,7 @@ UNMATCHED_MESSAGE = replace(
     timestamp="`time`. For times before 1970, which Kafka cannot store, the time of writing.",
     guarantee="Each unmatched record {once}, and no other record.",
     payload=UnmatchedRecord,
+    headers=_public_headers(UNMATCHED),
 )
 JOIN_LATE_MESSAGE = replace(
     UNMATCHED_MESSAGE,
@@ -341,6 +369,7 @@ JOIN_LATE_MESSAGE = replace(
     guarantee="Each late record {once}. Lateness depends only on the records of its partition, and on "
     "`join.idle_timeout_s` if it is set.",
     payload=JoinLateRecord,
+    headers=_public_headers(JOIN_LATE),
 )
 HELD_BLOCK_MESSAGE = Message(
     name="held-block",
@@ -425,14 +454,6 @@ def payload_schema(message: Message) -> Schema:
     return dict(message.payload) if isinstance(message.payload, dict) else ref(message.payload)
 
 
-def headers_schema(message: Message) -> Schema | None:
-    """Return the schema of the headers; a reference if they have a type."""
-    if message.headers is None or isinstance(message.headers, dict):
-        return message.headers
-    return ref(message.headers)
-
-
 def types(messages: Mapping[str, Message]) -> list[Any]:
-    """Return the types of the values and headers of these messages."""
-    parts = [part for row in messages.values() for part in (row.payload, row.headers)]
-    return [part for part in parts if isinstance(part, type)]
+    """Return the types of the values of these messages."""
+    return [row.payload for row in messages.values() if isinstance(row.payload, type)]

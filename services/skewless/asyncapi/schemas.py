@@ -64,6 +64,8 @@ def type_of(field: Mapping[str, Any]) -> str:
     """Return the JSON type of a field as text, with its pattern."""
     if "const" in field:
         return f"`{field['const']}`"
+    if "enum" in field:
+        return " or ".join(f"`{value}`" for value in field["enum"])
     if "items" in field:
         return f"array of {type_of(field['items'])}"
     json_type: str = field.get("type", "object")

@@ -11,7 +11,11 @@ import pyarrow as pa
 from msgspec import Meta
 
 from skewless.algorithms.aggregates import ResultField
+from skewless.wire.headers import public_headers
 from skewless.wire.tuples import KEY_DESCRIPTION, Int64
+
+AGGREGATE = "skewless.aggregate.v1"
+AGGREGATE_HEADERS = public_headers(AGGREGATE)
 
 
 class AggregateRecord(msgspec.Struct):

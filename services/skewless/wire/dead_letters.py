@@ -10,9 +10,11 @@ import pyarrow as pa
 from msgspec import UNSET, Meta, UnsetType
 
 from skewless.algorithms.record_size import split_by_size
+from skewless.wire.headers import ARROW, BYTES, public_headers
 from skewless.wire.partials import write_partials
 from skewless.wire.record import Batch, OutputRecord, OwnHeaders, public_timestamp
 
+DEAD_LETTER = "skewless.dead-letter.v1"
 DEAD_LETTER_VALUE_BYTES = 900_000
 """Maximum bytes of an invalid record's value in its dead letter. They fit Kafka's default message size."""
 DEAD_LETTER_KEY_BYTES = 65_536
@@ -26,7 +28,7 @@ _SIZE = "Size of its {} in bytes, if the dead letter contains only the first {} 
 
 
 class DeadLetterHeaders(msgspec.Struct, rename=lambda name: f"__skewless.errors.{name}"):
-    """Headers of a dead letter, as UTF-8 text (the fields of KIP-1034)."""
+    """Headers of a dead letter in addition to schema and content type, as UTF-8 text (the fields of KIP-1034)."""
 
     topic: Annotated[str, Meta(description="Topic of the invalid record.")]
     partition: Annotated[Digits, Meta(description="Its partition.")]
@@ -48,12 +50,12 @@ def dead_letter(topic: str, batch: Batch, index: int, reason: str) -> OutputReco
     if key is not None and len(key) > DEAD_LETTER_KEY_BYTES:
         key, headers.key_bytes = key[:DEAD_LETTER_KEY_BYTES], str(len(key))
     timestamp = public_timestamp(int(batch.timestamps[index]))
-    return OutputRecord("dead-letters", value, key, timestamp=timestamp, headers=_encode(headers))
+    return OutputRecord("dead-letters", value, key, timestamp=timestamp, headers=_encode(headers, BYTES))
 
 
 def dead_letter_rows(topic: str, batch: Batch, index: int, rows: pa.Table, reason: str) -> Iterator[OutputRecord]:
     """Yield rejected rows of a valid record as dead letters of bounded size."""
-    headers = _encode(_headers_of(topic, batch, index, reason))
+    headers = _encode(_headers_of(topic, batch, index, reason), ARROW)
     for part in split_by_size(rows, DEAD_LETTER_VALUE_BYTES):
         yield OutputRecord("dead-letters", write_partials(part), headers=headers)
 
@@ -62,5 +64,6 @@ def _headers_of(topic: str, batch: Batch, index: int, reason: str) -> DeadLetter
     return DeadLetterHeaders(topic, str(batch.partition), str(batch.offsets[index]), reason)
 
 
-def _encode(headers: DeadLetterHeaders) -> OwnHeaders:
-    return [(name, text.encode()) for name, text in msgspec.to_builtins(headers).items()]
+def _encode(headers: DeadLetterHeaders, content_type: str) -> OwnHeaders:
+    of_record = [(name, text.encode()) for name, text in msgspec.to_builtins(headers).items()]
+    return [*public_headers(DEAD_LETTER, content_type), *of_record]

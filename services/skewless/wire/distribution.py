@@ -7,7 +7,11 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from skewless.wire.headers import public_headers
 from skewless.wire.tuples import Int64
+
+DISTRIBUTION = "skewless.distribution.v1"
+DISTRIBUTION_HEADERS = public_headers(DISTRIBUTION)
 
 Tuples = Annotated[int, Meta(ge=0)]
 Share = Annotated[float, Meta(ge=0)]

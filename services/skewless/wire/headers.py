@@ -1,5 +1,6 @@
-"""Headers of internal records: schema of the value, and the watermarks and idle flags of upstream partitions.
+"""Headers of records: schema and content type of the value; internal records also report upstream partitions.
 
+A report has the watermarks and idle flags of upstream partitions.
 An upstream partition is named by its number (headers `watermarks` and `idle`) or, in topic `tuples` of a pipeline with
 `source.topics`, by topic and number (header `sources`).
 """
@@ -18,6 +19,11 @@ from skewless.wire.record import Headers, OutputRecord, OwnHeaders
 from skewless.wire.topic_partition import TopicPartition
 
 SCHEMA_HEADER = "schema"
+CONTENT_TYPE_HEADER = "content-type"
+"""Media type of the value of a public record."""
+JSON = "application/json"
+ARROW = "application/vnd.apache.arrow.stream"
+BYTES = "application/octet-stream"
 WATERMARKS_HEADER = "watermarks"
 IDLE_HEADER = "idle"
 SOURCES_HEADER = "sources"
@@ -132,6 +138,11 @@ def internal_headers(schema: str, watermarks: Mapping[int, int], idle: Iterable[
 def schema_header(schema: str) -> tuple[str, bytes]:
     """Return the header that names the schema of a record."""
     return SCHEMA_HEADER, schema.encode()
+
+
+def public_headers(schema: str, content_type: str = JSON) -> list[tuple[str, bytes]]:
+    """Return the headers of the public records of a schema. They are the same for each, so they are built once."""
+    return [schema_header(schema), (CONTENT_TYPE_HEADER, content_type.encode())]
 
 
 def _report(watermarks: Mapping[int, int], idle: Iterable[int]) -> OwnHeaders:

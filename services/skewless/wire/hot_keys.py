@@ -7,7 +7,11 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta
 
+from skewless.wire.headers import public_headers
 from skewless.wire.tuples import Int64
+
+HOT_KEY = "skewless.hot-key.v1"
+HOT_KEY_HEADERS = public_headers(HOT_KEY)
 
 
 class HotKeyChange(msgspec.Struct):

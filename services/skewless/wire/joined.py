@@ -9,8 +9,12 @@ import msgspec
 from msgspec import Meta
 
 from skewless.algorithms.join.held_records import Records
+from skewless.wire.headers import public_headers
 from skewless.wire.record import OutputRecord, public_timestamp
 from skewless.wire.tuples import Int64
+
+JOINED, UNMATCHED, JOIN_LATE = "skewless.joined.v1", "skewless.unmatched.v1", "skewless.join-late.v1"
+JOINED_HEADERS, UNMATCHED_HEADERS, JOIN_LATE_HEADERS = map(public_headers, (JOINED, UNMATCHED, JOIN_LATE))
 
 Original = Annotated[
     msgspec.Raw, Meta(description="The record as it came: JSON if the topic contains JSON, otherwise its text.")
@@ -77,7 +81,8 @@ def joined_records(
             left_time,
             right_time,
         )
-        yield OutputRecord("joined", _encode(pair), record_id.encode(), partition, public_timestamp(left_time))
+        timestamp = public_timestamp(left_time)
+        yield OutputRecord("joined", _encode(pair), record_id.encode(), partition, timestamp, JOINED_HEADERS)
 
 
 def unmatched_records(topic: str, partition: int, records: Records, *, is_json: bool) -> Iterator[OutputRecord]:
@@ -85,7 +90,8 @@ def unmatched_records(topic: str, partition: int, records: Records, *, is_json: 
     rows = zip(records.ids.tolist(), records.values.tolist(), records.times.tolist(), strict=True)
     for record_id, value, time in rows:
         record = UnmatchedRecord(record_id, original(value, is_json=is_json), time)
-        yield OutputRecord(topic, _encode(record), record_id.encode(), partition, public_timestamp(time))
+        timestamp = public_timestamp(time)
+        yield OutputRecord(topic, _encode(record), record_id.encode(), partition, timestamp, UNMATCHED_HEADERS)
 
 
 def late_records(
@@ -102,4 +108,5 @@ def late_records(
     )
     for record_id, value, time, offset, watermark in rows:
         late = JoinLateRecord(record_id, side, original(value, is_json=is_json), time, watermark, partition, offset)
-        yield OutputRecord("join-late", _encode(late), record_id.encode(), partition, public_timestamp(time))
+        timestamp = public_timestamp(time)
+        yield OutputRecord("join-late", _encode(late), record_id.encode(), partition, timestamp, JOIN_LATE_HEADERS)

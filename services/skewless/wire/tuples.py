@@ -18,13 +18,15 @@ from skewless.algorithms.record_size import split_by_size
 from skewless.algorithms.value_type import VALUE, ValueType
 from skewless.errors import BadRecordError
 from skewless.wire.columns import read_table, write_table
-from skewless.wire.headers import internal_headers
+from skewless.wire.headers import internal_headers, public_headers
 from skewless.wire.record import OutputRecord, OwnHeaders
 
 TUPLES, TUPLES_V2 = "skewless.tuples.v1", "skewless.tuples.v2"
 """Schemas of columns of tuples. Version 1 has the only value `value`; version 2 has a column for each named value."""
 TUPLE, TUPLE_V2 = "skewless.tuple.v1", "skewless.tuple.v2"
 """Schemas of single tuples (`worker_input.encoding: record`), as above."""
+LATE = "skewless.late.v1"
+LATE_HEADERS = public_headers(LATE)
 RESERVED_VALUES = frozenset({"key", "time", "watermark", "partition", "offset", "pane", "worker"})
 """Columns and fields of records that contain values. No value may be named after one."""
 _KEY = pa.field("key", pa.dictionary(pa.int32(), pa.string()))
@@ -63,7 +65,7 @@ class LateTuple(msgspec.Struct):
 
 
 class LateHeaders(msgspec.Struct, omit_defaults=True):
-    """Headers of a late tuple."""
+    """Headers of a late tuple in addition to schema and content type."""
 
     topic: Annotated[str | None, Meta(description="Source topic, if the pipeline has `source.topics`.")] = None
 

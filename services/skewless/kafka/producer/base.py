@@ -19,8 +19,10 @@ from skewless.kafka.clients import create_client
 from skewless.kafka.consumer.broker_queries import BrokerQueries
 from skewless.kafka.errors import TransactionAbortedError, authorization_error, classify_transaction_error
 from skewless.kafka.settings import KafkaSettings, TransportSettings
-from skewless.wire.record import OutputRecord, OutputStats, Uncommitted
+from skewless.wire.record import OutputRecord, OutputStats, OwnHeaders, Uncommitted
 from skewless.wire.topic_partition import CommittedOffset, TopicPartition
+
+Header = tuple[str, bytes]
 
 QUEUE_FULL_PAUSE_S = 0.005
 """Pause between two attempts to enqueue a record if the producer's queue is full."""
@@ -28,16 +30,6 @@ PARTITION_UA = -1
 """librdkafka's number for a partition that the hash of the key decides."""
 CALL_S = 2.0
 """Timeout of a single call into librdkafka; calls are repeated until their deadline."""
-
-
-def _enqueue(produce: Callable[..., None], topic_name: str, output: OutputRecord) -> None:
-    partition = PARTITION_UA if output.partition is None else output.partition
-    # librdkafka replaces 0 by the current time.
-    timestamp = output.timestamp or 0
-    if output.headers:
-        produce(topic_name, output.value, output.key, partition, timestamp=timestamp, headers=list(output.headers))
-    else:
-        produce(topic_name, output.value, output.key, partition, timestamp=timestamp)
 
 
 class OutputProducer(ABC):
@@ -130,13 +122,21 @@ class OutputProducer(ABC):
 
     def _send_to(self, topic: str, outputs: Iterable[OutputRecord]) -> None:
         produce, topic_name = self.producer.produce, self._topic(topic)
+        headers: OwnHeaders = ()
+        header_list: list[Header] | None = None
         records = value_bytes = 0
         try:
             for output in outputs:
+                if output.headers is not headers:  # the headers of all results are the same object
+                    headers, header_list = output.headers, list(output.headers) or None
+                partition = PARTITION_UA if output.partition is None else output.partition
+                # Positional arguments save 0.2 us. The two that are None are callbacks for the delivery of this
+                # record. librdkafka replaces the timestamp 0 by the current time.
+                record = topic_name, output.value, output.key, partition, None, None, output.timestamp or 0, header_list
                 try:
-                    _enqueue(produce, topic_name, output)
+                    produce(*record)
                 except BufferError:
-                    self._wait_for_room(topic_name, output)
+                    self._wait_for_room(topic_name, record)
                 except KafkaException as error:
                     raise self._classified(error, f"writing to topic {topic_name}") from error
                 records += 1
@@ -153,18 +153,19 @@ class OutputProducer(ABC):
         except KafkaException as error:
             raise self._classified(error, "writing") from error
 
-    def _wait_for_room(self, topic_name: str, output: OutputRecord) -> None:
+    def _wait_for_room(self, topic_name: str, record: tuple[object, ...]) -> None:
         started = time.monotonic()
         try:
-            self._retry_until_enqueued(topic_name, output, started + self._transport.transaction_timeout_s)
+            self._retry_until_enqueued(topic_name, record, started + self._transport.transaction_timeout_s)
         finally:
             self.uncommitted.waited_s += time.monotonic() - started
 
-    def _retry_until_enqueued(self, topic_name: str, output: OutputRecord, deadline: float) -> None:
+    def _retry_until_enqueued(self, topic_name: str, record: tuple[object, ...], deadline: float) -> None:
+        produce: Callable[..., None] = self.producer.produce
         while time.monotonic() < deadline:
             self._poll_delivery_reports(QUEUE_FULL_PAUSE_S)
             try:
-                _enqueue(self.producer.produce, topic_name, output)
+                produce(*record)
             except BufferError:
                 continue
             except KafkaException as error:

@@ -20,7 +20,7 @@ from skewless.engine.step import HistogramSample, Sample
 from skewless.errors import BadRecordError
 from skewless.stages.aggregator.metrics import LATENCY_S
 from skewless.stages.windowed_step import UNLIMITED, Input, StateLimit, WindowedStep
-from skewless.wire.aggregates import Numbers, aggregate_type
+from skewless.wire.aggregates import AGGREGATE_HEADERS, Numbers, aggregate_type
 from skewless.wire.changelog import chunk_output, chunks_by_window
 from skewless.wire.columns import read_table
 from skewless.wire.dead_letters import WINDOW_EXPIRED, dead_letter, dead_letter_rows
@@ -151,7 +151,7 @@ class AggregatorStep(WindowedStep):
         for key, results in self._presented(emission):
             parts = parts_of(key) if is_composite else ()
             value = None if results is None else encode(record_type(key, *bounds, *parts, *results))
-            yield OutputRecord("aggregates", value, prefix + key.encode(), partition, timestamp)
+            yield OutputRecord("aggregates", value, prefix + key.encode(), partition, timestamp, AGGREGATE_HEADERS)
 
     def _presented(self, emission: Emission) -> Iterator[tuple[str, Sequence[Any] | None]]:
         """Yield each key with its results and its revision as Python objects.

@@ -34,9 +34,9 @@ from skewless.stages.observer.run_statistics import RunStatistics
 from skewless.stages.windowed_step import UNLIMITED, Input, StateLimit, WindowedStep
 from skewless.wire.changelog import chunk_output
 from skewless.wire.dead_letters import dead_letter
-from skewless.wire.distribution import RunDistribution, TickDistribution, TopKey
+from skewless.wire.distribution import DISTRIBUTION_HEADERS, RunDistribution, TickDistribution, TopKey
 from skewless.wire.headers import WATERMARK, require_schema
-from skewless.wire.hot_keys import HotKeyChange
+from skewless.wire.hot_keys import HOT_KEY_HEADERS, HotKeyChange
 from skewless.wire.partials import PARTIALS, read_partials, with_rows
 from skewless.wire.record import Batch, Headers, OutputRecord, public_timestamp
 
@@ -223,7 +223,7 @@ class ObserverStep(WindowedStep):
         self._emitted_ticks += 1
         self._last_tick = record
         key, timestamp = str(tick_start).encode(), public_timestamp(tick_start)
-        yield OutputRecord("distribution", msgspec.json.encode(record), key, 0, timestamp)
+        yield OutputRecord("distribution", msgspec.json.encode(record), key, 0, timestamp, DISTRIBUTION_HEADERS)
         yield from self._hot_key_records(record, TickLoad(keys, data[LOAD_COLUMN.name], record.workers))
 
     def _hot_key_records(self, tick: TickDistribution, load: TickLoad) -> Iterator[OutputRecord]:
@@ -256,7 +256,8 @@ def _hot_key_record(tick: TickDistribution, key: str, load: KeyLoad, *, hot: boo
         tick_start=tick.tick_start,
         tick_end=tick.tick_end,
     )
-    return OutputRecord("hot-keys", msgspec.json.encode(change), key.encode(), 0, public_timestamp(tick.tick_start))
+    timestamp = public_timestamp(tick.tick_start)
+    return OutputRecord("hot-keys", msgspec.json.encode(change), key.encode(), 0, timestamp, HOT_KEY_HEADERS)
 
 
 def _with_pair_keys(partials: pa.Table) -> pa.Table:

@@ -17,7 +17,7 @@ from skewless.stages.source_topics import NO_TOPIC, check_source_topics
 from skewless.wire.headers import WATERMARK, report_of, report_of_sources, schema_header
 from skewless.wire.record import OutputRecord, OwnHeaders
 from skewless.wire.topic_partition import TopicPartition
-from skewless.wire.tuples import LateHeaders
+from skewless.wire.tuples import LATE_HEADERS, LateHeaders
 
 
 class SourceReports(ABC, Generic[Partition]):
@@ -51,7 +51,7 @@ class SourceReports(ABC, Generic[Partition]):
 
     def late_headers(self, partition: Partition) -> OwnHeaders:  # noqa: ARG002 - for several topics
         """Return the headers of late tuples of a source partition."""
-        return ()
+        return LATE_HEADERS
 
     def without_source(self, ended: Mapping[Partition, bool]) -> Iterator[OutputRecord]:  # noqa: ARG002 - as above
         """Yield reports for the partitions of `tuples` without a source partition.
@@ -140,8 +140,9 @@ class SeveralTopics(SourceReports[TopicPartition]):
             yield from (TopicPartition(topic, number) for number in range(target, count, self._targets))
 
     def late_headers(self, partition: TopicPartition) -> OwnHeaders:
-        """Return the header with the topic."""
-        return [(name, text.encode()) for name, text in msgspec.to_builtins(LateHeaders(partition.topic)).items()]
+        """Return the headers of late tuples, with the topic."""
+        own = msgspec.to_builtins(LateHeaders(partition.topic))
+        return [*LATE_HEADERS, *((name, text.encode()) for name, text in own.items())]
 
     def without_source(self, ended: Mapping[TopicPartition, bool]) -> Iterator[OutputRecord]:
         """Yield a report for each partition of `tuples` that has no source partition: it is idle, or has ended."""
