@@ -67,6 +67,7 @@ def context_of(settings: PipelineSettings, *, drain: bool, source_partitions: in
     idle_s, drift_s = settings.event_time.idle_timeout_s, settings.event_time.max_watermark_drift_s
     return PipelineContext(
         name=settings.name,
+        full_name=settings.full_name,
         topic=settings.topic,
         group=settings.group,
         kafka=settings.kafka,
@@ -165,7 +166,7 @@ def build_runtime(  # noqa: PLR0913 - the last three by name
 
     `partitions` has the required number of partitions of input topics, by the name of the topic.
     """
-    row, member_id = topology.stage(name), f"{settings.name}-{name}-{instance}"
+    row, member_id = topology.stage(name), f"{settings.group(name)}-{instance}"
     return StageRuntime(
         kafka=settings.kafka,
         transport=settings.transport.model_copy(update=dict(stage.transport)),

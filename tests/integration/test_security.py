@@ -70,6 +70,22 @@ def of_pattern(secured: Secured | None, user: str) -> PipelineSettings:
     return PipelineSettings.model_validate(document(secured, user, "q") | parts)
 
 
+PREFIX = "prod.team."
+OF_PREFIX = [
+    AclBinding("topic", "raw", prefixed=False, operations=("Read",), needed=()),
+    AclBinding("topic", PREFIX, prefixed=True, operations=("Read", "Write", "Create", "DescribeConfigs"), needed=()),
+    AclBinding("group", PREFIX, prefixed=True, operations=("Read",), needed=()),
+    AclBinding("transactional id", PREFIX, prefixed=True, operations=("Write",), needed=()),
+]
+"""ACLs of a team that may use only names with a prefix, as docs/how-to/secured-cluster.md has them."""
+
+
+def of_prefix(secured: Secured) -> dict[str, Any]:
+    """Return the settings of a pipeline `p` whose names have the prefix."""
+    parts = document(secured, "team")
+    return {**parts, "topics": {**parts["topics"], "prefix": PREFIX}}
+
+
 @dataclass(frozen=True)
 class Case:
     """A role without one of its ACLs."""
@@ -133,6 +149,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         lesser = settings_of(None, "", guarantee="at_least_once")
         rights["at-least-once"] = acls.acls_for(lesser)["splitter"]
         rights |= {f"q-{role}": allowed for role, allowed in acls.acls_for(of_pattern(None, "")).items()}
+        rights["team"] = OF_PREFIX
         running.add_users(dict.fromkeys(rights, PASSWORD))
         running.allow(rights)
         admin = AdminClient(running.admin_options())
@@ -260,10 +277,24 @@ def test_acls_as_printed_let_a_pipeline_read_the_topics_of_a_pattern(settled: Se
         assert ended.returncode == 0, ended.stderr
 
 
-def read(secured: Secured, topic: str) -> list[dict[str, Any]]:
-    options = settings_of(secured, acls.READERS).kafka.client_options()
-    group = {"group.id": f"p-readers-{topic}", "auto.offset.reset": "earliest", "enable.partition.eof": True}
-    consumer = Consumer({**options, **group})
+def test_acls_of_a_prefix_let_a_whole_pipeline_run(settled: Settled, tmp_path: Path) -> None:
+    """One user for all stages, with ACLs for names with a prefix only."""
+    content = of_prefix(settled.secured)
+    settings = PipelineSettings.model_validate(content)
+    topic_plan.apply(settings)
+    run = ["up", "--file", str(write_file(tmp_path, "team", content)), "--drain"]
+    command = [sys.executable, "-m", "skewless", *run, "--log-dir", str(tmp_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=RUN_S, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    found = read(settled.secured, f"{PREFIX}p.aggregates", user="team", group=f"{PREFIX}p-readers")
+    counts = {entry["key"]: entry["count"] for entry in found}
+    assert counts == {f"k{number}": RECORDS // KEYS for number in range(KEYS)}
+
+
+def read(secured: Secured, topic: str, user: str = acls.READERS, group: str = "p-readers") -> list[dict[str, Any]]:
+    options = settings_of(secured, user).kafka.client_options()
+    reading = {"group.id": f"{group}-{topic}", "auto.offset.reset": "earliest", "enable.partition.eof": True}
+    consumer = Consumer({**options, **reading})
     entries: list[dict[str, Any]] = []
     with contextlib.closing(consumer):
         consumer.subscribe([topic])

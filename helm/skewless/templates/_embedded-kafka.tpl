@@ -11,7 +11,7 @@
 {{- if $embedded.sourcePartitions }}
 {{- $create := printf "--file, /etc/skewless/pipeline.yaml, --partitions, %q, --records, \"0\"" (toString $embedded.sourcePartitions) -}}
 {{- $join := .root.Values.pipeline.join -}}
-{{- $ofPairs := printf "%s.joined" (include "skewless.pipeline" .root) -}}
+{{- $ofPairs := printf "%s.joined" (include "skewless.fullPipelineName" .root) -}}
 {{- range $number, $topic := include "skewless.sourceTopics" .root | default "[]" | fromJsonArray }}
 {{- if and $topic (or (not $join) (ne $topic $ofPairs)) }}
 {{- $steps = append $steps (list (ternary "source" (printf "source-%d" $number) (eq $number 0)) (printf "[produce, zipf, %s%s]" (ternary "" (printf "--topic, %q, " $topic) (not (not $.root.Values.source.topic))) $create)) -}}

@@ -18,9 +18,15 @@ would otherwise be equal. Dots are replaced, because the name of a Service must 
 {{- $full | trimSuffix "-" }}
 {{- end }}
 
-{{/* Name of the pipeline: prefix of topics, groups and transactional ids. */}}
+{{/* Name of the pipeline. */}}
 {{- define "skewless.pipeline" -}}
 {{- default (.Release.Name | replace "." "-") .Values.pipeline.name }}
+{{- end }}
+
+{{/* What the names of topics, groups and transactional ids begin with: the prefix and the name of the pipeline. */}}
+{{- define "skewless.fullPipelineName" -}}
+{{- $topics := default (dict) .Values.pipeline.topics -}}
+{{- print (default "" $topics.prefix) (include "skewless.pipeline" .) }}
 {{- end }}
 
 {{- define "skewless.selectorLabels" -}}

@@ -63,7 +63,7 @@ not null. The path contains the default of each setting. Parameters: root, rows.
 {{- $join := default (dict) .root.Values.pipeline.join -}}
 {{- if eq .name "source" }}{{ .root.Values.source.topic }}
 {{- else if has .name (list "left" "right") }}{{ dig .name "topic" "" $join }}
-{{- else }}{{ printf "%s.%s" (include "skewless.pipeline" .root) .name }}
+{{- else }}{{ printf "%s.%s" (include "skewless.fullPipelineName" .root) .name }}
 {{- end }}
 {{- end }}
 
@@ -106,7 +106,7 @@ not null. The path contains the default of each setting. Parameters: root, rows.
 {{/* Name of the resource of an ACL: of the user's topic, or of the pipeline. Parameters: root, acl. */}}
 {{- define "skewless.topic" -}}
 {{- if .acl.userTopic }}{{ include "skewless.input" (dict "root" .root "name" .acl.userTopic) }}
-{{- else }}{{ print (include "skewless.pipeline" .root) .acl.suffix }}
+{{- else }}{{ print (include "skewless.fullPipelineName" .root) .acl.suffix }}
 {{- end }}
 {{- end }}
 

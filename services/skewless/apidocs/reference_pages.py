@@ -46,9 +46,10 @@ Without the section `splitter` the pipeline reads plain text. With it, the defau
 TOPICS_INTRO = """\
 # Topics and records
 
-The full name of a topic is `<pipeline>.<name>`. Public topics are the API: one JSON object per record (`dead-letters`:
-the unchanged invalid record), with the event time as the record's timestamp. The other topics carry columns between the
-stages and may change with any version. Consumers of public topics should set `isolation.level=read_committed`.
+The full name of a topic is `<pipeline>.<name>`, where `<pipeline>` is the setting `topics.prefix` and the name of the
+pipeline. Public topics are the API: one JSON object per record (`dead-letters`: the unchanged invalid record), with the
+event time as the record's timestamp. The other topics carry columns between the stages and may change with any version.
+Consumers of public topics should set `isolation.level=read_committed`.
 With `tracing.enabled` any record may also have the headers `traceparent` and `tracestate` (W3C trace context).
 
 ## Compatibility of public records

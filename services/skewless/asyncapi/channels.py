@@ -15,7 +15,7 @@ from skewless.wire.tuples import TUPLE, TUPLE_V2, TUPLES, TUPLES_V2, TupleFormat
 
 BINDING = "0.5.0"
 PARAMETERS = {
-    "pipeline": {"description": "Name of the pipeline: `name` in its file.", "examples": ["words"]},
+    "pipeline": {"description": "Name of the pipeline: `topics.prefix` and `name` in its file.", "examples": ["words"]},
     "source": {
         "description": "Your own topic: `source.topic` in the pipeline's file, or one of `source.topics`.",
         "examples": ["events"],
@@ -90,7 +90,7 @@ class Names:
 
     def group(self, stage: str) -> str:
         """Return the consumer group of a stage."""
-        return f"{self.settings.name if self.is_concrete else '{pipeline}'}-{stage}"
+        return self.settings.group(stage) if self.is_concrete else f"{{pipeline}}-{stage}"
 
 
 def channels(names: Names) -> Iterator[tuple[str, Any]]:

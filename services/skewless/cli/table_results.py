@@ -67,7 +67,7 @@ def _closed_until(settings: PipelineSettings, stored: TableSnapshot) -> int | No
     """
     partitions = settings.topics.aggregator_partitions
     if settings.table_settings.mode == "merge":
-        offsets = stored.offsets(settings.name, "flusher", settings.topic("partials"))
+        offsets = stored.offsets(settings.full_name, "flusher", settings.topic("partials"))
         trackers = [read_watermarks(decode_checkpoint(offset.checkpoint)) for offset in offsets.values()]
         watermarks = [watermark for tracker in trackers if (watermark := tracker.watermark()) is not None]
         return min(watermarks) if len(watermarks) == partitions else None

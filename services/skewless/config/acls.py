@@ -118,7 +118,7 @@ def _of_topics(settings: PipelineSettings) -> Iterator[AclBinding]:
     yield from _of_user_topics(settings, "Describe", "number of partitions")
     yield AclBinding(
         "topic",
-        f"{settings.name}.",
+        f"{settings.full_name}.",
         prefixed=True,
         operations=("Create", "Describe", "DescribeConfigs"),
         needed=("create and verify topics",),
@@ -152,7 +152,7 @@ def _of_readers(settings: PipelineSettings) -> Iterator[AclBinding]:
         if topic.public:
             yield _topic(settings.topic(topic.name), ("Read",), "results")
     yield AclBinding(
-        "group", f"{settings.name}-readers", prefixed=True, operations=("Read",), needed=("their own offsets",)
+        "group", settings.group(READERS), prefixed=True, operations=("Read",), needed=("their own offsets",)
     )
 
 

@@ -220,6 +220,13 @@ class EventTimeSettings(SettingsModel):
 class TopicSettings(SettingsModel):
     """Settings of the pipeline's own topics."""
 
+    prefix: str = Field(
+        "",
+        max_length=80,
+        pattern=r"^([A-Za-z0-9][A-Za-z0-9._-]*)?$",
+        description="What the names of the pipeline's topics, consumer groups and transactional ids begin with, before "
+        "its name. For example prod.team. where ACLs allow names with a prefix. Another prefix is another pipeline.",
+    )
     replication_factor: int | None = Field(
         None, ge=1, le=10, description="Replicas of each partition. Unset: the default of the brokers."
     )
@@ -274,6 +281,10 @@ DEFAULT_SPLITTER = {"key": {"from": "record_key"}}
 """Section `splitter` of a pipeline that has none."""
 
 
+MAX_FULL_NAME = 100
+"""Maximum characters of prefix and name of a pipeline, so that databases can store it with the offsets."""
+
+
 class PipelineSettings(SettingsModel):
     """Settings of a pipeline. Each attribute is a section or a setting of its YAML file."""
 
@@ -281,7 +292,8 @@ class PipelineSettings(SettingsModel):
         min_length=1,
         max_length=100,
         pattern=r"^[a-z0-9]([a-z0-9-]*[a-z0-9])?$",
-        description="Name of the pipeline: the prefix of its topics, consumer groups and transactional ids.",
+        description="Name of the pipeline. After `topics.prefix`, its topics, consumer groups and transactional ids "
+        "begin with it.",
     )
     source: SourceSettings | None = Field(
         None, description="Topic to aggregate. null: nothing is aggregated, the pipeline only joins."
@@ -360,6 +372,11 @@ class PipelineSettings(SettingsModel):
             ),
         ]
         problems = [message for is_problem, message in checks if is_problem]
+        if len(self.full_name) > MAX_FULL_NAME:
+            problems.append(
+                f"topics.prefix: has {len(self.full_name)} characters with the name of the pipeline, at most "
+                f"{MAX_FULL_NAME} are possible; shorten one of them"
+            )
         if self.source is None and self.join is None:
             problems.append("source: missing; name the topic to aggregate, or set join to join two topics")
         elif self.source is None and self.sink is not None:
@@ -537,7 +554,12 @@ class PipelineSettings(SettingsModel):
             return self.aggregated.topic
         if name in topology.USER_TOPICS and self.join is not None:
             return (self.join.left if name == "left" else self.join.right).topic
-        return f"{self.name}.{name}"
+        return f"{self.full_name}.{name}"
+
+    @property
+    def full_name(self) -> str:
+        """What the names of the pipeline's topics, groups and transactional ids begin with: prefix and name."""
+        return f"{self.topics.prefix}{self.name}"
 
     @property
     def aggregated(self) -> SourceSettings:
@@ -548,7 +570,7 @@ class PipelineSettings(SettingsModel):
 
     def group(self, stage: str) -> str:
         """Return the consumer group of a stage."""
-        return f"{self.name}-{stage}"
+        return f"{self.full_name}-{stage}"
 
     def event_time_rules(self) -> EventTimeRules:
         """Return the bounds of event times in ms."""

@@ -157,7 +157,7 @@ def replay(
     if target not in counts:
         Admin(settings.kafka).check_visible([target])
         raise BrokerError(f"topic {target} does not exist at {settings.kafka.bootstrap_servers}: create it")
-    if target not in settings.user_topics.values() and target.startswith(f"{settings.name}."):
+    if target not in settings.user_topics.values() and target.startswith(f"{settings.full_name}."):
         raise ConfigurationError(f"--to: {target} is a topic of the pipeline itself, name another one")
     report = ReplayReport()
     batches = _batches(_of_topic(letters, topics.origin, report))

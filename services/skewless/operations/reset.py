@@ -66,7 +66,7 @@ def wait_until_stopped(settings: PipelineSettings, report: Callable[[str], None]
 
 def _members(settings: PipelineSettings, groups: GroupReader) -> list[str]:
     members = {member for stage in topology.STAGES for member in groups.describe(settings.group(stage.name)).members}
-    return sorted(member.removeprefix(f"{settings.name}-") for member in members)
+    return sorted(member.removeprefix(f"{settings.full_name}-") for member in members)
 
 
 def leftovers(settings: PipelineSettings, database: Database | None) -> Leftovers:
@@ -82,12 +82,12 @@ def leftovers(settings: PipelineSettings, database: Database | None) -> Leftover
     needed = (settings.topic(row.name) for row in topology.needed_topics(settings))
     admin.check_visible([name for name in needed if name not in counts])
     users = set(settings.user_topics.values())
-    own = [f"{settings.name}.{topic.name}" for topic in topology.TOPICS]
+    own = [settings.topic(topic.name) for topic in topology.TOPICS]
     stage_groups = [settings.group(stage.name) for stage in topology.STAGES]
     return Leftovers(
         topics={name: counts[name] for name in own if name in counts and name not in users},
         groups=tuple(name for name in stage_groups if groups.describe(name).state != "Dead"),
-        tables=() if database is None else tuple(clear.tables(database, settings.name)),
+        tables=() if database is None else tuple(clear.tables(database, settings.full_name)),
     )
 
 
@@ -105,7 +105,7 @@ def remove(
         report(f"deleted group {group}")
     if database is not None:
         for table in left.tables:
-            rows = clear.delete_rows(database, table, settings.name)
+            rows = clear.delete_rows(database, table, settings.full_name)
             report(f"deleted {rows:,} rows of table {table}")
     for topic in left.topics:
         admin.delete(topic)

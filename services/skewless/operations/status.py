@@ -155,7 +155,7 @@ def status(settings: PipelineSettings, now_ms: int, *, recent_s: float, max_lag_
     )
     problems += _problems(stages, now_ms, max_lag_s)
     return PipelineStatus(
-        pipeline=settings.name,
+        pipeline=settings.full_name,
         time_ms=now_ms,
         stages=stages,
         newest_event_ms=newest,
@@ -212,7 +212,7 @@ def _stage_status(
 def _with_readiness(settings: PipelineSettings, stages: Sequence[StageStatus]) -> list[StageStatus]:
     """Return the stages with the answers of their processes."""
     hosts = {
-        member.removeprefix(f"{settings.name}-"): host
+        member.removeprefix(f"{settings.full_name}-"): host
         for stage in stages
         for member, host in zip(stage.group.members, stage.group.hosts, strict=True)
     }

@@ -81,7 +81,7 @@ def read(spark: SparkSession, settings: PipelineSettings, since: int | None) -> 
         table=settings.sink_table(),
         results=results,
         key_parts=tuple(settings.splitter.key.parts),
-        progress=(settings.name, stage, settings.topic(topic)),
+        progress=(settings.full_name, stage, settings.topic(topic)),
         partitions=settings.topics.aggregator_partitions,
         since=since,
     )

@@ -29,6 +29,8 @@ class PipelineContext:
 
     name: str
     """Name of the pipeline."""
+    full_name: str
+    """What the names of its topics and groups begin with: it identifies the pipeline."""
     topic: Callable[[str], str]
     """Returns the full name of a topic of the topology."""
     group: Callable[[str], str]

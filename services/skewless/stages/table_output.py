@@ -20,7 +20,7 @@ def output_of(
     """
     output = SqlOutput(
         database_of(settings, settings.result_table(pipeline.name, pipeline.results, pipeline.key_parts)),
-        pipeline=pipeline.name,
+        pipeline=pipeline.full_name,
         stage=stage,
         topics=[pipeline.topic(topic)],
         create=settings.create,

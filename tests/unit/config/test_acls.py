@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,18 @@ def printed(file: Path, *options: str) -> str:
     result = invoke(file, *options)
     assert result.exit_code == 0, result.output
     return result.output
+
+
+def test_acls_of_a_pipeline_with_a_prefix_have_it_before_each_own_name() -> None:
+    plain, prefixed = (acls.acls_for(settings(topics={"prefix": prefix})) for prefix in ("", "prod.team."))
+    expected = {
+        role: [
+            binding if binding.name == "raw" else replace(binding, name=f"prod.team.{binding.name}")
+            for binding in bindings
+        ]
+        for role, bindings in plain.items()
+    }
+    assert prefixed == expected
 
 
 SIDES = {side: {"topic": f"p-{side}", "id": {"field": "id"}} for side in ("left", "right")}

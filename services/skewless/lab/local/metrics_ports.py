@@ -34,4 +34,4 @@ def read(settings: PipelineSettings) -> Mapping[str, int]:
 
 
 def _file(settings: PipelineSettings) -> Path:
-    return state_folder() / "up" / f"{settings.name}.json"
+    return state_folder() / "up" / f"{settings.full_name}.json"
