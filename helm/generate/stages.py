@@ -12,7 +12,7 @@ from skewless import topology
 from skewless.config import acls
 from skewless.config.loader import PREFIX
 from skewless.config.pipeline_settings import PipelineSettings
-from skewless.config.topic_plan import topic_spec
+from skewless.config.topic_plan import MAX_SEGMENT_MS, results_retention, topic_spec
 from skewless.smoke_test.acls import rights as rights_of_smoke_test
 
 USER_TOPICS = {name.upper(): name for name in topology.USER_TOPICS}
@@ -58,6 +58,7 @@ def _defaults(settings: PipelineSettings) -> dict[str, Any]:
         "max_workers": settings.worker_input.partitions,
         "aggregator_partitions": settings.topics.aggregator_partitions,
         "internal_retention_s": settings.topics.internal_retention_s,
+        "max_segment_ms": MAX_SEGMENT_MS,
     }
 
 
@@ -145,7 +146,7 @@ def secrets(model: type[BaseModel]) -> Iterator[tuple[str, ...]]:
 
 
 def _topics(settings: PipelineSettings) -> Iterator[dict[str, Any]]:
-    """Yield the topics, without the retention of internal topics, which the template takes from the values."""
+    """Yield the topics, without the retentions that the template takes from the values: of internal topics, results."""
     for topic in topology.TOPICS:
         spec = topic_spec(topic, settings, source_partitions=1)
         internal_retention = topic.cleanup == "delete" and not topic.public
@@ -155,8 +156,14 @@ def _topics(settings: PipelineSettings) -> Iterator[dict[str, Any]]:
             **_needs(topology.topic_needs(topic.name)),
             "partitions": topic.partitions,
             "internalRetention": internal_retention,
+            "resultsRetention": bool(results_retention(topic, _with_results_retention(settings))),
             "config": config,
         }
+
+
+def _with_results_retention(settings: PipelineSettings) -> PipelineSettings:
+    topics = settings.topics.model_copy(update={"results_retention_s": 60.0})
+    return settings.model_copy(update={"topics": topics})
 
 
 def _acls() -> dict[str, list[dict[str, Any]]]:

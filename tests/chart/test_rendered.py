@@ -240,7 +240,11 @@ def test_strimzi_topics_equal_the_topic_plan(rendered: dict[str, Objects], name:
         for spec in desired_topics(settings, partitions)
     }
     made = {
-        found["metadata"]["name"]: (found["spec"]["partitions"], found["spec"].get("replicas"), found["spec"]["config"])
+        found["spec"].get("topicName", found["metadata"]["name"]): (
+            found["spec"]["partitions"],
+            found["spec"].get("replicas"),
+            found["spec"]["config"],
+        )
         for found in kind(rendered[name], "KafkaTopic")
     }
     assert made == expected

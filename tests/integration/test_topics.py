@@ -16,6 +16,7 @@ from skewless.config import topic_plan
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import BrokerError, CheckFailedError, ConfigurationError, UnreachableError
 from skewless.kafka.admin import topics
+from skewless.kafka.admin.client import Admin
 
 
 @pytest.fixture
@@ -176,3 +177,16 @@ def test_topics_apply_unreachable_broker_raises_with_its_address_silently(capfd:
     with pytest.raises(UnreachableError, match=address):
         topic_plan.apply(pipeline(address, "any", kafka={"connect_timeout_s": 0.6}))
     assert capfd.readouterr() == ("", "")
+
+
+def test_topics_retention_of_results_is_created_and_compared(settings: PipelineSettings) -> None:
+    bounded = settings.model_copy(
+        update={"topics": settings.topics.model_copy(update={"results_retention_s": 86_400.0})}
+    )
+    topic_plan.apply(bounded)
+    described = Admin(settings.kafka).describe([settings.topic("aggregates")])[settings.topic("aggregates")]
+    assert set(described.options["cleanup.policy"].split(",")) == {"compact", "delete"}
+    assert described.options["retention.ms"] == described.options["segment.ms"] == "86400000"
+    topic_plan.check(bounded)
+    with pytest.raises(CheckFailedError, match=r"aggregates: cleanup\.policy is .*, should be compact; "):
+        topic_plan.check(settings)

@@ -30,7 +30,8 @@ def _section(document: Document, topic: str, channel: Mapping[str, Any], first_t
         yield from [channel["description"], ""]
     yield f"- Written by: {_stages(document, topic, 'send')}"
     yield f"- Read by: {_readers(document, topic, channel)}"
-    yield f"- Retention: {_retention(channel['bindings']['kafka']['topicConfiguration'])}"
+    options = channel["bindings"]["kafka"]["topicConfiguration"]
+    yield f"- Retention: {_retention(options, is_public=channel['tags'] == [{'name': 'public'}])}"
     for name, message in messages.items():
         if len(messages) > 1:
             yield from ["", f"### `{topic}`: {name}", "", message["summary"], ""]
@@ -94,9 +95,10 @@ def _readers(document: Document, topic: str, channel: Mapping[str, Any]) -> str:
     return ", ".join([*readers, *filter(None, [_stages(document, topic, "receive")])])
 
 
-def _retention(options: Mapping[str, Any]) -> str:
+def _retention(options: Mapping[str, Any], *, is_public: bool) -> str:
     if options["cleanup.policy"] == ["compact"]:
-        return "the last record of each key."
+        kept = ", `topics.results_retention_s`" if is_public else ""
+        return f"the last record of each key{kept}."
     retention_ms = options["retention.ms"]
     return "unlimited." if retention_ms < 0 else f"{retention_ms / HOUR_MS:g} hours, `topics.internal_retention_s`."
 

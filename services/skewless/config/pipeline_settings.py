@@ -241,6 +241,13 @@ class TopicSettings(SettingsModel):
     internal_retention_s: float = Field(
         86_400.0, ge=60, le=315_360_000_000, description="Retention of internal topics in seconds."
     )
+    results_retention_s: float | None = Field(
+        None,
+        ge=60,
+        le=315_360_000_000,
+        description="Retention of aggregates in seconds of event time: results of windows that began earlier are "
+        "deleted. Unset: the last result of each key and window is kept forever.",
+    )
     options: dict[str, dict[str, str]] = Field(
         default_factory=dict,
         description="Further Kafka options by topic name, for example {aggregates: {min.insync.replicas: '2'}}.",

@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 
 NO_SIZE_RETENTION = {"retention.bytes": "-1"}
 """Disables retention by size. A broker's default (log.retention.bytes) could delete records that were not read yet."""
+MAX_SEGMENT_MS = 7 * 86_400_000
+"""Kafka's default of segment.ms. Records are deleted by segments, so a shorter retention needs shorter segments."""
 COMPACTION_OPTIONS = {"segment.bytes": str(64 * 2**20), "min.cleanable.dirty.ratio": "0.3"}
 
 
@@ -50,7 +52,14 @@ def topic_spec(
         partitions=partitions[topic.partitions],
         replication_factor=settings.topics.replication_factor,
         options=_options(topic, settings),
-        verified=frozenset({"cleanup.policy", *_required_options(topic), *settings.topics.options.get(topic.name, {})}),
+        verified=frozenset(
+            {
+                "cleanup.policy",
+                *_required_options(topic),
+                *({"retention.ms"} & results_retention(topic, settings).keys()),
+                *settings.topics.options.get(topic.name, {}),
+            }
+        ),
     )
 
 
@@ -74,12 +83,26 @@ def _configured_counts(settings: PipelineSettings) -> dict[str, tuple[str, int]]
 def _options(topic: topology.Topic, settings: PipelineSettings) -> dict[str, str]:
     options = {"cleanup.policy": topic.cleanup, **EVENT_TIME_OPTIONS, **MESSAGE_SIZE_OPTIONS}
     if topic.cleanup == "compact":
-        options |= COMPACTION_OPTIONS
+        options |= COMPACTION_OPTIONS | results_retention(topic, settings)
     else:
         # The timestamp of public records is their event time, so retention by time would delete old results at once.
         options["retention.ms"] = "-1" if topic.public else str(round(settings.topics.internal_retention_s * 1000))
         options |= NO_SIZE_RETENTION
     return options | settings.topics.options.get(topic.name, {})
+
+
+def results_retention(topic: topology.Topic, settings: PipelineSettings) -> dict[str, str]:
+    """Return the options of a topic of results that deletes old ones; none if it keeps all, and for other topics."""
+    seconds = settings.topics.results_retention_s
+    if seconds is None or not (topic.public and topic.cleanup == "compact"):
+        return {}
+    retention_ms = round(seconds * 1000)
+    return {
+        "cleanup.policy": "compact,delete",
+        "retention.ms": str(retention_ms),
+        "segment.ms": str(min(retention_ms, MAX_SEGMENT_MS)),
+        **NO_SIZE_RETENTION,
+    }
 
 
 def apply(settings: PipelineSettings) -> Report:

@@ -111,6 +111,31 @@ def test_topic_plan_timestamps_far_from_the_clock_are_allowed(topic: topology.To
     assert options["message.timestamp.before.max.ms"] == options["message.timestamp.after.max.ms"] == ANY_TIME_MS
 
 
+def test_topic_plan_retention_of_results_deletes_old_ones_and_keeps_compaction() -> None:
+    week, year = (plan(topics={"results_retention_s": days * 86_400}) for days in (1, 365))
+    options = week["aggregates"].options
+    assert (options["cleanup.policy"], options["retention.ms"], options["segment.ms"]) == (
+        "compact,delete",
+        "86400000",
+        "86400000",
+    )
+    assert year["aggregates"].options["segment.ms"] == "604800000"
+    assert {"cleanup.policy", "retention.ms"} <= week["aggregates"].verified
+    others = {name: spec for name, spec in week.items() if name != "aggregates"}
+    assert others == {name: spec for name, spec in plan().items() if name != "aggregates"}
+    assert plan()["aggregates"].options["cleanup.policy"] == "compact"
+
+
+def test_topic_plan_cleanup_policy_in_another_order_is_no_difference() -> None:
+    spec = plan(topics={"results_retention_s": 60})["aggregates"]
+    existing = TopicDescription(spec.partitions, 1, {**spec.options, "cleanup.policy": "delete,compact"})
+    assert list(differences(spec, existing)) == []
+    changed = TopicDescription(spec.partitions, 1, {**spec.options, "cleanup.policy": "compact", "retention.ms": "1"})
+    policy, retention = differences(spec, changed)
+    assert policy.endswith("--entity-name p.aggregates --add-config cleanup.policy=[compact,delete]`")
+    assert "retention.ms is 1, should be 60000" in retention
+
+
 def test_topic_plan_retention_by_age_applies_to_internal_topics_only() -> None:
     expected = plan(topics={"internal_retention_s": 120})
     assert expected["tuples"].options["retention.ms"] == "120000"

@@ -61,10 +61,11 @@ def differences(spec: TopicSpec, existing: TopicDescription) -> Iterator[str]:
     for option in sorted(spec.verified):
         actual, required = existing.options.get(option), spec.options[option]
         at_least = "at least " if option in MESSAGE_SIZE_OPTIONS else ""
-        if actual != required and not (at_least and _is_more(actual, required)):
+        if _as_set(actual) != _as_set(required) and not (at_least and _is_more(actual, required)):
+            argument = f"[{required}]" if "," in required else required
             yield (
                 f"{spec.name}: {option} is {actual}, should be {at_least}{required}; `kafka-configs.sh --alter "
-                f"--entity-type topics --entity-name {spec.name} --add-config {option}={required}`"
+                f"--entity-type topics --entity-name {spec.name} --add-config {option}={argument}`"
             )
 
 
@@ -84,6 +85,11 @@ def replication_warnings(topics: Mapping[str, TopicDescription], brokers: int) -
 
 def _topics(names: Sequence[str]) -> str:
     return f"topic {names[0]} has" if len(names) == 1 else f"topics {', '.join(names)} have"
+
+
+def _as_set(value: str | None) -> set[str] | None:
+    """Return the elements of an option, which is a list without order if it has several (cleanup.policy)."""
+    return None if value is None else set(value.split(","))
 
 
 def _is_more(actual: str | None, required: str) -> bool:
