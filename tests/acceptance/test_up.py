@@ -155,11 +155,25 @@ def test_supervisor_drained_stage_of_a_rerun_rechecks_its_input(tmp_path: Path) 
     assert looked_again(tmp_path, rerun=True) == {"router-0", "worker-0", "aggregator-0", "observer-0"}
 
 
-def looked_again(logs: Path, *, rerun: bool) -> set[str]:
+def test_supervisor_drained_stage_of_a_pipeline_that_reads_its_own_join_rechecks_its_input(tmp_path: Path) -> None:
+    side = {"id": {"field": "id"}, "time": {"field": "t"}}
+    join = {"left": {"topic": "l", **side}, "right": {"topic": "r", **side}, "apart_s": 1}
+    document = {"name": "p", "source": {"topic": "p.joined"}, "join": join, "event_time": {"allowed_lateness_s": 1}}
+    own = PipelineSettings.model_validate(document)
+    again = looked_again(tmp_path, rerun=False, pipeline=own)
+    assert again == {"splitter-0", "router-0", "worker-0", "aggregator-0", "observer-0"}
+
+
+def looked_again(logs: Path, *, rerun: bool, pipeline: PipelineSettings | None = None) -> set[str]:
     """Return the restarted processes when all processes have ended before the supervisor checks them."""
     command = [sys.executable, "-c", ""]
     supervisor = Supervisor(
-        None, settings(), drain=True, logs=logs, command=lambda _stage, _instance: command, rerun=rerun
+        None,
+        pipeline or settings(),
+        drain=True,
+        logs=logs,
+        command=lambda _stage, _instance: command,
+        rerun=rerun,
     )
     supervisor.start()
     until(lambda: all(each.pid is None for each in supervisor.processes.values()), limit_s=WAIT_S)

@@ -95,7 +95,6 @@ class Supervisor:
         rerun: bool = False,
     ) -> None:
         self.logs = logs
-        self._rerun = rerun
         # Users read these log files. The format `auto` would write JSON to a file.
         self._env = {"SKEWLESS__LOG__FORMAT": "text"} if settings.log.format == "auto" else {}
         needed = topology.needed_stages(settings)
@@ -105,6 +104,8 @@ class Supervisor:
             if settings.source is not None and settings.source.topic in list(map(settings.topic, stage.outputs))
         }
         """Stages that write the source topic, if it is a topic of the pipeline."""
+        # Its splitter may end before they have written, so the stages after it run again, as in a second run.
+        self._rerun = rerun or bool(self._before_source)
         self._own_host = StageHost(modules_of(needed), log=logs / "host.log")
         self._host = None if command else host or self._own_host
         command = command or (lambda stage, instance: _run_stage(stage, instance, settings_file, drain=drain))
