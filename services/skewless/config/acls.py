@@ -128,9 +128,9 @@ def _of_topics(settings: PipelineSettings) -> Iterator[AclBinding]:
 def _of_status(settings: PipelineSettings) -> Iterator[AclBinding]:
     yield from _of_user_topics(settings, "Read", "lag")
     operations: tuple[Operation, ...] = ("Read", "DescribeConfigs")
-    yield AclBinding("topic", f"{settings.name}.", prefixed=True, operations=operations, needed=("lag", "options"))
+    yield AclBinding("topic", f"{settings.full_name}.", prefixed=True, operations=operations, needed=("lag", "options"))
     yield AclBinding(
-        "group", f"{settings.name}-", prefixed=True, operations=("Describe",), needed=("processes, offsets",)
+        "group", f"{settings.full_name}-", prefixed=True, operations=("Describe",), needed=("processes, offsets",)
     )
 
 
