@@ -224,6 +224,9 @@ def test_store_full_disk_is_repeated_until_there_is_room(dialect: str, database_
 @pytest.mark.parametrize("dialect", ["postgresql", "mysql"])
 def test_store_deadlock_repeats_the_transaction(dialect: str, database_servers: Any, tmp_path: Any) -> None:
     database = new_database(dialect, database_servers, tmp_path)
+    if dialect == "postgresql":
+        # A session looks for a deadlock once, after this time. The other one has to wait for the sink by then.
+        server_of(database).execute(f"ALTER DATABASE {database.name} SET deadlock_timeout = '5s'")
     sink = Sink(database).start()
     sink.store([result(f"k{number}") for number in range(200)])
     waits = {
