@@ -395,14 +395,18 @@ class ConsumerThread(threading.Thread):
     def _close(self, *, clean: bool) -> None:
         owned = self._assignment.partitions
         assigned = owned | self._assignment.restoring
+        has_finished = self._executor.finished
         try:
             if clean and owned:
                 # Revoke the partitions in the same call. Otherwise the agent keeps processing and opens a transaction
                 # that blocks all read_committed consumers.
                 self._commit(revoked=owned)
-            # A member with all partitions stays: no other member could be assigned its partitions at once.
+            # A member with all partitions stays: no other member could be assigned its partitions at once. After a
+            # bounded run it leaves: as a static member it would get the same partitions in the next run, without those
+            # that are new by then.
             others = len(assigned) < self._restorer.partition_count
-            if clean and self._leaves and self._transport.leave_group_on_close and others:
+            leaves = has_finished if not others else self._leaves
+            if clean and leaves and self._transport.leave_group_on_close:
                 self._session.leave()
         except TransactionAbortedError as failure:
             self._rebalance.discard(owned, failure)

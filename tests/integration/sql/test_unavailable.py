@@ -245,7 +245,8 @@ def test_store_deadlock_repeats_the_transaction(dialect: str, database_servers: 
         cursor.execute("UPDATE skewless_offsets SET updated_at = updated_at")
         cursor.execute("COMMIT")
     storing.join()
-    assert retries(sink, "deadlock") == 1
+    # More than one if the sink's next attempt gets the row of the offset before the other session does.
+    assert retries(sink, "deadlock") >= 1
     assert database.query("SELECT count FROM p WHERE revision = 1") == [(2,)]
     assert database.query("SELECT count(*) FROM p WHERE count = 7") == [(199,)]
     assert stored(database)[1] == 201
