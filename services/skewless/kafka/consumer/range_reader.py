@@ -10,23 +10,19 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 from skewless.errors import BrokerError, UnreachableError
 from skewless.kafka.clients import create_client
-from skewless.kafka.consumer.read_compacted import MANUAL_ASSIGNMENT, STALL_TIMEOUT_S
+from skewless.kafka.consumer.read_compacted import MANUAL_ASSIGNMENT, READ_RECORDS, STALL_TIMEOUT_S
 from skewless.kafka.errors import authorization_error
 from skewless.kafka.reachability import QUIET
 from skewless.kafka.settings import KafkaSettings
 
 POLL_S = 0.2
-READ_RECORDS = 4_000
 FETCH = {
-    "fetch.message.max.bytes": 2**18,
-    "queued.max.messages.kbytes": 1024,
+    "fetch.message.max.bytes": 2**20,
+    "queued.max.messages.kbytes": 8 * 1024,
     "queued.min.messages": 10_000,
     "fetch.queue.backoff.ms": 20,
 }
-"""Limits of librdkafka's read-ahead, which bound the memory for any number of partitions.
-
-A response is not larger than the queue, unless a record is. In memory, small records take ten times their size.
-"""
+"""Limits of librdkafka's read-ahead, which bound the memory for any number of partitions."""
 FETCH_FIRST = {**FETCH, "fetch.message.max.bytes": 2**16, "queued.min.messages": 1, "fetch.wait.max.ms": 20}
 """The same for reads of one record of each partition."""
 _IGNORED = {
