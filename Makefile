@@ -19,8 +19,8 @@ $(READY): pyproject.toml requirements/build.txt requirements/lock.txt services/s
 	@deploy/setup.sh
 	@touch $@
 
-test: $(READY)  ## Run all tests except benchmarks, three files in parallel (ARGS="-k NAME" selects tests, ARGS="-n 0" runs serially)
-	@$(BIN)/python -m pytest tests --ignore=tests/bench -n 3 --dist loadfile --no-loadscope-reorder $(ARGS)
+test: $(READY)  ## Run all tests except benchmarks, two files in parallel (ARGS="-k NAME" selects tests, ARGS="-n 0" runs serially)
+	@$(BIN)/python -m pytest tests --ignore=tests/bench -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-kubernetes: $(READY)  ## Test the chart on Kubernetes on this machine (root, Linux; the first run builds Kubernetes in 30 minutes)
 	@deploy/kubernetes/check.sh $(ARGS)
