@@ -57,7 +57,7 @@ NOTES = f"""\
 A worker takes {COST_MS} ms per tuple. By key, the worker of the hot key limits the rate, and more workers do not help.
 Workers per key: the price of an even load, because each of these workers keeps a partial count of the key.
 dynamic_key adds at most one worker per key and minute, so {STREAM_S:.0f} s are only its warm-up. Longer runs:
-docs/reference/comparison.md"""
+docs/reference/published-experiment.md"""
 
 
 def comparison_title(plan: Plan) -> str:
