@@ -405,7 +405,7 @@ class ConsumerThread(threading.Thread):
             # bounded run it leaves: as a static member it would get the same partitions in the next run, without those
             # that are new by then.
             others = len(assigned) < self._restorer.partition_count
-            leaves = has_finished if not others else self._leaves
+            leaves = self._leaves if others else has_finished
             if clean and leaves and self._transport.leave_group_on_close:
                 self._session.leave()
         except TransactionAbortedError as failure:

@@ -141,7 +141,7 @@ def schema_header(schema: str) -> tuple[str, bytes]:
 
 
 def public_headers(schema: str, content_type: str = JSON) -> list[tuple[str, bytes]]:
-    """Return the headers of the public records of a schema. They are the same for each, so they are built once."""
+    """Return the headers of the public records of a schema."""
     return [schema_header(schema), (CONTENT_TYPE_HEADER, content_type.encode())]
 
 

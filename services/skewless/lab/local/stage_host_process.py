@@ -1,6 +1,6 @@
 """Forks a process for each stage it is asked for: `stage_host_process.py SOCKET MODULE...`.
 
-It imports the modules once. So a stage starts in a third of the CPU time, and all stages share the memory of the
+It imports the modules once. So a stage starts in a fraction of the CPU time, and all stages share the memory of the
 imported code. No thread may exist before a fork, so nothing but imports runs in this process. Requests and answers are
 lines of JSON on the socket:
 
