@@ -12,7 +12,7 @@ from functools import cache, cached_property
 from importlib.resources import files
 
 from skewless.sql.settings import Dialect
-from skewless.sql.table import DIGITS, KEY, REVISION, Column, Kind, Merge, ResultTable, ViewColumn
+from skewless.sql.table import DIGITS, KEY, REVISION, WINDOW_END, Column, Kind, Merge, ResultTable, ViewColumn
 
 COMMON = "common"
 """Folder of the statements that all dialects share."""
@@ -133,14 +133,15 @@ class Statements:
         }
 
     def _assignments(self) -> Iterator[str]:
-        # The revision is last: MariaDB assigns in this order, and the conditions before it need the stored revision.
-        for column in self.table.columns:
+        # The key and its parts stay: they belong to the key's id. SQLite would write the index again even if the key
+        # is the same. The revision is last: MariaDB assigns in this order, and the conditions before it need the
+        # stored revision.
+        for column in (WINDOW_END, *self.table.results, REVISION):
             name = quote(column.name)
-            if column.name not in {"window_start", "key_id"}:
-                if self.dialect == "mysql":
-                    yield f"{name} = IF(VALUES(revision) >= revision, VALUES({name}), {name})"
-                else:
-                    yield f"{name} = excluded.{name}"
+            if self.dialect == "mysql":
+                yield f"{name} = IF(VALUES(revision) >= revision, VALUES({name}), {name})"
+            else:
+                yield f"{name} = excluded.{name}"
 
     def _additions(self) -> Iterator[str]:
         """Yield the assignments that merge a row into the stored one, and count the merges in its revision."""

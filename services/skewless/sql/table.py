@@ -88,11 +88,12 @@ class ResultTable:
         return bool(self.view)
 
 
+WINDOW_END = Column("window_end", "time")
 KEY = Column("key", "text")
 KEY_COLUMNS = (
     Column("window_start", "time"),
     Column("key_id", "id"),
-    Column("window_end", "time"),
+    WINDOW_END,
     KEY,
 )
 REVISION = Column("revision", "integer")
