@@ -5,11 +5,12 @@ from __future__ import annotations
 import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from skewless.sql.database import CONNECT_S, Database
 from skewless.sql.drivers import load_driver
 from skewless.sql.errors import ErrorClass, Failure
+from skewless.sql.rows import Row
 from skewless.sql.settings import DatabaseSettings
 from skewless.sql.statements import MARIADB_COLLATION, MYSQL_COLLATION
 from skewless.sql.table import ResultTable
@@ -19,6 +20,9 @@ SCHEMA_LOCK = "skewless schema"
 
 MODE = "ANSI_QUOTES,STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION"
 """Mode of the session: names in double quotes, and an error instead of a changed value."""
+
+STATEMENT_CHARACTERS = 1_000_000
+"""Characters of the rows of a statement. A server accepts 16 MB by default."""
 
 FOUND_ROWS = 2
 """Protocol flag CLIENT_FOUND_ROWS: an UPDATE counts the rows that it finds, even if their values do not change."""
@@ -134,6 +138,32 @@ class MysqlDatabase(Database):
         """Execute a statement for each sequence of parameters. Those of an INSERT go into few statements."""
         with self._cursor() as cursor:
             cursor.executemany(statement, rows)
+
+    def upsert(self, rows: Sequence[Row]) -> None:
+        """Insert or replace rows, in statements of about STATEMENT_CHARACTERS."""
+        # `executemany` takes three times the client's CPU time: it looks for the way to write each single value.
+        parameters = f"({', '.join(['%s'] * len(self.statements.table.columns))})"
+        insert, _, update = self.statements.store.partition(parameters)
+        escape = self._driver.converters.escape_string  # right for this session, whose MODE keeps escapes by backslash
+        with self._cursor() as cursor:
+
+            def literal(value: Any) -> str:
+                if type(value) is int:
+                    return str(value)
+                if type(value) is str:
+                    return f"'{escape(value)}'"
+                return cast("str", cursor.mogrify("%s", (value,)))
+
+            written: list[str] = []
+            characters = 0
+            for row in rows:
+                text = ",".join(map(literal, row))
+                if written and characters + len(text) > STATEMENT_CHARACTERS:
+                    cursor.execute(f"{insert}({'),('.join(written)}){update}")
+                    written, characters = [], 0
+                written.append(text)
+                characters += len(text)
+            cursor.execute(f"{insert}({'),('.join(written)}){update}")
 
     def query(self, statement: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Return the rows of a query."""

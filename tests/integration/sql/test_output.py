@@ -46,6 +46,15 @@ def test_commit_first_rows_are_stored_with_their_offset(database: TestDatabase) 
     assert offsets(database) == [(0, 2)]
 
 
+def test_commit_rows_of_several_megabytes_are_stored_and_replaced(database: TestDatabase) -> None:
+    sink = Sink(database).start()
+    long = [f"{number:02d}{'k' * 60_000}" for number in range(40)]
+    sink.store([result(key, count=1) for key in long])
+    sink.store([result(key, count=number, revision=1) for number, key in enumerate(long)])
+    assert keys(database) == long
+    assert sorted(database.query("SELECT count, revision FROM p")) == [(number, 1) for number in range(40)]
+
+
 def test_commit_lower_revision_does_not_replace_a_row(database: TestDatabase) -> None:
     sink = Sink(database).start()
     sink.store([result("a", revision=2, count=5), result("a", revision=1, count=4)])
