@@ -17,6 +17,11 @@ from skewless.sql.table import DIGITS, ResultTable
 PROGRESS_STEPS = 100_000
 """Number of instructions of SQLite's virtual machine between two checks of the time limit: about a millisecond."""
 
+CACHE_KIB = 65_536
+"""Memory for pages of the file. A window of 200,000 keys fits in."""
+CHECKPOINT_PAGES = 16_000
+"""Pages in the write-ahead log from which they go to the file: 64 MB. Pages that change often go there less often."""
+
 _C = ErrorClass
 _BY_CODE: Mapping[int, tuple[ErrorClass, str]] = {
     sqlite3.SQLITE_BUSY: (_C.TRANSIENT, "lock_timeout"),
@@ -59,6 +64,8 @@ class SqliteDatabase(Database):
         )
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
+        connection.execute(f"PRAGMA cache_size = -{CACHE_KIB}")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
         for name, function in FUNCTIONS.items():
             connection.create_function(f"skewless_{name}", 2, function, deterministic=True)
         connection.create_function("skewless_time_ms", 1, time_ms, deterministic=True)
