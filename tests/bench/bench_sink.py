@@ -5,8 +5,11 @@ rows. Then transactions of 2,000 rows are stored: half of the rows are new, half
 added to) rows of the newest window of 200,000 keys. `row by row` stores the same rows in the same transactions with a
 statement for each row. Decoding of records is included in both.
 
+`--minutes` stores transactions for that time instead, `--rate` rows per second, and prints the times of the
+transactions of each twelfth of it.
+
     PYTHONPATH=services:tests python tests/bench/bench_sink.py [--dialects postgresql,mysql,sqlite]
-    [--stored 10000000] [--rows 400000] [--mode replace]
+    [--stored 10000000] [--rows 400000] [--mode replace] [--minutes 60 --rate 10000]
 """
 
 from __future__ import annotations
@@ -121,6 +124,23 @@ def measured(sink: Sink, rows: int, seed: int) -> dict[str, Any]:
     }
 
 
+def sustained(sink: Sink, minutes: float, rate: int) -> Iterator[dict[str, Any]]:
+    """Store transactions at an even rate, and yield their times in each twelfth of the time."""
+    part_s = minutes * 60 / 12
+    prepared = transactions(round(1.1 * minutes * 60 * rate), 1)
+    started = time.monotonic()
+    sent = 0
+    for number in range(1, 13):
+        times = []
+        while time.monotonic() < started + number * part_s:
+            outputs = next(prepared)
+            time.sleep(max(0.0, started + sent / rate - time.monotonic()))
+            times.append(store(sink, outputs))
+            sent += len(outputs)
+        p50, p99 = (round(float(np.quantile(times, share)) * 1000, 1) for share in (0.5, 0.99))
+        yield {"minute": round(number * part_s / 60, 1), "rows": sent, "p50_ms": p50, "p99_ms": p99}
+
+
 def store_each_row(sink: Sink) -> None:
     """Make the database execute a statement for each row."""
     database = sink.database
@@ -143,6 +163,8 @@ def main() -> None:
     parser.add_argument("--dialects", default=",".join([*SERVERS, "sqlite"]))
     parser.add_argument("--stored", type=int, default=10_000_000)
     parser.add_argument("--rows", type=int, default=400_000)
+    parser.add_argument("--minutes", type=float)
+    parser.add_argument("--rate", type=int, default=10_000)
     parser.add_argument("--mode", choices=["replace", "merge"], default="replace")
     arguments = parser.parse_args()
     for dialect in arguments.dialects.split(","):
@@ -168,6 +190,10 @@ def runs(dialect: str, server: Server | None, folder: Path, arguments: argparse.
             filling = []
     store(sink, filling)
     found = {"bench": "sink", "dialect": dialect, "mode": arguments.mode, "stored": arguments.stored}
+    if arguments.minutes is not None:
+        for part in sustained(sink, arguments.minutes, arguments.rate):
+            yield {**found, "run": f"{arguments.rate} rows per second", **part}
+        return
     together = measured(sink, arguments.rows, 1)
     yield {**found, "run": "transactions of 2,000 rows", "rows": arguments.rows, **together}
     store_each_row(sink)
