@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
@@ -16,15 +17,36 @@ from skewless.kafka.reachability import QUIET
 from skewless.kafka.settings import KafkaSettings
 
 POLL_S = 0.2
-FETCH = {
-    "fetch.message.max.bytes": 2**20,
-    "queued.max.messages.kbytes": 8 * 1024,
-    "queued.min.messages": 10_000,
-    "fetch.queue.backoff.ms": 20,
-}
-"""Limits of librdkafka's read-ahead, which bound the memory for any number of partitions."""
-FETCH_FIRST = {**FETCH, "fetch.message.max.bytes": 2**16, "queued.min.messages": 1, "fetch.wait.max.ms": 20}
-"""The same for reads of one record of each partition."""
+
+
+class ReadAhead(NamedTuple):
+    """Limits of what is read before it is needed. They bound the memory for any number of partitions.
+
+    In memory, small records take about ten times their size.
+    """
+
+    batch_records: int = READ_RECORDS
+    """Largest number of records of a batch."""
+    fetch_bytes: int = 2**20
+    """Largest response of a broker for one partition, unless a record is larger."""
+    queue_bytes: int = 2**23
+    """Size of the records in librdkafka's queue above which it fetches no more."""
+    queued_records: int = 10_000
+    """Number of records of a partition in the queue from which on librdkafka fetches no more of this partition."""
+
+    def client_options(self) -> dict[str, int]:
+        """Return librdkafka's options."""
+        return {
+            "fetch.message.max.bytes": self.fetch_bytes,
+            "queued.max.messages.kbytes": self.queue_bytes // 1024,
+            "queued.min.messages": self.queued_records,
+            "fetch.queue.backoff.ms": 20,
+        }
+
+
+DEFAULT_READ_AHEAD = ReadAhead()
+_FETCH_FIRST = {**ReadAhead(fetch_bytes=2**16, queued_records=1).client_options(), "fetch.wait.max.ms": 20}
+"""Options for reads of one record of each partition."""
 _IGNORED = {
     KafkaError._ALL_BROKERS_DOWN,  # noqa: SLF001 - librdkafka's local codes are named so; it reconnects by itself
     KafkaError._TRANSPORT,  # noqa: SLF001
@@ -33,9 +55,15 @@ _IGNORED = {
 
 
 def read_ranges(
-    kafka: KafkaSettings, topic: str, ranges: Mapping[int, tuple[int, int]]
+    kafka: KafkaSettings,
+    topic: str,
+    ranges: Mapping[int, tuple[int, int]],
+    read_ahead: ReadAhead = DEFAULT_READ_AHEAD,
 ) -> Iterator[tuple[int, list[Message]]]:
     """Yield the committed records of each range (first offset, end offset exclusive) in batches of one partition.
+
+    Batches of a partition are in the order of their offsets. Their sizes, and their order among those of other
+    partitions, depend on the broker's responses.
 
     Raises BrokerError if the broker refuses the reads, and UnreachableError if no record arrives for a minute although
     a range is not read to its end.
@@ -43,12 +71,14 @@ def read_ranges(
     unread = {partition: end for partition, (begin, end) in ranges.items() if begin < end}
     if not unread:
         return
-    consumer = create_client(Consumer, {**QUIET, **FETCH, **kafka.client_options(), **MANUAL_ASSIGNMENT})
+    consumer = create_client(
+        Consumer, {**QUIET, **read_ahead.client_options(), **kafka.client_options(), **MANUAL_ASSIGNMENT}
+    )
     with contextlib.closing(consumer):
         consumer.assign([TopicPartition(topic, partition, ranges[partition][0]) for partition in unread])
         advanced_at = time.monotonic()
         while unread:
-            batches = _by_partition(consumer.consume(READ_RECORDS, POLL_S), topic)
+            batches = _by_partition(consumer.consume(read_ahead.batch_records, POLL_S), topic)
             for partition, messages in batches.items():
                 if records := [message for message in messages if message.offset() < ranges[partition][1]]:
                     yield partition, records
@@ -72,7 +102,7 @@ def first_records(kafka: KafkaSettings, topic: str, ranges: Mapping[int, tuple[i
     found: dict[int, Message] = {}
     if not unread:
         return found
-    consumer = create_client(Consumer, {**QUIET, **FETCH_FIRST, **kafka.client_options(), **MANUAL_ASSIGNMENT})
+    consumer = create_client(Consumer, {**QUIET, **_FETCH_FIRST, **kafka.client_options(), **MANUAL_ASSIGNMENT})
     with contextlib.closing(consumer):
         consumer.assign([TopicPartition(topic, partition, ranges[partition][0]) for partition in unread])
         deadline = time.monotonic() + STALL_TIMEOUT_S

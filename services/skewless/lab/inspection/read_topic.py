@@ -11,10 +11,13 @@ from skewless.engine.message_batch import MessageBatch
 from skewless.errors import CheckFailedError
 from skewless.kafka.admin.client import Admin
 from skewless.kafka.consumer.offsets import OffsetReader
-from skewless.kafka.consumer.range_reader import read_ranges
+from skewless.kafka.consumer.range_reader import ReadAhead, read_ranges
 from skewless.kafka.settings import KafkaSettings
 from skewless.lab.inspection.inspector import DETECTION_RECORDS, Inspector
 from skewless.wire.topic_partition import TopicPartition
+
+READ_AHEAD = ReadAhead(batch_records=4_000, fetch_bytes=2**18, queue_bytes=2**20)
+"""Less than the default, because an inspection should not need more memory than a stage."""
 
 Ranges = dict[int, tuple[int, int]]
 
@@ -70,7 +73,7 @@ def inspect_topic(
     inspector: Inspector | None = None
     waiting: list[MessageBatch] = []
     done = 0
-    for partition, messages in read_ranges(kafka, topic, sample.ranges):
+    for partition, messages in read_ranges(kafka, topic, sample.ranges, READ_AHEAD):
         batch = MessageBatch(TopicPartition(topic, partition), 0, messages)
         done += len(messages)
         if inspector is None:
