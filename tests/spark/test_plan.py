@@ -21,12 +21,13 @@ from helpers.kafka import START_MS
 from skewless.algorithms.grouping import GROUPINGS, GroupingOptions
 from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.cli import main
-from skewless.lab.simulation import candidate_shards, replay, tuple_blocks
+from skewless.kafka.settings import KafkaSettings
+from skewless.lab.simulation import candidate_shards, planning, replay, tuple_blocks
 from skewless.lab.simulation.candidate import Candidate, SimulationConfig
 from skewless.lab.simulation.candidate_shards import Candidates
 from skewless.lab.simulation.recommend import Demand, recommend
 from skewless.lab.simulation.tsv_reader import ParsedLines
-from skewless.lab.simulation.tuple_blocks import ReadPlan
+from skewless.lab.simulation.tuple_blocks import Block, ReadPlan
 from skewless.parsing.settings import ParsingSettings
 from skewless.parsing.validation import EventTimeRules
 from skewless.spark import kafka_options
@@ -124,13 +125,28 @@ def test_plan_in_this_process_gives_the_measures_of_spark(spark: SparkSession, b
     assert found == [comparable(each) for each in planned(spark, broker, topic, 2, 2)]
 
 
+def test_plan_in_this_process_reads_the_same_blocks_with_any_read_ahead(broker: str, topic: str) -> None:
+    read_plan = ReadPlan(RECORD_KEY, NEVER_LATE, dict.fromkeys(range(2), (0, PER_PARTITION)), now=0)
+
+    def blocks(**options: int) -> list[Block]:
+        kafka = KafkaSettings.model_validate(
+            {"bootstrap_servers": broker, "options": {name.replace("_", "."): value for name, value in options.items()}}
+        )
+        return planning.read_blocks(kafka, topic, read_plan, lambda _now, _records: None)
+
+    found = blocks()
+    assert [(each.partition, each.tuples) for each in found] == [(0, 20_000), (1, 20_000), (0, 10_000), (1, 10_000)]
+    assert blocks(fetch_message_max_bytes=10_000, queued_min_messages=100) == found
+
+
 def test_plan_in_this_process_needs_no_spark(broker: str, topic: str) -> None:
     program = "import sys; sys.modules['pyspark'] = None; from skewless.cli.main import main; main()"
-    arguments = ["plan", "--topic", topic, "--bootstrap-servers", broker, "--workers", "4", "--grouping", "key,even"]
+    arguments = ["plan", "--topic", topic, "-b", broker, "--workers", "4", "--grouping", "key,even", "--rate", "9999"]
     done = subprocess.run(
         [sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=False, timeout=120
     )
-    assert (done.returncode, "Recommended: " in done.stdout) == (0, True), done.stderr
+    assert done.returncode == 0, done.stderr
+    assert "Recommended: even on 4 workers, although that is too few for the rate\n" in done.stdout
 
 
 def planned_alone(grouping: str, workers: int, partition: int) -> dict[str, Any]:
@@ -223,6 +239,11 @@ def test_recommendation_of_sufficient_candidates_has_fewest_workers_then_lowest_
     assert (found["grouping"], found["workers"], found["sufficient"]) == (grouping, workers, sufficient)
     assert f"{rate:,.0f}" in found["reasons"][0]
     assert ("even a perfect load needs 20 workers" in found["reasons"][1]) is not sufficient
+
+
+def test_recommendation_of_a_slow_topic_has_a_rate_above_0() -> None:
+    found = recommend(CANDIDATES, Demand(1.0, 0.0124, 1.5))["recommendation"]
+    assert found["reasons"][0].startswith("Required capacity: 0.0186 tuples/s, which is 0.0124 (as specified)")
 
 
 @pytest.mark.parametrize(

@@ -271,8 +271,9 @@ def _show(planning: dict[str, Any], out: Path | None) -> None:
         table.add_row(candidate["grouping"], *(COLUMNS[name](candidate) for name in columns))
     console.print(table)
     recommendation = planning["recommendation"]
+    shortfall = "" if recommendation["sufficient"] else ", although that is too few for the rate"
     console.print(
-        f"\nRecommended: {recommendation['grouping']} on {recommendation['workers']} workers",
+        f"\nRecommended: {recommendation['grouping']} on {recommendation['workers']} workers{shortfall}",
         style="bold",
         highlight=False,
     )

@@ -45,8 +45,7 @@ def to_blocks(batches: Iterator[pa.RecordBatch], read_plan: ReadPlan) -> Iterato
         for number in np.unique(row_partitions).tolist():
             in_partition = row_partitions == number
             rows = batch if in_partition.all() else batch.filter(pa.array(in_partition))
-            first_offset = int(rows["offset"][0].as_py())
-            yield from map(_row, builder.add(number, first_offset, record_columns(rows, number)))
+            yield from map(_row, builder.add(number, rows["offset"].to_numpy(), record_columns(rows, number)))
     yield from map(_row, builder.finish())
 
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from typing import Any
 
+import numpy as np
+
 from skewless.engine.message_batch import MessageBatch
 from skewless.errors import CheckFailedError
 from skewless.kafka.consumer.range_reader import read_ranges
@@ -20,12 +22,15 @@ from skewless.wire.topic_partition import TopicPartition
 def read_blocks(
     kafka: KafkaSettings, topic: str, read_plan: ReadPlan, on_progress: Callable[[float, int], None]
 ) -> list[Block]:
-    """Return the tuples of a topic, in the order in which routers read them: source partitions by their progress."""
+    """Return the tuples of a topic, in the order in which routers read them: source partitions by their progress.
+
+    The order does not depend on the order in which records of several partitions arrive.
+    """
     builder, records = BlockBuilder(read_plan), 0
     blocks: list[Block] = []
     for partition, messages in read_ranges(kafka, topic, dict(read_plan.offset_ranges)):
         batch = MessageBatch(TopicPartition(topic, partition), 0, messages)
-        blocks += builder.add(partition, messages[0].offset(), batch)
+        blocks += builder.add(partition, np.array(batch.offsets, dtype=np.int64), batch)
         records += len(messages)
         on_progress(time.monotonic(), records)
     blocks += builder.finish()
@@ -59,7 +64,8 @@ def require_tuples(stream: StreamTotals) -> None:
         return
     if stream["bad"]:
         raise CheckFailedError(
-            f"none of {stream['bad']:,} records can be read: check splitter, or without a pipeline that keys are UTF-8"
+            f"none of {stream['bad']:,} records can be read: check splitter; without a pipeline file, records need a "
+            "key in UTF-8 (`skewless init` writes a file)"
         )
     raise CheckFailedError(
         "the records that were read contain no tuples: check the topic's name, or read more of it (--sample)"

@@ -112,9 +112,13 @@ def _rate_text(demand: Demand) -> str:
         return "The rate is unknown, because all tuples have the same time. Specify tuples per second with --rate."
     source = "as specified" if demand.user_specified else "the topic's mean rate, by event time"
     return (
-        f"Required capacity: {demand.required_rate:,.0f} tuples/s, which is {demand.rate:,.0f} ({source}) "
+        f"Required capacity: {_number(demand.required_rate)} tuples/s, which is {_number(demand.rate)} ({source}) "
         f"with a headroom of {demand.headroom:g}. A tuple costs {demand.cost_ms:g} ms of a worker."
     )
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _capacity_text(

@@ -22,7 +22,7 @@ from skewless.parsing.validation import EventTimeRules, RecordClassification, cl
 from skewless.wire.columns import write_table
 
 TUPLES = 20_000
-"""Minimum tuples of a block, except for the last one of a partition. A router under load gets about as many at once."""
+"""Tuples of a block; the last one of a partition has fewer. A router under load gets about as many at once."""
 SCHEMA = pa.schema([("key", pa.dictionary(pa.int32(), pa.string())), ("time", pa.int64())])
 
 
@@ -49,13 +49,14 @@ class Block(NamedTuple):
 
     partition: int
     progress: float
-    """Position of the block's first record in its partition's offset range, 0 to 1."""
+    """Position of the first tuple's record in its partition's offset range, 0 to 1; 1 without tuples."""
     block: bytes
     """The tuples; see `decode_block`."""
     tuples: int
     late: int
+    """Late tuples that were read since the previous block of the partition."""
     bad: int
-    """Invalid records."""
+    """Invalid records that were read since then."""
     first_ms: int | None
     """Smallest event time in ms; None without tuples."""
     last_ms: int | None
@@ -87,76 +88,76 @@ class _Partition:
     """The tuples of one source partition since its last block, and its watermark."""
 
     watermark_generator: WatermarkGenerator
-    keys: list[pa.Array] = field(default_factory=list)
+    keys: list[pa.StringArray] = field(default_factory=list)
     times: list[NDArray[np.int64]] = field(default_factory=list)
+    offsets: list[NDArray[np.int64]] = field(default_factory=list)
+    """Offset of each tuple's record."""
     tuples: int = 0
     late: int = 0
     invalid: int = 0
-    progress: float | None = None
 
-    @property
-    def is_empty(self) -> bool:
-        """Whether no record was read since the last block."""
-        return not (self.tuples or self.late or self.invalid)
+    def add(self, classified: RecordClassification, offsets: NDArray[np.int64]) -> None:
+        """Add records, which have these offsets."""
+        keys, _, times = classified.tuples()
+        self.late += classified.late_tuples
+        self.invalid += len(classified.invalid)
+        self.keys.append(keys)
+        self.times.append(times)
+        self.offsets.append(offsets[classified.records_of_tuples])
+        self.tuples += len(times)
 
-    def clear(self) -> None:
-        """Start the next block."""
-        self.keys, self.times, self.tuples, self.late, self.invalid, self.progress = [], [], 0, 0, 0, None
+    def take(self, tuples: int) -> tuple[pa.StringArray, NDArray[np.int64], NDArray[np.int64]]:
+        """Remove the first tuples and return their keys, times and offsets."""
+        keys = pa.chunked_array(self.keys, pa.string()).combine_chunks()
+        times, offsets = np.concatenate(self.times), np.concatenate(self.offsets)
+        self.keys, self.times, self.offsets = [keys[tuples:]], [times[tuples:]], [offsets[tuples:]]
+        self.tuples -= tuples
+        return keys[:tuples], times[:tuples], offsets[:tuples]
 
 
 class BlockBuilder:
-    """Builds the blocks of source partitions, whose records must be added in the order of their offsets."""
+    """Builds the blocks of source partitions, whose records must be added in the order of their offsets.
+
+    The tuples of the blocks do not depend on how the records are divided into calls of `add`.
+    """
 
     def __init__(self, read_plan: ReadPlan) -> None:
         self._read_plan = read_plan
         self._parser = RecordParser(read_plan.splitter)
         self._partitions: dict[int, _Partition] = {}
 
-    def add(self, number: int, first_offset: int, records: SourceRecords) -> Iterator[Block]:
-        """Add the next records of a source partition. Yields a block if enough tuples are waiting."""
+    def add(self, number: int, offsets: NDArray[np.int64], records: SourceRecords) -> Iterator[Block]:
+        """Add the next records of a source partition, which have these offsets. Yields the blocks that are complete."""
         read_plan = self._read_plan
         if number not in self._partitions:
             self._partitions[number] = _Partition(WatermarkGenerator(read_plan.rules.lateness_ms))
         partition = self._partitions[number]
-        if partition.progress is None:
-            partition.progress = read_plan.progress(number, first_offset)
         parsed = self._parser.parse(records)
-        _add(partition, classify(parsed, read_plan.rules, partition.watermark_generator, read_plan.now))
-        if partition.tuples >= TUPLES:
-            yield _block(number, partition)
+        partition.add(classify(parsed, read_plan.rules, partition.watermark_generator, read_plan.now), offsets)
+        while partition.tuples >= TUPLES:
+            yield self._next_block(number, TUPLES)
 
     def finish(self) -> Iterator[Block]:
         """Yield the last block of each source partition."""
         for number, partition in self._partitions.items():
-            if not partition.is_empty:
-                yield _block(number, partition)
+            if partition.tuples or partition.late or partition.invalid:
+                yield self._next_block(number, partition.tuples)
 
-
-def _add(partition: _Partition, classified: RecordClassification) -> None:
-    keys, _, times = classified.tuples()
-    partition.late += classified.late_tuples
-    partition.invalid += len(classified.invalid)
-    partition.keys.append(keys)
-    partition.times.append(times)
-    partition.tuples += len(times)
-
-
-def _block(number: int, partition: _Partition) -> Block:
-    """Return the next block of a source partition, and clear the partition."""
-    keys = pa.chunked_array(partition.keys, pa.string()).combine_chunks().dictionary_encode()
-    times = np.concatenate(partition.times) if partition.times else np.zeros(0, dtype=np.int64)
-    block = Block(
-        partition=number,
-        progress=partition.progress or 0.0,
-        block=_encode_block(keys, times),
-        tuples=len(times),
-        late=partition.late,
-        bad=partition.invalid,
-        first_ms=int(times.min()) if len(times) else None,
-        last_ms=int(times.max()) if len(times) else None,
-    )
-    partition.clear()
-    return block
+    def _next_block(self, number: int, tuples: int) -> Block:
+        partition = self._partitions[number]
+        keys, times, offsets = partition.take(tuples)
+        block = Block(
+            partition=number,
+            progress=self._read_plan.progress(number, int(offsets[0])) if tuples else 1.0,
+            block=_encode_block(keys.dictionary_encode(), times),
+            tuples=tuples,
+            late=partition.late,
+            bad=partition.invalid,
+            first_ms=int(times.min()) if tuples else None,
+            last_ms=int(times.max()) if tuples else None,
+        )
+        partition.late = partition.invalid = 0
+        return block
 
 
 def _encode_block(keys: pa.DictionaryArray, times: NDArray[np.int64]) -> bytes:
