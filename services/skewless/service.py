@@ -111,8 +111,9 @@ def run_stage(
         raise ConfigurationError(f"stage {stage}: pipeline {settings.name} does not need it, it runs where {row.needs}")
     monitor = StageMonitor(settings.metrics, pipeline=settings.name, stage=stage, instance=instance)
     with monitor.served():
-        settings = _with_max_workers(settings, row)
-        partitions = topic_plan.stage_partitions(settings, row)
+        counts = Admin(settings.kafka).partition_counts()
+        settings = _with_max_workers(settings, row, counts)
+        partitions = topic_plan.stage_partitions(settings, row, counts)
         built = build(stage, settings, drain=drain)
         runtime = build_runtime(stage, built, settings, instance, drain=drain, partitions=partitions)
         if built.first_checkpoint is not None and settings.aggregated.start != "earliest":
@@ -132,11 +133,11 @@ def run_stage(
             asyncio.run(_run(f"{stage}-{instance}", built, runtime, watcher, monitor))
 
 
-def _with_max_workers(settings: PipelineSettings, stage: topology.Stage) -> PipelineSettings:
-    """Return the settings with `worker_input.max_workers`. If it is unset, it does not change between two runs."""
-    if settings.worker_input.max_workers is not None or settings.source is None:
-        return settings
-    counts = Admin(settings.kafka).partition_counts()
+def _with_max_workers(settings: PipelineSettings, stage: topology.Stage, counts: Mapping[str, int]) -> PipelineSettings:
+    """Return the settings with `worker_input.max_workers`. If it is unset, it does not change between two runs.
+
+    `counts` has the number of partitions of every visible topic.
+    """
 
     def committed() -> int | None:
         names = stage.inputs_of(settings)

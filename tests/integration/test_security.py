@@ -382,7 +382,8 @@ def test_max_workers_unset_without_the_right_to_see_the_topic_are_those_of_the_l
         parts = document(settled.secured, stage)
         assert parts.pop("worker_input") == {"max_workers": 2}
         settings = PipelineSettings.model_validate(parts)
-        assert service._with_max_workers(settings, topology.stage(stage)).worker_input.max_workers == 2
+        counts = Admin(settings.kafka).partition_counts()
+        assert service._with_max_workers(settings, topology.stage(stage), counts).worker_input.max_workers == 2
 
 
 def test_reset_by_a_user_without_rights_is_refused(settled: Settled) -> None:

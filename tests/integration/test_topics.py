@@ -92,16 +92,18 @@ def test_topics_apply_changed_number_of_workers_is_refused_and_creates_nothing(s
 def test_run_command_partition_count_other_than_configured_is_refused(settings: PipelineSettings, stage: str) -> None:
     """The case without `skewless topics check`: `skewless run` checks too."""
     topic_plan.apply(settings)
-    row = topology.stage(stage)
-    counts = {"source": 3, "tuples": 3, "worker-input": 5, "partials": 2}
-    assert topic_plan.stage_partitions(settings, row) == {settings.topic(name): counts[name] for name in row.inputs}
+    row, counts = topology.stage(stage), Admin(settings.kafka).partition_counts()
+    expected = {"source": 3, "tuples": 3, "worker-input": 5, "partials": 2}
+    assert topic_plan.stage_partitions(settings, row, counts) == {
+        settings.topic(name): expected[name] for name in row.inputs
+    }
     for parts, path, wants, has in (
         ({"topics": {"aggregator_partitions": 3}}, "topics.aggregator_partitions", 3, "partials has 2"),
         ({"worker_input": {"max_workers": 6}}, "worker_input.max_workers", 6, "worker-input has 5"),
     ):
         other = pipeline(settings.kafka.bootstrap_servers, settings.name, **parts)
         with pytest.raises(ConfigurationError) as caught:
-            topic_plan.stage_partitions(other, row)
+            topic_plan.stage_partitions(other, row, counts)
         (problem,) = caught.value.problems
         assert problem.startswith(f"{path}: is {wants}, but topic {settings.topic(has)}")
         assert "set it back, or give the pipeline another name" in problem

@@ -24,17 +24,18 @@ def check(file: Path | None) -> None:
     Example:
       skewless config check -f pipeline.yaml
     """  # noqa: D301 - \b is click's marker for unwrapped text
+    from skewless.config.topic_plan import workers_above_default
     from skewless.kafka.validate_options import check_files, validate_client_options
 
     settings = load_settings(file)
     check_files(settings.kafka)
     validate_client_options(settings.kafka, settings.transport)
     click.echo(f"{file or 'environment'}: pipeline {settings.name} is valid")
-    workers, default = settings.router.workers, settings.worker_input.partitions
-    if settings.worker_input.max_workers is None and workers > default:
+    workers = settings.router.workers
+    if workers > settings.worker_input.partitions:  # only possible without a maximum of its own
         click.echo(
-            f"warning: router.workers: {workers} is more than the default of worker_input.max_workers, {default}; set "
-            f"worker_input.max_workers, unless topic {settings.topic('worker-input')} has as many partitions",
+            f"warning: {workers_above_default(workers)}; set worker_input.max_workers, unless topic "
+            f"{settings.topic('worker-input')} has as many partitions",
             err=True,
         )
 

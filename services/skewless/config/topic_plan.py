@@ -153,13 +153,17 @@ def with_max_workers(
                 f"router.workers: {workers} is more than the {found} partitions of topic {topic}, set at most {found}"
             )
         raise ConfigurationError(
-            f"router.workers: {workers} is more than the default of worker_input.max_workers, {max_workers}; set "
-            f"worker_input.max_workers to at least {workers}"
+            f"{workers_above_default(workers)}; set worker_input.max_workers to at least {workers}"
         )
     if max_workers != DEFAULT_MAX_WORKERS:
         log.info("worker_input.max_workers is unset, so it is %d as before", max_workers)
     resolved = settings.worker_input.model_copy(update={"max_workers": max_workers})
     return settings.model_copy(update={"worker_input": resolved})
+
+
+def workers_above_default(workers: int) -> str:
+    """Return the first part of a message about `router.workers` if the pipeline has no maximum of its own."""
+    return f"router.workers: {workers} is more than the default of worker_input.max_workers, {DEFAULT_MAX_WORKERS}"
 
 
 def _verified(admin: Admin, settings: PipelineSettings) -> dict[str, TopicDescription]:
@@ -177,19 +181,24 @@ def _report(admin: Admin, created: Sequence[str], topics: Mapping[str, TopicDesc
     return Report(tuple(created), earlier, topics, tuple(replication_warnings(topics, admin.broker_count())))
 
 
+def require_topic(settings: PipelineSettings, topic: str) -> None:
+    """Raise BrokerError if a topic of the pipeline, given by its name in the topology, does not exist."""
+    _partition_counts(settings, settings.topic(topic))
+
+
 def partition_count(settings: PipelineSettings, topic: str) -> int:
     """Return the number of partitions of the topic with this full name. Raises BrokerError if it does not exist."""
     return _partition_counts(settings, topic)[topic]
 
 
-def stage_partitions(settings: PipelineSettings, stage: topology.Stage) -> dict[str, int]:
+def stage_partitions(settings: PipelineSettings, stage: topology.Stage, counts: Mapping[str, int]) -> dict[str, int]:
     """Return the number of partitions of each input topic of a stage.
 
-    Checks the partition counts of all topics of the pipeline that the stage is allowed to describe. Raises
+    Checks `counts`, the partition counts of all topics that the stage is allowed to describe. Raises
     ConfigurationError if settings differ from the topics, and BrokerError if a topic does not exist or partitions were
     added to the source topic.
     """
-    counts, input_topics = _counts_of_inputs(settings, stage)
+    input_topics = _input_topics(settings, stage, counts)
     references = {}
     if settings.join is not None:
         # Without a source, the topics that have its number of partitions have that of the joined topics.
@@ -218,14 +227,14 @@ def stage_partitions(settings: PipelineSettings, stage: topology.Stage) -> dict[
     return {topic: counts[topic] for topic in input_topics}
 
 
-def _counts_of_inputs(settings: PipelineSettings, stage: topology.Stage) -> tuple[dict[str, int], list[str]]:
-    """Return the number of partitions of all visible topics, and the input topics of a stage, which are visible."""
+def _input_topics(settings: PipelineSettings, stage: topology.Stage, counts: Mapping[str, int]) -> list[str]:
+    """Return the input topics of a stage, which are visible. `counts` has the visible topics."""
     names = stage.inputs_of(settings)
     input_topics = [settings.topic(name) for name in names if name != "source"]
-    counts = _partition_counts(settings, *input_topics)
+    _check_visible(settings, counts, *input_topics)
     if "source" in names:
         input_topics += _source_topics(settings, counts)
-    return counts, input_topics
+    return input_topics
 
 
 def _source_topics(settings: PipelineSettings, counts: Mapping[str, int]) -> tuple[str, ...]:
@@ -354,7 +363,7 @@ def _check_visible(settings: PipelineSettings, counts: Mapping[str, int], *topic
             f"create it, for example with `kafka-topics.sh --bootstrap-server {settings.kafka.bootstrap_servers} "
             f"--create --topic {topic} --partitions 8`, or correct {paths[topic]}"
             if topic in paths
-            else "`skewless topics apply` creates it"
+            else "`skewless up` and `skewless topics apply` create it"
         )
         raise BrokerError(f"topic {topic} does not exist at {settings.kafka.bootstrap_servers}: {remedy}")
 

@@ -11,7 +11,6 @@ import pytest
 from skewless import topology
 from skewless.config import topic_plan
 from skewless.config.pipeline_settings import PipelineSettings
-from skewless.config.topic_plan import stage_partitions
 from skewless.errors import BrokerError, CheckFailedError, SkewlessError
 from skewless.kafka.admin.client import TopicDescription
 
@@ -47,17 +46,21 @@ def with_topics(monkeypatch: pytest.MonkeyPatch, options: Any = MappingProxyType
     monkeypatch.setattr(topic_plan, "Admin", type("Found", (Admin,), {"counts": counts, "options": options}))
 
 
+def stage_partitions(settings: PipelineSettings, stage: str) -> dict[str, int]:
+    return topic_plan.stage_partitions(settings, topology.stage(stage), topic_plan._partition_counts(settings))
+
+
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_join_topic_that_does_not_exist_is_named_with_its_setting(side: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with_topics(monkeypatch, **{other: 2 for other in ("left", "right") if other != side})
-    for refused in (lambda: stage_partitions(SETTINGS, topology.stage("join")), lambda: topic_plan.check(SETTINGS)):
+    for refused in (lambda: stage_partitions(SETTINGS, "join"), lambda: topic_plan.check(SETTINGS)):
         with pytest.raises(BrokerError, match=rf"topic {side} does not exist at b:1.*or correct join\.{side}\.topic"):
             refused()
 
 
 def test_join_topics_with_different_partition_counts_are_refused_with_both(monkeypatch: pytest.MonkeyPatch) -> None:
     with_topics(monkeypatch, left=2, right=3)
-    for refused in (lambda: stage_partitions(SETTINGS, topology.stage("join")), lambda: topic_plan.check(SETTINGS)):
+    for refused in (lambda: stage_partitions(SETTINGS, "join"), lambda: topic_plan.check(SETTINGS)):
         with pytest.raises(BrokerError, match="topic left has 2 partitions and topic right has 3"):
             refused()
 
@@ -67,13 +70,13 @@ def test_join_stage_partitions_are_those_of_the_joined_topics(
     counts: dict[str, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_topics(monkeypatch, left=3, right=3, **counts)
-    assert stage_partitions(SETTINGS, topology.stage("join")) == {"left": 3, "right": 3}
+    assert stage_partitions(SETTINGS, "join") == {"left": 3, "right": 3}
 
 
 def test_join_topic_that_has_grown_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with_topics(monkeypatch, left=3, right=3, **{"p.joined": 2})
     with pytest.raises(SkewlessError, match=r"p\.joined has 2 partitions.*left has 3"):
-        stage_partitions(SETTINGS, topology.stage("join"))
+        stage_partitions(SETTINGS, "join")
 
 
 def test_join_topics_check_without_own_topics_lists_the_missing_ones(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,7 +96,7 @@ def test_join_topic_that_loses_waiting_records_is_refused(
     options: dict[str, str], problem: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_topics(monkeypatch, KEPT | options, left=2, right=2)
-    for refused in (lambda: stage_partitions(SETTINGS, topology.stage("join")), lambda: topic_plan.check(SETTINGS)):
+    for refused in (lambda: stage_partitions(SETTINGS, "join"), lambda: topic_plan.check(SETTINGS)):
         with pytest.raises(BrokerError, match=problem):
             refused()
 
@@ -101,7 +104,7 @@ def test_join_topic_that_loses_waiting_records_is_refused(
 @pytest.mark.parametrize("retention", ["2000", "-1"])
 def test_join_topic_that_keeps_waiting_records_is_accepted(retention: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with_topics(monkeypatch, KEPT | {"retention.ms": retention}, left=2, right=2)
-    assert stage_partitions(SETTINGS, topology.stage("join")) == {"left": 2, "right": 2}
+    assert stage_partitions(SETTINGS, "join") == {"left": 2, "right": 2}
 
 
 ALWAYS = SETTINGS.model_copy(update={"join": SETTINGS.join.model_copy(update={"repartition": "always"})})
@@ -112,14 +115,14 @@ def test_repartitioned_join_topics_have_as_many_partitions_as_the_larger_topic(
 ) -> None:
     with_topics(monkeypatch, KEPT | {"retention.ms": "1"}, left=2, right=3)
     for stage, topics in (("left", {"left": 2}), ("right", {"right": 3})):
-        assert stage_partitions(ALWAYS, topology.stage(stage)) == topics
+        assert stage_partitions(ALWAYS, stage) == topics
     specs = topic_plan.desired_topics(ALWAYS, 3, 3)
     assert {spec.partitions for spec in specs if spec.name in {"p.left-records", "p.right-records", "p.joined"}} == {3}
     with_topics(monkeypatch, left=2, right=3, **{"p.left-records": 3, "p.right-records": 3})
-    assert stage_partitions(ALWAYS, topology.stage("join")) == {"p.left-records": 3, "p.right-records": 3}
+    assert stage_partitions(ALWAYS, "join") == {"p.left-records": 3, "p.right-records": 3}
 
 
 def test_repartitioned_join_topic_that_has_grown_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with_topics(monkeypatch, left=2, right=4, **{"p.left-records": 3, "p.right-records": 3})
     with pytest.raises(SkewlessError, match=r"p\.left-records has 3 partitions.*right has 4"):
-        stage_partitions(ALWAYS, topology.stage("join"))
+        stage_partitions(ALWAYS, "join")

@@ -124,9 +124,11 @@ def test_topic_plan_tuples_have_as_many_partitions_as_the_largest_source_topic(c
 
 
 def test_topic_plan_pattern_without_a_topic_is_refused(counts: dict[str, int]) -> None:
-    assert counts
     pipeline = settings({"topics": {"match": "nothing-.*"}})
-    for refused in (lambda: specified(pipeline), lambda: topic_plan.stage_partitions(pipeline, stage("splitter"))):
+    for refused in (
+        lambda: specified(pipeline),
+        lambda: topic_plan.stage_partitions(pipeline, stage("splitter"), counts),
+    ):
         with pytest.raises(ConfigurationError, match=r"source\.topics\.match: matches no topic at localhost:9092"):
             refused()
 
@@ -140,14 +142,14 @@ def test_topic_plan_missing_source_topic_is_named_with_its_setting(counts: dict[
 def test_topic_plan_too_many_source_partitions_are_refused_before_the_stage_starts(counts: dict[str, int]) -> None:
     counts |= {"clicks-b": 2_999, "p.tuples": 1_000}
     with pytest.raises(ConfigurationError, match="the 2 topics have 3001 partitions together, the maximum is 3000"):
-        topic_plan.stage_partitions(settings({"topics": {"match": "clicks-.*"}}), stage("splitter"))
+        topic_plan.stage_partitions(settings({"topics": {"match": "clicks-.*"}}), stage("splitter"), counts)
 
 
 def test_topic_plan_changed_tuples_partitions_are_refused(counts: dict[str, int]) -> None:
     counts |= dict.fromkeys(("p.tuples", "p.late", "p.router-state", "p.dead-letters"), 5)
     changed = settings({"topics": ["clicks-a"]}, topics={"tuples_partitions": 4})
     with pytest.raises(ConfigurationError, match=r"topics\.tuples_partitions: is 4, but topic p\.tuples has 5"):
-        topic_plan.stage_partitions(changed, stage("splitter"))
+        topic_plan.stage_partitions(changed, stage("splitter"), counts)
 
 
 def test_asyncapi_header_of_source_partitions_has_the_pattern_that_is_described() -> None:

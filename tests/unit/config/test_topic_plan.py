@@ -10,7 +10,6 @@ from pydantic import ValidationError
 from skewless import topology
 from skewless.algorithms.record_size import RECORD_BYTES
 from skewless.algorithms.watermark import MAX_SOURCE_PARTITIONS, WatermarkTracker
-from skewless.config import topic_plan
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.topic_plan import desired_topics, stage_partitions, with_max_workers
 from skewless.errors import ConfigurationError
@@ -58,14 +57,11 @@ def test_topic_plan_source_with_too_many_partitions_is_refused() -> None:
 
 @pytest.mark.parametrize("stage", topology.needed_stages(SETTINGS), ids=lambda stage: stage.name)
 @pytest.mark.parametrize("measure", ["mine", "p.tuples"])
-def test_stage_partitions_source_with_too_many_partitions_is_refused(
-    stage: topology.Stage, measure: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stage_partitions_source_with_too_many_partitions_is_refused(stage: topology.Stage, measure: str) -> None:
     settings = PipelineSettings.model_validate({"name": "p", "source": {"topic": "mine"}})
     counts = dict.fromkeys((*map(settings.topic, stage.inputs), measure), MAX_SOURCE_PARTITIONS + 1)
-    monkeypatch.setattr(topic_plan, "_partition_counts", lambda *_: counts)
     with pytest.raises(ConfigurationError, match=TOO_MANY.format("(mine|p.tuples)")):
-        stage_partitions(settings, stage)
+        stage_partitions(settings, stage, counts)
 
 
 def unset(workers: int) -> PipelineSettings:
