@@ -139,6 +139,15 @@ def unreadable_pipeline(broker: str, tmp_path_factory: pytest.TempPathFactory) -
     return folder.name
 
 
+@pytest.mark.parametrize("command", ["results", "results --follow", "dead-letters list", "dead-letters replay"])
+def test_command_before_the_first_run_names_the_command_that_creates_the_topics(
+    broker: str, folder: Folder, command: str
+) -> None:
+    folder.connect(bootstrap_servers=broker)
+    create_topics(broker, {folder.topic: 1})
+    assert folder.refused(command, 3).endswith(": `skewless up` and `skewless topics apply` create it")
+
+
 @pytest.fixture
 def unreadable(broker: str, unreadable_pipeline: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Folder:
     folder = Folder(monkeypatch, tmp_path, unreadable_pipeline)
@@ -156,9 +165,9 @@ def write(broker: str, topic: str, values: list[bytes]) -> None:
 @pytest.mark.parametrize(
     ("command", "problem"),
     [
-        ("init TOPIC -o new.yaml --yes", "no field can be the key; its records are binary"),
+        ("init TOPIC -o new.yaml --yes", "no field can be the key; its records are binary; docs/how-to/read"),
         ("dead-letters show TOPIC/0/0", "no dead letter of "),
-        ("plan --topic TOPIC --out new/report", "none of 49 records can be read: check splitter"),
+        ("plan --topic TOPIC --out new/report", "records need a key in UTF-8 (`skewless init` writes a file)"),
         ("plan --out report", "none of 49 records can be read: check splitter"),
     ],
 )

@@ -27,6 +27,7 @@ def show(report: Mapping[str, Any]) -> None:
     _show_records(console, report)
     if not report["keys"]:
         console.print("\nNo candidate for a key: the records have no keys and no fields.")
+        console.print("docs/how-to/read-any-topic.md shows how a pipeline reads other formats.")
         return
     chosen = report["keys"][0]
     _show_candidates(console, report["keys"])

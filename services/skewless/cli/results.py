@@ -72,6 +72,10 @@ def results(  # noqa: PLR0913 - click passes an argument per option
         raise ConfigurationError(f"--by: {by} is not a result of this pipeline: {', '.join(aggregates)}")
     select = selection(window)
     show = _printer(aggregates, as_json=as_json, as_csv=as_csv)
+    if follow or settings.sink is None:
+        from skewless.config.topic_plan import require_topic
+
+        require_topic(settings, "aggregates")
     if follow:
         for batch in _followed(settings):
             show([result for result in batch if key is None or result["key"] == key])

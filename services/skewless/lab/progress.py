@@ -56,9 +56,10 @@ class LineReporter:
             return
         self._last_line = now
         rate = done / (now - self._start)
-        text = f"{done:,} {self._unit}, {rate:,.0f}/s"
+        total = "" if self._total is None else f" of {self._total:,}"
+        text = f"{done:,}{total} {self._unit}, {rate:,.0f}/s"
         if self._total is not None and rate > 0:
-            text += f", {(self._total - done) / rate:.0f} s left of {self._total:,} {self._unit}"
+            text += f", {(self._total - done) / rate:.0f} s left"
         self._console.print(text, highlight=False, soft_wrap=True)
 
 

@@ -18,7 +18,7 @@ from msgspec import UNSET
 
 from skewless import topology
 from skewless.config.pipeline_settings import PipelineSettings
-from skewless.config.topic_plan import topic_spec
+from skewless.config.topic_plan import require_topic, topic_spec
 from skewless.errors import BrokerError, ConfigurationError
 from skewless.kafka.admin.client import Admin
 from skewless.kafka.consumer.offsets import OffsetReader
@@ -109,6 +109,7 @@ def read_dead_letters(settings: PipelineSettings, reasons: Sequence[str] = ()) -
 
     A record without the headers of a dead letter is left out: another program wrote it.
     """
+    require_topic(settings, "dead-letters")
     topic = settings.topic("dead-letters")
     offsets = OffsetReader(settings.kafka)
     begin, end = offsets.begin(topic), offsets.end(topic)

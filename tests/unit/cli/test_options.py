@@ -189,7 +189,7 @@ def test_no_progress_option_hides_progress_until_the_command_ends() -> None:
 
     assert CliRunner().invoke(work, ["--no-progress"]).stderr == ""
     assert CliRunner().invoke(work, ["-q"]).stderr == ""
-    assert "5 records" in CliRunner().invoke(work, []).stderr
+    assert "5 of 10 records" in CliRunner().invoke(work, []).stderr
 
 
 @pytest.mark.parametrize("command", ["produce", "inspect", "init", "simulate", "plan", "batch", "audit", "evaluate"])

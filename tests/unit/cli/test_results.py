@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 
 from skewless.cli import results
 from skewless.cli.main import main
+from skewless.config import topic_plan
 
 PIPELINE = "name: p\nsource: {topic: t}\naggregator: {aggregates: [count, sum]}\n"
 MINUTE = 60_000
@@ -34,6 +35,7 @@ RECORDS = [
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(results, "_read", lambda _settings, _positions: iter(RECORDS))
     monkeypatch.setattr(results, "_closed_until", lambda _settings: 2 * MINUTE)
+    monkeypatch.setattr(topic_plan, "require_topic", lambda _settings, _topic: None)
     path = tmp_path / "pipeline.yaml"
     path.write_text(PIPELINE)
     return path

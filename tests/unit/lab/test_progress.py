@@ -22,18 +22,18 @@ def lines(total: int | None, *updates: tuple[float, int], unit: str = "records")
 def test_line_reporter_many_updates_print_a_line_at_most_every_five_seconds() -> None:
     updates = [(100.0 + tenth / 10, tenth * 100) for tenth in range(121)]
     assert lines(20_000, *updates) == [
-        "5,000 records, 1,000/s, 15 s left of 20,000 records",
-        "10,000 records, 1,000/s, 10 s left of 20,000 records",
+        "5,000 of 20,000 records, 1,000/s, 15 s left",
+        "10,000 of 20,000 records, 1,000/s, 10 s left",
     ]
 
 
 def test_line_reporter_without_total_or_rate_claims_no_remaining_time() -> None:
     assert lines(None, (105.0, 10)) == ["10 records, 2/s"]
-    assert lines(100, (105.0, 0)) == ["0 records, 0/s"]
+    assert lines(100, (105.0, 0)) == ["0 of 100 records, 0/s"]
 
 
 def test_a_line_of_progress_names_the_unit_of_the_run() -> None:
-    assert lines(100, (105.0, 50), unit="kB") == ["50 kB, 10/s, 5 s left of 100 kB"]
+    assert lines(100, (105.0, 50), unit="kB") == ["50 of 100 kB, 10/s, 5 s left"]
 
 
 def test_produce_summary_of_records_has_the_first_and_last_time() -> None:
