@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,7 +28,7 @@ class Unsteady:
         return SimpleNamespace(topics={"events": SimpleNamespace(partitions={0: None, 1: None}, error=None)})
 
 
-def admin(client: Unsteady, connect_timeout_s: float = 30.0) -> Admin:
+def admin(client: object, connect_timeout_s: float = 30.0) -> Admin:
     made = object.__new__(Admin)
     made._kafka, made._client = KafkaSettings(connect_timeout_s=connect_timeout_s), client
     return made
@@ -54,3 +55,33 @@ def test_admin_refused_request_is_not_repeated() -> None:
     with pytest.raises(BrokerError, match="reading the list of topics"):
         admin(client).partition_counts()
     assert client.requests == 1
+
+
+class Slow:
+    """A client of a broker that gives one more topic leaders at every second request, up to `most`."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self.requests = 0
+
+    def list_topics(self, *, timeout: float) -> Any:
+        self.requests += 1
+        ready = min(self._most, self.requests // 2)
+        leaders = [0 if number < ready else -1 for number in range(5)]
+        partitions = [{0: SimpleNamespace(leader=leader)} for leader in leaders]
+        return SimpleNamespace(topics={f"t{i}": SimpleNamespace(partitions=each) for i, each in enumerate(partitions)})
+
+
+TOPICS = {f"t{number}": 1 for number in range(5)}
+
+
+def test_admin_leaders_that_appear_one_after_the_other_are_waited_for() -> None:
+    client = Slow(most=5)
+    started = time.monotonic()
+    admin(client, connect_timeout_s=0.3).wait_for_leaders(TOPICS)
+    assert time.monotonic() - started > 0.3
+
+
+def test_admin_leaders_that_never_appear_are_named_with_what_to_do() -> None:
+    with pytest.raises(UnreachableError, match=r"topics t3, t4 at .* leader after 0\.3 s: .* repeat the command"):
+        admin(Slow(most=3), connect_timeout_s=0.3).wait_for_leaders(TOPICS)

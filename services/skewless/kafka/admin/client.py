@@ -123,13 +123,19 @@ class Admin:
                 raise self._translated(f"deleting group {name}", reason, "Delete") from None
 
     def wait_for_leaders(self, partitions: Mapping[str, int]) -> None:
-        """Wait until all partitions of the topics have leaders; `partitions` are their numbers by full topic name."""
-        deadline = time.monotonic() + self._kafka.connect_timeout_s
+        """Wait until all partitions of the topics have leaders; `partitions` are their numbers by full topic name.
+
+        Raises UnreachableError if no further topic is complete within `kafka.connect_timeout_s`.
+        """
+        waiting, deadline = len(partitions), time.monotonic() + self._kafka.connect_timeout_s
         while leaderless := sorted(self._without_leaders(partitions)):
-            if time.monotonic() > deadline:
+            if len(leaderless) < waiting:
+                waiting, deadline = len(leaderless), time.monotonic() + self._kafka.connect_timeout_s
+            elif time.monotonic() > deadline:
                 raise UnreachableError(
                     f"topics {', '.join(leaderless)} at {self._kafka.bootstrap_servers} have partitions without a "
-                    f"leader after {self._kafka.connect_timeout_s:g} s: check that all brokers run"
+                    f"leader after {self._kafka.connect_timeout_s:g} s: check that all brokers run, and repeat the "
+                    "command"
                 )
             time.sleep(RETRY_INTERVAL_S)
 
