@@ -23,6 +23,13 @@ def other_windows(window: str) -> str:
     return f"{', '.join(name for name in _NAMED if name != window)}, {_AT_A_TIME}"
 
 
+def no_results(place: str, key: str | None) -> str:
+    """Return the error of a topic or table without results, or without those of a key."""
+    if key is not None:
+        return f"{place} has no results of key {key}"
+    return f"{place} has no results: `skewless status` shows lag, late tuples and dead letters"
+
+
 def selection(window: str) -> Selection:
     """Return the selection of the option --window."""
 

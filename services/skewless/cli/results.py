@@ -16,7 +16,7 @@ import msgspec
 
 from skewless.cli.options import load_settings, pipeline_file
 from skewless.cli.plain_text import iso, printable
-from skewless.cli.result_selection import WINDOWS, Result, Selection, Window, other_windows, selection
+from skewless.cli.result_selection import WINDOWS, Result, Selection, Window, no_results, other_windows, selection
 from skewless.errors import CheckFailedError, ConfigurationError
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def _of_topic(settings: PipelineSettings, select: Selection, key: str | None) ->
     """Return the newest revisions of the selected windows, of one key or of all, from the topic."""
     found = _newest(settings, lambda result: key is None or result["key"] == key)
     if not found:
-        raise CheckFailedError(f"topic {settings.topic('aggregates')} has no results{f' of key {key}' if key else ''}")
+        raise CheckFailedError(no_results(f"topic {settings.topic('aggregates')}", key))
     windows = select(sorted({_window_of(result) for result in found}), lambda: _closed_until(settings))
     return [result for result in found if _window_of(result) in windows]
 

@@ -67,6 +67,12 @@ def check(file: Path | None) -> None:
     finally:
         database.close()
     if problems:
+        if any(tables.is_missing_table(problem) for problem in problems):
+            problems.append(
+                "the sink creates missing tables when it starts"
+                if settings.table_settings.create
+                else "sink.create is off: create missing tables with the output of `skewless sink schema`"
+            )
         raise CheckFailedError(f"{database.settings.address} is not as needed:\n  " + "\n  ".join(problems))
     click.echo(f"table {database.statements.table.name} in {database.settings.address} is as needed")
 

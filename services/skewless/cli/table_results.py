@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.cli.audit_scope import closed_windows
-from skewless.cli.result_selection import Result, Selection
+from skewless.cli.result_selection import Result, Selection, no_results
 from skewless.cli.sink_command import open_table
 from skewless.errors import CheckFailedError
 from skewless.kafka.consumer.offsets import OffsetReader
@@ -32,8 +32,7 @@ def read(settings: PipelineSettings, select: Selection, key: str | None) -> list
             of_key = [] if key is None else stored.of_key(key)
             windows = list(stored.windows()) if key is None else [(row[0], row[1]) for row in of_key]
             if not windows:
-                place = f"table {table.name} in {database.settings.address}"
-                raise CheckFailedError(f"{place} has no results{f' of key {key}' if key else ''}")
+                raise CheckFailedError(no_results(f"table {table.name} in {database.settings.address}", key))
             selected = select(windows, lambda: _closed_until(settings, stored))
             if key is None:
                 rows = [row for start, _ in sorted(selected) for page in stored.pages(start, start) for row in page]

@@ -76,6 +76,11 @@ def differences(database: Database) -> Iterator[str]:
             yield f"view {table.view_name}: {'lacks ' + ', '.join(missing) if shown else 'is missing'}"
 
 
+def is_missing_table(difference: str) -> bool:
+    """Return whether a line of `differences` is that of a table or view which does not exist."""
+    return difference.endswith(": is missing")
+
+
 def _table_differences(database: Database) -> Iterator[str]:
     statements, table = database.statements, database.statements.table
     yield from (f"table {name}: is missing" for name in (OFFSETS, table.refused) if not _columns(database, name))

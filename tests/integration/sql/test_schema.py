@@ -60,6 +60,7 @@ def test_check_missing_tables_are_differences(database: TestDatabase, file: Path
     assert checked.exit_code == 1
     for name in ("p", "p_refused", "skewless_offsets"):
         assert f"table {name}: is missing" in checked.output
+    assert checked.output.endswith("\n  the sink creates missing tables when it starts\n")
 
 
 def test_check_wrong_type_and_missing_column_are_differences(database: TestDatabase, file: Path) -> None:
