@@ -102,7 +102,6 @@ RUN_BY: Mapping[str, Mapping[str, str]] = {
     },
     "docs/how-to/simulate-cost.md": {"": LONG},
     "docs/how-to/sql.md": {
-        "export SKEWLESS__SINK__PASSWORD": "tests/integration/sql/test_output.py",
         "": "tests/acceptance/test_sql_page.py",
     },
     "docs/how-to/start-again.md": {

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from helpers.databases import running_servers
 from helpers.debian import find_program
-from helpers.docs_blocks import ROOT
-from helpers.followed_page import follow
+from helpers.docs_blocks import ROOT, blocks
+from helpers.followed_page import follow, path_with_programs
+from skewless.lab.local.broker import Broker
 
+PAGE = ROOT / "docs" / "how-to" / "sql.md"
 FILE = Path("/tmp/clicks.db")  # noqa: S108 - the page names it
 
 
@@ -18,7 +23,7 @@ def test_sql_page_commands_as_written_show_the_most_frequent_keys(tmp_path: Path
     find_program("sqlite3", "sqlite3")
     FILE.unlink(missing_ok=True)
     try:
-        up, select, last, check, _ = follow(ROOT / "docs" / "how-to" / "sql.md", tmp_path)
+        up, select, last, check, _ = follow(PAGE, tmp_path)
     finally:
         for name in ("clicks.db", "clicks.db-wal", "clicks.db-shm"):
             FILE.with_name(name).unlink(missing_ok=True)
@@ -30,3 +35,35 @@ def test_sql_page_commands_as_written_show_the_most_frequent_keys(tmp_path: Path
     assert 2_000 < counts[0] < 4_000  # about a seventh of 20,000 records have the most frequent key
     assert len(last.splitlines()) == 3
     assert check.startswith("table clicks_by_minute in /tmp/clicks.db is as needed")
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("dialect", ["postgresql", "mysql"])
+def test_sql_page_server_as_written_has_the_generated_sales(dialect: str, tmp_path: Path) -> None:
+    page = {(block.language, block.name): block.text for block in blocks(PAGE)}
+    example, pipeline = "url: mysql://db.example.com/shop", page["yaml", "sales.yaml"]
+    assert example in pipeline
+    check, run = (block.text for block in blocks(PAGE) if (block.language, block.name) == ("sh", "server"))
+    with running_servers() as started, Broker() as broker:
+        server = started(dialect)
+        server.execute("DROP USER skewless")  # which the tests of the sink use
+        for statement in page["sql", dialect].split(";\n")[:-1]:
+            server.execute(statement)
+        (tmp_path / "sales.yaml").write_text(pipeline.replace(example, f"url: {server.url('shop')}"))
+        done = subprocess.run(
+            # The check exits with 1, because the tables are missing before the first run.
+            ["bash", "-euo", "pipefail", "-c", f"{check.rstrip()} || true\n{run}"],
+            cwd=tmp_path,
+            env=os.environ | {"PATH": path_with_programs(tmp_path), "KAFKA_BOOTSTRAP_SERVERS": broker.bootstrap},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        rows = server.execute(page["sql", "select"].strip().removesuffix(";"), "shop")
+        ((count,),) = server.execute("SELECT sum(count) FROM sales_results", "shop")
+    assert "the sink creates missing tables when it starts" in done.stderr
+    assert done.stdout.count("finished, exit code 0") == 9  # with four workers and the flusher
+    sums = [row[3] for row in rows]
+    assert (len(sums), sums) == (10, sorted(sums, reverse=True))
+    assert count == 50_000
