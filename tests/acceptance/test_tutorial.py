@@ -25,12 +25,13 @@ def answers(tmp_path: Path) -> list[str]:
 
 @pytest.mark.broker
 def test_tutorial_commands_as_written_give_the_documented_answers(answers: list[str]) -> None:
-    _broker, check, _produce, _topics, up, top, ticks, _stop, _ = answers
+    _broker, check, _produce, _topics, up, results, top, ticks, _stop, _ = answers
     assert check == "pipeline.yaml: pipeline clicks is valid"
     assert up.count("finished, exit code 0") == 5
     shown = next(
         json.loads(block.text) for block in tutorial() if (block.language, block.name) == ("json", "aggregates")
     )
+    assert [line.split()[2] for line in results.splitlines()] == ["count"] * 3
     hottest = [json.loads(line) for line in top.splitlines()]
     assert len(hottest) == 3
     assert hottest[-1] | {"revision": shown["revision"]} == shown
