@@ -53,8 +53,8 @@ def results(  # noqa: PLR0913 - click passes an argument per option
     """Print the results of a pipeline: committed ones, the newest revision of each key and window.
 
     `last` is the last window that is closed, `open` are the windows after it. The results are those of the table of
-    `sink`, if the pipeline has one, else those of topic `aggregates`. --follow always reads the topic. Without a
-    consumer group.
+    `sink`, if the pipeline has one, else those of topic `aggregates`. --follow always reads the topic. No
+    consumer group is used.
 
     \b
     Examples:
