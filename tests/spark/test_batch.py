@@ -284,8 +284,11 @@ def test_batch_of_files_gives_the_results_of_a_topic_in_a_folder_or_a_topic(
 
     done = invoke(settings, tmp_path, "--input", str(lines), "--output-topic", target)
     assert done.exit_code == 0, done.output
-    reported = {record.key: json.loads(record.value or b"") for record in read(broker, target)}
+    records = list(read(broker, target))
+    reported = {record.key: json.loads(record.value or b"") for record in records}
     assert reported == {f"{window}/{key}".encode(): entry for (window, key), entry in expected.items()}
+    headers = {"schema": b"skewless.aggregate.v1", "content-type": b"application/json"}
+    assert [record for record in records if record.headers != headers] == []
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import CheckFailedError, ConfigurationError
 from skewless.spark import batch_pipeline, kafka_options
 from skewless.spark.batch_pipeline import BatchResult
+from skewless.wire.aggregates import AGGREGATE_HEADERS
 
 PACKAGES = {
     "delta": "io.delta:delta-spark_2.13:VERSION",
@@ -102,10 +103,18 @@ class Topic:
 
     def _send(self, rows: DataFrame) -> None:
         key = F.concat_ws("/", rows["window_start"].cast("string"), rows["key"])
-        records = rows.select(
-            key.cast("binary").alias("key"), batch_pipeline.as_json(rows, self.settings).alias("value"), "partition"
-        )
+        value = batch_pipeline.as_json(rows, self.settings).alias("value")
+        records = rows.select(key.cast("binary").alias("key"), value, _headers(), "partition")
         kafka_options.write(records, self.client, self.name)
+
+
+def _headers() -> Column:
+    """Return the headers of the records, which are those of the stream."""
+    pairs = (
+        F.struct(F.lit(name).alias("key"), F.lit(value.decode()).cast("binary").alias("value"))
+        for name, value in AGGREGATE_HEADERS
+    )
+    return F.array(*pairs).alias("headers")
 
 
 def run(

@@ -142,6 +142,6 @@ def _offsets(offset_ranges: Mapping[str, Mapping[int, OffsetRange]], bound: int)
 
 
 def write(records: DataFrame, client: Mapping[str, str], topic: str) -> None:
-    """Write rows of `key`, `value` and `partition` into a topic, each at least once."""
+    """Write rows of `key`, `value`, `headers` and `partition` into a topic, each at least once."""
     options = {f"kafka.{name}": value for name, value in client.items()}
     records.write.format("kafka").options(**options).option("topic", topic).save()
