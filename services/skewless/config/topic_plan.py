@@ -10,6 +10,7 @@ from skewless.algorithms.watermark import MAX_SOURCE_PARTITIONS
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import BrokerError, CheckFailedError, ConfigurationError
 from skewless.kafka.admin.client import Admin, TopicDescription
+from skewless.kafka.admin.topic_options import COMPACTION_OPTIONS, OPTIONAL
 from skewless.kafka.admin.topics import (
     EVENT_TIME_OPTIONS,
     MESSAGE_SIZE_OPTIONS,
@@ -18,6 +19,7 @@ from skewless.kafka.admin.topics import (
     differences,
     replication_warnings,
     require_equal_partitions,
+    timestamp_warnings,
 )
 from skewless.stages.join.settings import JoinSettings
 from skewless.stages.router.settings import DEFAULT_MAX_WORKERS
@@ -29,7 +31,6 @@ NO_SIZE_RETENTION = {"retention.bytes": "-1"}
 """Disables retention by size. A broker's default (log.retention.bytes) could delete records that were not read yet."""
 MAX_SEGMENT_MS = 7 * 86_400_000
 """Kafka's default of segment.ms. Records are deleted by segments, so a shorter retention needs shorter segments."""
-COMPACTION_OPTIONS = {"segment.bytes": str(64 * 2**20), "min.cleanable.dirty.ratio": "0.3"}
 
 
 def desired_topics(settings: PipelineSettings, source_partitions: int, join_partitions: int = 1) -> list[TopicSpec]:
@@ -47,6 +48,7 @@ def topic_spec(
     """Return the specification of a topic. `join_partitions` is the number of partitions of the joined topics."""
     configured = {kind: count for kind, (_, count) in _configured_counts(settings).items()}
     partitions = {"source": source_partitions, "join": join_partitions, "one": 1, **configured}
+    of_user = settings.topics.options.get(topic.name, {}).keys()
     return TopicSpec(
         name=settings.topic(topic.name),
         partitions=partitions[topic.partitions],
@@ -57,9 +59,10 @@ def topic_spec(
                 "cleanup.policy",
                 *_required_options(topic),
                 *({"retention.ms"} & results_retention(topic, settings).keys()),
-                *settings.topics.options.get(topic.name, {}),
+                *of_user,
             }
         ),
+        optional=frozenset(OPTIONAL.keys() - of_user),
     )
 
 
@@ -118,7 +121,9 @@ def apply(settings: PipelineSettings) -> Report:
     _raise_if_any(_differences(specs, existing), settings)
     missing = [spec for spec in specs if spec.name not in existing]
     created = [
-        spec.name for spec in missing if admin.create(spec.name, spec.partitions, spec.replication_factor, spec.options)
+        spec.name
+        for spec in missing
+        if admin.create(spec.name, spec.partitions, spec.replication_factor, spec.options, spec.optional)
     ]
     if missing:
         admin.wait_for_leaders({spec.name: spec.partitions for spec in specs})
@@ -178,7 +183,8 @@ def _verified(admin: Admin, settings: PipelineSettings) -> dict[str, TopicDescri
 
 def _report(admin: Admin, created: Sequence[str], topics: Mapping[str, TopicDescription]) -> Report:
     earlier = tuple(name for name in topics if name not in created)
-    return Report(tuple(created), earlier, topics, tuple(replication_warnings(topics, admin.broker_count())))
+    warnings = (*replication_warnings(topics, admin.broker_count()), *timestamp_warnings(topics))
+    return Report(tuple(created), earlier, topics, warnings)
 
 
 def require_topic(settings: PipelineSettings, topic: str) -> None:

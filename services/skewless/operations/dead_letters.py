@@ -190,7 +190,7 @@ def _create_replays(settings: PipelineSettings) -> None:
     """Create the topic of replays if it is missing, because an earlier version has created the topics."""
     admin, spec = Admin(settings.kafka), topic_spec(REPLAYS, settings, source_partitions=1)
     if spec.name not in admin.partition_counts():
-        admin.create(spec.name, spec.partitions, spec.replication_factor, spec.options)
+        admin.create(spec.name, spec.partitions, spec.replication_factor, spec.options, spec.optional)
         admin.wait_for_leaders({spec.name: spec.partitions})
 
 

@@ -14,7 +14,8 @@ from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.topic_plan import desired_topics, stage_partitions, with_max_workers
 from skewless.errors import ConfigurationError
 from skewless.kafka.admin.client import TopicDescription
-from skewless.kafka.admin.topics import ANY_TIME_MS, TopicSpec, differences, replication_warnings
+from skewless.kafka.admin.topic_options import ANY_TIME_MS, TIMESTAMP_LIMITS
+from skewless.kafka.admin.topics import TopicSpec, differences, replication_warnings, timestamp_warnings
 
 SETTINGS = PipelineSettings.model_validate({"name": "p", "source": {"topic": "mine"}})
 
@@ -176,6 +177,40 @@ def test_topic_plan_options_of_the_user_override() -> None:
     spec = plan(topics={"options": {"late": {"retention.ms": "5", "min.insync.replicas": "2"}}})["late"]
     assert (spec.options["retention.ms"], spec.options["min.insync.replicas"]) == ("5", "2")
     assert {"retention.ms", "min.insync.replicas"} <= spec.verified
+
+
+OLDER_LIMIT = "message.timestamp.difference.max.ms"
+
+
+def with_limits(spec: TopicSpec, **limits: str) -> TopicDescription:
+    """Return the topic on brokers that do not know the limits of timestamps, but these options."""
+    options = {name: value for name, value in spec.options.items() if name not in TIMESTAMP_LIMITS}
+    return TopicDescription(spec.partitions, 1, {**options, **limits})
+
+
+def test_topic_differences_brokers_before_kafka_3_6_are_compared_by_the_older_option() -> None:
+    spec = plan()["late"]
+    unlimited, limited = (with_limits(spec, **{OLDER_LIMIT: value}) for value in (ANY_TIME_MS, "5"))
+    assert list(differences(spec, unlimited)) == list(timestamp_warnings({"p.late": unlimited})) == []
+    (difference,) = differences(spec, limited)
+    assert difference.startswith(f"p.late: {OLDER_LIMIT} is 5, should be {ANY_TIME_MS}; `kafka-configs.sh")
+
+
+def test_topic_differences_brokers_without_limits_of_timestamps_are_a_warning() -> None:
+    spec = plan()["late"]
+    existing = with_limits(spec)
+    assert list(differences(spec, existing)) == []
+    (warning,) = timestamp_warnings({"p.late": existing, "p.tuples": existing})
+    assert warning.startswith("the brokers do not know message.timestamp.after.max.ms and message.timestamp.before")
+
+
+def test_topic_differences_option_of_the_user_that_brokers_do_not_know_is_named() -> None:
+    options = {"message.timestamp.after.max.ms": "5", "segment.bytes": "1048576"}
+    spec = plan(topics={"options": {"aggregates": options}})["aggregates"]
+    assert not spec.optional & options.keys()
+    existing = with_limits(spec, **{OLDER_LIMIT: ANY_TIME_MS})
+    (difference,) = differences(spec, existing)
+    assert "message.timestamp.after.max.ms is None, should be 5" in difference
 
 
 def test_topic_differences_topic_as_planned_has_none() -> None:

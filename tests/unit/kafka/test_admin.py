@@ -1,16 +1,20 @@
-"""The admin client repeats requests that only read while no broker answers."""
+"""The admin client repeats requests that only read, and leaves out options of topics that brokers do not know."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
+from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import NewTopic
 
 from skewless.errors import BrokerError, UnreachableError
 from skewless.kafka.admin.client import Admin
+from skewless.kafka.admin.topic_options import ANY_TIME_MS, COMPACTION_OPTIONS, OPTIONAL, TIMESTAMP_LIMITS
 from skewless.kafka.settings import KafkaSettings
 
 
@@ -26,6 +30,26 @@ class Unsteady:
         if self.requests <= self._failures:
             raise KafkaException(KafkaError(self._code))
         return SimpleNamespace(topics={"events": SimpleNamespace(partitions={0: None, 1: None}, error=None)})
+
+
+class Brokers:
+    """A client of brokers that know some options of topics, and refuse others as Apache Kafka does."""
+
+    def __init__(self, known: Collection[str]) -> None:
+        self._known = known
+        self.created: dict[str, str] | None = None
+
+    def create_topics(self, topics: list[NewTopic], *, request_timeout: float) -> dict[str, Future[None]]:
+        (topic,) = topics
+        unknown = [option for option in topic.config if option not in self._known]
+        future: Future[None] = Future()
+        if unknown:
+            text = f"Unknown topic config name: {unknown[0]}"
+            future.set_exception(KafkaException(KafkaError(KafkaError.INVALID_CONFIG, text)))
+        else:
+            self.created = topic.config
+            future.set_result(None)
+        return {topic.topic: future}
 
 
 def admin(client: object, connect_timeout_s: float = 30.0) -> Admin:
@@ -85,3 +109,37 @@ def test_admin_leaders_that_appear_one_after_the_other_are_waited_for() -> None:
 def test_admin_leaders_that_never_appear_are_named_with_what_to_do() -> None:
     with pytest.raises(UnreachableError, match=r"topics t3, t4 at .* leader after 0\.3 s: .* repeat the command"):
         admin(Slow(most=3), connect_timeout_s=0.3).wait_for_leaders(TOPICS)
+
+
+OLDER_LIMIT = "message.timestamp.difference.max.ms"
+OPTIONS = {"cleanup.policy": "compact", **TIMESTAMP_LIMITS, **COMPACTION_OPTIONS}
+
+
+@pytest.mark.parametrize(
+    ("known", "expected"),
+    [
+        ({*OPTIONS, OLDER_LIMIT}, OPTIONS),
+        (
+            {"cleanup.policy", OLDER_LIMIT, *COMPACTION_OPTIONS},
+            {"cleanup.policy": "compact", OLDER_LIMIT: ANY_TIME_MS, **COMPACTION_OPTIONS},
+        ),
+        ({"cleanup.policy"}, {"cleanup.policy": "compact"}),
+    ],
+    ids=["now", "before 3.6", "none"],
+)
+def test_admin_create_leaves_out_the_options_that_brokers_do_not_know(
+    known: set[str], expected: dict[str, str]
+) -> None:
+    brokers = Brokers(known)
+    assert admin(brokers).create("events", 1, None, OPTIONS)
+    assert brokers.created == expected
+
+
+@pytest.mark.parametrize(
+    ("unknown", "optional"), [("cleanup.policy", set(OPTIONAL)), ("segment.bytes", OPTIONAL.keys() - {"segment.bytes"})]
+)
+def test_admin_create_other_option_that_brokers_do_not_know_is_an_error(unknown: str, optional: set[str]) -> None:
+    brokers = Brokers(OPTIONS.keys() - {unknown})
+    with pytest.raises(BrokerError, match=f"creating topic events .*Unknown topic config name: {unknown}"):
+        admin(brokers).create("events", 1, None, OPTIONS, optional)
+    assert brokers.created is None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import ClusterMetadata, ConfigEntry, ConfigResource, NewTopic
 
 from skewless.errors import BrokerError, CheckFailedError, UnreachableError
+from skewless.kafka.admin.topic_options import OPTIONAL
 from skewless.kafka.clients import connect_admin
 from skewless.kafka.errors import authorization_error, is_transient
 from skewless.kafka.repeat import repeat_while_transient
@@ -85,21 +86,38 @@ class Admin:
         """Return the number of brokers of the cluster."""
         return len(self._metadata().brokers)
 
-    def create(self, name: str, partitions: int, replication_factor: int | None, options: Mapping[str, str]) -> bool:
+    def create(
+        self,
+        name: str,
+        partitions: int,
+        replication_factor: int | None,
+        options: Mapping[str, str],
+        optional: Collection[str] = OPTIONAL.keys(),
+    ) -> bool:
         """Create a topic. Returns False if it exists: another process has just created it.
 
-        `replication_factor` None: the default of the brokers (KIP-464, Kafka 2.4 and later).
+        `replication_factor` None: the default of the brokers (KIP-464, Kafka 2.4 and later). An option of `optional`
+        that the brokers do not know is left out. The option that it has replaced, if any, gets its value.
         """
         replicas = _BROKER_DEFAULT if replication_factor is None else replication_factor
-        topic = NewTopic(name, partitions, replicas, config=dict(options))
-        future = self._client.create_topics([topic], request_timeout=self._kafka.connect_timeout_s)[name]
-        try:
-            future.result()
-        except KafkaException as error:
-            if error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS:
-                return False
-            raise self._translated(f"creating topic {name}", error.args[0], "Create") from None
-        return True
+        remaining = dict(options)
+        while True:
+            topic = NewTopic(name, partitions, replicas, config=remaining)
+            future = self._client.create_topics([topic], request_timeout=self._kafka.connect_timeout_s)[name]
+            try:
+                future.result()
+            except KafkaException as error:
+                reason = error.args[0]
+                if reason.code() == KafkaError.TOPIC_ALREADY_EXISTS:
+                    return False
+                refused = _refused_option(reason, remaining.keys() & optional)
+                if refused is None:
+                    raise self._translated(f"creating topic {name}", reason, "Create") from None
+                value, replaced = remaining.pop(refused), OPTIONAL[refused]
+                if replaced is not None:
+                    remaining[replaced] = value
+            else:
+                return True
 
     def delete(self, name: str) -> None:
         """Request the deletion of a topic, which brokers carry out later. A topic that does not exist is accepted."""
@@ -177,3 +195,13 @@ class Admin:
         return authorization_error(error, operation, acl_operation) or BrokerError(
             f"{operation} failed: {error.str()} ({error.name()})"
         )
+
+
+def _refused_option(error: KafkaError, options: Iterable[str]) -> str | None:
+    """Return the option of a topic that the brokers do not know. None if the error has another reason.
+
+    The protocol names the option in the text of the error only, for example: Unknown topic config name: segment.bytes.
+    """
+    if error.code() != KafkaError.INVALID_CONFIG:
+        return None
+    return next((option for option in sorted(options) if option in error.str()), None)

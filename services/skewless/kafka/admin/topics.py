@@ -7,15 +7,10 @@ from dataclasses import dataclass
 
 from skewless.errors import BrokerError
 from skewless.kafka.admin.client import TopicDescription
+from skewless.kafka.admin.topic_options import TIMESTAMP_LIMITS, known_option
 from skewless.kafka.errors import TOPIC_BYTES
 
-ANY_TIME_MS = str(2**63 - 1)
-"""No limit for the distance from the broker's clock: a record's timestamp is its event time, maybe years away."""
-EVENT_TIME_OPTIONS = {
-    "message.timestamp.type": "CreateTime",
-    "message.timestamp.before.max.ms": ANY_TIME_MS,
-    "message.timestamp.after.max.ms": ANY_TIME_MS,
-}
+EVENT_TIME_OPTIONS = {"message.timestamp.type": "CreateTime", **TIMESTAMP_LIMITS}
 MESSAGE_SIZE_OPTIONS = {"max.message.bytes": str(TOPIC_BYTES)}
 """Options of which an existing topic may have a larger value."""
 
@@ -32,6 +27,8 @@ class TopicSpec:
     """Options of the topic, by Kafka's names of topic configurations."""
     verified: frozenset[str]
     """Names of the options that an existing topic must have: results depend on them, or the user set them."""
+    optional: frozenset[str]
+    """Names of the options that are left out where the brokers do not know them."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +55,8 @@ def differences(spec: TopicSpec, existing: TopicDescription) -> Iterator[str]:
             f"{spec.name}: has {existing.replication_factor} copies, topics.replication_factor wants "
             f"{spec.replication_factor}; add some with kafka-reassign-partitions.sh"
         )
-    for option in sorted(spec.verified):
-        actual, required = existing.options.get(option), spec.options[option]
+    for option, required in _required_options(spec, existing).items():
+        actual = existing.options.get(option)
         at_least = "at least " if option in MESSAGE_SIZE_OPTIONS else ""
         if _as_set(actual) != _as_set(required) and not (at_least and _is_more(actual, required)):
             argument = f"[{required}]" if "," in required else required
@@ -67,6 +64,31 @@ def differences(spec: TopicSpec, existing: TopicDescription) -> Iterator[str]:
                 f"{spec.name}: {option} is {actual}, should be {at_least}{required}; `kafka-configs.sh --alter "
                 f"--entity-type topics --entity-name {spec.name} --add-config {option}={argument}`"
             )
+
+
+def _required_options(spec: TopicSpec, existing: TopicDescription) -> dict[str, str]:
+    """Return the verified options, without the optional ones that the brokers do not know."""
+    required = {}
+    for option in sorted(spec.verified):
+        name = known_option(option, existing.options) if option in spec.optional else option
+        if name is not None:
+            required[name] = spec.options[option]
+    return required
+
+
+def timestamp_warnings(topics: Mapping[str, TopicDescription]) -> Iterator[str]:
+    """Yield a warning if the brokers know no option that lets them accept any event time."""
+    missing = {
+        option
+        for topic in topics.values()
+        for option in TIMESTAMP_LIMITS
+        if known_option(option, topic.options) is None
+    }
+    if missing:
+        yield (
+            f"the brokers do not know {' and '.join(sorted(missing))}: if they limit how far the timestamp of a record "
+            "is from their clock, stages cannot write records with such event times"
+        )
 
 
 def replication_warnings(topics: Mapping[str, TopicDescription], brokers: int) -> Iterator[str]:
