@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
-from confluent_kafka import Producer
+from confluent_kafka import IsolationLevel, Producer, TopicPartition
 
+from helpers import recorded_runs
 from helpers.batches import encode_tuples
 from helpers.kafka import Pipeline, Record, Source
 from helpers.recorded_runs import PARTITIONS, TICK_MS, TUPLES, WINDOW_MS, WORKERS
@@ -245,6 +246,7 @@ def test_evaluate_of_a_run_gives_the_measures_of_a_reference_count(run: tuple[Pi
     expected["duration_ms"] = expected["reference"]["DURATION"]
     ran_with = {"pipeline": pipeline.name, "grouping": pipeline.settings.router.grouping, "workers": WORKERS}
     ran_with |= {"routers": 1, "window_s": WINDOW_MS / 1000, "tick_s": TICK_MS / 1000, "observer_differs": 0}
+    ran_with["not_measured"] = []
     elsewhere = {"ticks", "offsets", "partials_per_window", "state_bytes", "latency_ms", "latency_ms_by_window"}
     assert {name: value for name, value in found.items() if name not in elsewhere} == near(expected | ran_with)
     assert found["ticks"] == near(ticks)
@@ -365,11 +367,78 @@ def invoke(folder: Path, settings: PipelineSettings) -> tuple[int, str]:
     return done.exit_code, done.stderr
 
 
+def evaluated(pipeline: Pipeline, out: Path) -> tuple[dict[str, Any], str]:
+    """Evaluate a pipeline. Returns the measures of its only run, and what the command prints."""
+    done = CliRunner().invoke(main.main, ["evaluate", "-f", str(pipeline.file), "--out", str(out)])
+    assert done.exit_code == 0, done.output
+    (found,) = json.loads((out / "evaluation.json").read_text())["runs"]
+    return found, done.stdout
+
+
+def delete_records(pipeline: Pipeline, *topics: str) -> None:
+    """Delete all records of topics, as retention does."""
+    ends = [
+        TopicPartition(pipeline.settings.topic(topic), partition, end)
+        for topic in topics
+        for partition, end in pipeline.ends(topic, IsolationLevel.READ_UNCOMMITTED).items()
+        if end
+    ]
+    for future in pipeline.admin.delete_records(ends).values():
+        future.result()
+
+
+NOT_IN_DISTRIBUTION = [
+    "keys",
+    "replication_max",
+    "pairs",
+    "window_replication",
+    "window_replication_max",
+    "aggregation_cost",
+    "p1",
+    "replication_bound",
+    "partials_per_window",
+    "state_bytes",
+    "latency_ms",
+    "latency_ms_by_window",
+    "top_keys",
+    "observer_differs",
+]
+
+
+def test_evaluate_after_retention_gives_the_measures_of_the_public_topics_and_names_the_others(
+    spark: SparkSession, broker: str, tmp_path: Path
+) -> None:
+    pipeline = next(recorded_runs.recorded(broker, tmp_path))
+    full, line = evaluated(pipeline, tmp_path / "full")
+    assert "not measured" not in line
+    delete_records(pipeline, "tuples", "worker-input", "partials")
+    older, line = evaluated(pipeline, tmp_path / "older")
+    assert older["not_measured"] == NOT_IN_DISTRIBUTION
+    assert f"its tuples were deleted, so not measured: {', '.join(NOT_IN_DISTRIBUTION)}" in line
+    assert "Not measured:\nkeys, replication_max" in (tmp_path / "older" / "report.html").read_text()
+
+    of_observer = {"replication_factor", "duration_ms", "reference"}
+    exact = full.keys() - {*NOT_IN_DISTRIBUTION, *of_observer, "ticks", "offsets", "not_measured"}
+    assert {name: older[name] for name in exact} == near({name: full[name] for name in exact})
+    assert older["replication_factor"] == pytest.approx(full["replication_factor"], rel=0.02)
+    assert older["duration_ms"] > 0
+    for tick, expected in zip(older["ticks"], full["ticks"], strict=True):
+        exact = tick.keys() - {"reference", "last_at_ms", "replication_max"}
+        assert {name: tick[name] for name in exact} == near({name: expected[name] for name in exact})
+
+    delete_records(pipeline, "distribution")
+    done = CliRunner().invoke(main.main, ["evaluate", "-f", str(pipeline.file), "--out", str(tmp_path / "none")])
+    assert (done.exit_code, "has no measures of earlier ones" in done.stderr) == (1, True), done.output
+
+
 def test_evaluate_of_a_pipeline_that_never_ran_asks_to_run_it(broker: str, tmp_path: Path) -> None:
     pipeline = Pipeline(broker, tmp_path, Source(broker, 1))
     code, text = invoke(tmp_path, pipeline.settings)
     assert code == 1
-    assert text == f"error: topic {pipeline.name}.worker-input has no tuples: run the pipeline first, then evaluate\n"
+    assert text == (
+        f"error: topic {pipeline.name}.worker-input has no tuples, and topic {pipeline.name}.distribution has no "
+        "measures of earlier ones: run the pipeline first, then evaluate\n"
+    )
 
 
 def test_evaluate_of_topics_with_invalid_records_ends_with_1(broker: str, spark: SparkSession, tmp_path: Path) -> None:

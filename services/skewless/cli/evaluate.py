@@ -14,9 +14,10 @@ from skewless.errors import ConfigurationError
 from skewless.spark.evaluate_run import EVALUATION_FILE, TABLES, evaluated, write_results
 
 _EPILOG = """\b
-Reads the internal topics of the pipelines from the beginning to the current end, and writes nothing to Kafka. OUT
-receives report.html (self-contained), evaluation.json, and as Parquet the tables cells (tuples by time, key and
-worker) and keys (tuples and workers of each key).
+Reads the internal topics of the pipelines from the beginning to the current end, and writes nothing to Kafka. If the
+tuples of a run were deleted, its measures come from topic distribution, and the missing ones are named. OUT receives
+report.html (self-contained), evaluation.json, and as Parquet the tables cells (tuples by time, key and worker) and
+keys (tuples and workers of each key).
 
 \b
 Examples:
@@ -66,12 +67,15 @@ def evaluate(*, files: tuple[Path, ...], out: Path, as_json: bool, **spark: Any)
 
 
 def _line(run: dict[str, Any]) -> str:
-    latency = run["latency_ms"]
+    latency, keys, replication = run["latency_ms"], run["keys"], run["replication_factor"]
+    not_measured = ", ".join(run["not_measured"])
     return (
-        f"{run['pipeline']}: {run['grouping']} on {run['workers']} workers, {run['tuples']:,} tuples, "
-        f"{run['keys']:,} keys: max/avg {run['max_over_avg']:.3f}{_worst_window(run)}, I/m {run['imbalance']:.1e}, "
-        f"{run['replication_factor']:.3f} workers per key"
+        f"{run['pipeline']}: {run['grouping']} on {run['workers']} workers, {run['tuples']:,} tuples"
+        + ("" if keys is None else f", {keys:,} keys")
+        + f": max/avg {run['max_over_avg']:.3f}{_worst_window(run)}, I/m {run['imbalance']:.1e}"
+        + ("" if replication is None else f", {replication:.3f} workers per key")
         + (f", latency p50 {latency['p50']:,.0f} ms, p99 {latency['p99']:,.0f} ms" if latency else "")
+        + (f"\n  its tuples were deleted, so not measured: {not_measured}" if not_measured else "")
     )
 
 

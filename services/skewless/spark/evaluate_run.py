@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from skewless.config.pipeline_settings import PipelineSettings
-from skewless.errors import CheckFailedError
 from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.spark.job_runner import spark_running
-from skewless.spark.pipeline_run import Offsets, PipelineRun
+from skewless.spark.pipeline_run import Offsets, PipelineRun, nothing_to_evaluate
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,7 +51,10 @@ def write_report(evaluation: dict[str, Any], file: Path) -> None:
 
 
 def offsets_of(settings: PipelineSettings) -> Offsets:
-    """Return the offsets to read by topic and partition. Raises CheckFailedError if no tuple has reached a worker."""
+    """Return the offsets to read by topic and partition.
+
+    Raises CheckFailedError if no tuple has reached a worker, or neither tuples nor measures of them are left.
+    """
     offset_reader = OffsetReader(settings.kafka)
     offsets: dict[str, dict[int, tuple[int, int]]] = {}
     for topic in TOPICS:
@@ -62,9 +64,13 @@ def offsets_of(settings: PipelineSettings) -> Offsets:
             partition: (first, max(first, end_offsets[partition]))
             for partition, first in offset_reader.begin(name).items()
         }
-        if topic == "worker-input" and all(first == end for first, end in offsets[topic].values()):
-            raise CheckFailedError(f"topic {name} has no tuples: run the pipeline first, then evaluate")
+    if not any(_has_records(offsets[topic]) for topic in ("worker-input", "distribution")):
+        raise nothing_to_evaluate(settings)
     return offsets
+
+
+def _has_records(ranges: Mapping[int, tuple[int, int]]) -> bool:
+    return any(first < end for first, end in ranges.values())
 
 
 def recorded(spark: SparkSession, settings: PipelineSettings, offsets: Offsets) -> PipelineRun:

@@ -54,6 +54,7 @@ def report(evaluation: Mapping[str, Any]) -> str:
         run_count=len(runs),
         comparison=_comparison(by_name),
         names=evaluation["names"],
+        not_measured={name: run["not_measured"] for name, run in by_name.items() if run["not_measured"]},
         hottest_keys=[{"name": name, "rows": _hottest_keys(run)} for name, run in by_name.items()],
         records_read=[
             {"name": name, "rows": _records_read(run), "observer_differs": run["observer_differs"]}
