@@ -101,6 +101,7 @@ RUN_BY: Mapping[str, Mapping[str, str]] = {
         "skewless topics acls -f pipeline.yaml --principal": HERE,
     },
     "docs/how-to/simulate-cost.md": {"": LONG},
+    "docs/how-to/size-topics.md": {"skewless topics apply": HERE},
     "docs/how-to/sql.md": {
         "": "tests/acceptance/test_sql_page.py",
     },
@@ -248,6 +249,14 @@ def send_orders(broker: str) -> None:
     assert producer.flush(60) == 0
 
 
+def check_sizes(pages: Pages) -> None:
+    create_topics(pages.broker, {"pageviews.raw": 4})
+    pages.enter("pageviews", pipeline_of("docs/how-to/size-topics.md"))
+    sizes = pages.run_here("docs/how-to/size-topics.md", "skewless topics apply")
+    assert "would create pageviews.tuples  4 partitions" in sizes
+    assert "At 10,000 records/s with 50,000 keys of 20 bytes" in sizes
+
+
 def lines_of_keys(count: int) -> str:
     return "".join(f"{START_MS + number}\tk{number % 7 if number % 3 else 0}\n" for number in range(count))
 
@@ -296,6 +305,7 @@ def test_command_blocks_as_written_do_what_their_pages_say(pages: Pages) -> None
     pages.answer(page, "skewless reset -f pipeline.yaml --to-start", b"created topic shop.replays")
     pages.answer(page, "skewless reset -f pipeline.yaml --delete", b"deleted topic shop.replays")
 
+    check_sizes(pages)
     send_orders(pages.broker)
     assert "Recommended: " in pages.run_here("docs/how-to/plan.md", "skewless plan")
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic
 
 from helpers.kafka import STAGES
 from skewless import topology
+from skewless.cli.main import main
 from skewless.config import topic_plan
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import BrokerError, CheckFailedError, ConfigurationError, UnreachableError
@@ -193,3 +197,45 @@ def test_topics_retention_of_results_is_created_and_compared(settings: PipelineS
     topic_plan.check(bounded)
     with pytest.raises(CheckFailedError, match=r"aggregates: cleanup\.policy is .*, should be compact; "):
         topic_plan.check(settings)
+
+
+def file_of(settings: PipelineSettings, folder: Path) -> str:
+    file = folder / "pipeline.yaml"
+    file.write_text(json.dumps(settings.model_dump(mode="json", exclude_unset=True)))
+    return str(file)
+
+
+def test_topics_apply_dry_run_creates_nothing_and_estimates_sizes(settings: PipelineSettings, tmp_path: Path) -> None:
+    command = ["topics", "apply", "-f", file_of(settings, tmp_path), "--dry-run"]
+    planned = CliRunner().invoke(main, [*command, "--rate", "1000"])
+    assert planned.exit_code == 0, planned.output
+    own = names(settings)
+    assert Admin(settings.kafka).partition_counts().keys().isdisjoint(own)
+    lines = planned.stdout.splitlines()
+    assert [line.split()[2] for line in lines[: len(own)]] == list(own)
+    assert lines[0].endswith("tuples  3 partitions, replicas by default of the brokers")
+    assert lines[len(own)] == f"in all {len(own)} topics, 28 partitions without replicas"
+    assert "At 1,000 records/s with 10,000 keys of 16 bytes, one replica of" in lines
+    table = {line.split()[0]: line.split()[1:] for line in lines[-1 - len(own) :]}
+    assert list(table) == [*(topic.name for topic in topology.needed_topics(settings)), "all"]
+    assert [name for name, cells in table.items() if cells == ["few", "records"]] == [
+        "late",
+        "hot-keys",
+        "dead-letters",
+        "replays",
+    ]
+    assert [name for name, cells in table.items() if cells[-1] == "grows"] == ["aggregates", "distribution"]
+
+
+def test_topics_apply_dry_run_says_which_topics_exist(settings: PipelineSettings, tmp_path: Path) -> None:
+    topic_plan.apply(settings)
+    planned = CliRunner().invoke(main, ["topics", "apply", "-f", file_of(settings, tmp_path), "--dry-run"])
+    *lines, _ = planned.stdout.splitlines()
+    assert [line.split()[0] for line in lines] == ["exists"] * len(names(settings))
+    assert lines[0].endswith("tuples  3 partitions, 1 replica")
+
+
+def test_topics_apply_rate_without_dry_run_is_refused(settings: PipelineSettings, tmp_path: Path) -> None:
+    refused = CliRunner().invoke(main, ["topics", "apply", "-f", file_of(settings, tmp_path), "--rate", "1"])
+    assert (refused.exit_code, "add --dry-run" in refused.output) == (2, True)
+    assert Admin(settings.kafka).partition_counts().keys().isdisjoint(names(settings))

@@ -131,6 +131,15 @@ def apply(settings: PipelineSettings) -> Report:
     return _report(admin, created, existing)
 
 
+def planned(settings: PipelineSettings) -> tuple[list[TopicSpec], Mapping[str, TopicDescription]]:
+    """Return what `apply` would verify or create: all topics, and those that exist by name. Raises its errors."""
+    admin = Admin(settings.kafka)
+    settings = with_max_workers(settings, admin.partition_counts())
+    specs, existing = _describe(admin, settings)
+    _raise_if_any(_differences(specs, existing), settings)
+    return specs, existing
+
+
 def check(settings: PipelineSettings) -> Report:
     """Verify the topics without any change. Raises the errors of `apply`; a missing topic is a difference."""
     admin = Admin(settings.kafka)

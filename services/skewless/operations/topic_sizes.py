@@ -1,0 +1,391 @@
+"""Estimates the bytes of a pipeline's topics: its own steps process generated tuples of a few commits in memory.
+
+The rate is steady and the keys are equally frequent, so there are as many different keys in a commit as there can be.
+Bytes are those of one replica before compression. What needs more time than the generated commits have (compaction,
+closed windows, retention) is computed from their records.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from skewless import service, topology
+from skewless.algorithms.aggregates import wire_columns_of
+from skewless.algorithms.join.held_records import BLOCK_OFFSETS, Records, records_of
+from skewless.algorithms.partials import to_partials
+from skewless.algorithms.watermark import MAX_WATERMARK, WatermarkState
+from skewless.algorithms.windowing.window_store import COMPACTION_THRESHOLD
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.engine.commit_policy import GATHER_S
+from skewless.engine.message_batch import MessageBatch
+from skewless.engine.step import InputStep
+from skewless.kafka.admin.topics import TopicSpec
+from skewless.stages.join.settings import JoinSettings
+from skewless.wire.columns import read_table
+from skewless.wire.headers import read_time_header, report_of, schema_header, watermark_records
+from skewless.wire.join_changelog import Block, block_record
+from skewless.wire.joined import joined_records, unmatched_records
+from skewless.wire.record import OutputRecord
+from skewless.wire.timed_records import timed_records
+from skewless.wire.topic_partition import TopicPartition
+from skewless.wire.tuples import TupleFormat
+
+INPUTS = {"router": "tuples", "worker": "worker-input", "aggregator": "partials", "observer": "partials"}
+"""The stages that run in memory, in data order, and the topic that each reads."""
+START_MS = 1_767_225_600_000
+"""2026-01-01T00:00:00Z: event time of the first tuple."""
+MAX_COMMITS = 8
+MAX_TUPLES = 400_000
+"""Maximum tuples of one commit, and of all generated commits except the second one."""
+TEXT_BYTES = 12
+DISTINCT_VALUES = 1_000
+"""Number of different values, and length of those that are texts."""
+FRAME_BYTES = 10
+"""Bytes of a record in Kafka's format in addition to key, value and headers: lengths, and distances of offset and
+time."""
+SEGMENT_BYTES, SEGMENT_S = 2**30, 7 * 86_400
+"""Kafka's defaults of segment.bytes and segment.ms."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a pipeline has to process."""
+
+    records_per_s: float
+    """Records of the source with one tuple each, and of each side of a join."""
+    record_bytes: int
+    """Mean size of a joined record."""
+    keys: int
+    """Number of different keys."""
+    key_bytes: int
+
+    def distinct_keys(self, seconds: float) -> float:
+        """Return the expected number of different keys in a time."""
+        return self.keys * -math.expm1(-self.records_per_s * seconds / self.keys)
+
+
+@dataclass(frozen=True)
+class TopicSize:
+    """Estimated bytes of one replica of a topic."""
+
+    name: str
+    """Name in the topology."""
+    bytes_per_s: float | None
+    """None: the number of its records does not follow from the rate."""
+    kept_bytes: float | None
+    """Bytes that are kept at most. None: they grow without a limit, or are unknown."""
+
+
+class _Written(NamedTuple):
+    """Bytes that stages write to a topic."""
+
+    per_s: float
+    state: float = 0.0
+    """Bytes of the last record of each key of a compacted topic."""
+    new_state_per_s: float = 0.0
+    """Bytes per second by which they grow, because keys are never deleted."""
+
+
+def topic_sizes(settings: PipelineSettings, specs: Sequence[TopicSpec], load: Load) -> list[TopicSize]:
+    """Return the sizes of all topics of the pipeline, in data order. `specs` are the topics."""
+    by_name = {spec.name: spec for spec in specs}
+    of_topology = {topic.name: by_name[settings.topic(topic.name)] for topic in topology.needed_topics(settings)}
+    written: dict[str, _Written] = {}
+    if settings.join is not None:
+        written |= _joined(settings.join, of_topology, settings.transport.commit_interval_s, load)
+    if settings.source is not None:
+        written |= _aggregated(settings, of_topology["tuples"].partitions, load)
+    return [_topic_size(name, spec, written.get(name)) for name, spec in of_topology.items()]
+
+
+def _topic_size(name: str, spec: TopicSpec, written: _Written | None) -> TopicSize:
+    if written is None:
+        return TopicSize(name, None, None)
+    options = spec.options
+    retention_ms = int(options.get("retention.ms", "-1"))
+    retention_s = retention_ms / 1000 if retention_ms >= 0 else math.inf
+    segment_s = int(options.get("segment.ms", SEGMENT_S * 1000)) / 1000
+    # Kafka neither compacts nor deletes the segment that it writes.
+    active = min(spec.partitions * int(options.get("segment.bytes", SEGMENT_BYTES)), written.per_s * segment_s)
+    if "compact" in options["cleanup.policy"]:
+        state = written.state
+        if written.new_state_per_s:
+            state += written.new_state_per_s * (retention_s + segment_s)
+        kept = active + state / (1 - float(options.get("min.cleanable.dirty.ratio", "0.5")))
+    else:
+        kept = active + written.per_s * retention_s
+    return TopicSize(name, written.per_s, kept if math.isfinite(kept) else None)
+
+
+# Aggregation
+
+
+@dataclass(slots=True)
+class _Sums:
+    """Sums over the records of a topic."""
+
+    bytes: int = 0
+    rows: int = 0
+    """Rows of the tables in changelog records, otherwise records."""
+
+    def add(self, record: OutputRecord) -> None:
+        """Count a record."""
+        self.bytes += _bytes(record)
+        is_chunk = record.topic.endswith("-changelog") and record.value is not None and b"/" in (record.key or b"")
+        self.rows += read_table(record.value).num_rows if is_chunk else 1
+
+
+@dataclass(slots=True)
+class _Steps:
+    """The steps of a pipeline in memory. Each stage has as many of them as it has processes."""
+
+    settings: PipelineSettings
+    source_partitions: int
+    written: defaultdict[str, _Sums] = field(default_factory=lambda: defaultdict(_Sums))
+    """Sums of each topic."""
+    _steps: dict[str, list[InputStep[Any]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Build the steps, and assign their partitions in turn."""
+        partitions = {
+            "tuples": self.source_partitions,
+            "worker-input": self.settings.worker_input.partitions,
+            "partials": self.settings.topics.aggregator_partitions,
+        }
+        for stage, topic in INPUTS.items():
+            processes = 1 if topology.stage(stage).singleton else max(1, self.settings.replicas.of(stage))
+            self._steps[stage] = [
+                service.build(stage, self.settings, drain=False, source_partitions=self.source_partitions).step
+                for _ in range(min(processes, partitions[topic]))
+            ]
+            for number in range(partitions[topic]):
+                step = self._step_of(stage, number)
+                step.assign(step.key_of(TopicPartition(topic, number)), None, ())
+
+    def commit(self, tuples: Iterable[OutputRecord], now: int) -> None:
+        """Process records of `tuples` as the stages do between two commits."""
+        topics: defaultdict[str, list[OutputRecord]] = defaultdict(list, tuples=list(tuples))
+        for record in topics["tuples"]:
+            self.written["tuples"].add(record)
+        for stage, topic in INPUTS.items():
+            for record in self._run(stage, topics[topic], now):
+                self.written[record.topic].add(record)
+                topics[record.topic].append(record)
+
+    def tick_bytes(self, now: int) -> float:
+        """End all ticks, and return the mean bytes of their records in topic distribution."""
+        states = dict.fromkeys(range(self.settings.worker_input.partitions), WatermarkState(MAX_WATERMARK))
+        ends = watermark_records("partials", range(self.settings.topics.aggregator_partitions), states)
+        sizes = [_bytes(record) for record in self._run("observer", ends, now) if record.topic == "distribution"]
+        return sum(sizes) / max(1, len(sizes))
+
+    def _step_of(self, stage: str, partition: int) -> InputStep[Any]:
+        steps = self._steps[stage]
+        return steps[partition % len(steps)]
+
+    def _run(self, stage: str, records: Iterable[OutputRecord], now: int) -> Iterator[OutputRecord]:
+        by_partition: defaultdict[int, list[OutputRecord]] = defaultdict(list)
+        for record in records:
+            by_partition[record.partition or 0].append(record)
+        for number, of_partition in by_partition.items():
+            source = TopicPartition(INPUTS[stage], number)
+            yield from self._step_of(stage, number).process(MessageBatch.of_outputs(source, of_partition, now), now)
+        for step in self._steps[stage]:
+            yield from step.flush(now)
+
+
+def _aggregated(settings: PipelineSettings, source_partitions: int, load: Load) -> dict[str, _Written]:
+    """Return what the stages of the aggregation write."""
+    local_s = (settings.splitter.local.window_ms or 0) / 1000
+    interval_s = max(settings.transport.commit_interval_s, local_s, 1 / load.records_per_s)
+    interval_s = min(interval_s, MAX_TUPLES / load.records_per_s)
+    steps = _Steps(_simplified(settings), source_partitions)
+    tuples_per_commit = round(load.records_per_s * interval_s)
+    commits = max(2, min(MAX_COMMITS, MAX_TUPLES // tuples_per_commit))
+    generator = _TupleGenerator(settings, source_partitions, load)
+    for number in range(commits):
+        now = START_MS + round((number + 1) * interval_s * 1000)
+        steps.commit(generator.records(tuples_per_commit, now, interval_s), now)
+    seconds = commits * interval_s
+    sums, windows = steps.written, _window_span(settings, interval_s, load)
+    snapshots = sums["router-state"]
+    state_bytes = snapshots.bytes / max(1, snapshots.rows)
+    routers = min(source_partitions, max(1, settings.replicas.of("router")))
+    of_routers = routers * state_bytes
+    snapshot_s = max(settings.router.snapshot_interval_s, interval_s)
+    tick = _Span(settings.observer.tick_s, 1, 0.0, interval_s, load)
+    # A key that several workers have is several rows.
+    pairs = sums["observer-changelog"].rows / (commits * load.distinct_keys(interval_s))
+    return {
+        **{topic: _Written(sums[topic].bytes / seconds) for topic in ("tuples", "worker-input", "partials")},
+        "router-state": _Written(of_routers / snapshot_s, of_routers),
+        "aggregator-changelog": windows.changelog(sums["aggregator-changelog"], seconds),
+        "aggregates": _results(settings, windows, sums["aggregates"]),
+        "observer-changelog": tick.changelog(sums["observer-changelog"], seconds, rows_per_key=pairs),
+        "distribution": _Written(steps.tick_bytes(START_MS + round(seconds * 1000)) / settings.observer.tick_s),
+    }
+
+
+def _simplified(settings: PipelineSettings) -> PipelineSettings:
+    """Return the settings with one source topic, and with a result for each change: so each result can be measured."""
+    aggregator = settings.aggregator.model_copy(update={"emit": "updates", "having": {}, "emit_interval_s": 0.0})
+    source = settings.aggregated.model_copy(update={"topic": "source", "topics": None})
+    return settings.model_copy(update={"aggregator": aggregator, "source": source})
+
+
+class _TupleGenerator:
+    """Generates the records of topic `tuples`."""
+
+    def __init__(self, settings: PipelineSettings, source_partitions: int, load: Load) -> None:
+        self._settings = settings
+        self._partitions = source_partitions
+        self._load = load
+        self._random = np.random.default_rng(1)
+        self._poll_s = min(GATHER_S, settings.transport.commit_interval_s / 4)
+        self._format = TupleFormat(settings.values)
+        self._lateness_ms = settings.event_time_rules().lateness_ms
+        self._texts = pa.array([f"{number:0{TEXT_BYTES}d}" for number in range(DISTINCT_VALUES)])
+
+    def records(self, count: int, now: int, interval_s: float) -> Iterator[OutputRecord]:
+        """Yield the records of a commit with this number of tuples, all with the event time `now`."""
+        is_local = self._settings.splitter.local.mode != "none"
+        for partition, indices in enumerate(np.array_split(np.arange(count), self._partitions)):
+            # Without local aggregation, each poll of the splitter becomes a record.
+            polls = 1 if is_local else max(1, min(len(indices), round(interval_s / self._poll_s)))
+            for part in np.array_split(indices, polls) if len(indices) else ():
+                yield from self._records(partition, self._tuples(len(part), now), now)
+
+    def _tuples(self, count: int, now: int) -> pa.RecordBatch:
+        keys, key_of = np.unique(self._random.integers(0, self._load.keys, count), return_inverse=True)
+        texts = pa.array([self._key(number) for number in keys.tolist()], pa.string())
+        drawn = self._random.integers(0, DISTINCT_VALUES, count)
+        values = {
+            value.name: pa.array(drawn * 10**value.decimals)
+            if value.kind == "number"
+            else self._texts.take(pa.array(drawn)).dictionary_encode()
+            for value in self._settings.values
+        }
+        indices = pa.array(key_of.astype(np.int32))
+        return self._format.batch(pa.DictionaryArray.from_arrays(indices, texts), values, np.full(count, now))
+
+    def _key(self, number: int) -> str:
+        parts = self._settings.splitter.key.parts
+        if not parts:
+            return f"{number:0{self._load.key_bytes}d}"
+        other_parts = [""] * (len(parts) - 1)
+        digits = max(1, self._load.key_bytes - len(msgspec.json.encode(["", *other_parts])))
+        return msgspec.json.encode([f"{number:0{digits}d}", *other_parts]).decode()
+
+    def _records(self, partition: int, tuples: pa.RecordBatch, now: int) -> Iterator[OutputRecord]:
+        report = report_of({partition: WatermarkState(now - self._lateness_ms)})
+        local = self._settings.splitter.local
+        if local.mode == "none":
+            headers = [schema_header(self._format.columns_name), *report, *read_time_header(now)]
+            yield from self._format.records("tuples", partition, tuples, headers)
+            return
+        context = service.context_of(self._settings, drain=False, source_partitions=self._partitions)
+        pane_ms = local.window_ms or context.pane_ms
+        rows = to_partials([tuples], pane_ms, wire_columns_of(self._settings.results))
+        row_format = context.row_format_of(pane_ms)
+        headers = [*report, *read_time_header(now)]
+        yield from row_format.records("tuples", partition, row_format.from_partials(rows), headers)
+
+
+@dataclass(frozen=True, slots=True)
+class _Span:
+    """Windows or ticks whose rows are in a changelog."""
+
+    length_s: float
+    overlap: int
+    closed_s: float
+    """Time for which closed ones are kept."""
+    interval_s: float
+    """Time between two commits."""
+    load: Load
+
+    @property
+    def step_s(self) -> float:
+        """Time between the starts of two of them."""
+        return self.length_s / self.overlap
+
+    def changelog(self, sums: _Sums, seconds: float, rows_per_key: float = 1.0) -> _Written:
+        """Return what is written to the changelog, given the sums of some seconds without compaction."""
+        if not sums.rows:
+            return _Written(0.0)
+        row_bytes = sums.bytes / sums.rows
+        rows = rows_per_key * self.load.distinct_keys(self.length_s)
+        commits = min(COMPACTION_THRESHOLD, self.length_s / self.interval_s)
+        rows_of_changes = rows_per_key * self.load.distinct_keys(self.interval_s) * commits
+        per_s = sums.bytes / seconds
+        if commits == COMPACTION_THRESHOLD:
+            per_s += self.overlap * rows * row_bytes / (COMPACTION_THRESHOLD * self.interval_s)
+        kept = self.overlap + self.closed_s / self.step_s
+        return _Written(per_s, state=kept * (rows + rows_of_changes) * row_bytes)
+
+
+def _window_span(settings: PipelineSettings, interval_s: float, load: Load) -> _Span:
+    windows, aggregator = settings.aggregator.windows, settings.aggregator
+    return _Span(aggregator.window_ms / 1000, windows.overlap, aggregator.closed_window_retention_s, interval_s, load)
+
+
+def _results(settings: PipelineSettings, span: _Span, sums: _Sums) -> _Written:
+    """Return what is written to `aggregates`, given the sums of results."""
+    load, result_bytes = span.load, sums.bytes / max(1, sums.rows)
+    last_per_s = load.distinct_keys(span.length_s) / span.step_s * result_bytes
+    if settings.aggregator.emit == "final":
+        return _Written(last_per_s, new_state_per_s=last_per_s)
+    emit_s = min(span.length_s, max(span.interval_s, settings.aggregator.emit_interval_s))
+    updates_per_s = span.overlap * load.distinct_keys(emit_s) / emit_s
+    return _Written(max(updates_per_s * result_bytes, last_per_s), new_state_per_s=last_per_s)
+
+
+# Join
+
+
+def _joined(
+    join: JoinSettings, specs: Mapping[str, TopicSpec], commit_interval_s: float, load: Load
+) -> dict[str, _Written]:
+    """Return what is written if each left record has a partner, and also if none has one: one of both is the limit."""
+    record = _record_of(load)
+    one = np.zeros(1, dtype=np.int32)
+    partitions = specs["joined"].partitions
+    records: dict[str, Iterator[OutputRecord]] = {
+        **{topic: timed_records(topic, record, one) for topic in ("left-records", "right-records")},
+        "joined": joined_records(0, record, record, left_is_json=True, right_is_json=True),
+        **{topic: unmatched_records(topic, 0, record, is_json=True) for topic in ("unmatched-left", "unmatched-right")},
+    }
+    rules = join.rules()
+    held = load.records_per_s * rules.retention_ms / 1000 / partitions
+    added = load.records_per_s * commit_interval_s / partitions
+    bitmap = bytes(BLOCK_OFFSETS // 8)
+    (block_bytes,) = map(_bytes, [block_record(0, Block("right", 2**31, 1, bitmap, bitmap))])
+    blocks, changed = (2 * partitions * (1 + size / BLOCK_OFFSETS) for size in (held, held + added))
+    return {
+        **{
+            topic: _Written(load.records_per_s * sum(map(_bytes, of_topic)))
+            for topic, of_topic in records.items()
+            if topic in specs
+        },
+        "join-changelog": _Written(changed * block_bytes / commit_interval_s, state=blocks * block_bytes),
+    }
+
+
+def _record_of(load: Load) -> Records:
+    """Return a record of a joined topic. The value is JSON."""
+    value = msgspec.json.encode("x" * max(0, load.record_bytes - 2))
+    return records_of(["0" * load.key_bytes], np.array([START_MS]), np.zeros(1, dtype=np.int64), [value])
+
+
+def _bytes(record: OutputRecord) -> int:
+    """Return the bytes of a record in the log."""
+    headers = itertools.chain.from_iterable((name.encode(), value) for name, value in record.headers)
+    return FRAME_BYTES + sum(1 + len(text) for text in headers) + len(record.key or b"") + len(record.value or b"")

@@ -1,0 +1,132 @@
+"""The estimated sizes of topics, compared with the bytes in the log of a real broker while a pipeline runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from helpers.kafka import Pipeline, Source
+from helpers.waiting import until
+from skewless.config.topic_plan import planned
+from skewless.lab.local.broker import Broker
+from skewless.operations.topic_sizes import Load, topic_sizes
+
+RATE = 2_000
+KEY_BYTES = 12
+RECORD_BYTES = 100
+PORTION_S = 0.05
+WARM_UP_S, MEASURED_S = 6.0, 12.0
+SMALL_WINDOWS: dict[str, Any] = {
+    "worker": {"pane_s": 2},
+    "observer": {"tick_s": 4},
+    "aggregator": {"window_s": 12, "aggregates": ["count", "sum", "mean"]},
+    "router": {"workers": 8, "snapshot_interval_s": 2},
+    "transport": {"commit_interval_s": 0.3, "compression": "none"},
+}
+AT_LEAST, AT_MOST = 0.7, 2.0
+"""Bounds of the estimate divided by the bytes in the log."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("broker")
+
+
+@pytest.fixture(scope="module")
+def own_broker(folder: Path) -> Iterator[str]:
+    """Yield the address of a broker whose log can be measured."""
+    with Broker(folder) as broker:
+        yield broker.bootstrap
+
+
+def log_bytes(folder: Path, topic: str) -> int:
+    """Return the bytes of the segments of a topic."""
+    return sum(segment.stat().st_size for segment in (folder / "data").glob(f"{topic}-*/*.log"))
+
+
+def measured(
+    pipeline: Pipeline, folder: Path, load: Load, sources: Mapping[Source, int]
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Send records at about the rate of the load while the pipeline runs.
+
+    Returns the bytes per second that each topic has grown by, and the estimate for the rate that was reached. `sources`
+    are the topics, and the distance of their event times from the wall clock in ms.
+    """
+    random = np.random.default_rng(7)
+    specs, _ = planned(pipeline.settings)
+    measurements: list[tuple[float, int, dict[str, int]]] = []
+    sent = 0
+    with pipeline.running():
+        until(lambda: all(pipeline.shares(name.rpartition("-")[0]) for name in pipeline.processes()))
+        begin = time.monotonic()
+        for moment in (WARM_UP_S, WARM_UP_S + MEASURED_S):
+            while (elapsed := time.monotonic() - begin) < moment:
+                due = round(elapsed * load.records_per_s) - sent
+                keys = random.integers(0, load.keys, due)
+                for source, shift_ms in sources.items():
+                    source.send(
+                        (number % source.partitions, record(key, round(time.time() * 1000) + shift_ms))
+                        for number, key in zip(range(sent, sent + due), keys.tolist(), strict=True)
+                    )
+                sent += due
+                time.sleep(PORTION_S)
+            measurements.append((time.monotonic(), sent, {spec.name: log_bytes(folder, spec.name) for spec in specs}))
+    (first_at, first_sent, first), (last_at, last_sent, last) = measurements
+    seconds = last_at - first_at
+    reached = replace(load, records_per_s=(last_sent - first_sent) / seconds)
+    estimated = {size.name: size.bytes_per_s for size in topic_sizes(pipeline.settings, specs, reached)}
+    full_names = {name: pipeline.settings.topic(name) for name in estimated}
+    found = {name: (last[full_name] - first[full_name]) / seconds for name, full_name in full_names.items()}
+    return found, {name: bytes_per_s for name, bytes_per_s in estimated.items() if bytes_per_s is not None}
+
+
+def record(key: int, time_ms: int) -> bytes:
+    text = b'{"key":"%0*d","value":%d,"time":%d,"rest":"' % (KEY_BYTES, key, key % 1_000, time_ms)
+    return text + b"x" * (RECORD_BYTES - len(text) - 2) + b'"}'
+
+
+@pytest.mark.parametrize(
+    ("keys", "parts"),
+    [
+        (200, {}),
+        (20_000, {}),
+        (200, {"splitter": {"local": {"mode": "buffer", "adaptive": False}}}),
+        (2_000, {"aggregator": {**SMALL_WINDOWS["aggregator"], "window_s": 2, "emit": "final"}}),
+    ],
+    ids=["few keys", "many keys", "local", "final"],
+)
+def test_topic_sizes_are_near_the_bytes_in_the_log(
+    own_broker: str, folder: Path, tmp_path: Path, keys: int, parts: Mapping[str, Any]
+) -> None:
+    source = Source(own_broker, 4)
+    pipeline = Pipeline(own_broker, tmp_path, source, **{**SMALL_WINDOWS, **parts})
+    load = Load(RATE, RECORD_BYTES, keys, KEY_BYTES)
+    found, estimated = measured(pipeline, folder, load, {source: 0})
+    ratios = {name: bytes_per_s / max(1.0, found[name]) for name, bytes_per_s in estimated.items()}
+    # How many of these few records are written depends on where the measured time begins.
+    seldom = ("distribution", "router-state")
+    wrong = [name for name, ratio in ratios.items() if name not in seldom and not AT_LEAST < ratio < AT_MOST]
+    wrong += [name for name in seldom if not AT_LEAST / 2 < ratios[name] < 2 * AT_MOST]
+    assert wrong == [], {name: round(ratio, 2) for name, ratio in ratios.items()}
+
+
+def test_topic_sizes_of_a_join_are_at_least_the_bytes_in_the_log(own_broker: str, folder: Path, tmp_path: Path) -> None:
+    left, right = Source(own_broker, 2), Source(own_broker, 2)
+    sides = {
+        side: {"topic": source.topic, "id": {"field": "key"}, "time": {"field": "time"}}
+        for side, source in (("left", left), ("right", right))
+    }
+    parts = {**SMALL_WINDOWS, "join": {**sides, "apart_s": 1, "repartition": "always"}}
+    pipeline = Pipeline(own_broker, tmp_path, left, **parts)
+    load = Load(RATE / 4, RECORD_BYTES, 1_000_000, KEY_BYTES)
+    found, estimated = measured(pipeline, folder, load, {left: 0, right: 1})
+    for topic in ("left-records", "right-records", "joined"):
+        assert AT_LEAST < estimated[topic] / found[topic] < AT_MOST, topic
+    for topic in ("unmatched-left", "unmatched-right", "join-changelog"):
+        assert estimated[topic] >= found[topic], topic

@@ -1,0 +1,101 @@
+"""Estimated sizes of the topics of pipelines of every kind, and what retention and compaction keep of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from skewless import topology
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.config.topic_plan import desired_topics
+from skewless.operations.topic_sizes import SEGMENT_BYTES, Load, TopicSize, topic_sizes
+
+LOAD = Load(records_per_s=400, record_bytes=100, keys=500, key_bytes=12)
+SPLITTER: dict[str, Any] = {"format": "json", "key": {"field": "k"}, "value": {"field": "v"}}
+JOIN: dict[str, Any] = {
+    **{side: {"topic": side, "id": {"field": "id"}} for side in ("left", "right")},
+    "apart_s": 10,
+    "repartition": "always",
+}
+
+
+def settings_of(**parts: Any) -> PipelineSettings:
+    sections: dict[str, Any] = {
+        "name": "p",
+        "source": {"topic": "mine"},
+        "splitter": SPLITTER,
+        "worker_input": {"max_workers": 8},
+        "topics": {"aggregator_partitions": 2},
+    }
+    return PipelineSettings.model_validate(sections | parts)
+
+
+def sizes_of(settings: PipelineSettings, load: Load = LOAD) -> dict[str, TopicSize]:
+    return {size.name: size for size in topic_sizes(settings, desired_topics(settings, 4, 4), load)}
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {},
+        {"join": JOIN},
+        {
+            "join": JOIN | {"repartition": "never"},
+            "source": {"topic": "p.joined"},
+            "event_time": {"allowed_lateness_s": 20},
+        },
+        {"join": JOIN, "source": None},
+        {"splitter": SPLITTER | {"local": {"mode": "buffer"}}},
+        {"splitter": SPLITTER | {"local": {"mode": "windows", "window_s": 5}}},
+        {"splitter": SPLITTER | {"key": {"fields": [{"field": "a"}, {"field": "b"}]}}},
+        {"worker_input": {"max_workers": 8, "encoding": "record"}},
+        {"aggregator": {"aggregates": ["count", "distinct", "stddev"], "emit": "final"}},
+        {"aggregator": {"window": {"size_s": 60, "every_s": 15}}},
+        {"source": {"topics": ["one", "two"]}, "topics": {"tuples_partitions": 4}},
+        {"replicas": {"router": 3, "worker": 2, "aggregator": 2}},
+    ],
+    ids=str,
+)
+def test_topic_sizes_of_any_pipeline_has_all_topics(parts: dict[str, Any]) -> None:
+    settings = settings_of(**parts)
+    sizes = sizes_of(settings)
+    assert list(sizes) == [topic.name for topic in topology.needed_topics(settings)]
+    unknown = {name for name, size in sizes.items() if size.bytes_per_s is None}
+    assert unknown <= {"late", "join-late", "hot-keys", "dead-letters", "replays"}
+    assert [name for name, size in sizes.items() if size.bytes_per_s is not None and size.bytes_per_s <= 0] == []
+
+
+def test_topic_sizes_kept_bytes_follow_retention_and_segments() -> None:
+    day, days = (
+        sizes_of(settings_of(topics={"aggregator_partitions": 2, "internal_retention_s": count * 86_400}))["tuples"]
+        for count in (1, 100)
+    )
+    rate = day.bytes_per_s or 0
+    assert days.bytes_per_s == rate
+    assert day.kept_bytes == pytest.approx(rate * 86_400 + min(4 * SEGMENT_BYTES, rate * 7 * 86_400))
+    assert (days.kept_bytes or 0) - (day.kept_bytes or 0) == pytest.approx(99 * 86_400 * rate)
+
+
+def test_topic_sizes_results_grow_without_a_retention_only() -> None:
+    assert sizes_of(settings_of())["aggregates"].kept_bytes is None
+    week, weeks = (
+        sizes_of(settings_of(topics={"aggregator_partitions": 2, "results_retention_s": count * 604_800}))["aggregates"]
+        for count in (1, 10)
+    )
+    assert 0 < (week.kept_bytes or 0) < (weeks.kept_bytes or 0)
+
+
+def test_topic_sizes_more_keys_and_tuples_are_more_bytes() -> None:
+    few, keys, tuples = (
+        sizes_of(settings_of(), load) for load in (LOAD, Load(400, 100, 50_000, 12), Load(4_000, 100, 500, 12))
+    )
+    for other in (keys, tuples):
+        for topic in ("tuples", "partials", "aggregator-changelog", "aggregates", "observer-changelog"):
+            assert (other[topic].bytes_per_s or 0) > (few[topic].bytes_per_s or 0), topic
+
+
+@pytest.mark.parametrize("rate", [0.01, 5_000_000])
+def test_topic_sizes_of_extreme_rates_are_finite(rate: float) -> None:
+    sizes = sizes_of(settings_of(), Load(rate, 100, 500, 12))
+    assert 0 < (sizes["tuples"].bytes_per_s or 0) < 1e9
