@@ -39,7 +39,11 @@ from skewless.wire.timed_records import timed_records
 from skewless.wire.topic_partition import TopicPartition
 from skewless.wire.tuples import TupleFormat
 
-INPUTS = {"router": "tuples", "worker": "worker-input", "aggregator": "partials", "observer": "partials"}
+INPUTS = {
+    stage.name: stage.input
+    for stage in topology.STAGES
+    if stage.needs == topology.AGGREGATION and stage.input not in topology.USER_TOPICS
+}
 """The stages that run in memory, in data order, and the topic that each reads."""
 START_MS = 1_767_225_600_000
 """2026-01-01T00:00:00Z: event time of the first tuple."""
@@ -103,7 +107,7 @@ def topic_sizes(settings: PipelineSettings, specs: Sequence[TopicSpec], load: Lo
     if settings.join is not None:
         written |= _joined(settings.join, of_topology, settings.transport.commit_interval_s, load)
     if settings.source is not None:
-        written |= _aggregated(settings, of_topology["tuples"].partitions, load)
+        written |= _aggregated(settings, {name: spec.partitions for name, spec in of_topology.items()}, load)
     return [_topic_size(name, spec, written.get(name)) for name, spec in of_topology.items()]
 
 
@@ -149,25 +153,21 @@ class _Steps:
     """The steps of a pipeline in memory. Each stage has as many of them as it has processes."""
 
     settings: PipelineSettings
-    source_partitions: int
+    partitions: Mapping[str, int]
+    """Number of partitions of each topic."""
     written: defaultdict[str, _Sums] = field(default_factory=lambda: defaultdict(_Sums))
     """Sums of each topic."""
     _steps: dict[str, list[InputStep[Any]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Build the steps, and assign their partitions in turn."""
-        partitions = {
-            "tuples": self.source_partitions,
-            "worker-input": self.settings.worker_input.partitions,
-            "partials": self.settings.topics.aggregator_partitions,
-        }
         for stage, topic in INPUTS.items():
             processes = 1 if topology.stage(stage).singleton else max(1, self.settings.replicas.of(stage))
             self._steps[stage] = [
-                service.build(stage, self.settings, drain=False, source_partitions=self.source_partitions).step
-                for _ in range(min(processes, partitions[topic]))
+                service.build(stage, self.settings, drain=False, source_partitions=self.partitions["tuples"]).step
+                for _ in range(min(processes, self.partitions[topic]))
             ]
-            for number in range(partitions[topic]):
+            for number in range(self.partitions[topic]):
                 step = self._step_of(stage, number)
                 step.assign(step.key_of(TopicPartition(topic, number)), None, ())
 
@@ -183,8 +183,8 @@ class _Steps:
 
     def tick_bytes(self, now: int) -> float:
         """End all ticks, and return the mean bytes of their records in topic distribution."""
-        states = dict.fromkeys(range(self.settings.worker_input.partitions), WatermarkState(MAX_WATERMARK))
-        ends = watermark_records("partials", range(self.settings.topics.aggregator_partitions), states)
+        states = dict.fromkeys(range(self.partitions["worker-input"]), WatermarkState(MAX_WATERMARK))
+        ends = watermark_records("partials", range(self.partitions["partials"]), states)
         sizes = [_bytes(record) for record in self._run("observer", ends, now) if record.topic == "distribution"]
         return sum(sizes) / max(1, len(sizes))
 
@@ -203,15 +203,15 @@ class _Steps:
             yield from step.flush(now)
 
 
-def _aggregated(settings: PipelineSettings, source_partitions: int, load: Load) -> dict[str, _Written]:
+def _aggregated(settings: PipelineSettings, partitions: Mapping[str, int], load: Load) -> dict[str, _Written]:
     """Return what the stages of the aggregation write."""
     local_s = (settings.splitter.local.window_ms or 0) / 1000
     interval_s = max(settings.transport.commit_interval_s, local_s, 1 / load.records_per_s)
     interval_s = min(interval_s, MAX_TUPLES / load.records_per_s)
-    steps = _Steps(_simplified(settings), source_partitions)
+    steps = _Steps(_simplified(settings), partitions)
     tuples_per_commit = round(load.records_per_s * interval_s)
     commits = max(2, min(MAX_COMMITS, MAX_TUPLES // tuples_per_commit))
-    generator = _TupleGenerator(settings, source_partitions, load)
+    generator = _TupleGenerator(settings, partitions["tuples"], load)
     for number in range(commits):
         now = START_MS + round((number + 1) * interval_s * 1000)
         steps.commit(generator.records(tuples_per_commit, now, interval_s), now)
@@ -219,7 +219,7 @@ def _aggregated(settings: PipelineSettings, source_partitions: int, load: Load) 
     sums, windows = steps.written, _window_span(settings, interval_s, load)
     snapshots = sums["router-state"]
     state_bytes = snapshots.bytes / max(1, snapshots.rows)
-    routers = min(source_partitions, max(1, settings.replicas.of("router")))
+    routers = min(partitions["tuples"], max(1, settings.replicas.of("router")))
     of_routers = routers * state_bytes
     snapshot_s = max(settings.router.snapshot_interval_s, interval_s)
     tick = _Span(settings.observer.tick_s, 1, 0.0, interval_s, load)
