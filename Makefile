@@ -7,7 +7,7 @@ READY := .venv/.ready
 export PYTHONDONTWRITEBYTECODE :=
 COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes --quiet \
 	--no-header --no-annotate --no-emit-index-url
-.PHONY: help setup test test-kubernetes join-kills join-data local-kills accuracy demo docs dashboards chart chart-tools lint types bench compare datasets inputs windows sql-kills published lock release clean
+.PHONY: help setup test test-kubernetes kafka-versions join-kills join-data local-kills accuracy demo docs dashboards chart chart-tools lint types bench compare datasets inputs windows sql-kills published lock release clean
 
 help:  ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 17
@@ -24,6 +24,9 @@ test: $(READY)  ## Run all tests except benchmarks, two files in parallel (ARGS=
 
 test-kubernetes: $(READY)  ## Test the chart on Kubernetes on this machine (root, Linux; the first run builds Kubernetes in 30 minutes)
 	@deploy/kubernetes/check.sh $(ARGS)
+
+kafka-versions: $(READY)  ## Run a part of the integration tests against other versions of Kafka (VERSIONS="3.9.1 4.0.1")
+	@PYTHONPATH=services:tests $(BIN)/python -m kafka_versions $(VERSIONS) $(ARGS)
 
 chaos: $(READY)  ## Inject faults into the pipeline, by seed (SEEDS=1-20 FAULTS=kill,stop MODES=final,idle ARGS="--seconds 120")
 	@PYTHONPATH=services:tests $(BIN)/python -m chaos --seeds $(or $(SEEDS),1-3) --faults "$(FAULTS)" \
