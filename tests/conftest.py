@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
@@ -13,6 +14,10 @@ from hypothesis import settings
 from helpers.databases import Server, TestDatabase, new_database, running_servers
 from skewless.errors import SkewlessError
 from skewless.lab.local.broker import Broker
+from skewless.lab.local.jars import ensure
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 # Hypothesis draws the examples of the laws: new ones in each local run, the same ones in CI. Deadlines per example are
 # off, because the time of one example is not reliable when tests run in parallel.
@@ -34,6 +39,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         names = {*getattr(item, "fixturenames", ())}
         if "broker" in names:
             item.add_marker("broker")
+        if "spark" in names:
+            item.add_marker("spark")
         # The first test with a database may wait until the packages of the server are installed.
         if {"broker", "database_servers"} & names and item.get_closest_marker("timeout") is None:
             item.add_marker(pytest.mark.timeout(SERVER_TIMEOUT_S))
@@ -52,6 +59,17 @@ def broker() -> Iterator[str]:
     yield embedded.bootstrap
     embedded.kill()  # a clean end writes the state of thousands of partitions, for about a minute
     embedded.stop()
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """Start Spark with two cores and 1 GB of memory, with Kafka's connector."""
+    from skewless.spark.spark_session import SparkOptions, session
+
+    few = [("spark.sql.shuffle.partitions", "2")]
+    options = SparkOptions("local[2]", jars=[str(jar) for jar in ensure("spark")], memory="1g", settings=few)
+    with session("tests", options) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

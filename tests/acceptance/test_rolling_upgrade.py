@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from helpers.kafka import STAGES, WRITES, Feed, Pipeline, Sent, Source, differences, read, truth, zipf_records
 from helpers.released import package_of
 from helpers.waiting import until
 from skewless import topology
+from skewless.cli.main import main
 from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.lab.local import child_process
 from skewless.lab.local.supervisor import Supervisor
@@ -57,9 +59,8 @@ def pipeline_of(broker: str, folder: Path, source: Source, **parts: Any) -> Pipe
 
 def skewless(tested: Pipeline, *arguments: str) -> str:
     """Run a command of this version for a pipeline and return its output."""
-    command = [sys.executable, "-m", "skewless", *arguments, "-f", str(tested.file)]
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    done = CliRunner().invoke(main, [*arguments, "-f", str(tested.file)])
+    assert done.exit_code == 0, done.output
     return done.stdout
 
 
@@ -121,7 +122,7 @@ def assert_exact(broker: str, tested: Pipeline) -> None:
     assert report["late"] == len(expected.late) > 0
 
 
-@pytest.mark.spark
+@pytest.mark.usefixtures("spark")
 @pytest.mark.parametrize(
     ("order", "killed"),
     [(STAGES, False), (STAGES[::-1], True)],
@@ -145,7 +146,7 @@ def test_stages_of_0_2_replaced_one_after_the_other_give_exact_results(
     assert_exact(broker, tested)
 
 
-@pytest.mark.spark
+@pytest.mark.usefixtures("spark")
 def test_stages_with_processes_of_both_versions_give_exact_results(broker: str, tmp_path: Path, package: Path) -> None:
     source = Source(broker, PARTITIONS)
     tested = pipeline_of(broker, tmp_path, source)
