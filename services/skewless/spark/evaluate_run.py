@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from skewless.config.pipeline_settings import PipelineSettings
+from skewless.errors import CheckFailedError
 from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.spark.job_runner import spark_running
-from skewless.spark.pipeline_run import Offsets, PipelineRun, nothing_to_evaluate
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from skewless.spark.pipeline_run import Offsets, PipelineRun
 
 EVALUATION_FILE = "evaluation.json"
 TABLES = ("cells", "keys")
@@ -69,6 +71,14 @@ def offsets_of(settings: PipelineSettings) -> Offsets:
     return offsets
 
 
+def nothing_to_evaluate(settings: PipelineSettings) -> CheckFailedError:
+    """Return the error for a pipeline without tuples and without measures of earlier ones."""
+    return CheckFailedError(
+        f"topic {settings.topic('worker-input')} has no tuples, and topic {settings.topic('distribution')} has no "
+        "measures of earlier ones: run the pipeline first, then evaluate"
+    )
+
+
 def _has_records(ranges: Mapping[int, tuple[int, int]]) -> bool:
     return any(first < end for first, end in ranges.values())
 
@@ -76,6 +86,7 @@ def _has_records(ranges: Mapping[int, tuple[int, int]]) -> bool:
 def recorded(spark: SparkSession, settings: PipelineSettings, offsets: Offsets) -> PipelineRun:
     """Return a run whose topics are read by Spark."""
     from skewless.spark import kafka_options
+    from skewless.spark.pipeline_run import PipelineRun
 
     client = kafka_options.client_options(settings)
 
