@@ -20,10 +20,9 @@ from pyspark.storagelevel import StorageLevel
 
 from skewless.spark import key_statistics, latency, shuffle, topic_rows
 from skewless.spark.distribution_sums import Rows, Sums
-from skewless.spark.evaluate_run import nothing_to_evaluate
 from skewless.spark.evaluation_json import NAMES, measures_of_run
 from skewless.spark.older_run import measures_of_ticks
-from skewless.spark.pipeline_run import PipelineRun, read_distributions, records, union
+from skewless.spark.pipeline_run import PipelineRun, nothing_to_evaluate, read_distributions, records, union
 from skewless.wire.distribution import TickDistribution
 
 

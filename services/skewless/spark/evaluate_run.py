@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from skewless.config.pipeline_settings import PipelineSettings
-from skewless.errors import CheckFailedError
 from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.spark.job_runner import spark_running
 
@@ -67,16 +66,10 @@ def offsets_of(settings: PipelineSettings) -> Offsets:
             for partition, first in offset_reader.begin(name).items()
         }
     if not any(_has_records(offsets[topic]) for topic in ("worker-input", "distribution")):
+        from skewless.spark.pipeline_run import nothing_to_evaluate
+
         raise nothing_to_evaluate(settings)
     return offsets
-
-
-def nothing_to_evaluate(settings: PipelineSettings) -> CheckFailedError:
-    """Return the error for a pipeline without tuples and without measures of earlier ones."""
-    return CheckFailedError(
-        f"topic {settings.topic('worker-input')} has no tuples, and topic {settings.topic('distribution')} has no "
-        "measures of earlier ones: run the pipeline first, then evaluate"
-    )
 
 
 def _has_records(ranges: Mapping[int, tuple[int, int]]) -> bool:

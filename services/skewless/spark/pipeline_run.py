@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
 
 from skewless.config.pipeline_settings import PipelineSettings
+from skewless.errors import CheckFailedError
 from skewless.wire.distribution import TickDistribution
 
 Offsets = Mapping[str, Mapping[int, tuple[int, int]]]
@@ -38,6 +39,14 @@ class PipelineRun:
     def bucket_ms(self) -> int:
         """Longest span of event time that divides both ticks and windows."""
         return gcd(self.settings.observer.tick_ms, self.settings.aggregator.window_ms)
+
+
+def nothing_to_evaluate(settings: PipelineSettings) -> CheckFailedError:
+    """Return the error for a pipeline without tuples and without measures of earlier ones."""
+    return CheckFailedError(
+        f"topic {settings.topic('worker-input')} has no tuples, and topic {settings.topic('distribution')} has no "
+        "measures of earlier ones: run the pipeline first, then evaluate"
+    )
 
 
 def read_distributions(runs: Sequence[PipelineRun]) -> list[list[TickDistribution]]:
