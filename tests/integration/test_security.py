@@ -7,11 +7,13 @@ import json
 import multiprocessing
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import groupby
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,7 @@ pytestmark = [pytest.mark.broker, pytest.mark.timeout(400)]
 PASSWORD = "of-every-user"  # noqa: S105 - of a broker that lives as long as this test
 DEADLINE_S = 120.0
 RUN_S = 240.0
+POLL_S = 0.05
 KEYS = 3
 RECORDS = 30
 GARBAGE = ("tuples", "worker-input", "partials")
@@ -197,15 +200,25 @@ def outcomes(settled: Settled, tmp_path_factory: pytest.TempPathFactory) -> dict
     started = multiprocessing.get_context("forkserver")
     started.set_forkserver_preload(["skewless.service", *(f"skewless.stages.{stage}.agent" for stage in STAGES)])
 
+    # A start asks for the exit codes of all children. If two threads ask for the same one, the second gets 255.
+    lock = threading.Lock()
+
+    def exit_code(child: ForkServerProcess) -> int | None:
+        with lock:
+            return child.exitcode
+
     def run(stage: str, user: str, **transport: str) -> Outcome:
         file = write_file(folder, user, document(settled.secured, user, **transport))
         log = folder / f"{user}.log"
         child = started.Process(target=run_command, args=(["run", stage, "--file", str(file), "--drain"], log))
-        child.start()
-        child.join(DEADLINE_S)
-        code = child.exitcode
-        child.kill()
-        child.join()
+        with lock:
+            child.start()
+        deadline = time.monotonic() + DEADLINE_S
+        while (code := exit_code(child)) is None and time.monotonic() < deadline:
+            time.sleep(POLL_S)
+        with lock:
+            child.kill()
+            child.join()
         return Outcome(code, log.read_text())
 
     def lane(cases: Sequence[Case]) -> dict[str, Outcome]:
