@@ -21,6 +21,11 @@ LATEST = 1.5
 burst that takes slightly longer than an interval is not split into two commits."""
 
 
+def gather_time_s(interval_s: float) -> float:
+    """Return the time in which a poll of a stage without bursts collects records, for an interval between commits."""
+    return min(GATHER_S, interval_s / 4)
+
+
 class CommitPolicy:
     """Decides when the next commit is due; times are in seconds of any monotonic clock.
 
@@ -33,7 +38,7 @@ class CommitPolicy:
         # offsets over transaction markers.
         self._interval_s = interval_s
         self._latest_s = interval_s * (LATEST if bursts else 1.0)
-        self._gather_s = 0.0 if bursts else min(GATHER_S, interval_s / 4)
+        self._gather_s = 0.0 if bursts else gather_time_s(interval_s)
         self._wrote_at = -math.inf
         self._begun_at = -math.inf
 

@@ -25,7 +25,7 @@ from skewless.algorithms.partials import to_partials
 from skewless.algorithms.watermark import MAX_WATERMARK, WatermarkState
 from skewless.algorithms.windowing.window_store import COMPACTION_THRESHOLD
 from skewless.config.pipeline_settings import PipelineSettings
-from skewless.engine.commit_policy import GATHER_S
+from skewless.engine.commit_policy import gather_time_s
 from skewless.engine.message_batch import MessageBatch
 from skewless.engine.step import InputStep
 from skewless.kafka.admin.topics import TopicSpec
@@ -250,7 +250,7 @@ class _TupleGenerator:
         self._partitions = source_partitions
         self._load = load
         self._random = np.random.default_rng(1)
-        self._poll_s = min(GATHER_S, settings.transport.commit_interval_s / 4)
+        self._poll_s = gather_time_s(settings.transport.commit_interval_s)
         self._format = TupleFormat(settings.values)
         self._lateness_ms = settings.event_time_rules().lateness_ms
         self._texts = pa.array([f"{number:0{TEXT_BYTES}d}" for number in range(DISTINCT_VALUES)])

@@ -144,7 +144,7 @@ class MysqlDatabase(Database):
         # `executemany` takes three times the client's CPU time: it looks for the way to write each single value.
         parameters = f"({', '.join(['%s'] * len(self.statements.table.columns))})"
         insert, _, update = self.statements.store.partition(parameters)
-        escape = self._driver.converters.escape_string  # right for this session, whose MODE keeps escapes by backslash
+        escape = self._driver.converters.escape_string  # right for this session: MODE keeps escapes by backslash
         with self._cursor() as cursor:
 
             def literal(value: Any) -> str:

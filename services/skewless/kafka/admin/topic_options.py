@@ -12,13 +12,13 @@ TIMESTAMP_LIMITS = {
     "message.timestamp.after.max.ms": ANY_TIME_MS,
 }
 COMPACTION_OPTIONS = {"segment.bytes": str(64 * 2**20), "min.cleanable.dirty.ratio": "0.3"}
-"""Options of which only the size of compacted topics depends, and with it the time of a restore."""
+"""Options that affect only the size of compacted topics, and so the time of a restore."""
 OPTIONAL: Mapping[str, str | None] = {
     **dict.fromkeys(TIMESTAMP_LIMITS, _TIMESTAMP_DIFFERENCE),
     _TIMESTAMP_DIFFERENCE: None,
     **dict.fromkeys(COMPACTION_OPTIONS),
 }
-"""Options without which a pipeline can do, and the older option that each has replaced.
+"""Options that a pipeline does not require, and the older option that each has replaced.
 
 Kafka has the limits of timestamps since 3.6 (KIP-937). Brokers other than Apache Kafka know a part of the options.
 """
