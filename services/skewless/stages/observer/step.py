@@ -45,9 +45,9 @@ HOT_KEYS_KEY = b"hot-keys"
 RUN_PARTITION = 0
 """Partition of the changelog with the state of the whole run and the hot keys."""
 COLUMNS = (LOAD_COLUMN, ROWS_COLUMN)
-TICKS_PER_COMMIT = 2_000
+TICKS_PER_COMMIT = 500
 """Maximum number of ticks that a commit emits. A year of one-minute ticks, which may end at the same time, takes longer
-than a transaction may. A tick takes about a millisecond."""
+than a transaction may. A tick takes about a millisecond, and many times as long on a machine with too much work."""
 
 
 @dataclass(frozen=True, slots=True)
