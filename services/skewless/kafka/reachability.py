@@ -15,6 +15,9 @@ ATTEMPT_S = 0.25
 READY_S = 2.0
 """Timeout of the list of topics, which must be the first request of a new client. librdkafka drops its connection to a
 bootstrap server once it knows the brokers. Any other request at that moment waits for one to three seconds."""
+REFUSED_S = 5.0
+"""Time for which brokers must refuse a client's login before it is an error. A new user does not reach all brokers at
+the same time."""
 WITHOUT_LOGIN = "Failed to acquire SASL OAUTHBEARER token: "
 """Beginning of librdkafka's error if the identity provider gives no token."""
 QUIET = {
@@ -31,15 +34,20 @@ def wait_until_reachable(
     """Wait until a broker answers a metadata request.
 
     `options` are librdkafka's, at least `bootstrap.servers`. Raises UnreachableError with the address after `timeout_s`
-    seconds, or as soon as `give_up()` returns True. Raises BrokerError if authentication or the TLS handshake failed.
+    seconds, or as soon as `give_up()` returns True. Raises BrokerError if authentication or the TLS handshake failed;
+    if it was the brokers that refused the login, after `REFUSED_S` seconds at most.
     """
     refusal: list[str] = []
+    started = time.monotonic()
+    deadline = started + timeout_s
 
     def note_refusal(error: KafkaError) -> None:
+        nonlocal deadline
         if error.code() in {KafkaError._AUTHENTICATION, KafkaError._SSL}:  # noqa: SLF001
             refusal[:] = [error.str()]
+        if error.code() == KafkaError._AUTHENTICATION and not error.str().startswith(WITHOUT_LOGIN):  # noqa: SLF001
+            deadline = min(deadline, started + REFUSED_S)
 
-    deadline = time.monotonic() + timeout_s
     _check_tls(options)
     client = AdminClient({**QUIET, **options, "error_cb": note_refusal})
     reason = "no answer"
@@ -56,7 +64,6 @@ def wait_until_reachable(
             "check that the identity provider runs, and correct kafka.sasl.oauthbearer"
         )
     if refusal:
-        # Raised only after the timeout: a new user does not reach all brokers at the same time.
         raise BrokerError(
             f"Kafka at {options['bootstrap.servers']} refuses this client: {refusal[0]}; "
             "correct kafka.security_protocol, kafka.sasl or kafka.tls"
