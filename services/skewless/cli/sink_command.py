@@ -64,10 +64,11 @@ def check(file: Path | None) -> None:
     connect(database)
     try:
         problems = [*tables.differences(database), *tables.missing_rights(database)]
+        is_missing = any(tables.missing(database))
     finally:
         database.close()
     if problems:
-        if any(tables.is_missing_table(problem) for problem in problems):
+        if is_missing:
             problems.append(
                 "the sink creates missing tables when it starts"
                 if settings.table_settings.create

@@ -67,26 +67,27 @@ def _require_none(database: Database, differences: Iterable[str]) -> None:
 
 def differences(database: Database) -> Iterator[str]:
     """Yield a line for each difference between the tables and what is needed."""
+    yield from (f"{name}: is missing" for name in missing(database))
     yield from _table_differences(database)
     table = database.statements.table
-    if table.adds:
-        shown = _columns(database, table.view_name)
-        missing = [column.name for column in table.view if column.name not in shown]
-        if missing:
-            yield f"view {table.view_name}: {'lacks ' + ', '.join(missing) if shown else 'is missing'}"
+    if table.adds and (shown := _columns(database, table.view_name)):
+        lacking = [column.name for column in table.view if column.name not in shown]
+        if lacking:
+            yield f"view {table.view_name}: lacks {', '.join(lacking)}"
 
 
-def is_missing_table(difference: str) -> bool:
-    """Return whether a line of `differences` is that of a table or view which does not exist."""
-    return difference.endswith(": is missing")
+def missing(database: Database) -> Iterator[str]:
+    """Yield `table NAME` for each table that does not exist, and `view NAME` for the view."""
+    table = database.statements.table
+    yield from (f"table {name}" for name in (OFFSETS, table.refused, table.name) if not _columns(database, name))
+    if table.adds and not _columns(database, table.view_name):
+        yield f"view {table.view_name}"
 
 
 def _table_differences(database: Database) -> Iterator[str]:
     statements, table = database.statements, database.statements.table
-    yield from (f"table {name}: is missing" for name in (OFFSETS, table.refused) if not _columns(database, name))
     existing = _columns(database, table.name)
     if not existing:
-        yield f"table {table.name}: is missing"
         return
     for column in table.columns:
         wanted = statements.type_of(column)
