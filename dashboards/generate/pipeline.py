@@ -73,7 +73,7 @@ def overview(stages: Sequence[Stage]) -> list[Panel]:
         stat_panel(
             PanelDescription(
                 "Late share",
-                "Tuples that exceed the allowed lateness, as a share of all. They are in `late`, and not in results.",
+                "Tuples whose window had closed before, as a share of all. They are in `late`, and not in results.",
                 "percentunit",
                 4,
                 4,

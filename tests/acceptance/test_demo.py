@@ -100,7 +100,7 @@ def test_demo_run_to_its_end_is_exact_and_leaves_nothing_behind(tmp_path: Path, 
     assert "Groupings side by side: 400 tuples/s, 80 % of them of one key; 4 workers of 100 tuples/s each" in text
     assert "Traceback" not in text
     assert "unreadable records: 1 (" in text
-    assert "set event_time.allowed_lateness_s to 419.6 or more" in text
+    assert "set event_time.allowed_lateness_s to 399.601 or more" in text
     assert "scrapes every process" in text
     assert entries["report"] == str(tmp_path / "report.html")
     commands = [line.removeprefix("$ ") for line in text.splitlines() if line.startswith("$ ")]

@@ -199,6 +199,11 @@ class Pipeline:
         self.folder.mkdir()
         self.file = self.folder / "pipeline.yaml"
         self.file.write_text(json.dumps(document))
+        self.released_file = self.folder / "released.yaml"
+        """The file without the settings that 0.2.0 does not have."""
+        released = {**document, "event_time": {**document.get("event_time", {})}}
+        released["event_time"].pop("late_rule", None)
+        self.released_file.write_text(json.dumps(released))
         self.admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 2})
         topic_plan.apply(self.settings)
 
@@ -297,7 +302,8 @@ class Pipeline:
         """Command line of a process with fault points. `package` is the folder of another version of Skewless."""
         paths = os.pathsep.join(map(str, filter(None, (FAULTS, package, os.environ.get("PYTHONPATH")))))
         prefix = self.folder / f"{stage}-{instance}"
-        run = [sys.executable, "-m", "skewless", "run", stage, "--instance", str(instance), "--file", str(self.file)]
+        file = str(self.released_file if package else self.file)
+        run = [sys.executable, "-m", "skewless", "run", stage, "--instance", str(instance), "--file", file]
         return ["env", f"PYTHONPATH={paths}", f"SKEWLESS_TEST_FAULTS={prefix}", *run]
 
     def arm(self, name: str, point: str, do: str, **more: object) -> Path:
@@ -477,10 +483,13 @@ class Truth:
         return self.counts.total()
 
 
-def truth(records: Iterable[Record], *, lateness_ms: int, window_ms: int = 60_000) -> Truth:
+def truth(
+    records: Iterable[Record], *, lateness_ms: int = 10_000, window_ms: int = 60_000, by_window: bool = True
+) -> Truth:
     """Count valid records.
 
-    A tuple is late if it is older than the newest earlier tuple of its partition by more than the lateness.
+    A tuple is late if the newest earlier tuple of its partition is past the end of its window (without `by_window`:
+    after its own time) by more than the lateness.
     """
     found = Truth()
     newest: defaultdict[int, int | None] = defaultdict(lambda: None)
@@ -488,11 +497,13 @@ def truth(records: Iterable[Record], *, lateness_ms: int, window_ms: int = 60_00
         entry = json.loads(record.value or b"")
         before = newest[record.partition]
         newest[record.partition] = entry["time"] if before is None else max(before, entry["time"])
-        if before is not None and entry["time"] < before - lateness_ms:
+        start = entry["time"] // window_ms * window_ms
+        deadline = start + window_ms - 1 if by_window else entry["time"]
+        if before is not None and deadline < before - lateness_ms:
             where = {"watermark": before - lateness_ms, "partition": record.partition, "offset": record.offset}
             found.late[record.partition, record.offset] = entry | where
         else:
-            at = (entry["time"] // window_ms * window_ms, entry["key"])
+            at = (start, entry["key"])
             found.counts[at] += 1
             found.sums[at] += entry["value"]
     return found

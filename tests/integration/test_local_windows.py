@@ -29,7 +29,8 @@ WINDOW_S = 15
 def pipeline_of(broker: str, folder: Path, source: Source, window_s: float = WINDOW_S) -> Pipeline:
     splitter = BASE["splitter"] | {"local": {"mode": "windows", "window_s": window_s}}
     transport = {"commit_interval_s": 0.3, "session_timeout_s": 3}
-    return Pipeline(broker, folder, source, splitter=splitter, transport=transport)
+    event_time = {"allowed_lateness_s": 0}
+    return Pipeline(broker, folder, source, splitter=splitter, transport=transport, event_time=event_time)
 
 
 def entries(partition: int, first_s: float, count: int) -> Iterator[Sent]:

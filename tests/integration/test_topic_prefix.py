@@ -45,7 +45,7 @@ def test_pipeline_with_a_prefix_uses_it_for_every_name(broker: str, tmp_path: Pa
     )
     pipeline.drain()
     valid = (record for record in read(broker, source.topic) if record.value != INVALID)
-    assert differences(pipeline, truth(valid, lateness_ms=0)) == []
+    assert differences(pipeline, truth(valid)) == []
 
     full_name = f"{PREFIX}{pipeline.name}"
     own = {f"{full_name}.{row.name}" for row in topology.needed_topics(pipeline.settings)}

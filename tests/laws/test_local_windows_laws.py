@@ -17,9 +17,11 @@ from hypothesis import strategies as st
 from helpers.batches import FORMAT, batch_of, rows_in, tuples_in, watermarks_in, written
 from skewless.algorithms.aggregates import AGGREGATES, wire_columns_of
 from skewless.algorithms.local_buffer import LocalRules
+from skewless.algorithms.windowing.assigner import HoppingWindows, tumbling
 from skewless.engine.executor import State
 from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.settings import ParsingSettings
+from skewless.parsing.validation import EventTimeRules
 from skewless.stages.splitter.checkpoint import decode_checkpoint
 from skewless.stages.splitter.local_rows import BufferedRows, LocalRows, WindowRows
 from skewless.stages.splitter.reports import OneTopic
@@ -74,8 +76,8 @@ turns = st.builds(Turn, st.lists(records, max_size=6), st.booleans(), st.none() 
 class Splitters:
     """One source partition, and the splitters that process it one after another."""
 
-    def __init__(self, lateness_ms: int, local: Local) -> None:
-        self.rules = SplitterRules(lateness_ms=lateness_ms, idle_timeout_ms=None, max_ahead_ms=0, drain=False)
+    def __init__(self, event_time: EventTimeRules, local: Local) -> None:
+        self.rules = SplitterRules(event_time=event_time, idle_timeout_ms=None, drain=False)
         self.log: list[bytes] = []
         self.offset, self.checkpoint = 0, ""
         self.committed: list[OutputRecord] = []
@@ -90,12 +92,12 @@ class Splitters:
         rows: LocalRows[int] = {
             "none": LocalRows(row_format),
             "buffer": BufferedRows(rules, row_format),
-            "windows": WindowRows(rules, row_format, self.rules.lateness_ms),
+            "windows": WindowRows(rules, row_format, self.rules.event_time.lateness_ms),
         }[local.mode]
         held_rules = HeldRules(
             new_parser=lambda: RecordParser(SETTINGS),
             tuple_format=FORMAT,
-            event_time=self.rules,
+            event_time=self.rules.event_time,
             local=rules,
             parsing="",
         )
@@ -145,14 +147,23 @@ def sent(outputs: Sequence[OutputRecord]) -> Counter[tuple[int, str]]:
     return counts
 
 
-def accepted(log: Sequence[bytes], lateness_ms: int) -> list[tuple[str, int]]:
+def first_end(time: int, rules: EventTimeRules) -> int:
+    """Return the end of the first window of a time to end, by trying all of them. Without windows: after the time."""
+    if rules.windows is None:
+        return time + 1
+    assert isinstance(rules.windows, HoppingWindows)
+    size, every = rules.windows.size_ms, rules.windows.every_ms
+    return min(end for end in range(time + 1, time + size + 1) if (end - size) % every == 0)
+
+
+def accepted(log: Sequence[bytes], rules: EventTimeRules) -> list[tuple[str, int]]:
     """Return the tuples that are not late, by a plain loop."""
     found, newest = [], -1
     for value in log:
         if value == b"?":
             continue
         key, time = value.decode().split('"')[3], int(value.decode().rpartition(" ")[2].rstrip("}"))
-        if newest < 0 or time >= newest - lateness_ms:
+        if newest < 0 or first_end(time, rules) > newest - rules.lateness_ms:
             found.append((key, time))
         newest = max(newest, time)
     return found
@@ -160,18 +171,22 @@ def accepted(log: Sequence[bytes], lateness_ms: int) -> list[tuple[str, int]]:
 
 @given(
     lateness_ms=st.sampled_from([0, 7, 50]),
+    windows=st.sampled_from(
+        [None, tumbling(PANE_MS), HoppingWindows(3 * PANE_MS, PANE_MS), HoppingWindows(3 * PANE_MS, 2 * PANE_MS)]
+    ),
     first=locals_,
     events=st.lists(turns, min_size=5, max_size=40),
 )
 def test_splitter_local_windows_any_cut_and_any_kill_sends_each_tuple_once_and_in_time(
-    lateness_ms: int, first: Local, events: Sequence[Turn]
+    lateness_ms: int, windows: HoppingWindows | None, first: Local, events: Sequence[Turn]
 ) -> None:
-    splitters = Splitters(lateness_ms, first)
+    event_time = EventTimeRules(lateness_ms=lateness_ms, max_ahead_ms=0, windows=windows)
+    splitters = Splitters(event_time, first)
     for event in events:
         splitters.turn(event)
         if not event.commits:
             continue
-        tuples = accepted(splitters.log[: splitters.offset], lateness_ms)
+        tuples = accepted(splitters.log[: splitters.offset], event_time)
         held = decode_checkpoint(splitters.checkpoint).held
         own = splitters.step.watermark(0)
         counts = sent(splitters.committed)
@@ -183,18 +198,18 @@ def test_splitter_local_windows_any_cut_and_any_kill_sends_each_tuple_once_and_i
             assert {at: count for at, count in counts.items() if at[0] < complete} == in_time
     splitters.start(Local("none", 10, 1))
     splitters.commit()
-    counted = Counter((time // PANE_MS * PANE_MS, key) for key, time in accepted(splitters.log, lateness_ms))
+    counted = Counter((time // PANE_MS * PANE_MS, key) for key, time in accepted(splitters.log, event_time))
     assert sent(splitters.committed) == counted
-    check_watermarks(splitters.committed)
+    check_watermarks(splitters.committed, event_time)
 
 
-def check_watermarks(outputs: Sequence[OutputRecord]) -> None:
-    """Check that watermarks never decrease, and that no pane is complete before its last row."""
+def check_watermarks(outputs: Sequence[OutputRecord], rules: EventTimeRules) -> None:
+    """Check that watermarks never decrease, and that no window closes before its last row."""
     watermark = -(2**53)
     for output in written(outputs, "tuples"):
         if output.value is not None:
             panes = {at[0] for at in sent([output])}
-            assert all(pane + PANE_MS > watermark for pane in panes)
+            assert all(first_end(pane + PANE_MS - 1, rules) > watermark for pane in panes)
         reported = watermarks_in([output])[0].get(0, watermark)
         assert reported >= watermark
         watermark = reported

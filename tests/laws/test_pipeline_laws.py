@@ -28,6 +28,7 @@ from skewless.engine.executor import State
 from skewless.engine.step import InputStep, Step
 from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.settings import ParsingSettings
+from skewless.parsing.validation import EventTimeRules
 from skewless.stages.aggregator.step import AggregatorRules, AggregatorStep
 from skewless.stages.observer.step import ObserverRules, ObserverStep
 from skewless.stages.router.step import RouterStep
@@ -101,6 +102,8 @@ class Setup:
     """Index of the local aggregation in LOCAL."""
     local_changes: bool = False
     """Whether each splitter has another one than the splitter before."""
+    late_by_window: bool = True
+    """Whether the end of its first window makes a tuple late, not its time."""
 
     @property
     def window_ms(self) -> int:
@@ -156,6 +159,7 @@ setups = st.builds(
     pane_ms=st.sampled_from([7, 50, 100]),
     panes=st.integers(1, 3),
     lateness_ms=st.sampled_from([0, 30, 1000]),
+    late_by_window=st.booleans(),
     idle_timeout_ms=st.sampled_from([None, 1000]),
     updates=st.booleans(),
     encoding=st.sampled_from(["batch", "record"]),
@@ -244,7 +248,11 @@ class Pipeline:
     def splitter(self) -> InputStep[int]:
         setup = self.setup
         rules = SplitterRules(
-            lateness_ms=setup.lateness_ms, idle_timeout_ms=setup.idle_timeout_ms, max_ahead_ms=0, drain=self.drain
+            event_time=EventTimeRules(
+                lateness_ms=setup.lateness_ms, max_ahead_ms=0, windows=setup.windows if setup.late_by_window else None
+            ),
+            idle_timeout_ms=setup.idle_timeout_ms,
+            drain=self.drain,
         )
         self.splitters += 1
         mode, chosen = LOCAL[(setup.local + self.splitters * setup.local_changes) % len(LOCAL)]
@@ -261,7 +269,7 @@ class Pipeline:
         self.held_rules[step] = HeldRules(
             new_parser=lambda: RecordParser(FORMAT),
             tuple_format=batches.FORMAT,
-            event_time=rules,
+            event_time=rules.event_time,
             local=local,
             parsing="",
         )
@@ -434,11 +442,13 @@ def expected_of(setup: Setup, feed: Sequence[SourceRecord]) -> Answer:
         if source_record.invalid:
             answer.invalid.append((partition, offset))
             continue
-        if source_record.time < newest.get(partition, source_record.time) - setup.lateness_ms:
+        windows = setup.windows_of(source_record.time)
+        deadline = windows[0] + setup.window_ms - 1 if setup.late_by_window else source_record.time
+        if deadline < newest.get(partition, source_record.time) - setup.lateness_ms:
             answer.late += [(partition, offset, key) for key in source_record.keys]
         else:
             answer.tuples += len(source_record.keys)
-            for key, start in itertools.product(source_record.keys, setup.windows_of(source_record.time)):
+            for key, start in itertools.product(source_record.keys, windows):
                 answer.groups[f"{start}/{key}"].append((source_record.time, source_record.value))
         newest[partition] = max(source_record.time, newest.get(partition, source_record.time))
     return answer

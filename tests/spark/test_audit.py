@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
@@ -98,6 +100,24 @@ def test_audit_of_an_exact_run_has_no_difference_and_finds_planted_ones(
     assert json.loads((tmp_path / "out" / "audit.json").read_text())["differences"] == 7
     parts = [part.read_text() for part in (tmp_path / "out" / "differences").glob("*.json")]
     assert sum(len(part.splitlines()) for part in parts) == 7
+
+
+def test_audit_of_two_producers_with_jitter_and_the_default_settings_has_no_late_tuple(
+    broker: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    times = START_MS + 5 * np.arange(20_000) - np.random.default_rng(32).integers(0, 50, 20_000)
+    rows = [(number % 2, at) for number, at in enumerate(times.tolist())]
+    source = Source(broker, 2)
+    source.send(
+        (at // 10 % 2, json.dumps({"key": f"p{producer}", "value": 1, "time": at}).encode()) for producer, at in rows
+    )
+    pipeline = Pipeline(broker, tmp_path, source, aggregator={"window_s": 10, "emit": "final"}, worker={"pane_s": 5})
+    pipeline.drain(limit_s=240)
+    assert pipeline.count("late") == 0
+    complete = Counter((at // 10_000 * 10_000, f"p{producer}") for producer, at in rows)
+    assert {key: result["count"] for key, result in pipeline.results()[0].items()} == complete
+    report = json.loads(audit(pipeline, "--json").stdout)
+    assert (report["compared"], report["differences"], report["late"]) == (len(complete), 0, 0)
 
 
 def test_audit_of_a_running_pipeline_compares_closed_windows(broker: str, spark: SparkSession, tmp_path: Path) -> None:

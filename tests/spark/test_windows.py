@@ -89,7 +89,7 @@ def made_up(case: Case, seed: int = 7) -> Iterator[Sent]:
     """Make records of skewed keys, out of order by up to ten seconds, and some of them late."""
     random = np.random.default_rng(seed)
     keys = np.minimum(random.zipf(1.3, MOST), 500)
-    delays = random.integers(0, 10_000, MOST) + np.where(random.random(MOST) < 0.02, 60_000, 0)
+    delays = random.integers(0, 10_000, MOST) + np.where(random.random(MOST) < 0.02, max(60_000, 60 * case.step_ms), 0)
     first = round(case.start.timestamp() * 1000)
     for number in range(MOST):
         time = first + number // PARTITIONS * case.step_ms - int(delays[number])
@@ -110,10 +110,11 @@ def plain_count(records: Iterator[Record], case: Case) -> tuple[Results, int]:
         fact = json.loads(record.value or b"")
         before = newest.get(record.partition, fact["time"])
         newest[record.partition] = max(before, fact["time"])
-        if fact["time"] < before - LATENESS_MS:
+        windows = case.windows_of(fact["time"])
+        if min(end for _, end in windows) <= before - LATENESS_MS:
             late += 1
             continue
-        for start, end in case.windows_of(fact["time"]):
+        for start, end in windows:
             counts[start, end, fact["key"]] += 1
             sums[start, end, fact["key"]] += fact["value"]
     return {at: (count, sums[at]) for at, count in counts.items()}, late

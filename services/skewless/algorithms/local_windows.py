@@ -37,7 +37,7 @@ class LocalWindows:
         self.tuples = 0
         """Number of held tuples."""
         self.floor: int | None = None
-        """Time in ms before which no held tuple is: at least the end of the newest window that the watermark closed."""
+        """End in ms of the newest window that the watermark closed. After `close`, no held tuple is before it."""
 
     def __len__(self) -> int:
         """Return the number of rows, and of tuples that are not reduced."""
@@ -79,7 +79,6 @@ class LocalWindows:
         if watermark is None:
             return None
         end = watermark // self._window_ms * self._window_ms
-        # Tuples that are read again belong to the windows after it, also if the length of windows has changed since.
         self.floor = end if self.floor is None else max(self.floor, end)
         closed = [start for start in self.openings if start < end]
         if not closed:
@@ -103,14 +102,17 @@ class LocalWindows:
         """Return where the held tuples begin; None if there are none."""
         return min(self.openings.values(), default=None, key=lambda opening: opening.offset)
 
-    def earliest_held(self) -> int | None:
-        """Return a time in ms before which no held tuple is; None if there are none. It never decreases."""
-        # A held tuple is not before its window, was not late, and is not in a closed window. Without the last two, the
-        # result would decrease when a window is opened in whose middle the watermark is.
-        earliest = [self._earliest_of(start, opening) for start, opening in self.openings.items()]
-        return min(earliest, default=None)
+    def max_watermark(self) -> int | None:
+        """Return the largest watermark in ms before whose windows no held tuple is; None if there are none.
 
-    def _earliest_of(self, start: int, opening: Opening) -> int:
+        It never decreases. A window of the results ends where a local window ends. So a watermark that closes no held
+        local window closes no window of a held tuple.
+        """
+        # Without the watermark at its opening, the result would decrease when a window is opened that contains it.
+        watermarks = [self._max_watermark_of(start, opening) for start, opening in self.openings.items()]
+        return min(watermarks, default=None)
+
+    def _max_watermark_of(self, start: int, opening: Opening) -> int:
         bounds = [start, self.floor]
         bounds.append(None if opening.max_time is None else opening.max_time - self._lateness_ms)
         return max(bound for bound in bounds if bound is not None)

@@ -1,21 +1,23 @@
 """Watermarks of partitions: the progress of event time, in milliseconds.
 
 The watermark of a source partition is the largest event time so far minus the allowed lateness. A tuple is late if its
-time is below the watermark of the records before it. Lateness thus depends on the log only, not on the batches in which
-it is read. The watermark of any other partition combines the watermarks of its upstream partitions.
+deadline is below the watermark of the records before it: the last millisecond of its first window to end, or its time
+if there are no windows. Lateness thus depends on the log only, not on the batches in which it is read. The watermark of
+any other partition combines the watermarks of its upstream partitions.
 """
 
 from __future__ import annotations
 
 import base64
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 Partition = TypeVar("Partition")
+Deadlines = Callable[[NDArray[np.int64]], NDArray[np.int64]]
 
 MAX_WATERMARK = 253_402_300_799_999
 """Watermark of an upstream partition that has ended (bounded run): last millisecond of the year 9999, exact in JSON."""
@@ -54,18 +56,25 @@ class WatermarkGenerator:
         self._lateness_ms = lateness_ms
         self.max_time = max_time
 
-    def observe(self, times: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Return for each record whether it is late. `times` are the next ones in log order, in batches of any size."""
+    def observe(self, times: NDArray[np.int64], deadlines: Deadlines | None = None) -> NDArray[np.bool_]:
+        """Return for each record whether it is late. `times` are the next ones in log order, in batches of any size.
+
+        `deadlines` returns for event times their deadlines, which are never earlier; None: the times themselves.
+        """
         if not times.size:
             return np.zeros(0, dtype=np.bool_)
         first = int(times[0]) if self.max_time is None else self.max_time
         running = np.maximum.accumulate(np.concatenate((np.array([first], dtype=np.int64), times)))
         self.max_time = int(running[-1])
-        late: NDArray[np.bool_] = times < running[:-1] - self._lateness_ms
+        watermarks = running[:-1] - self._lateness_ms
+        late: NDArray[np.bool_] = times < watermarks
+        if deadlines is not None and late.any():
+            # Only records behind the watermark can be late. An ordered batch has none.
+            late[late] = deadlines(times[late]) < watermarks[late]
         return late
 
     def watermark(self) -> int | None:
-        """Return the watermark: later records below this time are late. None before the first record."""
+        """Return the watermark: later records with a deadline below it are late. None before the first record."""
         # Always below MAX_WATERMARK, which is reserved for the end of a bounded run.
         return None if self.max_time is None else min(self.max_time - self._lateness_ms, MAX_WATERMARK - 1)
 

@@ -25,7 +25,7 @@ NOW_MS = START_MS + 120_000
 SOURCE_VALUES = (
     b'{"key": "en", "value": 42, "time": %d}' % (START_MS + 1_000),
     b'{"key": "de", "value": 7, "time": %d}' % (START_MS + 2_000),
-    b'{"key": "en", "value": 3, "time": %d}' % (START_MS + 65_000),
+    b'{"key": "en", "value": 3, "time": %d}' % (START_MS + 75_000),
     b'{"key": "fr", "value": 5, "time": %d}' % (START_MS + 3_000),
     b'{"key": "en", "value": 1',
     *[b'{"key": "en", "value": 1, "time": %d}' % (START_MS + 121_000)] * 200,

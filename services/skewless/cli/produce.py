@@ -150,6 +150,7 @@ def produce(  # noqa: PLR0913 - click passes an argument per option
     Record i is sent to partition (i // 100) mod partitions, so two runs write equal partitions. Impressions and clicks
     have their id as key, and are sent to the partition of the key. In a pipeline with a join, they are its sides.
     """
+    from skewless.config.pipeline_settings import default_event_time_rules
     from skewless.kafka.producer.bulk import BulkProducer, prepare_topic
     from skewless.lab.datasets import resume_produce
     from skewless.lab.datasets.produce_classified import InputClassifier
@@ -178,9 +179,9 @@ def produce(  # noqa: PLR0913 - click passes an argument per option
         batches, existing_count = resume_produce.missing_records(batches, producer, counts), int(counts.sum())
         click.echo(f"topic {target} already contains {existing_count:,} records of the run", err=True)
     classifier = (
-        InputClassifier(settings.splitter, settings.event_time.lateness_ms, partition_count)
+        InputClassifier(settings.splitter, settings.event_time_rules(), partition_count)
         if settings and not side
-        else InputClassifier(source.splitter(options.encoding), 0, partition_count)
+        else InputClassifier(source.splitter(options.encoding), default_event_time_rules(), partition_count)
     )
     remaining = None if total is None else total - existing_count
     summary = run(batches, producer, remaining, options.rate, speed, classifier=classifier)

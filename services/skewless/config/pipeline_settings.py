@@ -181,12 +181,17 @@ class SourceSettings(SettingsModel):
 class EventTimeSettings(SettingsModel):
     """Settings of event time and watermarks."""
 
+    late_rule: Literal["window_end", "event_time"] = Field(
+        "window_end",
+        description="What makes a tuple late: the watermark of its source partition has passed the end of the first of "
+        "its windows to end (window_end), or its own event time (event_time, the rule before version 0.3).",
+    )
     allowed_lateness_s: float = Field(
-        0.0,
+        10.0,
         ge=0,
         le=315_360_000_000,
-        description="Maximum age of a record relative to the newest record of its partition, in seconds. Older records "
-        "are late.",
+        description="Seconds by which the watermark of a source partition is behind its newest record. Windows close "
+        "that much later, so their tuples may arrive that much later. `emit: updates` is not delayed.",
     )
     idle_timeout_s: float | None = Field(
         30.0,
@@ -586,7 +591,14 @@ class PipelineSettings(SettingsModel):
             max_ahead_ms=round(self.event_time.max_ahead_s * 1000),
             earliest=self.splitter.time.earliest,
             latest=self.splitter.time.latest,
+            windows=self.aggregator.windows if self.event_time.late_rule == "window_end" else None,
         )
+
+
+def default_event_time_rules() -> EventTimeRules:
+    """Return the bounds of event times of a pipeline without any settings."""
+    settings = PipelineSettings.model_validate({"name": "default", "source": {"topic": "source"}})
+    return settings.event_time_rules()
 
 
 def _divisors(number: int) -> list[int]:

@@ -24,6 +24,7 @@ def state_schema_of(settings: PipelineSettings) -> StateSchema:
         emit=settings.aggregator.emit,
         lateness_ms=settings.event_time.lateness_ms,
         key_parts=len(settings.splitter.key.fields),
+        late_rule=settings.event_time.late_rule,
     )
 
 

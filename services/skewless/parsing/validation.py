@@ -10,6 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from skewless.algorithms.watermark import MAX_WATERMARK, WatermarkGenerator
+from skewless.algorithms.windowing.assigner import WindowAssigner
 from skewless.parsing.formats.base import ParsedBatch
 
 NO_TIME = np.iinfo(np.int64).min
@@ -26,6 +27,12 @@ class EventTimeRules:
     max_ahead_ms: int
     earliest: int = 0
     latest: int = MAX_WATERMARK
+    windows: WindowAssigner | None = None
+    """Windows whose end makes a tuple late. None: its own event time does."""
+
+    def deadlines(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return for each event time its deadline: a tuple is late if this is below the watermark before its record."""
+        return times if self.windows is None else self.windows.first_ends(times) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +104,7 @@ def classify(
     filtered = parsed.filtered[valid[parsed.filtered]]
     valid[filtered[_is_out_of_bounds(parsed.times[filtered], rules)]] = False
     late = np.zeros(len(parsed.times), dtype=np.bool_)
-    late[valid] = generator.observe(parsed.times[valid])
+    late[valid] = generator.observe(parsed.times[valid], rules.deadlines)
     return RecordClassification(parsed, dict(sorted(invalid.items())), valid, late, len(filtered))
 
 

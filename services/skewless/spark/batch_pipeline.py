@@ -126,7 +126,7 @@ def _read(records: DataFrame, plan: PartitionReadPlan) -> DataFrame:
     partition_type = _source_partition_type(records)
     partials = ", ".join(f"`{column.name}` {_spark_type(column.type)}" for column in plan.columns)
     schema = (
-        f"source_partition {partition_type}, block bigint, first_offset bigint, kind string, time bigint, "
+        f"source_partition {partition_type}, block bigint, first_offset bigint, kind string, deadline bigint, "
         f"window {'bigint' if plan.windows.overlap == 1 else 'array<bigint>'}, key string, {partials}"
     )
     return records.mapInArrow(as_function(plan), schema).persist(StorageLevel.DISK_ONLY)
@@ -171,7 +171,7 @@ def _classified(rows: DataFrame, watermarks: Mapping[SplitId, int], to_reread: M
         "reread boolean",
     )
     joined = rows.join(F.broadcast(splits), [*SPLIT_ID], "left").where("reread is null or not reread")
-    late = (F.col("kind") == TUPLE) & F.col("watermark_ms").isNotNull() & (F.col("time") < F.col("watermark_ms"))
+    late = (F.col("kind") == TUPLE) & F.col("watermark_ms").isNotNull() & (F.col("deadline") < F.col("watermark_ms"))
     return joined.withColumn("late", late).drop("watermark_ms", "reread")
 
 

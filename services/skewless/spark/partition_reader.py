@@ -37,8 +37,8 @@ HEAD_RECORDS = 1_000
 BUFFER_TUPLES = 262_144
 REDUCE_ROWS = 524_288
 TUPLE, PARTIAL, SPLIT = "tuple", "partial", "split"
-"""Kinds of rows. `time` is the event time of a tuple, or the start of the slice of a partial result. `window` is the
-start of its window, or a list of them if windows overlap. `key` of a split is its `SplitStatistics` as JSON."""
+"""Kinds of rows. `deadline` is that of a tuple, null for other rows. `window` is the start of its window, or a list of
+them if windows overlap. `key` of a split is its `SplitStatistics` as JSON."""
 
 SplitId = tuple[int | str, int, int]
 """Source partition, block (of a file; 0 in Kafka) and first offset. The last two order the splits of a partition."""
@@ -56,8 +56,8 @@ class SplitStatistics(msgspec.Struct):
     invalid: dict[str, int] = {}
     """Invalid records by reason."""
     max_time: int | None = None
-    tail_min_time: int | None = None
-    """Smallest event time of the records in the tail that are not late, judged by this split alone."""
+    tail_deadline: int | None = None
+    """Earliest deadline of the tuples in the tail that are not late, judged by this split alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +155,10 @@ class _SplitReader:
             yield from self._single_tuples(split, keys, values, times)
             return
         if classified.accepted.any():
-            min_time = int(parsed.times[classified.accepted].min())
-            previous = statistics.tail_min_time
-            statistics.tail_min_time = min_time if previous is None else min(min_time, previous)
+            earliest = parsed.times[classified.accepted].min(keepdims=True)
+            deadline = int(self._plan.rules.deadlines(earliest)[0])
+            previous = statistics.tail_deadline
+            statistics.tail_deadline = deadline if previous is None else min(deadline, previous)
         yield from self._buffer(split, keys, values, times)
 
     def _single_tuples(
@@ -168,7 +169,8 @@ class _SplitReader:
             rows, columns = np.arange(len(times)), self._plan.columns
             prepared = prepare_partials(tuples, rows, len(rows), columns)
             partials = [as_arrow(column, array) for column, array in zip(columns, prepared, strict=True)]
-            yield self._rows(split, TUPLE, [times, self._windows_of(times), keys, *partials])
+            deadlines = self._plan.rules.deadlines(times)
+            yield self._rows(split, TUPLE, [deadlines, self._windows_of(times), keys, *partials])
 
     def _buffer(
         self, split: _OpenSplit, keys: pa.StringArray, values: Mapping[str, pa.Array], times: NDArray[np.int64]
@@ -195,7 +197,8 @@ class _SplitReader:
         split.reduced, split.reduced_rows = [], 0
         for part in merged.combine_chunks().to_batches(max_chunksize=50_000):
             slices, *columns = part.columns
-            yield self._rows(split, PARTIAL, [slices, self._windows_of(slices.to_numpy()), *columns])
+            no_deadlines = pa.nulls(part.num_rows, pa.int64())
+            yield self._rows(split, PARTIAL, [no_deadlines, self._windows_of(slices.to_numpy()), *columns])
 
     def _windows_of(self, times: NDArray[np.int64]) -> pa.Array:
         """Return for each time the start of its window, or the starts of its windows if windows overlap."""
@@ -233,7 +236,7 @@ def row_schema(source_partition_type: pa.DataType, plan: PartitionReadPlan) -> p
     partials = [(column.name, column.type) for column in plan.columns]
     split_id = [("source_partition", source_partition_type), ("block", pa.int64()), ("first_offset", pa.int64())]
     window = pa.int64() if plan.windows.overlap == 1 else pa.list_(pa.int64())
-    times = [("kind", pa.string()), ("time", pa.int64()), ("window", window)]
+    times = [("kind", pa.string()), ("deadline", pa.int64()), ("window", window)]
     return pa.schema([*split_id, *times, ("key", pa.string()), *partials])
 
 
@@ -281,7 +284,7 @@ def resolve_lateness(
         statistics, earlier_max_time = splits[split_id], max_times.get(source_partition)
         if earlier_max_time is not None:
             watermarks[split_id] = earlier_max_time - lateness_ms
-            if statistics.tail_min_time is not None and statistics.tail_min_time < watermarks[split_id]:
+            if statistics.tail_deadline is not None and statistics.tail_deadline < watermarks[split_id]:
                 to_reread[split_id] = earlier_max_time
         times = [time for time in (earlier_max_time, statistics.max_time) if time is not None]
         if times:

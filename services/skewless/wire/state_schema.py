@@ -41,6 +41,7 @@ class StateSchema(msgspec.Struct, frozen=True, kw_only=True, array_like=True, ta
     lateness_ms: int
     key_parts: int = 0
     """Number of parts of a composite key; 0 for another key."""
+    late_rule: Literal["window_end", "event_time"] = "event_time"
 
     def __post_init__(self) -> None:
         """Replace a long list of columns, also one of version 0.2.0, which has no digests."""
@@ -70,13 +71,16 @@ VERSIONS_OF_0_1 = (1, 2)
 
 
 def encode_schema(schema: AnySchema) -> str:
-    """Return the JSON of a schema. `key_parts` is left out if it is 0, so that version 0.2.0 reads it, too.
+    """Return the JSON of a schema. Last fields with their default are left out, so that version 0.2.0 reads it, too.
 
     Processes of both versions have the same consumer group while the replicas of a stage are replaced.
     """
     items = msgspec.to_builtins(schema)
-    if isinstance(schema, StateSchema) and not schema.key_parts:
-        items.pop()
+    if isinstance(schema, StateSchema):
+        for default in reversed(StateSchema.__struct_defaults__):
+            if items[-1] != default:
+                break
+            items.pop()
     return msgspec.json.encode(items).decode()
 
 
@@ -114,6 +118,7 @@ def _state_incompatibilities(previous: StateSchema, current: StateSchema) -> Ite
         ("aggregator.emit", previous.emit, current.emit),
         ("observer.tick_s", previous.tick_ms / 1000, current.tick_ms / 1000),
         ("splitter.value.decimals", previous.decimals, current.decimals),
+        ("event_time.late_rule", previous.late_rule, current.late_rule),
         ("event_time.allowed_lateness_s", previous.lateness_ms / 1000, current.lateness_ms / 1000),
         ("worker_input.max_workers", previous.max_workers, current.max_workers),
         ("splitter.key.fields (their number)", previous.key_parts, current.key_parts),

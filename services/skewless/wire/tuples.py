@@ -42,7 +42,7 @@ KEY_DESCRIPTION = (
 
 
 class LateTuple(msgspec.Struct):
-    """A tuple whose time is below the watermark of its source partition. It is not counted in any window."""
+    """A tuple that is late by `event_time.late_rule`. It is not counted in any window."""
 
     key: Annotated[str, Meta(description=KEY_DESCRIPTION)]
     value: Annotated[

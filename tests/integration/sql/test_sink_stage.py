@@ -292,7 +292,7 @@ def test_pipeline_with_a_sink_drains_into_the_table(
     rows = database.query("SELECT unixepoch(window_start) * 1000, key, count, sum, revision FROM results")
     table = {(window, key): (count, total, revision) for window, key, count, total, revision in rows}
     assert table == {at: (fact["count"], fact["sum"], fact["revision"]) for at, fact in results.items()}
-    assert differences(pipeline, truth(read(broker, source.topic), lateness_ms=0)) == []
+    assert differences(pipeline, truth(read(broker, source.topic))) == []
 
 
 def test_pipeline_with_a_flusher_drains_into_the_table(

@@ -69,28 +69,28 @@ def test_local_windows_first_held_record_is_that_of_the_open_windows_only() -> N
     assert windows.first_held() is None
 
 
-def test_local_windows_earliest_held_time_never_decreases() -> None:
+def test_local_windows_largest_watermark_never_decreases() -> None:
     windows = windows_of()
     add(windows, [("a", 12), ("a", 25)], offset=0)
-    assert windows.earliest_held() == 10
+    assert windows.max_watermark() == 10
     windows.close(22)
     # The window begins at 20, no tuple before 12 - 3 is accepted, and windows are closed until 20.
-    assert windows.earliest_held() == 20
+    assert windows.max_watermark() == 20
     windows.take()
-    assert windows.earliest_held() is None
+    assert windows.max_watermark() is None
     # The watermark 25 - 3 was sent. The next tuple is in the middle of its window.
     add(windows, [("a", 23)], offset=2, max_time=25)
-    assert windows.earliest_held() == 22
+    assert windows.max_watermark() == 22
 
 
-def test_local_windows_of_shorter_windows_before_a_restart_keep_the_closed_time() -> None:
+def test_local_windows_restored_keep_the_closed_time() -> None:
     windows, again = windows_of(), windows_of()
-    add(windows, [("a", 16)], offset=3, max_time=16)
-    again.restore(windows.rows, windows.tuples, windows.openings, floor=15)
-    assert again.earliest_held() == 15
+    add(windows, [("a", 26)], offset=3, max_time=16)
+    again.restore(windows.rows, windows.tuples, windows.openings, floor=20)
+    assert again.max_watermark() == 20
     assert again.close(18) is None
-    assert again.floor == 15
-    assert counts(again.close(20)) == {(10, "a"): 1}
+    assert again.floor == 20
+    assert counts(again.close(30)) == {(20, "a"): 1}
 
 
 @pytest.mark.parametrize("max_rows", [1, 2, 1000])

@@ -19,6 +19,7 @@ KAFKA_LIMIT = 4_096
 """Kafka's default limit of an offset's metadata (offset.metadata.max.bytes)."""
 STEP_LIMIT = 3_850
 """Longest checkpoint of a step."""
+RULE_OF_0_2 = {"late_rule": "event_time", "allowed_lateness_s": 0}
 LARGEST = StateSchema(
     window="size week start wednesday offset_s 86399.999 zone America/Argentina/ComodRivadavia",
     tick_ms=86_400_000,
@@ -29,6 +30,7 @@ LARGEST = StateSchema(
     emit="updates",
     lateness_ms=315_360_000_000_000,
     key_parts=8,
+    late_rule="window_end",
 )
 
 
@@ -107,7 +109,8 @@ def test_state_schema_of_largest_size_fits_next_to_the_largest_checkpoint() -> N
         ),
         ({"aggregator": {"emit": "final"}}, "aggregator.emit: is final, was updates"),
         ({"observer": {"tick_s": 30}}, "observer.tick_s: is 30.0, was 60.0"),
-        ({"event_time": {"allowed_lateness_s": 2.5}}, "event_time.allowed_lateness_s: is 2.5, was 0.0"),
+        ({"event_time": {"allowed_lateness_s": 2.5}}, "event_time.allowed_lateness_s: is 2.5, was 10.0"),
+        ({"event_time": {"late_rule": "event_time"}}, "event_time.late_rule: is event_time, was window_end"),
         ({"worker_input": {"max_workers": 8}}, "worker_input.max_workers: is 8, was 16"),
         ({"topics": {"aggregator_partitions": 8}}, "topics.aggregator_partitions: is 8, was 4"),
         ({"splitter": {"format": "text", "value": {"decimals": 2}}}, "splitter.value.decimals: is 2, was 0"),
@@ -123,6 +126,7 @@ def test_state_schema_of_largest_size_fits_next_to_the_largest_checkpoint() -> N
         "emit",
         "tick",
         "lateness",
+        "late rule",
         "max_workers",
         "aggregator_partitions",
         "decimals",
@@ -134,7 +138,7 @@ def test_incompatibilities_name_each_changed_setting_once_with_both_values(chang
 
 
 def test_incompatibilities_of_each_schema_field_have_a_line() -> None:
-    values: dict[str, Any] = {"columns": "max", "emit": "final"}
+    values: dict[str, Any] = {"columns": "max", "emit": "final", "late_rule": "event_time"}
     for field in msgspec.structs.fields(StateSchema):
         other = msgspec.structs.replace(LARGEST, **{field.name: values.get(field.name, 1)})
         assert len(list(incompatibilities(LARGEST, other))) == 1, field.name
@@ -168,16 +172,25 @@ def test_config_watcher_incompatible_file_is_reported(tmp_path: Any, caplog: pyt
 
 def test_state_schema_of_version_0_2_is_read_and_written_if_the_key_has_no_parts() -> None:
     written = 'x\n[3,60000,60000,"count,sum",0,16,4,"updates",0]'
-    assert decode_offset_metadata(written).shape == shape()
-    assert encode_offset_metadata("x", shape()) == written
+    of_0_2 = shape(event_time=RULE_OF_0_2)
+    assert decode_offset_metadata(written).shape == of_0_2
+    assert encode_offset_metadata("x", of_0_2) == written
     composite = shape(splitter={"key": {"fields": [{"field": "a"}, {"field": "b"}]}})
-    assert decode_offset_metadata(encode_offset_metadata("x", composite)).shape == composite != shape()
+    for other in (shape(), composite):
+        assert decode_offset_metadata(encode_offset_metadata("x", other)).shape == other != of_0_2
+
+
+def test_incompatibilities_of_default_settings_with_version_0_2_name_the_rule_and_the_lateness() -> None:
+    assert list(incompatibilities(shape(event_time=RULE_OF_0_2), shape())) == [
+        "event_time.late_rule: is window_end, was event_time",
+        "event_time.allowed_lateness_s: is 10.0, was 0.0",
+    ]
 
 
 def test_state_schema_of_version_0_2_with_many_columns_is_that_of_their_digest() -> None:
     columns = "count,first_order:binary,last_order:binary,max,min,sum"
     metadata = decode_offset_metadata(f'x\n[3,60000,60000,"{columns}",0,16,4,"updates",0]')
-    current = msgspec.structs.replace(shape(), columns=columns)
+    current = msgspec.structs.replace(shape(event_time=RULE_OF_0_2), columns=columns)
     assert metadata.shape == current
     assert current.columns.startswith(DIGEST)
 

@@ -60,6 +60,12 @@ class WindowAssigner(ABC):
         distinct, index = np.unique(starts, return_inverse=True)
         return np.array([self.end(start) for start in distinct.tolist()], dtype=np.int64)[index]
 
+    def first_ends(self, times: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return for each time the end of the first of its windows to end."""
+        distinct, index = np.unique(self.slices(times), return_inverse=True)
+        ends = [self.end(self.windows_of(start)[0]) for start in distinct.tolist()]
+        return np.array(ends, dtype=np.int64)[index]
+
     def assign(self, times: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return for each time the number of its windows, and the starts of these windows, time by time."""
         distinct, index = np.unique(self.slices(times), return_inverse=True)

@@ -15,6 +15,7 @@ from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.settings import ParsingSettings
 from skewless.parsing.source_records import RecordColumns
 from skewless.parsing.utf8 import is_utf8
+from skewless.parsing.validation import EventTimeRules
 
 
 @dataclass
@@ -26,7 +27,7 @@ class ClassificationCounts:
     late: int = 0
     """Number of records whose lateness exceeds the allowed lateness."""
     max_lateness_ms: int = 0
-    """Maximum lateness of a record: its age relative to the newest earlier record of its partition."""
+    """Allowed lateness with which no record is late."""
 
     def to_json(self) -> dict[str, int | float]:
         """Return the counts as a JSON object."""
@@ -36,11 +37,11 @@ class ClassificationCounts:
 class InputClassifier:
     """Classifies the records of a run with the settings that parse them. The wall clock is not considered."""
 
-    def __init__(self, splitter: ParsingSettings, lateness_ms: int, partitions: int) -> None:
+    def __init__(self, splitter: ParsingSettings, rules: EventTimeRules, partitions: int) -> None:
         # Text is not parsed here: finding the words of a record takes longer than sending it.
         is_text = splitter.format.name == "text" and splitter.key.in_value
         self._parser = None if is_text else RecordParser(splitter)
-        self._lateness_ms = lateness_ms
+        self._rules = rules
         self._partitions = partitions
         self._lateness = LatenessTracker(partitions)
         self.result = ClassificationCounts()
@@ -54,8 +55,8 @@ class InputClassifier:
         readable = np.ones(len(values), dtype=np.bool_)
         readable[list(reasons)] = False
         partitions = partitions_of(first, len(values), self._partitions, keys)
-        lateness = self._lateness.add(partitions[readable], times[readable])
-        self.result.late += int(np.count_nonzero(lateness > self._lateness_ms))
+        lateness = self._lateness.add(partitions[readable], times[readable], self._rules.deadlines)
+        self.result.late += int(np.count_nonzero(lateness > self._rules.lateness_ms))
         self.result.max_lateness_ms = max(self.result.max_lateness_ms, int(lateness.max(initial=0)))
 
     def _parse(self, values: Sequence[bytes], times: NDArray[np.int64]) -> tuple[dict[int, str], NDArray[np.int64]]:
@@ -69,7 +70,7 @@ class InputClassifier:
 def input_warnings(unreadable: Counter[str], late: int, unit: str, lateness_ms: int, remedy: str) -> Iterator[str]:
     """Yield one line for unreadable records and one for late records or tuples (`unit`), if there are any.
 
-    `lateness_ms` is the maximum lateness, `remedy` says how to make records readable.
+    `lateness_ms` is the allowed lateness with which none is late, `remedy` says how to make records readable.
     """
     if unreadable:
         (reason, count), *other_reasons = unreadable.most_common()
@@ -77,6 +78,6 @@ def input_warnings(unreadable: Counter[str], late: int, unit: str, lateness_ms: 
         yield f"unreadable records: {unreadable.total():,} ({share}{reason}), they go to dead-letters: {remedy}"
     if late:
         yield (
-            f"late {unit}: {late:,}, up to {lateness_ms / 1000:g} s older than the newest earlier record of their "
-            f"partition: to count them, set event_time.allowed_lateness_s to {lateness_ms / 1000:g} or more"
+            f"late {unit}: {late:,}, they go to late: to count them, set event_time.allowed_lateness_s to "
+            f"{lateness_ms / 1000:g} or more"
         )

@@ -80,7 +80,8 @@ class Plan:
                     "source": {"topic": STREAM},
                     "kafka": {"bootstrap_servers": bootstrap},
                     "transport": {"commit_interval_s": 0.2},
-                    "event_time": {"idle_timeout_s": None},
+                    # The stream is in order. So its ticks need not wait for older records.
+                    "event_time": {"idle_timeout_s": None, "allowed_lateness_s": 0},
                     "splitter": find_dataset(STREAM).splitter(),
                     "router": {"grouping": grouping, "workers": self.workers},
                     "worker_input": {"max_workers": self.workers},

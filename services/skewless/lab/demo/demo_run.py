@@ -140,7 +140,8 @@ class Demo:
         self.window_ms = window_for((sent.last_ms or 0) - (sent.first_ms or 0)) * 1000
 
     def _count(self) -> None:
-        counter = ReferenceCounter(RecordParser(self._dataset.splitter()), self.window_ms, SOURCE_PARTITIONS)
+        rules = self._plan.pipeline("localhost:9092", self.window_ms / 1000).event_time_rules()
+        counter = ReferenceCounter(RecordParser(self._dataset.splitter()), rules, self.window_ms, SOURCE_PARTITIONS)
         with report_progress("counting", self.records, time.monotonic()) as progress:
             for batch in record_batches(self._plan):
                 counter.add(batch)

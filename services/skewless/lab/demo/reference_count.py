@@ -14,6 +14,7 @@ from skewless.lab.datasets import RecordBatch
 from skewless.lab.datasets.lateness import LatenessTracker
 from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.source_records import RecordColumns
+from skewless.parsing.validation import EventTimeRules
 
 MAX_DIFFERENCES = 5
 
@@ -29,7 +30,7 @@ class ReferenceResult:
     late: int = 0
     """Number of late tuples."""
     max_lateness_ms: int = 0
-    """Maximum age of a record relative to the newest earlier record of its partition."""
+    """Allowed lateness with which no record is late."""
     unreadable: Counter[str] = field(default_factory=Counter)
     """Number of unreadable records by reason."""
 
@@ -45,10 +46,11 @@ class ReferenceResult:
 
 
 class ReferenceCounter:
-    """Counts tuples by window and key. Skips late records: older than an earlier record of their source partition."""
+    """Counts tuples by window and key, without late records."""
 
-    def __init__(self, parser: RecordParser, window_ms: int, partitions: int) -> None:
+    def __init__(self, parser: RecordParser, rules: EventTimeRules, window_ms: int, partitions: int) -> None:
         self._parser = parser
+        self._rules = rules
         self._window_ms = window_ms
         self._partitions = partitions
         self._lateness = LatenessTracker(partitions)
@@ -75,8 +77,8 @@ class ReferenceCounter:
         """Return which records are late, and update the maximum lateness."""
         late = np.zeros(len(times), dtype=np.bool_)
         partitions = (self.records + np.flatnonzero(readable)) // RUN % self._partitions
-        lateness = self._lateness.add(partitions, times[readable])
-        late[readable] = lateness > 0
+        lateness = self._lateness.add(partitions, times[readable], self._rules.deadlines)
+        late[readable] = lateness > self._rules.lateness_ms
         self.result.max_lateness_ms = max(self.result.max_lateness_ms, int(lateness.max(initial=0)))
         return late
 

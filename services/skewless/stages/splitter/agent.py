@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from hashlib import sha256
 from typing import Any
 
@@ -23,7 +22,7 @@ DIGEST_CHARACTERS = 16
 def build(settings: SplitterSettings, pipeline: PipelineContext) -> BuiltStage:
     """Build the splitter from its settings."""
     rules = SplitterRules(
-        **asdict(pipeline.event_time),
+        event_time=pipeline.event_time,
         idle_timeout_ms=pipeline.idle_timeout_ms,
         drain=pipeline.drain,
         max_drift_ms=pipeline.max_drift_ms,

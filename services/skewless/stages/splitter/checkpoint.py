@@ -23,10 +23,12 @@ class Held(NamedTuple):
     max_time: int | None
     """Largest event time in ms of the records before the range."""
     floor: int | None
-    """Time in ms before which no held tuple is. The watermark that was reported is not above it."""
+    """End in ms of the newest local window that was closed. Tuples before it were sent."""
     tuples: int
     settings: str
     """Digest of the settings by which the tuples were read."""
+    window_ms: int = 0
+    """Length of the local windows. With another length, the tuples are sent at once."""
 
 
 class Checkpoint(NamedTuple):

@@ -219,8 +219,11 @@ class WindowRows(LocalRows[Partition]):
         super().assign(partition, held, again)
 
     def _hold_again(self, partition: Partition, held: Held | None, again: HeldAgain) -> None:
-        floor = None if held is None else held.floor
-        self._windows[partition].restore(again.rows, again.tuples, again.openings, floor)
+        if held is None or held.window_ms != self.window_ms:
+            # The tuples before the end of a closed window were sent. It may be in the middle of a longer window.
+            super()._hold_again(partition, held, again)
+        else:
+            self._windows[partition].restore(again.rows, again.tuples, again.openings, held.floor)
 
     def revoke(self, partition: Partition) -> None:
         """Drop the tuples of a partition. Its next owner reads them again."""
@@ -241,7 +244,8 @@ class WindowRows(LocalRows[Partition]):
 
     def take_due(self, partition: Partition, watermark: int | None, rest: Cause | None) -> list[Flush]:
         """Take the rows of closed windows, and all others if there is a reason."""
-        return self._taken(self._windows[partition], watermark, lambda: rest)
+        taken = self._taken(self._windows[partition], watermark, lambda: rest)
+        return [*super().take_due(partition, watermark, rest), *taken]
 
     def _taken(self, windows: LocalWindows, watermark: int | None, rest: Callable[[], Cause | None]) -> list[Flush]:
         taken: list[tuple[Flush | None, Cause]] = [(windows.close(watermark), "window")]
@@ -251,11 +255,11 @@ class WindowRows(LocalRows[Partition]):
         return [self._counted(flush, reason) for flush, reason in taken if flush is not None]
 
     def state(self, partition: Partition, own: WatermarkState) -> WatermarkState:
-        """Return the state of a partition with a watermark that no held tuple is before."""
-        earliest = self._windows[partition].earliest_held()
-        if earliest is None or own.watermark is None:
+        """Return the state of a partition with a watermark that closes no window of a held tuple."""
+        largest = self._windows[partition].max_watermark()
+        if largest is None or own.watermark is None:
             return own
-        return own._replace(watermark=min(own.watermark, earliest))
+        return own._replace(watermark=min(own.watermark, largest))
 
     def held(self, partition: Partition, end: int, settings: str) -> Held | None:
         """Return what a restart must read again of a partition."""
@@ -263,10 +267,7 @@ class WindowRows(LocalRows[Partition]):
         first = windows.first_held()
         if first is None:
             return None
-        # With windows of another length, a restarted splitter would know an earlier bound only. The watermark that it
-        # reports would go back.
-        floor = windows.earliest_held()
-        return Held(first.offset, end, first.max_time, floor, windows.tuples, settings)
+        return Held(first.offset, end, first.max_time, windows.floor, windows.tuples, settings, self._rules.pane_ms)
 
     def _size(self) -> int:
         return sum(map(len, self._windows.values()))

@@ -92,7 +92,7 @@ def read_again(batches: Iterable[Batch], held: Held, rules: HeldRules) -> HeldAg
             # The range has no records that the wall clock has refused, so it refuses none now.
             classified = classify(parser.parse(part), rules.event_time, generator, MAX_WATERMARK)
             if held.floor is not None:
-                # These tuples were sent when their windows closed. They still count in the largest event time.
+                # These tuples were sent when their local windows closed. They still count in the largest event time.
                 closed = classified.parsed.times < held.floor
                 classified = replace(classified, late=classified.late | closed)
             keys, values, times = classified.tuples()

@@ -48,9 +48,10 @@ class _Source(SourcePartition):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SplitterRules(EventTimeRules):
+class SplitterRules:
     """Settings of the splitter for event time."""
 
+    event_time: EventTimeRules
     idle_timeout_ms: int | None
     """Time without records after which a source partition is idle. None: never."""
     drain: bool
@@ -98,7 +99,7 @@ class SplitterStep(InputStep[Partition]):
         # A partition that was idle stays idle until it has a record. As an active one it would withhold results for
         # another idle timeout after each restart. Nothing closes earlier, because it was idle before the restart, too.
         idle = committed.idle and self._rules.idle_timeout_ms is not None and not self._rules.drain
-        generator = WatermarkGenerator(self._rules.lateness_ms, committed.max_time)
+        generator = WatermarkGenerator(self._rules.event_time.lateness_ms, committed.max_time)
         source = _Source(generator=generator, idle=idle, start=committed.start)
         source.end = committed.held.end if committed.held else 0
         self._sources[partition] = source
@@ -133,13 +134,13 @@ class SplitterStep(InputStep[Partition]):
     def _split(self, partition: Partition, batch: Batch, source: _Source, now: int) -> Iterator[OutputRecord]:
         parsed = self._parser.parse(batch)
         previous_max = source.generator.max_time
-        classified = classify(parsed, self._rules, source.generator, now)
+        classified = classify(parsed, self._rules.event_time, source.generator, now)
         self._filtered += classified.filtered
         for index, reason in classified.invalid.items():
             source.refused_by_clock = source.refused_by_clock or reason == TOO_FAR_AHEAD
             yield dead_letter(self._reports.source_of(partition).topic, batch, index, reason)
         if classified.late.any():
-            watermarks = classified.max_times_before(previous_max) - self._rules.lateness_ms
+            watermarks = classified.max_times_before(previous_max) - self._rules.event_time.lateness_ms
             yield from self._late(partition, batch, classified, watermarks)
         yield from self._tuples(partition, batch, source, classified, previous_max)
 

@@ -6,14 +6,17 @@ from collections import Counter
 
 import numpy as np
 
+from skewless.algorithms.windowing.assigner import tumbling
 from skewless.kafka.producer.bulk import RUN
 from skewless.lab.datasets import RecordBatch, splitter_settings
 from skewless.lab.demo.reference_count import ReferenceCounter, ReferenceResult, differences
 from skewless.parsing.record_parser import RecordParser
+from skewless.parsing.validation import EventTimeRules
 
 
 def count(name: str, partitions: int, *batches: list[tuple[int, str]]) -> ReferenceResult:
-    counter = ReferenceCounter(RecordParser(splitter_settings(name)), 1000, partitions)
+    rules = EventTimeRules(lateness_ms=0, max_ahead_ms=0, windows=tumbling(1000))
+    counter = ReferenceCounter(RecordParser(splitter_settings(name)), rules, 1000, partitions)
     for batch in batches:
         counter.add(RecordBatch([value.encode() for _, value in batch], np.array([time for time, _ in batch])))
     return counter.result
@@ -25,9 +28,10 @@ def test_reference_count_tuples_are_counted_by_window_and_key() -> None:
     assert (result.tuples, result.windows) == (5, [0, 1000])
 
 
-def test_reference_count_record_older_than_its_predecessor_in_the_partition_is_late() -> None:
-    result = count("lines", 1, [(500, "a"), (400, "b c"), (500, "d")], [(499, "e")])
-    assert (set(result.counts), result.late, result.max_lateness_ms) == ({(0, "a"), (0, "d")}, 3, 100)
+def test_reference_count_record_whose_window_has_ended_before_in_its_partition_is_late() -> None:
+    result = count("lines", 1, [(500, "a"), (400, "b"), (1099, "a"), (400, "c d")], [(1098, "e")])
+    assert set(result.counts) == {(0, "a"), (0, "b"), (1000, "a"), (1000, "e")}
+    assert (result.late, result.max_lateness_ms) == (2, 100)
 
 
 def test_reference_count_records_of_other_partitions_make_no_record_late() -> None:

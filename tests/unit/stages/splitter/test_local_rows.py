@@ -14,6 +14,7 @@ from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.parsing import batch_slices
 from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.settings import ParsingSettings
+from skewless.parsing.validation import EventTimeRules
 from skewless.stages.splitter.local_rows import BufferedRows, LocalRows
 from skewless.stages.splitter.reports import OneTopic
 from skewless.stages.splitter.step import SplitterRules, SplitterStep
@@ -25,6 +26,7 @@ from skewless.wire.tuples import TUPLES
 NOW = 1_000_000
 SETTINGS = ParsingSettings.model_validate({"key": {"field": "k"}, "value": {"field": "v"}, "time": {"field": "t"}})
 AB = [{"key": "a", "pane": 100, "count": 2, "sum": 7}, {"key": "b", "pane": 100, "count": 1, "sum": 3}]
+EVENT_TIME = EventTimeRules(lateness_ms=10, max_ahead_ms=1000)
 
 
 def record(time: int, key: str, value: int = 1) -> bytes:
@@ -36,7 +38,7 @@ def splitter(max_rows: int = 1000, *, adaptive: bool = False, drain: bool = Fals
     step = SplitterStep(
         RecordParser(SETTINGS),
         SETTINGS.value_types,
-        SplitterRules(lateness_ms=10, idle_timeout_ms=500, max_ahead_ms=1000, drain=drain),
+        SplitterRules(event_time=EVENT_TIME, idle_timeout_ms=500, drain=drain),
         OneTopic("source"),
         BufferedRows(rules, ROW_FORMAT),
     )
@@ -132,7 +134,7 @@ def test_splitter_checkpoint_does_not_depend_on_the_buffer() -> None:
     assert with_buffer.checkpoint(3) == plain.checkpoint(3)
 
 
-RULES = SplitterRules(lateness_ms=10, idle_timeout_ms=500, max_ahead_ms=1000, drain=False)
+RULES = SplitterRules(event_time=EVENT_TIME, idle_timeout_ms=500, drain=False)
 
 
 def test_splitter_adaptive_buffer_that_is_off_sends_tuples_until_a_probe_succeeds(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 
@@ -15,6 +14,7 @@ from skewless.algorithms.local_buffer import LocalRules
 from skewless.algorithms.watermark import MAX_WATERMARK, WatermarkState
 from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.settings import ParsingSettings
+from skewless.parsing.validation import EventTimeRules
 from skewless.stages.router.step import RouterStep
 from skewless.stages.router.upstream import SeveralSources
 from skewless.stages.splitter.local_rows import BufferedRows, LocalRows, WindowRows
@@ -28,16 +28,17 @@ NOW = 1_000_000
 TARGETS = 2
 COUNTS = {"a": 2, "b": 3}
 SETTINGS = ParsingSettings.model_validate({"key": {"field": "k"}, "value": {"field": "v"}, "time": {"field": "t"}})
+EVENT_TIME = EventTimeRules(lateness_ms=10, max_ahead_ms=1_000)
 A0, A1, B0, B2 = (TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0), TopicPartition("b", 2))
 LOCAL = LocalRules(columns=ROW_FORMAT.columns, pane_ms=10, max_rows=1_000)
 
 
 def splitter(*owned: TopicPartition, local: str = "none", targets: int = TARGETS) -> SplitterStep[TopicPartition]:
-    rules = SplitterRules(lateness_ms=10, idle_timeout_ms=500, max_ahead_ms=1_000, drain=False)
+    rules = SplitterRules(event_time=EVENT_TIME, idle_timeout_ms=500, drain=False)
     rows: LocalRows[TopicPartition] = {
         "none": LocalRows(ROW_FORMAT),
         "buffer": BufferedRows(LOCAL, ROW_FORMAT),
-        "windows": WindowRows(LOCAL, ROW_FORMAT, rules.lateness_ms),
+        "windows": WindowRows(LOCAL, ROW_FORMAT, EVENT_TIME.lateness_ms),
     }[local]
     step = SplitterStep(RecordParser(SETTINGS), SETTINGS.value_types, rules, SeveralTopics(targets), rows)
     step.observe_topics(COUNTS)
@@ -170,8 +171,7 @@ def test_router_source_partition_that_is_added_holds_the_watermark_until_it_repo
 
 def test_router_bounded_run_ends_when_all_source_partitions_have_ended() -> None:
     step = router()
-    ended: dict[str, Any] = {"lateness_ms": 10, "idle_timeout_ms": None, "max_ahead_ms": 1_000, "drain": True}
-    rules = SplitterRules(**ended)
+    rules = SplitterRules(event_time=EVENT_TIME, idle_timeout_ms=None, drain=True)
     writer = SplitterStep(
         RecordParser(SETTINGS), SETTINGS.value_types, rules, SeveralTopics(TARGETS), LocalRows(ROW_FORMAT)
     )

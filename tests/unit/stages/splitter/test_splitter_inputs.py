@@ -8,6 +8,7 @@ from typing import Any
 from helpers.batches import ROW_FORMAT, batch_of, json_values_in, tuples_in, watermarks_in, written
 from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.settings import ParsingSettings
+from skewless.parsing.validation import EventTimeRules
 from skewless.stages.splitter.checkpoint import first_checkpoint, start_of
 from skewless.stages.splitter.local_rows import LocalRows
 from skewless.stages.splitter.reports import OneTopic
@@ -24,7 +25,10 @@ NOW = 10**6
 def splitter(checkpoint: str | None = None) -> SplitterStep[int]:
     settings = ParsingSettings.model_validate(SETTINGS)
     rules = SplitterRules(
-        lateness_ms=0, idle_timeout_ms=None, max_ahead_ms=1000, drain=False, key_parts=settings.key.parts
+        event_time=EventTimeRules(lateness_ms=0, max_ahead_ms=1000),
+        idle_timeout_ms=None,
+        drain=False,
+        key_parts=settings.key.parts,
     )
     step = SplitterStep(RecordParser(settings), settings.value_types, rules, OneTopic("source"), LocalRows(ROW_FORMAT))
     step.assign(3, checkpoint, ())

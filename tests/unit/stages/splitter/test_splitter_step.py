@@ -10,11 +10,13 @@ from hypothesis import strategies as st
 from helpers.batches import ROW_FORMAT, batch_of, idle_in, json_values_in, reasons_in, tuples_in, watermarks_in, written
 from skewless.algorithms.record_size import RECORD_BYTES
 from skewless.algorithms.watermark import MAX_WATERMARK
+from skewless.algorithms.windowing.assigner import HoppingWindows, WindowAssigner, tumbling
 from skewless.parsing import batch_slices
 from skewless.parsing.formats.base import ParsedBatch
 from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.settings import ParsingSettings
 from skewless.parsing.source_records import SourceRecords
+from skewless.parsing.validation import EventTimeRules
 from skewless.stages.splitter.local_rows import LocalRows
 from skewless.stages.splitter.reports import OneTopic
 from skewless.stages.splitter.step import SplitterRules, SplitterStep
@@ -30,10 +32,18 @@ def record(time: int, *keys: str, value: float = 1) -> bytes:
     return json.dumps({"k": keys, "v": value, "t": time}).encode()
 
 
-def splitter(checkpoint: str | None = None, *, decimals: int = 0, earliest: int = 0, **rules: Any) -> SplitterStep[int]:
+def splitter(
+    checkpoint: str | None = None,
+    *,
+    decimals: int = 0,
+    earliest: int = 0,
+    windows: WindowAssigner | None = None,
+    **rules: Any,
+) -> SplitterStep[int]:
     settings = {**SETTINGS, "value": {"field": "v", "decimals": decimals}}
     settings["time"] = {"field": "t", "earliest": earliest}
-    chosen = {"lateness_ms": 10, "idle_timeout_ms": 500, "max_ahead_ms": 1000, "drain": False, "earliest": earliest}
+    event_time = EventTimeRules(lateness_ms=10, max_ahead_ms=1000, earliest=earliest, windows=windows)
+    chosen: dict[str, Any] = {"event_time": event_time, "idle_timeout_ms": 500, "drain": False}
     step = SplitterStep(
         RecordParser(parsing := ParsingSettings.model_validate(settings)),
         parsing.value_types,
@@ -52,6 +62,24 @@ def split(step: SplitterStep[int], *values: bytes | None, first: int = 0, now: i
 def test_splitter_record_with_several_keys_gives_a_tuple_for_each() -> None:
     outputs = split(splitter(), record(100, "a", "b", value=5), record(101), record(102, "a"))
     assert tuples_in(outputs) == [("a", 5, 100), ("b", 5, 100), ("a", 1, 102)]
+
+
+@pytest.mark.parametrize(
+    ("windows", "late"),
+    [
+        (None, [100, 50, 49, 50, 100, 149, 0]),
+        (tumbling(100), [50, 49, 50, 0]),
+        (HoppingWindows(100, 50), [50, 49, 50, 100, 149, 0]),
+        (HoppingWindows(300, 300, offset_ms=50), [49, 0]),
+    ],
+)
+def test_splitter_tuple_is_late_when_the_first_of_its_windows_to_end_has_closed(
+    windows: WindowAssigner | None, late: list[int]
+) -> None:
+    # The watermark is 149 after the second tuple, and 150 after the sixth.
+    times = (50, 159, 149, 100, 50, 160, 49, 150, 50, 100, 149, 0)
+    outputs = split(splitter(windows=windows), *(record(time, "a") for time in times))
+    assert [json.loads(output.value or b"")["time"] for output in written(outputs, "late")] == late
 
 
 def test_splitter_tuples_of_a_batch_become_one_record_of_the_source_partition() -> None:

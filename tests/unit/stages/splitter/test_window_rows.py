@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -12,10 +13,12 @@ import pytest
 from helpers.batches import FORMAT, ROW_FORMAT, batch_of, idle_in, reasons_in, rows_in, watermarks_in, written
 from skewless.algorithms.local_buffer import LocalRules
 from skewless.algorithms.watermark import MAX_WATERMARK
+from skewless.algorithms.windowing.assigner import HoppingWindows, tumbling
 from skewless.engine.executor import State
 from skewless.parsing import batch_slices
 from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.settings import ParsingSettings
+from skewless.parsing.validation import EventTimeRules
 from skewless.stages.splitter.checkpoint import Held, decode_checkpoint
 from skewless.stages.splitter.local_rows import BufferedRows, LocalRows, WindowRows
 from skewless.stages.splitter.reports import OneTopic
@@ -28,10 +31,15 @@ from skewless.wire.tuples import TUPLES
 
 NOW = 1_000_000
 SETTINGS = ParsingSettings.model_validate({"key": {"field": "k"}, "value": {"field": "v"}, "time": {"field": "t"}})
-RULES = SplitterRules(lateness_ms=2, idle_timeout_ms=5000, max_ahead_ms=1000, drain=False, parsing="as before")
+EVENT_TIME = EventTimeRules(lateness_ms=2, max_ahead_ms=1000)
+RULES = SplitterRules(event_time=EVENT_TIME, idle_timeout_ms=5000, drain=False, parsing="as before")
 LOCAL = LocalRules(columns=ROW_FORMAT.columns, pane_ms=10, max_rows=1000)
 HELD = HeldRules(
-    new_parser=lambda: RecordParser(SETTINGS), tuple_format=FORMAT, event_time=RULES, local=LOCAL, parsing="as before"
+    new_parser=lambda: RecordParser(SETTINGS),
+    tuple_format=FORMAT,
+    event_time=EVENT_TIME,
+    local=LOCAL,
+    parsing="as before",
 )
 Mode = Literal["none", "buffer", "windows"]
 
@@ -41,13 +49,19 @@ def record(time: int, key: str = "a") -> bytes:
 
 
 def splitter(
-    checkpoint: str | None = None, state: State = (), *, mode: Mode = "windows", max_rows: int = 1000, **rules: Any
+    checkpoint: str | None = None,
+    state: State = (),
+    *,
+    mode: Mode = "windows",
+    max_rows: int = 1000,
+    pane_ms: int = 10,
+    **rules: Any,
 ) -> SplitterStep[int]:
-    local = replace(LOCAL, max_rows=max_rows)
+    local = replace(LOCAL, max_rows=max_rows, pane_ms=pane_ms)
     rows: LocalRows[int] = {
         "none": LocalRows(ROW_FORMAT),
         "buffer": BufferedRows(local, ROW_FORMAT),
-        "windows": WindowRows(local, ROW_FORMAT, RULES.lateness_ms),
+        "windows": WindowRows(local, ROW_FORMAT, EVENT_TIME.lateness_ms),
     }[mode]
     step = SplitterStep(RecordParser(SETTINGS), SETTINGS.value_types, replace(RULES, **rules), OneTopic("source"), rows)
     step.assign(3, checkpoint, state)
@@ -100,10 +114,10 @@ def test_window_rows_checkpoint_names_the_first_held_record_and_what_was_before_
     step = splitter()
     split(step, 1, 4, 11, 12)
     list(step.flush(NOW))
-    assert held(step) == Held(offset=2, end=4, max_time=4, floor=10, tuples=2, settings="as before")
+    assert held(step) == Held(offset=2, end=4, max_time=4, floor=10, tuples=2, settings="as before", window_ms=10)
     split(step, 22, first=4)
     list(step.flush(NOW))
-    assert held(step) == Held(offset=4, end=5, max_time=12, floor=20, tuples=1, settings="as before")
+    assert held(step) == Held(offset=4, end=5, max_time=12, floor=20, tuples=1, settings="as before", window_ms=10)
 
 
 def test_window_rows_silent_partition_holds_nothing_after_the_length_of_a_window() -> None:
@@ -152,7 +166,7 @@ def test_window_rows_full_windows_send_the_closed_ones_first_and_then_all(monkey
     assert held(step) is None
     # That of the sixth tuple is 20. It closes the window of the fifth, and one row is not too many.
     assert sent(split(step, 12, 22, first=4)) == [(10, 1)]
-    assert held(step) == Held(5, 6, 12, 20, 1, "as before")
+    assert held(step) == Held(5, 6, 12, 20, 1, "as before", 10)
     assert (metrics(step)["flushes_total", "size"], metrics(step)["flushes_total", "window"]) == (1, 1)
 
 
@@ -183,7 +197,7 @@ def test_window_rows_records_that_the_clock_refuses_are_not_in_a_range_that_is_r
     assert held(step) is None
     split(step, 3, first=3)
     list(step.flush(NOW))
-    assert held(step) == Held(3, 4, 2, 0, 1, "as before")
+    assert held(step) == Held(3, 4, 2, 0, 1, "as before", 10)
 
 
 def test_window_rows_restart_reads_late_and_invalid_records_again_and_writes_nothing_twice() -> None:
@@ -217,6 +231,31 @@ def test_window_rows_mode_changed_by_a_restart_sends_what_was_held_before_all_el
     assert held(idle) is None
 
 
+def test_window_rows_length_changed_by_a_restart_sends_what_was_held_at_once() -> None:
+    log = [record(1), record(13)]
+    before = splitter()
+    split(before, 1, 13)
+    list(before.flush(NOW))
+    again = reread(before, log)
+    step = splitter(before.checkpoint(3), again, pane_ms=5)
+    assert sent(list(step.flush(NOW))) == [(10, 1)]
+    assert held(step) is None
+
+
+@pytest.mark.parametrize("windows", [tumbling(30), HoppingWindows(60, 30)])
+def test_window_rows_tuple_of_a_closed_local_window_and_an_open_window_is_sent_in_the_next_commit(
+    windows: HoppingWindows,
+) -> None:
+    step = splitter(event_time=replace(EVENT_TIME, windows=windows))
+    outputs = [*split(step, 1, 24), *step.flush(NOW)]
+    assert (sent(outputs), watermarks_in(outputs)[-1]) == ([(0, 1)], {3: 20})
+    # The local window from 10 on has closed at 20. The window from 0 on is open until the watermark is 30.
+    outputs = [*split(step, 12, 31, 13, 32, 14, first=2), *step.flush(NOW)]
+    assert (sent(outputs), watermarks_in(outputs)[-1]) == ([(10, 2), (20, 1)], {3: 30})
+    assert [json.loads(late.value or b"")["time"] for late in written(outputs, "late")] == [14]
+    assert held(step) == Held(3, 7, 24, 30, 2, "as before", 10)
+
+
 @pytest.mark.parametrize("mode", ["none", "buffer"])
 def test_window_rows_mode_begun_by_a_restart_holds_only_new_tuples(mode: Mode) -> None:
     before = splitter(mode=mode)
@@ -225,7 +264,7 @@ def test_window_rows_mode_begun_by_a_restart_holds_only_new_tuples(mode: Mode) -
     step = splitter(before.checkpoint(3))
     split(step, 14, first=2)
     assert watermarks_in([*outputs, *step.flush(NOW)])[-1] == {3: 11}
-    assert held(step) == Held(2, 3, 13, 11, 1, "as before")
+    assert held(step) == Held(2, 3, 13, 10, 1, "as before", 10)
 
 
 def test_window_rows_revoked_partition_drops_what_it_holds() -> None:
