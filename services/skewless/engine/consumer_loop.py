@@ -194,8 +194,6 @@ class ConsumerThread(threading.Thread):
         except TransactionAbortedError as failure:
             self._rebalance.reset(failure)
         except FencedError as failure:
-            if not self._session.fenced_the_consumer(failure):
-                raise
             self._rebalance.join_again_unless_replaced(failure)
 
     def _raise_failure_of_executor(self) -> None:

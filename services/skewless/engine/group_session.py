@@ -4,9 +4,9 @@ Only the consumer thread uses this module. A member of a group can lose its memb
 
 - Another process has joined with the same `group.instance.id`: this process ends (FencedError).
 - A join request was answered, and the answer was lost. The coordinator then has a member that no process uses, and
-  fences this process for it. This process joins again once that member has expired.
-- No broker was reachable for longer than the session timeout: librdkafka joins again. If the coordinator then fences
-  this process, one of the two cases above applies.
+  fences this process for it: its consumer, or first its commit. This process joins again once that member has expired.
+- No broker was reachable for longer than the session timeout: librdkafka joins again, with a new member id. If the
+  coordinator then fences this process, one of the two cases above applies, or a commit had the previous member id.
 - librdkafka has removed all brokers from the client and does not connect again: the consumer is replaced.
 
 So before anything that would fence another process, the group coordinator is asked which member it knows.
@@ -90,8 +90,6 @@ class GroupSession:
         """Member id as of the last assignment."""
         self._callback_failure: BaseException | None = None
         """Error of a callback, which is raised after poll()."""
-        self._fenced: FencedError | None = None
-        """Error of the consumer after another member of its instance id has fenced it."""
         self._unconfirmed = False
         """Whether the coordinator must confirm this member before partitions are restored again."""
         self._unassigned_since: float | None = None
@@ -205,14 +203,7 @@ class GroupSession:
 
     def _failure_of(self, error: KafkaError) -> SkewlessError | None:
         operation = f"reading topic {', '.join(self._topics)} as group {self.group}"
-        failure = classify_consumer_error(error, operation)
-        if isinstance(failure, FencedError):
-            self._fenced = failure
-        return failure
-
-    def fenced_the_consumer(self, failure: FencedError) -> bool:
-        """Return whether an error is that of the consumer, and not of the output."""
-        return failure is self._fenced
+        return classify_consumer_error(error, operation)
 
     def committed(self) -> None:
         """Record that the group has accepted a commit of this member."""
@@ -274,7 +265,8 @@ class GroupSession:
         while time.monotonic() < deadline and not self._stopping.is_set():
             self._counts.last_poll_at = time.monotonic()
             try:
-                if self._membership.member_id() is None:
+                registered = self._membership.member_id()
+                if registered is None or registered in (self._member_id, self.consumer.memberid()):
                     return False
             except BrokerUnavailableError:
                 deadline = time.monotonic() + expiry_s
@@ -292,11 +284,10 @@ class GroupSession:
             # newer process and fence the process that replaced it.
             with suppress(KafkaException):  # of a consumer that is fenced already
                 self.consumer.unsubscribe()
-            self._fenced = FencedError(
+            raise FencedError(
                 f"this process sent no heartbeat for longer than transport.session_timeout_s, and another process "
                 f"joined as {self._options['group.instance.id']}; this one ends"
             )
-            raise self._fenced
 
     # The end
 

@@ -243,6 +243,34 @@ async def test_executor_fenced_by_a_producer_outside_the_group_continues_with_a_
             await asyncio.to_thread(stranger.commit_transaction, 20)
 
 
+def join_and_vanish(harness: Harness) -> None:
+    """Join as the harness's stage and send no heartbeats, as after a join request whose response was lost."""
+    group, instance = f"{harness.prefix}-copy", f"{harness.prefix}-copy-0"
+    options = {"group.id": group, "group.instance.id": instance, "session.timeout.ms": 6000}
+    ghost = confluent_kafka.Consumer(
+        {"bootstrap.servers": harness.bootstrap, "partition.assignment.strategy": "range", **options}
+    )
+    ghost.subscribe([harness.topic("in")])
+    while not ghost.assignment():
+        ghost.poll(0.1)
+    ghost.close()  # without LeaveGroup, because it is a static member
+
+
+async def test_executor_commit_fenced_by_a_member_that_no_process_uses_continues(harness: Harness) -> None:
+    # With this interval a commit finds it before a heartbeat does.
+    harness.kafka = KafkaSettings.model_validate(
+        {"bootstrap_servers": harness.bootstrap, "options": {"heartbeat.interval.ms": 3000}}
+    )
+    harness.fill(1000)
+    wiring = harness.wiring(Copy())
+    async with running(wiring):
+        await copied(harness, 1000)
+        await asyncio.to_thread(join_and_vanish, harness)
+        harness.fill(1000, start=1000)
+        await copied(harness, 2000)
+        assert wiring.executor.counts.resets == 1
+
+
 async def test_back_pressure_slow_step_bounds_the_batches_in_flight(harness: Harness) -> None:
     harness.transport = TransportSettings.model_validate(
         {**harness.transport.model_dump(), "max_poll_records": 100, "max_in_flight_batches": 2}

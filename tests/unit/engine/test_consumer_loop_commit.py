@@ -37,7 +37,7 @@ class Recorder(AtLeastOnceProducer):
     def __init__(self, transport: TransportSettings) -> None:
         super().__init__(KafkaSettings(), transport, str)
         self.commits: list[list[tuple[int, int]]] = []
-        self.fails = False
+        self.fails = self.fenced = False
 
     def send(self, outputs: Iterable[OutputRecord]) -> None:
         self.dirty = bool(list(outputs)) or self.dirty
@@ -46,6 +46,8 @@ class Recorder(AtLeastOnceProducer):
         if self.fails:
             self.uncommitted.records = 4_000_000
             raise TransactionAbortedError("the broker aborted the transaction")
+        if self.fenced:
+            raise FencedError("the coordinator knows another member")
         self.commits.append([(partition.partition, committed.offset) for partition, committed in offsets.items()])
         self.dirty = False
 
@@ -191,7 +193,7 @@ def test_consumer_loop_producer_silent_during_restore_is_replaced_once_the_group
     assert requested == [11.0, 22.0], "each new producer needs the membership confirmed"
 
 
-class Member:
+class Member(Positioned):
     """A consumer that is a member of its group."""
 
     def memberid(self) -> str:
@@ -204,33 +206,46 @@ def use_clock(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def fenced(
-    members: list[str | None], monkeypatch: pytest.MonkeyPatch
+    finder: str, members: list[str | None], monkeypatch: pytest.MonkeyPatch
 ) -> tuple[ConsumerThread, list[TransactionAbortedError]]:
-    """Return a thread whose next poll reports a fenced consumer. `members` answers requests for the member."""
-    thread, _ = thread_of(Ledger(drain=False))
+    """Return a thread that is fenced in its next iteration, as its consumer or its commit finds.
+
+    `members` answers requests for the member.
+    """
+    thread, producer = thread_of(Ledger(drain=False))
     clock, resets = Clock(), list[TransactionAbortedError]()
     answers = iter(members)
+    assign(thread._executor, {2: RestoredPartition(7, None)})
+    adopt(thread, Member())
 
     def poll() -> list[Message]:
-        thread._session._on_error(KafkaError(KafkaError.FENCED_INSTANCE_ID, "fenced", fatal=True))
-        thread._session._raise_failure_of_callback()
+        if finder == "consumer":
+            thread._session._on_error(KafkaError(KafkaError.FENCED_INSTANCE_ID, "fenced", fatal=True))
+            thread._session._raise_failure_of_callback()
         return []
 
     use_clock(clock, monkeypatch)
+    producer.fenced = thread._executor.commit_wanted = finder == "commit"
     monkeypatch.setattr(thread, "_poll", poll)
     monkeypatch.setattr(thread._rebalance, "reset", resets.append)
     monkeypatch.setattr(thread._session._membership, "member_id", lambda: next(answers, members[-1]))
     return thread, resets
 
 
-def test_consumer_loop_fenced_by_a_member_without_heartbeats_joins_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    thread, resets = fenced([*["i-ghost"] * 45, None], monkeypatch)
+@pytest.mark.parametrize("finder", ["consumer", "commit"])
+@pytest.mark.parametrize("answers", [[*["i-ghost"] * 45, None], ["i-ghost", "member"]])
+def test_consumer_loop_fenced_by_its_own_join_request_joins_again(
+    finder: str, answers: list[str | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    thread, resets = fenced(finder, answers, monkeypatch)
     thread._run_once()
     assert [failure.rejoin for failure in resets] == [True]
+    assert not thread._assignment.partitions, "it must not process what it cannot commit"
 
 
-def test_consumer_loop_fenced_by_a_member_that_stays_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    thread, resets = fenced(["i-successor"], monkeypatch)
+@pytest.mark.parametrize("finder", ["consumer", "commit"])
+def test_consumer_loop_fenced_by_a_member_that_stays_ends(finder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    thread, resets = fenced(finder, ["i-successor"], monkeypatch)
     with pytest.raises(FencedError):
         thread._run_once()
     assert resets == []
