@@ -71,7 +71,8 @@ def test_commands_of_a_pipeline_with_several_topics_name_them(broker: str, tmp_p
     status = json.loads(invoke(pipeline, "status", "--json").stdout)
     lag = {first.topic: {"0": 10}, second.topic: {"0": 0, "1": 1}}
     assert status["stages"][0]["lag_by_partition"] == lag
-    pipeline.drain()
+    run = invoke(pipeline, "up", "--drain")
+    assert run.exit_code == 0, run.output
     status = json.loads(invoke(pipeline, "status", "--json").stdout)
     assert status["problems"] == []
     assert {stage["lag_records"] for stage in status["stages"]} == {0}

@@ -51,9 +51,8 @@ def up(file: Path | None, log_dir: Path | None, *, drain: bool, verbose: bool) -
     logs = log_dir or Path(tempfile.mkdtemp(prefix=f"skewless-{settings.name}-"))
     click.echo(f"pipeline {settings.name}, logs in {logs}")
     first = topology.needed_stages(settings)[0]
-    rerun = drain and OffsetReader(settings.kafka).has_committed(
-        settings.group(first.name), settings.topic(first.inputs_of(settings)[0])
-    )
+    # An earlier run has written there, also if its source was empty.
+    rerun = drain and any(OffsetReader(settings.kafka).end(settings.topic(first.outputs[0])).values())
     supervisor = Supervisor(file, settings, drain=drain, logs=logs, rerun=rerun)
     follow = _Follower(supervisor) if verbose else None
     ports = {name: replica.metrics_port for name, replica in supervisor.processes.items()}
