@@ -86,7 +86,7 @@ def context_of(settings: PipelineSettings, *, drain: bool, source_partitions: in
         conditions=settings.conditions,
         key_parts=settings.splitter.key.parts,
         windows=settings.aggregator.windows,
-        pane_ms=settings.worker.pane_ms,
+        pane_ms=settings.pane_ms,
         grid_ms=settings.grid_ms,
         grouping=settings.router.grouping,
         workers=settings.router.workers,

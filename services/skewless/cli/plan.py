@@ -219,7 +219,7 @@ def _candidates(settings: PipelineSettings, groupings: str, workers: str, router
         options,
         routers or max(1, settings.replicas.of("router")),
         settings.aggregator.window_ms,
-        pane_ms=settings.worker.pane_ms,
+        pane_ms=settings.pane_ms,
     )
     return Candidates(names, sorted(numbers), config)
 

@@ -105,14 +105,14 @@ def simulate(  # noqa: PLR0913 - click passes an argument per option
     from skewless.lab.simulation.replay import Simulation
     from skewless.lab.simulation.replay import simulate as replay
     from skewless.lab.simulation.tsv_reader import batches, open_source
-    from skewless.stages.worker.settings import WorkerSettings
+    from skewless.stages.worker.settings import DEFAULT_PANE_MS
 
     config = SimulationConfig(
         _options(file, assigned, rules, clock),
         routers,
         round(window_s * 1000),
         local_tuples=local_tuples or 0,
-        pane_ms=WorkerSettings().pane_ms if file is None else load_settings(file).worker.pane_ms,
+        pane_ms=DEFAULT_PANE_MS if file is None else load_settings(file).pane_ms,
     )
     runs = list(itertools.product(*candidates_of(groupings, workers)))
     if assignments is not None and len(runs) > 1:

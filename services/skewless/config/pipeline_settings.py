@@ -39,7 +39,7 @@ from skewless.stages.observer.settings import ObserverSettings
 from skewless.stages.router.settings import RouterSettings, WorkerInputSettings
 from skewless.stages.sink.settings import SinkSettings
 from skewless.stages.splitter.settings import SplitterSettings
-from skewless.stages.worker.settings import WorkerSettings
+from skewless.stages.worker.settings import DEFAULT_PANE_MS, WorkerSettings
 
 
 def _is_a_topic(topic: str) -> str:
@@ -356,7 +356,9 @@ class PipelineSettings(SettingsModel):
     @model_validator(mode="after")
     def _sections_fit(self) -> PipelineSettings:
         excess = grouping.GROUPINGS[self.router.grouping].excess(self.router.workers, self.router)
-        grid_ms, local = self._window_grid_ms, self.splitter.local
+        window_grid_ms, local = self._window_grid_ms, self.splitter.local
+        grid_ms = math.gcd(window_grid_ms, self.observer.tick_ms)
+        pane_ms = self._pane_ms(grid_ms)
         checks = [
             (excess is not None, f"router.workers: {excess}"),
             (
@@ -366,9 +368,9 @@ class PipelineSettings(SettingsModel):
                     f"worker_input.max_workers ({self.worker_input.max_workers})"
                 ),
             ),
-            (grid_ms % self.worker.pane_ms != 0, self._pane_problem(grid_ms)),
+            (window_grid_ms % pane_ms != 0, self._pane_problem(window_grid_ms, grid_ms, pane_ms)),
             (
-                self.observer.tick_ms % self.worker.pane_ms != 0,
+                self.observer.tick_ms % pane_ms != 0,
                 f"observer.tick_s ({self.observer.tick_s}) must be a multiple of worker.pane_s ({self.worker.pane_s})",
             ),
             (
@@ -379,8 +381,13 @@ class PipelineSettings(SettingsModel):
                 ),
             ),
             (
-                local.window_ms is not None and self.worker.pane_ms % local.window_ms != 0,
-                f"splitter.local.window_s: {local.window_s} does not divide worker.pane_s ({self.worker.pane_s})",
+                local.window_ms is not None and pane_ms % local.window_ms != 0,
+                f"splitter.local.window_s: {local.window_s} does not divide "
+                + (
+                    f"{grid_ms / 1000:.15g} seconds: windows and ticks begin at multiples of them"
+                    if self.worker.pane_s is None
+                    else f"worker.pane_s ({self.worker.pane_s})"
+                ),
             ),
         ]
         problems = [message for is_problem, message in checks if is_problem]
@@ -408,16 +415,16 @@ class PipelineSettings(SettingsModel):
             raise InvalidSettingsError(*problems)
         return self
 
-    def _pane_problem(self, grid_ms: int) -> str:
-        """Return the message for a pane that does not divide `grid_ms`."""
+    def _pane_problem(self, window_grid_ms: int, grid_ms: int, pane_ms: int) -> str:
+        """Return the message for a pane that does not divide `window_grid_ms`, with those that divide `grid_ms`."""
         setting = "window_s" if self.aggregator.window is None else "window"
-        divisors = _divisors(self.grid_ms)
-        shorter = max((divisor for divisor in divisors if divisor <= self.worker.pane_ms), default=None)
-        longer = min((divisor for divisor in divisors if divisor >= self.worker.pane_ms), default=None)
+        divisors = _divisors(grid_ms)
+        shorter = max((divisor for divisor in divisors if divisor <= pane_ms), default=None)
+        longer = min((divisor for divisor in divisors if divisor >= pane_ms), default=None)
         fitting = " or ".join(f"{divisor / 1000:g}" for divisor in (shorter, longer) if divisor is not None)
         return (
-            f"worker.pane_s: {self.worker.pane_s:g} does not divide aggregator.{setting}, whose windows begin and end "
-            f"at multiples of {grid_ms / 1000:.15g} seconds: use {fitting}"
+            f"worker.pane_s: {pane_ms / 1000:g} does not divide aggregator.{setting}, whose windows begin and end "
+            f"at multiples of {window_grid_ms / 1000:.15g} seconds: use {fitting}"
         )
 
     def _having_problems(self, results: Sequence[ResultField]) -> Iterator[str]:
@@ -552,6 +559,22 @@ class PipelineSettings(SettingsModel):
     def grid_ms(self) -> int:
         """Length in ms that a pane must divide: all windows and ticks begin and end at multiples of it."""
         return math.gcd(self._window_grid_ms, self.observer.tick_ms)
+
+    @property
+    def pane_ms(self) -> int:
+        """Length of a pane in ms: `worker.pane_s`, or the largest one up to DEFAULT_PANE_MS that fits.
+
+        It also consists of whole local windows. If they are longer than DEFAULT_PANE_MS, it is the shortest that fits.
+        """
+        return self._pane_ms(self.grid_ms)
+
+    def _pane_ms(self, grid_ms: int) -> int:
+        if self.worker.pane_s is not None:
+            return round(self.worker.pane_s * 1000)
+        local_ms = self.splitter.local.window_ms or 1
+        fitting = [divisor for divisor in _divisors(grid_ms) if divisor % local_ms == 0]
+        short = [divisor for divisor in fitting if divisor <= DEFAULT_PANE_MS]
+        return max(short) if short else min(fitting, default=DEFAULT_PANE_MS)
 
     def topic(self, name: str) -> str:
         """Return the full name of a topic of the topology. Those of `topology.USER_TOPICS` are the user's.

@@ -169,6 +169,7 @@ FILES: dict[str, tuple[str, dict[str, str]]] = {
           emit: final
           having: {cuont: {at_least: 10}, largest: {above: 1}}
         observer: {top_keys: many}
+        worker: {pane_s: 15}
         """,
         {
             "aggregator.having.cuont": "unknown result cuont, did you mean count?",

@@ -47,7 +47,7 @@ def test_loader_environment_overrides_the_file_and_the_file_overrides_defaults(f
         HOME="/",
         SKEWLESS_CACHE="/",
     )
-    assert (settings.router.workers, settings.router.grouping, settings.worker.pane_s) == (6, "key", 15.0)
+    assert (settings.router.workers, settings.router.grouping, settings.pane_ms) == (6, "key", 15_000)
 
 
 def test_loader_without_a_file_reads_the_environment_alone() -> None:
@@ -428,12 +428,12 @@ ENCODING_PROBLEM = (
             "splitter.local.window_s: mode none has no local windows; remove it, or set mode: windows",
         ),
         (
-            "splitter: {format: text, local: {mode: windows, window_s: 4}}",
+            "splitter: {format: text, local: {mode: windows, window_s: 4}}\nworker: {pane_s: 15}",
             "splitter.local.window_s: 4.0 does not divide worker.pane_s (15.0)",
         ),
         (
-            "splitter: {format: text, local: {mode: windows, window_s: 30}}",
-            "splitter.local.window_s: 30.0 does not divide worker.pane_s (15.0)",
+            "splitter: {format: text, local: {mode: windows, window_s: 7}}",
+            "splitter.local.window_s: 7.0 does not divide 60 seconds: windows and ticks begin at multiples of them",
         ),
         (
             "splitter: {format: text, local: {mode: windows, window_s: 5}}\nworker_input: {encoding: record}",

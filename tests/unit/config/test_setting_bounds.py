@@ -82,7 +82,7 @@ def test_settings_span_that_is_not_whole_milliseconds_is_refused(path: tuple[str
 def test_settings_span_of_whole_milliseconds_is_kept_exactly(value: float) -> None:
     pane, window, tick = (document(path, value) for path in SPANS)
     settings = PipelineSettings.model_validate(pane | window | tick)
-    assert settings.worker.pane_ms == settings.aggregator.window_ms == settings.observer.tick_ms == round(value * 1000)
+    assert settings.pane_ms == settings.aggregator.window_ms == settings.observer.tick_ms == round(value * 1000)
 
 
 @pytest.mark.parametrize("topic", [row.name for row in topology.TOPICS])

@@ -167,8 +167,39 @@ def test_window_settings_default_pane_fits_days_in_zones_with_quarters_of_an_hou
         settings({"size": "day", "zone": zone})
 
 
+@pytest.mark.parametrize(
+    ("aggregator", "more", "pane_ms"),
+    [
+        ({}, {}, 15_000),
+        ({"window_s": 10}, {}, 10_000),
+        ({"window_s": 7}, {}, 1_000),
+        ({"window_s": 0.25}, {}, 250),
+        ({"window_s": 45}, {}, 15_000),
+        ({"window_s": 45}, {"observer": {"tick_s": 40}}, 5_000),
+        ({"window": {"size_s": 300, "every_s": 50}}, {}, 10_000),
+        ({"window": {"size_s": 86_400, "every_s": 3_600, "offset_s": 1}}, {}, 1_000),
+        ({"window_s": 10}, {"worker": {"pane_s": 5}}, 5_000),
+        ({}, {"splitter": {"local": {"mode": "windows", "window_s": 5}}}, 15_000),
+        ({}, {"splitter": {"local": {"mode": "windows", "window_s": 4}}}, 12_000),
+        ({}, {"splitter": {"local": {"mode": "windows", "window_s": 30}}}, 30_000),
+        (
+            {"window": {"size": "day", "zone": "Europe/Berlin"}},
+            {"splitter": {"time": {"earliest": "1890-01-01"}}},
+            4_000,
+        ),
+    ],
+)
+def test_window_settings_pane_that_is_not_set_follows_from_the_windows(
+    aggregator: dict[str, Any], more: dict[str, Any], pane_ms: int
+) -> None:
+    splitter = {"format": "text", **more.get("splitter", {})}
+    given = PipelineSettings.model_validate(BASE | {"aggregator": aggregator} | more | {"splitter": splitter})
+    assert given.pane_ms == pane_ms
+    assert given.worker.pane_s is None or "worker" in more
+
+
 def test_window_settings_times_before_standard_time_need_smaller_panes(tmp_path: Path) -> None:
-    parts = {"splitter": {"format": "text", "time": {"earliest": "1890-01-01"}}}
+    parts = {"splitter": {"format": "text", "time": {"earliest": "1890-01-01"}}, "worker": {"pane_s": 15}}
     (problem,) = problems(tmp_path, aggregator={"window": {"size": "day", "zone": "Europe/Berlin"}}, **parts)
     assert problem.endswith("multiples of 8 seconds: use 4")
 

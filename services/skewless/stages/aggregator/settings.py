@@ -156,8 +156,8 @@ class AggregatorSettings(SettingsModel):
         60.0,
         ge=0.001,
         le=MAX_WINDOW_S,
-        description="Length of tumbling windows in seconds of event time, a multiple of worker.pane_s. The same as "
-        "window with this size_s. null with window.",
+        description="Length of tumbling windows in seconds of event time. The same as window with this size_s. "
+        "null with window.",
     )
     window: WindowSettings | None = None
     aggregates: tuple[str | dict[str, Any], ...] = Field(

@@ -13,9 +13,7 @@ STATE_BYTES = 384 * 2**20
 class ObserverSettings(SettingsModel):
     """Settings of the measures of the load."""
 
-    tick_s: EventTimeSpan = Field(
-        60.0, le=86_400, description="Length of a tick in seconds of event time, a multiple of worker.pane_s."
-    )
+    tick_s: EventTimeSpan = Field(60.0, le=86_400, description="Length of a tick in seconds of event time.")
     max_state_bytes: int = Field(
         STATE_BYTES,
         ge=2**20,

@@ -22,7 +22,7 @@ class LocalSettings(SettingsModel):
         None,
         le=86_400,
         description="Length of a local window in seconds of event time, for the mode `windows` only, which needs it. "
-        "`worker.pane_s` must be a multiple of it.",
+        "It must divide `worker.pane_s` or, if that is unset, windows and ticks.",
     )
     adaptive: bool = Field(
         True,

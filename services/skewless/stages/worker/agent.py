@@ -21,7 +21,7 @@ def build(settings: WorkerSettings, pipeline: PipelineContext) -> BuiltStage:
         wire_columns_of(pipeline.results),
         TupleFormat(pipeline.values),
         pipeline.row_format,
-        pane_ms=settings.pane_ms,
+        pane_ms=pipeline.pane_ms,
         source_partitions=pipeline.count_partitions("tuples"),
         aggregator_partitions=pipeline.aggregator_partitions,
         topic=pipeline.topic("worker-input"),

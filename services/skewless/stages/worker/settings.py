@@ -6,6 +6,9 @@ from pydantic import Field
 
 from skewless.settings_base import EventTimeSpan, SettingsModel
 
+DEFAULT_PANE_MS = 15_000
+"""Length of a pane if it is not set and this length fits the windows."""
+
 
 class CostSettings(SettingsModel):
     """A simulated cost per tuple, to study many loaded workers on a small machine.
@@ -21,10 +24,11 @@ class CostSettings(SettingsModel):
 class WorkerSettings(SettingsModel):
     """Settings of the aggregation in workers."""
 
-    pane_s: EventTimeSpan = Field(15.0, le=86_400, description="Length of a tumbling pane in seconds of event time.")
+    pane_s: EventTimeSpan | None = Field(
+        None,
+        ge=0.001,
+        le=86_400,
+        description="Length of a tumbling pane in seconds of event time. It must divide the size, step and offset of "
+        "windows and `observer.tick_s`. Unset: 15, or if that does not fit, the largest length up to 15 that does.",
+    )
     cost: CostSettings = CostSettings()
-
-    @property
-    def pane_ms(self) -> int:
-        """Length of a pane in milliseconds."""
-        return round(self.pane_s * 1000)
