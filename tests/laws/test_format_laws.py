@@ -32,6 +32,11 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "value": {"field": 1, "decimals": 1},
     },
     "tsv": {"format": "tsv", "key": {"field": 1, "pattern": "[^.]+"}, "time": {"field": 0, "unit": "us"}},
+    "csv date and time": {
+        "format": "csv",
+        "key": {"field": 1},
+        "time": {"field": 0, "of_day": 2, "unit": "iso8601"},
+    },
     "text": {"format": "text", "key": {"pattern": r"\w+", "lowercase": True}},
 }
 SCALARS = [
@@ -53,7 +58,7 @@ SCALARS = [
 JSON = st.lists(st.tuples(st.sampled_from(["k", "v", "t", "x"]), st.sampled_from(SCALARS)), max_size=5).map(
     lambda fields: ("{" + ",".join(f'"{name}":{value}' for name, value in fields) + "}").encode()
 )
-CELLS = ["a", "a.b", "7", "-1.25", "", '"q"', '"', "2016-11-08 01:20:50", "é", "x" * 9]
+CELLS = ["a", "a.b", "7", "-1.25", "", '"q"', '"', "2016-11-08 01:20:50", "2016-11-08", "01:20:50,123", "é", "x" * 9]
 LINES = st.tuples(st.lists(st.sampled_from(CELLS), max_size=4), st.sampled_from([",", "\t", " "])).map(
     lambda line: line[1].join(line[0]).encode()
 )

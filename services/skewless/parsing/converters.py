@@ -165,6 +165,11 @@ def times(column: Sequence[Scalar], unit: Unit) -> tuple[NDArray[np.int64], Prob
     return result, problems
 
 
+def dates_with_times(dates: Sequence[Scalar], times_of_day: Sequence[Scalar]) -> list[Scalar]:
+    """Return each date with its time of day as one text in ISO 8601."""
+    return [f"{date} {time_of_day}" for date, time_of_day in zip(dates, times_of_day, strict=True)]
+
+
 def _iso_times(column: Sequence[Scalar]) -> tuple[NDArray[np.int64], Problems]:
     result = []
     problems: Problems = {}

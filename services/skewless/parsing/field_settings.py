@@ -41,6 +41,8 @@ RESERVED_NAMES = frozenset(
 """Fields of public records with a key, apart from aggregates."""
 Encoding = Literal["utf8", "int64", "int32"]
 Truncation = Literal["minute", "hour", "day"]
+TIME_OF_DAY = "time.of_day"
+"""Path of the setting of the second field of a time."""
 PART_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]{0,63}")
 """Names of key parts, which are fields of public records."""
 
@@ -297,6 +299,11 @@ class TimeSettings(SettingsModel):
     """Settings of the event time of a record. Without a field or header it is the timestamp of the Kafka record."""
 
     field: FieldRef | None = Field(None, description="As `key.field`, without lists.")
+    of_day: FieldRef | None = Field(
+        None,
+        description="Second field with the time of day, if `field` has only the date. Both are read as one text in ISO "
+        "8601. As `field`.",
+    )
     header: HeaderName | None = Field(None, description="Header with the time, instead of a field. As `key.header`.")
     unit: Unit = Field(
         "ms",
@@ -305,6 +312,18 @@ class TimeSettings(SettingsModel):
     )
     earliest: Instant = Field(0, description="Earlier records are invalid: ms since the epoch, or ISO 8601.")
     latest: Instant = Field(LAST_INSTANT, description="Later records are invalid: ms since the epoch, or ISO 8601.")
+
+    @property
+    def fields(self) -> dict[str, FieldRef]:
+        """Fields that the time is read from, by the path of their setting without `.field`."""
+        references = {"time": self.field, TIME_OF_DAY: self.of_day}
+        return {path: reference for path, reference in references.items() if reference is not None}
+
+    @model_validator(mode="after")
+    def _is_complete(self) -> Self:
+        if self.of_day is not None and (self.field is None or self.unit != "iso8601"):
+            raise InvalidSettingsError("of_day: needs the field of the date as field, and unit: iso8601")
+        return self
 
 
 class LimitSettings(SettingsModel):

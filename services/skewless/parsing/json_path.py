@@ -145,5 +145,5 @@ def conflicts(paths: Mapping[str, Path]) -> Iterator[str]:
 
 
 def field_setting(name: str) -> str:
-    """Return the path of the setting of a field: `key.field`, or `value.times` for the second field of a product."""
-    return name if name.endswith(".times") else f"{name}.field"
+    """Return the path of the setting of a field: `key.field`, or `value.times` and `time.of_day` of second fields."""
+    return name if name.endswith((".times", ".of_day")) else f"{name}.field"

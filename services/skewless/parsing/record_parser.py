@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skewless.parsing.conditions import Condition
-from skewless.parsing.converters import Problems, times
-from skewless.parsing.field_settings import Encoding, ValueSettings, value_path
+from skewless.parsing.converters import Problems, dates_with_times, times
+from skewless.parsing.field_settings import TIME_OF_DAY, Encoding, ValueSettings, value_path
 from skewless.parsing.fixed_point import Scalar
 from skewless.parsing.formats import find_format
 from skewless.parsing.formats.base import ExtractedFields, OptionalFields, ParsedBatch
@@ -113,6 +113,8 @@ class RecordParser:
             column = _optional_texts(records, time.header, optional.rows)
         # An absent time, or one of a wrong type, is converted from an empty text, which is not a time.
         texts = [entry if isinstance(entry, str | int | float) else "" for entry in column or ()]
+        if time.of_day is not None:
+            texts = dates_with_times(texts, optional.columns[TIME_OF_DAY])
         converted, problems = times(texts, time.unit)
         converted[list(problems)] = NO_TIME
         result[rows] = converted

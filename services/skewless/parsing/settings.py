@@ -139,7 +139,7 @@ class ParsingSettings(SettingsModel):
         """Fields of tuples, by the path of their group of settings. Only a value with `missing: skip` may be absent."""
         parts = {f"key.fields.{i}": part.field for i, part in enumerate(self.key.fields)}
         values = {path: reference for path, (_, reference) in value_fields(self).items()}
-        references = {"key": self.key.field, **parts, **values, "time": self.time.field}
+        references = {"key": self.key.field, **parts, **values, **self.time.fields}
         return {path: reference for path, reference in references.items() if reference is not None}
 
     @property
@@ -149,8 +149,7 @@ class ParsingSettings(SettingsModel):
             return {}
         references = {f"where.{i}": condition.field for i, condition in enumerate(self.where)}
         # The event time of a record that does not meet the conditions still advances the watermark.
-        references["time"] = self.time.field
-        return {path: reference for path, reference in references.items() if reference is not None}
+        return {path: reference for path, reference in references.items() if reference is not None} | self.time.fields
 
     @property
     def reads_record_key(self) -> bool:

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from skewless.parsing import converters
 from skewless.parsing.composite_key import CompositeKey
-from skewless.parsing.converters import KeyConverter, Problems, is_missing, products, texts, times
-from skewless.parsing.field_settings import FieldSettings, ValueSettings, value_path
+from skewless.parsing.converters import KeyConverter, Problems, dates_with_times, is_missing, products, texts, times
+from skewless.parsing.field_settings import TIME_OF_DAY, FieldSettings, ValueSettings, value_path
 from skewless.parsing.fixed_point import Scalar
 from skewless.parsing.formats.base import ExtractedFields, ParsedBatch
 from skewless.parsing.key_rules import KeyRules
@@ -43,7 +43,7 @@ class TupleBuilder:
         """Return the tuples of records whose fields were extracted. A record is invalid if any of its fields is."""
         rows = _to_array(fields.rows)
         invalid = fields.invalid
-        event_times = self._times(fields.times, rows, source, invalid)
+        event_times = self._times(fields, rows, source)
         if self._composite is not None:
             fields.keys[:], problems = self._composite.convert(fields.parts, event_times[rows])
             _mark_invalid(problems, rows, invalid)
@@ -65,13 +65,14 @@ class TupleBuilder:
             values = {name: array.filter(pa.array(keep)) for name, array in values.items()}
         return ParsedBatch(keys, values, records, event_times, sorted(invalid.items()))
 
-    def _times(
-        self, column: Sequence[Scalar], rows: NDArray[np.int32], source: SourceRecords, invalid: Problems
-    ) -> NDArray[np.int64]:
+    def _times(self, fields: ExtractedFields, rows: NDArray[np.int32], source: SourceRecords) -> NDArray[np.int64]:
         if self._time.field is None and self._time.header is None:
             return source.timestamps
+        column = fields.times
+        if self._time.of_day is not None:
+            column = dates_with_times(column, fields.parts[TIME_OF_DAY])
         converted, problems = times(column, self._time.unit)
-        _mark_invalid(problems, rows, invalid)
+        _mark_invalid(problems, rows, fields.invalid)
         result = np.zeros(len(source.values), np.int64)
         result[rows] = converted
         return result

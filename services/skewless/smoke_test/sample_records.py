@@ -65,7 +65,11 @@ def _time_in_unit(settings: ParsingSettings, time_ms: int) -> tuple[int | str, i
 
 def _record(settings: ParsingSettings, key: str, time: int | str) -> str:
     parts = [(part.field, time if part.truncate else key) for part in settings.key.fields]
-    fields = [(settings.key.field, key), *parts, (settings.value.field, 1), (settings.time.field, time)]
+    times: list[tuple[FieldRef | None, int | str]] = [(settings.time.field, time)]
+    if settings.time.of_day is not None:
+        date, _, time_of_day = str(time).partition("T")
+        times = [(settings.time.field, date), (settings.time.of_day, time_of_day)]
+    fields = [(settings.key.field, key), *parts, (settings.value.field, 1), *times]
     present = [(field, value) for field, value in fields if field is not None]
     match settings.format:
         case TextSettings():

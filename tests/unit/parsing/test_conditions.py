@@ -15,7 +15,7 @@ from skewless.parsing.formats import ParsedBatch
 from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.settings import ParsingSettings
 from skewless.parsing.source_records import RecordColumns
-from skewless.parsing.validation import TOO_FAR_AHEAD, EventTimeRules, classify
+from skewless.parsing.validation import NO_TIME, TOO_FAR_AHEAD, EventTimeRules, classify
 from skewless.wire.record import Headers
 
 ENTRIES: list[Any] = ["sale", "5", " 5 ", "5.0", 5, 5.5, True, 1, 2**63, "nan", "", None, {"a": 1}, [5]]
@@ -120,6 +120,13 @@ def test_parser_conditions_on_columns_and_headers_combine() -> None:
     header = {"format": "text", "where": [{"header": "h", "is": "x"}]}
     parsed = parse(header, b"a", b"b")
     assert (parsed.keys, parsed.filtered.tolist(), parsed.times.tolist()) == (["a"], [1], [0, 1])
+
+
+def test_parser_filtered_record_has_the_time_of_its_date_and_time_of_day() -> None:
+    time = {"field": 0, "of_day": 1, "unit": "iso8601"}
+    settings = {"format": "csv", "key": {"field": 2}, "time": time, "where": [{"field": 3, "is": "sale"}]}
+    parsed = parse(settings, b"1970-01-02,00:00:01,a,sale", b"1970-01-02,00:00:02,a,view", b"1970-01-02")
+    assert (parsed.filtered.tolist(), parsed.times.tolist()) == ([1, 2], [86_401_000, 86_402_000, NO_TIME])
 
 
 def test_classification_filtered_records_advance_the_watermark_within_bounds_only() -> None:

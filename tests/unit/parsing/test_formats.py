@@ -52,6 +52,12 @@ CSV: dict[str, Any] = {
 QUOTED = {**CSV, "format": {**CSV["format"], "quoting": True}}
 BLANKS = {"format": {"name": "csv", "delimiter": " "}, "key": {"field": 0, "pattern": r"^[^.]+"}, "value": {"field": 2}}
 TEXT: dict[str, Any] = {"format": "text"}
+LOG = {
+    "format": {"name": "csv", "delimiter": " "},
+    "key": {"field": 2},
+    "time": {"field": 0, "of_day": 1, "unit": "iso8601"},
+}
+DATED = {**KEY, "time": {"field": "d", "of_day": "t", "unit": "iso8601"}}
 VOTES: dict[str, Any] = {
     "key": {"field": "h[]", "drop_if_contains": ["?"], "rename_if_contains": {"ElectionDay": ["vote", "usa"]}},
     "value": {"field": "n"},
@@ -132,6 +138,9 @@ GOOD = {
     "json: ISO 8601 with a blank": Good(
         timed("iso8601"), b'{"k":"a","t":"2016-11-08 01:20:50"}', [("a", 1)], 1478568050000
     ),
+    "json: date and time of day": Good(DATED, b'{"k":"a","d":"1970-01-01","t":"00:00:01"}', [("a", 1)], 1_000),
+    "csv: date and time of day": Good(LOG, b"1970-01-02 04:00:00,123 INFO x", [("INFO", 1)], 100_800_123),
+    "csv: time of day with a zone": Good(LOG, b"1970-01-02 04:00+01:00 INFO", [("INFO", 1)], 97_200_000),
     "tsv": Good(TSV, b"5\tpage one", [("page one", 1)], 5),
     "tsv: more columns": Good(TSV, b"5\tp\tx\ty", [("p", 1)], 5),
     "tsv: empty key": Good(TSV, b"5\t", [("", 1)], 5),
@@ -224,6 +233,9 @@ INVALID = {
     "json: time before year 1": Invalid(
         KEY_TIME, b'{"k":"a","t":-62135596800001}', "time is not a number within bounds"
     ),
+    "json: time of day missing": Invalid(DATED, b'{"k":"a","d":"1970-01-01"}', "time.of_day field missing"),
+    "csv: time of day missing": Invalid({**LOG, "key": {"field": 0}}, b"1970-01-02", "time.of_day field missing"),
+    "csv: time of day wrong": Invalid(LOG, b"1970-01-02 25:00 INFO", "time is not ISO 8601"),
     "json: ISO 8601 number": Invalid(timed("iso8601"), b'{"k":"a","t":5}', "time is not ISO 8601"),
     "json: ISO 8601 wrong day": Invalid(timed("iso8601"), b'{"k":"a","t":"2016-02-30"}', "time is not ISO 8601"),
     "json: ISO 8601 before year 1": Invalid(

@@ -84,6 +84,18 @@ PROBLEMS: dict[str, tuple[dict[str, Any], list[str]]] = {
     ),
     "default too large": ({"key": KEY, "value": {"decimals": 9, "constant": 2**53}}, ["larger than 2**53"]),
     "unit without a field": ({"key": KEY, "time": {"unit": "s"}}, ["time.unit: set time.field too"]),
+    "time of day without a date": (
+        {"key": KEY, "time": {"of_day": "t", "unit": "iso8601"}},
+        ["of_day: needs the field of the date as field, and unit: iso8601"],
+    ),
+    "time of day of a number": (
+        {"key": KEY, "time": {"field": "d", "of_day": "t"}},
+        ["of_day: needs the field of the date as field, and unit: iso8601"],
+    ),
+    "time of day in a list": (
+        {"key": KEY, "time": {"field": "d", "of_day": "t[]", "unit": "iso8601"}},
+        ["time.of_day: must not contain a list"],
+    ),
     "unknown unit": ({"key": KEY, "time": {"field": "t", "unit": "ns"}}, ["'ms', 's', 'us' or 'iso8601'"]),
     "bounds the wrong way round": ({"key": KEY, "time": {"earliest": 5, "latest": 4}}, ["time.earliest: is after"]),
     "several at once": (

@@ -26,6 +26,7 @@ SPLITTERS: list[dict[str, Any]] = [
     {"format": {"name": "csv", "delimiter": ";", "columns": ["at", "page", "views"]}, "key": {"field": "page"}},
     {"format": "tsv", "key": {"field": 1}, "value": {"field": 2}, "time": {"field": 0, "unit": "iso8601"}},
     {"format": "tsv", "key": {"field": 1}, "time": {"field": 0, "unit": "us"}},
+    {"format": "csv", "key": {"field": 2}, "time": {"field": 0, "of_day": 1, "unit": "iso8601"}},
     {"key": {"from": "record_key"}},
     {"key": {"from": "record_key"}, "value": {"header": "n"}, "time": {"header": "at", "unit": "iso8601"}},
     {"format": "json", "key": {"header": "who"}, "value": {"field": "n"}},

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from skewless.parsing.converters import Problems
-from skewless.parsing.field_settings import FieldSettings
+from skewless.parsing.field_settings import TIME_OF_DAY, FieldSettings
 from skewless.parsing.fixed_point import Scalar
 from skewless.settings_base import SettingsModel
 
@@ -40,7 +40,8 @@ class ExtractedFields:
     key_rows: NDArray[np.intp] | None = None
     """Index in `rows` of each key, non-decreasing. None: one key per row."""
     parts: dict[str, list[Scalar]] = field(default_factory=dict)
-    """Columns with one entry per row: the parts of a composite key, by the path of their group of settings."""
+    """Columns with one entry per row: the parts of a composite key, by the path of their group of settings, and the
+    time of day of a time in two fields, by TIME_OF_DAY."""
     values: dict[str, Sequence[Scalar | None]] = field(default_factory=dict)
     """Fields of values by their path (see `value_fields`), each with one entry per key."""
     invalid: Problems = field(default_factory=dict)
@@ -114,6 +115,11 @@ class FormatType(Protocol):
     def validate(self, settings: Any, fields: FieldSettings) -> Iterator[str]:
         """Yield a line `path: problem and remedy` for each setting that does not fit this format."""
         ...
+
+
+def is_part(path: str) -> bool:
+    """Return whether a field belongs to `ExtractedFields.parts`."""
+    return path.startswith("key.fields.") or path == TIME_OF_DAY
 
 
 def part_or_group(path: str, fields: FieldSettings) -> str:

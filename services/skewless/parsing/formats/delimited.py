@@ -11,7 +11,7 @@ from pydantic import Field
 
 from skewless.parsing.converters import Problems
 from skewless.parsing.field_settings import FieldRef, FieldSettings, value_fields
-from skewless.parsing.formats.base import ExtractedFields, FormatSettings, OptionalFields, part_or_group
+from skewless.parsing.formats.base import ExtractedFields, FormatSettings, OptionalFields, is_part, part_or_group
 from skewless.parsing.json_path import field_setting
 from skewless.parsing.line_decoder import LineDecoder
 
@@ -122,7 +122,7 @@ class Delimited:
         }
         fields |= _cells(lines, self._values_or_null)
         extracted.rows, extracted.keys, extracted.times = rows, fields.pop("key", []), fields.pop("time", [])
-        extracted.parts = {path: fields.pop(path) for path in self._columns if path.startswith("key.fields.")}
+        extracted.parts = {path: fields.pop(path) for path in self._columns if is_part(path)}
         extracted.values |= fields
         return extracted
 

@@ -11,7 +11,7 @@ import msgspec
 
 from skewless.parsing.converters import Problems
 from skewless.parsing.field_settings import FieldRef, FieldSettings, value_fields
-from skewless.parsing.formats.base import ExtractedFields, FormatSettings, OptionalFields, part_or_group
+from skewless.parsing.formats.base import ExtractedFields, FormatSettings, OptionalFields, is_part, part_or_group
 from skewless.parsing.json_path import (
     LIST,
     DecoderSchema,
@@ -64,7 +64,7 @@ class Json:
         self._names = {path: part_or_group(path, fields) for path in self._paths}
         key, time = self._paths.get("key"), self._paths.get("time")
         values = {name: self._paths[name] for name in value_fields(fields)}
-        parts = {name: path for name, path in self._paths.items() if name.startswith("key.fields.")}
+        parts = {name: path for name, path in self._paths.items() if is_part(name)}
         schema = DecoderSchema(_leaves(fields, self._paths))
         self._decode = msgspec.json.Decoder(schema.type).decode
         # If a value is inside a list, so is the key. Both are then read from the elements of the last shared list.
