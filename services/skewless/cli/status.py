@@ -53,7 +53,8 @@ def status(  # noqa: PLR0913 - the options of the command
     Needs only the topics and consumer groups, so it works wherever the stages run. Values are those of the last commit.
     Processes whose metrics ports can be reached also report why they are not ready.
     Exits with 1 if there are problems: a stage without a process, deleted records, a missing topic, a lag above
-    --max-lag. With --wait, also if a process is not ready.
+    --max-lag, only invalid records. Also exits with 1 if there are warnings: more than 1 % of the recent records are
+    invalid. With --wait, warnings do not matter, but it exits with 1 if a process is not ready.
 
     \b
     Examples:
@@ -76,8 +77,9 @@ def status(  # noqa: PLR0913 - the options of the command
         _watch(read, text, on_terminal=sys.stdout.isatty() and not as_json)
     report = read() if wait is None else _wait(read, wait)
     click.echo(text(report))
-    if report.problems:
-        raise CheckFailedError(f"pipeline {settings.name}: {counted(len(report.problems), 'problem')}")
+    found = ((report.problems, "problem"), (() if wait else report.warnings, "warning"))
+    if counts := [counted(len(lines), noun) for lines, noun in found if lines]:
+        raise CheckFailedError(f"pipeline {settings.name}: {', '.join(counts)}")
     if wait is not None and not report.is_ready:
         raise CheckFailedError(f"pipeline {settings.name}: not all processes are ready")
 

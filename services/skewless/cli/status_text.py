@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import click
+
 from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.cli.plain_text import counted, iso, printable
 from skewless.operations.status import PipelineStatus, StageStatus, behind_s, lag_s
@@ -62,6 +64,7 @@ def _lines(report: PipelineStatus) -> Iterator[str]:
     if aggregator is not None:
         yield from _load(report)
     yield from (f"waiting  {wait}" for wait in report.waits)
+    yield from (click.style(f"warning  {warning}", fg="yellow") for warning in report.warnings)
     yield from (f"problem  {problem}" for problem in report.problems)
 
 

@@ -37,6 +37,7 @@ def summary(report: PipelineStatus) -> str:
     balance = f"{rate(load):,.1f} tuples/s, max/avg {load.max_over_avg:.2f}" if load else "no load yet"
     lag = max((lag_s(stage, report.time_ms) for stage in report.stages if stage.lag_records), default=0.0)
     problems = "".join(f"; problem: {problem}" for problem in report.problems)
+    problems += "".join(f"; warning: {warning}" for warning in report.warnings)
     return f"{iso(report.time_ms)}  {report.pipeline} {report.state}, {balance}, lag {duration(lag)}{problems}"
 
 
@@ -216,4 +217,5 @@ class TopApp(App[None]):
         if self._error is not None:
             yield Text(f"error: {self._error}", style="red")
         yield from (Text(f"problem: {problem}", style="red") for problem in self._report.problems)
+        yield from (Text(f"warning: {warning}", style="yellow") for warning in self._report.warnings)
         yield from (Text(f"waiting: {wait}", style="yellow") for wait in self._report.waits)

@@ -32,7 +32,9 @@ TICK_S = 0.1
 def up(file: Path | None, log_dir: Path | None, *, drain: bool, verbose: bool) -> None:
     """Create the topics, then run every stage in its own processes until Ctrl-C or SIGTERM. Restart failed processes.
 
-    The setting `replicas` in the pipeline file is the number of processes of each stage.
+    The setting `replicas` in the pipeline file is the number of processes of each stage. At the end, it prints the
+    numbers of records, results, late tuples and invalid records. With --drain, it exits with 1 if no record is in a
+    result because all are late or invalid.
 
     \b
     Example:
@@ -40,10 +42,12 @@ def up(file: Path | None, log_dir: Path | None, *, drain: bool, verbose: bool) -
     """  # noqa: D301 - \b is click's marker for unwrapped text
     settings = load_settings(file)
     from skewless import topology
+    from skewless.cli.up_counts import print_counts, warning_of_rejected_records
     from skewless.config import topic_plan
     from skewless.kafka.consumer.offsets import OffsetReader
     from skewless.lab.local import metrics_ports
     from skewless.lab.local.supervisor import Supervisor
+    from skewless.operations.run_counts import RunCounter
 
     if log_dir is not None:
         writable_folder("--log-dir", log_dir)
@@ -56,8 +60,10 @@ def up(file: Path | None, log_dir: Path | None, *, drain: bool, verbose: bool) -
     supervisor = Supervisor(file, settings, drain=drain, logs=logs, rerun=rerun)
     follow = _Follower(supervisor) if verbose else None
     ports = {name: replica.metrics_port for name, replica in supervisor.processes.items()}
-    with metrics_ports.published(settings, ports):
+    counter = RunCounter(settings)
+    with metrics_ports.published(settings, ports), warning_of_rejected_records(settings):
         code = supervise(supervisor, _show, follow)
+    print_counts(counter, settings, drain=drain and not code)
     click.get_current_context().exit(code)
 
 

@@ -22,8 +22,9 @@ from skewless.kafka.admin.client import Admin
 from skewless.kafka.admin.groups import GroupDescription, GroupReader
 from skewless.kafka.consumer.offsets import Committed, OffsetReader
 from skewless.kafka.consumer.range_reader import first_records, read_ranges
+from skewless.operations.data_quality import QUALITY_TOPICS, Invalid, Reasons, data_quality, invalid_of, warnings
 from skewless.operations.readiness import readiness
-from skewless.operations.recent_records import recent_records
+from skewless.operations.recent_records import RecentRecords, recent_records
 from skewless.stages.repartition import step as repartition
 from skewless.stages.router.upstream import OneSource, SeveralSources, Upstream
 from skewless.stages.splitter.checkpoint import committed_state
@@ -106,6 +107,8 @@ class PipelineStatus:
     waits: Sequence[str] = field(default=())
     """Reasons why results wait, none of which is a problem."""
     problems: Sequence[str] = field(default=())
+    warnings: Sequence[str] = field(default=())
+    """Properties of the recent records that make results incomplete, although all stages work."""
 
     @property
     def is_ready(self) -> bool:
@@ -145,8 +148,8 @@ def status(settings: PipelineSettings, now_ms: int, *, recent_s: float, max_lag_
     newest = _newest_event(settings, next((stage for stage in stages if stage.name == "splitter"), None))
     stages = with_end_of_splitter(_with_readiness(settings, stages))
     by_name = {stage.name: stage for stage in stages}
-    public = {name: settings.topic(name) for name in ("late", "dead-letters") if settings.topic(name) in counts}
-    since_ms = now_ms - round(1000 * recent_s)
+    topics = {name: settings.topic(name) for name in QUALITY_TOPICS if settings.topic(name) in counts}
+    quality = data_quality(settings.kafka, offsets, topics, now_ms - round(1000 * recent_s))
     distribution = settings.topic("distribution")
     problems = (
         ["the pipeline has no topics: `skewless up` and `skewless topics apply` create them"]
@@ -154,17 +157,24 @@ def status(settings: PipelineSettings, now_ms: int, *, recent_s: float, max_lag_
         else [f"topic {name} is missing: `skewless topics apply` creates it" for name in missing]
     )
     problems += _problems(stages, now_ms, max_lag_s)
+    shares = warnings(quality)
+    if newest is None and "splitter" in by_name:
+        shares.pop("invalid", None)
+        problems += _only_invalid(recent_records(settings.kafka, offsets, topics.get("dead-letters"), 0, invalid_of))
     return PipelineStatus(
         pipeline=settings.full_name,
         time_ms=now_ms,
         stages=stages,
         newest_event_ms=newest,
         open_windows=open_windows(settings.aggregator.windows, _closed_until(by_name.get("aggregator")), newest),
-        recent={name: recent_records(settings.kafka, offsets, topic, since_ms) for name, topic in public.items()},
+        recent={
+            name: count for name, count in (("late", quality.late), ("dead-letters", quality.invalid)) if name in topics
+        },
         recent_s=recent_s,
         load=_last_tick(settings, offsets) if distribution in counts else None,
         waits=list(_waits(settings, by_name)),
         problems=problems,
+        warnings=list(shares.values()),
     )
 
 
@@ -380,6 +390,12 @@ def _problems(stages: Sequence[StageStatus], now_ms: int, max_lag_s: float | Non
             yield f"{stage.name}: the oldest unprocessed record is {age_s:,.0f} s old, more than {max_lag_s:g} s"
 
 
+def _only_invalid(dead_letters: RecentRecords[Invalid | None]) -> Iterator[str]:
+    """Yield a line if there are invalid records. No other record had an event time so far."""
+    if commonest := Reasons(dead_letters.contents).commonest():
+        yield f"splitter: all {dead_letters.number:,} records so far are invalid, mostly {commonest}"
+
+
 def _waits(settings: PipelineSettings, stages: Mapping[str, StageStatus]) -> Iterator[str]:
     for stage in stages.values():
         if stage.group.is_rebalancing:
@@ -435,6 +451,7 @@ def as_json(report: PipelineStatus) -> dict[str, Any]:
         "recent": {"seconds": report.recent_s, **report.recent},
         "load": None if report.load is None else msgspec.to_builtins(report.load),
         "waits": list(report.waits),
+        "warnings": list(report.warnings),
         "problems": list(report.problems),
     }
 

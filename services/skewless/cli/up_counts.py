@@ -1,0 +1,85 @@
+"""Warnings of `skewless up` about the records that it processes, and their counts at its end."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
+
+import click
+
+from skewless import topology
+from skewless.cli.plain_text import counted
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.errors import CheckFailedError, SkewlessError
+from skewless.kafka.consumer.offsets import OffsetReader
+from skewless.operations.data_quality import QUALITY_TOPICS, data_quality, warnings
+from skewless.operations.run_counts import RunCounter, RunCounts
+
+INTERVAL_S = 10.0
+"""Time between two looks at the records of a run."""
+PERIOD_MS = 300_000
+"""Period of the records of one look."""
+
+
+@contextlib.contextmanager
+def warning_of_rejected_records(settings: PipelineSettings) -> Iterator[None]:
+    """Print a warning when the share of invalid records becomes too large, until the end of the block.
+
+    The records are read in another thread, because a broker that is away may not delay restarts of processes.
+    """
+    ended = threading.Event()
+    threading.Thread(target=_watch, args=(settings, ended), name="rejected records", daemon=True).start()
+    try:
+        yield
+    finally:
+        ended.set()
+
+
+def _watch(settings: PipelineSettings, ended: threading.Event) -> None:
+    needed = {row.name for row in topology.needed_topics(settings)}
+    topics = {name: settings.topic(name) for name in QUALITY_TOPICS if name in needed}
+    started_ms, previous = _now_ms(), dict[str, str]()
+    while not ended.wait(INTERVAL_S):
+        with contextlib.suppress(SkewlessError):  # the stages report a broker that does not answer
+            since_ms = max(started_ms, _now_ms() - PERIOD_MS)
+            found = warnings(data_quality(settings.kafka, OffsetReader(settings.kafka), topics, since_ms))
+            for kind in found.keys() - previous.keys():
+                if not ended.is_set():
+                    click.secho(f"warning: {found[kind]}", fg="yellow")
+            previous = found
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def print_counts(counter: RunCounter, settings: PipelineSettings, *, drain: bool) -> None:
+    """Print what a run has processed.
+
+    Raises CheckFailedError if it was bounded, and each of its records is invalid or late.
+    """
+    try:
+        counts = counter.counts(exact=drain)
+    except SkewlessError as error:
+        click.echo(f"the records of this run are not counted: {error}")
+        return
+    click.echo(counts_line(counts, settings))
+    if counts.commonest is not None:
+        click.echo(f"invalid records: mostly {counts.commonest}; `skewless dead-letters list` has all reasons")
+    if drain and not counts.is_any_accepted:
+        raise CheckFailedError(
+            f"none of {counted(counts.records, 'record')} is in a result: {counts.invalid} are invalid, and "
+            f"{counts.late} late"
+        )
+
+
+def counts_line(counts: RunCounts, settings: PipelineSettings) -> str:
+    """Return the counts of a run as a line."""
+    results = "joined records" if settings.source is None else "results"
+    if settings.source is not None and settings.aggregator.emit == "updates":
+        results = "updates of results"
+    return (
+        f"{counted(counts.records, 'record')}: {counts.results} {results}, {counts.late} late, {counts.invalid} invalid"
+    )

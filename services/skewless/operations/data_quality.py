@@ -1,0 +1,148 @@
+"""Measures the records of a pipeline that are in no result, and says why.
+
+Topics are the source, so the numbers do not depend on restarts, or on which processes can be reached.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import pyarrow.compute as pc
+
+from skewless.algorithms.aggregates import LOAD_COLUMN
+from skewless.errors import BadRecordError
+from skewless.kafka.consumer.offsets import OffsetReader
+from skewless.kafka.consumer.range_reader import read_ranges
+from skewless.kafka.settings import KafkaSettings
+from skewless.operations.dead_letters import Position, decode_headers
+from skewless.operations.recent_records import recent_records
+from skewless.wire.columns import read_table
+from skewless.wire.record import Headers
+from skewless.wire.rows import is_rows
+
+SHOWN_BYTES = 60
+"""Bytes of the value of an invalid record that are shown."""
+MIN_RECORDS = 10
+"""Number of late tuples or invalid records from which on their share is measured. Fewer may be an exception."""
+MAX_INVALID_SHARE = 0.01
+"""Share of invalid records from which on there is a warning."""
+SAMPLED = 200
+"""Records of topic `tuples` that are read to estimate the number of tuples."""
+QUALITY_TOPICS = ("late", "dead-letters", "tuples")
+"""Topics from which the records are known."""
+
+
+class Invalid(NamedTuple):
+    """An invalid record."""
+
+    reason: str
+    position: Position
+    value: str
+    """Beginning of its value, as text."""
+
+    def __str__(self) -> str:
+        """Return the reason, with the record as an example."""
+        return f'"{self.reason}", such as {self.position}: {self.value}'
+
+
+@dataclass(frozen=True)
+class DataQuality:
+    """Late tuples and invalid records that were committed in a period."""
+
+    late: int = 0
+    invalid: int = 0
+    accepted: int = 0
+    """Number of the other tuples, estimated from a sample; 0 if there are fewer late and invalid ones than
+    MIN_RECORDS."""
+    commonest: Invalid | None = None
+    """Example of the commonest reason of the invalid records that were read."""
+
+    @property
+    def invalid_share(self) -> float:
+        """Share of the invalid records, where each of the others has one tuple."""
+        return self.invalid / (self.invalid + self.late + self.accepted) if self.invalid >= MIN_RECORDS else 0.0
+
+
+def data_quality(kafka: KafkaSettings, offsets: OffsetReader, topics: Mapping[str, str], since_ms: int) -> DataQuality:
+    """Measure the records that were committed since a time.
+
+    `topics` contains the full names of `late`, `dead-letters` and `tuples`, without those that do not exist. Raises the
+    errors of `read_ranges`.
+    """
+    late = recent_records(kafka, offsets, topics.get("late"), since_ms, lambda _headers, _value: None)
+    invalid = recent_records(kafka, offsets, topics.get("dead-letters"), since_ms, invalid_of)
+    is_measured = max(late.number, invalid.number) >= MIN_RECORDS and "tuples" in topics
+    return DataQuality(
+        late=late.number,
+        invalid=invalid.number,
+        accepted=_accepted(kafka, offsets, topics["tuples"], since_ms) if is_measured else 0,
+        commonest=Reasons(invalid.contents).commonest(),
+    )
+
+
+def invalid_of(headers: Headers, value: bytes | None) -> Invalid | None:
+    """Return the record of a dead letter, which has these headers and this value; None if it is not one."""
+    decoded, value = decode_headers(headers), value or b""
+    if decoded is None:
+        return None
+    text = value[:SHOWN_BYTES].decode("utf-8", "replace") + ("..." if len(value) > SHOWN_BYTES else "")
+    shown = "".join(letter if letter.isprintable() else "?" for letter in text)
+    return Invalid(decoded.reason, Position(decoded.topic, int(decoded.partition), int(decoded.offset)), shown)
+
+
+class Reasons:
+    """Counts invalid records by reason."""
+
+    def __init__(self, records: Iterable[Invalid | None] = ()) -> None:
+        self._counts: Counter[str] = Counter()
+        self._newest: dict[str, Invalid] = {}
+        for record in records:
+            self.add(record)
+
+    def add(self, record: Invalid | None) -> None:
+        """Count a record."""
+        if record is not None:
+            self._counts[record.reason] += 1
+            self._newest[record.reason] = record
+
+    def commonest(self) -> Invalid | None:
+        """Return the newest record with the commonest reason; None if there is none."""
+        return self._newest[self._counts.most_common(1)[0][0]] if self._counts else None
+
+
+def warnings(quality: DataQuality) -> dict[str, str]:
+    """Return a line for each share that is too large: `invalid`."""
+    found = {}
+    if quality.invalid_share > MAX_INVALID_SHARE:
+        share = percent(quality.invalid_share)
+        found["invalid"] = f"{share} of the recent records are invalid, mostly {quality.commonest}"
+    return found
+
+
+def percent(share: float) -> str:
+    """Return a share as a percentage with three digits."""
+    return f"{100 * share:.3g} %"
+
+
+def _accepted(kafka: KafkaSettings, offsets: OffsetReader, topic: str, since_ms: int) -> int:
+    """Estimate the tuples that were written to topic `tuples` since a time, from its last records."""
+    starts, end = offsets.at_time(topic, since_ms), offsets.end(topic)
+    written = {partition: end[partition] - start for partition, start in starts.items() if start < end[partition]}
+    sizes = {partition: min(count, -(-SAMPLED // len(written))) for partition, count in written.items()}
+    ranges = {partition: (end[partition] - size, end[partition]) for partition, size in sizes.items()}
+    found: Counter[int] = Counter()
+    for partition, messages in read_ranges(kafka, topic, ranges):
+        found[partition] += sum(tuples_in(message.value()) for message in messages)
+    return round(sum(found[partition] * count / sizes[partition] for partition, count in written.items()))
+
+
+def tuples_in(value: bytes | None) -> int:
+    """Return the number of tuples in a record of topic `tuples`. A report of watermarks has none."""
+    try:
+        table = read_table(value)
+    except BadRecordError:
+        return 0
+    return pc.sum(table[LOAD_COLUMN.name]).as_py() or 0 if is_rows(table) else table.num_rows

@@ -1,0 +1,161 @@
+"""Counts what a run of a pipeline has processed, from offsets and topics.
+
+Counters of processes would begin at 0 again after a restart, and would count repeated records twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from skewless import topology
+from skewless.config import topic_plan
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.kafka.consumer.offsets import OffsetReader
+from skewless.kafka.consumer.range_reader import read_ranges
+from skewless.operations.data_quality import Invalid, Reasons, invalid_of
+from skewless.stages.splitter.checkpoint import start_of
+from skewless.wire.headers import WATERMARK, schema_of
+from skewless.wire.record import Headers
+
+MAX_READ = 200_000
+"""Records of a topic that are read at most, unless the number must be exact. Of more, the offsets are counted."""
+
+Ranges = dict[int, tuple[int, int]]
+"""First offset and end offset (exclusive) by partition."""
+
+
+@dataclass(frozen=True)
+class Count:
+    """A number of records."""
+
+    records: int
+    is_exact: bool = True
+
+    def __str__(self) -> str:
+        """Return the number as text."""
+        return f"{self.records:,}" if self.is_exact else f"about {self.records:,}"
+
+
+@dataclass(frozen=True)
+class RunCounts:
+    """What a run has processed."""
+
+    records: int
+    """Offsets of the user's topics that were processed. Markers of transactions of producers are included."""
+    results: Count
+    late: Count
+    invalid: Count
+    commonest: Invalid | None
+    """Newest invalid record with the commonest reason."""
+    is_any_accepted: bool
+    """Whether a record was neither late nor invalid. True if there are no records."""
+
+
+class RunCounter:
+    """Counts what was processed since it was made. The topics of the pipeline must exist."""
+
+    def __init__(self, settings: PipelineSettings) -> None:
+        self._settings = settings
+        self._offsets = OffsetReader(settings.kafka)
+        needed = [row.name for row in topology.needed_topics(settings)]
+        self._results = "joined" if settings.source is None else "aggregates"
+        self._late = [name for name in needed if name in {"late", "join-late"}]
+        self._accepted = ["joined", "unmatched-left", "unmatched-right"] if settings.source is None else ["tuples"]
+        """Topics with the records that are neither late nor invalid."""
+        counted = {self._results, "dead-letters", *self._late, *self._accepted}
+        self._ends = {name: self._offsets.end(settings.topic(name)) for name in counted}
+        self._starts = {
+            (stage, topic): self._offsets.committed(settings.group(stage), topic) for stage, topic in self._inputs()
+        }
+
+    def counts(self, *, exact: bool) -> RunCounts:
+        """Return the numbers so far. With `exact`, all late tuples and invalid records are read, however many.
+
+        Raises BrokerError if the user may not read a topic, and UnreachableError if no broker answers.
+        """
+        processed = self._processed()
+        records = sum(end - start for ranges in processed.values() for start, end in ranges.values())
+        late = [self._count(name, _ignore, exact=exact) for name in self._late]
+        reasons = Reasons()
+        invalid = self._count(
+            "dead-letters", lambda headers, value: reasons.add(invalid_of(headers, value)), exact=exact
+        )
+        rejected = invalid.records + sum(count.records for count in late)
+        return RunCounts(
+            records=records,
+            results=self._count(self._results, _ignore, exact=False),
+            late=Count(sum(count.records for count in late), all(count.is_exact for count in late)),
+            invalid=invalid,
+            commonest=reasons.commonest(),
+            is_any_accepted=not rejected or self._is_any_accepted() or self._has_more_than(rejected, processed),
+        )
+
+    def _inputs(self) -> Iterator[tuple[str, str]]:
+        """Yield the topics of the user, each with the stage that reads it."""
+        for row in topology.needed_stages(self._settings):
+            for name in row.inputs_of(self._settings):
+                if name == "source":
+                    own = self._settings.topic("joined")
+                    yield from ((row.name, topic) for topic in topic_plan.source_topics(self._settings) if topic != own)
+                elif name in topology.USER_TOPICS:
+                    yield row.name, self._settings.topic(name)
+
+    def _processed(self) -> dict[str, Ranges]:
+        """Return the offsets of the user's topics that stages have committed since the start."""
+        processed: dict[str, Ranges] = {}
+        for stage, topic in self._inputs():
+            starts, begin = self._starts.get((stage, topic), {}), self._offsets.begin(topic)
+            processed[topic] = {}
+            for partition, at in self._offsets.committed(self._settings.group(stage), topic).items():
+                # The first run of a pipeline may start after the beginning of its source.
+                first = start_of(at.metadata) if stage == "splitter" else 0
+                start = starts[partition].offset if partition in starts else max(begin[partition], first)
+                processed[topic][partition] = (start, max(start, at.offset))
+        return processed
+
+    def _written(self, name: str) -> Ranges:
+        """Return the offsets of a topic that were written since the start, and that are not deleted."""
+        topic, starts = self._settings.topic(name), self._ends[name]
+        begin, end = self._offsets.begin(topic), self._offsets.end(topic)
+        return {partition: (max(first, starts.get(partition, 0)), end[partition]) for partition, first in begin.items()}
+
+    def _count(self, name: str, observe: Callable[[Headers, bytes | None], None], *, exact: bool) -> Count:
+        """Count the records that were written to a topic. Call `observe` with each of them, or of the last."""
+        ranges = self._written(name)
+        offsets = sum(end - start for start, end in ranges.values())
+        is_exact = exact or offsets <= MAX_READ
+        if not is_exact:
+            sample = MAX_READ // len(ranges)
+            ranges = {partition: (max(start, end - sample), end) for partition, (start, end) in ranges.items()}
+        records = 0
+        for _, messages in read_ranges(self._settings.kafka, self._settings.topic(name), ranges):
+            records += len(messages)
+            for message in messages:
+                observe(message.headers() or (), message.value())
+        return Count(records) if is_exact else Count(offsets, is_exact=False)
+
+    def _is_any_accepted(self) -> bool:
+        """Return whether a stage has written a record that is neither late nor invalid."""
+        return any(
+            self._offsets.has_records_after(
+                self._settings.topic(name),
+                {partition: start for partition, (start, _) in self._written(name).items()},
+                lambda headers: schema_of(headers) != WATERMARK,
+            )
+            for name in self._accepted
+        )
+
+    def _has_more_than(self, rejected: int, processed: Mapping[str, Ranges]) -> bool:
+        """Return whether more records were processed than are late or invalid: filtered ones, or empty ones."""
+        records = 0
+        for topic, ranges in processed.items():
+            for _, messages in read_ranges(self._settings.kafka, topic, ranges):
+                records += len(messages)
+                if records > rejected:
+                    return True
+        return False
+
+
+def _ignore(_headers: Headers, _value: bytes | None) -> None:
+    """Only count a record."""

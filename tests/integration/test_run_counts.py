@@ -1,0 +1,57 @@
+"""Counts of the runs of a pipeline, and what `skewless up` and `skewless status` do if every record is invalid."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from helpers.kafka import START_MS, Pipeline, Source
+from skewless.cli.main import main
+from skewless.operations.run_counts import Count, RunCounter
+
+pytestmark = pytest.mark.broker
+
+
+def record(key: str, time_ms: int) -> bytes:
+    return json.dumps({"key": key, "value": 1, "time": time_ms}).encode()
+
+
+def test_counts_of_each_run_are_those_of_its_own_records(broker: str, tmp_path: Path) -> None:
+    source = Source(broker, 2)
+    pipeline = Pipeline(broker, tmp_path, source, aggregator={"emit": "final"})
+    source.send([(0, record("a", START_MS + 600_000)), (0, record("b", START_MS)), (0, b"{"), (1, b"["), (1, b"{")])
+    first = RunCounter(pipeline.settings)
+    pipeline.drain()
+    counts = first.counts(exact=True)
+    assert (counts.records, counts.results, counts.late, counts.invalid) == (5, Count(1), Count(1), Count(3))
+    assert counts.is_any_accepted
+    assert counts.commonest is not None
+    assert (counts.commonest.reason, counts.commonest.position.topic) == ("malformed JSON", source.topic)
+
+    # Everything is late or invalid in the second run, in transactions of other processes.
+    source.send([(0, record("b", START_MS)), (0, record("b", START_MS)), (1, b"{")])
+    second = RunCounter(pipeline.settings)
+    pipeline.drain()
+    counts = second.counts(exact=True)
+    assert (counts.records, counts.results, counts.late, counts.invalid) == (3, Count(0), Count(2), Count(1))
+    assert not counts.is_any_accepted
+
+
+def test_up_with_only_invalid_records_prints_the_reason_and_fails(broker: str, tmp_path: Path) -> None:
+    source = Source(broker, 1)
+    source.send([(0, record("a", START_MS + number)) for number in range(20)])
+    wrong = {"format": "json", "key": {"field": "item"}, "time": {"field": "time"}}
+    pipeline = Pipeline(broker, tmp_path, source, splitter=wrong)
+    up = CliRunner().invoke(main, ["up", "-f", str(pipeline.file), "--drain", "--log-dir", str(tmp_path / "logs")])
+    assert up.exit_code == 1, up.output
+    assert "\n20 records: 0 updates of results, 0 late, 20 invalid\n" in up.stdout
+    reason = f'mostly "key field missing", such as {source.topic}/0/19: {{"key": "a", "value": 1, "time": '
+    assert f"\ninvalid records: {reason}" in up.stdout
+    assert up.stderr == "error: none of 20 records is in a result: 20 are invalid, and 0 late\n"
+
+    status = CliRunner().invoke(main, ["status", "-f", str(pipeline.file)])
+    assert status.exit_code == 1, status.output
+    assert f"\nproblem  splitter: all 20 records so far are invalid, {reason}" in status.stdout
