@@ -63,7 +63,7 @@ def init(  # noqa: PLR0913 - click passes an argument per option
       skewless init clicks
       skewless init clicks -b kafka:9092 --key user.id -o clicks.yaml --yes
     """  # noqa: D301 - \b is click's marker for unwrapped text
-    from skewless.lab.inspection.pipeline_file import choices_of, pipeline_file, usable_keys
+    from skewless.lab.inspection.pipeline_file import choices_of, event_time_of, pipeline_file, usable_keys
     from skewless.lab.inspection.read_topic import inspect_topic, sample_range
     from skewless.lab.progress import report_progress
 
@@ -92,7 +92,8 @@ def init(  # noqa: PLR0913 - click passes an argument per option
         output.write_text(text, encoding="utf-8")
     except OSError as error:
         raise ConfigurationError(f"-o: {output}: cannot be written: {error.strerror}") from None
-    click.echo(f"{output}: pipeline {choices.name}, key {field_label(choices.key['name'])}")
+    time_label = field_label(event_time_of(report)["name"])
+    click.echo(f"{output}: pipeline {choices.name}, key {field_label(choices.key['name'])}, event time {time_label}")
     click.echo(f"next: skewless up -f {output}")
     click.echo(f"then: skewless results -f {output}")
 

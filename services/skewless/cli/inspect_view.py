@@ -116,13 +116,14 @@ def _show_loads(console: Console, name: str, loads: Sequence[Mapping[str, Any]])
 
 
 def _show_times(console: Console, times: Sequence[Mapping[str, Any]]) -> None:
-    table = _table(("time", "unit", "disorder", "late: 0 s", "1 min", "1 h", "advice"), left=(0, 1))
+    table = _table(("time", "unit", "resolution", "disorder", "late: 0 s", "1 min", "1 h", "advice"), left=(0, 1, 2))
     for time in times:
         late = {entry["allowed_lateness_s"]: entry["share"] for entry in time["late"]}
         lateness = time["recommended_lateness_s"]
         table.add_row(
             _name(field_label(time["name"])),
             time["unit"] or "ms",
+            time["resolution"],
             _duration(time["max_disorder_ms"] / 1000),
             f"{late[0]:.2%}",
             f"{late[60]:.2%}",

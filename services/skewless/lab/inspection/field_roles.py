@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, time
+from typing import Any
 
 from skewless.lab.inspection.format_detection import DetectedFormat, SampledField, Scalar
 from skewless.parsing.converters import Unit
@@ -19,6 +21,7 @@ MIN_KEY_SHARE = 0.5
 MAX_CANDIDATES = 6
 UNIQUE = 0.9
 """Share of distinct values from which on a field is an identifier of records rather than a key."""
+_TIME_OF_DAY = re.compile(r"\d\d:\d\d")
 _UNITS: tuple[tuple[Unit, int], ...] = (("s", 1), ("ms", 1000), ("us", 1_000_000))
 _FIRST_S, _LAST_S = 631_152_000, 4_102_444_800
 """1990-01-01 and 2100-01-01: numbers are times only if they are between these."""
@@ -26,24 +29,48 @@ _FIRST_S, _LAST_S = 631_152_000, 4_102_444_800
 
 @dataclass(frozen=True, slots=True)
 class TimeField:
-    """A field with the event time."""
+    """A field with the event time, or two of which the second one has the time of day."""
 
     reference: FieldRef
     unit: Unit
+    of_day: FieldRef | None = None
+
+    @property
+    def name(self) -> str:
+        """Name of the time in reports."""
+        return str(self.reference) if self.of_day is None else f"{self.reference} and {self.of_day}"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """Value of `splitter.time`."""
+        of_day = {} if self.of_day is None else {"of_day": self.of_day}
+        return {"field": self.reference, **of_day, "unit": self.unit}
 
 
 def time_fields(detected: DetectedFormat) -> list[TimeField]:
-    """Return the fields that contain times, in the order of the records."""
-    return [
-        TimeField(found.reference, unit)
-        for found in detected.fields
-        if found.share >= MIN_SHARE and "[]" not in str(found.reference) and (unit := _unit(found.values)) is not None
-    ]
+    """Return the fields that contain times, in the order of the records. Dates without a time of day come last.
+
+    A date is joined with the next field that contains times of day.
+    """
+    usable = [found for found in detected.fields if found.share >= MIN_SHARE and "[]" not in str(found.reference)]
+    of_day = [all(map(_is_time_of_day, found.values)) for found in usable]
+    times, dates = [], []
+    for i, found in enumerate(usable):
+        unit = _unit(found.values)
+        if unit == "iso8601" and all(map(_is_date, found.values)):
+            index = next((j for j in [*range(i + 1, len(usable)), *range(i)] if of_day[j]), None)
+            if index is None:
+                dates.append(TimeField(found.reference, unit))
+            else:
+                times.append(TimeField(found.reference, unit, usable[index].reference))
+        elif unit is not None:
+            times.append(TimeField(found.reference, unit))
+    return times + dates
 
 
 def key_fields(detected: DetectedFormat) -> list[FieldRef]:
     """Return the fields that can be a key, most likely key first: texts with many values that occur repeatedly."""
-    times = {found.reference for found in time_fields(detected)}
+    times = {reference for found in time_fields(detected) for reference in (found.reference, found.of_day)}
     usable = [
         found
         for found in detected.fields
@@ -104,6 +131,21 @@ def _unit(values: Sequence[Scalar]) -> Unit | None:
                 return unit
         return None
     return "iso8601" if all(isinstance(value, str) and _is_iso(value) for value in values) else None
+
+
+def _is_date(value: Scalar) -> bool:
+    """Return whether a value that is a time in ISO 8601 has no time of day."""
+    return isinstance(value, str) and len(value) <= len("2026-03-01")
+
+
+def _is_time_of_day(value: Scalar) -> bool:
+    if not isinstance(value, str) or not _TIME_OF_DAY.match(value):
+        return False
+    try:
+        time.fromisoformat(value)
+    except ValueError:
+        return False
+    return True
 
 
 def _is_iso(text: str) -> bool:

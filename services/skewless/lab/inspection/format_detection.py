@@ -22,6 +22,8 @@ MAX_ELEMENTS = 20
 """Limits of the fields that are looked at in a JSON record."""
 DELIMITERS = ("\t", ";", ",", "|", " ")
 """Delimiters in the order of preference among those that fit equally well."""
+_FRACTION = re.compile(r"(?<=:\d\d),\d{3}(?!\d)")
+"""Milliseconds of a time of day. Their comma does not separate columns."""
 _NAME = re.compile(r"[^.\[\]]+")
 Scalar = str | int | float | bool
 
@@ -114,9 +116,12 @@ def _detect_columns(lines: Sequence[str]) -> DetectedFormat | None:
     """Return the delimited format whose number of columns is the same in most lines; None if there is none."""
     best, best_share = None, MIN_SHARE
     for delimiter in DELIMITERS:
+        separators = Counter(_FRACTION.sub("", line).count(delimiter) for line in lines).most_common(1)[0][0]
+        if not separators:
+            continue
         width, lines_with_it = Counter(line.count(delimiter) + 1 for line in lines).most_common(1)[0]
         share = lines_with_it / len(lines)
-        if width > 1 and (share > best_share or (best is None and share >= MIN_SHARE)):
+        if share > best_share or (best is None and share >= MIN_SHARE):
             best, best_share = (delimiter, width), share
     if best is None:
         return None

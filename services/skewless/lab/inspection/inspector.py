@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from skewless.algorithms.grouping import KeyBatch
 from skewless.errors import ConfigurationError
-from skewless.lab.inspection.field_roles import MIN_KEY_SHARE, TimeField, encoding_of, key_fields, time_fields
+from skewless.lab.inspection.field_roles import MIN_KEY_SHARE, encoding_of, key_fields, time_fields
 from skewless.lab.inspection.format_detection import DetectedFormat, detect
 from skewless.lab.inspection.key_profile import EncodedKeys, KeyProfile
 from skewless.lab.inspection.load_comparison import LoadComparison
@@ -190,7 +190,7 @@ class Inspector:
         elif name != LINE:
             settings["key"] = {"field": name}
         if self._time_fields:
-            settings["time"] = {"field": self._time_fields[0].reference, "unit": self._time_fields[0].unit}
+            settings["time"] = self._time_fields[0].settings
         try:
             ParsingSettings.model_validate(settings)
         except ValidationError:
@@ -215,7 +215,7 @@ class Inspector:
         if not self._time_fields or (self._candidates and self._candidates[0].name != RECORD_KEY):
             return None
         time = self._time_fields[0]
-        fields = {"key": {"field": time.reference}, "time": {"field": time.reference, "unit": time.unit}}
+        fields = {"key": {"field": time.reference}, "time": time.settings}
         return RecordParser(ParsingSettings.model_validate({"format": self.detected.settings, **fields}))
 
     def _add_times(self, records: SourceRecords, parsed: ParsedBatch) -> None:
@@ -225,13 +225,12 @@ class Inspector:
             parsed = self._time_parser.parse(records)
         valid = np.ones(len(records.values), dtype=np.bool_)
         valid[[index for index, _ in parsed.invalid]] = False
-        name = str(self._time_fields[0].reference)
+        name = self._time_fields[0].name
         self._times.setdefault(name, TimeProfile()).add(records.partition, parsed.times[valid])
 
     def _time_setting(self, name: str) -> Mapping[str, Any]:
-        by_name: Mapping[str, TimeField] = {str(field.reference): field for field in self._time_fields}
-        found = by_name.get(name)
-        return {"field": found.reference, "unit": found.unit} if found else {"field": None, "unit": None}
+        by_name = {field.name: field for field in self._time_fields}
+        return by_name[name].settings if name in by_name else {"field": None, "unit": None}
 
     def _add_loads(self, parsed: ParsedBatch, keys: EncodedKeys, kept: NDArray[np.int64] | None) -> None:
         if kept is not None:

@@ -12,6 +12,7 @@ import yaml
 
 from skewless.algorithms.aggregates.count import Count
 from skewless.lab.inspection.field_roles import MIN_SHARE, UNIQUE
+from skewless.lab.inspection.time_profile import RESOLUTIONS_MS
 
 WORKER_RATE = 100_000
 """Tuples per second that a worker processes without a cost of its own, on the safe side."""
@@ -20,10 +21,12 @@ EXACT_LATENESS_S = 3_600
 """A disorder up to this is allowed for completely."""
 LONG_SPAN_MS = 7 * 86_400_000
 """Recordings that are longer get windows, panes and ticks of an hour."""
+WINDOW_S = 60
 LONG_WINDOW_S = 3_600
-LONG_RECORDING = (
+LONG_WINDOWS = (
     "",
-    "# The records span more than a week, so short panes and ticks would be many and nearly empty.",
+    "# Windows are long, because the records span more than a week, or their times are whole hours or days.",
+    "# Short panes and ticks would be many and nearly empty.",
     f"worker:\n  pane_s: {LONG_WINDOW_S}",
     f"observer:\n  tick_s: {LONG_WINDOW_S}",
 )
@@ -67,8 +70,9 @@ def pipeline_name(topic: str) -> str:
 
 def pipeline_file(report: Mapping[str, Any], choices: Choices, kafka: Mapping[str, Any]) -> str:
     """Return the YAML text. `kafka` is the section `kafka`, without secrets."""
-    time = _event_time(report)
-    window_s = LONG_WINDOW_S if (time["last_ms"] - time["first_ms"]) > LONG_SPAN_MS else 60
+    time = event_time_of(report)
+    is_long = time["last_ms"] - time["first_ms"] > LONG_SPAN_MS
+    window_s = max(LONG_WINDOW_S if is_long else WINDOW_S, RESOLUTIONS_MS[time["resolution"]] // 1000)
     late = next(
         (entry["share"] for entry in reversed(time["late"]) if entry["allowed_lateness_s"] <= choices.lateness_s), 0.0
     )
@@ -84,6 +88,7 @@ def pipeline_file(report: Mapping[str, Any], choices: Choices, kafka: Mapping[st
         *_key_comments(report, choices.key),
         _yaml({"splitter": choices.key["splitter"]}),
         "",
+        f"# Event time: {_shown(time['name'])}, resolution {time['resolution']}.",
         f"# {disorder}",
         _yaml({"event_time": {"allowed_lateness_s": choices.lateness_s}}),
         "",
@@ -94,7 +99,7 @@ def pipeline_file(report: Mapping[str, Any], choices: Choices, kafka: Mapping[st
         "",
         "# To sum a field: splitter.value.field, and the aggregates sum, min, max, mean.",
         _yaml({"aggregator": {"window_s": window_s, "aggregates": [Count.name]}}),
-        *(LONG_RECORDING if window_s == LONG_WINDOW_S else ()),
+        *(LONG_WINDOWS if window_s >= LONG_WINDOW_S else ()),
     ]
     return "\n".join(sections).rstrip("\n") + "\n"
 
@@ -103,14 +108,14 @@ def _yaml(document: Mapping[str, Any]) -> str:
     return yaml.safe_dump(dict(document), sort_keys=False, allow_unicode=True).rstrip("\n")
 
 
-def _event_time(report: Mapping[str, Any]) -> Mapping[str, Any]:
+def event_time_of(report: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the time that the pipeline uses: the field, or else the Kafka timestamp."""
     time: Mapping[str, Any] = report["times"][-1]
     return time
 
 
 def _lateness_s(report: Mapping[str, Any]) -> float:
-    time = _event_time(report)
+    time = event_time_of(report)
     exact = math.ceil(time["max_disorder_ms"] / 1000)
     recommended: float | None = time["recommended_lateness_s"]
     return exact if exact <= EXACT_LATENESS_S or recommended is None else recommended

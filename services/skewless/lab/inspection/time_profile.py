@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 
 LATENESS_S = (0, 1, 5, 10, 30, 60, 300, 600, 3_600, 21_600, 86_400, 604_800)
 """Values of `event_time.allowed_lateness_s` that are compared."""
+RESOLUTIONS_MS = {"day": 86_400_000, "hour": 3_600_000, "minute": 60_000, "second": 1_000, "ms": 1}
+"""Lengths of the spans of which times may be whole numbers, in descending order."""
 TOLERATED_SHARE = 0.001
 """Largest share of late records with which a lateness is recommended."""
 
@@ -25,6 +27,7 @@ class TimeProfile:
         self._max_disorder_by_partition: dict[int, int] = {}
         self._first: int | None = None
         self._records = 0
+        self._divisor_ms = 0
 
     def add(self, partition: int, times: NDArray[np.int64]) -> None:
         """Add the times (ms) of a partition's next records, in offset order."""
@@ -42,6 +45,7 @@ class TimeProfile:
         first = int(times.min())
         self._first = first if self._first is None else min(first, self._first)
         self._records += len(times)
+        self._divisor_ms = int(np.gcd.reduce(times, initial=self._divisor_ms))
 
     @property
     def records(self) -> int:
@@ -59,6 +63,7 @@ class TimeProfile:
             "records": self._records,
             "first_ms": self._first,
             "last_ms": max(self._newest.values(), default=None),
+            "resolution": next(name for name, ms in RESOLUTIONS_MS.items() if self._divisor_ms % ms == 0),
             "max_disorder_ms": max(self._max_disorder_by_partition.values(), default=0),
             "max_disorder_ms_by_partition": {
                 str(partition): value for partition, value in sorted(self._max_disorder_by_partition.items())

@@ -63,7 +63,7 @@ def _load_row(load: Mapping[str, Any]) -> list[str]:
 
 def _time_row(time: Mapping[str, Any]) -> list[str]:
     late = [f"{entry['share']:.3%}" for entry in time["late"]]
-    return [time["name"], time["unit"] or "ms", f"{time['max_disorder_ms'] / 1000:,.3f}", *late]
+    return [time["name"], time["unit"] or "ms", time["resolution"], f"{time['max_disorder_ms'] / 1000:,.3f}", *late]
 
 
 def _top_rows(key: Mapping[str, Any]) -> list[list[str]]:

@@ -32,6 +32,11 @@ def documents(count: int = 100) -> list[bytes | None]:
             "4 columns, delimiter space",
             {"name": "csv", "delimiter": " "},
         ),
+        (
+            [b"1995-07-01 04:00:00,%03d INFO x" % i for i in range(20)],
+            "4 columns, delimiter space",
+            {"name": "csv", "delimiter": " "},
+        ),
         ([b"the quick brown fox", b"jumps", b"over the dog"] * 20, "text", {"name": "text"}),
         ([b"\x00\x00\x00\x00\x07\xfe\xff"] * 20, "binary, in the wire format of a schema registry", None),
         ([b"\xff\xfe"] * 20, "binary", None),
@@ -99,3 +104,25 @@ def test_time_fields_numbers_that_are_no_times_are_left_out() -> None:
 
 def test_time_fields_columns_are_numbers() -> None:
     assert time_fields(detect([b"1700000000\ta", b"1700000001\tb"] * 10)) == [TimeField(0, "s")]
+
+
+@pytest.mark.parametrize(
+    ("records", "found"),
+    [
+        ([b"1995-07-01 04:00:%02d,000 INFO" % i for i in range(9)], [TimeField(0, "iso8601", 1)]),
+        ([b"1995-07-01;4;%d" % i for i in range(9)], [TimeField(0, "iso8601")]),
+        (
+            [b'{"day": "1995-07-01", "at": "1995-07-01T04:00:00Z"}'],
+            [TimeField("at", "iso8601"), TimeField("day", "iso8601")],
+        ),
+        ([b'{"clock": "04:00", "day": "1995-07-01"}'], [TimeField("day", "iso8601", "clock")]),
+    ],
+)
+def test_time_fields_date_is_joined_with_a_time_of_day_or_comes_last(
+    records: list[bytes | None], found: list[TimeField]
+) -> None:
+    assert time_fields(detect(records)) == found
+
+
+def test_key_fields_time_of_day_is_left_out() -> None:
+    assert key_fields(detect([b"1995-07-01 04:00:%02d,000 INFO" % (i % 5) for i in range(20)])) == [2]

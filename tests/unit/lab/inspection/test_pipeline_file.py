@@ -161,3 +161,31 @@ def test_pipeline_file_of_a_long_recording_has_long_windows_panes_and_ticks(tmp_
     report = report_of(values)
     settings = settings_of(pipeline_file(report, choices_of(report), KAFKA), tmp_path)
     assert (settings.aggregator.window_s, settings.worker.pane_s, settings.observer.tick_s) == (3_600, 3_600, 3_600)
+
+
+def test_pipeline_file_date_and_time_of_day_are_one_event_time(tmp_path: Path) -> None:
+    report = report_of([b"1995-07-01 %02d:00:07,500 L%d" % (i % 24, i % 3) for i in range(72)])
+    settings = settings_of(pipeline_file(report, choices_of(report), KAFKA), tmp_path)
+    assert (settings.splitter.time.field, settings.splitter.time.of_day) == (0, 1)
+    assert settings.aggregator.window_s == 60
+    time = report["times"][-1]
+    assert (time["name"], time["resolution"], time["last_ms"] - time["first_ms"]) == ("0 and 1", "ms", 23 * 3_600_000)
+
+
+@pytest.mark.parametrize(
+    ("step_s", "resolution", "window_s"),
+    [(86_400, "day", 86_400), (3_600, "hour", 3_600), (60, "minute", 60), (1, "second", 60)],
+)
+def test_pipeline_file_windows_are_not_shorter_than_the_resolution_of_the_times(
+    step_s: int, resolution: str, window_s: int, tmp_path: Path
+) -> None:
+    report = report_of([f"{86_400 * 19_000 + step_s * (i % 6)};a{i % 5}".encode() for i in range(60)])
+    text = pipeline_file(report, choices_of(report), KAFKA)
+    assert settings_of(text, tmp_path).aggregator.window_s == window_s
+    assert f"# Event time: 0, resolution {resolution}." in text
+
+
+def test_pipeline_file_dates_without_a_time_of_day_have_windows_of_a_day(tmp_path: Path) -> None:
+    report = report_of([b"2026-03-01;a%d" % (i % 5) for i in range(60)])
+    settings = settings_of(pipeline_file(report, choices_of(report), KAFKA), tmp_path)
+    assert (settings.splitter.time.field, settings.aggregator.window_s) == (0, 86_400)
