@@ -108,7 +108,7 @@ class LimitError(SkewlessError):
 
 
 class FencedError(SkewlessError):
-    """Another process has joined the consumer group with the same group instance id.
+    """Another process has the same group instance id: it has joined the consumer group, or ran before this one started.
 
     The two would fence each other repeatedly, so this process exits: give each process its own `instance` number.
     """

@@ -20,7 +20,7 @@ from helpers.terminal import terminal
 from helpers.waiting import until
 from skewless import topology
 from skewless.cli.main import main
-from skewless.lab.local import metrics_ports
+from skewless.lab.local import published_processes
 from skewless.monitoring.settings import MetricsSettings
 from skewless.operations.readiness import readiness
 
@@ -122,11 +122,11 @@ def test_status_of_a_starting_process_says_why_it_is_not_ready(
     command = [sys.executable, "-m", "skewless", "run", "splitter", "-f", str(pipeline.file)]
     process = subprocess.Popen(command, env=os.environ | unreachable, stderr=subprocess.DEVNULL)
     try:
-        with metrics_ports.published(pipeline.settings, {"splitter-0": port}):
+        with published_processes.published(pipeline.settings, {"splitter-0": port}):
             reason = "starting: Kafka has not answered yet"
             until(lambda: status_json(pipeline)["stages"][0]["not_ready"] == {"splitter-0": [reason]})
             shown = status(pipeline)
-        assert metrics_ports.read(pipeline.settings) == {}
+        assert published_processes.read(pipeline.settings) == {}
     finally:
         process.kill()
         process.wait()

@@ -122,6 +122,13 @@ no_progress = click.option(
 )
 
 
+take_over = click.option(
+    "--take-over",
+    is_flag=True,
+    help="Replace processes of the pipeline that run already. They end with exit code 3.",
+)
+
+
 class FiniteFloat(click.FloatRange):
     """Parameter type of a finite number between bounds; rejects `nan` and `inf`."""
 

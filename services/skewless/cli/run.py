@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gc
+import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import click
 
 from skewless import topology
-from skewless.cli.options import load_settings, pipeline_file
+from skewless.cli.options import load_settings, pipeline_file, take_over
 
 COLLECTION = (1_000_000, 50, 50)
 """Thresholds of Python's garbage collector: new objects, then collections of the younger generation.
@@ -33,8 +35,12 @@ STAGES = [row.name for row in topology.STAGES]
     help="Number of this process within its stage; must be unique.",
 )
 @click.option("--drain", is_flag=True, help="Exit with 0 when all records up to the end of the source are processed.")
-def run(stage: str, file: Path | None, instance: int, *, drain: bool) -> None:
+@take_over
+def run(stage: str, file: Path | None, instance: int, *, drain: bool, take_over: bool) -> None:
     """Run one stage until SIGTERM.
+
+    On a terminal, the command ends with exit code 3 if the same process runs already, as `skewless up` does. Elsewhere,
+    as in a container, it always replaces an earlier process with the same --instance.
 
     \b
     Example:
@@ -55,4 +61,13 @@ def run(stage: str, file: Path | None, instance: int, *, drain: bool) -> None:
         gc.set_threshold(*COLLECTION)
         gc.enable()
     logs.set_up(settings.log, {"pipeline": settings.name, "stage": stage, "instance": instance})
-    run_stage(stage, settings, instance, file=file, drain=drain)
+    with ExitStack() as stack:
+        if sys.stdin.isatty():
+            from skewless.lab.local.published_processes import published
+            from skewless.operations.running_processes import check_not_running
+
+            name = f"{stage}-{instance}"
+            for note in () if take_over else check_not_running(settings, [name]):
+                click.echo(f"note: {note}", err=True)
+            stack.enter_context(published(settings, {name: settings.metrics.port}))
+        run_stage(stage, settings, instance, file=file, drain=drain)

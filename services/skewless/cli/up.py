@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from skewless.cli.main import INTERRUPTED
-from skewless.cli.options import load_settings, pipeline_file, writable_folder
+from skewless.cli.options import load_settings, pipeline_file, take_over, writable_folder
 
 if TYPE_CHECKING:
     from skewless.lab.local.supervisor import Event, Supervisor
@@ -29,12 +29,16 @@ TICK_S = 0.1
     help="Folder for the logs. [default: a temporary folder]",
 )
 @click.option("-v", "--verbose", is_flag=True, help="Also print the logs of the stages, each line with its process.")
-def up(file: Path | None, log_dir: Path | None, *, drain: bool, verbose: bool) -> None:
+@take_over
+def up(file: Path | None, log_dir: Path | None, *, drain: bool, verbose: bool, take_over: bool) -> None:
     """Create the topics, then run every stage in its own processes until Ctrl-C or SIGTERM. Restart failed processes.
 
-    The setting `replicas` in the pipeline file is the number of processes of each stage. At the end, it prints the
-    numbers of records, results, late tuples and invalid records. With --drain, it exits with 1 if no record is in a
-    result because all are late or invalid.
+    The setting `replicas` in the pipeline file is the number of processes of each stage. Ends with exit code 3 if one
+    of the processes runs already: on this machine by the same user, or on another one where it answers at
+    `metrics.port`.
+
+    At the end, it prints the numbers of records, results, late tuples and invalid records. With --drain, it exits with
+    1 if no record is in a result because all are late or invalid.
 
     \b
     Example:
@@ -45,12 +49,16 @@ def up(file: Path | None, log_dir: Path | None, *, drain: bool, verbose: bool) -
     from skewless.cli.up_counts import print_counts, warning_of_rejected_records
     from skewless.config import topic_plan
     from skewless.kafka.consumer.offsets import OffsetReader
-    from skewless.lab.local import metrics_ports
-    from skewless.lab.local.supervisor import Supervisor
+    from skewless.lab.local.published_processes import published
+    from skewless.lab.local.supervisor import Supervisor, process_names
     from skewless.operations.run_counts import RunCounter
+    from skewless.operations.running_processes import check_not_running
 
     if log_dir is not None:
         writable_folder("--log-dir", log_dir)
+    if not take_over:
+        for note in check_not_running(settings, process_names(settings)):
+            click.echo(f"note: {note}", err=True)
     topic_plan.apply(settings)
     logs = log_dir or Path(tempfile.mkdtemp(prefix=f"skewless-{settings.name}-"))
     click.echo(f"pipeline {settings.name}, logs in {logs}")
@@ -61,7 +69,7 @@ def up(file: Path | None, log_dir: Path | None, *, drain: bool, verbose: bool) -
     follow = _Follower(supervisor) if verbose else None
     ports = {name: replica.metrics_port for name, replica in supervisor.processes.items()}
     counter = RunCounter(settings)
-    with metrics_ports.published(settings, ports), warning_of_rejected_records(settings):
+    with published(settings, ports), warning_of_rejected_records(settings):
         code = supervise(supervisor, _show, follow)
     print_counts(counter, settings, drain=drain and not code)
     click.get_current_context().exit(code)

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 from skewless.config.pipeline_settings import PipelineSettings
-from skewless.lab.local import metrics_ports
+from skewless.lab.local import published_processes
 
 TIMEOUT_S = 0.5
 MAX_BYTES = 65_536
@@ -24,7 +24,8 @@ def readiness(settings: PipelineSettings, hosts: Mapping[str, str]) -> dict[str,
     """
     port = settings.metrics.port
     addresses = {process: (host, port) for process, host in hosts.items() if port}
-    addresses |= {process: (LOCAL, own_port) for process, own_port in metrics_ports.read(settings).items()}
+    found = published_processes.read(settings).items()
+    addresses |= {process: (LOCAL, own.metrics_port) for process, own in found if own.metrics_port}
     if not addresses:
         return {}
     with ThreadPoolExecutor(len(addresses)) as pool:

@@ -16,7 +16,7 @@ from typing import Literal
 from skewless import topology
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import ConfigurationError, CrashedError, SkewlessError, UnreachableError
-from skewless.lab.local import child_process
+from skewless.lab.local import child_process, published_processes
 from skewless.lab.local.ports import find_free_ports
 from skewless.lab.local.restarts import CONFIGURATION, UNREACHABLE, RestartPolicy
 from skewless.lab.local.stage_host import StageHost, modules_of
@@ -95,6 +95,7 @@ class Supervisor:
         rerun: bool = False,
     ) -> None:
         self.logs = logs
+        self._settings = settings
         # Users read these log files. The format `auto` would write JSON to a file.
         self._env = {"SKEWLESS__LOG__FORMAT": "text"} if settings.log.format == "auto" else {}
         needed = topology.needed_stages(settings)
@@ -109,7 +110,7 @@ class Supervisor:
         self._own_host = StageHost(modules_of(needed), log=logs / "host.log")
         self._host = None if command else host or self._own_host
         command = command or (lambda stage, instance: _run_stage(stage, instance, settings_file, drain=drain))
-        instances = [(stage.name, instance) for stage in needed for instance in range(settings.replicas.of(stage.name))]
+        instances = _instances(settings)
         self.processes = {
             f"{stage}-{instance}": Replica(
                 name=f"{stage}-{instance}",
@@ -206,11 +207,15 @@ class Supervisor:
             return Event(
                 replica.name, "ended", f"found its metrics port {port_in_use} in use, restarts with another port"
             )
-        if decision.action == "give_up":
+        if decision.action == "give_up" or (code == UNREACHABLE and self._is_replaced(replica)):
             raise ERRORS_BY_EXIT_CODE.get(code, CrashedError)(f"{replica.name} {reason}{log_tail}")
         replica.start_at = decision.restart_at
         detail = f"{reason}, restarts in {decision.restart_at - now:.1f} s"
         return Event(replica.name, "ended", detail + (log_tail if code > 0 else ""))
+
+    def _is_replaced(self, replica: Replica) -> bool:
+        """Return whether another `skewless up` runs this process too. Both would fence each other repeatedly."""
+        return replica.name in published_processes.read(self._settings, except_pid=os.getpid())
 
     def _may_have_missed_input(self, replica: Replica) -> bool:
         """Return whether an upstream process may have written after this process reached the end of an earlier run.
@@ -232,6 +237,16 @@ class Supervisor:
         if replica.stage not in self._before_source:
             upstream = upstream | self._before_source
         return [other for other in self.processes.values() if other.stage in upstream]
+
+
+def process_names(settings: PipelineSettings) -> list[str]:
+    """Return the names of all processes of a pipeline, such as `router-0`."""
+    return [f"{stage}-{instance}" for stage, instance in _instances(settings)]
+
+
+def _instances(settings: PipelineSettings) -> list[tuple[str, int]]:
+    stages = [stage.name for stage in topology.needed_stages(settings)]
+    return [(stage, instance) for stage in stages for instance in range(settings.replicas.of(stage))]
 
 
 def _tail(log: Path) -> str:

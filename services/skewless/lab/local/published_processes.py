@@ -1,0 +1,77 @@
+"""Publishes the processes of `skewless up` and of `skewless run`, for commands of the same user on this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.lab.local.folders import state_folder
+
+
+class Published(NamedTuple):
+    """A process that runs on this machine."""
+
+    pid: int
+    """Process id of the command that runs it."""
+    metrics_port: int
+    """0 if it has none."""
+
+
+@contextlib.contextmanager
+def published(settings: PipelineSettings, ports: Mapping[str, int]) -> Iterator[None]:
+    """Publish the metrics ports of a pipeline's processes, such as `router-0`, until the end of the block.
+
+    The file is locked as long as this process lives. The kernel releases the lock also if the process is killed.
+    """
+    pid = os.getpid()
+    path = _folder() / f"{settings.full_name}.{pid}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        json.dump({**_identity(settings), "pid": pid, "ports": dict(ports)}, file)
+        file.flush()
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def read(settings: PipelineSettings, *, except_pid: int | None = None) -> Mapping[str, Published]:
+    """Return the published processes of a pipeline whose command runs, without those of the command `except_pid`.
+
+    Removes the files of commands that were killed.
+    """
+    found: dict[str, Published] = {}
+    for path in sorted(_folder().glob(f"{settings.full_name}.*.json")):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError), path.open() as file:
+            document = json.load(file)
+            if not _identity(settings).items() <= document.items() or document["pid"] == except_pid:
+                continue
+            if _is_locked(file.fileno()):
+                ports = document["ports"].items()
+                found |= {str(name): Published(int(document["pid"]), int(port)) for name, port in ports}
+            else:
+                path.unlink()
+    return found
+
+
+def _folder() -> Path:
+    return state_folder() / "up"
+
+
+def _identity(settings: PipelineSettings) -> dict[str, str]:
+    return {"pipeline": settings.full_name, "bootstrap_servers": settings.kafka.bootstrap_servers}
+
+
+def _is_locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    return False
