@@ -43,7 +43,7 @@ def invalid_records() -> dict[bytes | None, str]:
         entry(key="x" * 300_000): "longer than 262144 bytes",
         entry(value="NaN"): "value is not a number within bounds",
         entry(value=10**29): "value is not a number within bounds",
-        entry(value=2**53 + 1): "value is not a number within bounds",
+        entry(value=2**63): "value is not a number within bounds",
         entry(time=-1): "time before splitter.time.earliest",
         entry(time=10**29): "time is not a number within bounds",
         entry(time=now + 2 * DAY_MS): "time too far ahead of the clock",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from decimal import ROUND_FLOOR, ROUND_HALF_EVEN
+from decimal import ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 from typing import Any
 
 import numpy as np
@@ -131,3 +131,79 @@ def test_fixed_point_column_equals_decimal_arithmetic(
     exact = [fixed.exact(entry) for entry in column]
     assert failed == [i for i, number in enumerate(exact) if number is None]
     assert result.tolist() == [number or 0 for number in exact]
+
+
+@st.composite
+def json_numbers(draw: st.DrawFn) -> str:
+    """Return a JSON number with up to 40 digits, often near a half, near a double or near the largest value."""
+    kind = draw(st.sampled_from(["digits", "half", "double", "limit"]))
+    if kind == "double":
+        return repr(draw(st.floats(allow_nan=False, allow_infinity=False, min_value=-1e17, max_value=1e17)))
+    sign = draw(st.sampled_from(["", "-"]))
+    if kind == "limit":
+        digits = str(2**63 + draw(st.integers(-2, 1)))
+        point = draw(st.integers(0, 9))
+        fraction = digits[len(digits) - point :] + draw(st.sampled_from(["", "0", "4999", "5", "5001"]))
+        return f"{sign}{digits[: len(digits) - point]}" + (f".{fraction}" if fraction else "")
+    integer = draw(st.integers(0, 10 ** draw(st.integers(0, 19))))
+    fraction = draw(st.text("0123456789", max_size=20))
+    if kind == "half":
+        fraction = fraction[:9] + "5" + draw(st.sampled_from(["", "0" * 15, "0" * 20 + "1"]))
+    exponent = draw(st.sampled_from(["", "", "", "e0", "E+2", "e-3", "e17", "e-25"]))
+    return f"{sign}{integer}" + (f".{fraction}" if fraction else "") + exponent
+
+
+def fixed_point_of(number: Decimal, decimals: int) -> int | None:
+    """Return the number in units of its last decimal place, computed with `decimal` alone."""
+    exact = Context(prec=200)
+    rounded = int(number.scaleb(decimals, exact).to_integral_value(ROUND_HALF_EVEN, exact))
+    return rounded if abs(rounded) < 2**63 else None
+
+
+def parsed_values(settings: dict[str, Any], records: Sequence[str]) -> list[int | None]:
+    """Return the value of each record, or None if it is a dead letter."""
+    parser = RecordParser(ParsingSettings.model_validate(settings))
+    values = [record.encode() for record in records]
+    parsed = parser.parse(RecordColumns.of_values(values, np.zeros(len(values), np.int64)))
+    assert {reason for _, reason in parsed.invalid} <= {
+        "value is not a number within bounds",
+        "value is not a product of two numbers within bounds",
+    }
+    found = dict(zip(parsed.records.tolist(), parsed.values["value"].to_pylist(), strict=True))
+    return [found.get(i) for i in range(len(records))]
+
+
+@given(numbers=st.lists(json_numbers(), max_size=6), decimals=st.integers(0, 9))
+def test_value_of_any_number_has_all_digits_of_its_text_in_every_format(numbers: list[str], decimals: int) -> None:
+    expected = [fixed_point_of(Decimal(number), decimals) for number in numbers]
+    value = {"field": "v", "decimals": decimals}
+    as_json = {"key": {"field": "k"}, "value": value}
+    assert parsed_values(as_json, [f'{{"k":"a","v":{number}}}' for number in numbers]) == expected
+    assert parsed_values(as_json, [f'{{"k":"a","v":" 00{number.lstrip("-")}"}}' for number in numbers]) == [
+        fixed_point_of(abs(Decimal(number)), decimals) for number in numbers
+    ]
+    csv = {"format": "csv", "key": {"field": 0}, "value": {"field": 1, "decimals": decimals}}
+    assert parsed_values(csv, [f"a,{number}" for number in numbers]) == expected
+
+
+@given(numbers=st.lists(st.none() | json_numbers(), max_size=6), decimals=st.integers(0, 9))
+def test_optional_value_in_a_list_has_all_digits_of_its_text(numbers: list[str | None], decimals: int) -> None:
+    valid = [n for n in numbers if n is None or fixed_point_of(Decimal(n), decimals) is not None]
+    value = {"field": "i[].v", "decimals": decimals, "missing": "skip"}
+    settings = ParsingSettings.model_validate({"key": {"field": "i[].k"}, "value": value})
+    records = [valid[:1], [], valid[1:]]
+    texts = [",".join(f'{{"k":"a","v":{"null" if n is None else n}}}' for n in record) for record in records]
+    parsed = RecordParser(settings).parse(
+        RecordColumns.of_values([f'{{"i":[{text}]}}'.encode() for text in texts], np.zeros(3, np.int64))
+    )
+    expected = [None if n is None else fixed_point_of(Decimal(n), decimals) for n in valid]
+    assert parsed.values["value"].to_pylist() == expected
+
+
+@given(pairs=st.lists(st.tuples(json_numbers(), json_numbers()), max_size=4), decimals=st.integers(0, 9))
+def test_product_of_any_numbers_has_all_digits_of_their_texts(pairs: list[tuple[str, str]], decimals: int) -> None:
+    exact = Context(prec=200)
+    expected = [fixed_point_of(exact.multiply(Decimal(x), Decimal(y)), decimals) for x, y in pairs]
+    settings = {"key": {"field": "k"}, "value": {"field": "x", "times": "y", "decimals": decimals}}
+    assert parsed_values(settings, [f'{{"k":"a","x":{x},"y":"{y}"}}' for x, y in pairs]) == expected
+    assert parsed_values(settings, [f'{{"k":"a","x":{x},"y":{y}}}' for x, y in pairs]) == expected

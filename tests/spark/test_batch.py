@@ -291,6 +291,20 @@ def test_batch_of_files_gives_the_results_of_a_topic_in_a_folder_or_a_topic(
     assert [record for record in records if record.headers != headers] == []
 
 
+def test_batch_of_numbers_with_18_digits_is_exact(spark: SparkSession, tmp_path: Path) -> None:
+    numbers = ["89070440662435.13", "1234567890123456.78", "-0.005", "1e3", "92233720368547758.08"]
+    (tmp_path / "lines.json").write_text("".join(f'{{"k": "a", "v": {number}, "t": 1}}\n' for number in numbers))
+    fields = {"key": {"field": "k"}, "value": {"field": "v", "decimals": 2}, "time": {"field": "t"}}
+    settings, out = settings_of("localhost:1", "numbers", fields), tmp_path / "out"
+
+    done = invoke(settings, tmp_path, "--input", str(tmp_path / "lines.json"), "--out", str(out), "--json")
+    assert done.exit_code == 0, done.output
+    (row,) = [row.asDict() for row in spark.read.parquet(str(out)).collect()]
+    # The last number needs more than 64 bits, and the third one is rounded to 0.
+    assert json.loads(done.stdout)["dead_letters_by_reason"] == {"value is not a number within bounds": 1}
+    assert (row["count"], row["sum"]) == (4, sum(map(Decimal, [numbers[0], numbers[1], "1000"])))
+
+
 @pytest.mark.parametrize(
     "case",
     [

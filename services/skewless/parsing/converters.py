@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from skewless.parsing.fixed_point import FixedPoint, Scalar
+from skewless.parsing.fixed_point import FixedPoint, Reread, Scalar
 from skewless.parsing.key_rules import KeyRules
 from skewless.parsing.pattern import DELIMITER, Pattern
 
@@ -24,8 +24,8 @@ Unit = Literal["ms", "s", "us", "iso8601"]
 Problems = dict[int, str]
 """Maps the index of an invalid entry to the reason."""
 
-LARGEST_VALUE = 2**53
-"""Maximum fixed-point value: integers up to it are exact as doubles too (SQL, JSON, Spark)."""
+LARGEST_VALUE = 2**63 - 1
+"""Maximum fixed-point value: partials have 64-bit integers."""
 FIRST_INSTANT = -62_135_596_800_000
 """0001-01-01T00:00:00Z in ms: the first instant that both SQL timestamps and Python support."""
 LAST_INSTANT = 253_402_300_799_999
@@ -125,15 +125,22 @@ def text_of(entry: Scalar) -> str:
     return str(entry)
 
 
-def values(column: Sequence[Scalar], decimals: int) -> tuple[NDArray[np.int64], Problems]:
+def values(column: Sequence[Scalar], decimals: int, reread: Reread | None = None) -> tuple[NDArray[np.int64], Problems]:
     """Convert numbers to fixed-point numbers, rounded half to even."""
-    result, failed = FixedPoint(decimals, ROUND_HALF_EVEN, LARGEST_VALUE).convert(column)
+    result, failed = FixedPoint(decimals, ROUND_HALF_EVEN, LARGEST_VALUE).convert(column, reread)
     return result, dict.fromkeys(failed, "value is not a number within bounds")
 
 
-def products(column: Sequence[Scalar], factors: Sequence[Scalar], decimals: int) -> tuple[NDArray[np.int64], Problems]:
+def products(
+    column: Sequence[Scalar],
+    factors: Sequence[Scalar],
+    decimals: int,
+    reread: Reread | None = None,
+    reread_factors: Reread | None = None,
+) -> tuple[NDArray[np.int64], Problems]:
     """Multiply two columns of numbers as decimals, and convert the products to fixed-point numbers, rounded once."""
-    result, failed = FixedPoint(decimals, ROUND_HALF_EVEN, LARGEST_VALUE).convert_products(column, factors)
+    fixed = FixedPoint(decimals, ROUND_HALF_EVEN, LARGEST_VALUE)
+    result, failed = fixed.convert_products(column, factors, reread, reread_factors)
     return result, dict.fromkeys(failed, "value is not a product of two numbers within bounds")
 
 

@@ -11,7 +11,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from skewless.algorithms.value_type import Kind
 from skewless.errors import ConfigurationError
-from skewless.parsing.converters import FIRST_INSTANT, LARGEST_VALUE, LAST_INSTANT, Unit
+from skewless.parsing.converters import FIRST_INSTANT, LAST_INSTANT, Unit
 from skewless.parsing.pattern import Pattern
 from skewless.settings_base import InvalidSettingsError, SettingsModel
 
@@ -39,6 +39,8 @@ RESERVED_NAMES = frozenset(
     {"key", "window_start", "window_end", "revision", "value", "time", "watermark", "partition", "offset", "topic"}
 )
 """Fields of public records with a key, apart from aggregates."""
+LARGEST_CONSTANT = 2**53
+"""Maximum of `constant` times 10 to the power of `decimals`: tools that read settings as doubles do not change it."""
 Encoding = Literal["utf8", "int64", "int32"]
 Truncation = Literal["minute", "hour", "day"]
 TIME_OF_DAY = "time.of_day"
@@ -268,10 +270,10 @@ class ValueSettings(SettingsModel):
         ge=0,
         le=9,
         description="Decimal places of values, rounded half to even. Multiplied by 10 to the power of this, values are "
-        "limited to 9e15. Sums are not limited.",
+        "limited to 9.2e18 (64 bits). Sums are not limited.",
     )
     constant: int = Field(
-        1, ge=-LARGEST_VALUE, le=LARGEST_VALUE, description="Value of each tuple without `field` and `header`."
+        1, ge=-LARGEST_CONSTANT, le=LARGEST_CONSTANT, description="Value of each tuple without `field` and `header`."
     )
 
 

@@ -3,122 +3,115 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from decimal import ROUND_HALF_EVEN, Context, Decimal
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, ROUND_HALF_EVEN, Context, Decimal
 from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 Scalar = str | int | float | bool
+Reread = Callable[[Sequence[int]], Sequence[Scalar]]
+"""Returns the entries of a column at these indices as the records contain them: a number that is not an integer as text
+with all its digits."""
 
 _NUMBER_CHARACTERS = "0123456789+-.eE"
 _INTEGER = re.compile(r"[+-]?[0-9]+")
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
-# A double has at most 17 significant digits, so 60 digits are exact for all results within bounds.
-_CONTEXT = Context(prec=60, Emin=-10_000, Emax=10_000, traps=[])
-_LARGEST_FACTOR = 10**30
-"""Larger factors are invalid. The product of two numbers within it is exact with 60 digits."""
+_EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[])
+"""Numbers and products have all their digits."""
+_LARGEST_EXPONENT = 30
+"""Larger numbers are beyond every limit. They are not converted to integers, which takes long for a large exponent."""
 _SAFELY_DOUBLE = 1e15
-"""Below it a decimal of at most 15 digits is the shortest form of the double that is nearest to it."""
+"""Below it, the text of a double and its shortest decimal form differ by less than half a unit."""
 
 
 @dataclass(frozen=True, slots=True)
 class FixedPoint:
     """Converts numbers x to round(x * 10**decimals), for results with an absolute value of at most `limit`.
 
-    An integer is exact. A number with a fraction or an exponent is the IEEE double nearest to its text (RFC 8259,
-    section 6), with the value of its shortest decimal form. `rounding` is decimal.ROUND_HALF_EVEN or ROUND_FLOOR.
+    An integer or a text is exact, with all its digits. A double has the value of its shortest decimal form, unless
+    `reread` returns its text. `rounding` is decimal.ROUND_HALF_EVEN or ROUND_FLOOR.
     """
 
     decimals: int
     rounding: str
     limit: int
 
-    def convert(self, column: Sequence[Scalar]) -> tuple[NDArray[np.int64], list[int]]:
+    def convert(self, column: Sequence[Scalar], reread: Reread | None = None) -> tuple[NDArray[np.int64], list[int]]:
         """Return the results, and the indices of entries that are not numbers within the limit. Their result is 0."""
         numbers = _numbers(column)
         if numbers is None:
-            return self._convert_each(column, range(len(column)), np.zeros(len(column), np.int64))
+            return self._convert_each(column, range(len(column)), np.zeros(len(column), np.int64), reread)
         if numbers.dtype == np.int64:
             return self._integers(cast("NDArray[np.int64]", numbers))
         result, uncertain = self._doubles(cast("NDArray[np.float64]", numbers))
-        return self._convert_each(column, uncertain, result)
+        return self._convert_each(column, uncertain, result, reread)
 
     def convert_products(
-        self, column: Sequence[Scalar], factors: Sequence[Scalar]
+        self,
+        column: Sequence[Scalar],
+        factors: Sequence[Scalar],
+        reread: Reread | None = None,
+        reread_factors: Reread | None = None,
     ) -> tuple[NDArray[np.int64], list[int]]:
         """Return round(x * y * 10**decimals) for each pair, and the indices of pairs without a result. It is 0 there.
 
-        Numbers with a fraction have the value of their shortest decimal form. The product is exact before it is
-        rounded.
+        The values of numbers are those of `convert`. The product is exact before it is rounded.
         """
         result = np.zeros(len(column), np.int64)
+        remaining: Sequence[int] = range(len(column))
         left, right = _as_integers(column), _as_integers(factors)
-        if left is None or right is None:
-            remaining: Iterable[int] = range(len(column))
-        else:
-            (x, x_decimals), (y, y_decimals) = left, right
-            is_small = np.abs(x.astype(np.float64)) * np.abs(y.astype(np.float64)) < _SAFELY_DOUBLE
-            scaled = self._rescaled(np.where(is_small, x * y, 0), x_decimals + y_decimals)
-            remaining = np.flatnonzero(~is_small).tolist() if scaled is not None else range(len(column))
-            result = result if scaled is None else scaled
+        if left is not None and right is not None:
+            result, remaining = self._small_products(*left, *right)
         failed = []
-        for i in remaining:
-            number = self._exact_product(column[i], factors[i])
+        pairs = zip(_entries(column, remaining, reread), _entries(factors, remaining, reread_factors), strict=True)
+        for i, pair in zip(remaining, pairs, strict=True):
+            number = self._rounded(_product(*pair))
             if number is None:
                 failed.append(i)
             else:
                 result[i] = number
         return result, failed
 
-    def _rescaled(self, products: NDArray[np.int64], decimals: int) -> NDArray[np.int64] | None:
-        """Round products with this many decimals to the decimals of the result. None if they might not fit."""
-        if decimals <= self.decimals:
-            scale = 10 ** (self.decimals - decimals)
-            return products * scale if _SAFELY_DOUBLE * scale < self.limit else None
-        divisor = 10 ** (decimals - self.decimals)
-        quotient, rest = np.divmod(products, divisor)
-        is_up = (2 * rest > divisor) | ((2 * rest == divisor) & (quotient % 2 == 1))
-        rounded: NDArray[np.int64] = quotient + is_up
-        return rounded
+    def _small_products(
+        self, x: NDArray[np.int64], x_decimals: int, y: NDArray[np.int64], y_decimals: int
+    ) -> tuple[NDArray[np.int64], list[int]]:
+        """Multiply integers with decimals. Returns the results, and the indices of those that may be different.
 
-    def _exact_product(self, entry: Scalar, factor: Scalar) -> int | None:
-        """Multiply two entries with decimal arithmetic."""
-        numbers = [_as_decimal(entry), _as_decimal(factor)]
-        if numbers[0] is None or numbers[1] is None:
-            return None
-        product = _CONTEXT.multiply(numbers[0], numbers[1]).scaleb(self.decimals, _CONTEXT)
-        if not product.is_finite() or abs(product) > 2 * self.limit:
-            return None
-        scaled = int(product.to_integral_value(self.rounding, _CONTEXT))
-        return scaled if -self.limit <= scaled <= self.limit else None
+        A factor may have more digits than its double. The product of the texts differs by less than half a unit, so
+        only halves may be rounded differently.
+        """
+        decimals = x_decimals + y_decimals
+        scale, divisor = 10 ** max(0, self.decimals - decimals), 10 ** max(0, decimals - self.decimals)
+        is_certain = np.abs(x.astype(np.float64)) * np.abs(y.astype(np.float64)) * scale < _SAFELY_DOUBLE
+        quotient, rest = np.divmod(np.where(is_certain, x * y * scale, 0), divisor)
+        is_certain &= 2 * rest != divisor
+        result: NDArray[np.int64] = np.where(is_certain, quotient + (2 * rest > divisor), 0)
+        return result, np.flatnonzero(~is_certain).tolist()
 
     def exact(self, entry: Scalar) -> int | None:
         """Convert one entry with decimal arithmetic. This is the reference for the fast conversions.
 
         Returns None if the entry is not a number within the limit.
         """
-        number = read_number(entry.strip()) if isinstance(entry, str) else entry
-        if number is None or isinstance(number, bool):
+        return self._rounded(_as_decimal(entry))
+
+    def _rounded(self, number: Decimal | None) -> int | None:
+        """Return a number in units of the last decimal place, rounded once. None if it is not within the limit."""
+        if number is None or not number.is_finite() or (number and number.adjusted() > _LARGEST_EXPONENT):
             return None
-        if isinstance(number, int):
-            scaled = number * 10**self.decimals
-        else:
-            shortest = Decimal(repr(number)).scaleb(self.decimals, _CONTEXT)
-            if not shortest.is_finite() or abs(shortest) > 2 * self.limit:
-                return None
-            scaled = int(shortest.to_integral_value(self.rounding, _CONTEXT))
+        scaled = int(number.scaleb(self.decimals, _EXACT).to_integral_value(self.rounding, _EXACT))
         return scaled if -self.limit <= scaled <= self.limit else None
 
     def _convert_each(
-        self, column: Sequence[Scalar], indices: Iterable[int], result: NDArray[np.int64]
+        self, column: Sequence[Scalar], indices: Sequence[int], result: NDArray[np.int64], reread: Reread | None
     ) -> tuple[NDArray[np.int64], list[int]]:
         """Convert the entries at `indices` into `result`. Returns it with the indices of invalid entries."""
         failed = []
-        for i in indices:
-            number = self.exact(column[i])
+        for i, entry in zip(indices, _entries(column, indices, reread), strict=True):
+            number = self.exact(entry)
             if number is None:
                 failed.append(i)
             else:
@@ -207,7 +200,22 @@ def _as_integers(column: Sequence[Scalar]) -> tuple[NDArray[np.int64], int] | No
 
 
 def _as_decimal(entry: Scalar) -> Decimal | None:
-    number = read_number(entry.strip()) if isinstance(entry, str) else entry
-    if number is None or isinstance(number, bool) or abs(number) > _LARGEST_FACTOR:
+    """Return the exact number that an entry is; None if it is not a number. It may be infinite."""
+    if isinstance(entry, str):
+        text = entry.strip()
+        return _EXACT.create_decimal(text) if _DECIMAL.fullmatch(text) else None
+    if isinstance(entry, bool):
         return None
-    return Decimal(number) if isinstance(number, int) else Decimal(repr(number))
+    return Decimal(entry) if isinstance(entry, int) else Decimal(repr(entry))
+
+
+def _product(entry: Scalar, factor: Scalar) -> Decimal | None:
+    """Return the exact product of two entries; None if one is not a number."""
+    left, right = _as_decimal(entry), _as_decimal(factor)
+    return None if left is None or right is None else _EXACT.multiply(left, right)
+
+
+def _entries(column: Sequence[Scalar], indices: Sequence[int], reread: Reread | None) -> Sequence[Scalar]:
+    """Return the entries at these indices, read again if a double among them may have lost digits."""
+    entries = [column[i] for i in indices]
+    return reread(indices) if reread is not None and float in map(type, entries) else entries

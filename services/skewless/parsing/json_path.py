@@ -48,7 +48,7 @@ class DecoderSchema:
 
     def __init__(self, leaves: Mapping[Path, Any]) -> None:
         self._attributes: dict[Path, str] = {}
-        self._optional = {path for path, leaf in leaves.items() if _accepts_null(leaf)}
+        self._optional = {path for path, leaf in leaves.items() if accepts_null(leaf)}
         self.type = self._build((), leaves)
 
     def _build(self, parent: Path, leaves: Mapping[Path, Any]) -> Any:
@@ -62,13 +62,13 @@ class DecoderSchema:
             self._attributes[*parent, name] = f"f{i}"
             field_type = self._build((*parent, name), leaves)
             # A field without a value of its own may be absent if nothing in it is required.
-            default = {"default": None} if _accepts_null(field_type) else {}
+            default = {"default": None} if accepts_null(field_type) else {}
             fields.append((f"f{i}", field_type, msgspec.field(name=name, **default)))
         # Decoded objects have no cycles, so the garbage collector does not need to track them.
         # Required fields have to be first.
-        fields.sort(key=lambda field: _accepts_null(field[1]))
+        fields.sort(key=lambda field: accepts_null(field[1]))
         built = msgspec.defstruct("Object", fields, gc=False)
-        return built | None if parent and all(_accepts_null(field_type) for _, field_type, _ in fields) else built
+        return built | None if parent and all(accepts_null(field_type) for _, field_type, _ in fields) else built
 
     def accessor(self, path: Path, start: Path = ()) -> PathAccessor:
         """Return an accessor from the objects at `start` to the elements at `path`."""
@@ -85,7 +85,8 @@ class DecoderSchema:
         return PathAccessor(steps)
 
 
-def _accepts_null(field_type: Any) -> bool:
+def accepts_null(field_type: Any) -> bool:
+    """Return whether a field of this type may be null or absent."""
     return type(None) in get_args(field_type)
 
 

@@ -9,8 +9,8 @@ from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from skewless.algorithms.value_type import VALUE, ValueType
 from skewless.errors import ConfigurationError
-from skewless.parsing.converters import LARGEST_VALUE
 from skewless.parsing.field_settings import (
+    LARGEST_CONSTANT,
     ConditionSettings,
     FieldRef,
     KeySettings,
@@ -184,7 +184,7 @@ def _value_conflicts(value: ValueSettings) -> Iterator[str]:
             for name in ("field", "header")
             if getattr(value, name) is not None
         )
-    if abs(value.constant) * 10**value.decimals > LARGEST_VALUE:
+    if abs(value.constant) * 10**value.decimals > LARGEST_CONSTANT:
         yield f"constant: with {value.decimals} decimals it is larger than 2**53"
     if value.field is None and value.times is not None:
         yield "times: needs a field, set field too"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import compress
 from typing import cast
 
@@ -14,7 +14,7 @@ from skewless.parsing import converters
 from skewless.parsing.composite_key import CompositeKey
 from skewless.parsing.converters import KeyConverter, Problems, dates_with_times, is_missing, products, texts, times
 from skewless.parsing.field_settings import TIME_OF_DAY, FieldSettings, ValueSettings, value_path
-from skewless.parsing.fixed_point import Scalar
+from skewless.parsing.fixed_point import Reread, Scalar
 from skewless.parsing.formats.base import ExtractedFields, ParsedBatch
 from skewless.parsing.key_rules import KeyRules
 from skewless.parsing.source_records import SourceRecords
@@ -54,7 +54,7 @@ class TupleBuilder:
         _mark_invalid(key_column.unsearchable, key_records, invalid)
         _mark_invalid(key_column.problems, records, invalid)
         values = {
-            name: self._value(fields.values, path, value, key_records, row_indices, len(keys), invalid)
+            name: self._value(fields, path, value, key_records, row_indices, len(keys))
             for name, (path, value) in self._values.items()
         }
         if row_indices is not None or fields.key_rows is not None:
@@ -79,36 +79,31 @@ class TupleBuilder:
 
     def _value(  # noqa: PLR0913, PLR0917 - by position
         self,
-        fields: Mapping[str, Sequence[Scalar | None]],
+        fields: ExtractedFields,
         path: str,
         value: ValueSettings,
         key_records: NDArray[np.int32],
         row_indices: NDArray[np.intp] | None,
         tuples: int,
-        invalid: Problems,
     ) -> pa.Array:
         """Return the values of the tuples."""
         if value.field is None and value.header is None:
             return pa.array(np.full(tuples, value.constant * 10**value.decimals, np.int64))
-        factors = fields.get(f"{path}.times")
-        array, problems = self._converted(fields[path], factors, value)
-        _mark_invalid({i: _reason(path, problem) for i, problem in problems.items()}, key_records, invalid)
+        array, problems = self._converted(fields, path, value)
+        _mark_invalid({i: _reason(path, problem) for i, problem in problems.items()}, key_records, fields.invalid)
         return array if row_indices is None else array.take(pa.array(row_indices))
 
-    def _converted(
-        self, column: Sequence[Scalar | None], factors: Sequence[Scalar | None] | None, value: ValueSettings
-    ) -> tuple[pa.Array, Problems]:
+    def _converted(self, fields: ExtractedFields, path: str, value: ValueSettings) -> tuple[pa.Array, Problems]:
         """Convert fields to values. Missing ones are null if they are optional."""
+        column, factors = fields.values[path], fields.values.get(f"{path}.times")
         if value.missing == "invalid" and value.kind == "number":
             # The conversion reports null as a problem, as anything else that is not a number.
-            return self._convert(cast("Sequence[Scalar]", column), cast("Sequence[Scalar] | None", factors), value)
+            return self._convert(fields, path, value, None)
         missing = [
             is_missing(entry) or (factors is not None and is_missing(factors[i])) for i, entry in enumerate(column)
         ]
         present = [i for i, is_null in enumerate(missing) if not is_null]
-        numbers = cast("list[Scalar]", [column[i] for i in present])
-        own_factors = None if factors is None else cast("list[Scalar]", [factors[i] for i in present])
-        array, problems = self._convert(numbers, own_factors, value)
+        array, problems = self._convert(fields, path, value, present)
         index = np.full(len(column), -1)
         index[present] = np.arange(len(present))
         array = array.take(pa.array(index, mask=index < 0))
@@ -118,20 +113,35 @@ class TupleBuilder:
         return array, problems
 
     def _convert(
-        self, column: Sequence[Scalar], factors: Sequence[Scalar] | None, value: ValueSettings
+        self, fields: ExtractedFields, path: str, value: ValueSettings, present: Sequence[int] | None
     ) -> tuple[pa.Array, Problems]:
+        """Convert the entries of a value that are present; None: all of them."""
+        column, reread = _present(fields, path, present)
         if value.kind == "text":
             return texts(column, self._text_bytes)
-        if factors is None:
-            numbers, problems = converters.values(column, value.decimals)
+        if f"{path}.times" in fields.values:
+            factors, reread_factors = _present(fields, f"{path}.times", present)
+            numbers, problems = products(column, factors, value.decimals, reread, reread_factors)
         else:
-            numbers, problems = products(column, factors, value.decimals)
+            numbers, problems = converters.values(column, value.decimals, reread)
         return pa.array(numbers), problems
 
     def _check_tuples_per_record(self, records: NDArray[np.int32], invalid: Problems) -> None:
         limit = self._tuples_per_record
         for record in np.flatnonzero(np.bincount(records) > limit).tolist():
             invalid.setdefault(record, f"more than {limit} tuples")
+
+
+def _present(
+    fields: ExtractedFields, path: str, present: Sequence[int] | None
+) -> tuple[Sequence[Scalar], Reread | None]:
+    """Return the entries of a value that are present (None: all), and how to read some of them again."""
+    column, reread = cast("Sequence[Scalar]", fields.values[path]), fields.reread
+    if present is not None:
+        column = [column[i] for i in present]
+    if reread is None:
+        return column, None
+    return column, lambda indices: reread(path, indices if present is None else [present[i] for i in indices])
 
 
 def _mark_invalid(problems: Problems, records: NDArray[np.int32], invalid: Problems) -> None:

@@ -115,7 +115,10 @@ GOOD = {
     "json: rounds the decimal, not the product": Good(KEY_CENTS, b'{"k":"a","v":0.285}', [("a", 28)]),
     "json: rounds 1.005 as written": Good(KEY_CENTS, b'{"k":"a","v":1.005}', [("a", 100)]),
     "json: rounds 1.015 as written": Good(KEY_CENTS, b'{"k":"a","v":1.015}', [("a", 102)]),
-    "json: largest value": Good(KEY_VALUE, b'{"k":"a","v":9007199254740992}', [("a", 2**53)]),
+    "json: largest value": Good(KEY_VALUE, b'{"k":"a","v":9223372036854775807}', [("a", 2**63 - 1)]),
+    "json: sixteen digits with a fraction": Good(
+        KEY_CENTS, b'{"k":"a","v":89070440662435.13}', [("a", 8907044066243513)]
+    ),
     "json: time in ms": Good(KEY_TIME, b'{"k":"a","t":1478568050123}', [("a", 1)], 1478568050123),
     "json: time in a string": Good(KEY_TIME, b'{"k":"a","t":"1478568050123"}', [("a", 1)], 1478568050123),
     "json: time before 1970": Good(KEY_TIME, b'{"k":"a","t":-1}', [("a", 1)], -1),
@@ -217,10 +220,10 @@ INVALID = {
     "json: value text": Invalid(KEY_VALUE, b'{"k":"a","v":"NaN"}', "value is not a number within bounds"),
     "json: value with underscore": Invalid(KEY_VALUE, b'{"k":"a","v":"1_0"}', "value is not a number within bounds"),
     "json: value too large": Invalid(
-        KEY_VALUE, b'{"k":"a","v":9007199254740993}', "value is not a number within bounds"
+        KEY_VALUE, b'{"k":"a","v":9223372036854775808}', "value is not a number within bounds"
     ),
     "json: value too large with decimals": Invalid(
-        KEY_CENTS, b'{"k":"a","v":90071992547409.93}', "value is not a number within bounds"
+        KEY_CENTS, b'{"k":"a","v":92233720368547758.08}', "value is not a number within bounds"
     ),
     "json: value of thirty digits": Invalid(
         KEY_VALUE, b'{"k":"a","v":' + b"9" * 30 + b"}", "value is not a number within bounds"

@@ -119,8 +119,8 @@ def test_named_values_of_valid_records_are_converted_and_missing_ones_are_null(
         ("p", "1e400", "values.price has the wrong type or is out of range"),
         ("p", '"NaN"', "values.price is not a number within bounds"),
         ("p", '"Infinity"', "values.price is not a number within bounds"),
-        ("p", "1e14", "values.price is not a number within bounds"),
-        ("n", "1e15", "values.amount is not a product of two numbers within bounds"),
+        ("p", "1e17", "values.price is not a number within bounds"),
+        ("n", "1e18", "values.amount is not a product of two numbers within bounds"),
         ("n", "true", "values.amount.times has the wrong type or is out of range"),
         ("n", '"x"', "values.amount is not a product of two numbers within bounds"),
         ("m", "null", "values.name has the wrong type or is out of range"),
@@ -184,7 +184,7 @@ def test_products_of_any_numbers_are_exact_and_rounded_once(pairs: list[tuple[An
     for i, (x, y) in enumerate(pairs):
         exact = Decimal(str(x)) * Decimal(str(y)) * 10**decimals
         rounded = exact.to_integral_value(ROUND_HALF_EVEN) if exact.adjusted() < 20 else exact
-        if abs(rounded) > LARGEST_VALUE or max(abs(Decimal(str(x))), abs(Decimal(str(y)))) > 10**30:
+        if abs(rounded) > LARGEST_VALUE:
             assert i in problems
         else:
             assert (i not in problems, int(found[i])) == (True, int(rounded))

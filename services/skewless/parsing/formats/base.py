@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -46,6 +46,9 @@ class ExtractedFields:
     """Fields of values by their path (see `value_fields`), each with one entry per key."""
     invalid: Problems = field(default_factory=dict)
     """Reasons of invalid records, by index in the batch."""
+    reread: Callable[[str, Sequence[int]], Sequence[Scalar]] | None = None
+    """Returns the entries of a value's column (by its path) at these indices, with numbers as text that has all their
+    digits. Called for the few doubles that may have lost digits. None: their shortest decimal form counts."""
 
 
 @dataclass(slots=True)

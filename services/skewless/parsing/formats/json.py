@@ -5,18 +5,23 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self
+from functools import partial
+from typing import Any, ClassVar, Literal, Self, cast
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from skewless.parsing.converters import Problems
 from skewless.parsing.field_settings import FieldRef, FieldSettings, value_fields
+from skewless.parsing.fixed_point import Scalar
 from skewless.parsing.formats.base import ExtractedFields, FormatSettings, OptionalFields, is_part, part_or_group
 from skewless.parsing.json_path import (
     LIST,
     DecoderSchema,
     Path,
     PathAccessor,
+    accepts_null,
     conflicts,
     field_setting,
     lists_of,
@@ -65,8 +70,12 @@ class Json:
         key, time = self._paths.get("key"), self._paths.get("time")
         values = {name: self._paths[name] for name in value_fields(fields)}
         parts = {name: path for name, path in self._paths.items() if is_part(name)}
-        schema = DecoderSchema(_leaves(fields, self._paths))
+        leaves = _leaves(fields, self._paths)
+        schema = DecoderSchema(leaves)
         self._decode = msgspec.json.Decoder(schema.type).decode
+        untyped = DecoderSchema({path: Any | None if accepts_null(leaf) else Any for path, leaf in leaves.items()})
+        self._decode_texts = msgspec.json.Decoder(untyped.type, float_hook=str).decode
+        """Returns the same as `_decode`, except that numbers which are not integers are text."""
         # If a value is inside a list, so is the key. Both are then read from the elements of the last shared list.
         self._levels = [
             _Level(
@@ -112,9 +121,16 @@ class Json:
     def extract(self, values: Sequence[bytes | None]) -> ExtractedFields:
         """Read each record's fields; see `Format.extract`."""
         columns = ExtractedFields()
-        rows = self._rows(prevalidate(values, self._limits, columns.invalid), columns)
+        sized = prevalidate(values, self._limits, columns.invalid)
+        self._fill(columns, self._rows(sized, columns))
+        # Without a reference to `columns`: a cycle would keep the batch in memory.
+        columns.reread = partial(self._reread, sized, columns.rows, columns.key_rows)
+        return columns
+
+    def _fill(self, columns: ExtractedFields, documents: list[Any]) -> None:
+        """Set the columns to the fields of decoded records."""
         for level in self._levels:
-            nodes, node_rows = level.nodes.follow(rows)
+            nodes, node_rows = level.nodes.follow(documents)
             key_nodes = None
             if level.keys is not None:
                 columns.keys, key_nodes = level.keys.follow(nodes)
@@ -127,9 +143,25 @@ class Json:
                     node_values if key_nodes is None else [node_values[i] for i in key_nodes.tolist()]
                 )
         if self._time is not None:
-            columns.times, _ = self._time.follow(rows)
-        columns.parts = {name: part.follow(rows)[0] for name, part in self._parts.items()}
-        return columns
+            columns.times, _ = self._time.follow(documents)
+        columns.parts = {name: part.follow(documents)[0] for name, part in self._parts.items()}
+
+    def _reread(
+        self,
+        values: Sequence[bytes],
+        rows: Sequence[int],
+        key_rows: NDArray[np.intp] | None,
+        path: str,
+        indices: Sequence[int],
+    ) -> Sequence[Scalar]:
+        """Decode the records of some entries again; see `ExtractedFields.reread`."""
+        row_of = np.arange(len(rows)) if key_rows is None else key_rows
+        needed = np.unique(row_of[indices])
+        again = ExtractedFields()
+        self._fill(again, [self._decode_texts(values[rows[row]]) for row in needed.tolist()])
+        entries = cast("Sequence[Scalar]", again.values[path])
+        positions = np.searchsorted(np.flatnonzero(np.isin(row_of, needed)), indices)
+        return [entries[i] for i in positions.tolist()]
 
     def lookup(self, values: Sequence[bytes | None]) -> OptionalFields:
         """Read the fields that exist; see `Format.lookup`."""
