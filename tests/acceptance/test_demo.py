@@ -114,7 +114,23 @@ def test_demo_run_to_its_end_is_exact_and_leaves_nothing_behind(tmp_path: Path, 
     )
     assert re.fullmatch(r"(\S+Z  page \d+  count \d+  sum \d+\n){5}", shown.stdout)
     assert shown.stdout in text
-    assert "<h2>Load per worker over time</h2>" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "<h2>Load per worker over time</h2>" in page
+    # The terminal and the report have the same figures of the live stream, and the same sentence on them.
+    for terminal_row, report_row, measure, number_format in (
+        ("tuples/s", "tuples completed per second", "tuples_per_s", ",.0f"),
+        ("tuples that wait after 15 s", "tuples that waited at the end", "waiting", ",.0f"),
+        ("most loaded worker / average", "most loaded worker / average", "max_over_avg", ".2f"),
+        ("workers per key", "workers per key", "replication_factor", ".2f"),
+    ):
+        figures = [format(grouping[measure], number_format) for grouping in (key, shuffle)]
+        (printed,) = re.findall(f"{terminal_row} *\u2502 *(\\S+) \u2502 *(\\S+) ", text)
+        cells = r"\s*<td[^>]*>(\S+)</td>\s*<td[^>]*>(\S+)</td>\s*</tr>"
+        assert list(printed) == figures
+        assert re.findall(f"<th scope=.row.>{report_row}</th>{cells}", page) == [tuple(figures)]
+    sentence = re.findall("Of key and shuffle on the same input, shuffle completed the most tuples: .*", text)
+    assert re.findall("<strong>(Of key .*)</strong>", page) == sentence
+    assert "pages on topic" not in page.split("<h2>Load per worker over time</h2>")[0]
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -28,13 +28,14 @@ from skewless.algorithms.grouping import GroupingOptions
 from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.cli import main
 from skewless.config.pipeline_settings import PipelineSettings
+from skewless.lab.demo import live_comparison
 from skewless.lab.simulation.candidate import SimulationConfig
 from skewless.lab.simulation.candidate_shards import Candidates
 from skewless.lab.simulation.recommend import Demand
 from skewless.lab.simulation.tuple_blocks import ReadPlan
 from skewless.spark import kafka_options
 from skewless.spark.evaluate_job import evaluate
-from skewless.spark.evaluate_run import offsets_of, recorded
+from skewless.spark.evaluate_run import read_range, recorded
 from skewless.spark.plan_job import plan
 from skewless.spark.report.evaluation_report import report
 from skewless.wire.headers import internal_headers
@@ -55,7 +56,7 @@ def evaluation(
         abort_tuples(pipeline)
         # No stage reads these topics any more, so the pipeline stays exact for the tests that audit it.
         write_foreign_records(pipeline, "distribution", "aggregator-changelog")
-    runs = [recorded(spark, each.settings, offsets_of(each.settings)) for each in pipelines]
+    runs = [recorded(spark, each.settings, read_range(each.settings)) for each in pipelines]
     return evaluate(spark, runs, tmp_path_factory.mktemp("evaluation"))
 
 
@@ -247,7 +248,16 @@ def test_evaluate_of_a_run_gives_the_measures_of_a_reference_count(run: tuple[Pi
     ran_with = {"pipeline": pipeline.name, "grouping": pipeline.settings.router.grouping, "workers": WORKERS}
     ran_with |= {"routers": 1, "window_s": WINDOW_MS / 1000, "tick_s": TICK_MS / 1000, "observer_differs": 0}
     ran_with["not_measured"] = []
-    elsewhere = {"ticks", "offsets", "partials_per_window", "state_bytes", "latency_ms", "latency_ms_by_window"}
+    ran_with["source"] = pipeline.settings.topic("source")
+    elsewhere = {
+        "completed",
+        "ticks",
+        "offsets",
+        "partials_per_window",
+        "state_bytes",
+        "latency_ms",
+        "latency_ms_by_window",
+    }
     assert {name: value for name, value in found.items() if name not in elsewhere} == near(expected | ran_with)
     assert found["ticks"] == near(ticks)
 
@@ -282,6 +292,47 @@ def test_evaluate_latency_spans_the_last_tuple_sent_to_the_record_that_completes
     assert found["latency_ms_by_window"] == near(
         [{"window_start": window, **quantiles(took)} for window, took in sorted(by_window.items())]
     )
+
+
+def test_evaluate_completed_tuples_are_those_of_the_partials_in_the_order_of_the_queues(
+    run: tuple[Pipeline, dict[str, Any]],
+) -> None:
+    pipeline, found = run
+    arrived: defaultdict[int, list[int]] = defaultdict(list)
+    left: defaultdict[int, list[int]] = defaultdict(list)
+    for row in routed(pipeline):
+        arrived[row.worker] += [row.at] * row.tuples
+    for record in pipeline.read("partials"):
+        if record.value:
+            partials = pa.ipc.open_stream(record.value).read_all()
+            for worker, count in zip(partials["worker"].to_pylist(), partials["count"].to_pylist(), strict=True):
+                left[worker] += [record.timestamp] * count
+    waits = [
+        end - begin
+        for worker in arrived
+        for begin, end in zip(sorted(arrived[worker]), sorted(left[worker]), strict=True)
+    ]
+    first, last = min(map(min, arrived.values())), max(map(max, left.values()))
+    measures = quantiles(waits)
+    assert found["completed"] == near(
+        {
+            "tuples": len(waits),
+            "waiting": 0,
+            "first_at": first,
+            "last_at": last,
+            "tuples_per_s": len(waits) * 1000 / (last - first),
+            "latency_ms": {"tuples": measures.pop("results"), **measures},
+            "waiting_ms": None,
+        }
+    )
+
+
+def test_evaluate_and_the_table_of_the_demo_have_the_same_figures(run: tuple[Pipeline, dict[str, Any]]) -> None:
+    pipeline, found = run
+    shown = live_comparison.measured(pipeline.settings, read_range(pipeline.settings).offsets)
+    assert (shown.tuples, shown.waiting) == (found["completed"]["tuples"], found["completed"]["waiting"])
+    assert shown.tuples_per_s == found["completed"]["tuples_per_s"]
+    assert (shown.max_over_avg, shown.replication_factor) == near((found["max_over_avg"], found["replication_factor"]))
 
 
 def quantiles(latencies: Sequence[int]) -> dict[str, float]:
@@ -319,9 +370,11 @@ def test_evaluation_report_in_a_browser_opens_without_errors_or_network(
     browser = shutil.which("chromium")
     if browser is None:
         pytest.skip("chromium is not installed: apt-get install chromium")
-    evaluation = {"names": evaluation["names"], "runs": [dict(evaluation["runs"][0]), evaluation["runs"][1]]}
+    comparison = {"runs": [0, 1], "names": ["key", "even"], "summary": "even completed most"}
+    evaluation |= {"runs": [dict(evaluation["runs"][0]), evaluation["runs"][1]], "comparisons": [comparison]}
     hostile = '</script><img src="http://127.0.0.1:9/x">&<b>'
-    evaluation["runs"][0] |= {"pipeline": hostile, "top_keys": [{"key": hostile, "tuples": 1, "workers": 1}]}
+    comparison["names"] = [hostile, "even"]
+    evaluation["runs"][0] |= {"source": hostile, "top_keys": [{"key": hostile, "tuples": 1, "workers": 1}]}
     file = tmp_path / "report.html"
     file.write_text(report(evaluation), encoding="utf-8")
     options = [
@@ -388,6 +441,7 @@ def delete_records(pipeline: Pipeline, *topics: str) -> None:
 
 
 NOT_IN_DISTRIBUTION = [
+    "completed",
     "keys",
     "replication_max",
     "pairs",
@@ -415,7 +469,7 @@ def test_evaluate_after_retention_gives_the_measures_of_the_public_topics_and_na
     older, line = evaluated(pipeline, tmp_path / "older")
     assert older["not_measured"] == NOT_IN_DISTRIBUTION
     assert f"its tuples were deleted, so not measured: {', '.join(NOT_IN_DISTRIBUTION)}" in line
-    assert "Not measured:\nkeys, replication_max" in (tmp_path / "older" / "report.html").read_text()
+    assert "Not measured:\ncompleted, keys, replication_max" in (tmp_path / "older" / "report.html").read_text()
 
     of_observer = {"replication_factor", "duration_ms", "reference"}
     exact = full.keys() - {*NOT_IN_DISTRIBUTION, *of_observer, "ticks", "offsets", "not_measured"}

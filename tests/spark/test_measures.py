@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
-from skewless.config.pipeline_settings import PipelineSettings
+from skewless.config.pipeline_settings import DEFAULT_SPLITTER, PipelineSettings
+from skewless.spark.comparison import Compared, comparisons, summary
+from skewless.spark.completion import Completion, completion_of, tuple_latencies
 from skewless.spark.distribution_sums import Sums
 from skewless.spark.evaluation_json import measures_of_run
 from skewless.spark.load_measures import reactions, running
@@ -55,6 +58,7 @@ def sums() -> Sums:
         ],
         partials=[{"run": "p", "window": 0, "rows": 4}, {"run": "other", "window": 0, "rows": 99}],
         state=[],
+        completions=[],
     )
 
 
@@ -75,4 +79,70 @@ def test_measures_of_run_number_of_workers_changed_has_one_part_for_each_number(
     assert first["reference"]["DURATION"] == first["duration_ms"] == 500
     assert second["p1"] == pytest.approx(1.0)
     assert first["state_bytes"] is None
+    assert first["completed"] is second["completed"] is None
     assert first["offsets"] == {"tuples": {"0": [0, 5]}}
+
+
+def progress(*rows: tuple[int, int, int]) -> pa.Table:
+    """Return the progress of worker 0; each row is a timestamp, tuples that arrived and tuples that were completed."""
+    columns = zip(*((0, *row) for row in rows), strict=True)
+    return pa.table(dict(zip(("worker", "at", "arrived", "completed"), map(list, columns), strict=True)))
+
+
+QUEUE = progress((5000, 0, 1), (2000, 2, 0), (0, 3, 0), (3000, 0, 3))
+"""3 tuples arrive at 0 s and are completed at 3 s; of the 2 that arrive at 2 s, one is completed at 5 s."""
+
+
+def test_completion_of_a_queue_has_its_rate_and_what_waits() -> None:
+    assert completion_of(QUEUE) == Completion(tuples=4, waiting=1, first_at=0, last_at=5000)
+    assert completion_of(QUEUE).tuples_per_s == pytest.approx(0.8)
+
+
+def test_tuple_latencies_of_a_queue_are_those_of_a_queue_in_order() -> None:
+    found = {tuple(row.values()) for row in tuple_latencies(QUEUE, end=6000).to_pylist()}
+    assert found == {(False, 3000, 3), (False, 3000, 1), (True, 4000, 1)}
+
+
+def test_summary_of_runs_names_the_one_that_completed_most_by_how_much_and_why() -> None:
+    key, even = Compared("key", 249.4, 11_000, 8.154), Compared("even", 782.2, 1_500, 1.011)
+    assert summary([key, Compared("partial_key", 345, 10_000, 4.05), even]) == (
+        "Of key, partial_key and even on the same input, even completed the most tuples: 782 per second, 3.1 times the "
+        "249 of key and 2.3 times the 345 of partial_key, because its most loaded worker got 1.01 times the average "
+        "load, and that of key 8.15 times."
+    )
+
+
+def test_summary_of_runs_that_differ_by_noise_names_no_winner() -> None:
+    runs = [Compared("key", 1000, 0, 1.5), Compared("even", 1020, 0, 1.01)]
+    assert summary(runs) == (
+        "On the same input, key and even completed about the same number of tuples per second (1,000 to 1,020); the "
+        "most loaded worker got 1.50 times the average load with key and 1.01 times the average load with even."
+    )
+
+
+def test_comparisons_of_runs_with_another_input_are_separate() -> None:
+    documents = [
+        {"name": "by-key", "source": {"topic": "clicks"}},
+        {
+            "name": "evenly",
+            "source": {"topic": "clicks"},
+            "splitter": {**DEFAULT_SPLITTER, "local": {"mode": "buffer"}},
+        },
+        {"name": "by-user", "source": {"topic": "clicks"}, "splitter": {"key": {"field": "user"}}},
+        {"name": "words", "source": {"topic": "lines"}},
+        {"name": "later", "source": {"topic": "clicks"}},
+    ]
+    settings = [PipelineSettings.model_validate(document) for document in documents]
+    runs = [compared_run(each, tick_start=60_000 * (each.name == "later")) for each in settings]
+    found = comparisons(settings, runs)
+    assert [each["runs"] for each in found] == [[0, 1], [2], [3], [4]]
+    assert found[0]["names"] == ["by-key: even on 10 workers", "evenly: even on 10 workers"]
+    assert "They did not run at the same time" not in found[0]["summary"]
+    runs[1]["completed"] |= {"first_at": 2_000, "last_at": 3_000}
+    assert comparisons(settings, runs)[0]["summary"].endswith(" They did not run at the same time.")
+
+
+def compared_run(settings: PipelineSettings, tick_start: int) -> dict[str, Any]:
+    completed = {"tuples_per_s": 5.0, "waiting": 0, "first_at": 0, "last_at": 1000}
+    names = {"pipeline": settings.name, "source": str(settings.source), "grouping": "even", "workers": 10}
+    return names | {"completed": completed, "max_over_avg": 1.0, "ticks": [{"tick_start": tick_start}]}

@@ -18,6 +18,7 @@ OTHER_MEANINGS = {
     "cli/results.py": {"last"},  # a value of --window
     "cli/result_selection.py": {"last"},
     "lab/inspection/key_profile.py": {"count"},  # field of the output
+    "spark/report/evaluation_report.py": {"max"},  # largest latency
     "spark/report/inspection_report.py": {"count"},  # field of the output
     "cli/smoke_test_command.py": {"count"},  # a parameter: number of records
     "cli/status_text.py": {"min"},  # minutes

@@ -11,7 +11,7 @@ import click
 from skewless.cli.options import load_settings, prepare_output_folder
 from skewless.cli.spark_options import spark_options
 from skewless.errors import ConfigurationError
-from skewless.spark.evaluate_run import EVALUATION_FILE, TABLES, evaluated, write_results
+from skewless.spark.evaluate_run import EVALUATION_FILE, TABLES, evaluated, read_range, write_results
 
 _EPILOG = """\b
 Reads the internal topics of the pipelines from the beginning to the current end, and writes nothing to Kafka. If the
@@ -56,27 +56,34 @@ def evaluate(*, files: tuple[Path, ...], out: Path, as_json: bool, **spark: Any)
     if len(set(names)) < len(names):
         raise ConfigurationError(f"-f: pipelines of the same name ({', '.join(names)}) have the same topics")
     prepare_output_folder(out, EVALUATION_FILE, TABLES)
-    evaluation = evaluated(runs, spark, tables=out)
+    evaluation = evaluated([(settings, read_range(settings)) for settings in runs], spark, tables=out)
     report = write_results(evaluation, out)
     if as_json:
         click.echo(json.dumps(evaluation))
         return
     for run in evaluation["runs"]:
         click.echo(_line(run))
+    for comparison in evaluation["comparisons"]:
+        click.echo(comparison["summary"])
     click.echo(f"Report: {report}")
 
 
 def _line(run: dict[str, Any]) -> str:
-    latency, keys, replication = run["latency_ms"], run["keys"], run["replication_factor"]
+    completed, keys, replication = run["completed"], run["keys"], run["replication_factor"]
     not_measured = ", ".join(run["not_measured"])
     return (
         f"{run['pipeline']}: {run['grouping']} on {run['workers']} workers, {run['tuples']:,} tuples"
         + ("" if keys is None else f", {keys:,} keys")
+        + (f": {completed['tuples_per_s']:,.0f} completed/s, {completed['waiting']:,} waiting" if completed else "")
         + f": max/avg {run['max_over_avg']:.3f}{_worst_window(run)}, I/m {run['imbalance']:.1e}"
         + ("" if replication is None else f", {replication:.3f} workers per key")
-        + (f", latency p50 {latency['p50']:,.0f} ms, p99 {latency['p99']:,.0f} ms" if latency else "")
+        + _latency(run["latency_ms"])
         + (f"\n  its tuples were deleted, so not measured: {not_measured}" if not_measured else "")
     )
+
+
+def _latency(latency: dict[str, Any] | None) -> str:
+    return f", latency p50 {latency['p50']:,.0f} ms, p99 {latency['p99']:,.0f} ms" if latency else ""
 
 
 def _worst_window(run: dict[str, Any]) -> str:

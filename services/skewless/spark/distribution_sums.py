@@ -32,6 +32,11 @@ class Sums:
     """Number of partial results of each window."""
     state: Rows
     """Size of the largest state of a router, in bytes."""
+    completions: Rows
+    """`completion` of each run that is whole, and quantiles of the latencies of tuples.
+
+    `latency` is of the tuples that were completed, `waiting_for` of those that still wait; None if there are none.
+    """
 
     def of(self, run: str) -> Sums:
         """Return the rows of one run."""

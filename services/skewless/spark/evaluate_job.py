@@ -2,14 +2,16 @@
 
 Tuples and rows by key and worker come from `worker-input`, the number of workers of each tick from `distribution`, the
 number of partial results from `partials`, latencies from `tuples` and `aggregator-changelog`, and the size of a
-router's state from `router-state`. Each topic is read once, for all runs together. Only sums reach the driver; data per
-key stays on the executors. The measures of a run whose tuples were deleted come from `distribution` alone.
+router's state from `router-state`. What the workers completed comes from `worker-input` and `partials`, which are read
+a second time; each other topic is read once, for all runs together. Only sums reach the driver; data per key stays on
+the executors. The measures of a run whose tuples were deleted come from `distribution` alone.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,8 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's use
 from pyspark.storagelevel import StorageLevel
 
 from skewless.spark import key_statistics, latency, shuffle, topic_rows
+from skewless.spark.comparison import comparisons
+from skewless.spark.completion import Completion
 from skewless.spark.distribution_sums import Rows, Sums
 from skewless.spark.evaluation_json import NAMES, measures_of_run
 from skewless.spark.older_run import measures_of_ticks
@@ -104,6 +108,7 @@ def sum_up(
         replicas=replicas,
         hottest=_by_span(hottest, "hottest", labels),
         latencies=_with_run_names(_rows(_latencies(runs, partitions)), runs),
+        completions=_completions(runs),
         **_partials_and_state(runs),
     )
 
@@ -213,11 +218,46 @@ def _partials_and_state(runs: Sequence[PipelineRun]) -> dict[str, list[dict[str,
     }
 
 
+def _completions(runs: Sequence[PipelineRun]) -> list[dict[str, Any]]:
+    """Return what the workers of each run have completed (`Sums.completions`)."""
+    frames = []
+    for index, run in enumerate(runs):
+        if run.is_whole:
+            tuples = records(run, index, "worker-input", "key", "value", "worker", "timestamp_ms")
+            partials = records(run, index, "partials", "value", "timestamp_ms")
+            for frame, count in ((tuples, topic_rows.arrivals), (partials, topic_rows.completions)):
+                rows = frame.mapInArrow(count, topic_rows.WORKER_PROGRESS)
+                frames.append(rows.select(F.lit(index).alias("run"), "*"))
+    if not frames:
+        return []
+    sums = [F.sum(name).alias(name) for name in ("arrived", "completed")]
+    progress = union(frames).groupBy("run", "worker", "at").agg(*sums).persist(StorageLevel.DISK_ONLY)
+    try:
+        totals = _rows(progress.groupBy("run").agg(*sums, F.min("at").alias("first_at"), F.max("at").alias("last_at")))
+        ends = {row["run"]: row["last_at"] for row in totals}
+        quantiles = {(row["run"], row["is_waiting"]): row for row in _rows(latency.tuple_quantiles(progress, ends))}
+    finally:
+        progress.unpersist()
+    completions = [
+        {
+            "run": row["run"],
+            "completion": Completion(
+                row["completed"], row["arrived"] - row["completed"], row["first_at"], row["last_at"]
+            ),
+            "latency": quantiles.get((row["run"], False)),
+            "waiting_for": quantiles.get((row["run"], True)),
+        }
+        for row in totals
+    ]
+    return _with_run_names(completions, runs)
+
+
 def evaluate(spark: SparkSession, runs: Sequence[PipelineRun], folder: Path | None = None) -> dict[str, Any]:
     """Evaluate and compare runs: return the measures as a JSON object, and write Parquet into the folder if given.
 
     The tables have no rows of a run whose tuples were deleted.
     """
+    evaluated_at = datetime.now(UTC)
     distributions = read_distributions(runs)
     sums = sum_up(spark, runs, distributions, folder)
     measures: list[dict[str, Any]] = []
@@ -228,4 +268,9 @@ def evaluate(spark: SparkSession, runs: Sequence[PipelineRun], folder: Path | No
             if has_tuples
             else measures_of_ticks(run.settings, run.offsets, ticks)
         )
-    return {"names": NAMES, "runs": measures}
+    return {
+        "names": NAMES,
+        "evaluated_at": evaluated_at.isoformat(timespec="seconds"),
+        "runs": measures,
+        "comparisons": comparisons([run.settings for run in runs], measures),
+    }

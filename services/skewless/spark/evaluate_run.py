@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.kafka.consumer.offsets import OffsetReader
@@ -21,19 +21,18 @@ TABLES = ("cells", "keys")
 TOPICS = ("worker-input", "tuples", "partials", "aggregator-changelog", "router-state", "distribution")
 
 
-def evaluated(runs: Sequence[PipelineSettings], spark: dict[str, Any], tables: Path | None = None) -> dict[str, Any]:
+def evaluated(
+    runs: Sequence[tuple[PipelineSettings, ReadRange]], spark: dict[str, Any], tables: Path | None = None
+) -> dict[str, Any]:
     """Evaluate pipelines, and return the evaluation as a JSON object.
 
-    `spark`: the options of `spark_running`. `tables`: the folder for the Parquet files; None: they are not written.
+    `runs`: settings of pipelines, and what to read of each. `spark`: the options of `spark_running`. `tables`: the
+    folder for the Parquet files; None: they are not written.
     """
-    offsets = [offsets_of(settings) for settings in runs]
     with spark_running("evaluate", spark) as session:
         from skewless.spark.evaluate_job import evaluate
 
-        pipeline_runs = [
-            recorded(session, settings, run_offsets) for settings, run_offsets in zip(runs, offsets, strict=True)
-        ]
-        return evaluate(session, pipeline_runs, tables)
+        return evaluate(session, [recorded(session, *run) for run in runs], tables)
 
 
 def write_results(evaluation: dict[str, Any], out: Path) -> Path:
@@ -51,32 +50,47 @@ def write_report(evaluation: dict[str, Any], file: Path) -> None:
     file.write_text(report(evaluation), encoding="utf-8")
 
 
-def offsets_of(settings: PipelineSettings) -> Offsets:
-    """Return the offsets to read by topic and partition.
+class ReadRange(NamedTuple):
+    """What to read of the topics of a pipeline."""
+
+    offsets: Offsets
+    is_whole: bool
+    """False if retention has deleted the first part of the run."""
+
+
+def end_offsets(settings: PipelineSettings) -> dict[str, dict[int, int]]:
+    """Return the end offsets of the topics of an evaluation."""
+    offset_reader = OffsetReader(settings.kafka)
+    return {topic: offset_reader.end(settings.topic(topic)) for topic in TOPICS}
+
+
+def read_range(settings: PipelineSettings, starts: Mapping[str, Mapping[int, int]] | None = None) -> ReadRange:
+    """Return what to read: each topic from `starts`, or from its beginning, to its end.
 
     Raises CheckFailedError if no tuple has reached a worker, or neither tuples nor measures of them are left.
     """
     offset_reader = OffsetReader(settings.kafka)
-    offsets: dict[str, dict[int, tuple[int, int]]] = {}
-    for topic in TOPICS:
-        name = settings.topic(topic)
-        end_offsets = offset_reader.end(name)
-        offsets[topic] = {
-            partition: (first, max(first, end_offsets[partition]))
-            for partition, first in offset_reader.begin(name).items()
-        }
+    ends = end_offsets(settings)
+    begins = starts or {topic: offset_reader.begin(settings.topic(topic)) for topic in TOPICS}
+    offsets = {
+        topic: {partition: (first, max(first, ends[topic][partition])) for partition, first in begins[topic].items()}
+        for topic in TOPICS
+    }
     if not any(_has_records(offsets[topic]) for topic in ("worker-input", "distribution")):
         from skewless.spark.pipeline_run import nothing_to_evaluate
 
         raise nothing_to_evaluate(settings)
-    return offsets
+    is_whole = starts is not None or not any(
+        first for topic in ("worker-input", "partials") for first in begins[topic].values()
+    )
+    return ReadRange(offsets, is_whole)
 
 
 def _has_records(ranges: Mapping[int, tuple[int, int]]) -> bool:
     return any(first < end for first, end in ranges.values())
 
 
-def recorded(spark: SparkSession, settings: PipelineSettings, offsets: Offsets) -> PipelineRun:
+def recorded(spark: SparkSession, settings: PipelineSettings, to_read: ReadRange) -> PipelineRun:
     """Return a run whose topics are read by Spark."""
     from skewless.spark import kafka_options
     from skewless.spark.pipeline_run import PipelineRun
@@ -84,6 +98,6 @@ def recorded(spark: SparkSession, settings: PipelineSettings, offsets: Offsets) 
     client = kafka_options.client_options(settings)
 
     def read(topic: str) -> DataFrame:
-        return kafka_options.read(spark, client, settings.topic(topic), offsets[topic], headers=False)
+        return kafka_options.read(spark, client, settings.topic(topic), to_read.offsets[topic], headers=False)
 
-    return PipelineRun(settings, read, offsets)
+    return PipelineRun(settings, read, *to_read)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from skewless.config.pipeline_settings import PipelineSettings
+from skewless.spark.completion import Completion
 from skewless.spark.distribution_sums import Rows, Sums
 from skewless.spark.latency import QUANTILES
 from skewless.spark.load_measures import (
@@ -42,7 +44,13 @@ NAMES = {
     "partials_per_window": "partial results that reached the aggregator, per window",
     "pairs": "(key, worker) pairs that were used: memory of all workers",
     "state_bytes": "size of the largest state that a router saved; null if none was saved",
-    "latency_ms": "per (window, key), from the splitter's record of its last tuple to the record that made it complete",
+    "latency_ms": "per (window, key) with all its tuples, from the splitter's record of the last tuple to the record "
+    "that made the result complete",
+    "completed": "what the workers completed: tuples, tuples_per_s, and tuples `waiting` in their queues at the end. "
+    "Times are Kafka's, from the first record of worker-input to the last one of worker-input or partials. latency_ms: "
+    "of tuples, from the record that brought them to their worker to the record with their partial result; waiting_ms: "
+    "age at the end of the tuples that wait. null if the grouping or the workers changed during the run, or if "
+    "retention has deleted a part of it",
     "reactions": f"per change of the hottest key, until a tick's imbalance is at most {TARGET:g}; resolution is a tick",
     "duration_ms": "Kafka time from the first record of worker-input to the last",
     "observer_differs": "ticks of topic distribution whose tuples or rows by worker differ from this evaluation",
@@ -61,6 +69,7 @@ def measures_of_run(
     return [
         {
             **description(settings, offsets, grouping, workers),
+            "completed": _completed(run_sums.completions) if len(segments) == 1 else None,
             **_segment_measures(settings, distributions, run_sums.where(grouping=grouping, workers=workers), workers),
             "not_measured": [],
         }
@@ -72,6 +81,7 @@ def description(settings: PipelineSettings, offsets: Mapping[str, Any], grouping
     """Return what a run was, and the offsets that were read."""
     return {
         "pipeline": settings.name,
+        "source": str(settings.source),
         "grouping": grouping,
         "workers": workers,
         "routers": settings.replicas.of("router"),
@@ -188,9 +198,22 @@ def _latency_by_window(rows: Rows, windows: Iterable[Hashable]) -> list[dict[str
     return [{"window_start": window, **_quantiles(by_window[window])} for window in windows if window in by_window]
 
 
-def _quantiles(row: Mapping[str, Any]) -> dict[str, Any]:
+def _quantiles(row: Mapping[str, Any], count: str = "results") -> dict[str, Any]:
     by_name = {f"p{share * 100:g}": value for share, value in zip(QUANTILES, row["quantiles"], strict=True)}
-    return {"results": row["results"], **by_name, "max": row["max_ms"]}
+    return {count: row[count], **by_name, "max": row["max_ms"]}
+
+
+def _completed(rows: Rows) -> dict[str, Any] | None:
+    if not rows:
+        return None
+    (row,) = rows
+    completion: Completion = row["completion"]
+    return {
+        **asdict(completion),
+        "tuples_per_s": completion.tuples_per_s,
+        "latency_ms": None if row["latency"] is None else _quantiles(row["latency"], "tuples"),
+        "waiting_ms": None if row["waiting_for"] is None else _quantiles(row["waiting_for"], "tuples"),
+    }
 
 
 def _differing_ticks(distributions: Sequence[TickDistribution], ticks: Sequence[Mapping[str, Any]]) -> int:

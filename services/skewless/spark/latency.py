@@ -9,15 +9,17 @@ time until a transaction was committed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
 
 from skewless.algorithms.windowing.assigner import WindowAssigner
+from skewless.spark.completion import TUPLE_LATENCIES, tuple_latencies
 from skewless.spark.shuffle import collect
 from skewless.spark.topic_rows import last_cells
 
@@ -36,9 +38,10 @@ def latencies(batches: Iterable[pa.RecordBatch], windows: Sequence[WindowAssigne
             sent = last_cells(_by_window(tables["sent"], windows[run])).rename_columns(
                 ["window", "key", "worker", "tuples", "rows", "first_at", "sent_at"]
             )
-            joined = sent.select(["window", "key", "sent_at"]).join(
+            joined = sent.select(["window", "key", "sent_at", "tuples"]).join(
                 completed(tables["changelog"]), ["window", "key"], None, "inner"
             )
+            joined = joined.filter(pc.field("counted") >= pc.field("tuples"))
             latency_ms = pa.array(joined["complete_at"].to_numpy() - joined["sent_at"].to_numpy())
             by_result = pa.table({"window": joined["window"], "latency_ms": latency_ms})
             counts = by_result.group_by(["window", "latency_ms"], use_threads=False).aggregate([([], "count_all")])
@@ -55,8 +58,9 @@ def _by_window(cells: pa.Table, windows: WindowAssigner) -> pa.Table:
 
 
 def completed(changelog: pa.Table) -> pa.Table:
-    """Return when each (window, key) was complete (`complete_at`), from the aggregator's changelog (CHANGELOG_ROWS).
+    """Return the tuples that each (window, key) has (`counted`), and since when it has them (`complete_at`).
 
+    `changelog` is the aggregator's changelog (CHANGELOG_ROWS).
     The table must have all rows of one changelog partition. A compacted record restarts a key's count, because it
     contains what all earlier records of its window had of the key (`skewless.algorithms.windowing.window_store`).
     """
@@ -76,7 +80,9 @@ def completed(changelog: pa.Table) -> pa.Table:
     complete_at = np.full(len(last_rows), np.iinfo(np.int64).max)
     np.minimum.at(complete_at, groups[complete_rows], timestamps[complete_rows])
     group_keys = keys.dictionary.take(pa.array(key_indices[order][last_rows]))
-    return pa.table({"window": windows[last_rows], "key": group_keys, "complete_at": complete_at})
+    return pa.table(
+        {"window": windows[last_rows], "key": group_keys, "counted": counts[last_rows], "complete_at": complete_at}
+    )
 
 
 def _group_starts(*columns: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -96,9 +102,28 @@ def _value_at_start(is_start: NDArray[np.bool_], values: NDArray[np.int64]) -> N
 
 def quantiles(latencies: DataFrame) -> DataFrame:
     """Return exact quantiles of the latencies in ms: of each window of a run, and of all its windows (window null)."""
+    return latencies.groupingSets([["run", "window"], ["run"]], "run", "window").agg(*_quantiles("results"))
+
+
+def tuple_quantiles(progress: DataFrame, ends: Mapping[int, int]) -> DataFrame:
+    """Return exact quantiles of the latencies of tuples in ms: of each run, those completed and those that wait.
+
+    `progress`: WORKER_PROGRESS with the index of the run; `ends`: the end of each run.
+    """
+
+    def by_worker(key: tuple[pa.Scalar, ...], rows: pa.Table) -> pa.Table:
+        run = key[0].as_py()
+        table = tuple_latencies(rows, ends[run])
+        return table.add_column(0, "run", pa.array(np.full(table.num_rows, run, dtype=np.int32)))
+
+    latencies = progress.groupBy("run", "worker").applyInArrow(by_worker, f"run int, {TUPLE_LATENCIES}")
+    return latencies.groupBy("run", "is_waiting").agg(*_quantiles("tuples"))
+
+
+def _quantiles(count: str) -> list[Column]:
     shares = F.array(*map(F.lit, QUANTILES))
-    return latencies.groupingSets([["run", "window"], ["run"]], "run", "window").agg(
-        F.sum("results").alias("results"),
-        F.percentile("latency_ms", shares, F.col("results")).alias("quantiles"),
+    return [
+        F.sum(count).alias(count),
+        F.percentile("latency_ms", shares, F.col(count)).alias("quantiles"),
         F.max("latency_ms").alias("max_ms"),
-    )
+    ]

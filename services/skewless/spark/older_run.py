@@ -55,6 +55,7 @@ def _measures(
         for tick, tick_loads, running_imbalance in zip(ticks, loads_by_tick, running(loads_by_tick), strict=True)
     ]
     return {
+        "completed": None,
         **load_measures(loads, tuples),
         "keys": None,
         "replication_factor": replication,

@@ -29,6 +29,8 @@ class PipelineRun:
     offset, timestamp)."""
     offsets: Offsets
     """By topic and partition: first offset (inclusive) and end offset (exclusive)."""
+    is_whole: bool = True
+    """False if retention has deleted the first part of the run. Then what its workers completed is not known."""
 
     @property
     def name(self) -> str:

@@ -32,6 +32,10 @@ CHANGELOG_ROWS = ("window", "compacted", "key", "tuples", "timestamp_ms", "offse
 """
 PARTIAL_ROWS = "bucket long, rows long"
 """Number of partial results in a bucket of event time."""
+WORKER_PROGRESS = "worker int, at long, arrived long, completed long"
+"""Tuples that reached the queue of a worker, and tuples that it completed, in records with the Kafka timestamp `at`."""
+_ALL_TIMES_MS = 2**62
+"""A bucket that holds all event times of one sign."""
 
 
 class _TupleTime(msgspec.Struct):
@@ -139,6 +143,33 @@ def last_cells(cells: pa.Table) -> pa.Table:
     sums = [("tuples", "sum"), ("rows", "sum")]
     merged = groups.aggregate([("worker", "min"), *sums, ("first_at", "min"), ("last_at", "max")])
     return merged.rename_columns(CELLS)
+
+
+def arrivals(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Count the tuples of records of `worker-input` (WORKER_PROGRESS). Input columns as for `cells`."""
+    for counted in cells(batches, _ALL_TIMES_MS):
+        by_record = pa.Table.from_batches([counted]).group_by(["worker", "first_at"], use_threads=False)
+        sums = by_record.aggregate([("tuples", "sum")])
+        zeros = pa.array(np.zeros(sums.num_rows, dtype=np.int64))
+        yield from _progress(sums["worker"], sums["first_at"], sums["tuples_sum"], zeros)
+
+
+def completions(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Count the tuples of records of `partials` (WORKER_PROGRESS). Input columns: value, timestamp_ms."""
+    for batch in batches:
+        for value, timestamp_ms in zip(batch["value"].to_pylist(), batch["timestamp_ms"].to_pylist(), strict=True):
+            try:
+                partials = read_partials(value, ("worker",), (LOAD_COLUMN,))
+            except BadRecordError:
+                continue
+            sums = partials.group_by("worker", use_threads=False).aggregate([(LOAD_COLUMN.name, "sum")])
+            zeros, times = (pa.array(np.full(sums.num_rows, number, dtype=np.int64)) for number in (0, timestamp_ms))
+            yield from _progress(sums["worker"], times, zeros, sums[f"{LOAD_COLUMN.name}_sum"])
+
+
+def _progress(workers: pa.Array, times: pa.Array, arrived: pa.Array, completed: pa.Array) -> list[pa.RecordBatch]:
+    columns = {"worker": workers.cast(pa.int32()), "at": times, "arrived": arrived, "completed": completed}
+    return pa.table(columns).to_batches()  # type: ignore[no-any-return]
 
 
 def changelog_rows(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

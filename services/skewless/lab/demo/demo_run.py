@@ -22,7 +22,7 @@ from skewless.lab.demo.console import DemoConsole, LiveProgress, RunProgress
 from skewless.lab.demo.demo_pipeline import drain
 from skewless.lab.demo.demo_plan import COST_MS, SOURCE_PARTITIONS, STREAM_S, Plan, record_batches, window_for
 from skewless.lab.demo.demo_report import NOTES, RunResult, comparison, comparison_title
-from skewless.lab.demo.live_comparison import LiveResult, compare
+from skewless.lab.demo.live_comparison import LiveResult, compare, measured
 from skewless.lab.demo.read_results import read_counts, read_distribution, read_processing_s
 from skewless.lab.demo.reference_count import ReferenceCounter, ReferenceResult, differences
 from skewless.lab.local import child_process
@@ -31,7 +31,8 @@ from skewless.lab.local.prometheus import Prometheus
 from skewless.lab.local.supervisor import Event
 from skewless.lab.progress import report_progress
 from skewless.parsing.record_parser import RecordParser
-from skewless.spark.evaluate_run import evaluated, write_report
+from skewless.spark.comparison import summary
+from skewless.spark.evaluate_run import ReadRange, evaluated, read_range, write_report
 from skewless.topology import needed_stages
 
 SPARK_OPTIONS = {"master": "local[2]", "packages": (), "driver_memory": "1g", "ui": False}
@@ -64,7 +65,7 @@ class Demo:
         self.reference = ReferenceResult()
         self.live_results: list[LiveResult] = []
         self.result: RunResult | None = None
-        self._pipelines: list[PipelineSettings] = []
+        self._runs: list[tuple[PipelineSettings, ReadRange]] = []
         self._prometheus = Prometheus(folder / "prometheus") if plan.prometheus else None
         self.report_file: Path | None = None
         self.pipeline_file: Path | None = None
@@ -108,10 +109,9 @@ class Demo:
 
     def _compare(self, bootstrap: str) -> None:
         pipelines = self._plan.live_pipelines(bootstrap)
-        self._pipelines += pipelines.values()
         progress = LiveProgress(self._plan.stream_rate, STREAM_S, self._plan.groupings)
         with self._console.live_comparison(progress) as update:
-            self.live_results = compare(
+            ranges = compare(
                 pipelines,
                 self._plan.stream_rate,
                 self._folder,
@@ -119,6 +119,8 @@ class Demo:
                 on_crash=self._print_event,
                 on_start=self._watch,
             )
+        self._runs = [(settings, ranges[grouping]) for grouping, settings in pipelines.items()]
+        self.live_results = [measured(settings, to_read.offsets) for settings, to_read in self._runs]
         rates = ", ".join(f"{result.grouping} {result.tuples_per_s:,.0f}" for result in self.live_results)
         self._console.print_line(f"  {rates} tuples/s, of {self._plan.stream_rate:,.0f} that arrive")
 
@@ -158,12 +160,12 @@ class Demo:
 
     def _run_pipeline(self, bootstrap: str) -> RunResult:
         settings = self._plan.pipeline(bootstrap, self.window_ms / 1000)
-        self._pipelines.append(settings)
         window_ends = [window + self.window_ms for window in self.reference.windows]
         progress = RunProgress(settings.router.grouping, self.reference.tuples, window_ends)
         with self._console.live(progress) as update:
             snapshots = drain(settings, self._folder, update, self._print_event, self._watch)
         seconds = time.monotonic() - progress.started
+        self._runs.append((settings, read_range(settings)))
         counts = read_counts(settings)
         result = RunResult(
             grouping=settings.router.grouping,
@@ -197,7 +199,7 @@ class Demo:
         try:
             with child_process.terminate_children_on_exit():
                 conf = (*SMALL_DATA_CONF, f"spark.local.dir={self._folder / 'spark'}")
-                evaluation = evaluated(self._pipelines, SPARK_OPTIONS | {"conf": conf})
+                evaluation = evaluated(self._runs, SPARK_OPTIONS | {"conf": conf})
             write_report(evaluation, report)
         except (SkewlessError, OSError) as error:
             self._console.print_line(f"  no report: {error}", style="red")
@@ -225,6 +227,7 @@ class Demo:
         self._console.print_line()
         self._console.print_line(comparison_title(self._plan), style="bold")
         self._console.print_table(comparison(self.live_results))
+        self._console.print_line(summary([result.compared for result in self.live_results]))
         self._console.print_line(NOTES, style="dim")
         self._console.print_line()
         self._console.print_line(

@@ -6,16 +6,16 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
+import pyarrow as pa
 
 from skewless import topology
 from skewless.algorithms.load_metrics import max_over_avg
 from skewless.config import loader, topic_plan
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import JobFailedError
-from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.kafka.consumer.range_reader import read_ranges
 from skewless.kafka.producer.bulk import BulkProducer, prepare_topic
 from skewless.lab.datasets import DatasetOptions, RecordBatch, find_dataset, take
@@ -23,11 +23,16 @@ from skewless.lab.datasets.rate_limiter import RateLimiter
 from skewless.lab.demo.demo_pipeline import SCRAPE_INTERVAL_S, OnCrash, OnStart
 from skewless.lab.demo.demo_plan import STREAM, STREAM_S
 from skewless.lab.demo.prometheus_scraper import Scraper
-from skewless.lab.demo.read_results import read_counts
 from skewless.lab.local.stage_host import StageHost, modules_of
 from skewless.lab.local.supervisor import Supervisor
-from skewless.wire.columns import read_table
-from skewless.wire.tuples import keys_and_times
+from skewless.spark import topic_rows
+from skewless.spark.comparison import Compared
+from skewless.spark.completion import completion_of
+from skewless.spark.evaluate_run import ReadRange, end_offsets, read_range
+from skewless.spark.load_measures import loads_of
+
+if TYPE_CHECKING:
+    from skewless.spark.pipeline_run import Offsets
 
 POLL_S = 0.02
 START_TIMEOUT_S = 90.0
@@ -43,15 +48,20 @@ class LiveResult:
 
     grouping: str
     tuples: int
-    """Tuples in results."""
+    """Tuples of the stream that the workers completed."""
     tuples_per_s: float
-    """From the first record of the stream to the last result."""
+    """From the first tuple that reached a worker to the last one that was completed."""
     waiting: int
-    """Tuples of the stream that are not in results."""
+    """Tuples in the queues of the workers at the end."""
     max_over_avg: float
     """Tuples that the router sent to the most loaded worker / average."""
     replication_factor: float
     """Mean number of workers per key."""
+
+    @property
+    def compared(self) -> Compared:
+        """What a comparison states of the run."""
+        return Compared(self.grouping, self.tuples_per_s, self.waiting, self.max_over_avg)
 
 
 def compare(  # noqa: PLR0913 - three of them are callbacks
@@ -62,8 +72,10 @@ def compare(  # noqa: PLR0913 - three of them are callbacks
     on_counts: OnCounts,
     on_crash: OnCrash,
     on_start: OnStart,
-) -> list[LiveResult]:
-    """Run the pipelines on the same stream of `rate` tuples per second for STREAM_S seconds, and measure each.
+) -> dict[str, ReadRange]:
+    """Run the pipelines on the same stream of `rate` tuples per second for STREAM_S seconds.
+
+    Returns by grouping where the stream is in the topics of its pipeline.
 
     The first tuple is sent ahead and is not measured: the stream begins when each pipeline has counted it. Calls
     `on_start` once, `on_counts` every SCRAPE_INTERVAL_S, and `on_crash` when a process has crashed. Raises
@@ -88,12 +100,12 @@ def compare(  # noqa: PLR0913 - three of them are callbacks
                     f"no result within {START_TIMEOUT_S:.0f} s; with --keep, the logs stay in {folder}"
                 )
             running.wait(SCRAPE_INTERVAL_S)
-        first_ms = time.time() * 1000
+        starts = {grouping: end_offsets(settings) for grouping, settings in pipelines.items()}
         _send(records.part(1, total), rate, producer, running, on_counts)
     finally:
         running.stop()
         producer.close()
-    return [_measured(settings, first_ms, total) for settings in pipelines.values()]
+    return {grouping: read_range(settings, starts[grouping]) for grouping, settings in pipelines.items()}
 
 
 class _Running:
@@ -159,35 +171,37 @@ def _send(records: RecordBatch, rate: float, producer: BulkProducer, running: _R
         running.wait(POLL_S)
 
 
-def _measured(settings: PipelineSettings, first_ms: float, total: int) -> LiveResult:
-    tuples = read_counts(settings).total() - 1
-    # The time of the last commit: the timestamps of the results themselves are event times.
-    written = OffsetReader(settings.kafka).written(settings.topic("aggregates"))
-    seconds = (written[1] - first_ms) / 1000 if written else 0.0
-    loads, pairs, keys = _assignments(settings)
+def measured(settings: PipelineSettings, ranges: Offsets) -> LiveResult:
+    """Measure a pipeline from these records of its topics, as `skewless evaluate` does."""
+    sent = list(_records(settings, "worker-input", ranges))
+    counted = topic_rows.completions(_records(settings, "partials", ranges))
+    completion = completion_of(pa.Table.from_batches([*topic_rows.arrivals(iter(sent)), *counted]))
+    cells = pa.Table.from_batches(topic_rows.cells(iter(sent), settings.aggregator.window_ms))
+    loads = loads_of(
+        zip(*(cells[name].to_pylist() for name in ("worker", "rows")), strict=True), settings.router.workers
+    )
     return LiveResult(
         grouping=settings.router.grouping,
-        tuples=tuples,
-        tuples_per_s=tuples / seconds if seconds > 0 else 0.0,
-        waiting=total - 1 - tuples,
+        tuples=completion.tuples,
+        tuples_per_s=completion.tuples_per_s,
+        waiting=completion.waiting,
         max_over_avg=max_over_avg(loads),
-        replication_factor=pairs / keys,
+        replication_factor=cells.group_by(["key", "worker"]).aggregate([]).num_rows / len(cells["key"].unique()),
     )
 
 
-def _assignments(settings: PipelineSettings) -> tuple[NDArray[np.int64], int, int]:
-    """Return the tuples that the router sent to each worker, and the numbers of (key, worker) pairs and of keys."""
-    offsets, topic = OffsetReader(settings.kafka), settings.topic("worker-input")
-    end = offsets.end(topic)
-    ranges = {worker: (first, end[worker]) for worker, first in offsets.begin(topic).items()}
-    loads = np.zeros(settings.router.workers, dtype=np.int64)
-    pairs: set[tuple[int, str]] = set()
-    for worker, messages in read_ranges(settings.kafka, topic, ranges):
-        for value in filter(None, (message.value() for message in messages)):  # a watermark has no value
-            for part in keys_and_times(read_table(value)):
-                loads[worker] += part.num_rows
-                pairs.update((worker, key) for key in part["key"].dictionary.to_pylist())
-    return loads, len(pairs), len({key for _, key in pairs})
+def _records(settings: PipelineSettings, topic: str, ranges: Offsets) -> Iterator[pa.RecordBatch]:
+    """Yield the records of a topic with the columns that `topic_rows` reads, without tombstones."""
+    for partition, messages in read_ranges(settings.kafka, settings.topic(topic), ranges[topic]):
+        records = [message for message in messages if message.value() is not None]  # a watermark has no value
+        yield pa.record_batch(
+            {
+                "key": pa.array([record.key() for record in records], pa.binary()),
+                "value": pa.array([record.value() for record in records], pa.binary()),
+                "worker": pa.array([partition] * len(records), pa.int32()),
+                "timestamp_ms": pa.array([record.timestamp()[1] for record in records], pa.int64()),
+            }
+        )
 
 
 def _joined(batches: Iterator[RecordBatch]) -> RecordBatch:
