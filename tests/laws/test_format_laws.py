@@ -180,7 +180,7 @@ def test_value_of_any_number_has_all_digits_of_its_text_in_every_format(numbers:
     as_json = {"key": {"field": "k"}, "value": value}
     assert parsed_values(as_json, [f'{{"k":"a","v":{number}}}' for number in numbers]) == expected
     assert parsed_values(as_json, [f'{{"k":"a","v":" 00{number.lstrip("-")}"}}' for number in numbers]) == [
-        fixed_point_of(abs(Decimal(number)), decimals) for number in numbers
+        fixed_point_of(Decimal(number).copy_abs(), decimals) for number in numbers
     ]
     csv = {"format": "csv", "key": {"field": 0}, "value": {"field": 1, "decimals": decimals}}
     assert parsed_values(csv, [f"a,{number}" for number in numbers]) == expected

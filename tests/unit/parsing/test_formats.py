@@ -57,6 +57,7 @@ LOG = {
     "key": {"field": 2},
     "time": {"field": 0, "of_day": 1, "unit": "iso8601"},
 }
+LOG_BY_DAY = {**LOG, "key": {"field": 0}}
 DATED = {**KEY, "time": {"field": "d", "of_day": "t", "unit": "iso8601"}}
 VOTES: dict[str, Any] = {
     "key": {"field": "h[]", "drop_if_contains": ["?"], "rename_if_contains": {"ElectionDay": ["vote", "usa"]}},
@@ -143,6 +144,7 @@ GOOD = {
     ),
     "json: date and time of day": Good(DATED, b'{"k":"a","d":"1970-01-01","t":"00:00:01"}', [("a", 1)], 1_000),
     "csv: date and time of day": Good(LOG, b"1970-01-02 04:00:00,123 INFO x", [("INFO", 1)], 100_800_123),
+    "csv: date is key and time": Good(LOG_BY_DAY, b"1970-01-02 04:00 INFO", [("1970-01-02", 1)], 100_800_000),
     "csv: time of day with a zone": Good(LOG, b"1970-01-02 04:00+01:00 INFO", [("INFO", 1)], 97_200_000),
     "tsv": Good(TSV, b"5\tpage one", [("page one", 1)], 5),
     "tsv: more columns": Good(TSV, b"5\tp\tx\ty", [("p", 1)], 5),
@@ -237,7 +239,7 @@ INVALID = {
         KEY_TIME, b'{"k":"a","t":-62135596800001}', "time is not a number within bounds"
     ),
     "json: time of day missing": Invalid(DATED, b'{"k":"a","d":"1970-01-01"}', "time.of_day field missing"),
-    "csv: time of day missing": Invalid({**LOG, "key": {"field": 0}}, b"1970-01-02", "time.of_day field missing"),
+    "csv: time of day missing": Invalid(LOG_BY_DAY, b"1970-01-02", "time.of_day field missing"),
     "csv: time of day wrong": Invalid(LOG, b"1970-01-02 25:00 INFO", "time is not ISO 8601"),
     "json: ISO 8601 number": Invalid(timed("iso8601"), b'{"k":"a","t":5}', "time is not ISO 8601"),
     "json: ISO 8601 wrong day": Invalid(timed("iso8601"), b'{"k":"a","t":"2016-02-30"}', "time is not ISO 8601"),
