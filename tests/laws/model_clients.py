@@ -425,10 +425,11 @@ class ModelConsumer:
                 self._fenced = True
                 self._on_error(KafkaError(KafkaError.FENCED_INSTANCE_ID, "fenced by another", fatal=True))
             return
-        if not self._subscribed:
-            return
         if own is None or known is None:
             self._end_assignment("on_lost")
+            if not self._subscribed:  # by the callback
+                self.membership = None
+                return
             own = self.membership = Membership(self._instance, self._group.join(self._instance), -1)
         if self._group.waits_for(self._instance):
             self._end_assignment("on_revoke")

@@ -5,8 +5,9 @@ Only the consumer thread uses this module. A member of a group can lose its memb
 - Another process has joined with the same `group.instance.id`: this process ends (FencedError).
 - A join request was answered, and the answer was lost. The coordinator then has a member that no process uses, and
   fences this process for it: its consumer, or first its commit. This process joins again once that member has expired.
-- No broker was reachable for longer than the session timeout: librdkafka joins again, with a new member id. If the
-  coordinator then fences this process, one of the two cases above applies, or a commit had the previous member id.
+- No broker was reachable for longer than the session timeout. librdkafka would join again, with a new member id. This
+  process first asks the coordinator, because another one may have replaced it before or during the outage. A commit
+  that still has the previous member id is fenced.
 - librdkafka has removed all brokers from the client and does not connect again: the consumer is replaced.
 
 So before anything that would fence another process, the group coordinator is asked which member it knows.
@@ -92,6 +93,8 @@ class GroupSession:
         """Error of a callback, which is raised after poll()."""
         self._unconfirmed = False
         """Whether the coordinator must confirm this member before partitions are restored again."""
+        self._lost_in_outage = False
+        """Whether this consumer was not fenced, but its session expired while no broker answered."""
         self._unassigned_since: float | None = None
         """Time of the first poll without an assignment."""
         self._closing = False
@@ -108,7 +111,7 @@ class GroupSession:
         """Create a consumer and subscribe. Drops the state of the previous consumer."""
         self._callback_failure = None
         self._callbacks = callbacks
-        self._closing = False
+        self._closing = self._lost_in_outage = False
         self._thread = threading.get_ident()
         self._consumer = create_client(
             Consumer, {**self._options, **self._counts.consumer.options(), "error_cb": self._on_error}
@@ -256,38 +259,50 @@ class GroupSession:
                     )
 
     def is_replaced(self) -> bool:
-        """Return whether another process is the member of this instance id."""
+        """Return whether another process is the member of this instance id. Returns False if this process stops."""
         # The coordinator may have registered a member for a join request of this process whose response was lost. That
         # member sends no heartbeats, so the coordinator removes it when its session expires. The member of another
         # process remains.
         expiry_s = self._transport.session_timeout_s + MEMBERSHIP_MARGIN_S
-        deadline = time.monotonic() + expiry_s
-        while time.monotonic() < deadline and not self._stopping.is_set():
+        # Without a member, there may be another process whose session expired in an outage. It joins again when it has
+        # connected. Only a member that vanishes while the coordinator answers every request has had no process.
+        vacancy_s = MEMBERSHIP_MARGIN_S if self._lost_in_outage else expiry_s
+        known: str | None = ""
+        since = time.monotonic()
+        answered_always = True
+        while not self._stopping.is_set():
             self._counts.last_poll_at = time.monotonic()
             try:
                 registered = self._membership.member_id()
-                if registered is None or registered in (self._member_id, self.consumer.memberid()):
+            except BrokerUnavailableError as error:
+                self.outage.warn(f"waiting for the group to confirm this process: {error}")
+                known, answered_always = "", False
+            else:
+                vanished = bool(known) and registered is None
+                if (vanished and answered_always) or registered in {self._member_id, self.consumer.memberid()}:
                     return False
-            except BrokerUnavailableError:
-                deadline = time.monotonic() + expiry_s
+                if registered != known:
+                    known, since = registered, time.monotonic()
+                elif time.monotonic() - since >= (vacancy_s if registered is None else expiry_s):
+                    return registered is not None
             time.sleep(MEMBERSHIP_POLL_S)
-        return True
+        return False
 
     def _check_not_replaced(self) -> None:
-        """Raise FencedError if another process has joined under this instance id after the session expired."""
+        """Raise FencedError if another process may have joined under this instance id after the session expired."""
         try:
-            registered = self._membership.member_id()
+            if self._membership.member_id() in {None, self._member_id}:
+                return
         except BrokerUnavailableError:
-            return
-        if registered not in (None, self._member_id):
-            # A client whose session expired joins again without its member id. The coordinator would treat it as the
-            # newer process and fence the process that replaced it.
-            with suppress(KafkaException):  # of a consumer that is fenced already
-                self.consumer.unsubscribe()
-            raise FencedError(
-                f"this process sent no heartbeat for longer than transport.session_timeout_s, and another process "
-                f"joined as {self._options['group.instance.id']}; this one ends"
-            )
+            self._lost_in_outage = True
+        # A client whose session expired joins again without its member id. The coordinator would treat it as the newer
+        # process and fence the process that replaced it.
+        with suppress(KafkaException):  # of a consumer that is fenced already
+            self.consumer.unsubscribe()
+        raise FencedError(
+            "this process sent no heartbeat for longer than transport.session_timeout_s, and another process joined as "
+            f"{self._options['group.instance.id']}; this one ends"
+        )
 
     # The end
 

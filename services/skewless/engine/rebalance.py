@@ -137,14 +137,15 @@ class Rebalance:
     def join_again_unless_replaced(self, failure: FencedError) -> None:
         """Join the group again, or raise the error if another process has replaced this one."""
         rejoin = TransactionAbortedError(
-            "the coordinator fenced this process for its own join request, whose response was lost; joining again",
+            "this process has lost its membership of the group, and no other process has it; joining again",
             rejoin=True,
             replace_producer=True,
         )
         self.discard(self._assignment.partitions, rejoin)
         if self._session.is_replaced():
             raise failure
-        self.reset(rejoin)
+        if not self._stopping():
+            self.reset(rejoin)
 
     # Restoring an assignment
 

@@ -101,6 +101,34 @@ def test_executor_suspended_and_replaced_process_ends_and_its_successor_continue
     assert "another process" in suspended.lines[-1]
 
 
+def test_executor_replaced_process_that_resumes_in_a_broker_outage_ends_and_spares_its_successor(
+    tmp_path: Path,
+) -> None:
+    server = Broker(tmp_path / "broker").start()
+    try:
+        pipeline = Pipeline(server.bootstrap, tmp_path, Source(server.bootstrap, 2), transport=TRANSPORT)
+        with running(pipeline, "suspended") as suspended:
+            feed(pipeline.source, 0, 100)
+            until(lambda: pipeline.tuples("tuples") == 100)
+            suspended.child.send_signal(signal.SIGSTOP)
+            suspended.wait_until_suspended()
+            with running(pipeline, "successor") as successor:
+                feed(pipeline.source, 100, 100)
+                until(lambda: pipeline.tuples("tuples") == 200)
+                server.kill()
+                suspended.child.send_signal(signal.SIGCONT)
+                since = time.monotonic()
+                until(lambda: time.monotonic() > since + SESSION_S + BEYOND_S)
+                server = Broker(tmp_path / "broker", port=server.port).start()
+                assert ended(suspended.child, limit_s=60.0) == 3, suspended.lines[-5:]
+                feed(pipeline.source, 200, 100)
+                until(lambda: pipeline.tuples("tuples") == 300, limit_s=60.0)
+                assert successor.child.poll() is None, successor.lines[-5:]
+        assert "another process" in suspended.lines[-1]
+    finally:
+        server.stop()
+
+
 @pytest.mark.parametrize("end", ["kill", "stop"])
 def test_executor_broker_outage_longer_than_the_session_waits_and_continues(tmp_path: Path, end: str) -> None:
     server = Broker(tmp_path / "broker").start()

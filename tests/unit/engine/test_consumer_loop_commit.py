@@ -205,6 +205,9 @@ def use_clock(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"skewless.engine.{module}.time", clock)
 
 
+UNANSWERED = "no answer"
+
+
 def fenced(
     finder: str, members: list[str | None], monkeypatch: pytest.MonkeyPatch
 ) -> tuple[ConsumerThread, list[TransactionAbortedError]]:
@@ -228,12 +231,20 @@ def fenced(
     producer.fenced = thread._executor.commit_wanted = finder == "commit"
     monkeypatch.setattr(thread, "_poll", poll)
     monkeypatch.setattr(thread._rebalance, "reset", resets.append)
-    monkeypatch.setattr(thread._session._membership, "member_id", lambda: next(answers, members[-1]))
+
+    def member_id() -> str | None:
+        if (answer := next(answers, members[-1])) == UNANSWERED:
+            raise BrokerUnavailableError("no broker")
+        return answer
+
+    monkeypatch.setattr(thread._session._membership, "member_id", member_id)
     return thread, resets
 
 
 @pytest.mark.parametrize("finder", ["consumer", "commit"])
-@pytest.mark.parametrize("answers", [[*["i-ghost"] * 45, None], ["i-ghost", "member"]])
+@pytest.mark.parametrize(
+    "answers", [[*["i-ghost"] * 45, None], ["i-ghost", "member"], [UNANSWERED, None], [UNANSWERED, "i-ghost", None]]
+)
 def test_consumer_loop_fenced_by_its_own_join_request_joins_again(
     finder: str, answers: list[str | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -244,8 +255,20 @@ def test_consumer_loop_fenced_by_its_own_join_request_joins_again(
 
 
 @pytest.mark.parametrize("finder", ["consumer", "commit"])
-def test_consumer_loop_fenced_by_a_member_that_stays_ends(finder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    thread, resets = fenced(finder, ["i-successor"], monkeypatch)
+@pytest.mark.parametrize(
+    "answers",
+    [
+        ["i-successor"],
+        # The successor's session has expired in an outage, and it joins again.
+        [*[UNANSWERED] * 3, *[None] * 45, "i-successor"],
+        [*["i-successor"] * 3, *[UNANSWERED] * 3, "i-successor", *[None] * 45, "i-successor-2"],
+        [None, "i-successor"],
+    ],
+)
+def test_consumer_loop_fenced_by_a_member_that_stays_ends(
+    finder: str, answers: list[str | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    thread, resets = fenced(finder, answers, monkeypatch)
     with pytest.raises(FencedError):
         thread._run_once()
     assert resets == []
