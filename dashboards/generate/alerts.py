@@ -213,7 +213,7 @@ ALERTS = (
         "warning",
         "Pipeline {{ $labels.pipeline }} counts many tuples as late",
         "{{ $value | humanizePercentage }} of its tuples are late. They are not in the results, but in the topic late.",
-        0.01,
+        0.001,
     ),
     Alert(
         "SkewlessResultsStale",

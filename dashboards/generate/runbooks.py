@@ -163,11 +163,10 @@ minutes.
   times of one topic have changed their format.
 """,
     "SkewlessLateTuples": """
-More than 1 % of the tuples were late for ten minutes, at least ten in five minutes. Late tuples are in no result. They
-are in the topic `late`.
+More than 0.1 % of the tuples were late for ten minutes, at least ten in five minutes. Late tuples are in no result.
+They are in the topic `late`.
 
-- Read the topic: the watermark of a record minus the end of its first window to end says how late the tuple was.
-  Increase `event_time.allowed_lateness_s` by more than that. Windows then close later.
+- `skewless status` says to which value `event_time.allowed_lateness_s` must be raised. Windows then close later.
 - One producer whose clock is ahead moves the watermark of its partition forward, and makes the tuples of all others
   late. `event_time.max_ahead_s` limits this.
 - After an outage of a producer its old records are late, and the alert resolves itself.

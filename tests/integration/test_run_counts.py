@@ -1,4 +1,4 @@
-"""Counts of the runs of a pipeline, and what `skewless up` and `skewless status` do if every record is invalid."""
+"""Counts of the runs of a pipeline, and the warnings of `skewless up` and `skewless status`."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from helpers.kafka import START_MS, Pipeline, Source
+from helpers.waiting import until
 from skewless.cli.main import main
 from skewless.operations.run_counts import Count, RunCounter
 
@@ -55,3 +56,23 @@ def test_up_with_only_invalid_records_prints_the_reason_and_fails(broker: str, t
     status = CliRunner().invoke(main, ["status", "-f", str(pipeline.file)])
     assert status.exit_code == 1, status.output
     assert f"\nproblem  splitter: all 20 records so far are invalid, {reason}" in status.stdout
+
+
+def test_status_with_late_tuples_warns_until_they_are_no_longer_recent(broker: str, tmp_path: Path) -> None:
+    source = Source(broker, 1)
+    pipeline = Pipeline(broker, tmp_path, source, event_time={"allowed_lateness_s": 2.0})
+    source.send([(0, record("a", START_MS + 600_000)), *[(0, record("b", START_MS))] * 20])
+    pipeline.drain()
+
+    def status(*options: str) -> Result:
+        return CliRunner().invoke(main, ["status", "-f", str(pipeline.file), *options])
+
+    warned = status()
+    assert warned.exit_code == 1, warned.output
+    assert (
+        "\nwarning  95.2 % of the recent tuples are late and in no result; with event_time.allowed_lateness_s: 550 "
+        "instead of 2, at most 0.1 % would be late\n"
+    ) in warned.stdout
+    assert warned.stderr == f"error: pipeline {pipeline.name}: 1 warning\n"
+    assert status("--max-late-share", "1").exit_code == 0
+    until(lambda: status("--recent", "1s").exit_code == 0)

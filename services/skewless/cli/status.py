@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from skewless.cli.options import Duration, load_settings, pipeline_file
+from skewless.cli.options import Duration, FiniteFloat, load_settings, pipeline_file
 from skewless.cli.plain_text import counted
 from skewless.errors import BrokerError, CheckFailedError, ConfigurationError, UnreachableError
 
@@ -40,21 +40,37 @@ INTERVAL_S = 2.0
     help="Period in which late tuples and dead letters are counted.",
 )
 @click.option(
+    "--max-late-share",
+    type=FiniteFloat(0, 1),
+    default=0.001,
+    show_default=True,
+    metavar="SHARE",
+    help="Share of the tuples of this period that may be late without a warning.",
+)
+@click.option(
     "--max-lag",
     type=Duration(),
     metavar="TIME",
     help="Age of an unprocessed record, by its Kafka timestamp, above which it is a problem.  [default: none]",
 )
 def status(  # noqa: PLR0913 - the options of the command
-    file: Path | None, *, watch: bool, wait: float | None, as_json: bool, recent: float, max_lag: float | None
+    file: Path | None,
+    *,
+    watch: bool,
+    wait: float | None,
+    as_json: bool,
+    recent: float,
+    max_late_share: float,
+    max_lag: float | None,
 ) -> None:
     """Show each stage of a pipeline with its processes, lag and watermark, the load of the workers, and problems.
 
     Needs only the topics and consumer groups, so it works wherever the stages run. Values are those of the last commit.
     Processes whose metrics ports can be reached also report why they are not ready.
     Exits with 1 if there are problems: a stage without a process, deleted records, a missing topic, a lag above
-    --max-lag, only invalid records. Also exits with 1 if there are warnings: more than 1 % of the recent records are
-    invalid. With --wait, warnings do not matter, but it exits with 1 if a process is not ready.
+    --max-lag, only invalid records. Also exits with 1 if there are warnings: too many of the recent tuples are late, or
+    more than 1 % of the recent records are invalid. With --wait, warnings do not matter, but a process that is not
+    ready does.
 
     \b
     Examples:
@@ -70,7 +86,8 @@ def status(  # noqa: PLR0913 - the options of the command
     from skewless.operations.status import status as status_of
 
     def read() -> PipelineStatus:
-        return status_of(settings, time.time_ns() // 1_000_000, recent_s=recent, max_lag_s=max_lag)
+        now_ms = time.time_ns() // 1_000_000
+        return status_of(settings, now_ms, recent_s=recent, max_lag_s=max_lag, max_late_share=max_late_share)
 
     text = _json if as_json else status_text
     if watch:

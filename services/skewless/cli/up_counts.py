@@ -14,7 +14,7 @@ from skewless.cli.plain_text import counted
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import CheckFailedError, SkewlessError
 from skewless.kafka.consumer.offsets import OffsetReader
-from skewless.operations.data_quality import QUALITY_TOPICS, data_quality, warnings
+from skewless.operations.data_quality import MAX_LATE_SHARE, QUALITY_TOPICS, data_quality, warnings
 from skewless.operations.run_counts import RunCounter, RunCounts
 
 INTERVAL_S = 10.0
@@ -25,7 +25,7 @@ PERIOD_MS = 300_000
 
 @contextlib.contextmanager
 def warning_of_rejected_records(settings: PipelineSettings) -> Iterator[None]:
-    """Print a warning when the share of invalid records becomes too large, until the end of the block.
+    """Print a warning when the share of late tuples or invalid records becomes too large, until the end of the block.
 
     The records are read in another thread, because a broker that is away may not delay restarts of processes.
     """
@@ -44,7 +44,8 @@ def _watch(settings: PipelineSettings, ended: threading.Event) -> None:
     while not ended.wait(INTERVAL_S):
         with contextlib.suppress(SkewlessError):  # the stages report a broker that does not answer
             since_ms = max(started_ms, _now_ms() - PERIOD_MS)
-            found = warnings(data_quality(settings.kafka, OffsetReader(settings.kafka), topics, since_ms))
+            quality = data_quality(settings.kafka, OffsetReader(settings.kafka), topics, since_ms)
+            found = warnings(quality, settings, MAX_LATE_SHARE)
             for kind in found.keys() - previous.keys():
                 if not ended.is_set():
                     click.secho(f"warning: {found[kind]}", fg="yellow")

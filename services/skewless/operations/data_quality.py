@@ -6,13 +6,18 @@ Topics are the source, so the numbers do not depend on restarts, or on which pro
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import msgspec
+import numpy as np
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from skewless.algorithms.aggregates import LOAD_COLUMN
+from skewless.algorithms.windowing.assigner import WindowAssigner
+from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import BadRecordError
 from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.kafka.consumer.range_reader import read_ranges
@@ -29,10 +34,19 @@ MIN_RECORDS = 10
 """Number of late tuples or invalid records from which on their share is measured. Fewer may be an exception."""
 MAX_INVALID_SHARE = 0.01
 """Share of invalid records from which on there is a warning."""
+MAX_LATE_SHARE = 0.001
+"""Share of late tuples from which on there is a warning, unless another one is given."""
 SAMPLED = 200
 """Records of topic `tuples` that are read to estimate the number of tuples."""
 QUALITY_TOPICS = ("late", "dead-letters", "tuples")
 """Topics from which the records are known."""
+
+
+class LateTuple(msgspec.Struct):
+    """Fields of a late tuple that say by how much it is late."""
+
+    time: int
+    watermark: int
 
 
 class Invalid(NamedTuple):
@@ -59,6 +73,13 @@ class DataQuality:
     MIN_RECORDS."""
     commonest: Invalid | None = None
     """Example of the commonest reason of the invalid records that were read."""
+    late_tuples: Sequence[LateTuple] = ()
+    """The late tuples that were read: all, or the last ones of many."""
+
+    @property
+    def late_share(self) -> float:
+        """Share of the late tuples."""
+        return self.late / (self.late + self.accepted) if self.late >= MIN_RECORDS else 0.0
 
     @property
     def invalid_share(self) -> float:
@@ -72,7 +93,7 @@ def data_quality(kafka: KafkaSettings, offsets: OffsetReader, topics: Mapping[st
     `topics` contains the full names of `late`, `dead-letters` and `tuples`, without those that do not exist. Raises the
     errors of `read_ranges`.
     """
-    late = recent_records(kafka, offsets, topics.get("late"), since_ms, lambda _headers, _value: None)
+    late = recent_records(kafka, offsets, topics.get("late"), since_ms, late_of)
     invalid = recent_records(kafka, offsets, topics.get("dead-letters"), since_ms, invalid_of)
     is_measured = max(late.number, invalid.number) >= MIN_RECORDS and "tuples" in topics
     return DataQuality(
@@ -80,7 +101,16 @@ def data_quality(kafka: KafkaSettings, offsets: OffsetReader, topics: Mapping[st
         invalid=invalid.number,
         accepted=_accepted(kafka, offsets, topics["tuples"], since_ms) if is_measured else 0,
         commonest=Reasons(invalid.contents).commonest(),
+        late_tuples=[found for found in late.contents if found is not None],
     )
+
+
+def late_of(_headers: Headers, value: bytes | None) -> LateTuple | None:
+    """Return the late tuple of a record with this value; None if it is not one."""
+    try:
+        return msgspec.json.decode(value or b"", type=LateTuple)
+    except msgspec.DecodeError:
+        return None
 
 
 def invalid_of(headers: Headers, value: bytes | None) -> Invalid | None:
@@ -113,13 +143,52 @@ class Reasons:
         return self._newest[self._counts.most_common(1)[0][0]] if self._counts else None
 
 
-def warnings(quality: DataQuality) -> dict[str, str]:
-    """Return a line for each share that is too large: `invalid`."""
+def warnings(quality: DataQuality, settings: PipelineSettings, max_late_share: float) -> dict[str, str]:
+    """Return a line for each share that is too large: `late` and `invalid`."""
     found = {}
+    if quality.late_share > max_late_share:
+        current_ms = settings.event_time.lateness_ms
+        required_s = readable_s(current_ms + increase_ms(quality, settings.aggregator.windows, max_late_share))
+        found["late"] = (
+            f"{percent(quality.late_share)} of the recent tuples are late and in no result; with "
+            f"event_time.allowed_lateness_s: {required_s:.15g} instead of {current_ms / 1000:.15g}, at most "
+            f"{percent(max_late_share)} would be late"
+        )
     if quality.invalid_share > MAX_INVALID_SHARE:
         share = percent(quality.invalid_share)
         found["invalid"] = f"{share} of the recent records are invalid, mostly {quality.commonest}"
     return found
+
+
+def increase_ms(quality: DataQuality, windows: WindowAssigner, max_late_share: float) -> int:
+    """Return by how many ms the allowed lateness is too small for a share of late tuples."""
+    times = np.array([found.time for found in quality.late_tuples], dtype=np.int64)
+    watermarks = np.array([found.watermark for found in quality.late_tuples], dtype=np.int64)
+    missing = np.sort(missing_lateness_ms(watermarks, first_ends(times, windows)))
+    may_be_late = int(max_late_share * (quality.late + quality.accepted) * len(missing) / quality.late)
+    return int(missing[-1 - may_be_late]) if may_be_late < len(missing) else 0
+
+
+def first_ends(times: NDArray[np.int64], windows: WindowAssigner) -> NDArray[np.int64]:
+    """Return for each time the end of the window with this time that ends first."""
+    counts, starts = windows.assign(times)
+    firsts: NDArray[np.int64] = starts[np.cumsum(counts) - counts]
+    return windows.ends(firsts)
+
+
+def missing_lateness_ms(watermarks: NDArray[np.int64], first_ends: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return for each late tuple by how many ms the allowed lateness is too small for it.
+
+    A tuple is late if the first of its windows has ended at its watermark, which is then at least `first_ends`.
+    """
+    missing: NDArray[np.int64] = np.maximum(1, watermarks - first_ends + 1)
+    return missing
+
+
+def readable_s(ms: int) -> float:
+    """Return a time in seconds, rounded up to two digits."""
+    unit: int = 10 ** max(0, len(str(ms)) - 2)
+    return -(-ms // unit) * unit / 1000
 
 
 def percent(share: float) -> str:

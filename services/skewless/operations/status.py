@@ -22,7 +22,15 @@ from skewless.kafka.admin.client import Admin
 from skewless.kafka.admin.groups import GroupDescription, GroupReader
 from skewless.kafka.consumer.offsets import Committed, OffsetReader
 from skewless.kafka.consumer.range_reader import first_records, read_ranges
-from skewless.operations.data_quality import QUALITY_TOPICS, Invalid, Reasons, data_quality, invalid_of, warnings
+from skewless.operations.data_quality import (
+    MAX_LATE_SHARE,
+    QUALITY_TOPICS,
+    Invalid,
+    Reasons,
+    data_quality,
+    invalid_of,
+    warnings,
+)
 from skewless.operations.readiness import readiness
 from skewless.operations.recent_records import RecentRecords, recent_records
 from skewless.stages.repartition import step as repartition
@@ -124,11 +132,19 @@ class PipelineStatus:
         return "running" if is_running else "finished"
 
 
-def status(settings: PipelineSettings, now_ms: int, *, recent_s: float, max_lag_s: float | None) -> PipelineStatus:
+def status(
+    settings: PipelineSettings,
+    now_ms: int,
+    *,
+    recent_s: float,
+    max_lag_s: float | None,
+    max_late_share: float = MAX_LATE_SHARE,
+) -> PipelineStatus:
     """Return the state of a pipeline. Reads without a consumer group, and writes nothing.
 
-    `max_lag_s` is the age of an unprocessed record above which it is a problem; None: no age is. Raises BrokerError if
-    a topic that the pipeline reads does not exist, or the broker refuses a request.
+    `max_lag_s` is the age of an unprocessed record above which it is a problem; None: no age is. `max_late_share` is
+    the share of recent tuples that may be late without a warning. Raises BrokerError if a topic that the pipeline reads
+    does not exist, or the broker refuses a request.
     """
     admin = Admin(settings.kafka)
     counts = admin.partition_counts()
@@ -157,7 +173,7 @@ def status(settings: PipelineSettings, now_ms: int, *, recent_s: float, max_lag_
         else [f"topic {name} is missing: `skewless topics apply` creates it" for name in missing]
     )
     problems += _problems(stages, now_ms, max_lag_s)
-    shares = warnings(quality)
+    shares = warnings(quality, settings, max_late_share)
     if newest is None and "splitter" in by_name:
         shares.pop("invalid", None)
         problems += _only_invalid(recent_records(settings.kafka, offsets, topics.get("dead-letters"), 0, invalid_of))

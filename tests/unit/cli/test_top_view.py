@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 
 import pytest
 from textual.pilot import Pilot
@@ -32,7 +32,7 @@ def load(rows: list[int]) -> TickDistribution:
     )
 
 
-def report(tick: TickDistribution | None, problems: Iterable[str] = ()) -> PipelineStatus:
+def report(tick: TickDistribution | None, problems: Iterable[str] = (), warnings: Sequence[str] = ()) -> PipelineStatus:
     stages = [
         StageStatus(
             name,
@@ -44,7 +44,9 @@ def report(tick: TickDistribution | None, problems: Iterable[str] = ()) -> Pipel
         for name in STAGES
     ]
     recent = {"late": 3, "dead-letters": 0}
-    return PipelineStatus("clicks", NOW, stages, NOW, 2, recent, 300.0, tick, problems=tuple(problems))
+    return PipelineStatus(
+        "clicks", NOW, stages, NOW, 2, recent, 300.0, tick, problems=tuple(problems), warnings=warnings
+    )
 
 
 def drive(app: TopApp, steps: Callable[[Pilot[None]], Awaitable[None]], size: tuple[int, int] = (80, 24)) -> int | None:
@@ -121,7 +123,7 @@ def test_top_view_fits_the_screen_before_and_after_a_resize(size: tuple[int, int
 
 def test_top_view_refresh_shows_the_new_state_and_the_error_of_a_failed_read() -> None:
     answers: list[PipelineStatus | UnreachableError] = [
-        report(load([1, 1, 1, 1]), ["router: no process runs"]),
+        report(load([1, 1, 1, 1]), ["router: no process runs"], ["20 % of the tuples are late"]),
         UnreachableError("no answer from Kafka"),
     ]
 
@@ -141,6 +143,7 @@ def test_top_view_refresh_shows_the_new_state_and_the_error_of_a_failed_read() -
         await refresh(pilot)
         assert [row[3] for row in cells(app, "workers")] == ["1.00"] * 4
         assert "problem: router: no process runs" in text(app, "notes")
+        assert "warning: 20 % of the tuples are late" in text(app, "notes")
         await refresh(pilot)
         assert "error: no answer from Kafka" in text(app, "notes")
         assert [row[3] for row in cells(app, "workers")] == ["1.00"] * 4
@@ -166,11 +169,11 @@ def test_top_view_without_a_tick_says_so() -> None:
     drive(app, steps)
 
 
-def test_summary_names_rate_balance_lag_and_problems() -> None:
-    line = summary(report(load(ROWS), ["topic clicks.late is missing"]))
+def test_summary_names_rate_balance_lag_problems_and_warnings() -> None:
+    line = summary(report(load(ROWS), ["topic clicks.late is missing"], ["20 % of the tuples are late"]))
     assert line == (
         "2026-01-01T00:01:40Z  clicks failing, 16.7 tuples/s, max/avg 1.60, lag 0.4 s; "
-        "problem: topic clicks.late is missing"
+        "problem: topic clicks.late is missing; warning: 20 % of the tuples are late"
     )
     assert "no load yet" in summary(report(None))
 
