@@ -13,10 +13,8 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 
 from skewless.algorithms.aggregates import LOAD_COLUMN
-from skewless.algorithms.windowing.assigner import WindowAssigner
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import BadRecordError
 from skewless.kafka.consumer.offsets import OffsetReader
@@ -24,6 +22,7 @@ from skewless.kafka.consumer.range_reader import read_ranges
 from skewless.kafka.settings import KafkaSettings
 from skewless.operations.dead_letters import Position, decode_headers
 from skewless.operations.recent_records import recent_records
+from skewless.parsing.validation import EventTimeRules
 from skewless.wire.columns import read_table
 from skewless.wire.record import Headers
 from skewless.wire.rows import is_rows
@@ -148,7 +147,7 @@ def warnings(quality: DataQuality, settings: PipelineSettings, max_late_share: f
     found = {}
     if quality.late_share > max_late_share:
         current_ms = settings.event_time.lateness_ms
-        required_s = readable_s(current_ms + increase_ms(quality, settings.aggregator.windows, max_late_share))
+        required_s = readable_s(current_ms + increase_ms(quality, settings.event_time_rules(), max_late_share))
         found["late"] = (
             f"{percent(quality.late_share)} of the recent tuples are late and in no result; with "
             f"event_time.allowed_lateness_s: {required_s:.15g} instead of {current_ms / 1000:.15g}, at most "
@@ -160,29 +159,13 @@ def warnings(quality: DataQuality, settings: PipelineSettings, max_late_share: f
     return found
 
 
-def increase_ms(quality: DataQuality, windows: WindowAssigner, max_late_share: float) -> int:
+def increase_ms(quality: DataQuality, rules: EventTimeRules, max_late_share: float) -> int:
     """Return by how many ms the allowed lateness is too small for a share of late tuples."""
     times = np.array([found.time for found in quality.late_tuples], dtype=np.int64)
     watermarks = np.array([found.watermark for found in quality.late_tuples], dtype=np.int64)
-    missing = np.sort(missing_lateness_ms(watermarks, first_ends(times, windows)))
+    missing = np.sort(watermarks - rules.deadlines(times))
     may_be_late = int(max_late_share * (quality.late + quality.accepted) * len(missing) / quality.late)
     return int(missing[-1 - may_be_late]) if may_be_late < len(missing) else 0
-
-
-def first_ends(times: NDArray[np.int64], windows: WindowAssigner) -> NDArray[np.int64]:
-    """Return for each time the end of the window with this time that ends first."""
-    counts, starts = windows.assign(times)
-    firsts: NDArray[np.int64] = starts[np.cumsum(counts) - counts]
-    return windows.ends(firsts)
-
-
-def missing_lateness_ms(watermarks: NDArray[np.int64], first_ends: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return for each late tuple by how many ms the allowed lateness is too small for it.
-
-    A tuple is late if the first of its windows has ended at its watermark, which is then at least `first_ends`.
-    """
-    missing: NDArray[np.int64] = np.maximum(1, watermarks - first_ends + 1)
-    return missing
 
 
 def readable_s(ms: int) -> float:

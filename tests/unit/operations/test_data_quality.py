@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
 from skewless.algorithms.aggregates import LOAD_COLUMN
-from skewless.algorithms.windowing.assigner import HoppingWindows, WindowAssigner, tumbling
+from skewless.algorithms.watermark import WatermarkGenerator
+from skewless.algorithms.windowing.assigner import WindowAssigner, tumbling
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.operations.data_quality import (
     DataQuality,
     Invalid,
     LateTuple,
     Reasons,
-    first_ends,
     increase_ms,
     late_of,
-    missing_lateness_ms,
     readable_s,
     tuples_in,
     warnings,
 )
 from skewless.operations.dead_letters import Position
+from skewless.parsing.validation import EventTimeRules
 from skewless.wire.columns import write_table
 from skewless.wire.rows import KEY_AND_PANE
 
@@ -95,28 +96,22 @@ def test_warnings_late_tuples_above_the_share_name_the_lateness_that_is_enough()
 )
 def test_increase_leaves_the_share_of_the_tuples_that_are_latest(max_late_share: float, expected: int) -> None:
     quality = late(*[(30_000, 60_000 + late_ms) for late_ms in range(10_000, 100_001, 10_000)], accepted=90)
-    assert increase_ms(quality, tumbling(60_000), max_late_share) == expected
+    assert increase_ms(quality, settings().event_time_rules(), max_late_share) == expected
 
 
-@pytest.mark.parametrize(
-    ("windows", "times", "ends"),
-    [
-        (tumbling(60), [0, 59, 60], [60, 60, 120]),
-        (HoppingWindows(60, 20), [0, 19, 20, 59], [20, 20, 40, 60]),
-        (HoppingWindows(50, 20), [0, 9, 10, 19, 20], [10, 10, 30, 30, 30]),
-        (HoppingWindows(60, 60, 7), [6, 7], [7, 67]),
-    ],
-)
-def test_first_ends_are_the_smallest_ends_of_the_windows_of_each_time(
-    windows: WindowAssigner, times: Sequence[int], ends: Sequence[int]
+@given(st.integers(0, 200_000), st.integers(0, 400_000), st.sampled_from([None, tumbling(60_000)]))
+def test_increase_is_the_smallest_lateness_with_which_a_tuple_is_not_late(
+    time: int, newest: int, windows: WindowAssigner | None
 ) -> None:
-    assert first_ends(np.array(times, dtype=np.int64), windows).tolist() == ends
+    def is_late(lateness_ms: int) -> bool:
+        generator = WatermarkGenerator(lateness_ms, newest)
+        return bool(generator.observe(np.array([time], dtype=np.int64), rules.deadlines)[0])
 
-
-def test_missing_lateness_is_the_smallest_with_which_the_window_is_open() -> None:
-    newest, allowed, end = 100_000, 2_000, 95_000
-    (missing,) = missing_lateness_ms(np.array([newest - allowed]), np.array([end])).tolist()
-    assert end + allowed + missing > newest >= end + allowed + missing - 1
+    rules = EventTimeRules(lateness_ms=2_000, max_ahead_ms=0, windows=windows)
+    assume(is_late(rules.lateness_ms))
+    increase = increase_ms(late((time, newest - rules.lateness_ms)), rules, 0)
+    assert not is_late(rules.lateness_ms + increase)
+    assert is_late(rules.lateness_ms + increase - 1)
 
 
 @pytest.mark.parametrize(("ms", "seconds"), [(1, 0.001), (51, 0.051), (123, 0.13), (2_000, 2), (540_001, 550)])

@@ -50,6 +50,21 @@ def test_hopping_windows_time_is_in_all_windows_that_contain_it() -> None:
     assert found.tolist() == [-220, -160, -100, -40, 20, -220, -160, -100, -40, 20, -280, -220, -160, -100, -40]
 
 
+@pytest.mark.parametrize(
+    ("windows", "times", "ends"),
+    [
+        (tumbling(60), [0, 59, 60], [60, 60, 120]),
+        (HoppingWindows(60, 20), [0, 19, 20, 59], [20, 20, 40, 60]),
+        (HoppingWindows(50, 20), [0, 9, 10, 19, 20], [10, 10, 30, 30, 30]),
+        (HoppingWindows(60, 60, 7), [6, 7], [7, 67]),
+    ],
+)
+def test_window_assigner_first_end_is_the_smallest_of_the_windows_of_a_time(
+    windows: WindowAssigner, times: list[int], ends: list[int]
+) -> None:
+    assert windows.first_ends(np.array(times, dtype=np.int64)).tolist() == ends
+
+
 def test_hopping_windows_step_that_does_not_divide_the_size_gives_windows_in_different_numbers() -> None:
     windows = HoppingWindows(50, 30)
     counts, found = windows.assign(np.arange(0, 60, 10))
