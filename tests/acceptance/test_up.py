@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,16 +19,12 @@ from helpers.waiting import until
 from skewless.cli import up
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import ConfigurationError, UnreachableError
-from skewless.lab.local.published_processes import published
 from skewless.lab.local.supervisor import Event, Supervisor
 
 WAIT_S = 120.0
 SLEEP = "import time; time.sleep(600)"
 ONE_WORKER = {"splitter": 0, "router": 0, "worker": 1, "aggregator": 0, "observer": 0}
 NAMES = ["splitter-0", "router-0", "worker-0", "worker-1", "aggregator-0", "observer-0"]
-
-
-MULTIPROCESSING = multiprocessing.get_context("spawn")
 
 
 def settings(**replicas: int) -> PipelineSettings:
@@ -145,10 +139,16 @@ def test_supervisor_error_that_restarts_would_repeat_stops_every_process(
         assert not any(psutil.pid_exists(pid) for pid in pids if pid)
 
 
-def publish(pipeline: PipelineSettings, ready: threading.Event, ended: threading.Event) -> None:
-    with published(pipeline, {"router-0": 0}):
-        ready.set()
-        ended.wait()
+PUBLISHER = """
+import sys
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.lab.local.published_processes import published
+
+with published(PipelineSettings.model_validate({"name": "p", "source": {"topic": "mine"}}), {"router-0": 0}):
+    print("ready", flush=True)
+    sys.stdin.read()
+"""
+"""Publishes a process as another `skewless up` does."""
 
 
 @pytest.mark.parametrize("is_replaced", [False, True])
@@ -156,15 +156,16 @@ def test_supervisor_process_of_another_command_is_not_restarted_after_a_long_run
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_replaced: bool
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    ready, ended = MULTIPROCESSING.Event(), MULTIPROCESSING.Event()
-    other = MULTIPROCESSING.Process(target=publish, args=(settings(), ready, ended))
-    other.start()
-    try:
-        assert ready.wait(WAIT_S)
+    program = f"import sys; sys.exit(3) if sys.argv[1] == 'router' else None; {SLEEP}"
+    with subprocess.Popen(
+        [sys.executable, "-c", PUBLISHER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment()
+    ) as other:
+        assert other.stdout
+        assert other.stdout.readline() == "ready\n"
         if not is_replaced:
             other.kill()
-            other.join()
-        with running(tmp_path, f"import sys; sys.exit(3) if sys.argv[1] == 'router' else None; {SLEEP}") as supervisor:
+            other.wait(WAIT_S)
+        with running(tmp_path, program, replicas={"worker": 1}) as supervisor:
             router = supervisor.processes["router-0"]
             until(lambda: router.pid is None, limit_s=WAIT_S)
             after_a_minute = time.monotonic() + 61
@@ -173,9 +174,7 @@ def test_supervisor_process_of_another_command_is_not_restarted_after_a_long_run
                     supervisor.poll(after_a_minute)
             else:
                 assert [event.kind for event in supervisor.poll(after_a_minute)] == ["ended"]
-    finally:
-        ended.set()
-        other.join()
+        other.kill()
 
 
 def test_supervisor_drain_ends_when_every_process_has_ended_cleanly(tmp_path: Path) -> None:
