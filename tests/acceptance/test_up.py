@@ -215,9 +215,47 @@ def looked_again(logs: Path, *, rerun: bool, pipeline: PipelineSettings | None =
     )
     supervisor.start()
     until(lambda: all(each.pid is None for each in supervisor.processes.values()), limit_s=WAIT_S)
-    events = supervisor.poll(time.monotonic())
-    poll_until(supervisor, lambda: supervisor.done)
-    return {event.name for event in events if event.kind == "rechecking_input"}
+    started = {name: replica.started_at for name, replica in supervisor.processes.items()}
+    events = poll_until(supervisor, lambda: supervisor.done)
+    assert {event.kind for event in events} == {"finished"}
+    return {name for name, replica in supervisor.processes.items() if replica.started_at != started[name]}
+
+
+def test_supervisor_drained_stage_that_ends_while_its_input_runs_rechecks_it_only_if_it_may_be_incomplete(
+    tmp_path: Path,
+) -> None:
+    """The worker ends at once, and the router a little later: it has reported the end, and then stops."""
+    program = (
+        f"import pathlib, sys, time; end = pathlib.Path({str(tmp_path)!r}, 'end')\n"
+        "while sys.argv[1] == 'router' and not end.exists(): time.sleep(0.01)"
+    )
+
+    def restarted(pipeline: PipelineSettings, *, rerun: bool) -> bool:
+        (tmp_path / "end").unlink(missing_ok=True)
+        supervisor = Supervisor(
+            None,
+            pipeline,
+            drain=True,
+            logs=tmp_path,
+            command=lambda stage, instance: [sys.executable, "-c", program, stage, str(instance)],
+            rerun=rerun,
+        )
+        try:
+            supervisor.start()
+            worker = supervisor.processes["worker-0"]
+            until(lambda: worker.pid is None, limit_s=WAIT_S)
+            supervisor.poll(time.monotonic())
+            has_finished = worker.finished_at > 0
+            (tmp_path / "end").touch()
+            poll_until(supervisor, lambda: supervisor.done)
+        finally:
+            supervisor.stop()
+        return not has_finished
+
+    several = PipelineSettings.model_validate({"name": "p", "source": {"topics": ["a", "b"]}})
+    assert not restarted(settings(), rerun=False)
+    assert restarted(settings(), rerun=True)
+    assert restarted(several, rerun=False)
 
 
 def test_supervisor_clean_end_without_drain_restarts_the_process(tmp_path: Path) -> None:

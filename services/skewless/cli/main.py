@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import difflib
 import errno
 import importlib
 import logging
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple, NoReturn
 import click
 
 from skewless import __version__
-from skewless.errors import BUG, ConfigurationError, RecoverableError, SkewlessError, UnreachableError, unknown
+from skewless.errors import BUG, ConfigurationError, RecoverableError, SkewlessError, UnreachableError
 
 INTERRUPTED = 130
 CLOSED_PIPE = 141
@@ -108,9 +109,11 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the name, the command and the remaining arguments. Fails with the closest name if it is unknown."""
+        """Return the name, the command and the remaining arguments. Fails with the closest names if it is unknown."""
         if args and not args[0].startswith("-") and args[0] not in COMMANDS and not ctx.resilient_parsing:
-            ctx.fail(unknown("command", args[0], COMMANDS))
+            closest = " or ".join(difflib.get_close_matches(args[0], COMMANDS, n=3))
+            hint = f", did you mean {closest}?" if closest else "."
+            ctx.fail(f"unknown command {args[0]}{hint} `skewless --help` lists all commands.")
         return super().resolve_command(ctx, args)
 
     def main(self, args: Sequence[str] | None = None, *others: Any, **options: Any) -> Any:

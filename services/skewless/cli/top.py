@@ -29,7 +29,7 @@ def top(file: Path | None, interval: float) -> None:
     """Show the load of each worker, the hot keys and the stages of a pipeline, until you press q.
 
     Needs only the topics and consumer groups. The load is that of the newest tick. Without a terminal it prints a line
-    per update, until Ctrl-C.
+    per update, until Ctrl-C. While the pipeline has finished, it prints only changes.
 
     \b
     Example:
@@ -53,10 +53,15 @@ def top(file: Path | None, interval: float) -> None:
 
 
 def _print_lines(report: PipelineStatus, read: Callable[[], PipelineStatus], interval: float) -> NoReturn:
+    from skewless.cli.plain_text import iso
     from skewless.cli.top_view import summary
 
+    previous = ""
     while True:
-        click.echo(summary(report))
+        line = summary(report)
+        if line != previous or report.state != "finished":
+            click.echo(f"{iso(report.time_ms)}  {line}")
+        previous = line
         time.sleep(interval)
         try:
             report = read()

@@ -32,13 +32,15 @@ Row = tuple[str | Text, ...]
 
 
 def summary(report: PipelineStatus) -> str:
-    """Return the state of a pipeline in one line."""
+    """Return the state of a pipeline in one line, without the time. A pipeline that has finished has no rate."""
     load = report.load
     balance = f"{rate(load):,.1f} tuples/s, max/avg {load.max_over_avg:.2f}" if load else "no load yet"
+    if load and report.state == "finished":
+        balance = f"last tick {iso(load.tick_start)}, max/avg {load.max_over_avg:.2f}"
     lag = max((lag_s(stage, report.time_ms) for stage in report.stages if stage.lag_records), default=0.0)
     problems = "".join(f"; problem: {problem}" for problem in report.problems)
     problems += "".join(f"; warning: {warning}" for warning in report.warnings)
-    return f"{iso(report.time_ms)}  {report.pipeline} {report.state}, {balance}, lag {duration(lag)}{problems}"
+    return f"{report.pipeline} {report.state}, {balance}, lag {duration(lag)}{problems}"
 
 
 def rate(load: TickDistribution) -> float:

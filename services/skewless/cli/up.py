@@ -48,6 +48,7 @@ def up(file: Path | None, log_dir: Path | None, *, drain: bool, verbose: bool, t
     from skewless import topology
     from skewless.cli.up_counts import print_counts, warning_of_rejected_records
     from skewless.config import topic_plan
+    from skewless.kafka.broker_watch import BrokerWatch
     from skewless.kafka.consumer.offsets import OffsetReader
     from skewless.lab.local.published_processes import published
     from skewless.lab.local.supervisor import Supervisor, process_names
@@ -66,11 +67,18 @@ def up(file: Path | None, log_dir: Path | None, *, drain: bool, verbose: bool, t
     # An earlier run has written there, also if its source was empty.
     rerun = drain and any(OffsetReader(settings.kafka).end(settings.topic(first.outputs[0])).values())
     supervisor = Supervisor(file, settings, drain=drain, logs=logs, rerun=rerun)
-    follow = _Follower(supervisor) if verbose else None
+    follow, watch = _Follower(supervisor) if verbose else None, BrokerWatch(settings.kafka)
+
+    def each_tick() -> None:
+        if line := watch.poll():
+            click.echo(line)
+        if follow:
+            follow()
+
     ports = {name: replica.metrics_port for name, replica in supervisor.processes.items()}
     counter = RunCounter(settings)
     with published(settings, ports), warning_of_rejected_records(settings):
-        code = supervise(supervisor, _show, follow)
+        code = supervise(supervisor, _show, each_tick)
     print_counts(counter, settings, drain=drain and not code)
     click.get_current_context().exit(code)
 
@@ -108,7 +116,7 @@ def supervise(
 
 
 def _show(event: Event) -> None:
-    is_sentence = event.kind in {"ended", "rechecking_input"}
+    is_sentence = event.kind == "ended"
     click.echo(f"{event.name} {event.detail}" if is_sentence else f"{event.name}: {event.kind}, {event.detail}")
 
 

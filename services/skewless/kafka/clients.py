@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
@@ -14,6 +15,8 @@ from skewless.kafka.reachability import QUIET, wait_until_reachable
 from skewless.kafka.settings import TLS_FILES, KafkaSettings
 
 Client = TypeVar("Client")
+
+log = logging.getLogger(__name__)
 
 
 def librdkafka_version() -> str:
@@ -31,14 +34,14 @@ def create_client(client_type: Callable[[dict[str, Any]], Client], options: Mapp
 
 
 def connect_admin(kafka: KafkaSettings) -> AdminClient:
-    """Return an admin client once a broker answers.
+    """Return an admin client once a broker answers. Logs a warning while it waits; commands print it on stderr.
 
     Raises UnreachableError if none does within `kafka.connect_timeout_s`, BrokerError if it refuses this client, and
     ConfigurationError if librdkafka refuses the options.
     """
     options = {name: _text(value) for name, value in kafka.client_options().items()}
     try:
-        wait_until_reachable(options, kafka.connect_timeout_s)
+        wait_until_reachable(options, kafka.connect_timeout_s, report=log.warning)
         return AdminClient({**QUIET, **options})
     except KafkaException as error:
         raise refused_options_error(error, options) from None

@@ -1,14 +1,17 @@
-"""Waits until a broker answers."""
+"""Waits until a broker answers, and says why none does."""
 
 from __future__ import annotations
 
+import re
+import socket
+import ssl
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from skewless.errors import BrokerError, UnreachableError
+from skewless.errors import BrokerError, SkewlessError, UnreachableError
 
 ATTEMPT_S = 0.25
 """Timeout of one metadata request."""
@@ -18,8 +21,13 @@ bootstrap server once it knows the brokers. Any other request at that moment wai
 REFUSED_S = 5.0
 """Time for which brokers must refuse a client's login before it is an error. A new user does not reach all brokers at
 the same time."""
+REPORTED_S = 2.0
+"""Time without an answer after which the caller is told that this client waits."""
+TLS_PROBE_S = 1.0
 WITHOUT_LOGIN = "Failed to acquire SASL OAUTHBEARER token: "
 """Beginning of librdkafka's error if the identity provider gives no token."""
+WITHOUT_TLS = "connecting to a PLAINTEXT broker listener"
+"""Part of librdkafka's error if a listener without TLS closes the connection of a client with TLS."""
 QUIET = {
     "log_level": 0,
     "error_cb": lambda _: None,  # without one, every refused connection is a line on stderr
@@ -28,50 +36,119 @@ QUIET = {
 }
 
 
+_ERROR = re.compile(r"(?:\w+://)?[^/]+/\w+: (?P<text>.*?)(?: \(after .*)?", re.DOTALL)
+"""An error of librdkafka's connection to a broker."""
+_CAUSES: Mapping[int, tuple[str, str]] = {
+    # librdkafka's local error codes have names of private members.
+    KafkaError._RESOLVE: ("{text}", "check the host name, and this machine's DNS"),  # noqa: SLF001
+    KafkaError._BAD_MSG: ("the answer is not Kafka's", "check the port: another server listens there"),  # noqa: SLF001
+    KafkaError._TRANSPORT: ("{text}", "check that it runs, and the port"),  # noqa: SLF001
+}
+"""Cause and remedy by error of the connections. The first one that occurred counts."""
+
+
 def wait_until_reachable(
-    options: Mapping[str, str], timeout_s: float, *, give_up: Callable[[], bool] = lambda: False
+    options: Mapping[str, str],
+    timeout_s: float,
+    *,
+    give_up: Callable[[], bool] = lambda: False,
+    report: Callable[[str], None] = lambda _: None,
 ) -> None:
     """Wait until a broker answers a metadata request.
 
-    `options` are librdkafka's, at least `bootstrap.servers`. Raises UnreachableError with the address after `timeout_s`
-    seconds, or as soon as `give_up()` returns True. Raises BrokerError if authentication or the TLS handshake failed;
-    if it was the brokers that refused the login, after `REFUSED_S` seconds at most.
+    `options` are librdkafka's, at least `bootstrap.servers`. Calls `report` once, with the cause, if no broker has
+    answered for `REPORTED_S` seconds. Raises UnreachableError with the address and the cause after `timeout_s` seconds,
+    or as soon as `give_up()` returns True. Raises BrokerError if authentication or the TLS handshake failed; if it was
+    the brokers that refused the login, after `REFUSED_S` seconds at most.
     """
     refusal: list[str] = []
+    errors: dict[int, str] = {}
     started = time.monotonic()
     deadline = started + timeout_s
 
-    def note_refusal(error: KafkaError) -> None:
+    def note_error(error: KafkaError) -> None:
         nonlocal deadline
+        if WITHOUT_TLS not in errors.get(error.code(), ""):
+            errors[error.code()] = error.str()
         if error.code() in {KafkaError._AUTHENTICATION, KafkaError._SSL}:  # noqa: SLF001
             refusal[:] = [error.str()]
         if error.code() == KafkaError._AUTHENTICATION and not error.str().startswith(WITHOUT_LOGIN):  # noqa: SLF001
             deadline = min(deadline, started + REFUSED_S)
 
     _check_tls(options)
-    client = AdminClient({**QUIET, **options, "error_cb": note_refusal})
-    reason = "no answer"
+    client = AdminClient({**QUIET, **options, "error_cb": note_error})
+    is_reported = False
     while time.monotonic() < deadline and not give_up():
         try:
             if client.list_topics(timeout=ATTEMPT_S).brokers:
                 return
-        except KafkaException as error:
-            reason = error.args[0].str()
+        except KafkaException:
+            pass  # its error is the same for all causes
         client.poll(0)
+        if not is_reported and time.monotonic() - started > REPORTED_S:
+            is_reported = True
+            cause = refusal[0] if refusal else _cause(errors, options)[0]
+            report(
+                f"no Kafka broker answers at {options['bootstrap.servers']} yet ({cause}), waits up to {timeout_s:g} s"
+            )
+    raise _error(refusal, errors, options)
+
+
+def _error(refusal: Sequence[str], errors: Mapping[int, str], options: Mapping[str, str]) -> SkewlessError:
+    servers = options["bootstrap.servers"]
     if refusal and refusal[0].startswith(WITHOUT_LOGIN):
-        raise BrokerError(
-            f"no token for Kafka at {options['bootstrap.servers']}: {refusal[0].removeprefix(WITHOUT_LOGIN)}; "
+        return BrokerError(
+            f"no token for Kafka at {servers}: {refusal[0].removeprefix(WITHOUT_LOGIN)}; "
             "check that the identity provider runs, and correct kafka.sasl.oauthbearer"
         )
     if refusal:
-        raise BrokerError(
-            f"Kafka at {options['bootstrap.servers']} refuses this client: {refusal[0]}; "
+        return BrokerError(
+            f"Kafka at {servers} refuses this client: {refusal[0]}; "
             "correct kafka.security_protocol, kafka.sasl or kafka.tls"
         )
-    raise UnreachableError(
-        f"no Kafka broker answers at {options['bootstrap.servers']} ({reason}): "
-        "check that it runs, that the address is right, and that this client's security settings are the listener's"
+    cause, remedy = _cause(errors, options)
+    return UnreachableError(f"no Kafka broker answers at {servers} ({cause}): {remedy}")
+
+
+def _cause(errors: Mapping[int, str], options: Mapping[str, str]) -> tuple[str, str]:
+    """Return why no broker answers, and what to do. `errors` are those of the connections, by code."""
+    protocol = options.get("security.protocol", "PLAINTEXT").upper()
+    if any(WITHOUT_TLS in error for error in errors.values()):
+        plaintext = protocol.replace("SASL_SSL", "SASL_PLAINTEXT").replace("SSL", "PLAINTEXT")
+        return (
+            f"the listener does not use TLS, and kafka.security_protocol is {protocol}",
+            f"set kafka.security_protocol to {plaintext}, or name the port of a listener with TLS",
+        )
+    for code, (cause, remedy) in _CAUSES.items():
+        if code in errors and (found := _ERROR.fullmatch(errors[code])):
+            return cause.format(text=found["text"]), remedy
+    # librdkafka reports nothing if a listener with TLS closes its connection.
+    if protocol.endswith("PLAINTEXT") and any(map(_uses_tls, options["bootstrap.servers"].split(","))):
+        encrypted = protocol.replace("PLAINTEXT", "SSL")
+        return (
+            f"the listener uses TLS, and kafka.security_protocol is {protocol}",
+            f"set kafka.security_protocol to {encrypted}, or name the port of a listener without TLS",
+        )
+    return (
+        "no answer",
+        "check that it runs, that the address is right, and that this client's security settings are the listener's",
     )
+
+
+def _uses_tls(server: str) -> bool:
+    """Return whether what listens at host:port answers the beginning of a TLS handshake with one."""
+    host, _, port = server.strip().rpartition(":")
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    try:
+        with socket.create_connection((host.strip("[]"), int(port)), TLS_PROBE_S) as connection:
+            connection.settimeout(TLS_PROBE_S)
+            context.wrap_socket(connection).close()
+    except ssl.SSLError as error:
+        return error.reason is not None and "ALERT" in error.reason  # it requires another version, or a certificate
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def _check_tls(options: Mapping[str, str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Literal
 
@@ -34,6 +35,7 @@ GUARANTEED = frozenset(
 )
 """librdkafka options that exactness depends on. The transport sets them; users may not."""
 
+_ADDRESS = re.compile(r"(\[[^\s\]]+\]|[^\s:\[\]]+):\d{1,5}")
 OWN_FIELD = {
     "bootstrap.servers": "kafka.bootstrap_servers",
     "metadata.broker.list": "kafka.bootstrap_servers",
@@ -218,6 +220,9 @@ class KafkaSettings(SettingsModel):
     def _plain_addresses(cls, servers: str) -> str:
         if "@" in servers or "/" in servers:
             raise ValueError("write host:port only; user and password belong in kafka.sasl")
+        for server in servers.split(","):
+            if not _ADDRESS.fullmatch(server.strip()):
+                raise ValueError(f"{server.strip()!r} is not host:port, such as broker:9092")
         return servers
 
     @field_validator("options")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from skewless.algorithms.aggregates import ResultField, parts_of
 from skewless.errors import ConfigurationError
@@ -43,13 +43,6 @@ class SinkSettings(DatabaseSettings):
         0.5, ge=0.01, le=60, description="Time after which a smaller transaction is committed, in seconds."
     )
 
-    @field_validator("table")
-    @classmethod
-    def _no_reserved_name(cls, table: str | None) -> str | None:
-        if table is not None and table.startswith("skewless_"):
-            raise ValueError("must not begin with skewless_, which is reserved")
-        return table
-
     def stored_results(self, results: Sequence[ResultField]) -> tuple[ResultField, ...]:
         """Return the results that are columns of the table: those of a pipeline, or their parts with `mode: merge`."""
         return added_results(results) if self.mode == "merge" else tuple(results)
@@ -65,10 +58,16 @@ class SinkSettings(DatabaseSettings):
         else:
             table = result_table(name, results, key_parts)
         problems = []
-        if not re.match(NAME, table.name) or len(table.name) > MAX_NAME:
+        if not re.match(NAME, name) or len(name) > MAX_NAME:
             problems.append(
-                f"sink.table: the name {table.name} of the pipeline cannot be the name of a table: set sink.table"
+                f"sink.table: the name {name} of the pipeline cannot be the name of a table: set sink.table"
             )
+        reserved = {"skewless_": "Skewless"} | ({"sqlite_": "SQLite"} if self.address.dialect == "sqlite" else {})
+        problems += [
+            f"sink.table: {name}: names that begin with {prefix} are reserved by {owner}: set sink.table to another one"
+            for prefix, owner in reserved.items()
+            if name.startswith(prefix)
+        ]
         problems += [
             f"{path}: {column.name} cannot be the name of a column (a letter, then at most 62 letters, digits and "
             f"_, in lower case; not key_id): give it another name with `{setting}`"

@@ -82,8 +82,10 @@ def test_main_help_groups_the_commands() -> None:
 
 
 def test_main_unknown_command_names_the_closest() -> None:
-    result = invoke("insepct", "clicks")
-    assert (result.exit_code, "unknown command insepct, did you mean inspect?" in result.output) == (2, True)
+    for name, hint in {"insepct": ", did you mean inspect?", "tup": ", did you mean up or top?", "xyzzy": "."}.items():
+        result = invoke(name, "clicks")
+        assert result.exit_code == 2
+        assert result.output.endswith(f"unknown command {name}{hint} `skewless --help` lists all commands.\n")
 
 
 def test_main_help_imports_no_expensive_module() -> None:

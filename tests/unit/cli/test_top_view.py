@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import replace
 
 import pytest
 from textual.pilot import Pilot
 from textual.widgets import DataTable, Static, TabbedContent
 
 from skewless.algorithms.watermark import WatermarkState
+from skewless.cli.top import _print_lines
 from skewless.cli.top_view import NUMBERS_WIDTH, TopApp, key_rows, summary, worker_rows
 from skewless.errors import UnreachableError
 from skewless.kafka.admin.groups import GroupDescription
@@ -172,10 +174,30 @@ def test_top_view_without_a_tick_says_so() -> None:
 def test_summary_names_rate_balance_lag_problems_and_warnings() -> None:
     line = summary(report(load(ROWS), ["topic clicks.late is missing"], ["20 % of the tuples are late"]))
     assert line == (
-        "2026-01-01T00:01:40Z  clicks failing, 16.7 tuples/s, max/avg 1.60, lag 0.4 s; "
+        "clicks failing, 16.7 tuples/s, max/avg 1.60, lag 0.4 s; "
         "problem: topic clicks.late is missing; warning: 20 % of the tuples are late"
     )
     assert "no load yet" in summary(report(None))
+
+
+def test_lines_of_a_pipeline_that_has_finished_have_no_rate_and_are_not_repeated(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    running = report(load(ROWS))
+    gone = [replace(stage, group=GroupDescription("Empty", ()), lag={}) for stage in running.stages]
+    finished = replace(running, stages=gone)
+    later = replace(finished, time_ms=NOW + 2_000)
+    reports = iter([running, finished, later, replace(running, time_ms=NOW + 4_000)])
+    with pytest.raises(StopIteration):
+        _print_lines(running, lambda: next(reports), 0)
+    ended = "clicks finished, last tick 2026-01-01T00:00:30Z, max/avg 1.60, lag 0 s"
+    going = "clicks running, 16.7 tuples/s, max/avg 1.60, lag 0.4 s"
+    assert capsys.readouterr().out.splitlines() == [
+        f"2026-01-01T00:01:40Z  {going}",
+        f"2026-01-01T00:01:40Z  {going}",
+        f"2026-01-01T00:01:40Z  {ended}",
+        f"2026-01-01T00:01:44Z  {going.replace('0.4', '4.4')}",
+    ]
 
 
 def test_rows_of_a_tick_without_tuples_are_zero() -> None:

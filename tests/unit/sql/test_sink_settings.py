@@ -71,7 +71,8 @@ def test_url_that_is_invalid_is_refused_with_the_remedy(url: str, problem: str) 
         ({"table": "Sales"}, "pattern"),
         ({"table": "x" * 60}, "at most 55"),
         ({"table": 'x"; drop'}, "pattern"),
-        ({"table": "skewless_x"}, "reserved"),
+        ({"table": "skewless_x"}, "reserved by Skewless"),
+        ({"table": "sqlite_x"}, "reserved by SQLite"),
         ({"mode": "other"}, "replace' or 'merge"),
         ({"transaction_rows": 0}, "greater than or equal to 1"),
     ],
@@ -99,6 +100,14 @@ def test_table_of_a_pipeline_whose_name_begins_with_a_digit_needs_a_setting() ->
     with pytest.raises(ValidationError, match=r"sink\.table"):
         settings("2026")
     assert settings("2026", table="words").sink_table().name == "words"
+
+
+def test_table_of_a_pipeline_whose_name_is_reserved_in_its_database_needs_a_setting() -> None:
+    with pytest.raises(ValidationError, match=r"sink\.table: sqlite_events: .* reserved by SQLite: set sink\.table"):
+        settings("sqlite-events")
+    assert settings("sqlite-events", table="events").sink_table().name == "events"
+    on_server = settings("sqlite-events", url="mysql://db/shop", username="ann")
+    assert on_server.sink_table().name == "sqlite_events"
 
 
 def test_table_columns_follow_the_registry_of_aggregates() -> None:

@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -42,7 +42,7 @@ class Event:
 
     name: str
     """Stage and instance, such as `router-0`."""
-    kind: Literal["started", "ended", "rechecking_input", "finished"]
+    kind: Literal["started", "ended", "finished"]
     detail: str
 
 
@@ -107,6 +107,13 @@ class Supervisor:
         """Stages that write the source topic, if it is a topic of the pipeline."""
         # Its splitter may end before they have written, so the stages after it run again, as in a second run.
         self._rerun = rerun or bool(self._before_source)
+        internal = {topic.name for topic in topology.TOPICS if not topic.public}
+        # A partition that has ended may have more records in a second run, and from a source topic that starts later.
+        may_continue = self._rerun or (settings.source is not None and settings.source.is_several)
+        self._end_after_input = {
+            stage.name for stage in needed if not may_continue and internal.issuperset(stage.inputs_of(settings))
+        }
+        """Stages that do not end before their input: the records of internal topics report its end."""
         self._own_host = StageHost(modules_of(needed), log=logs / "host.log")
         self._host = None if command else host or self._own_host
         command = command or (lambda stage, instance: _run_stage(stage, instance, settings_file, drain=drain))
@@ -172,12 +179,13 @@ class Supervisor:
         events = []
         if replica.child and (code := replica.child.poll()) is not None:
             replica.child = None
-            events.append(self._handle_exit(replica, code, now))
+            events += self._handle_exit(replica, code, now)
         if replica.start_at is not None and (
             replica.start_at <= now or (replica.waits_for_input and not self._input_is_running(replica))
         ):
+            if not replica.waits_for_input:
+                events.append(Event(replica.name, "started", f"metrics on port {replica.metrics_port}"))
             self._start(replica, now)
-            events.append(Event(replica.name, "started", f"metrics on port {replica.metrics_port}"))
         return events
 
     def _start(self, replica: Replica, now: float) -> None:
@@ -190,28 +198,30 @@ class Supervisor:
         replica.started_at = now
         replica.restarts.started(now)
 
-    def _handle_exit(self, replica: Replica, code: int, now: float) -> Event:
+    def _handle_exit(self, replica: Replica, code: int, now: float) -> Iterator[Event]:
         decision = replica.restarts.ended(code, now)
         if decision.action == "finished":
             if self._may_have_missed_input(replica):
                 replica.start_at, replica.waits_for_input = now + RECHECK_S, True
-                return Event(replica.name, "rechecking_input", "may have ended before its input, checks it again")
+                return
             replica.finished_at = now
-            return Event(replica.name, "finished", "exit code 0")
+            yield Event(replica.name, "finished", "exit code 0")
+            return
         reason = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
         log_tail = f"; its log {replica.log} ends with\n{_tail(replica.log)}"
         if code == CONFIGURATION and not _is_free(replica.metrics_port):
             # Another process bound the port between the search for a free port and the start of this process.
             port_in_use, (replica.metrics_port,) = replica.metrics_port, find_free_ports(1, "")
             replica.start_at = now
-            return Event(
+            yield Event(
                 replica.name, "ended", f"found its metrics port {port_in_use} in use, restarts with another port"
             )
+            return
         if decision.action == "give_up" or (code == UNREACHABLE and self._is_replaced(replica)):
             raise ERRORS_BY_EXIT_CODE.get(code, CrashedError)(f"{replica.name} {reason}{log_tail}")
         replica.start_at = decision.restart_at
         detail = f"{reason}, restarts in {decision.restart_at - now:.1f} s"
-        return Event(replica.name, "ended", detail + (log_tail if code > 0 else ""))
+        yield Event(replica.name, "ended", detail + (log_tail if code > 0 else ""))
 
     def _is_replaced(self, replica: Replica) -> bool:
         """Return whether another `skewless up` runs this process too. Both would fence each other repeatedly."""
@@ -223,6 +233,8 @@ class Supervisor:
         If both have ended, the order of their ends is unknown. But a process that started after its input had ended has
         read all of it.
         """
+        if replica.stage in self._end_after_input:
+            return False
         return self._input_is_running(replica) or (
             self._rerun and any(other.finished_at > replica.started_at for other in self._inputs(replica))
         )

@@ -1,0 +1,44 @@
+"""Notices that no broker answers, and that one answers again."""
+
+from __future__ import annotations
+
+import time
+
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from skewless.kafka.reachability import ATTEMPT_S, QUIET, REPORTED_S
+from skewless.kafka.settings import KafkaSettings
+
+
+class BrokerWatch:
+    """A connection to the brokers. Without an error of it, `poll` makes no request."""
+
+    def __init__(self, kafka: KafkaSettings) -> None:
+        self._servers = kafka.bootstrap_servers
+        self._client = AdminClient({**QUIET, **kafka.client_options(), "error_cb": self._note_error})
+        self._lost_at: float | None = time.monotonic()  # the first request connects
+        self._is_reported = False
+
+    def poll(self) -> str | None:
+        """Return a line when no broker has answered for `REPORTED_S` seconds, and when one answers again.
+
+        Call it several times a second. While no broker answers, it takes up to `ATTEMPT_S` seconds.
+        """
+        self._client.poll(0)
+        if self._lost_at is None:
+            return None
+        away_s = time.monotonic() - self._lost_at
+        try:
+            self._client.list_topics(timeout=ATTEMPT_S)
+        except KafkaException:
+            if self._is_reported or away_s < REPORTED_S:
+                return None
+            self._is_reported = True
+            return f"no Kafka broker answers at {self._servers}: the stages wait for it"
+        was_reported, self._is_reported, self._lost_at = self._is_reported, False, None
+        return f"Kafka answers again, after {away_s:.0f} s" if was_reported else None
+
+    def _note_error(self, _error: KafkaError) -> None:
+        if self._lost_at is None:
+            self._lost_at = time.monotonic()

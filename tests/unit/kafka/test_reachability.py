@@ -1,0 +1,115 @@
+"""Why no broker answers, with servers that are none."""
+
+from __future__ import annotations
+
+import logging
+import ssl
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from socket import create_server, socket
+
+import pytest
+
+from skewless.errors import UnreachableError
+from skewless.kafka import reachability
+from skewless.kafka.clients import connect_admin
+from skewless.kafka.settings import KafkaSettings
+
+LIMIT_S = 1.5
+Answer = Callable[[socket], object]
+
+
+@contextmanager
+def listening(answer: Answer) -> Iterator[str]:
+    """Answer each connection with a function until the end of the block; yields the address."""
+    with create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection, _ = server.accept()
+                except OSError:
+                    return
+                with connection:
+                    connection.settimeout(1)
+                    try:
+                        answer(connection)
+                    except OSError:
+                        continue
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+def http(connection: socket) -> None:
+    connection.recv(65_536)
+    connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+
+def tls(folder: Path) -> Answer:
+    """Return a function that answers the handshakes of TLS."""
+    key, certificate = folder / "key.pem", folder / "certificate.pem"
+    new = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=test", "-keyout", str(key)]
+    subprocess.run(["openssl", *new, "-out", str(certificate)], check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+
+    def answer(connection: socket) -> None:
+        with context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False) as encrypted:
+            encrypted.do_handshake()
+            encrypted.recv(65_536)
+
+    return answer
+
+
+def error(address: str, **options: str) -> str:
+    with pytest.raises(UnreachableError) as caught:
+        reachability.wait_until_reachable({"bootstrap.servers": address, **options}, LIMIT_S)
+    return str(caught.value)
+
+
+def test_reachability_each_cause_is_named_with_its_remedy(tmp_path: Path) -> None:
+    with create_server(("127.0.0.1", 0)) as unused:
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+    assert error(address).startswith(
+        f"no Kafka broker answers at {address} (Connect to ipv4#{address} failed: Connection "
+    )
+    assert error(address).endswith("refused): check that it runs, and the port")
+    assert "(Failed to resolve 'kafka.invalid:9092': " in (unknown := error("kafka.invalid:9092"))
+    assert unknown.endswith("): check the host name, and this machine's DNS")
+    with listening(http) as address:
+        assert error(address).endswith("(the answer is not Kafka's): check the port: another server listens there")
+    with listening(tls(tmp_path)) as address:
+        assert error(address).endswith(
+            "(the listener uses TLS, and kafka.security_protocol is PLAINTEXT): set kafka.security_protocol to SSL, or "
+            "name the port of a listener without TLS"
+        )
+    with listening(lambda connection: connection.recv(65_536)) as address:
+        assert "(no answer): " in error(address)
+        assert error(address, **{"security.protocol": "SSL"}).endswith(
+            "(the listener does not use TLS, and kafka.security_protocol is SSL): set kafka.security_protocol to "
+            "PLAINTEXT, or name the port of a listener with TLS"
+        )
+
+
+def test_admin_no_answer_for_two_seconds_logs_the_cause_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    with pytest.raises(UnreachableError):
+        connect_admin(KafkaSettings(bootstrap_servers="127.0.0.1:1", connect_timeout_s=3))
+    (line,) = caplog.messages
+    assert line.startswith(
+        "no Kafka broker answers at 127.0.0.1:1 yet (Connect to ipv4#127.0.0.1:1 failed: Connection "
+    )
+    assert line.endswith("), waits up to 3 s")
+
+
+@pytest.mark.parametrize("servers", ["kafka", "kafka:", "kafka:9092,other", ":9092", "::1"])
+def test_settings_address_without_a_port_is_refused_at_once(servers: str) -> None:
+    with pytest.raises(ValueError, match="is not host:port, such as broker:9092"):
+        KafkaSettings(bootstrap_servers=servers)
+    for valid in ("kafka:9092", "a:1, b:2", "[::1]:9092"):
+        assert KafkaSettings(bootstrap_servers=valid).bootstrap_servers == valid
