@@ -76,7 +76,7 @@ def context_of(settings: PipelineSettings, *, drain: bool, source_partitions: in
             if source_partitions is None
             else source_partitions
         ),
-        several_topics=settings.source is not None and settings.source.is_several,
+        source_topic=None if settings.source is None else settings.source.topic,
         skip_to=(lambda _topic: {}) if settings.source is None else settings.source.skip_to_of,
         event_time=settings.event_time_rules(),
         idle_timeout_ms=None if idle_s is None else round(idle_s * 1000),
@@ -174,7 +174,7 @@ def build_runtime(  # noqa: PLR0913 - the last three by name
         executor=StepExecutor(stage.step, drain=drain),
         output=stage.output(member_id) if stage.output else kafka_output(settings, member_id),
         inputs=inputs_of(row, settings, row.inputs_of(settings), partitions),
-        find_inputs=_find_inputs(row, settings) if _may_grow(row, settings) else None,
+        find_inputs=_find_inputs(row, settings) if "source" in row.inputs_of(settings) else None,
         group_instance_id=member_id,
         restore=stage.restore,
         restore_progress=stage.restore_progress,
@@ -184,13 +184,8 @@ def build_runtime(  # noqa: PLR0913 - the last three by name
     )
 
 
-def _may_grow(stage: topology.Stage, settings: PipelineSettings) -> bool:
-    """Return whether topics and partitions may be added to the input of a stage."""
-    return settings.source is not None and settings.source.is_several and "source" in stage.inputs_of(settings)
-
-
 def _find_inputs(stage: topology.Stage, settings: PipelineSettings) -> FindInputs:
-    """Return a function that finds the inputs of a stage among the topics of the cluster."""
+    """Return a function that finds the inputs of a stage among the topics of the cluster: some may be added."""
     return lambda partitions: inputs_of(stage, settings, stage.inputs_of(settings), partitions)
 
 
@@ -213,9 +208,8 @@ def inputs_of(
                 topic,
                 origin=origin("source"),
                 shape=shape,
-                partitions=None if source.is_several else partitions.get(topic),
                 skip_to=source.skip_to_of(topic),
-                skip_to_prefix=f"{topic}/" if source.is_several else "",
+                skip_to_prefix=source.prefix_of(topic),
             )
             for topic in source.select(partitions)
         ]
@@ -246,7 +240,7 @@ def evidence(settings: PipelineSettings, stage: topology.Stage) -> Evidence | No
         settings.kafka,
         settings.topic(output.name),
         aligned=kinds == {output.partitions} and not stage.repartitions,
-        merged=_may_grow(stage, settings),
+        merged="source" in stage.inputs_of(settings) and settings.aggregated.topic is None,
         public=output.public,
         exactly_once=settings.transport.guarantee == "exactly_once",
     )

@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from helpers.batches import source
 from helpers.in_memory_batch import InMemoryBatch
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.engine.step import InputStep, Sample
@@ -111,12 +112,12 @@ def by_partition(records: Iterable[OutputRecord], size: int) -> list[InMemoryBat
 
 def measured(settings: PipelineSettings, records: Sequence[OutputRecord]) -> tuple[dict[str, float], float]:
     """Run all stages over some records. Returns ns per tuple by stage, and bytes of state per key and window."""
-    steps: dict[str, InputStep[int]] = {
+    steps: dict[str, InputStep[Any]] = {
         stage: build(stage, settings, drain=False, source_partitions=1).step for stage in STAGES
     }
     for stage, step in steps.items():
         for partition in range(WORKERS if stage == "worker" else 1):
-            step.assign(partition, None, ())
+            step.assign(step.key_of(source(partition)), None, ())
     spent = dict.fromkeys(STAGES, 0.0)
     for first in range(0, len(records), COMMIT):
         outputs = list(records[first : first + COMMIT])

@@ -32,13 +32,14 @@ from skewless.lab.local import child_process
 from skewless.lab.local.broker import Broker
 from skewless.service import build
 from skewless.stages.splitter.checkpoint import decode_checkpoint
+from skewless.wire.topic_partition import TopicPartition
 
 WINDOW_S = 5
 RATE = 100_000
 TOPIC = "events"
 
 
-def killed_splitter(file: Path, settings: PipelineSettings) -> Mapping[int, str | None]:
+def killed_splitter(file: Path, settings: PipelineSettings) -> Mapping[TopicPartition, str | None]:
     """Run a splitter to the end of the topic, and kill it; returns its checkpoints by partition."""
     reader = OffsetReader(settings.kafka)
     group, ends = settings.group("splitter"), reader.end(TOPIC)
@@ -54,7 +55,7 @@ def killed_splitter(file: Path, settings: PipelineSettings) -> Mapping[int, str 
         until(is_at_end)
     finally:
         child_process.kill(child)
-    return {partition: at.metadata for partition, at in reader.committed(group, TOPIC).items()}
+    return {TopicPartition(TOPIC, number): at.metadata for number, at in reader.committed(group, TOPIC).items()}
 
 
 def measure(file: Path, settings: PipelineSettings) -> dict[str, Any]:

@@ -89,7 +89,7 @@ class Arm:
     def __init__(self, name: str, workers: int) -> None:
         self.name = name
         self._settings = settings(workers)
-        self._step: Any = build("router", self._settings, drain=False).step
+        self._step: Any = build("router", self._settings, drain=False, source_partitions=1).step
         self._wiring: StageRuntime = build_runtime("router", BuiltStage(self._step), self._settings, 0, drain=False)
         executor = self._wiring.executor
         if name == "uncounted":

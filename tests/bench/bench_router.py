@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from helpers.batches import FORMAT, ROW_FORMAT, encode_tuples
+from helpers.batches import FORMAT, ROW_FORMAT, encode_tuples, upstream
 from helpers.in_memory_batch import InMemoryBatch
 from skewless.algorithms.grouping import GROUPINGS, GroupingOptions, KeyBatch, create
 from skewless.lab.datasets.base import START_MS
@@ -53,7 +53,14 @@ def routed(name: str, workers: int, given: list[InMemoryBatch]) -> float:
     """Route all tuples; returns CPU seconds without the first batch."""
     grouping = create(name, workers, OPTIONS)
     step = RouterStep(
-        grouping, FORMAT, ROW_FORMAT, max_workers=workers, encoding="batch", topic="tuples", snapshot_ms=1000
+        grouping,
+        FORMAT,
+        ROW_FORMAT,
+        max_workers=workers,
+        encoding="batch",
+        topic="tuples",
+        snapshot_ms=1000,
+        new_upstream=upstream,
     )
     step.assign(0, None, ())
     started = 0.0

@@ -17,16 +17,34 @@ from skewless.algorithms.aggregates import AGGREGATES, wire_columns_of
 from skewless.algorithms.grouping.hot_key_tracker import KeySpace
 from skewless.algorithms.grouping.key_load_table import OLD
 from skewless.algorithms.value_type import DEFAULT_VALUES, VALUE
+from skewless.stages.router.upstream import Upstream
+from skewless.stages.splitter.reports import SourceReports
 from skewless.wire.columns import read_table, write_table
 from skewless.wire.headers import idle_of, watermarks_of
 from skewless.wire.record import OutputRecord
 from skewless.wire.rows import RowFormat
+from skewless.wire.topic_partition import TopicPartition
 from skewless.wire.tuples import TupleFormat
 
 FORMAT = TupleFormat(DEFAULT_VALUES)
 """Format of tuples with one number."""
 ROW_FORMAT = RowFormat(wire_columns_of([AGGREGATES["sum"]]), pane_ms=10, grid_ms=60)
 """Format of rows with a count and a sum."""
+
+
+def source(partition: int) -> TopicPartition:
+    """Return a source partition of the topic to which batches belong by default."""
+    return TopicPartition("source", partition)
+
+
+def reports() -> SourceReports:
+    """Return the reports of a splitter in a pipeline with the source topic `source`."""
+    return SourceReports(8, "source")
+
+
+def upstream(partition: int, checkpoint: str | None) -> Upstream:
+    """Return what follows the reports of a partition of `tuples` in a pipeline with the source topic `source`."""
+    return Upstream(partition, 8, checkpoint, "source")
 
 
 class HotKey(NamedTuple):

@@ -19,7 +19,7 @@ class InMemoryBatch:
     outputs: Sequence[OutputRecord]
     offsets: Sequence[int] = ()
     """Offsets of the records; by default 0, 1, 2 and so on."""
-    topic: str = "in-memory"
+    topic: str = "source"
 
     def __post_init__(self) -> None:
         self.offsets = self.offsets or range(len(self.outputs))

@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 import mmh3
 
+from helpers.batches import source as source_partition
 from helpers.in_memory_batch import InMemoryBatch
 from skewless.algorithms.windowing.assigner import WindowAssigner
 from skewless.engine.executor import State
@@ -69,9 +71,13 @@ class Topic:
 class Process:
     """One process of a stage: its step, its read offsets, and its open transaction."""
 
-    step: InputStep[int]
+    step: InputStep[Any]
     offsets: dict[int, int] = field(default_factory=dict)
     pending: list[OutputRecord] = field(default_factory=list)
+
+    def key_of(self, partition: int) -> Any:
+        """Return what the step calls a partition of its input."""
+        return self.step.key_of(source_partition(partition))
 
 
 class Stage:
@@ -82,8 +88,8 @@ class Stage:
         name: str,
         topics: dict[str, Topic],
         source: str,
-        build: Callable[[], InputStep[int]],
-        restore: Callable[[InputStep[int], int, str | None], State] = lambda _step, _partition, _checkpoint: (),
+        build: Callable[[], InputStep[Any]],
+        restore: Callable[[InputStep[Any], int, str | None], State] = lambda _step, _partition, _checkpoint: (),
     ) -> None:
         """`restore` returns the state of a partition for a step, of a stage without changelog, from its checkpoint."""
         self.name = name
@@ -102,8 +108,20 @@ class Stage:
             for process in self.processes:
                 self.commit(process, now)
         self.processes = [Process(self.build()) for _ in range(processes)]
+        for process in self.processes:
+            process.step.observe_topics(self._counts())
         for partition in range(self.source.partitions):
             self._assign(self.processes[partition % processes], partition)
+
+    def grow(self, number: int) -> None:
+        """Add a partition to the input. One process gets it and keeps its others, and the others do not know of it."""
+        self.source.partitions += 1
+        process = self.processes[number % len(self.processes)]
+        process.step.observe_topics(self._counts())
+        self._assign(process, self.source.partitions - 1)
+
+    def _counts(self) -> dict[str, int]:
+        return {source_partition(0).topic: self.source.partitions}
 
     def abort_transaction(self, process: Process) -> None:
         """Abort the transaction: its outputs vanish, and its partitions are read again from the committed offsets."""
@@ -111,17 +129,17 @@ class Stage:
         owned = list(process.offsets)
         process.offsets.clear()
         for partition in owned:
-            process.step.revoke(partition)
+            process.step.revoke(process.key_of(partition))
         for partition in owned:
             self._assign(process, partition)
 
     def _assign(self, process: Process, partition: int) -> None:
         offset, checkpoint = self.committed.get(partition, (0, None))
-        process.step.assign(partition, checkpoint, self._state(process.step, partition, checkpoint))
+        process.step.assign(process.key_of(partition), checkpoint, self._state(process.step, partition, checkpoint))
         process.offsets[partition] = offset
         self.saved[partition] = checkpoint
 
-    def _state(self, step: InputStep[int], partition: int, checkpoint: str | None) -> State:
+    def _state(self, step: InputStep[Any], partition: int, checkpoint: str | None) -> State:
         if self.name in {"router", "observer"}:
             changelog = "router-state" if self.name == "router" else "observer-changelog"
             return list(self.topics[changelog].latest(partition).items())
@@ -155,11 +173,11 @@ class Stage:
         """Make outputs and offsets visible at once; False if there was nothing to commit."""
         for partition, offset in process.offsets.items():
             if self.source.read(partition, offset, 1) is None:
-                process.step.end_of_partition(partition, now)
+                process.step.end_of_partition(process.key_of(partition), now)
         process.pending += process.step.flush(now)
         moved = False
         for partition, offset in process.offsets.items():
-            checkpoint = process.step.checkpoint(partition)
+            checkpoint = process.step.checkpoint(process.key_of(partition))
             assert len(checkpoint) <= 3_850
             before, _ = self.committed.get(partition, (0, ""))
             if offset and (offset != before or checkpoint != self.saved[partition]):
@@ -188,6 +206,6 @@ class Stage:
         return moved
 
 
-def _windows(step: InputStep[int]) -> WindowAssigner:
+def _windows(step: InputStep[Any]) -> WindowAssigner:
     assert isinstance(step, AggregatorStep)
     return step._rules.windows

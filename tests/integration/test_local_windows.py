@@ -21,6 +21,7 @@ from skewless.lab.local import child_process
 from skewless.lab.local.supervisor import Supervisor
 from skewless.service import build
 from skewless.stages.splitter.checkpoint import Held, decode_checkpoint, encode_checkpoint
+from skewless.wire.topic_partition import TopicPartition as SourcePartition
 
 WINDOW_S = 15
 """Long, so that no partition is silent for so long before a test has stopped its pipeline."""
@@ -132,7 +133,9 @@ def test_splitter_held_tuples_that_were_compacted_are_counted(stopped: Pipeline)
     with pytest.raises(
         BrokerError, match=r"has 50 of the 51 tuples .*, at offsets 150 to 199: .* deleted or compacted"
     ):
-        build("splitter", stopped.settings, drain=False, source_partitions=2).restore({0: encode_checkpoint(more)})
+        build("splitter", stopped.settings, drain=False, source_partitions=2).restore(
+            {SourcePartition(stopped.source.topic, 0): encode_checkpoint(more)}
+        )
 
 
 def test_splitter_other_parsing_while_tuples_are_held_is_refused_by_name(stopped: Pipeline) -> None:

@@ -14,7 +14,7 @@ from typing import Literal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers.batches import FORMAT, batch_of, rows_in, tuples_in, watermarks_in, written
+from helpers.batches import FORMAT, batch_of, reports, rows_in, source, tuples_in, watermarks_in, written
 from skewless.algorithms.aggregates import AGGREGATES, wire_columns_of
 from skewless.algorithms.local_buffer import LocalRules
 from skewless.algorithms.windowing.assigner import HoppingWindows, tumbling
@@ -24,7 +24,6 @@ from skewless.parsing.settings import ParsingSettings
 from skewless.parsing.validation import EventTimeRules
 from skewless.stages.splitter.checkpoint import decode_checkpoint
 from skewless.stages.splitter.local_rows import BufferedRows, LocalRows, WindowRows
-from skewless.stages.splitter.reports import OneTopic
 from skewless.stages.splitter.restore import HeldRules, read_again
 from skewless.stages.splitter.step import SplitterRules, SplitterStep
 from skewless.wire.headers import schema_of
@@ -94,7 +93,7 @@ class Splitters:
         self.local = local
         row_format = RowFormat(COLUMNS, pane_ms=local.window_ms, grid_ms=PANE_MS)
         rules = LocalRules(columns=COLUMNS, pane_ms=local.window_ms, max_rows=local.max_rows)
-        rows: LocalRows[int] = {
+        rows: LocalRows = {
             "none": LocalRows(row_format),
             "buffer": BufferedRows(rules, row_format),
             "windows": WindowRows(rules, row_format, self.rules.event_time.lateness_ms),
@@ -106,8 +105,8 @@ class Splitters:
             local=rules,
             parsing="",
         )
-        self.step = SplitterStep(RecordParser(SETTINGS), SETTINGS.value_types, self.rules, OneTopic("source"), rows)
-        self.step.assign(0, self.checkpoint or None, self.restored(held_rules))
+        self.step = SplitterStep(RecordParser(SETTINGS), SETTINGS.value_types, self.rules, reports(), rows)
+        self.step.assign(source(0), self.checkpoint or None, self.restored(held_rules))
         self.pending = []
         self.read(self.log[self.offset :])
 
@@ -136,7 +135,7 @@ class Splitters:
     def commit(self) -> None:
         self.committed += [*self.pending, *self.step.flush(NOW)]
         self.pending = []
-        self.offset, self.checkpoint = len(self.log), self.step.checkpoint(0)
+        self.offset, self.checkpoint = len(self.log), self.step.checkpoint(source(0))
 
 
 def sent(outputs: Sequence[OutputRecord]) -> Counter[tuple[int, str]]:
@@ -193,7 +192,7 @@ def test_splitter_local_windows_any_cut_and_any_kill_sends_each_tuple_once_and_i
             continue
         tuples = accepted(splitters.log[: splitters.offset], event_time)
         held = decode_checkpoint(splitters.checkpoint).held
-        own = splitters.step.watermark(0)
+        own = splitters.step.watermark(source(0))
         counts = sent(splitters.committed)
         assert counts.total() == len(tuples) - (held.tuples if held else 0)
         # What is sent is complete below the watermark of the partition: a window of results ends as early as without.

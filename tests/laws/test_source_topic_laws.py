@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from skewless.algorithms.watermark import MAX_WATERMARK, NOTHING_REPORTED, WatermarkState, WatermarkTracker
-from skewless.stages.router.upstream import SeveralSources
-from skewless.stages.splitter.reports import SeveralTopics
+from skewless.stages.router.upstream import Upstream
+from skewless.stages.splitter.reports import SourceReports
 from skewless.wire.topic_partition import TopicPartition
 
 TOPICS = ("a", "b", "c")
@@ -33,7 +33,7 @@ def flat(expected: Mapping[TopicPartition, WatermarkState]) -> WatermarkState:
     return tracker.state()
 
 
-def merged(upstreams: Mapping[int, SeveralSources]) -> WatermarkState:
+def merged(upstreams: Mapping[int, Upstream]) -> WatermarkState:
     """Return what a worker knows, which has the last report of each partition of `tuples`."""
     tracker = WatermarkTracker(len(upstreams))
     for target, upstream in upstreams.items():
@@ -48,11 +48,11 @@ def test_several_topics_watermarks_merged_in_two_steps_equal_those_of_all_source
     partition_counts: dict[str, int], targets: int, changes: list[tuple[int, WatermarkState, bool]]
 ) -> None:
     """With idle reports for partitions of `tuples` without a source, restarts of splitters, and of routers."""
-    reports = SeveralTopics(targets)
+    reports = SourceReports(targets)
     reports.observe_topics(partition_counts)
     sources = sources_of(partition_counts)
     expected = dict.fromkeys(sources, NOTHING_REPORTED)
-    upstreams = {target: SeveralSources(target, targets, None) for target in range(targets)}
+    upstreams = {target: Upstream(target, targets, None) for target in range(targets)}
 
     def receive() -> None:
         for output in reports.without_source({at: state.watermark == MAX_WATERMARK for at, state in expected.items()}):
@@ -71,7 +71,7 @@ def test_several_topics_watermarks_merged_in_two_steps_equal_those_of_all_source
         if restarted:
             reports.begin()
             upstreams = {
-                target: SeveralSources(target, targets, upstream.checkpoint()) for target, upstream in upstreams.items()
+                target: Upstream(target, targets, upstream.checkpoint()) for target, upstream in upstreams.items()
             }
         upstreams[reports.target_of(source)].update_of(reports.report(source, state))()
         receive()
@@ -86,15 +86,15 @@ def test_several_topics_watermarks_merged_in_two_steps_equal_those_of_all_source
 def test_several_topics_that_are_added_later_keep_the_watermarks_of_the_others(
     partition_counts: dict[str, int], targets: int, reported: list[tuple[str, int, WatermarkState]]
 ) -> None:
-    upstream = SeveralSources(0, targets, None)
+    upstream = Upstream(0, targets, None)
     expected: dict[TopicPartition, WatermarkState] = {}
     for topic, number, state in reported:
         source = TopicPartition(topic, number * targets)
-        reports = SeveralTopics(targets)
+        reports = SourceReports(targets)
         upstream.update_of(reports.report(source, state))()
         before = expected.get(source, NOTHING_REPORTED).watermark
         expected[source] = WatermarkState(before if state.watermark is None else state.watermark, state.idle)
-        upstream = SeveralSources(0, targets, upstream.checkpoint())
+        upstream = Upstream(0, targets, upstream.checkpoint())
     # Source partitions with lower numbers of the same topic exist as well, although nothing was reported of them.
     highest = {topic: max(number for at, number in expected if at == topic) for topic, _ in expected}
     everything = {

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from helpers import aggregates as aggregate_helpers
-from helpers.batches import json_values_in, written
+from helpers.batches import json_values_in, source, written
 from helpers.in_memory_batch import InMemoryBatch
 from helpers.kafka import START_MS, Record, Sent, Source, read
 from skewless.algorithms.watermark import MAX_WATERMARK
@@ -112,10 +112,10 @@ def stream(settings: PipelineSettings, records: Iterable[Record], partitions: in
     for record in records:
         by_partition[record.partition].append(record)
     for partition, own in by_partition.items():
-        split.assign(partition, None, ())
+        split.assign(source(partition), None, ())
         sent = [OutputRecord("source", record.value, record.key, timestamp=record.timestamp) for record in own]
         outputs += split.process(InMemoryBatch(partition, sent), NOW)
-        split.end_of_partition(partition, NOW)
+        split.end_of_partition(source(partition), NOW)
     outputs += split.flush(NOW)
     work.assign(0, None, ())
     list(work.process(InMemoryBatch(0, written(outputs, "tuples")), NOW))

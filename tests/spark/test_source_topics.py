@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 import uuid
 from collections import Counter
@@ -21,8 +22,8 @@ from skewless.algorithms.watermark import WatermarkState
 from skewless.cli.main import main
 from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.lab.local.supervisor import Supervisor
-from skewless.stages.router.upstream import SeveralSources
-from skewless.wire.headers import sources_of
+from skewless.stages.router.upstream import Upstream
+from skewless.wire.headers import sources_of, watermarks_of
 from skewless.wire.topic_partition import TopicPartition
 
 LATENESS_S = 20
@@ -124,11 +125,13 @@ def test_pipeline_with_two_topics_and_a_killed_splitter_equals_a_plain_count_and
 
 
 @pytest.mark.timeout(900)
-def test_pipeline_whose_topics_get_partitions_reads_them_without_a_restart(
-    broker: str, spark: SparkSession, tmp_path: Path
+@pytest.mark.parametrize("setting", ["topic", "topics"])
+def test_pipeline_whose_source_gets_partitions_reads_them_without_a_restart(
+    setting: str, broker: str, spark: SparkSession, tmp_path: Path
 ) -> None:
     source = Source(broker, 2)
-    tested = pipeline(broker, tmp_path, source, [source.topic], replicas={})
+    named: dict[str, Any] = {"topic": {"source": {}}, "topics": {}}[setting]
+    tested = pipeline(broker, tmp_path, source, [source.topic], replicas={}, **named)
     source.send(records(2, seed=3))
     with tested.running() as supervisor:
         look_after(supervisor, lambda: reads(tested, source.topic, 2))
@@ -143,9 +146,40 @@ def test_pipeline_whose_topics_get_partitions_reads_them_without_a_restart(
         look_after(supervisor, lambda: reads(tested, source.topic, 6))
     tested.drain(limit_s=300)
     assert problems(broker, tested, [source]) == []
+    report = audited(tested)
+    assert report["records"] == sum(1 for _ in read(broker, source.topic))
+    assert report["offsets"]["source"].keys() == {
+        f"{tested.settings.aggregated.prefix_of(source.topic)}{n}" for n in range(6)
+    }
+    headers = [list(record.headers.items()) for record in tested.read("tuples")]
+    assert {at for of_record in headers for at in sources_of(of_record)} == {
+        TopicPartition(source.topic, number) for number in range(6)
+    }
+    assert any(watermarks_of(of_record) for of_record in headers) == (setting == "topic")
+
+
+@pytest.mark.timeout(900)
+def test_pipeline_whose_topic_gets_partitions_while_its_processes_are_killed_equals_a_plain_count_and_the_audit(
+    broker: str, spark: SparkSession, tmp_path: Path
+) -> None:
+    source = Source(broker, 2)
+    tested = pipeline(broker, tmp_path, source, None, source={})
+    grown = threading.Event()
+    most = zipf_records(MOST, 5, seed=20, keys=300, span_s=SPAN_S)
+    fed = ((partition if grown.is_set() else partition % 2, value) for partition, value in most)
+    with Feed(source, fed, rate=2_000) as feed, tested.running(armed=True) as supervisor:
+        look_after(supervisor, lambda: reads(tested, source.topic, 2))
+        source.add_partitions(5)
+        grown.set()
+        for name in ("splitter-0", "router-0", "splitter-1", "router-1"):
+            tested.kill_in_transaction(supervisor, name)
+        look_after(supervisor, lambda: reads(tested, source.topic, 5))
+        for name in ("router-0", "splitter-0"):
+            tested.kill_in_transaction(supervisor, name)
+        feed.finish()
+    tested.drain(limit_s=300)
+    assert problems(broker, tested, [source]) == []
     assert audited(tested)["records"] == sum(1 for _ in read(broker, source.topic))
-    reported = {at for record in tested.read("tuples") for at in sources_of(list(record.headers.items()))}
-    assert reported == {TopicPartition(source.topic, number) for number in range(6)}
 
 
 @pytest.mark.timeout(900)
@@ -184,8 +218,6 @@ def test_pipeline_that_had_one_topic_takes_a_second_one_with_one_restart(
     before.file.write_text(json.dumps(document))
     before.settings = type(before.settings).model_validate(document)
     before.drain(limit_s=300)
-    late = [record.headers.get("topic") for record in before.read("late")]
-    assert None in late
     counts = sum(
         (truth(read(broker, s.topic), lateness_ms=LATENESS_S * 1000).counts for s in (first, second)), Counter()
     )
@@ -226,4 +258,4 @@ def _router_state(tested: Pipeline) -> WatermarkState:
     """Return the combined state of the first partition of `tuples` by the router's checkpoint."""
     topic, partitions = tested.settings.topic("tuples"), 2
     committed = OffsetReader(tested.settings.kafka).committed(tested.settings.group("router"), topic)
-    return SeveralSources(0, partitions, committed[0].metadata if 0 in committed else None).state
+    return Upstream(0, partitions, committed[0].metadata if 0 in committed else None).state

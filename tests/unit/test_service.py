@@ -67,7 +67,7 @@ def test_config_following_workers_beyond_the_running_sketch_are_refused_until_a_
     file.write_text(text % (8, 50))
     settings = loader.load(file, {})
     live = ConfigWatcher(file, {}, settings)
-    step = cast("RouterStep", service.build("router", settings, drain=False).step)
+    step = cast("RouterStep", service.build("router", settings, drain=False, source_partitions=1).step)
     # The new file is valid, but this process still has the small sketch.
     for workers, size, expected in ((12, 5_000, None), (9, 50, 9)):
         file.write_text(text % (workers, size))

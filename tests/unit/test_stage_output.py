@@ -11,8 +11,7 @@ from laws.model_store import Store, StoreOutput
 from skewless import topology
 from skewless.config import acls, topic_plan
 from skewless.config.pipeline_settings import PipelineSettings
-from skewless.engine.step import label_of
-from skewless.service import build_runtime
+from skewless.service import build, build_runtime
 from skewless.stages.context import BuiltStage
 from skewless.wire.topic_partition import TopicPartition
 
@@ -61,6 +60,7 @@ def test_stage_partitions_of_a_stage_with_two_inputs_has_both(settings: Pipeline
     assert topic_plan.stage_partitions(settings, SINK, counts) == counts
 
 
-def test_label_of_a_partition_of_several_topics_names_the_topic() -> None:
-    assert label_of(7) == "7"
-    assert label_of(TopicPartition("p.late", 7)) == "p.late/7"
+def test_label_of_a_partition_of_several_topics_names_the_topic(settings: PipelineSettings) -> None:
+    steps = [build(stage, settings, drain=False, source_partitions=1).step for stage in ("router", "splitter")]
+    assert [step.label_of(TopicPartition("any", 7)) for step in steps] == ["7", "any/7"]
+    assert steps[1].label_of(TopicPartition(settings.topic("source"), 7)) == "7"

@@ -23,7 +23,10 @@ PARAMETERS = {
     "left": {"description": "Your own topic: `join.left.topic` in the pipeline's file.", "examples": ["impressions"]},
     "right": {"description": "Your own topic: `join.right.topic` in the pipeline's file.", "examples": ["clicks"]},
 }
-UNKNOWN_PARTITION_COUNTS = {"source": "as many as the source has", "join": "as many as the joined topics have"}
+UNKNOWN_PARTITION_COUNTS = {
+    "source": "as many as the source has when the topic is created",
+    "join": "as many as the joined topics have",
+}
 """Description of a number of partitions that is unknown."""
 
 
@@ -70,8 +73,8 @@ class Names:
         return own.get(self.settings.topic(topic), topic)
 
     def _is_several(self, topic: str) -> bool:
-        """Return whether the topic of the topology stands for several topics of this pipeline."""
-        return self.is_concrete and topic == "source" and self.settings.aggregated.is_several
+        """Return whether the topic of the topology may stand for several topics of this pipeline."""
+        return self.is_concrete and topic == "source" and self.settings.aggregated.topic is None
 
     def address(self, topic: str) -> str:
         """Return the address of a topic."""

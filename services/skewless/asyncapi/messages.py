@@ -135,9 +135,10 @@ def _internal_headers(schema: str, others: Mapping[str, Schema] = MappingProxyTy
         "type": "string",
         "contentMediaType": JSON,
         "pattern": r'^\{("[^"]*":\{("[0-9]+":\[(null|-?[0-9]+),(true|false)\],?)*\},?)*\}$',
-        "description": "Only in topic `tuples` of a pipeline with `source.topics`, instead of the two others: the "
-        "watermark of each source partition in ms (null: none so far), and whether it is idle, by topic and number as "
-        "a JSON object. Source partitions that are not named keep their state.",
+        "description": "Only in topic `tuples`, instead of the two others, if the pipeline has `source.topics` or the "
+        "source has more partitions than `tuples`: the watermark of each source partition in ms (null: none so far), "
+        "and whether it is idle, by topic and number as a JSON object. Source partitions that are not named keep their "
+        "state.",
     }
     read_time = {
         "type": "string",

@@ -166,7 +166,8 @@ def _read_topics(settings: PipelineSettings, ranges: Mapping[str, OffsetRanges])
     """Return what was read, for the report."""
     from skewless.cli.offset_range import by_partition
 
-    topics = {"topics": list(ranges)} if settings.aggregated.is_several else {"topic": next(iter(ranges))}
+    only = settings.aggregated.topic
+    topics: dict[str, Any] = {"topics": list(ranges)} if only is None else {"topic": only}
     return {**topics, "offsets": by_partition(settings, ranges)}
 
 
@@ -185,7 +186,7 @@ def _records(
         return kafka_source.of_files(spark, inputs, settings)
     client, headers = kafka_options.client_options(settings), bool(settings.splitter.headers)
     records = kafka_options.read_topics(spark, client, ranges, headers=headers)
-    return kafka_source.of_topic(records, settings.splitter, several=settings.aggregated.is_several)
+    return kafka_source.of_source(records, settings)
 
 
 def _target(

@@ -46,7 +46,7 @@ def source_ranges(
 def by_partition(settings: PipelineSettings, ranges: Mapping[str, OffsetRanges]) -> dict[str, tuple[int, int]]:
     """Return the offsets of the source topics for a report: by partition, with its topic if there may be several."""
     return {
-        f"{topic}/{partition}" if settings.aggregated.is_several else str(partition): offset_range
+        f"{settings.aggregated.prefix_of(topic)}{partition}": offset_range
         for topic, of_topic in ranges.items()
         for partition, offset_range in of_topic.items()
     }
@@ -67,7 +67,7 @@ def offset_ranges(  # noqa: PLR0913 - the last two by name
     """
     begin_offsets, end_offsets = offset_reader.begin(topic), offset_reader.end(topic)
 
-    of_topic = topic if settings.source is not None and settings.source.is_several else None
+    of_topic = topic if settings.source is not None and settings.source.topic is None else None
 
     def resolve(option: str, where: str) -> dict[int, int]:
         match where:

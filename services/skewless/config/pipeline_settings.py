@@ -102,12 +102,11 @@ class SourceSettings(SettingsModel):
     topics: AnyTopics | None = Field(
         None,
         description="Source topics, instead of `topic`: their names, for example [clicks, clicks-eu], or a pattern, "
-        "for example {match: 'clicks-.*'}. They may get more partitions.",
+        "for example {match: 'clicks-.*'}.",
     )
     topic: TopicName | None = Field(
         None,
-        description="Source topic, required without `topics`. Its number of partitions must not change while the "
-        "pipeline exists.",
+        description="Source topic, required without `topics`. Partitions that it gets later are read, too.",
     )
     start: Literal["earliest", "latest"] | Annotated[Instant, Field(ge=0)] = Field(
         "earliest",
@@ -147,22 +146,29 @@ class SourceSettings(SettingsModel):
         for key in self.skip_to:
             match = SKIP_TO_KEY.fullmatch(key)
             if match is None or (match[1] is None) != (self.topics is None):
-                form = "topic and partition, for example clicks/3" if self.is_several else "the number of a partition"
+                form = (
+                    "the number of a partition" if self.topics is None else "topic and partition, for example clicks/3"
+                )
                 problems.append(f"skip_to.{key}: the name should be {form}")
         if problems:
             raise InvalidSettingsError(*problems)
         return self
-
-    @property
-    def is_several(self) -> bool:
-        """Whether the pipeline reads several topics, or may later."""
-        return self.topics is not None
 
     def select(self, existing: Iterable[str]) -> tuple[str, ...]:
         """Return the source topics: those that are named, or those of the existing ones that match the pattern."""
         if isinstance(self.topics, TopicPattern):
             return tuple(sorted(filter(self.topics.matches, existing)))
         return self.topics or (self.topic or "",)
+
+    def named(self) -> dict[str, str]:
+        """Return the topics that are named, by the path of their setting."""
+        if self.topic is not None:
+            return {"source.topic": self.topic}
+        return {f"source.topics.{i}": topic for i, topic in enumerate(self.select(()))}
+
+    def prefix_of(self, topic: str) -> str:
+        """Return what precedes the number of a partition in the names of source partitions."""
+        return f"{topic}/" if self.topic is None else ""
 
     def skip_to_of(self, topic: str) -> dict[int, int]:
         """Return `skip_to` of one topic."""
@@ -240,8 +246,8 @@ class TopicSettings(SettingsModel):
         None,
         ge=1,
         le=MAX_SOURCE_PARTITIONS,
-        description="Partitions of tuples with `source.topics`, which never change. Unset: as many as the largest "
-        "source topic has when the topics are created.",
+        description="Partitions of tuples, which never change. Unset: as many as the largest source topic has when the "
+        "topics are created.",
     )
     internal_retention_s: float = Field(
         86_400.0, ge=60, le=315_360_000_000, description="Retention of internal topics in seconds."
@@ -482,11 +488,7 @@ class PipelineSettings(SettingsModel):
     @property
     def user_topics(self) -> dict[str, str]:
         """Topics of the user that the pipeline reads, by the path of their setting. Without those of a pattern."""
-        topics = {}
-        if self.source is not None and self.source.is_several:
-            topics = {f"source.topics.{i}": topic for i, topic in enumerate(self.source.select(()))}
-        elif self.source is not None and self.source.topic is not None:
-            topics = {"source.topic": self.source.topic}
+        topics = {} if self.source is None else self.source.named()
         if self.join is not None:
             topics |= {"join.left.topic": self.join.left.topic, "join.right.topic": self.join.right.topic}
             if topics.get("source.topic") == self.topic("joined"):
@@ -510,8 +512,6 @@ class PipelineSettings(SettingsModel):
         inputs = self.user_topics
         if self.source is not None and isinstance(self.source.topics, TopicPattern):
             yield from self._pattern_problems(self.source.topics, own)
-        if self.source is not None and not self.source.is_several and self.topics.tuples_partitions is not None:
-            yield "topics.tuples_partitions: needs source.topics; with source.topic, tuples has as many as the source"
         reads_pairs = self.source is not None and self.source.topic == self.topic("joined")
         if self.join is not None and reads_pairs:
             yield from self._lateness_of_pairs(self.join)

@@ -35,8 +35,8 @@ MAX_SEGMENT_MS = 7 * 86_400_000
 
 def desired_topics(settings: PipelineSettings, source_partitions: int, join_partitions: int = 1) -> list[TopicSpec]:
     """Return the specifications of the pipeline's own topics, in data order."""
-    if settings.source is not None and settings.source.topic is not None:
-        check_limit(source_partitions, settings.source.topic)
+    if settings.source is not None:
+        check_limit(source_partitions, settings.topic("tuples"))
     return [
         topic_spec(topic, settings, source_partitions, join_partitions) for topic in topology.needed_topics(settings)
     ]
@@ -211,7 +211,7 @@ def stage_partitions(settings: PipelineSettings, stage: topology.Stage, counts: 
 
     Checks `counts`, the partition counts of all topics that the stage is allowed to describe. Raises
     ConfigurationError if settings differ from the topics, and BrokerError if a topic does not exist or partitions were
-    added to the source topic.
+    added to a topic of the pipeline.
     """
     input_topics = _input_topics(settings, stage, counts)
     references = {}
@@ -222,17 +222,12 @@ def stage_partitions(settings: PipelineSettings, stage: topology.Stage, counts: 
         _refuse(_co_partitioning_problems(settings.join, counts))
         if stage.name == "join":
             _refuse(_retention_problems(settings.join, Admin(settings.kafka)))
-    tuples = settings.topic("tuples")
-    if settings.source is not None and settings.source.is_several:
-        references["source"] = tuples
+    if settings.source is not None:
+        tuples = references["source"] = settings.topic("tuples")
+        check_limit(counts.get(tuples, 0), tuples)
         if "source" in stage.inputs_of(settings):
             _check_visible(settings, counts, tuples)
             check_source_topics({topic: counts[topic] for topic in input_topics}, counts[tuples])
-    elif settings.source is not None and settings.source.topic is not None:
-        source = settings.source.topic
-        # Topic `tuples` has the source's partition count too, for stages that are not allowed to describe the source.
-        references["source"] = source if source in counts else tuples
-        check_limit(counts.get(references["source"], 0), references["source"])
     for topic in topology.needed_topics(settings):
         name, equal = settings.topic(topic.name), references.get(topic.partitions)
         if equal is not None and {name, equal} <= counts.keys():
@@ -347,16 +342,15 @@ def _changed_counts(settings: PipelineSettings, counts: Mapping[str, int]) -> It
 
 
 def check_limit(count: int, topic: str) -> None:
-    """Raise ConfigurationError if `count`, the number of partitions of `topic`, is above the maximum of a source topic.
+    """Raise ConfigurationError if `count`, the number of partitions of topic `tuples`, is above the maximum.
 
-    `topic` is the source topic. For a stage that may not describe the source topic, `topic` is `tuples`, which has the
-    same number of partitions.
+    `topic` is its full name.
     """
     if count > MAX_SOURCE_PARTITIONS:
         # A worker's checkpoint has a watermark for each, and Kafka limits the metadata of an offset to 4,096 bytes.
         raise ConfigurationError(
-            f"source.topic: topic {topic} has {count} partitions, the maximum is {MAX_SOURCE_PARTITIONS}: "
-            "use a source topic with fewer partitions"
+            f"topic {topic} has {count} partitions, the maximum is {MAX_SOURCE_PARTITIONS}: use source topics with "
+            "fewer partitions"
         )
 
 
@@ -398,17 +392,16 @@ def _describe(admin: Admin, settings: PipelineSettings) -> tuple[list[TopicSpec]
 
 
 def _tuples_partitions(settings: PipelineSettings, counts: Mapping[str, int], join_partitions: int) -> int:
-    """Return the number of partitions of the topics that have as many as the source."""
-    source = settings.source
-    if source is not None and source.is_several:
-        own = {topic: counts[topic] for topic in _source_topics(settings, counts)}
-        existing = counts.get(settings.topic("tuples"), max(own.values()))
-        partitions = settings.topics.tuples_partitions or existing
-        check_source_topics(own, partitions)
-        return partitions
+    """Return the number of partitions of the topics that have as many as `tuples`."""
+    if settings.source is None:
+        return join_partitions
     # If the source is the pipeline's own topic of pairs, this call may have to create it.
-    of_user = settings.user_topics
-    return counts[of_user["source.topic"]] if "source.topic" in of_user else join_partitions
+    visible = {settings.topic("joined"): join_partitions, **counts}
+    sources = {topic: visible[topic] for topic in _source_topics(settings, visible)}
+    existing = counts.get(settings.topic("tuples"), max(sources.values()))
+    partitions = settings.topics.tuples_partitions or existing
+    check_source_topics(sources, partitions)
+    return partitions
 
 
 def _differences(specs: list[TopicSpec], existing: Mapping[str, TopicDescription]) -> list[str]:

@@ -93,9 +93,8 @@ class ConsumerThread(threading.Thread):
         self._at_rest = False
         """Whether nothing is in flight and the last poll returned no records."""
         # With one input, the number of a partition identifies it. It costs less per record than topic and number.
-        has_one_input = len(inputs) == 1 and find_inputs is None
-        self._partition_of: Callable[[Message], object] = Message.partition if has_one_input else _source
-        self._unreadable: dict[object, SkewlessError] = {}
+        self._partition_of: Callable[[Message], object] = Message.partition if len(inputs) == 1 else _source
+        self._unreadable: dict[TopicPartition, SkewlessError] = {}
         """Errors by partition of records that cannot be read, after one retry."""
         self._skippable = _skippable(inputs)
         self._retried = RetriedRecords(inputs[0].group, self._skippable)
@@ -212,6 +211,7 @@ class ConsumerThread(threading.Thread):
             if new := self._restorer.add_inputs(found):
                 log.info("reading further topics: %s", ", ".join(new))
                 self._skippable |= _skippable(found)
+                self._partition_of = _source
                 self._session.add_topics(new)
                 return
             unread = self._restorer.without_offset(counts) - self._assignment.partitions
@@ -276,7 +276,7 @@ class ConsumerThread(threading.Thread):
         for message in messages:
             error = message.error()
             if error is None:
-                if self._partition_of(message) not in unreadable:
+                if not unreadable or _source(message) not in unreadable:
                     readable.append(message)
             elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's local codes are named so
                 ended_partitions.append(_source(message))
@@ -292,7 +292,7 @@ class ConsumerThread(threading.Thread):
         """Reset once for unreadable records. The second time the process ends, after a commit of what precedes them."""
         # Records that librdkafka returns from the partition after the error are not usable: it may skip some, or read
         # garbage.
-        partition = self._partition_of(message)
+        partition = _source(message)
         if partition not in self._unreadable:
             failure = self._retried.failure_of(message)
             if isinstance(failure, TransactionAbortedError):

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol
 
+from skewless.algorithms.watermark import NOTHING_REPORTED
 from skewless.errors import BadRecordError, BrokerError, ConfigurationError
 from skewless.kafka.consumer.broker_queries import LogRange
 from skewless.kafka.consumer.offsets import OffsetReader
-from skewless.wire.headers import SCHEMA_HEADER, WATERMARK, watermarks_of
+from skewless.wire.headers import SCHEMA_HEADER, WATERMARK, sources_of, watermarks_of
 from skewless.wire.offset_metadata import decode_offset_metadata
 from skewless.wire.record import Headers
 from skewless.wire.state_schema import AnySchema, incompatibilities
@@ -261,28 +262,37 @@ class Evidence:
         offset_reader = OffsetReader(self.kafka)
         begin = offset_reader.begin(self.topic)
         if self.aligned:
-            return self._location(offset_reader, {number: begin[number]})
+            # A source partition that is not there was added later. It shares its output partition with another one.
+            return self._location(offset_reader, {number: begin[number]}, partition) if number in begin else None
         # Not aligned: any output partition may have the results. The watermarks in the headers name the input
         # partition, and a stage sends them to all output partitions, so reading one of them suffices.
         if self.exactly_once and offset_reader.has_records_after(
-            self.topic, {0: begin[0]}, lambda headers: _has_watermark_of(headers, number)
+            self.topic, {0: begin[0]}, lambda headers: _has_watermark_of(headers, partition)
         ):
             return f"topic {self.topic}"
         return None
 
-    def _location(self, offset_reader: OffsetReader, begin: Mapping[int, int]) -> str | None:
+    def _location(
+        self, offset_reader: OffsetReader, begin: Mapping[int, int], partition: TopicPartition | None = None
+    ) -> str | None:
+        """Look for results from these offsets on, if given only for those of an input partition."""
+
+        def is_result(headers: Headers) -> bool:
+            if self.public:
+                return True
+            has_rows = any(name == SCHEMA_HEADER and value != WATERMARK.encode() for name, value in headers)
+            return has_rows and (partition is None or _has_watermark_of(headers, partition))
+
         trimmed = any(begin.values())
-        if trimmed or (self.exactly_once and offset_reader.has_records_after(self.topic, begin, self._is_result)):
+        if trimmed or (self.exactly_once and offset_reader.has_records_after(self.topic, begin, is_result)):
             return f"topic {self.topic}"
         return None
 
-    def _is_result(self, headers: Headers) -> bool:
-        return self.public or any(name == SCHEMA_HEADER and value != WATERMARK.encode() for name, value in headers)
 
-
-def _has_watermark_of(headers: Headers, partition: int) -> bool:
+def _has_watermark_of(headers: Headers, partition: TopicPartition) -> bool:
     try:
-        return partition in watermarks_of(headers)
+        state = sources_of(headers).get(partition, NOTHING_REPORTED)
+        return state.watermark is not None or partition.partition in watermarks_of(headers)
     except BadRecordError:
         return False
 

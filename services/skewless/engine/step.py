@@ -2,7 +2,7 @@
 
 The engine knows a partition by topic and number, because a stage may read several topics. A step calls its partitions
 as its base class determines: `Step` has one input topic, and its partitions are numbers; `MultiInputStep` has several,
-and its partitions are `TopicPartition`. So a step with one input, such as every stage of the pipeline, need not carry a
+and its partitions are `TopicPartition`. So a step with one input, such as most stages of the pipeline, need not carry a
 topic that is always the same through its state and its headers. A step with several inputs cannot mix them up.
 
 A step owns the state of its assigned partitions. The engine calls it from one thread: `assign`, then `process` for each
@@ -52,6 +52,10 @@ class InputStep(ABC, Generic[Partition]):
     @abstractmethod
     def key_of(self, partition: TopicPartition) -> Partition:
         """Return what this step calls a partition."""
+
+    @abstractmethod
+    def label_of(self, partition: TopicPartition) -> str:
+        """Return the value of the label `partition` in metrics."""
 
     def observe_topics(self, partition_counts: Mapping[str, int]) -> None:
         """Note the number of partitions of each input topic, including those of other processes.
@@ -142,17 +146,16 @@ class InputStep(ABC, Generic[Partition]):
         """Set the number of workers (W) that receive tuples from now on. Called between two batches."""
 
 
-def label_of(partition: int | TopicPartition) -> str:
-    """Return the value of the label `partition`: what a step calls a partition, such as `3` or `clicks/3`."""
-    return f"{partition.topic}/{partition.partition}" if isinstance(partition, TopicPartition) else str(partition)
-
-
 class Step(InputStep[int]):
     """The logic of a stage that reads one topic."""
 
     def key_of(self, partition: TopicPartition) -> int:
         """Return the number of the partition."""
         return partition.partition
+
+    def label_of(self, partition: TopicPartition) -> str:
+        """Return the number of the partition, such as `3`."""
+        return str(partition.partition)
 
 
 class MultiInputStep(InputStep[TopicPartition]):
@@ -161,3 +164,7 @@ class MultiInputStep(InputStep[TopicPartition]):
     def key_of(self, partition: TopicPartition) -> TopicPartition:
         """Return the partition."""
         return partition
+
+    def label_of(self, partition: TopicPartition) -> str:
+        """Return topic and number of the partition, such as `clicks/3`."""
+        return f"{partition.topic}/{partition.partition}"

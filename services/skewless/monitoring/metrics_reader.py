@@ -15,7 +15,7 @@ from skewless.engine.executor import StepExecutor
 from skewless.engine.faust.app import StageRuntime
 from skewless.engine.output import Output
 from skewless.engine.statistics import EngineStatistics
-from skewless.engine.step import HistogramSample, Sample, label_of
+from skewless.engine.step import HistogramSample, Sample
 from skewless.kafka.client_statistics import ClientStatistics
 from skewless.monitoring.health import Health
 from skewless.monitoring.memory_limit import memory_limit
@@ -74,7 +74,7 @@ class MetricsReader:
         yield Sample("skewless_restore_remaining_records", (), self.runtime.restore_progress.remaining)
         yield from _client("consumer", executor.counts.consumer)
         yield from _client("producer", output.client)
-        yield from _partitions(executor, lambda partition: label_of(executor.step.key_of(partition)))
+        yield from _partitions(executor, executor.step.label_of)
         yield from executor.step.collect_metrics()
         yield from output.collect_metrics()
         if self._stage == "worker":

@@ -34,7 +34,7 @@ from skewless.operations.data_quality import (
 from skewless.operations.readiness import readiness
 from skewless.operations.recent_records import RecentRecords, recent_records
 from skewless.stages.repartition import step as repartition
-from skewless.stages.router.upstream import OneSource, SeveralSources, Upstream
+from skewless.stages.router.upstream import Upstream
 from skewless.stages.splitter.checkpoint import committed_state
 from skewless.wire import join_changelog
 from skewless.wire.changelog import decode_checkpoint, read_watermarks
@@ -304,7 +304,8 @@ def _event_times(
         case "splitter":
             return [committed_state(checkpoint, settings.event_time.lateness_ms) for checkpoint in checkpoints]
         case "router":
-            return [_upstream(settings, p, checkpoints).state for p in range(len(checkpoints))]
+            only = settings.aggregated.topic
+            return [Upstream(p, len(checkpoints), at, only).state for p, at in enumerate(checkpoints)]
         case "worker":
             return [_worker_state(checkpoint, counts[settings.topic("tuples")]) for checkpoint in checkpoints]
         case "aggregator" | "observer":
@@ -329,12 +330,6 @@ def _event_times_of_join(
 def _join_state(checkpoint: join_changelog.JoinCheckpoint, disorder_ms: int) -> WatermarkState:
     known = [checkpoint.floor] if checkpoint.max_time is None else [checkpoint.floor, checkpoint.max_time - disorder_ms]
     return WatermarkState(max((time for time in known if time is not None), default=None))
-
-
-def _upstream(settings: PipelineSettings, partition: int, checkpoints: Sequence[str | None]) -> Upstream:
-    if settings.aggregated.is_several:
-        return SeveralSources(partition, len(checkpoints), checkpoints[partition])
-    return OneSource(partition, checkpoints[partition])
 
 
 def _worker_state(checkpoint: str | None, source_partitions: int) -> WatermarkState:
@@ -422,9 +417,8 @@ def _waits(settings: PipelineSettings, stages: Mapping[str, StageStatus]) -> Ite
     splitter = stages.get("splitter")
     if splitter is None or not splitter.group.members:
         return
-    several = settings.aggregated.is_several
     lags = [
-        (f"{topic}/{p}" if several else p, lag)
+        (f"{settings.aggregated.prefix_of(topic)}{p}", lag)
         for topic, by_partition in splitter.lag.items()
         for p, lag in sorted(by_partition.items())
     ]

@@ -105,11 +105,8 @@ def compared(
 def _with_refused(records: DataFrame, dead_letters: DataFrame, settings: PipelineSettings) -> DataFrame:
     """Return the input of the batch, with the records that the live run refused as too far in the future."""
     # This decision depends on the wall clock and cannot be recomputed, so the dead letters of the live run are used.
-    refused, several = kafka_source.dead_letters(dead_letters, TOO_FAR_AHEAD), settings.aggregated.is_several
-    of_source = (
-        kafka_source.with_names(refused) if several else refused.where(F.col("topic") == settings.topic("source"))
-    )
-    return kafka_source.with_refused(kafka_source.of_topic(records, settings.splitter, several=several), of_source)
+    refused = kafka_source.dead_letters_of_source(dead_letters, TOO_FAR_AHEAD, settings)
+    return kafka_source.with_refused(kafka_source.of_source(records, settings), refused)
 
 
 def _latest(records: DataFrame, settings: PipelineSettings) -> DataFrame:

@@ -39,13 +39,21 @@ def of_topic(records: DataFrame, splitter: ParsingSettings, *, several: bool = F
     )
 
 
+def of_source(records: DataFrame, settings: PipelineSettings) -> DataFrame:
+    """Convert rows of the source topics as `of_topic` does. Partitions have names unless there is only one topic."""
+    return of_topic(records, settings.splitter, several=settings.aggregated.topic is None)
+
+
 def _name(topic: str, partition: str) -> Column:
     return F.concat_ws("/", F.col(topic), F.col(partition).cast("string"))
 
 
-def with_names(letters: DataFrame) -> DataFrame:
-    """Name the source partitions of `dead_letters` as those of several topics are named."""
-    return letters.withColumn("source_partition", _name("topic", "source_partition"))
+def dead_letters_of_source(records: DataFrame, reason: str, settings: PipelineSettings) -> DataFrame:
+    """Return `dead_letters` of the source topics, with their source partitions as `of_source` names them."""
+    letters, topic = dead_letters(records, reason), settings.aggregated.topic
+    if topic is None:
+        return letters.withColumn("source_partition", _name("topic", "source_partition"))
+    return letters.where(F.col("topic") == topic)
 
 
 def of_files(spark: SparkSession, paths: Sequence[str], settings: PipelineSettings) -> DataFrame:

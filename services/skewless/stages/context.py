@@ -38,8 +38,8 @@ class PipelineContext:
     kafka: KafkaSettings
     count_partitions: Callable[[str], int]
     """Requests the number of partitions of a topic of the topology from the broker."""
-    several_topics: bool
-    """Whether the source may have several topics."""
+    source_topic: str | None
+    """The only source topic (`source.topic`); None if there may be several."""
     skip_to: Callable[[str], Mapping[int, int]]
     """Returns the first offsets to read by partition of a source topic, as configured by the user."""
     event_time: EventTimeRules

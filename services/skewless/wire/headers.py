@@ -1,8 +1,9 @@
 """Headers of records: schema and content type of the value; internal records also report upstream partitions.
 
 A report has the watermarks and idle flags of upstream partitions.
-An upstream partition is named by its number (headers `watermarks` and `idle`) or, in topic `tuples` of a pipeline with
-`source.topics`, by topic and number (header `sources`).
+An upstream partition is named by its number (headers `watermarks` and `idle`) or, in topic `tuples`, by topic and
+number (header `sources`). In a pipeline with `source.topic`, a partition of `tuples` that has only the source partition
+with the same number names it by its number.
 """
 
 from __future__ import annotations

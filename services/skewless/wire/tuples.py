@@ -67,7 +67,10 @@ class LateTuple(msgspec.Struct):
 class LateHeaders(msgspec.Struct, omit_defaults=True):
     """Headers of a late tuple in addition to schema and content type."""
 
-    topic: Annotated[str | None, Meta(description="Source topic, if the pipeline has `source.topics`.")] = None
+    topic: Annotated[
+        str | None,
+        Meta(description="Source topic. Version 0.2.0 wrote it only in pipelines with `source.topics`."),
+    ] = None
 
 
 class TupleRecord(msgspec.Struct):

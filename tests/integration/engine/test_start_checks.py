@@ -15,6 +15,7 @@ from helpers.kafka import STAGES
 from helpers.waiting import until as wait_until
 from integration.engine.harness import DEADLINE_S, Copy, Harness, failure_of, running, started, until
 from skewless import topology
+from skewless.algorithms.watermark import WatermarkState
 from skewless.config import topic_plan
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.engine.start_checks import Evidence, Origin, Written
@@ -24,7 +25,7 @@ from skewless.kafka.consumer.unreadable_records import is_unreadable
 from skewless.kafka.settings import TransportSettings
 from skewless.service import build_runtime
 from skewless.stages.context import BuiltStage
-from skewless.wire.headers import WATERMARK, internal_headers
+from skewless.wire.headers import WATERMARK, internal_headers, report_of_sources, schema_header
 from skewless.wire.offset_metadata import encode_offset_metadata
 from skewless.wire.partials import PARTIALS
 from skewless.wire.record import Batch, OutputRecord
@@ -49,7 +50,7 @@ class Schematic(Copy):
 
     def process(self, batch: Batch, now: int) -> Iterator[OutputRecord]:
         for output in super().process(batch, now):
-            yield msgspec.structs.replace(output, headers=internal_headers(PARTIALS, {}))
+            yield msgspec.structs.replace(output, headers=internal_headers(PARTIALS, {batch.partition: 0}))
 
 
 @pytest.fixture
@@ -70,7 +71,7 @@ def copied(harness: Harness) -> Harness:
 def put_results(harness: Harness, records: int) -> None:
     producer = Producer({"bootstrap.servers": harness.bootstrap})
     for number in range(records):
-        value, headers = str(number).encode(), list(internal_headers(PARTIALS, {}))
+        value, headers = str(number).encode(), list(internal_headers(PARTIALS, {number % 4: 0}))
         producer.produce(harness.topic("out"), value, partition=number % 4, headers=headers)
     assert producer.flush(20) == 0
 
@@ -341,3 +342,21 @@ def test_evidence_of_one_partition_ignores_results_of_others(
     assert producer.flush(20) == 0
     found = f"topic {fresh.topic(row.outputs[0])}"
     assert [traces.of_partition(InputPartition("any", partition)) for partition in (0, 1)] == [None, found]
+
+
+def test_evidence_of_a_source_partition_ignores_results_of_others_in_the_same_partition_of_tuples(
+    pipeline: PipelineSettings,
+) -> None:
+    fresh = pipeline.model_copy(update={"name": f"{pipeline.name}-grown"})
+    topic_plan.apply(fresh)
+    traces = traces_of("splitter", fresh)
+    source, tuples = fresh.topic("source"), fresh.topic("tuples")
+    producer = Producer({"bootstrap.servers": fresh.kafka.bootstrap_servers})
+    for reported, found in ((3, None), (1, f"topic {tuples}")):
+        states = dict.fromkeys((InputPartition(source, number) for number in (1, 3)), WatermarkState())
+        states[InputPartition(source, reported)] = WatermarkState(5)
+        headers = [schema_header(PARTIALS), *report_of_sources(states)]
+        producer.produce(tuples, b"", b"key", partition=1, headers=headers)
+        assert producer.flush(20) == 0
+        assert traces.of_partition(InputPartition(source, 1)) == found
+        assert traces.of_partition(InputPartition(source, 3)) is None, "it was added later"

@@ -52,16 +52,15 @@ TOO_MANY = "topic {} has 3001 partitions, the maximum is 3000"
 
 def test_topic_plan_source_with_too_many_partitions_is_refused() -> None:
     assert plan(MAX_SOURCE_PARTITIONS)["tuples"].partitions == MAX_SOURCE_PARTITIONS
-    with pytest.raises(ConfigurationError, match=TOO_MANY.format("mine")):
+    with pytest.raises(ConfigurationError, match=TOO_MANY.format("p.tuples")):
         plan(MAX_SOURCE_PARTITIONS + 1)
 
 
 @pytest.mark.parametrize("stage", topology.needed_stages(SETTINGS), ids=lambda stage: stage.name)
-@pytest.mark.parametrize("measure", ["mine", "p.tuples"])
-def test_stage_partitions_source_with_too_many_partitions_is_refused(stage: topology.Stage, measure: str) -> None:
+def test_stage_partitions_source_with_too_many_partitions_is_refused(stage: topology.Stage) -> None:
     settings = PipelineSettings.model_validate({"name": "p", "source": {"topic": "mine"}})
-    counts = dict.fromkeys((*map(settings.topic, stage.inputs), measure), MAX_SOURCE_PARTITIONS + 1)
-    with pytest.raises(ConfigurationError, match=TOO_MANY.format("(mine|p.tuples)")):
+    counts = dict.fromkeys((*map(settings.topic, stage.inputs), "p.tuples"), MAX_SOURCE_PARTITIONS + 1)
+    with pytest.raises(ConfigurationError, match=TOO_MANY.format("p.tuples")):
         stage_partitions(settings, stage, counts)
 
 

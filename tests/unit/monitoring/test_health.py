@@ -44,7 +44,9 @@ def settings(port: int = 0, address: str = "127.0.0.1") -> PipelineSettings:
 
 
 def wiring() -> StageRuntime:
-    return build_runtime("router", build("router", settings(), drain=False), settings(), 0, drain=False)
+    return build_runtime(
+        "router", build("router", settings(), drain=False, source_partitions=1), settings(), 0, drain=False
+    )
 
 
 def monitor(pipeline: PipelineSettings, instance: int) -> StageMonitor:

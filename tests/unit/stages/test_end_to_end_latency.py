@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from helpers.batches import batch_of
+from helpers.batches import batch_of, source
 from helpers.in_memory_batch import InMemoryBatch
 from skewless.algorithms.duration_histogram import Histogram
 from skewless.config.pipeline_settings import PipelineSettings
@@ -21,12 +21,12 @@ from skewless.wire.record import OutputRecord
 READ_MS = 1_767_225_600_000
 
 
-def built(stage: str, **sections: Any) -> InputStep[int]:
+def built(stage: str, **sections: Any) -> InputStep[Any]:
     settings = {"name": "p", "source": {"topic": "s"}, "splitter": {"key": {"field": "key"}}, **sections}
     settings |= {"worker_input": {"max_workers": 2} | sections.get("worker_input", {}), "router": {"workers": 1}}
     settings |= {"topics": {"aggregator_partitions": 1}, "aggregator": {"emit": "updates"}}
     step = build(stage, PipelineSettings.model_validate(settings), drain=False, source_partitions=1).step
-    step.assign(0, None, ())
+    step.assign(step.key_of(source(0)), None, ())
     return step
 
 
@@ -34,11 +34,11 @@ def source_records(count: int) -> list[bytes | None]:
     return [json.dumps({"key": "a", "value": 1, "time": READ_MS + number}).encode() for number in range(count)]
 
 
-def split(step: InputStep[int], now: int, count: int = 1) -> list[OutputRecord]:
+def split(step: InputStep[Any], now: int, count: int = 1) -> list[OutputRecord]:
     return [*step.process(batch_of(0, source_records(count), time=READ_MS), now), *step.flush(now)]
 
 
-def passed(step: InputStep[int], outputs: Sequence[OutputRecord], topic: str, now: int) -> list[OutputRecord]:
+def passed(step: InputStep[Any], outputs: Sequence[OutputRecord], topic: str, now: int) -> list[OutputRecord]:
     """Process and commit the outputs to partition 0 of a topic."""
     records = [output for output in outputs if output.topic == topic and output.partition == 0]
     return [*step.process(InMemoryBatch(0, records), now), *step.flush(now)]
@@ -60,7 +60,7 @@ def without_read_time(outputs: Sequence[OutputRecord]) -> list[OutputRecord]:
     ]
 
 
-def latency(step: InputStep[int]) -> Histogram:
+def latency(step: InputStep[Any]) -> Histogram:
     (sample,) = (sample for sample in step.collect_metrics() if sample.name == "skewless_end_to_end_latency_seconds")
     assert isinstance(sample, HistogramSample)
     return sample.histogram

@@ -1,19 +1,22 @@
-"""Limits of several source topics, and reports of pipelines that had one topic before."""
+"""Limits of source topics, and reports with and without names."""
 
 from __future__ import annotations
+
+import itertools
+import json
 
 import pytest
 
 from skewless.algorithms.watermark import MAX_SOURCE_PARTITIONS, WatermarkState
 from skewless.errors import BadRecordError, ConfigurationError
-from skewless.stages.router.upstream import OneSource, SeveralSources
+from skewless.stages.router.upstream import Upstream
 from skewless.stages.source_topics import (
     CHARACTERS_PER_TOPIC,
     MAX_NAME_CHARACTERS,
     MAX_SHARING,
     check_source_topics,
 )
-from skewless.stages.splitter.reports import SeveralTopics
+from skewless.stages.splitter.reports import SourceReports
 from skewless.wire.headers import report_of, report_of_sources
 from skewless.wire.topic_partition import TopicPartition
 
@@ -22,7 +25,7 @@ CHECKPOINT_CHARACTERS = 3_850
 
 def test_check_source_topics_too_many_partitions_counts_all_topics() -> None:
     check_source_topics({"a": 1_000, "b": MAX_SOURCE_PARTITIONS - 1_000}, 1_000)
-    with pytest.raises(ConfigurationError, match=r"source\.topics: the 2 topics have 3001 partitions together"):
+    with pytest.raises(ConfigurationError, match=r"source: the 2 topics have together 3001 partitions"):
         check_source_topics({"a": 1_000, "b": MAX_SOURCE_PARTITIONS - 999}, 1_000)
 
 
@@ -36,28 +39,28 @@ def test_check_source_topics_too_long_names_are_refused() -> None:
         check_source_topics({f"{number}".rjust(249, "x"): 1 for number in range(20)}, 1)
 
 
-def test_several_sources_checkpoint_of_the_largest_number_of_topics_fits() -> None:
+def test_upstream_of_several_topics_checkpoint_of_the_largest_number_of_topics_fits() -> None:
     length = 20
     topics = MAX_NAME_CHARACTERS // (length + CHARACTERS_PER_TOPIC)
     counts = {str(number).rjust(length, "x"): 1 for number in range(topics - 1)} | {
         "y" * length: MAX_SHARING - topics + 1
     }
     check_source_topics(counts, 1)
-    upstream = SeveralSources(0, 1, None)
+    upstream = Upstream(0, 1, None)
     for topic, count in counts.items():
         states = {TopicPartition(topic, number): WatermarkState(number * 10**9 + 1) for number in range(count)}
         upstream.update_of(report_of_sources(states))()
     checkpoint = upstream.checkpoint()
     assert len(checkpoint) <= CHECKPOINT_CHARACTERS
-    assert SeveralSources(0, 1, checkpoint).state == upstream.state == WatermarkState(1)
+    assert Upstream(0, 1, checkpoint).state == upstream.state == WatermarkState(1)
 
 
-def test_several_sources_report_of_one_topic_counts_until_the_topics_are_named() -> None:
-    upstream = SeveralSources(1, 2, OneSource(1, None).checkpoint())
+def test_upstream_of_several_topics_report_of_one_topic_counts_until_the_topics_are_named() -> None:
+    upstream = Upstream(1, 2, "[null,false]")
     upstream.update_of(report_of({1: WatermarkState(50)}))()
     assert upstream.state == WatermarkState(50)
-    upstream = SeveralSources(1, 2, upstream.checkpoint())
-    reports = SeveralTopics(2)
+    upstream = Upstream(1, 2, upstream.checkpoint())
+    reports = SourceReports(2)
     reports.observe_topics({"a": 2, "b": 4})
     upstream.update_of(reports.report(TopicPartition("a", 1), WatermarkState(60)))()
     assert upstream.state == WatermarkState(50), "partitions 1 and 3 of topic b have no watermark yet"
@@ -66,27 +69,58 @@ def test_several_sources_report_of_one_topic_counts_until_the_topics_are_named()
     assert upstream.state == WatermarkState(55)
 
 
-def test_several_sources_checkpoint_of_one_source_is_continued() -> None:
-    one = OneSource(1, None)
+def test_upstream_checkpoint_of_one_topic_is_continued_with_several() -> None:
+    one = Upstream(1, 2, None, "a")
     one.update_of(report_of({1: WatermarkState(50, idle=True)}))()
-    assert SeveralSources(1, 2, one.checkpoint()).state == WatermarkState(50, idle=True)
+    assert Upstream(1, 2, one.checkpoint()).state == WatermarkState(50, idle=True)
 
 
-def test_one_source_checkpoint_of_several_is_refused() -> None:
-    upstream = SeveralSources(0, 1, None)
-    upstream.update_of(report_of_sources({TopicPartition("a", 0): WatermarkState(5)}))()
-    with pytest.raises(ConfigurationError, match=r"source\.topic: the pipeline has run with source\.topics"):
-        OneSource(0, upstream.checkpoint())
+@pytest.mark.parametrize("state", list(itertools.starmap(WatermarkState, itertools.product([None, 50], [False, True]))))
+def test_upstream_of_one_topic_that_has_not_grown_has_the_checkpoints_of_0_2(state: WatermarkState) -> None:
+    upstream = Upstream(1, 2, None, "a")
+    upstream.update_of(report_of({1: state}))()
+    assert upstream.checkpoint() == json.dumps(state, separators=(",", ":"))
+    assert Upstream(1, 2, upstream.checkpoint(), "a").state == upstream.state == state
 
 
-def test_several_sources_report_of_another_partition_is_invalid() -> None:
-    upstream = SeveralSources(0, 2, None)
+def test_upstream_of_one_topic_reads_both_forms_of_reports_in_any_order() -> None:
+    """One splitter does not know of the added partition 3 yet, and another one has it."""
+    upstream, reports = Upstream(1, 2, "[50,false]", "a"), SourceReports(2, "a")
+    assert reports.report(TopicPartition("a", 1), WatermarkState(60)) == report_of({1: WatermarkState(60)})
+    reports.observe_topics({"a": 4})
+    upstream.update_of(reports.report(TopicPartition("a", 3), WatermarkState()))()
+    upstream.update_of(report_of({1: WatermarkState(60)}))()
+    assert upstream.state == WatermarkState(50), "the added partition has no watermark yet"
+    upstream = Upstream(1, 2, upstream.checkpoint(), "a")
+    upstream.update_of(reports.report(TopicPartition("a", 3), WatermarkState(70)))()
+    assert upstream.state == WatermarkState(60)
+    upstream.update_of(report_of({1: WatermarkState(80)}))()
+    assert upstream.state == WatermarkState(70)
+
+
+def test_upstream_of_one_topic_that_grows_while_its_partition_is_idle_waits_for_the_new_one_only() -> None:
+    upstream, reports = Upstream(1, 2, "[50,true]", "a"), SourceReports(2, "a")
+    reports.observe_topics({"a": 4})
+    upstream.update_of(reports.report(TopicPartition("a", 3), WatermarkState(70)))()
+    assert Upstream(1, 2, upstream.checkpoint(), "a").state == upstream.state == WatermarkState(70)
+
+
+def test_upstream_of_one_topic_continues_checkpoints_with_names() -> None:
+    several = Upstream(0, 1, None)
+    several.update_of(report_of_sources({TopicPartition("a", 0): WatermarkState(5)}))()
+    one = Upstream(0, 1, several.checkpoint(), "a")
+    one.update_of(report_of({0: WatermarkState(7)}))()
+    assert (one.state, one.checkpoint()) == (WatermarkState(7), "[7,false]")
+
+
+def test_upstream_of_several_topics_report_of_another_partition_is_invalid() -> None:
+    upstream = Upstream(0, 2, None)
     with pytest.raises(BadRecordError, match="source partition a/1 does not belong"):
         upstream.update_of(report_of_sources({TopicPartition("a", 1): WatermarkState(5)}))
 
 
-def test_several_sources_new_topic_after_all_were_idle_holds_the_watermark() -> None:
-    upstream = SeveralSources(0, 1, None)
+def test_upstream_of_several_topics_new_topic_after_all_were_idle_holds_the_watermark() -> None:
+    upstream = Upstream(0, 1, None)
     upstream.update_of(report_of_sources({TopicPartition("a", 0): WatermarkState(70, idle=True)}))()
     assert upstream.state == WatermarkState(70, idle=True)
     upstream.update_of(report_of_sources({TopicPartition("b", 0): WatermarkState()}))()

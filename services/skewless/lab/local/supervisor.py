@@ -109,7 +109,7 @@ class Supervisor:
         self._rerun = rerun or bool(self._before_source)
         internal = {topic.name for topic in topology.TOPICS if not topic.public}
         # A partition that has ended may have more records in a second run, and from a source topic that starts later.
-        may_continue = self._rerun or (settings.source is not None and settings.source.is_several)
+        may_continue = self._rerun or (settings.source is not None and settings.source.topics is not None)
         self._end_after_input = {
             stage.name for stage in needed if not may_continue and internal.issuperset(stage.inputs_of(settings))
         }

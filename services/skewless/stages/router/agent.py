@@ -15,7 +15,7 @@ from skewless.stages.context import BuiltStage, PipelineContext
 from skewless.stages.router.by_worker import by_worker
 from skewless.stages.router.settings import RouterSettings
 from skewless.stages.router.step import RouterStep
-from skewless.stages.router.upstream import OneSource, SeveralSources, Upstream
+from skewless.stages.router.upstream import Upstream
 from skewless.wire.tuples import TupleFormat
 
 
@@ -37,10 +37,8 @@ def build(settings: RouterSettings, pipeline: PipelineContext) -> BuiltStage:
 
 def upstream(pipeline: PipelineContext) -> Callable[[int, str | None], Upstream]:
     """Return what follows the reports of a partition of `tuples`, given its number and its checkpoint."""
-    if not pipeline.several_topics:
-        return OneSource
     partitions = pipeline.count_partitions("tuples")
-    return lambda partition, checkpoint: SeveralSources(partition, partitions, checkpoint)
+    return lambda partition, checkpoint: Upstream(partition, partitions, checkpoint, pipeline.source_topic)
 
 
 def precompile(settings: RouterSettings) -> None:

@@ -20,7 +20,7 @@ from skewless.errors import BadRecordError
 from skewless.stages.router import state as router_state
 from skewless.stages.router.by_worker import by_worker
 from skewless.stages.router.metrics import RouterMetrics
-from skewless.stages.router.upstream import OneSource, Upstream
+from skewless.stages.router.upstream import Upstream
 from skewless.wire.dead_letters import dead_letter
 from skewless.wire.headers import (
     WATERMARK,
@@ -57,7 +57,7 @@ class RouterStep(Step):
         encoding: str,
         topic: str,
         snapshot_ms: int,
-        new_upstream: Callable[[int, str | None], Upstream] = OneSource,
+        new_upstream: Callable[[int, str | None], Upstream],
     ) -> None:
         self._tuples = tuple_format
         self._rows = row_format

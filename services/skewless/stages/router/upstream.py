@@ -1,11 +1,7 @@
-"""Follows what a partition of `tuples` reports of its source partitions.
-
-There is a class for pipelines with one source topic (`source.topic`) and one for several (`source.topics`).
-"""
+"""Follows what a partition of `tuples` reports of its source partitions."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import accumulate
@@ -14,66 +10,15 @@ from typing import NamedTuple
 import msgspec
 
 from skewless.algorithms.watermark import MAX_WATERMARK, NOTHING_REPORTED, WatermarkState, WatermarkTracker
-from skewless.errors import BadRecordError, ConfigurationError
+from skewless.errors import BadRecordError
 from skewless.stages.source_topics import NO_TOPIC, WATERMARK_BYTES
 from skewless.wire.headers import sources_of, state_after
 from skewless.wire.record import Headers
 from skewless.wire.topic_partition import TopicPartition
 
 
-class Upstream(ABC):
-    """The source partitions whose tuples one partition of `tuples` contains."""
-
-    @property
-    @abstractmethod
-    def state(self) -> WatermarkState:
-        """Combined watermark, and whether all source partitions are idle."""
-
-    @abstractmethod
-    def update_of(self, headers: Headers) -> Callable[[], None]:
-        """Return a function that applies the reports of a record. Raises BadRecordError if they are invalid."""
-
-    @abstractmethod
-    def checkpoint(self) -> str:
-        """Return the checkpoint from which this object can be built again."""
-
-
-class OneSource(Upstream):
-    """The source partition with the same number."""
-
-    def __init__(self, partition: int, checkpoint: str | None) -> None:
-        self._partition = partition
-        self._state = NOTHING_REPORTED
-        if checkpoint:
-            try:
-                self._state = msgspec.json.decode(checkpoint, type=WatermarkState)
-            except msgspec.ValidationError:
-                raise ConfigurationError(
-                    "source.topic: the pipeline has run with source.topics; set it back, with the one topic if there "
-                    "is only one, or give the pipeline another name"
-                ) from None
-
-    @property
-    def state(self) -> WatermarkState:
-        """The state of the source partition."""
-        return self._state
-
-    def update_of(self, headers: Headers) -> Callable[[], None]:
-        """Return a function that applies the report of a record."""
-        state = state_after(headers, self._partition, self._state)
-
-        def update() -> None:
-            self._state = state
-
-        return update
-
-    def checkpoint(self) -> str:
-        """Return the state."""
-        return msgspec.json.encode(self._state).decode()
-
-
 class _Checkpoint(NamedTuple):
-    """Checkpoint of several source partitions."""
+    """Checkpoint that names the source partitions."""
 
     counts: dict[str, int]
     """Number of source partitions by topic."""
@@ -83,15 +28,20 @@ class _Checkpoint(NamedTuple):
     """Last combined watermark."""
 
 
-class SeveralSources(Upstream):
-    """Source partitions of several topics: those whose number modulo `partitions` is that of the partition.
+class Upstream:
+    """The source partitions whose tuples a partition of `tuples` contains: number modulo `partitions` is its number.
 
     They are known from the reports. A new one has no watermark, so the combined watermark waits for it.
+
+    Reports and checkpoints have a compact form without names for the source partition with the same number, if there is
+    no other one. Earlier versions read it, too. It is of `topic`, the only source topic (`source.topic`). Without
+    `topic`, it is from the time when the pipeline had one.
     """
 
-    def __init__(self, partition: int, partitions: int, checkpoint: str | None) -> None:
+    def __init__(self, partition: int, partitions: int, checkpoint: str | None, topic: str | None = None) -> None:
         self._partition = partition
         self._partitions = partitions
+        self._topic = topic or NO_TOPIC
         self._counts: dict[str, int] = {}
         """Number of source partitions by topic. NO_TOPIC is there only if there is no other one."""
         self._tracker: WatermarkTracker | None = None
@@ -103,8 +53,9 @@ class SeveralSources(Upstream):
 
     def _restore(self, checkpoint: str) -> None:
         items = msgspec.json.decode(checkpoint)
-        if not isinstance(items[0], dict):  # the pipeline had `source.topic` then
-            self._apply({TopicPartition(NO_TOPIC, self._partition): msgspec.convert(items, WatermarkState)})
+        if not isinstance(items[0], dict):
+            state = msgspec.convert(items, WatermarkState)
+            self._apply({} if state == NOTHING_REPORTED else self._of_compact(state))
             return
         committed = msgspec.convert(items, _Checkpoint)
         self._counts, self._last = dict(committed.counts), committed.last
@@ -122,17 +73,20 @@ class SeveralSources(Upstream):
         return NOTHING_REPORTED if self._tracker is None else self._tracker.state()
 
     def update_of(self, headers: Headers) -> Callable[[], None]:
-        """Return a function that applies the reports of a record."""
-        reports = sources_of(headers) or self._report_of_one_topic(headers)
+        """Return a function that applies the reports of a record. Raises BadRecordError if they are invalid."""
+        reports = sources_of(headers) or self._compact_report(headers)
         for topic, partition in reports:
             if partition % self._partitions != self._partition:
                 raise BadRecordError(f"source partition {topic}/{partition} does not belong to this partition")
         return partial(self._apply, reports)
 
-    def _report_of_one_topic(self, headers: Headers) -> dict[TopicPartition, WatermarkState]:
-        """Return the report of a record that was written while the pipeline had `source.topic`."""
+    def _compact_report(self, headers: Headers) -> dict[TopicPartition, WatermarkState]:
+        """Return the report in the compact form; empty if the record has none."""
         state = state_after(headers, self._partition, NOTHING_REPORTED)
-        return {} if state == NOTHING_REPORTED else {TopicPartition(NO_TOPIC, self._partition): state}
+        return {} if state == NOTHING_REPORTED else self._of_compact(state)
+
+    def _of_compact(self, state: WatermarkState) -> dict[TopicPartition, WatermarkState]:
+        return {TopicPartition(self._topic, self._partition): state}
 
     def _apply(self, reports: Mapping[TopicPartition, WatermarkState]) -> None:
         counts = dict(self._counts)
@@ -170,6 +124,8 @@ class SeveralSources(Upstream):
         self._counts, self._tracker = counts, tracker
 
     def checkpoint(self) -> str:
-        """Return the source partitions with their watermarks."""
+        """Return the checkpoint from which this object can be built again."""
+        if self._topic and self._counts.keys() <= {self._topic} and self._counts.get(self._topic, 0) <= 1:
+            return msgspec.json.encode(self._combined()).decode()
         watermarks = "" if self._tracker is None else self._tracker.encode(WATERMARK_BYTES)
         return msgspec.json.encode(_Checkpoint(self._counts, watermarks, self._last)).decode()

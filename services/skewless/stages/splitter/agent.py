@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from hashlib import sha256
-from typing import Any
 
 from skewless.algorithms.local_buffer import LocalRules
 from skewless.parsing.record_parser import RecordParser
 from skewless.stages.context import BuiltStage, PipelineContext, restore_each
 from skewless.stages.splitter.checkpoint import first_checkpoint
 from skewless.stages.splitter.local_rows import BufferedRows, LocalRows, WindowRows
-from skewless.stages.splitter.reports import OneTopic, SeveralTopics, SourceReports
+from skewless.stages.splitter.reports import SourceReports
 from skewless.stages.splitter.restore import HeldRules, restore_from
 from skewless.stages.splitter.settings import LocalSettings, SplitterSettings
 from skewless.stages.splitter.step import SplitterRules, SplitterStep
@@ -36,15 +35,11 @@ def build(settings: SplitterSettings, pipeline: PipelineContext) -> BuiltStage:
         local=local_rules(settings.local, pipeline),
         parsing=rules.parsing,
     )
-    reports: SourceReports[Any] = (
-        SeveralTopics(pipeline.count_partitions("tuples"))
-        if pipeline.several_topics
-        else OneTopic(pipeline.topic("source"))
-    )
+    reports = SourceReports(pipeline.count_partitions("tuples"), pipeline.source_topic)
     step = SplitterStep(RecordParser(settings), pipeline.values, rules, reports, local_rows(settings.local, pipeline))
     return BuiltStage(
         step,
-        restore=restore_each(restore_from(pipeline.kafka, reports.source_of, pipeline.skip_to, held)),
+        restore=restore_each(restore_from(pipeline.kafka, reports.label_of, pipeline.skip_to, held)),
         first_checkpoint=first_checkpoint,
         end_of_partition=True,
     )
@@ -60,7 +55,7 @@ def local_rules(settings: LocalSettings, pipeline: PipelineContext) -> LocalRule
     )
 
 
-def local_rows(settings: LocalSettings, pipeline: PipelineContext) -> LocalRows[Any]:
+def local_rows(settings: LocalSettings, pipeline: PipelineContext) -> LocalRows:
     """Return the local aggregation of the mode."""
     rules = local_rules(settings, pipeline)
     row_format = pipeline.row_format_of(rules.pane_ms)

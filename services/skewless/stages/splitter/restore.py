@@ -11,7 +11,6 @@ from skewless.algorithms.local_windows import LocalWindows
 from skewless.algorithms.watermark import MAX_WATERMARK, WatermarkGenerator
 from skewless.engine.executor import State
 from skewless.engine.message_batch import MessageBatch
-from skewless.engine.step import Partition, label_of
 from skewless.errors import BrokerError, ConfigurationError
 from skewless.kafka.consumer.range_reader import read_ranges
 from skewless.kafka.consumer.read_compacted import offset_range
@@ -44,28 +43,26 @@ class HeldRules:
 
 def restore_from(
     kafka: KafkaSettings,
-    source_of: Callable[[Partition], TopicPartition],
+    label_of: Callable[[TopicPartition], str],
     skip_to: Callable[[str], Mapping[int, int]],
     rules: HeldRules,
-) -> Callable[[Partition, str | None], State]:
+) -> Callable[[TopicPartition, str | None], State]:
     """Return a function that restores a source partition from its checkpoint.
 
     It raises ConfigurationError if records are parsed by other settings than before, and BrokerError if records are
-    gone. `source_of` returns the source partition that the step calls so, `skip_to` the setting of
-    this name for a topic.
+    gone. `label_of` returns the name of a source partition in settings, `skip_to` the setting of this name for a topic.
     """
 
-    def restore(partition: Partition, checkpoint: str | None) -> State:
+    def restore(source: TopicPartition, checkpoint: str | None) -> State:
         held = decode_checkpoint(checkpoint).held
         if held is None:
             return ()
-        source = source_of(partition)
         if held.settings != rules.parsing:
             raise _other_settings(source, held)
         log_start, _ = offset_range({**QUIET, **kafka.client_options()}, *source)
         is_whole = log_start <= held.offset
         if not is_whole and skip_to(source.topic).get(source.partition, 0) < log_start:
-            raise _deleted(source, held, log_start, label_of(partition))
+            raise _deleted(source, held, log_start, label_of(source))
         again = read_again(_batches(kafka, source, max(held.offset, log_start), held.end), held, rules)
         if again.tuples != held.tuples:
             if is_whole:

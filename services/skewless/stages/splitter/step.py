@@ -19,7 +19,7 @@ from skewless.algorithms.watermark import (
     NOTHING_REPORTED,
     WatermarkGenerator,
 )
-from skewless.engine.step import InputStep, Partition, Sample
+from skewless.engine.step import MultiInputStep, Sample
 from skewless.parsing.batch_slices import slices
 from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.validation import TOO_FAR_AHEAD, EventTimeRules, RecordClassification, classify
@@ -63,7 +63,7 @@ class SplitterRules:
     """Digest of the settings by which records are parsed. It is stored with the tuples that are held."""
 
 
-class SplitterStep(InputStep[Partition]):
+class SplitterStep(MultiInputStep):
     """Parses records, checks their event times, and writes the tuples of a source partition to one of `tuples`."""
 
     def __init__(
@@ -71,8 +71,8 @@ class SplitterStep(InputStep[Partition]):
         parser: RecordParser,
         values: Sequence[ValueType],
         rules: SplitterRules,
-        reports: SourceReports[Partition],
-        local: LocalRows[Partition],
+        reports: SourceReports,
+        local: LocalRows,
     ) -> None:
         self._values = tuple(values)
         self._tuple_format = TupleFormat(values, rules.key_parts)
@@ -80,19 +80,21 @@ class SplitterStep(InputStep[Partition]):
         self._rules = rules
         self._reports = reports
         self._local = local
-        self._sources: dict[Partition, _Source] = {}
+        self._sources: dict[TopicPartition, _Source] = {}
         self._filtered = 0
         """Number of records that did not meet the conditions since the process started, for the metrics."""
 
-    def key_of(self, partition: TopicPartition) -> Partition:
+    def label_of(self, partition: TopicPartition) -> str:
         """Return the number of the partition if there is one source topic, otherwise topic and number."""
-        return self._reports.key_of(partition)
+        return self._reports.label_of(partition)
 
     def observe_topics(self, partition_counts: Mapping[str, int]) -> None:
         """Note the number of partitions of each source topic."""
         self._reports.observe_topics(partition_counts)
 
-    def assign(self, partition: Partition, checkpoint: str | None, state: Sequence[tuple[bytes, bytes]]) -> str | None:
+    def assign(
+        self, partition: TopicPartition, checkpoint: str | None, state: Sequence[tuple[bytes, bytes]]
+    ) -> str | None:
         """Restore the committed checkpoint, and the tuples that were held. The first flush reports its state again."""
         self._reports.begin()
         committed = decode_checkpoint(checkpoint)
@@ -107,14 +109,14 @@ class SplitterStep(InputStep[Partition]):
         self._local.assign(partition, committed.held, again)
         return f"read {again.records} records again, which have {again.tuples} held tuples" if again else None
 
-    def revoke(self, partition: Partition) -> None:
+    def revoke(self, partition: TopicPartition) -> None:
         """Drop the state of the partition."""
         self._sources.pop(partition, None)
         self._local.revoke(partition)
 
     def process(self, batch: Batch, now: int) -> Iterator[OutputRecord]:
         """Emit tuples, late tuples and dead letters of a batch."""
-        partition = self._partition_of(batch)
+        partition = TopicPartition(batch.topic, batch.partition)
         source = self._sources[partition]
         source.observe_records(now)
         yield from self._rows(partition, source, self._local.take_held_again(partition))
@@ -123,22 +125,19 @@ class SplitterStep(InputStep[Partition]):
         if self._local.window_ms is not None:
             source.end = batch.offsets[-1] + 1
 
-    def _partition_of(self, batch: Batch) -> Partition:
-        return self._reports.key_of(TopicPartition(batch.topic, batch.partition))
-
     @property
-    def blocked(self) -> frozenset[Partition]:
+    def blocked(self) -> frozenset[TopicPartition]:
         """Partitions that are ahead of slower ones."""
         return blocked_partitions(self._sources, self._rules.max_drift_ms)
 
-    def _split(self, partition: Partition, batch: Batch, source: _Source, now: int) -> Iterator[OutputRecord]:
+    def _split(self, partition: TopicPartition, batch: Batch, source: _Source, now: int) -> Iterator[OutputRecord]:
         parsed = self._parser.parse(batch)
         previous_max = source.generator.max_time
         classified = classify(parsed, self._rules.event_time, source.generator, now)
         self._filtered += classified.filtered
         for index, reason in classified.invalid.items():
             source.refused_by_clock = source.refused_by_clock or reason == TOO_FAR_AHEAD
-            yield dead_letter(self._reports.source_of(partition).topic, batch, index, reason)
+            yield dead_letter(partition.topic, batch, index, reason)
         if classified.late.any():
             watermarks = classified.max_times_before(previous_max) - self._rules.event_time.lateness_ms
             yield from self._late(partition, batch, classified, watermarks)
@@ -146,7 +145,7 @@ class SplitterStep(InputStep[Partition]):
 
     def _tuples(
         self,
-        partition: Partition,
+        partition: TopicPartition,
         batch: Batch,
         source: _Source,
         classified: RecordClassification,
@@ -167,7 +166,7 @@ class SplitterStep(InputStep[Partition]):
         headers = [schema, *report, *read_time_header(source.last_seen_ms)]
         yield from self._tuple_format.records("tuples", self._reports.target_of(partition), tuples, headers)
 
-    def _rows(self, partition: Partition, source: _Source, flushes: Sequence[Flush]) -> Iterator[OutputRecord]:
+    def _rows(self, partition: TopicPartition, source: _Source, flushes: Sequence[Flush]) -> Iterator[OutputRecord]:
         """Yield the rows of flushes, with the watermark after them: it must not be sent before what it covers."""
         if flushes:
             source.last_forwarded = self._local.state(partition, source.state())
@@ -176,7 +175,7 @@ class SplitterStep(InputStep[Partition]):
             yield from self._local.records(self._reports.target_of(partition), flushes, headers)
 
     def _late(
-        self, partition: Partition, batch: Batch, classified: RecordClassification, watermarks: NDArray[np.int64]
+        self, partition: TopicPartition, batch: Batch, classified: RecordClassification, watermarks: NDArray[np.int64]
     ) -> Iterator[OutputRecord]:
         parsed, headers = classified.parsed, self._reports.late_headers(partition)
         late = np.flatnonzero(classified.late[parsed.records])
@@ -192,7 +191,7 @@ class SplitterStep(InputStep[Partition]):
             timestamp = public_timestamp(time)
             yield OutputRecord("late", encode_late(late_tuple), key.encode(), timestamp=timestamp, headers=headers)
 
-    def end_of_partition(self, partition: Partition, now: int) -> None:
+    def end_of_partition(self, partition: TopicPartition, now: int) -> None:
         """End the partition in a bounded run. Otherwise mark it idle if it had no records for the idle timeout."""
         rules = self._rules
         self._sources[partition].observe_end(now, drain=rules.drain, idle_timeout_ms=rules.idle_timeout_ms)
@@ -228,21 +227,21 @@ class SplitterStep(InputStep[Partition]):
         is_silent = now - source.last_seen_ms >= self._local.window_ms
         return "idle" if source.idle or is_silent else None
 
-    def checkpoint(self, partition: Partition) -> str:
+    def checkpoint(self, partition: TopicPartition) -> str:
         """Return the checkpoint: the largest event time, whether the partition is idle, and what is held of it."""
         source = self._sources[partition]
         held = self._local.held(partition, source.end, self._rules.parsing)
         return encode_checkpoint(Checkpoint(source.generator.max_time, source.idle, source.start, held))
 
-    def watermark(self, partition: Partition) -> int | None:
+    def watermark(self, partition: TopicPartition) -> int | None:
         """Return the watermark of the source partition. Later stages know an earlier one while tuples are held."""
         return self._sources[partition].state().watermark
 
-    def idle(self, partition: Partition) -> bool:
+    def idle(self, partition: TopicPartition) -> bool:
         """Return whether the source partition is idle."""
         return self._sources[partition].state().idle
 
-    def max_event_time(self, partition: Partition) -> int | None:
+    def max_event_time(self, partition: TopicPartition) -> int | None:
         """Return the largest event time of the source partition in ms."""
         return self._sources[partition].generator.max_time
 
@@ -250,9 +249,9 @@ class SplitterStep(InputStep[Partition]):
         """Yield the numbers of filtered records and of partitions that wait, and the metrics of local aggregation."""
         yield Sample("skewless_splitter_filtered_records_total", (), self._filtered)
         yield Sample("skewless_splitter_paused_partitions", (), len(self.blocked))
-        yield from self._local.collect_metrics()
+        yield from self._local.collect_metrics(self.label_of)
 
-    def finished(self, partition: Partition) -> bool:
+    def finished(self, partition: TopicPartition) -> bool:
         """Return whether the end of the partition was reported downstream."""
         return self._sources[partition].last_forwarded.watermark == MAX_WATERMARK
 

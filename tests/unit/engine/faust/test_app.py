@@ -12,7 +12,9 @@ from skewless.service import build, build_runtime
 
 async def test_faust_app_end_of_a_rebalance_keeps_queued_batches() -> None:
     settings = PipelineSettings.model_validate({"name": "p", "source": {"topic": "s"}})
-    app = App(build_runtime("router", build("router", settings, drain=False), settings, 0, drain=False))
+    app = App(
+        build_runtime("router", build("router", settings, drain=False, source_partitions=1), settings, 0, drain=False)
+    )
 
     @app.agent(app.input_topic(), name="router")  # type: ignore[untyped-decorator]
     async def route(batches: StreamT[MessageBatch]) -> None:

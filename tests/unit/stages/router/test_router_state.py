@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
 
-from helpers.batches import FORMAT, ROW_FORMAT, encode_tuples, tuples_in, written
+from helpers.batches import FORMAT, ROW_FORMAT, encode_tuples, tuples_in, upstream, written
 from helpers.in_memory_batch import InMemoryBatch
 from skewless.algorithms import grouping
 from skewless.algorithms.grouping import Grouping
@@ -28,7 +28,14 @@ Routed = tuple[int | None, list[tuple[str, int, int]]]
 def build(name: str = "partial_key", workers: int = 3) -> RouterStep:
     choice = grouping.create(name, workers)
     return RouterStep(
-        choice, FORMAT, ROW_FORMAT, max_workers=5, encoding="batch", topic="p.tuples", snapshot_ms=INTERVAL_MS
+        choice,
+        FORMAT,
+        ROW_FORMAT,
+        max_workers=5,
+        encoding="batch",
+        topic="p.tuples",
+        snapshot_ms=INTERVAL_MS,
+        new_upstream=upstream,
     )
 
 

@@ -18,6 +18,7 @@ from helpers.batches import (
     rows_in,
     rows_of,
     tuples_in,
+    upstream,
     watermarks_in,
     written,
 )
@@ -56,7 +57,14 @@ def router(name: str = "key", encoding: str = "batch", checkpoint: str | None = 
 def build(name: str = "partial_key", encoding: str = "batch", workers: int = 3, snapshot_ms: int = 1000) -> RouterStep:
     choice = grouping.create(name, workers)
     return RouterStep(
-        choice, FORMAT, ROW_FORMAT, max_workers=5, encoding=encoding, topic="p.tuples", snapshot_ms=snapshot_ms
+        choice,
+        FORMAT,
+        ROW_FORMAT,
+        max_workers=5,
+        encoding=encoding,
+        topic="p.tuples",
+        snapshot_ms=snapshot_ms,
+        new_upstream=upstream,
     )
 
 

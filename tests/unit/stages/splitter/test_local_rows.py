@@ -7,7 +7,17 @@ from typing import Any
 
 import pytest
 
-from helpers.batches import ROW_FORMAT, batch_of, json_values_in, reasons_in, rows_in, watermarks_in, written
+from helpers.batches import (
+    ROW_FORMAT,
+    batch_of,
+    json_values_in,
+    reasons_in,
+    reports,
+    rows_in,
+    source,
+    watermarks_in,
+    written,
+)
 from skewless.algorithms import local_buffer
 from skewless.algorithms.local_buffer import OFF_FLUSHES, LocalRules
 from skewless.algorithms.watermark import MAX_WATERMARK
@@ -16,7 +26,6 @@ from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.settings import ParsingSettings
 from skewless.parsing.validation import EventTimeRules
 from skewless.stages.splitter.local_rows import BufferedRows, LocalRows
-from skewless.stages.splitter.reports import OneTopic
 from skewless.stages.splitter.step import SplitterRules, SplitterStep
 from skewless.wire.headers import WATERMARK, schema_of
 from skewless.wire.record import OutputRecord
@@ -33,20 +42,20 @@ def record(time: int, key: str, value: int = 1) -> bytes:
     return b'{"k": "%s", "v": %d, "t": %d}' % (key.encode(), value, time)
 
 
-def splitter(max_rows: int = 1000, *, adaptive: bool = False, drain: bool = False) -> SplitterStep[int]:
+def splitter(max_rows: int = 1000, *, adaptive: bool = False, drain: bool = False) -> SplitterStep:
     rules = LocalRules(columns=ROW_FORMAT.columns, pane_ms=10, max_rows=max_rows, adaptive=adaptive)
     step = SplitterStep(
         RecordParser(SETTINGS),
         SETTINGS.value_types,
         SplitterRules(event_time=EVENT_TIME, idle_timeout_ms=500, drain=drain),
-        OneTopic("source"),
+        reports(),
         BufferedRows(rules, ROW_FORMAT),
     )
-    step.assign(3, None, ())
+    step.assign(source(3), None, ())
     return step
 
 
-def split(step: SplitterStep[int], *values: bytes, partition: int = 3) -> list[OutputRecord]:
+def split(step: SplitterStep, *values: bytes, partition: int = 3) -> list[OutputRecord]:
     return list(step.process(batch_of(partition, values), NOW))
 
 
@@ -54,7 +63,7 @@ def schemas(outputs: list[OutputRecord]) -> list[str]:
     return [schema_of(output.headers) for output in outputs]
 
 
-def metrics(step: SplitterStep[int]) -> dict[Any, float]:
+def metrics(step: SplitterStep) -> dict[Any, float]:
     prefix = "skewless_splitter_local_"
     samples = (sample for sample in step.collect_metrics() if sample.name.startswith(prefix))
     return {(sample.name.removeprefix(prefix), *sample.labels): sample.value for sample in samples}
@@ -99,16 +108,16 @@ def test_splitter_buffer_of_one_row_sends_each_batch() -> None:
 def test_splitter_revoked_partition_sends_nothing_of_its_buffer() -> None:
     step = splitter()
     split(step, record(100, "a"))
-    step.revoke(3)
+    step.revoke(source(3))
     assert list(step.flush(NOW)) == []
-    step.assign(3, None, ())
+    step.assign(source(3), None, ())
     split(step, record(100, "b"))
     assert [row["key"] for row in rows_in(step.flush(NOW))] == ["b"]
 
 
 def test_splitter_partitions_have_buffers_of_their_own() -> None:
     step = splitter()
-    step.assign(4, None, ())
+    step.assign(source(4), None, ())
     split(step, record(100, "a"))
     split(step, record(200, "a"), partition=4)
     outputs = list(step.flush(NOW))
@@ -118,20 +127,20 @@ def test_splitter_partitions_have_buffers_of_their_own() -> None:
 def test_splitter_bounded_run_ends_with_the_rows_and_the_last_watermark() -> None:
     step = splitter(drain=True)
     split(step, record(100, "a"))
-    step.end_of_partition(3, NOW)
+    step.end_of_partition(source(3), NOW)
     outputs = list(step.flush(NOW))
     assert (schemas(outputs), watermarks_in(outputs)) == ([ROWS], [{3: MAX_WATERMARK}])
-    assert step.finished(3)
+    assert step.finished(source(3))
 
 
 def test_splitter_checkpoint_does_not_depend_on_the_buffer() -> None:
     with_buffer = splitter()
-    plain = SplitterStep(RecordParser(SETTINGS), SETTINGS.value_types, RULES, OneTopic("source"), LocalRows(ROW_FORMAT))
-    plain.assign(3, None, ())
+    plain = SplitterStep(RecordParser(SETTINGS), SETTINGS.value_types, RULES, reports(), LocalRows(ROW_FORMAT))
+    plain.assign(source(3), None, ())
     for step in (with_buffer, plain):
         split(step, record(100, "a"), record(150, "b"))
         list(step.flush(NOW))
-    assert with_buffer.checkpoint(3) == plain.checkpoint(3)
+    assert with_buffer.checkpoint(source(3)) == plain.checkpoint(source(3))
 
 
 RULES = SplitterRules(event_time=EVENT_TIME, idle_timeout_ms=500, drain=False)
@@ -159,7 +168,7 @@ def test_splitter_flush_without_tuples_reports_the_watermark_alone() -> None:
     step = splitter()
     split(step, b'{"k": null, "v": 1, "t": 100}', record(100, "a"))
     list(step.flush(NOW))
-    step.end_of_partition(3, NOW + 1000)
+    step.end_of_partition(source(3), NOW + 1000)
     assert schemas(list(step.flush(NOW + 1000))) == [WATERMARK]
 
 

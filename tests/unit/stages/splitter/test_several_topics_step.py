@@ -16,9 +16,9 @@ from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.settings import ParsingSettings
 from skewless.parsing.validation import EventTimeRules
 from skewless.stages.router.step import RouterStep
-from skewless.stages.router.upstream import SeveralSources
+from skewless.stages.router.upstream import Upstream
 from skewless.stages.splitter.local_rows import BufferedRows, LocalRows, WindowRows
-from skewless.stages.splitter.reports import SeveralTopics
+from skewless.stages.splitter.reports import SourceReports
 from skewless.stages.splitter.step import SplitterRules, SplitterStep
 from skewless.wire.headers import sources_of
 from skewless.wire.record import OutputRecord
@@ -33,21 +33,21 @@ A0, A1, B0, B2 = (TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition
 LOCAL = LocalRules(columns=ROW_FORMAT.columns, pane_ms=10, max_rows=1_000)
 
 
-def splitter(*owned: TopicPartition, local: str = "none", targets: int = TARGETS) -> SplitterStep[TopicPartition]:
+def splitter(*owned: TopicPartition, local: str = "none", targets: int = TARGETS) -> SplitterStep:
     rules = SplitterRules(event_time=EVENT_TIME, idle_timeout_ms=500, drain=False)
-    rows: LocalRows[TopicPartition] = {
+    rows: LocalRows = {
         "none": LocalRows(ROW_FORMAT),
         "buffer": BufferedRows(LOCAL, ROW_FORMAT),
         "windows": WindowRows(LOCAL, ROW_FORMAT, EVENT_TIME.lateness_ms),
     }[local]
-    step = SplitterStep(RecordParser(SETTINGS), SETTINGS.value_types, rules, SeveralTopics(targets), rows)
+    step = SplitterStep(RecordParser(SETTINGS), SETTINGS.value_types, rules, SourceReports(targets), rows)
     step.observe_topics(COUNTS)
     for partition in owned:
         step.assign(partition, None, ())
     return step
 
 
-def split(step: SplitterStep[TopicPartition], source: TopicPartition, *times: int) -> list[OutputRecord]:
+def split(step: SplitterStep, source: TopicPartition, *times: int) -> list[OutputRecord]:
     values = [json.dumps({"k": f"k{time}", "v": 1, "t": time}).encode() for time in times]
     batch = batch_of(source.partition, values)
     batch.topic = source.topic
@@ -124,7 +124,7 @@ def router() -> RouterStep:
         encoding="batch",
         topic="tuples",
         snapshot_ms=10_000,
-        new_upstream=lambda partition, checkpoint: SeveralSources(partition, TARGETS, checkpoint),
+        new_upstream=lambda partition, checkpoint: Upstream(partition, TARGETS, checkpoint),
     )
     step.assign(0, None, ())
     return step
@@ -173,7 +173,7 @@ def test_router_bounded_run_ends_when_all_source_partitions_have_ended() -> None
     step = router()
     rules = SplitterRules(event_time=EVENT_TIME, idle_timeout_ms=None, drain=True)
     writer = SplitterStep(
-        RecordParser(SETTINGS), SETTINGS.value_types, rules, SeveralTopics(TARGETS), LocalRows(ROW_FORMAT)
+        RecordParser(SETTINGS), SETTINGS.value_types, rules, SourceReports(TARGETS), LocalRows(ROW_FORMAT)
     )
     writer.observe_topics(COUNTS)
     for source in (A0, B0, B2):

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from helpers.batches import ROW_FORMAT, batch_of, json_values_in, tuples_in, watermarks_in, written
+from helpers.batches import ROW_FORMAT, batch_of, json_values_in, reports, source, tuples_in, watermarks_in, written
 from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.settings import ParsingSettings
 from skewless.parsing.validation import EventTimeRules
 from skewless.stages.splitter.checkpoint import first_checkpoint, start_of
 from skewless.stages.splitter.local_rows import LocalRows
-from skewless.stages.splitter.reports import OneTopic
 from skewless.stages.splitter.step import SplitterRules, SplitterStep
 
 SETTINGS: dict[str, Any] = {
@@ -22,7 +21,7 @@ SETTINGS: dict[str, Any] = {
 NOW = 10**6
 
 
-def splitter(checkpoint: str | None = None) -> SplitterStep[int]:
+def splitter(checkpoint: str | None = None) -> SplitterStep:
     settings = ParsingSettings.model_validate(SETTINGS)
     rules = SplitterRules(
         event_time=EventTimeRules(lateness_ms=0, max_ahead_ms=1000),
@@ -30,8 +29,8 @@ def splitter(checkpoint: str | None = None) -> SplitterStep[int]:
         drain=False,
         key_parts=settings.key.parts,
     )
-    step = SplitterStep(RecordParser(settings), settings.value_types, rules, OneTopic("source"), LocalRows(ROW_FORMAT))
-    step.assign(3, checkpoint, ())
+    step = SplitterStep(RecordParser(settings), settings.value_types, rules, reports(), LocalRows(ROW_FORMAT))
+    step.assign(source(3), checkpoint, ())
     return step
 
 
@@ -57,8 +56,8 @@ def test_splitter_filtered_records_are_counted_and_advance_the_watermark() -> No
 
 def test_splitter_first_offset_remains_in_each_checkpoint() -> None:
     step = splitter(first_checkpoint(40))
-    assert start_of(step.checkpoint(3)) == 40
+    assert start_of(step.checkpoint(source(3))) == 40
     list(step.process(batch_of(3, [sale(1000)]), NOW))
-    restarted = splitter(step.checkpoint(3))
-    assert (start_of(restarted.checkpoint(3)), restarted.max_event_time(3)) == (40, 1000)
-    assert start_of(splitter().checkpoint(3)) == start_of(None) == 0
+    restarted = splitter(step.checkpoint(source(3)))
+    assert (start_of(restarted.checkpoint(source(3))), restarted.max_event_time(source(3))) == (40, 1000)
+    assert start_of(splitter().checkpoint(source(3))) == start_of(None) == 0

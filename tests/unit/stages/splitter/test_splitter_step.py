@@ -7,7 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers.batches import ROW_FORMAT, batch_of, idle_in, json_values_in, reasons_in, tuples_in, watermarks_in, written
+from helpers.batches import (
+    ROW_FORMAT,
+    batch_of,
+    idle_in,
+    json_values_in,
+    reasons_in,
+    reports,
+    source,
+    tuples_in,
+    watermarks_in,
+    written,
+)
 from skewless.algorithms.record_size import RECORD_BYTES
 from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.algorithms.windowing.assigner import HoppingWindows, WindowAssigner, tumbling
@@ -18,7 +29,6 @@ from skewless.parsing.settings import ParsingSettings
 from skewless.parsing.source_records import SourceRecords
 from skewless.parsing.validation import EventTimeRules
 from skewless.stages.splitter.local_rows import LocalRows
-from skewless.stages.splitter.reports import OneTopic
 from skewless.stages.splitter.step import SplitterRules, SplitterStep
 from skewless.wire.headers import WATERMARK, schema_of
 from skewless.wire.record import OutputRecord
@@ -39,7 +49,7 @@ def splitter(
     earliest: int = 0,
     windows: WindowAssigner | None = None,
     **rules: Any,
-) -> SplitterStep[int]:
+) -> SplitterStep:
     settings = {**SETTINGS, "value": {"field": "v", "decimals": decimals}}
     settings["time"] = {"field": "t", "earliest": earliest}
     event_time = EventTimeRules(lateness_ms=10, max_ahead_ms=1000, earliest=earliest, windows=windows)
@@ -48,14 +58,14 @@ def splitter(
         RecordParser(parsing := ParsingSettings.model_validate(settings)),
         parsing.value_types,
         SplitterRules(**chosen | rules),
-        OneTopic("source"),
+        reports(),
         LocalRows(ROW_FORMAT),
     )
-    step.assign(3, checkpoint, ())
+    step.assign(source(3), checkpoint, ())
     return step
 
 
-def split(step: SplitterStep[int], *values: bytes | None, first: int = 0, now: int = NOW) -> list[OutputRecord]:
+def split(step: SplitterStep, *values: bytes | None, first: int = 0, now: int = NOW) -> list[OutputRecord]:
     return list(step.process(batch_of(3, values, first=first), now))
 
 
@@ -135,7 +145,7 @@ def test_splitter_log_split_into_batches_anywhere_gives_the_same_late_tuples(cut
 def test_splitter_restarted_decides_lateness_as_without_a_restart() -> None:
     before = splitter()
     split(before, record(100, "a"))
-    restarted = splitter(before.checkpoint(3))
+    restarted = splitter(before.checkpoint(source(3)))
     assert len(written(split(restarted, record(89, "b")), "late")) == 1
     assert watermarks_in(restarted.flush(NOW)) == [{3: 90}]
 
@@ -143,7 +153,7 @@ def test_splitter_restarted_decides_lateness_as_without_a_restart() -> None:
 def test_splitter_invalid_record_leaves_the_watermark_unchanged() -> None:
     step = splitter()
     split(step, record(100, "a"), record(NOW + 1001, "b"))
-    assert step.watermark(3) == 90
+    assert step.watermark(source(3)) == 90
 
 
 def test_splitter_times_too_far_ahead_or_too_early_become_dead_letters() -> None:
@@ -181,42 +191,42 @@ def test_splitter_partition_without_records_emits_nothing() -> None:
 def test_splitter_silent_partition_becomes_idle_at_its_watermark_until_its_next_record() -> None:
     step = splitter()
     split(step, record(100, "a"))
-    step.end_of_partition(3, NOW + 499)
+    step.end_of_partition(source(3), NOW + 499)
     assert list(step.flush(NOW)) == []
-    step.end_of_partition(3, NOW + 500)
+    step.end_of_partition(source(3), NOW + 500)
     outputs = list(step.flush(NOW))
     assert (watermarks_in(outputs), idle_in(outputs)) == ([{3: 90}], [{3}])
-    assert (step.watermark(3), step.idle(3)) == (90, True)
+    assert (step.watermark(source(3)), step.idle(source(3))) == (90, True)
     outputs = split(step, record(101, "a"), now=NOW + 600)
     assert (watermarks_in(outputs), idle_in(outputs)) == ([{3: 91}], [set()])
-    assert not step.idle(3)
-    step.end_of_partition(3, NOW + 700)
+    assert not step.idle(source(3))
+    step.end_of_partition(source(3), NOW + 700)
     assert list(step.flush(NOW)) == []
 
 
 def test_splitter_partition_that_was_always_empty_becomes_idle() -> None:
     step = splitter()
-    step.end_of_partition(3, NOW)
+    step.end_of_partition(source(3), NOW)
     assert list(step.flush(NOW)) == []
-    step.end_of_partition(3, NOW + 500)
+    step.end_of_partition(source(3), NOW + 500)
     outputs = list(step.flush(NOW))
     assert (watermarks_in(outputs), idle_in(outputs)) == ([{}], [{3}])
     assert list(step.flush(NOW)) == []
 
 
-def idle_splitter() -> SplitterStep[int]:
+def idle_splitter() -> SplitterStep:
     step = splitter()
     split(step, record(100, "a"))
-    step.end_of_partition(3, NOW + 500)
+    step.end_of_partition(source(3), NOW + 500)
     list(step.flush(NOW))
     return step
 
 
 def test_splitter_restarted_keeps_a_partition_idle_until_its_next_record() -> None:
-    restarted = splitter(idle_splitter().checkpoint(3))
+    restarted = splitter(idle_splitter().checkpoint(source(3)))
     outputs = list(restarted.flush(NOW))
     assert (watermarks_in(outputs), idle_in(outputs)) == ([{3: 90}], [{3}])
-    restarted.end_of_partition(3, NOW)
+    restarted.end_of_partition(source(3), NOW)
     assert list(restarted.flush(NOW)) == []
     outputs = split(restarted, record(100, "a"))
     assert (watermarks_in(outputs), idle_in(outputs)) == ([{3: 90}], [set()])
@@ -224,22 +234,22 @@ def test_splitter_restarted_keeps_a_partition_idle_until_its_next_record() -> No
 
 @pytest.mark.parametrize("rules", [{"drain": True}, {"idle_timeout_ms": None}])
 def test_splitter_restarted_without_idle_detection_makes_an_idle_partition_active(rules: dict[str, Any]) -> None:
-    outputs = list(splitter(idle_splitter().checkpoint(3), **rules).flush(NOW))
+    outputs = list(splitter(idle_splitter().checkpoint(source(3)), **rules).flush(NOW))
     assert (watermarks_in(outputs), idle_in(outputs)) == ([{3: 90}], [set()])
 
 
 def test_splitter_idle_partition_in_a_bounded_run_ends() -> None:
-    restarted = splitter(idle_splitter().checkpoint(3), drain=True)
-    restarted.end_of_partition(3, NOW)
+    restarted = splitter(idle_splitter().checkpoint(source(3)), drain=True)
+    restarted.end_of_partition(source(3), NOW)
     outputs = list(restarted.flush(NOW))
     assert (watermarks_in(outputs), idle_in(outputs)) == ([{3: MAX_WATERMARK}], [set()])
-    assert restarted.finished(3)
+    assert restarted.finished(source(3))
 
 
 def test_splitter_invalid_record_keeps_a_partition_without_watermark_idle() -> None:
     step = splitter()
-    step.end_of_partition(3, NOW)
-    step.end_of_partition(3, NOW + 500)
+    step.end_of_partition(source(3), NOW)
+    step.end_of_partition(source(3), NOW + 500)
     list(step.flush(NOW))
     split(step, b"{")
     assert list(step.flush(NOW)) == []
@@ -247,27 +257,27 @@ def test_splitter_invalid_record_keeps_a_partition_without_watermark_idle() -> N
 
 def test_splitter_without_idle_timeout_silence_emits_nothing() -> None:
     step = splitter(idle_timeout_ms=None)
-    step.end_of_partition(3, NOW)
-    step.end_of_partition(3, NOW + 10**9)
+    step.end_of_partition(source(3), NOW)
+    step.end_of_partition(source(3), NOW + 10**9)
     assert list(step.flush(NOW)) == []
 
 
 def test_splitter_bounded_run_at_the_end_of_a_partition_emits_the_max_watermark() -> None:
     step = splitter(drain=True)
     split(step, record(100, "a"))
-    assert not step.finished(3)
-    step.end_of_partition(3, NOW)
-    assert not step.finished(3)
+    assert not step.finished(source(3))
+    step.end_of_partition(source(3), NOW)
+    assert not step.finished(source(3))
     assert watermarks_in(step.flush(NOW)) == [{3: MAX_WATERMARK}]
-    assert step.finished(3)
+    assert step.finished(source(3))
 
 
 def test_splitter_records_after_the_end_of_a_partition_make_it_active_again() -> None:
     step = splitter(drain=True)
-    step.end_of_partition(3, NOW)
+    step.end_of_partition(source(3), NOW)
     step.flush(NOW)
     assert watermarks_in(split(step, record(100, "a"))) == [{3: 90}]
-    assert not step.finished(3)
+    assert not step.finished(source(3))
 
 
 def test_splitter_large_batch_is_split_into_bounded_records_with_the_watermark_in_the_last(
@@ -292,10 +302,10 @@ def test_splitter_keys_of_late_tuples_are_not_in_the_tuple_record() -> None:
 def test_splitter_revoked_partition_is_dropped() -> None:
     step = splitter()
     split(step, record(100, "a"), record(200))
-    step.revoke(3)
+    step.revoke(source(3))
     assert list(step.flush(NOW)) == []
-    step.assign(3, None, ())
-    assert step.watermark(3) is None
+    step.assign(source(3), None, ())
+    assert step.watermark(source(3)) is None
 
 
 RECORDS = st.one_of(
@@ -319,7 +329,7 @@ def test_splitter_batch_sliced_at_any_size_gives_the_same_outputs(log: list[byte
     assert watermarks_in(written(found, "tuples"))[-1:] == watermarks_in(written(expected, "tuples"))[-1:]
     assert json_values_in(written(found, "late")) == json_values_in(written(expected, "late"))
     assert written(found, "dead-letters") == written(expected, "dead-letters")
-    assert (sliced.checkpoint(3), sliced.tuples) == (whole.checkpoint(3), whole.tuples)
+    assert (sliced.checkpoint(source(3)), sliced.tuples) == (whole.checkpoint(source(3)), whole.tuples)
 
 
 def test_splitter_batch_of_many_bytes_is_parsed_in_bounded_slices(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -339,10 +349,10 @@ def test_splitter_batch_of_many_bytes_is_parsed_in_bounded_slices(monkeypatch: p
     assert len(parsed) <= 2 * sum(map(len, log)) / 1_000
 
 
-def drifting(**rules: Any) -> SplitterStep[int]:
+def drifting(**rules: Any) -> SplitterStep:
     """Return a splitter that has read partition 3 up to 2,010 ms, and partition 4 up to 1,010 ms."""
     step = splitter(**{"max_drift_ms": 999, **rules})
-    step.assign(4, None, ())
+    step.assign(source(4), None, ())
     split(step, record(2_010, "a"))
     list(step.process(batch_of(4, [record(1_010, "a")]), NOW))
     return step
@@ -350,7 +360,7 @@ def drifting(**rules: Any) -> SplitterStep[int]:
 
 def test_splitter_partition_ahead_of_the_slowest_waits_until_that_one_has_advanced() -> None:
     step = drifting()
-    assert step.blocked == {3}
+    assert step.blocked == {source(3)}
     assert [sample.value for sample in step.collect_metrics() if "paused" in sample.name] == [1]
     list(step.process(batch_of(4, [record(1_011, "a")], first=1), NOW))
     assert step.blocked == frozenset()
@@ -358,18 +368,18 @@ def test_splitter_partition_ahead_of_the_slowest_waits_until_that_one_has_advanc
 
 def test_splitter_idle_partition_holds_no_other_one_back() -> None:
     step = drifting()
-    step.end_of_partition(4, NOW + 500)
+    step.end_of_partition(source(4), NOW + 500)
     list(step.flush(NOW + 500))
     assert step.blocked == frozenset()
 
 
 def test_splitter_ended_or_revoked_partition_holds_no_other_one_back() -> None:
     step = drifting(drain=True)
-    step.end_of_partition(4, NOW)
+    step.end_of_partition(source(4), NOW)
     list(step.flush(NOW))
     assert step.blocked == frozenset()
     other = drifting()
-    other.revoke(4)
+    other.revoke(source(4))
     assert other.blocked == frozenset()
 
 

@@ -10,7 +10,18 @@ from typing import Any, Literal
 
 import pytest
 
-from helpers.batches import FORMAT, ROW_FORMAT, batch_of, idle_in, reasons_in, rows_in, watermarks_in, written
+from helpers.batches import (
+    FORMAT,
+    ROW_FORMAT,
+    batch_of,
+    idle_in,
+    reasons_in,
+    reports,
+    rows_in,
+    source,
+    watermarks_in,
+    written,
+)
 from skewless.algorithms.local_buffer import LocalRules
 from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.algorithms.windowing.assigner import HoppingWindows, tumbling
@@ -21,7 +32,6 @@ from skewless.parsing.settings import ParsingSettings
 from skewless.parsing.validation import EventTimeRules
 from skewless.stages.splitter.checkpoint import Held, decode_checkpoint
 from skewless.stages.splitter.local_rows import BufferedRows, LocalRows, WindowRows
-from skewless.stages.splitter.reports import OneTopic
 from skewless.stages.splitter.restore import HeldRules, read_again
 from skewless.stages.splitter.step import SplitterRules, SplitterStep
 from skewless.wire.headers import WATERMARK, schema_of
@@ -56,19 +66,19 @@ def splitter(
     max_rows: int = 1000,
     pane_ms: int = 10,
     **rules: Any,
-) -> SplitterStep[int]:
+) -> SplitterStep:
     local = replace(LOCAL, max_rows=max_rows, pane_ms=pane_ms)
-    rows: LocalRows[int] = {
+    rows: LocalRows = {
         "none": LocalRows(ROW_FORMAT),
         "buffer": BufferedRows(local, ROW_FORMAT),
         "windows": WindowRows(local, ROW_FORMAT, EVENT_TIME.lateness_ms),
     }[mode]
-    step = SplitterStep(RecordParser(SETTINGS), SETTINGS.value_types, replace(RULES, **rules), OneTopic("source"), rows)
-    step.assign(3, checkpoint, state)
+    step = SplitterStep(RecordParser(SETTINGS), SETTINGS.value_types, replace(RULES, **rules), reports(), rows)
+    step.assign(source(3), checkpoint, state)
     return step
 
 
-def split(step: SplitterStep[int], *times: int, first: int = 0, now: int = NOW) -> list[OutputRecord]:
+def split(step: SplitterStep, *times: int, first: int = 0, now: int = NOW) -> list[OutputRecord]:
     return list(step.process(batch_of(3, [record(time) for time in times], first=first), now))
 
 
@@ -77,11 +87,11 @@ def sent(outputs: Sequence[OutputRecord]) -> list[tuple[int, int]]:
     return sorted((row["pane"], row["count"]) for row in rows_in(written(outputs, "tuples")))
 
 
-def held(step: SplitterStep[int]) -> Held | None:
-    return decode_checkpoint(step.checkpoint(3)).held
+def held(step: SplitterStep) -> Held | None:
+    return decode_checkpoint(step.checkpoint(source(3))).held
 
 
-def reread(step: SplitterStep[int], log: Sequence[bytes]) -> State:
+def reread(step: SplitterStep, log: Sequence[bytes]) -> State:
     """Return the state that a restart restores from the records of the log."""
     found = held(step)
     if found is None:
@@ -90,7 +100,7 @@ def reread(step: SplitterStep[int], log: Sequence[bytes]) -> State:
     return read_again(batches, found, HELD).to_state()
 
 
-def metrics(step: SplitterStep[int]) -> dict[Any, float]:
+def metrics(step: SplitterStep) -> dict[Any, float]:
     prefix = "skewless_splitter_local_"
     samples = (sample for sample in step.collect_metrics() if sample.name.startswith(prefix))
     return {(sample.name.removeprefix(prefix), *sample.labels): sample.value for sample in samples}
@@ -134,7 +144,7 @@ def test_window_rows_silent_since_a_restart_are_sent_after_the_length_of_a_windo
     first, log = splitter(), [record(1)]
     split(first, 1)
     list(first.flush(NOW))
-    step = splitter(first.checkpoint(3), reread(first, log))
+    step = splitter(first.checkpoint(source(3)), reread(first, log))
     assert sent(list(step.flush(NOW + 1000))) == []
     assert sent(list(step.flush(NOW + 1010))) == [(0, 1)]
     assert held(step) is None
@@ -143,7 +153,7 @@ def test_window_rows_silent_since_a_restart_are_sent_after_the_length_of_a_windo
 def test_window_rows_idle_partition_holds_nothing() -> None:
     step = splitter(idle_timeout_ms=5)
     split(step, 1)
-    step.end_of_partition(3, NOW + 5)
+    step.end_of_partition(source(3), NOW + 5)
     outputs = list(step.flush(NOW + 5))
     assert (sent(outputs), held(step), idle_in(outputs)) == ([(0, 1)], None, [{3}])
 
@@ -151,11 +161,11 @@ def test_window_rows_idle_partition_holds_nothing() -> None:
 def test_window_rows_end_of_a_bounded_run_sends_all_windows_and_the_last_watermark() -> None:
     step = splitter(drain=True)
     split(step, 1, 11, 25)
-    step.end_of_partition(3, NOW)
+    step.end_of_partition(source(3), NOW)
     outputs = list(step.flush(NOW))
     assert (sent(outputs), held(step)) == ([(0, 1), (10, 1), (20, 1)], None)
     assert watermarks_in(outputs) == [{}, {3: MAX_WATERMARK}]
-    assert step.finished(3)
+    assert step.finished(source(3))
 
 
 def test_window_rows_full_windows_send_the_closed_ones_first_and_then_all(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,8 +217,8 @@ def test_window_rows_restart_reads_late_and_invalid_records_again_and_writes_not
     assert (len(written(outputs, "late")), len(written(outputs, "dead-letters"))) == (2, 1)
     assert sent(list(step.flush(NOW))) == [(0, 1)]
     state = reread(step, log)
-    again = splitter(step.checkpoint(3), state)
-    assert again.checkpoint(3) == step.checkpoint(3)
+    again = splitter(step.checkpoint(source(3)), state)
+    assert again.checkpoint(source(3)) == step.checkpoint(source(3))
     assert metrics(again)["reread_records_total",] == 6
     outputs = [*again.flush(NOW), *split(again, 60, first=7), *again.flush(NOW)]
     assert (sent(outputs), written(outputs, "late")) == ([(20, 2), (30, 1)], [])
@@ -220,13 +230,13 @@ def test_window_rows_mode_changed_by_a_restart_sends_what_was_held_before_all_el
     before = splitter()
     split(before, 1, 2)
     list(before.flush(NOW))
-    step = splitter(before.checkpoint(3), reread(before, log), mode=mode)
+    step = splitter(before.checkpoint(source(3)), reread(before, log), mode=mode)
     outputs = [*split(step, 14, first=2), *step.flush(NOW)]
     assert (schema_of(outputs[0].headers), rows_in(outputs[:1])[0]["count"]) == (ROWS, 2)
     assert watermarks_in(outputs)[0] == {3: 0}
     assert schema_of(outputs[1].headers) == (TUPLES if mode == "none" else ROWS)
     assert held(step) is None
-    idle = splitter(before.checkpoint(3), reread(before, log), mode=mode)
+    idle = splitter(before.checkpoint(source(3)), reread(before, log), mode=mode)
     assert sent(list(idle.flush(NOW))) == [(0, 2)]
     assert held(idle) is None
 
@@ -237,7 +247,7 @@ def test_window_rows_length_changed_by_a_restart_sends_what_was_held_at_once() -
     split(before, 1, 13)
     list(before.flush(NOW))
     again = reread(before, log)
-    step = splitter(before.checkpoint(3), again, pane_ms=5)
+    step = splitter(before.checkpoint(source(3)), again, pane_ms=5)
     assert sent(list(step.flush(NOW))) == [(10, 1)]
     assert held(step) is None
 
@@ -260,8 +270,8 @@ def test_window_rows_tuple_of_a_closed_local_window_and_an_open_window_is_sent_i
 def test_window_rows_mode_begun_by_a_restart_holds_only_new_tuples(mode: Mode) -> None:
     before = splitter(mode=mode)
     outputs = [*split(before, 1, 13), *before.flush(NOW)]
-    assert before.checkpoint(3) == "[13,false]"
-    step = splitter(before.checkpoint(3))
+    assert before.checkpoint(source(3)) == "[13,false]"
+    step = splitter(before.checkpoint(source(3)))
     split(step, 14, first=2)
     assert watermarks_in([*outputs, *step.flush(NOW)])[-1] == {3: 11}
     assert held(step) == Held(2, 3, 13, 10, 1, "as before", 10)
@@ -270,7 +280,7 @@ def test_window_rows_mode_begun_by_a_restart_holds_only_new_tuples(mode: Mode) -
 def test_window_rows_revoked_partition_drops_what_it_holds() -> None:
     step = splitter()
     split(step, 1)
-    step.revoke(3)
+    step.revoke(source(3))
     assert list(step.flush(NOW)) == []
-    step.assign(3, None, ())
+    step.assign(source(3), None, ())
     assert held(step) is None
