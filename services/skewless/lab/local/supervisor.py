@@ -176,7 +176,7 @@ class Supervisor:
             self._own_host.close()
 
     def _poll_replica(self, replica: Replica, now: float) -> list[Event]:
-        events = []
+        events: list[Event] = []
         if replica.child and (code := replica.child.poll()) is not None:
             replica.child = None
             events += self._handle_exit(replica, code, now)
