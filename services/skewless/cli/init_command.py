@@ -75,9 +75,9 @@ def init(  # noqa: PLR0913 - click passes an argument per option
     with report_progress("reading", sample.records, time.monotonic()) as progress:
         report = inspect_topic(kafka, source, sample, key, progress.update)
     if not usable_keys(report):
+        advice = report["format"]["advice"] or "docs/how-to/read-any-topic.md shows how to read other formats"
         raise CheckFailedError(
-            f"topic {source}: no field can be the key; its records are {report['format']['description']}; "
-            "docs/how-to/read-any-topic.md shows how to read other formats"
+            f"topic {source}: no field can be the key; its records are {report['format']['description']}; {advice}"
         )
     if key is not None and report["keys"][0]["splitter"] is None:
         raise CheckFailedError(f"--key: {key}: the keys are neither text in UTF-8 nor integers of 8 or 4 bytes")

@@ -27,7 +27,8 @@ def show(report: Mapping[str, Any]) -> None:
     _show_records(console, report)
     if not report["keys"]:
         console.print("\nNo candidate for a key: the records have no keys and no fields.")
-        console.print("docs/how-to/read-any-topic.md shows how a pipeline reads other formats.")
+        if not report["format"]["advice"]:
+            console.print("docs/how-to/read-any-topic.md shows how a pipeline reads other formats.")
         return
     chosen = report["keys"][0]
     _show_candidates(console, report["keys"])
@@ -51,10 +52,15 @@ def _show_records(console: Console, report: Mapping[str, Any]) -> None:
         f"sizes       {size_parts}",
         f"rate        {'unknown' if rate is None else f'{_number(rate)} records/s, by the Kafka timestamps'}",
     ]
+    if advice := report["format"]["advice"]:
+        lines.insert(2, f"advice      {advice}")
     console.print("\n".join(lines), soft_wrap=True)
 
 
 def _format(found: Mapping[str, Any]) -> str:
+    if kinds := found["kinds"]:
+        shares = ", ".join(f"{share:.2%} {kind}" for kind, share in kinds.items())
+        return f"{found['description']} (of a sample {shares})"
     other = found["other_share"]
     return f"{found['description']} (not {other:.2%} of a sample)" if other else str(found["description"])
 

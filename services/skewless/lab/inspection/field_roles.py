@@ -68,15 +68,23 @@ def time_fields(detected: DetectedFormat) -> list[TimeField]:
     return times + dates
 
 
-def key_fields(detected: DetectedFormat) -> list[FieldRef]:
-    """Return the fields that can be a key, most likely key first: texts with many values that occur repeatedly."""
+def groups_nothing(distinct: int, values: int, missing_share: float, unique: float = UNIQUE) -> bool:
+    """Return whether a key is unlikely: it is constant, unique for each record, or missing in many records."""
+    return distinct == 1 or distinct >= unique * values or missing_share > 1 - MIN_SHARE
+
+
+def key_fields(detected: DetectedFormat) -> dict[FieldRef, bool]:
+    """Return the fields that can be a key, most likely key first, and whether each of them groups nothing.
+
+    Texts with many values that occur repeatedly are the most likely keys.
+    """
     times = {reference for found in time_fields(detected) for reference in (found.reference, found.of_day)}
     usable = [
         found
         for found in detected.fields
         if found.reference not in times and _is_frequent(found) and not _is_measure(found.values)
     ]
-    return [found.reference for found in sorted(usable, key=_rank)[:MAX_CANDIDATES]]
+    return {found.reference: _is_unlikely(found) for found in sorted(usable, key=_rank)[:MAX_CANDIDATES]}
 
 
 def encoding_of(record_keys: Sequence[bytes]) -> Encoding | None:
@@ -105,11 +113,14 @@ def _is_frequent(found: SampledField) -> bool:
     return found.share >= MIN_KEY_SHARE or "[]" in str(found.reference)
 
 
+def _is_unlikely(found: SampledField) -> bool:
+    return groups_nothing(len(set(found.values)), len(found.values), 0.0)
+
+
 def _rank(found: SampledField) -> tuple[bool, bool, bool, int]:
     distinct = len(set(found.values))
-    is_constant, is_unique = distinct == 1, distinct > UNIQUE * len(found.values)
     is_number = all(_is_number(value) for value in found.values)
-    return is_constant, is_unique, is_number, -distinct
+    return distinct == 1, _is_unlikely(found), is_number, -distinct
 
 
 def _is_measure(values: Sequence[Scalar]) -> bool:

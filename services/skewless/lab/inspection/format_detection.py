@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
@@ -20,6 +20,14 @@ MAX_PATHS = 200
 MAX_DEPTH = 5
 MAX_ELEMENTS = 20
 """Limits of the fields that are looked at in a JSON record."""
+WIRE_PREFIX_BYTES = 5
+"""Bytes before the data in the wire format of a schema registry."""
+MAX_SCHEMA_IDS = 3
+REGISTRY_ADVICE = (
+    "write JSON to a topic for the pipeline, for example with the JsonConverter of Kafka Connect, with ksqlDB or with "
+    "Flink SQL; record keys can be counted without that (--key 'record key')"
+)
+"""Advice for records in the wire format of a schema registry."""
 DELIMITERS = ("\t", ";", ",", "|", " ")
 """Delimiters in the order of preference among those that fit equally well."""
 _FRACTION = re.compile(r"(?<=:\d\d),\d{3}(?!\d)")
@@ -48,6 +56,10 @@ class DetectedFormat:
     fields: list[SampledField] = field(default_factory=list)
     other_share: float = 0.0
     """Share of the sampled values that are not of this format."""
+    kinds: dict[str, float] = field(default_factory=dict)
+    """Shares of the sampled values that are JSON, text, or binary, if they are not all of one kind."""
+    advice: str | None = None
+    """How a pipeline can use the topic although no format can read its records."""
 
 
 def detect(values: Sequence[bytes | None]) -> DetectedFormat:
@@ -55,15 +67,41 @@ def detect(values: Sequence[bytes | None]) -> DetectedFormat:
     present = [value for value in values if value]
     if not present:
         return DetectedFormat("no values", None)
+    counts = Counter(map(_kind, present))
+    found = _detect(present)
+    if len(counts) == 1:
+        return found
+    return replace(found, kinds={kind: count / len(present) for kind, count in counts.most_common()})
+
+
+def _detect(present: Sequence[bytes]) -> DetectedFormat:
     objects = list(_objects(present))
     if len(objects) >= MIN_JSON_SHARE * len(present):
         other_share = 1 - len(objects) / len(present)
         return DetectedFormat("JSON", {"name": "json"}, list(_json_fields(objects)), other_share)
     texts = list(_texts(present))
     if len(texts) < MIN_SHARE * len(present):
-        registry = sum(value[0] == 0 and len(value) > 5 for value in present) >= MIN_SHARE * len(present)
-        return DetectedFormat("binary, in the wire format of a schema registry" if registry else "binary", None)
+        ids = Counter(schema_id for value in present if (schema_id := _schema_id(value)) is not None)
+        if ids.total() < MIN_SHARE * len(present):
+            return DetectedFormat("binary", None)
+        shown = ", ".join(str(schema_id) for schema_id, _ in ids.most_common(MAX_SCHEMA_IDS))
+        name = f"Avro or Protobuf with schema id {shown} of a schema registry"
+        return DetectedFormat(f"{name}, which cannot be read yet", None, advice=REGISTRY_ADVICE)
     return _detect_columns(texts) or DetectedFormat("text", {"name": "text"})
+
+
+def _kind(value: bytes) -> str:
+    """Return what a value is on its own. Text is whatever a column of a line or a pattern can be read from."""
+    if next(_objects([value]), None) is not None:
+        return "JSON"
+    if next(_texts([value]), None) is not None:
+        return "text"
+    return "binary" if _schema_id(value) is None else "binary with a schema id"
+
+
+def _schema_id(value: bytes) -> int | None:
+    """Return the schema id of a value in the wire format of a schema registry: a zero byte, then four of the id."""
+    return (int.from_bytes(value[1:5], "big") or None) if value[0] == 0 and len(value) > WIRE_PREFIX_BYTES else None
 
 
 def _texts(values: Sequence[bytes]) -> Iterator[str]:

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from skewless.algorithms.grouping import KeyBatch
 from skewless.errors import ConfigurationError
-from skewless.lab.inspection.field_roles import MIN_KEY_SHARE, encoding_of, key_fields, time_fields
+from skewless.lab.inspection.field_roles import MIN_KEY_SHARE, encoding_of, groups_nothing, key_fields, time_fields
 from skewless.lab.inspection.format_detection import DetectedFormat, detect
 from skewless.lab.inspection.key_profile import EncodedKeys, KeyProfile
 from skewless.lab.inspection.load_comparison import LoadComparison
@@ -128,6 +128,8 @@ class Inspector:
                 "description": self.detected.description,
                 "splitter_format": self.detected.settings,
                 "other_share": self.detected.other_share,
+                "kinds": self.detected.kinds,
+                "advice": self.detected.advice,
             },
             "null_value_share": self._null_values / max(1, records),
             "null_key_share": self._null_keys / max(1, records),
@@ -148,16 +150,24 @@ class Inspector:
         }
 
     def _find_candidates(self, first: Sequence[SourceRecords], key: str | None) -> list[_Candidate]:
-        """Return the candidates, the chosen key first."""
-        references = key_fields(self.detected)
+        """Return the candidates: the chosen key first, then the record key, then the most likely fields.
+
+        Candidates that group nothing come last.
+        """
         record_keys = [value for records in first for value in records.keys]
         present = [value for value in record_keys if value is not None]
         self._encoding = encoding_of(present)
         has_record_keys = bool(present) and len(present) >= MIN_KEY_SHARE * len(record_keys)
-        names: list[FieldRef] = [RECORD_KEY] if has_record_keys else []
-        names += references
+        found: dict[FieldRef, bool] = {}
+        if has_record_keys:
+            # Keys that are many repeat rarely in the first records, so one of them that repeats is not unique.
+            missing_share = 1 - len(present) / len(record_keys)
+            found[RECORD_KEY] = groups_nothing(len(set(present)), len(present), missing_share, unique=1.0)
+        found |= key_fields(self.detected)
         if self.detected.settings == {"name": "text"}:
-            names.append(LINE)
+            lines = _sample(first)
+            found[LINE] = groups_nothing(len(set(lines)), len(lines), 0.0)
+        names = sorted(found, key=found.__getitem__)
         if key == RECORD_KEY and not present:
             raise ConfigurationError(f"--key: no record has a key; fields: {self._field_names()}")
         if key is not None:

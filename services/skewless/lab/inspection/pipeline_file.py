@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from skewless.algorithms.aggregates.count import Count
-from skewless.lab.inspection.field_roles import MIN_SHARE, UNIQUE
+from skewless.lab.inspection.field_roles import groups_nothing
 from skewless.lab.inspection.time_profile import RESOLUTIONS_MS
 
 WORKER_RATE = 100_000
@@ -51,16 +51,13 @@ def usable_keys(report: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 def choices_of(report: Mapping[str, Any], *, key_is_chosen: bool = False) -> Choices:
     """Return the proposals for a topic with a usable key. `key_is_chosen`: the user has chosen the first key."""
     keys = usable_keys(report)
-    # The sort is stable: among equals the order of the report counts, with the record key first.
-    key = keys[0] if key_is_chosen else min(keys, key=_is_unlikely)
+    # Among equals the order of the report counts. It rests on the first records, and the rule here on all of them.
+    key = keys[0] if key_is_chosen else min(keys, key=_groups_nothing)
     return Choices(pipeline_name(report["topic"]), key, _lateness_s(report), _workers(report))
 
 
-def _is_unlikely(key: Mapping[str, Any]) -> bool:
-    """Return whether nothing is grouped by a key: it is constant, unique for each record, or missing in many."""
-    is_constant, is_unique = key["cardinality"] == 1, key["cardinality"] > UNIQUE * key["tuples"]
-    is_often_missing = key["invalid_share"] > 1 - MIN_SHARE
-    return any((is_constant, is_unique, is_often_missing))
+def _groups_nothing(key: Mapping[str, Any]) -> bool:
+    return groups_nothing(key["cardinality"], key["tuples"], key["invalid_share"])
 
 
 def pipeline_name(topic: str) -> str:

@@ -38,7 +38,11 @@ def documents(count: int = 100) -> list[bytes | None]:
             {"name": "csv", "delimiter": " "},
         ),
         ([b"the quick brown fox", b"jumps", b"over the dog"] * 20, "text", {"name": "text"}),
-        ([b"\x00\x00\x00\x00\x07\xfe\xff"] * 20, "binary, in the wire format of a schema registry", None),
+        (
+            [b"\x00\x00\x00\x00\x07\xfe\xff"] * 20,
+            "Avro or Protobuf with schema id 7 of a schema registry, which cannot be read yet",
+            None,
+        ),
         ([b"\xff\xfe"] * 20, "binary", None),
         ([None, None], "no values", None),
     ],
@@ -71,12 +75,12 @@ def test_detect_json_fields_have_paths_of_settings_and_their_share() -> None:
 
 
 def test_key_fields_repeated_texts_come_first_and_measures_and_times_are_left_out() -> None:
-    assert key_fields(detect(documents())) == ["user.name", "tags[]", "id"]
+    assert list(key_fields(detect(documents()))) == ["user.name", "tags[]", "id"]
 
 
 def test_key_fields_list_that_is_empty_in_most_records_is_a_candidate() -> None:
     values: list[bytes | None] = [b'{"tags": ["a"]}' if i % 10 == 0 else b'{"tags": []}' for i in range(100)]
-    assert key_fields(detect(values)) == ["tags[]"]
+    assert list(key_fields(detect(values))) == ["tags[]"]
 
 
 @pytest.mark.parametrize(
@@ -125,4 +129,12 @@ def test_time_fields_date_is_joined_with_a_time_of_day_or_comes_last(
 
 
 def test_key_fields_time_of_day_is_left_out() -> None:
-    assert key_fields(detect([b"1995-07-01 04:00:%02d,000 INFO" % (i % 5) for i in range(20)])) == [2]
+    assert key_fields(detect([b"1995-07-01 04:00:%02d,000 INFO" % (i % 5) for i in range(20)])) == {2: True}
+
+
+def test_detect_values_of_several_kinds_have_their_shares() -> None:
+    registry = b"\x00\x00\x00\x01\x07\xfe\xff"
+    found = detect([*documents(60), *[b"a text"] * 20, *[registry] * 15, *[b"\xff\xfe"] * 5])
+    assert found.settings == {"name": "json"}
+    assert found.kinds == {"JSON": 0.6, "text": 0.2, "binary with a schema id": 0.15, "binary": 0.05}
+    assert detect(documents()).kinds == {}

@@ -25,6 +25,11 @@ def batch(values: Iterable[bytes | None], key: bytes | None = None, partition: i
     return RecordColumns(listed, START + 1000 * np.arange(len(listed)), [key] * len(listed), partition=partition)
 
 
+def keyed(keys: list[bytes | None]) -> RecordColumns:
+    """Return clicks with these record keys."""
+    return RecordColumns(clicks(len(keys)), START + 1000 * np.arange(len(keys)), keys, partition=0)
+
+
 def clicks(count: int = 1000) -> list[bytes | None]:
     """Make every second record of the user `hot`; every tenth is an hour late."""
     return [
@@ -53,6 +58,33 @@ def test_inspector_json_records_are_measured() -> None:
     assert (at["field"], at["unit"], at["max_disorder_ms"]) == ("at", "ms", 3_599_000)
 
 
+@pytest.mark.parametrize(
+    "keys",
+    [
+        [b"id-%d" % i for i in range(1000)],
+        [b"constant"] * 1000,
+        [b"k%d" % (i % 9) if i % 5 else None for i in range(1000)],
+    ],
+    ids=["unique", "constant", "missing"],
+)
+def test_inspector_record_key_that_groups_nothing_comes_after_the_fields(keys: list[bytes | None]) -> None:
+    found = inspected([keyed(keys)])
+    assert [key["name"] for key in found["keys"]] == ["user", "record key"]
+    assert found["loads"]
+
+
+def test_inspector_record_key_of_many_values_that_repeat_comes_first() -> None:
+    found = inspected([keyed([b"k%d" % (i % 990) for i in range(1000)])])
+    assert [key["name"] for key in found["keys"]] == ["record key", "user"]
+
+
+def test_inspector_records_with_schema_ids_are_reported_with_advice(capsys: pytest.CaptureFixture[str]) -> None:
+    show(inspected([batch([b"\x00\x00\x00\x00\x2a\xfe\xff"] * 90)]))
+    output = capsys.readouterr().out
+    assert "format      Avro or Protobuf with schema id 42 of a schema registry, which cannot be read yet" in output
+    assert "advice      write JSON to a topic for the pipeline" in output
+
+
 def test_inspector_grouping_key_overloads_the_worker_of_the_hot_key() -> None:
     loads = {(load["grouping"], load["workers"]): load for load in inspected([batch(clicks())])["loads"]}
     assert set(loads) == {(g, w) for g in ("key", "partial_key", "dynamic_key", "even") for w in (8, 16, 32)}
@@ -63,9 +95,9 @@ def test_inspector_grouping_key_overloads_the_worker_of_the_hot_key() -> None:
 
 
 def test_inspector_record_key_comes_first_and_time_of_the_value_is_measured() -> None:
-    found = inspected([batch(clicks(), key=b"a")])
+    found = inspected([keyed([b"k%d" % (i % 9) for i in range(1000)])])
     assert [key["name"] for key in found["keys"]] == ["record key", "user"]
-    assert found["keys"][0]["max_share"] == 1
+    assert found["keys"][0]["cardinality"] == 9
     assert [time["name"] for time in found["times"]] == ["Kafka timestamp", "at"]
 
 
@@ -89,7 +121,7 @@ def test_inspector_json_of_which_a_third_is_broken_shows_the_share_and_the_reaso
     assert found["keys"][0]["invalid_share"] == 1 / 3
     show(found)
     output = capsys.readouterr().out
-    assert "format      JSON (not 33.33% of a sample); 0.00% without a value" in output
+    assert "format      JSON (of a sample 66.67% JSON, 33.33% text); 0.00% without a value" in output
     assert "invalid records of user: 500 " in output
 
 
