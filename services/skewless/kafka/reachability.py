@@ -22,7 +22,7 @@ REFUSED_S = 5.0
 """Time for which brokers must refuse a client's login before it is an error. A new user does not reach all brokers at
 the same time."""
 REPORTED_S = 2.0
-"""Time without an answer after which the caller is told that this client waits."""
+"""Time without an answer after which this client reports that it waits."""
 TLS_PROBE_S = 1.0
 WITHOUT_LOGIN = "Failed to acquire SASL OAUTHBEARER token: "
 """Beginning of librdkafka's error if the identity provider gives no token."""
