@@ -2,20 +2,23 @@
 
 Tuples and rows by key and worker come from `worker-input`, the number of workers of each tick from `distribution`, the
 number of partial results from `partials`, latencies from `tuples` and `aggregator-changelog`, and the size of a
-router's state from `router-state`. What the workers completed comes from `worker-input` and `partials`, which are read
-a second time; each other topic is read once, for all runs together. Only sums reach the driver; data per key stays on
-the executors. The measures of a run whose tuples were deleted come from `distribution` alone.
+router's state from `router-state`. What the workers completed comes from `worker-input` and `partials`. Each topic is
+read once, for all runs together. Only sums reach the driver; data per key stays on the executors. The measures of a
+run whose tuples were deleted come from `distribution` alone.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
 from pyspark.storagelevel import StorageLevel
@@ -31,11 +34,33 @@ from skewless.wire.distribution import TickDistribution
 
 
 def _cell_blocks(run: PipelineRun, run_index: int, partitions: int) -> DataFrame:
-    """Return the cells of a run as blocks by shuffle partition."""
+    """Return the cells of a run as blocks by shuffle partition, and blocks of the kind `arrivals`."""
     read = partial(topic_rows.cells, bucket_ms=run.bucket_ms)
     spec = shuffle.ShuffleSpec(run_index, "cells", partitions, read, topic_rows.merged_cells)
     tuples = records(run, run_index, "worker-input", "key", "value", "worker", "timestamp_ms")
-    return tuples.mapInArrow(partial(shuffle.partition_by_key, spec=spec), shuffle.SHUFFLE_BLOCKS)
+    return tuples.mapInArrow(partial(_cells_and_arrivals, spec=spec), shuffle.SHUFFLE_BLOCKS)
+
+
+def _cells_and_arrivals(batches: Iterator[pa.RecordBatch], spec: shuffle.ShuffleSpec) -> Iterator[pa.RecordBatch]:
+    """Yield cells as `partition_by_key` does, and then the progress of workers that they are (WORKER_PROGRESS)."""
+    arrivals: list[pa.RecordBatch] = []
+
+    def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for cells in spec.read(batches):
+            arrivals.extend(topic_rows.arrivals(cells))
+            yield cells
+
+    yield from shuffle.partition_by_key(batches, replace(spec, read=read))
+    if arrivals:
+        yield shuffle.block(spec.run, "arrivals", pa.Table.from_batches(arrivals))
+
+
+def _arrivals(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of blocks of the kind `arrivals`, with the index of their run."""
+    for run, tables in shuffle.collect(batches).items():
+        table = tables["arrivals"]
+        runs = pa.array(np.full(table.num_rows, run, dtype=np.int32))
+        yield from table.add_column(0, "run", runs).to_batches()
 
 
 def _latency_blocks(run: PipelineRun, run_index: int, partitions: int) -> DataFrame:
@@ -87,8 +112,10 @@ def sum_up(
     partitions = int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
     hottest_limit = max(run.settings.observer.top_keys for run in runs)
     labels = [_labels(run, ticks, hottest_limit) for run, ticks in zip(runs, distributions, strict=True)]
-    cell_blocks = union([_cell_blocks(run, index, partitions) for index, run in enumerate(runs)])
-    cells = cell_blocks.repartitionById(partitions, "shuffle_partition").persist(StorageLevel.DISK_ONLY)
+    all_blocks = union([_cell_blocks(run, index, partitions) for index, run in enumerate(runs)])
+    blocks = all_blocks.repartitionById(partitions, "shuffle_partition").persist(StorageLevel.DISK_ONLY)
+    cells = blocks.where("kind = 'cells'")
+    partials = _partials(runs).persist(StorageLevel.DISK_ONLY)
     executor_sums = cells.mapInArrow(
         partial(key_statistics.sums, labels=labels), key_statistics.spark_schema(key_statistics.SUMS)
     ).persist(StorageLevel.DISK_ONLY)
@@ -98,9 +125,12 @@ def sum_up(
         hottest = _rows(_hottest(executor_sums, hottest_limit))
         if folder is not None:
             _write_tables(cells, labels, folder)
+        arrivals = blocks.where("kind = 'arrivals'").mapInArrow(_arrivals, f"run int, {topic_rows.WORKER_PROGRESS}")
+        completions = _completions(runs, arrivals, partials)
+        partials_and_state = _partials_and_state(runs, partials)
     finally:
-        executor_sums.unpersist()
-        cells.unpersist()
+        for frame in (executor_sums, blocks, partials):
+            frame.unpersist()
     loads, replicas = _by_span(sums, "load", labels), _by_span(sums, "replicas", labels)
     replicas["run"] = _with_hottest_and_needed(loads["run"], replicas["run"], _by_span(sums, "size", labels)["run"])
     return Sums(
@@ -108,8 +138,8 @@ def sum_up(
         replicas=replicas,
         hottest=_by_span(hottest, "hottest", labels),
         latencies=_with_run_names(_rows(_latencies(runs, partitions)), runs),
-        completions=_completions(runs),
-        **_partials_and_state(runs),
+        completions=completions,
+        **partials_and_state,
     )
 
 
@@ -197,14 +227,21 @@ def _latencies(runs: Sequence[PipelineRun], partitions: int) -> DataFrame:
     return latency.quantiles(latencies)
 
 
-def _partials_and_state(runs: Sequence[PipelineRun]) -> dict[str, list[dict[str, Any]]]:
-    """Return the number of partial results of each window, and the size of each router snapshot that was saved last."""
+def _partials(runs: Sequence[PipelineRun]) -> DataFrame:
+    """Return the partial results by window, worker and time (PARTIAL_ROWS), with the index of their run."""
     frames = []
     for index, run in enumerate(runs):
         count = partial(topic_rows.partial_rows, bucket_ms=run.settings.aggregator.window_ms)
-        rows = records(run, index, "partials", "value").mapInArrow(count, topic_rows.PARTIAL_ROWS)
-        partials = rows.groupBy(F.lit(index).alias("run"), F.col("bucket").alias("window"))
-        frames.append(partials.agg(F.sum("rows").alias("rows"), F.lit(None).cast("int").alias("bytes")))
+        rows = records(run, index, "partials", "value", "timestamp_ms").mapInArrow(count, topic_rows.PARTIAL_ROWS)
+        frames.append(rows.select(F.lit(index).alias("run"), "*"))
+    return union(frames)
+
+
+def _partials_and_state(runs: Sequence[PipelineRun], partials: DataFrame) -> dict[str, list[dict[str, Any]]]:
+    """Return the number of partial results of each window, and the size of each router snapshot that was saved last."""
+    by_window = partials.groupBy("run", F.col("bucket").alias("window"))
+    frames = [by_window.agg(F.sum("rows").alias("rows"), F.lit(None).cast("int").alias("bytes"))]
+    for index, run in enumerate(runs):
         snapshots = records(run, index, "router-state", "key", "value", "partition", "offset").groupBy(
             "key", "partition"
         )
@@ -218,20 +255,13 @@ def _partials_and_state(runs: Sequence[PipelineRun]) -> dict[str, list[dict[str,
     }
 
 
-def _completions(runs: Sequence[PipelineRun]) -> list[dict[str, Any]]:
-    """Return what the workers of each run have completed (`Sums.completions`)."""
-    frames = []
-    for index, run in enumerate(runs):
-        if run.is_whole:
-            tuples = records(run, index, "worker-input", "key", "value", "worker", "timestamp_ms")
-            partials = records(run, index, "partials", "value", "timestamp_ms")
-            for frame, count in ((tuples, topic_rows.arrivals), (partials, topic_rows.completions)):
-                rows = frame.mapInArrow(count, topic_rows.WORKER_PROGRESS)
-                frames.append(rows.select(F.lit(index).alias("run"), "*"))
-    if not frames:
-        return []
+def _completions(runs: Sequence[PipelineRun], arrivals: DataFrame, partials: DataFrame) -> list[dict[str, Any]]:
+    """Return what the workers of each whole run have completed (`Sums.completions`)."""
+    whole = [index for index, run in enumerate(runs) if run.is_whole]
+    completed = partials.select("run", "worker", "at", F.lit(0).alias("arrived"), F.col("tuples").alias("completed"))
     sums = [F.sum(name).alias(name) for name in ("arrived", "completed")]
-    progress = union(frames).groupBy("run", "worker", "at").agg(*sums).persist(StorageLevel.DISK_ONLY)
+    by_time = arrivals.union(completed).where(F.col("run").isin(whole)).groupBy("run", "worker", "at")
+    progress = by_time.agg(*sums).persist(StorageLevel.DISK_ONLY)
     try:
         totals = _rows(progress.groupBy("run").agg(*sums, F.min("at").alias("first_at"), F.max("at").alias("last_at")))
         ends = {row["run"]: row["last_at"] for row in totals}

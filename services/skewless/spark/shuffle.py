@@ -72,6 +72,18 @@ def _blocks(table: pa.Table, spec: ShuffleSpec) -> pa.RecordBatch:
     )
 
 
+def block(run: int, kind: str, table: pa.Table) -> pa.RecordBatch:
+    """Return rows that have no key as one block, of the first shuffle partition."""
+    return pa.record_batch(
+        {
+            "run": pa.array([run], pa.int32()),
+            "kind": pa.array([kind]),
+            "shuffle_partition": pa.array([0], pa.int32()),
+            "block": pa.array([write_table(table, compress=True)], pa.binary()),
+        }
+    )
+
+
 def collect(batches: Iterable[pa.RecordBatch]) -> Mapping[int, Mapping[str, pa.Table]]:
     """Return all rows of a task's shuffle partitions, by run and kind."""
     tables_by_run: defaultdict[int, defaultdict[str, list[pa.Table]]] = defaultdict(lambda: defaultdict(list))

@@ -30,12 +30,11 @@ CHANGELOG_ROWS = ("window", "compacted", "key", "tuples", "timestamp_ms", "offse
 
 `compacted` is 1 if a compaction wrote the record, otherwise 0; `timestamp_ms` is the Kafka timestamp of the record.
 """
-PARTIAL_ROWS = "bucket long, rows long"
-"""Number of partial results in a bucket of event time."""
+PARTIAL_ROWS = "bucket long, worker int, at long, rows long, tuples long"
+"""Number of partial results of a worker in a bucket of event time, and of their tuples, in a record with the Kafka
+timestamp `at`."""
 WORKER_PROGRESS = "worker int, at long, arrived long, completed long"
 """Tuples that reached the queue of a worker, and tuples that it completed, in records with the Kafka timestamp `at`."""
-_ALL_TIMES_MS = 2**62
-"""A bucket that holds all event times of one sign."""
 
 
 class _TupleTime(msgspec.Struct):
@@ -145,26 +144,18 @@ def last_cells(cells: pa.Table) -> pa.Table:
     return merged.rename_columns(CELLS)
 
 
-def arrivals(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Count the tuples of records of `worker-input` (WORKER_PROGRESS). Input columns as for `cells`."""
-    for counted in cells(batches, _ALL_TIMES_MS):
-        by_record = pa.Table.from_batches([counted]).group_by(["worker", "first_at"], use_threads=False)
-        sums = by_record.aggregate([("tuples", "sum")])
-        zeros = pa.array(np.zeros(sums.num_rows, dtype=np.int64))
-        yield from _progress(sums["worker"], sums["first_at"], sums["tuples_sum"], zeros)
+def arrivals(cells: pa.RecordBatch) -> list[pa.RecordBatch]:
+    """Return the progress of workers (WORKER_PROGRESS) that consists of unmerged cells of `worker-input`."""
+    sums = pa.Table.from_batches([cells]).group_by(["worker", "first_at"], use_threads=False)
+    counted = sums.aggregate([("tuples", "sum")])
+    zeros = np.zeros(counted.num_rows, dtype=np.int64)
+    return _progress(counted["worker"], counted["first_at"], counted["tuples_sum"], pa.array(zeros))
 
 
-def completions(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Count the tuples of records of `partials` (WORKER_PROGRESS). Input columns: value, timestamp_ms."""
-    for batch in batches:
-        for value, timestamp_ms in zip(batch["value"].to_pylist(), batch["timestamp_ms"].to_pylist(), strict=True):
-            try:
-                partials = read_partials(value, ("worker",), (LOAD_COLUMN,))
-            except BadRecordError:
-                continue
-            sums = partials.group_by("worker", use_threads=False).aggregate([(LOAD_COLUMN.name, "sum")])
-            zeros, times = (pa.array(np.full(sums.num_rows, number, dtype=np.int64)) for number in (0, timestamp_ms))
-            yield from _progress(sums["worker"], times, zeros, sums[f"{LOAD_COLUMN.name}_sum"])
+def completions(partials: pa.RecordBatch) -> list[pa.RecordBatch]:
+    """Return the progress of workers (WORKER_PROGRESS) that consists of partial results (PARTIAL_ROWS)."""
+    zeros = np.zeros(partials.num_rows, dtype=np.int64)
+    return _progress(partials["worker"], partials["at"], pa.array(zeros), partials["tuples"])
 
 
 def _progress(workers: pa.Array, times: pa.Array, arrived: pa.Array, completed: pa.Array) -> list[pa.RecordBatch]:
@@ -209,17 +200,18 @@ def unmerged(rows: pa.Table) -> pa.Table:
 
 
 def partial_rows(batches: Iterator[pa.RecordBatch], bucket_ms: int) -> Iterator[pa.RecordBatch]:
-    """Count the rows of records of `partials` by bucket of event time (PARTIAL_ROWS). Input column: value."""
+    """Count the rows and tuples of records of `partials` (PARTIAL_ROWS). Input columns: value, timestamp_ms."""
     for batch in batches:
-        panes = [_read_panes(value) for value in batch["value"].to_pylist() if value]
-        if panes:
-            buckets, counts = np.unique(np.concatenate(panes) // bucket_ms * bucket_ms, return_counts=True)
-            yield pa.record_batch({"bucket": pa.array(buckets), "rows": pa.array(counts.astype(np.int64))})
-
-
-def _read_panes(value: bytes) -> NDArray[np.int64]:
-    try:
-        panes: NDArray[np.int64] = read_partials(value, ("pane",))["pane"].to_numpy()
-    except BadRecordError:
-        return np.zeros(0, dtype=np.int64)
-    return panes
+        for value, timestamp_ms in zip(batch["value"].to_pylist(), batch["timestamp_ms"].to_pylist(), strict=True):
+            try:
+                partials = read_partials(value, ("pane", "worker"), (LOAD_COLUMN,))
+            except BadRecordError:
+                continue
+            buckets = partials["pane"].to_numpy() // bucket_ms * bucket_ms
+            groups = partials.append_column("bucket", pa.array(buckets)).group_by(
+                ["bucket", "worker"], use_threads=False
+            )
+            sums = groups.aggregate([([], "count_all"), (LOAD_COLUMN.name, "sum")])
+            times = pa.array(np.full(sums.num_rows, timestamp_ms, dtype=np.int64))
+            columns = (sums["bucket"], sums["worker"], times, sums["count_all"], sums[f"{LOAD_COLUMN.name}_sum"])
+            yield from pa.table(columns, ["bucket", "worker", "at", "rows", "tuples"]).to_batches()

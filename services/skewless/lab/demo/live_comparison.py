@@ -173,10 +173,12 @@ def _send(records: RecordBatch, rate: float, producer: BulkProducer, running: _R
 
 def measured(settings: PipelineSettings, ranges: Offsets) -> LiveResult:
     """Measure a pipeline from these records of its topics, as `skewless evaluate` does."""
-    sent = list(_records(settings, "worker-input", ranges))
-    counted = topic_rows.completions(_records(settings, "partials", ranges))
-    completion = completion_of(pa.Table.from_batches([*topic_rows.arrivals(iter(sent)), *counted]))
-    cells = pa.Table.from_batches(topic_rows.cells(iter(sent), settings.aggregator.window_ms))
+    window_ms = settings.aggregator.window_ms
+    sent = list(topic_rows.cells(_records(settings, "worker-input", ranges), window_ms))
+    partials = list(topic_rows.partial_rows(_records(settings, "partials", ranges), window_ms))
+    progress = [rows for cells in sent for rows in topic_rows.arrivals(cells)]
+    progress += [rows for counted in partials for rows in topic_rows.completions(counted)]
+    completion, cells = completion_of(pa.Table.from_batches(progress)), pa.Table.from_batches(sent)
     loads = loads_of(
         zip(*(cells[name].to_pylist() for name in ("worker", "rows")), strict=True), settings.router.workers
     )
