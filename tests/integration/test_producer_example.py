@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Sequence
 
 import pytest
 
@@ -16,17 +17,27 @@ PROGRAM = ROOT / "deploy" / "examples" / "producers" / "spread_hot_key.py"
 HOT, COLD = 6_000, 2_000
 
 
-def test_spread_hot_key_loads_all_partitions_alike(broker: str) -> None:
-    source = Source(broker, 8)
-    lines = [f"{'hot' if number % 4 else f'key-{number}'}\t{number}" for number in range(HOT + COLD)]
-    done = subprocess.run(
-        [sys.executable, str(PROGRAM), broker, source.topic],
+def run(broker: str, topic: str, lines: Sequence[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(PROGRAM), broker, topic],
         input="\n".join(lines),
         capture_output=True,
         text=True,
         check=False,
         timeout=120,
     )
+
+
+def test_spread_hot_key_missing_topic_ends_with_one_line(broker: str) -> None:
+    done = run(broker, "no-such-topic", ["key\t1"])
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == f"topic no-such-topic at {broker}: Broker: Unknown topic or partition\n"
+
+
+def test_spread_hot_key_loads_all_partitions_alike(broker: str) -> None:
+    source = Source(broker, 8)
+    lines = [f"{'hot' if number % 4 else f'key-{number}'}\t{number}" for number in range(HOT + COLD)]
+    done = run(broker, source.topic, lines)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr
     records = list(read(broker, source.topic))
     assert sorted(f"{(record.key or b'').decode()}\t{(record.value or b'').decode()}" for record in records) == sorted(

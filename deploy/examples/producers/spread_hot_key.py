@@ -14,7 +14,10 @@ from skewless.client import Balancer
 def main(bootstrap: str, topic: str) -> None:
     """Produce each line to the partition that the balancer chooses for its key."""
     producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
-    balancer = Balancer("even", workers=len(producer.list_topics(topic, timeout=10).topics[topic].partitions))
+    metadata = producer.list_topics(topic, timeout=10).topics[topic]
+    if metadata.error:
+        sys.exit(f"topic {topic} at {bootstrap}: {metadata.error.str()}")
+    balancer = Balancer("even", workers=len(metadata.partitions))
     while batch := [line.rstrip("\n").split("\t", 1) for line in itertools.islice(sys.stdin, 1_000)]:
         partitions = balancer.assign([key for key, _ in batch])
         for (key, value), partition in zip(batch, partitions.tolist(), strict=True):
