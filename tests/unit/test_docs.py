@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from helpers.docs_blocks import PAGES, ROOT, Block, blocks
+from skewless import __version__
 from skewless.algorithms.aggregates import AGGREGATES, ResultField
 from skewless.algorithms.value_type import ValueType
 from skewless.apidocs import reference_pages
@@ -167,3 +168,11 @@ def test_docs_links_resolve_to_existing_targets(page: Path) -> None:
         if found["anchor"]:
             headings = re.findall(r"^#+ (.*)$", target.read_text(), re.MULTILINE)
             assert found["anchor"] in {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in headings}
+
+
+def test_version_is_the_same_in_the_package_the_readme_and_the_changelog() -> None:
+    assert f"This is version {__version__}, " in (ROOT / "README.md").read_text(encoding="utf-8")
+    headings = re.findall(r"(?m)^## (\S+) \((.*)\)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"))
+    is_released = "-dev" not in __version__
+    assert headings[0][0] == __version__
+    assert (headings[0][1] != "not released yet") == is_released

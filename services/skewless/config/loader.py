@@ -152,17 +152,18 @@ def _put(document: dict[str, Any], setting: tuple[str, ...], value: Any) -> bool
     return True
 
 
-def dump(settings: PipelineSettings) -> str:
+def dump(settings: PipelineSettings, *, only_set: bool = False) -> str:
     """Return the effective settings as YAML that `load` can read, in the order of their declaration.
 
-    Secrets are hidden. `splitter` and the sides of `join` contain only the settings that were set, because they reject
-    settings without effect.
+    With `only_set`, those that were not set are left out. Secrets are hidden. `splitter` and the sides of `join` never
+    contain settings that were not set, because they reject settings without effect.
     """
-    document = settings.model_dump()
-    document["splitter"] = _set_settings(settings.splitter)
-    if settings.join is not None:
+    document = settings.model_dump(exclude_unset=only_set)
+    if not only_set:
+        document["splitter"] = _set_settings(settings.splitter)
+    if not only_set and settings.join is not None:
         document["join"] |= {"left": _set_settings(settings.join.left), "right": _set_settings(settings.join.right)}
-    options = document["kafka"]["options"]
+    options = document.get("kafka", {}).get("options", {})
     options |= {name: HIDDEN for name in options if SECRET_OPTION.search(name)}
     return yaml.safe_dump(_plain(document), sort_keys=False, allow_unicode=True)
 

@@ -66,12 +66,16 @@ def test_completion_script_asks_the_program_for_the_words(shell: str) -> None:
     assert "inspect" in asked.stdout
 
 
-def test_version_with_all_lists_what_skewless_uses() -> None:
-    rows = dict(line.split(maxsplit=1) for line in invoke("version", "--all").stdout.splitlines())
-    assert rows["skewless"] == __version__
-    assert rows["librdkafka"] == confluent_kafka.libversion()[0]
+def test_version_lists_what_skewless_uses_and_with_all_also_kafka_and_java() -> None:
+    short, rows = (
+        dict(line.split(maxsplit=1) for line in invoke("version", *options).stdout.splitlines())
+        for options in ((), ("--all",))
+    )
+    assert list(short) == ["skewless", "python", "librdkafka", "confluent-kafka", "faust-streaming", "pyspark"]
+    assert short["skewless"] == __version__
+    assert short["librdkafka"] == confluent_kafka.libversion()[0]
+    assert rows.items() > short.items()
     assert re.fullmatch(r"\d+\.\d+\.\d+ as local broker", rows["kafka"])
-    assert invoke("version").stdout == f"skewless  {__version__}\n"
 
 
 def test_main_help_groups_the_commands() -> None:

@@ -340,6 +340,16 @@ def test_loader_each_example_is_valid_and_its_dump_loads_as_the_same_settings(ex
     file.write_text(loader.dump(settings))
     assert loader.load(file, {}) == settings
     assert loader.dump(loader.load(file, {})) == loader.dump(settings)
+    file.write_text(loader.dump(settings, only_set=True))
+    assert loader.dump(loader.load(file, {})) == loader.dump(settings)
+
+
+def test_dump_of_set_settings_contains_no_defaults(file: Path) -> None:
+    text = SECURE + "router: {workers: 3}\n"
+    settings = load(file, text, **{PASSWORD: "s3cret"})
+    expected = yaml.safe_load(text)
+    expected["kafka"]["sasl"]["password"] = loader.HIDDEN
+    assert yaml.safe_load(loader.dump(settings, only_set=True)) == expected
 
 
 def test_dump_settings_have_the_order_of_their_declaration(file: Path) -> None:

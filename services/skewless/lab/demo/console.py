@@ -155,6 +155,10 @@ class DemoConsole:
         """Print a line of plain text."""
         self.console.print(text, style=style, highlight=False, markup=False, soft_wrap=not self.console.is_terminal)
 
+    def print_command(self, command: str) -> None:
+        """Print a command on one line, which the terminal may show on several, so that it can be copied."""
+        self.console.print(f"$ {command}", style="bold", highlight=False, markup=False, soft_wrap=True)
+
     def print_table(self, table: RenderableType) -> None:
         """Print an empty line and a table."""
         self.console.print()

@@ -77,24 +77,27 @@ class Demo:
         try:
             if self._prometheus:
                 self._start(self._prometheus)
-            with self._step("kafka", "Starting Kafka"):
+            with self._step("start Kafka", "Starting Kafka"):
                 broker.start()
             together = f"{', '.join(others)} and {grouping} at the same time" if others else grouping
-            with self._step("live", f"Running {together} on a live stream, workers take {COST_MS} ms per tuple"):
+            with self._step("live stream", f"Running {together} on a live stream, workers take {COST_MS} ms per tuple"):
                 self._compare(broker.bootstrap)
-            with self._step("feed", f"Writing data set {dataset} to a topic ({SOURCE_PARTITIONS} partitions)"):
+            with self._step(
+                "write data set", f"Writing data set {dataset} to a topic ({SOURCE_PARTITIONS} partitions)"
+            ):
                 self._produce(broker.bootstrap)
-            with self._step("answer", "Counting the data set in this process, as the reference"):
+            with self._step("count reference", "Counting the data set in this process, as the reference"):
                 self._count()
             with self._step(
-                "counting", f"Counting it with {grouping}, one process per stage, without a cost per tuple"
+                "count with the pipeline",
+                f"Counting it with {grouping}, one process per stage, without a cost per tuple",
             ):
                 self.result = self._run_pipeline(broker.bootstrap)
             if self._plan.database is not None:
-                with self._step("table", "Storing the counts in a table of SQLite"):
+                with self._step("store in SQLite", "Storing the counts in a table of SQLite"):
                     self._store(self._plan.database, broker.bootstrap)
             if self._plan.report is not None:
-                with self._step("evaluate", "Evaluating all runs with Spark"):
+                with self._step("evaluate with Spark", "Evaluating all runs with Spark"):
                     self._evaluate(self._plan.report)
             if self._prometheus and sys.stdin.isatty():
                 self._console.print_line(
@@ -125,7 +128,7 @@ class Demo:
         self._console.print_line(f"  {rates} tuples/s, of {self._plan.stream_rate:,.0f} that arrive")
 
     def _start(self, prometheus: Prometheus) -> None:
-        with self._step("prometheus", "Starting Prometheus"):
+        with self._step("start Prometheus", "Starting Prometheus"):
             prometheus.start()
         self._console.print_line(f"  {prometheus.url} scrapes every process; useful queries:")
         for title, expr in QUERIES.items():
@@ -253,7 +256,7 @@ class Demo:
             (results, demo_table.results(pipeline_file)),
         ):
             self._console.print_line()
-            self._console.print_line(f"$ {command}", style="bold")
+            self._console.print_command(command)
             for line in lines:
                 self._console.print_line(line)
         self._console.print_line()

@@ -28,7 +28,7 @@ def keep(stored: Path, database: Path, settings: PipelineSettings) -> Path:
     copy.replace(database)
     pipeline_file = database.with_name(f"{database.name}.yaml")
     comment = f"# The pipeline that has filled {database.name}. Its broker has ended."
-    pipeline_file.write_text(f"{comment}\n{loader.dump(settings)}")
+    pipeline_file.write_text(f"{comment}\n{loader.dump(settings, only_set=True)}")
     return pipeline_file
 
 

@@ -45,6 +45,13 @@ def outcome(*failures: str) -> RunResult:
     return RunResult("key", counted=10, wrong=failures, seconds=3.0, counting_s=2.0, memory_bytes=1, distribution=RUN)
 
 
+def test_command_longer_than_the_terminal_stays_on_one_line() -> None:
+    console, output = screen(terminal=True)
+    command = f'sqlite3 counts.db "SELECT {", ".join(f"column_{number}" for number in range(20))} FROM words"'
+    console.print_command(command)
+    assert f"$ {command}" in output.getvalue()
+
+
 def test_snapshot_of_several_processes_aggregates_their_samples() -> None:
     samples = [
         Sample("skewless_tuples_total", {"stage": "aggregator"}, 30),
