@@ -67,8 +67,7 @@ def init(  # noqa: PLR0913 - click passes an argument per option
     from skewless.lab.inspection.read_topic import inspect_topic, sample_range
     from skewless.lab.progress import report_progress
 
-    if output.exists():
-        raise ConfigurationError(f"-o: {output}: exists; name another file, or remove it")
+    _require_writable(output)
     kafka = kafka_of(None, bootstrap_servers)
     source = topic_of("TOPIC", topic)
     sample = sample_range(kafka, source, records, since, time.time_ns() // 1_000_000)
@@ -96,6 +95,17 @@ def init(  # noqa: PLR0913 - click passes an argument per option
     click.echo(f"{output}: pipeline {choices.name}, key {field_label(choices.key['name'])}, event time {time_label}")
     click.echo(f"next: skewless up -f {output}")
     click.echo(f"then: skewless results -f {output}")
+
+
+def _require_writable(output: Path) -> None:
+    """Raise ConfigurationError if the file exists or cannot be written, before the topic is read."""
+    try:
+        output.touch(exist_ok=False)
+        output.unlink()
+    except FileExistsError:
+        raise ConfigurationError(f"-o: {output}: exists; name another file, or remove it") from None
+    except OSError as error:
+        raise ConfigurationError(f"-o: {output}: cannot be written: {error.strerror}") from None
 
 
 def _asked(report: dict[str, Any], proposed: Choices) -> Choices:

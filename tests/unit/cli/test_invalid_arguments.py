@@ -60,6 +60,9 @@ def test_command_invalid_arguments_with_a_pipeline_end_with_2_before_a_connectio
         (["produce", "zipf", "--topic", "t", "--speed", "nan"], "Invalid value for '--speed'"),
         (["produce", "zipf"], "--topic: missing; name the topic to write to"),
         (["plan"], "--topic: missing; name the topic to plan for"),
+        (["init", "t", "-o", "/proc/nowhere/p.yaml"], "-o: /proc/nowhere/p.yaml: cannot be written: No such file"),
+        (["init", "t", "-o", "/proc/p.yaml"], "-o: /proc/p.yaml: cannot be written: "),
+        (["init", "t", "-o", "/proc/version"], "-o: /proc/version: exists; name another file, or remove it"),
         (["plan", "--topic", ""], "--topic: should have at least 1 character"),
     ],
 )
