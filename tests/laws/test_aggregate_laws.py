@@ -5,9 +5,9 @@ The aggregates are those of the registry, and aggregates of a package with binar
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from decimal import Context, Decimal
 from fractions import Fraction
 from typing import Any, TypeAlias
 
@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.aggregates import ADDED, digits_of, newest_of
+from skewless.algorithms import int128
 from skewless.algorithms.aggregates import (
     AGGREGATES,
     Aggregate,
@@ -34,10 +35,14 @@ Tuple: TypeAlias = tuple[str, int, int]
 """Key, time, value."""
 
 
-def stddev_of(values: list[int]) -> float | None:
+def stddev_of(values: Sequence[int | Fraction]) -> float | None:
+    """Return the standard deviation, computed with 200 digits and rounded once."""
+    if len(values) < 2:
+        return None
     mean = Fraction(sum(values), len(values))
-    squares = sum((value - mean) ** 2 for value in values)
-    return math.sqrt(squares / (len(values) - 1)) if len(values) > 1 else None
+    variance = Fraction(sum((value - mean) ** 2 for value in values), len(values) - 1)
+    exact = Context(prec=200)
+    return float(exact.sqrt(exact.divide(Decimal(variance.numerator), Decimal(variance.denominator))))
 
 
 PLAIN: dict[str, Callable[[list[int], list[int]], Any]] = {
@@ -110,6 +115,21 @@ def test_aggregate_over_any_stream_equals_its_reference_definition(aggregate: Ag
     assert (
         as_result_array(aggregate.present(stored(aggregate, table), 0), aggregate.result_type(0)).to_pylist() == results
     )
+
+
+@given(
+    values=st.lists(st.integers(-(10**6), 10**6) | st.integers(-(2**63) + 1, 2**63 - 1), min_size=1, max_size=20),
+    repeated=st.integers(1, 2**33),
+    decimals=st.integers(0, 9),
+)
+def test_mean_and_stddev_are_the_nearest_doubles(values: list[int], repeated: int, decimals: int) -> None:
+    mean, stddev = AGGREGATES["mean"], AGGREGATES["stddev"]
+    table = partials(stddev, [("a", 0, value) for value in values])
+    exact = [Fraction(value, 10**decimals) for value in values]
+    assert as_python(stddev.present(stored(stddev, table), decimals)) == [stddev_of(exact)]
+    many = {"sum": int128.full(1, sum(values) * repeated), "count": np.array([len(values) * repeated])}
+    for columns in (stored(mean, table), many):
+        assert as_python(mean.present(columns, decimals)) == [float(sum(exact) / len(exact))]
 
 
 @every_aggregate

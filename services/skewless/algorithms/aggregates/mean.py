@@ -31,11 +31,14 @@ class Mean(Aggregate):
         return pa.float64()
 
     def present(self, partials: Partials, decimals: int) -> Results:
-        """Divide sum by count. With integers, the result is the nearest double."""
+        """Return the double that is nearest to the quotient of sum and count."""
         sums, counts = partials[SUM.name], partials[COUNT.name]
-        means: NDArray[np.float64] = sums[:, 0] / counts / 10**decimals
-        # Beyond 2^53 the conversion of a sum to a double is rounded, so the quotient would be rounded twice.
-        large = np.flatnonzero((sums[:, 1] != sums[:, 0] >> 63) | (sums[:, 0] > 2**53) | (sums[:, 0] < -(2**53)))
+        scale = 10**decimals
+        means: NDArray[np.float64] = sums[:, 0] / (counts * float(scale))
+        # The quotient of two integers up to 2^53 is rounded once. Larger ones would be rounded before the division.
+        is_large = (sums[:, 1] != sums[:, 0] >> 63) | (sums[:, 0] > 2**53) | (sums[:, 0] < -(2**53))
+        large = np.flatnonzero(is_large | (counts > 2**53 // scale))
         totals, divisors = int128.to_ints(sums[large]), counts[large].tolist()
-        means[large] = [total / (count * 10**decimals) for total, count in zip(totals, divisors, strict=True)]
+        # Python divides integers of any size exactly, and rounds once.
+        means[large] = [total / (count * scale) for total, count in zip(totals, divisors, strict=True)]
         return means

@@ -56,7 +56,7 @@ class Stddev(Aggregate):
         return pa.float64()
 
     def present(self, partials: Partials, decimals: int) -> Results:
-        """Return the square root of the variance, which is exact before it is rounded to a double."""
+        """Return the double that is nearest to the square root of the variance."""
         counts = partials[COUNT.name].tolist()
         columns = (to_ints(partials[column.name]) for column in (SUM, HIGH_SQUARES, PRODUCTS, LOW_SQUARES))
         rows = zip(counts, *columns, strict=True)
@@ -69,4 +69,14 @@ class Stddev(Aggregate):
 def _stddev(count: int, total: int, squares: int, decimals: int) -> float | None:
     if count < 2:
         return None
-    return math.sqrt((count * squares - total**2) / (count * (count - 1) * 10 ** (2 * decimals)))
+    return _square_root(count * squares - total**2, count * (count - 1) * 10 ** (2 * decimals))
+
+
+def _square_root(numerator: int, denominator: int) -> float:
+    """Return the double that is nearest to the square root of a fraction."""
+    # The integer root has at least 55 bits. Its last bit is set if the root is not exact, so that the division, which
+    # rounds to 53 bits, rounds in the right direction (round to odd).
+    shift = max(0, (112 + denominator.bit_length() - numerator.bit_length()) // 2)
+    quotient, remainder = divmod(numerator << 2 * shift, denominator)
+    root = math.isqrt(quotient)
+    return (root | (remainder > 0 or root * root != quotient)) / (1 << shift)
