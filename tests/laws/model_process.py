@@ -218,6 +218,7 @@ class Process:
             stopped=lambda _failure: None,
             restore=self._restore,
             membership=cast("Any", ModelMembership(self.link)),
+            read_topic_ids=lambda _topics: {},
             written=Results(broker) if exact else None,
             pause_after_s=pause_after_s,
         )

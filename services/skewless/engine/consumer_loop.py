@@ -43,6 +43,7 @@ from skewless.errors import FencedError, SkewlessError, UnreachableError
 from skewless.kafka.consumer.broker_queries import BrokerQueries
 from skewless.kafka.consumer.membership import GroupMembership
 from skewless.kafka.consumer.options import METADATA_INTERVAL_MS
+from skewless.kafka.consumer.topic_ids import ReadTopicIds
 from skewless.kafka.consumer.unreadable_records import RetriedRecords, is_unreadable
 from skewless.kafka.errors import BrokerUnavailableError, TransactionAbortedError
 from skewless.kafka.settings import TransportSettings
@@ -50,6 +51,9 @@ from skewless.wire.offset_metadata import encode_offset_metadata
 from skewless.wire.topic_partition import CommittedOffset, TopicPartition
 
 log = logging.getLogger(__name__)
+
+CHECK_TOPICS_S = 60.0
+"""Interval at which a running process checks whether an input topic was created again."""
 
 FindInputs = Callable[[Mapping[str, int]], Sequence[Input]]
 """Returns the inputs of a stage among the topics of the cluster, which are given with their numbers of partitions."""
@@ -74,6 +78,7 @@ class ConsumerThread(threading.Thread):
         stopped: Callable[[BaseException | None], None],
         restore: Restore,
         membership: GroupMembership,
+        read_topic_ids: ReadTopicIds,
         written: Written | None = None,
         pause_after_s: float = 1.0,
     ) -> None:
@@ -104,6 +109,7 @@ class ConsumerThread(threading.Thread):
         self._last_look = time.monotonic()
         self._unread: Collection[TopicPartition] = ()
         """Partitions of which no process had committed an offset at the last look."""
+        self._topics_checked_at = time.monotonic()
         self._back_pressure = BackPressure(transport, self._assignment, pause_after_s)
         self._policy = CommitPolicy(
             transport.commit_interval_s, bursts=all(source.origin != "user" for source in inputs)
@@ -126,6 +132,7 @@ class ConsumerThread(threading.Thread):
             restore=restore,
             written=written,
             exactly_once=transport.guarantee == "exactly_once",
+            read_topic_ids=read_topic_ids,
         )
         self._rebalance = Rebalance(
             session=self._session,
@@ -190,6 +197,8 @@ class ConsumerThread(threading.Thread):
                 and time.monotonic() - self._last_look > self._look_interval_s
             ):
                 self._look_for_partitions(self._find_inputs)
+            if assignment.established and time.monotonic() - self._topics_checked_at > CHECK_TOPICS_S:
+                self._check_topics()
         except TransactionAbortedError as failure:
             self._rebalance.reset(failure)
         except FencedError as failure:
@@ -201,6 +210,12 @@ class ConsumerThread(threading.Thread):
             raise TransactionAbortedError(str(failure)) from failure
         if failure is not None:
             raise failure
+
+    def _check_topics(self) -> None:
+        """End if an input topic was created again: the records before the present offsets would be skipped."""
+        with suppress(BrokerUnavailableError):
+            self._restorer.check_topics()
+        self._topics_checked_at = time.monotonic()
 
     def _look_for_partitions(self, find_inputs: FindInputs) -> None:
         """Add input topics that exist now and did not before, and partitions that no process reads."""
@@ -348,7 +363,7 @@ class ConsumerThread(threading.Thread):
         counts.output_waited_s += self._output.uncommitted.waited_s
         if points:
             with counts.committing.running():
-                self._output.commit({partition: self._to_commit(point) for partition, point in points.items()})
+                self._output.commit({at: self._to_commit(at.topic, point) for at, point in points.items()})
             self._session.committed()
             self._streak.committed()
         if wrote:
@@ -366,8 +381,8 @@ class ConsumerThread(threading.Thread):
         if error is not None:
             raise error from failure
 
-    def _to_commit(self, point: CommitPoint) -> CommittedOffset:
-        metadata = encode_offset_metadata(point.checkpoint, self._shape)
+    def _to_commit(self, topic: str, point: CommitPoint) -> CommittedOffset:
+        metadata = encode_offset_metadata(point.checkpoint, self._shape, self._restorer.topic_ids.get(topic))
         return CommittedOffset(point.offset, metadata, point.leader_epoch)
 
     def _fetch_positions(self) -> FetchPositions:

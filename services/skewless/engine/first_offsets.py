@@ -37,6 +37,7 @@ def commit_first_offsets(
     group, topics = inputs[0].group, [source.topic for source in inputs]
     while not any(offset_reader.has_committed(group, topic) for topic in topics):
         committed: dict[TopicPartition, tuple[int, str]] = {}
+        topic_ids = offset_reader.topic_ids(topics)
         for source in inputs:
             offsets = offset_reader.at_start(source.topic, start)
             if written is not None:
@@ -44,7 +45,7 @@ def commit_first_offsets(
             committed |= {
                 TopicPartition(source.topic, partition): (
                     offset,
-                    encode_offset_metadata(first_checkpoint(offset), source.shape),
+                    encode_offset_metadata(first_checkpoint(offset), source.shape, topic_ids.get(source.topic)),
                 )
                 for partition, offset in offsets.items()
             }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -16,15 +17,20 @@ from skewless.engine.start_checks import (
     Written,
     check_first_start,
     check_log_ranges,
+    check_topic_id,
     checkpoints_of,
+    created_again,
 )
 from skewless.engine.statistics import EngineStatistics
 from skewless.errors import UnreachableError
 from skewless.kafka.admin.topics import require_equal_partitions
 from skewless.kafka.call_with_timeout import while_serving
 from skewless.kafka.consumer.broker_queries import BrokerQueries, LogRange
+from skewless.kafka.consumer.topic_ids import ReadTopicIds
 from skewless.kafka.errors import BrokerUnavailableError
 from skewless.wire.topic_partition import CommittedOffset, TopicPartition
+
+log = logging.getLogger(__name__)
 
 UNUSABLE_OUTPUT_S = 10.0
 """The connection of an output is replaced if an assignment could not be restored for this time."""
@@ -48,6 +54,7 @@ class AssignmentRestorer:
         restore: Restore,
         written: Written | None,
         exactly_once: bool,
+        read_topic_ids: ReadTopicIds,
     ) -> None:
         self._inputs = {source.topic: source for source in inputs}
         self._session = session
@@ -57,6 +64,11 @@ class AssignmentRestorer:
         self._restore = restore
         self._written = written
         self._exactly_once = exactly_once
+        self._read_topic_ids = read_topic_ids
+        self.topic_ids: Mapping[str, int] = {}
+        """Ids of the input topics as of the last attempt, without those that are unknown."""
+        self._reported_topics: set[str] = set()
+        """Topics without an id that were logged."""
         self.partition_counts: dict[str, int] = {}
         """Number of partitions of each input topic as of the last attempt, including those of other members."""
         self._with_offset: set[TopicPartition] = set()
@@ -104,6 +116,7 @@ class AssignmentRestorer:
             self._session.confirm()
             self._output.reopen()
             self._check_partition_counts()
+            self._note_topic_ids()
             restored = self._read(partitions, serve)
         except BrokerUnavailableError as error:
             self._session.outage.warn(f"waiting to restore the assigned partitions: {error}")
@@ -138,6 +151,23 @@ class AssignmentRestorer:
             if source.partitions is not None:
                 place = f"topic {source.topic}"
                 require_equal_partitions(partition_count, source.partitions, place, "it when this process began")
+
+    def _note_topic_ids(self) -> None:
+        """Read the ids of the input topics, with which the checkpoints are compared."""
+        self.topic_ids = self._read_topic_ids(self._inputs)
+        if unknown := self.partition_counts.keys() - self.topic_ids.keys() - self._reported_topics:
+            self._reported_topics |= unknown
+            log.info(
+                "the brokers report no id of topics %s, so it is not checked whether they were created again",
+                ", ".join(sorted(unknown)),
+            )
+
+    def check_topics(self) -> None:
+        """Raise BrokerError if an input topic was created again since the last attempt."""
+        for topic, topic_id in self._read_topic_ids(self._inputs).items():
+            if self.topic_ids.get(topic, topic_id) != topic_id:
+                source = self._inputs[topic]
+                raise created_again(source, f"while group {source.group} was reading it")
 
     def _read(
         self, partitions: Collection[TopicPartition], serve: Callable[[], None]
@@ -211,6 +241,7 @@ class AssignmentRestorer:
                 number: checkpoint._replace(offset=max(checkpoint.offset, skip_to.get(number, 0)))
                 for number, checkpoint in checkpoints_of(source, _of_topic(source, committed)).items()
             }
+            check_topic_id(source, _of_topic(source, committed), self.topic_ids.get(source.topic))
             check_log_ranges(source, checkpoints, logs)
             for number, log in logs.items():
                 partition = TopicPartition(source.topic, number)

@@ -115,6 +115,34 @@ def check_former_inputs(offset_reader: OffsetReader, former_inputs: Iterable[Inp
         checkpoints_of(source, offset_reader.committed_offsets(source.group, source.topic))
 
 
+def check_topic_id(source: Input, committed: Mapping[int, CommittedOffset], topic_id: int | None) -> None:
+    """Raise BrokerError if the topic was created again after the group had committed offsets of it.
+
+    An unknown id is not checked: that of the topic, None, or those of checkpoints of earlier versions. A partition of
+    which no record was read continues.
+    """
+    if topic_id is None:
+        return
+    stale = {
+        partition: committed_offset.offset
+        for partition, committed_offset in committed.items()
+        if committed_offset.offset > 0
+        and decode_offset_metadata(committed_offset.metadata).topic_id not in {None, topic_id}
+    }
+    if stale:
+        raise created_again(
+            source, f"after group {source.group} had read {_listed(stale, 'partition {0} up to offset {1}')}"
+        )
+
+
+def created_again(source: Input, when: str) -> BrokerError:
+    """Return the error for a topic that was deleted and created again."""
+    return BrokerError(
+        f"topic {source.topic} was deleted and created again {when}. Its records before these offsets would be "
+        f"missing from the results without notice. {OTHER_NAME.capitalize()}"
+    )
+
+
 def check_log_ranges(source: Input, checkpoints: Mapping[int, Checkpoint], ranges: Mapping[int, LogRange]) -> None:
     """Raise BrokerError for records that were deleted before the group read them, and for a topic created again.
 

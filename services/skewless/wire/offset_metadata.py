@@ -1,4 +1,4 @@
-"""Encodes and decodes the metadata of a committed offset: the checkpoint of a step and the state schema."""
+"""Encodes and decodes the metadata of a committed offset: checkpoint of a step, state schema, and id of the topic."""
 
 from __future__ import annotations
 
@@ -10,6 +10,11 @@ from skewless.wire.state_schema import VERSIONS_OF_0_1, AnySchema, encode_schema
 
 _SEPARATOR = "\n"
 """Separates checkpoint and schema. Checkpoints do not contain it."""
+_DIGITS = " \t\n\r"
+_ID_BITS = 32
+_ID_CHARACTERS = _ID_BITS // 2
+MAX_CHARACTERS = 4_096
+"""Kafka's default limit of an offset's metadata (`offset.metadata.max.bytes`)."""
 
 
 class OffsetMetadata(NamedTuple):
@@ -21,11 +26,37 @@ class OffsetMetadata(NamedTuple):
     """None without a commit, or if another version wrote it."""
     from_0_1: bool = False
     """Whether Skewless 0.1 wrote it."""
+    topic_id: int | None = None
+    """First 32 bits of the id of the topic; None if unknown."""
 
 
-def encode_offset_metadata(checkpoint: str, schema: AnySchema | None) -> str:
-    """Return the metadata of an offset."""
-    return checkpoint if schema is None else f"{checkpoint}{_SEPARATOR}{encode_schema(schema)}"
+def encode_offset_metadata(checkpoint: str, schema: AnySchema | None, topic_id: int | None = None) -> str:
+    """Return the metadata of an offset. It is without the id of the topic next to a checkpoint that leaves no room."""
+    if schema is None:
+        return checkpoint
+    metadata = f"{checkpoint}{_SEPARATOR}{encode_schema(schema)}"
+    if topic_id is None or len(metadata) + _ID_CHARACTERS > MAX_CHARACTERS:
+        return metadata
+    return metadata + _white_space(topic_id)
+
+
+def _white_space(topic_id: int) -> str:
+    """Return the id as white space after the JSON of the schema.
+
+    Version 0.2.0 skips it. Any other addition would make that version refuse the checkpoint, and processes of both
+    versions have the same consumer group while the replicas of a stage are replaced.
+    """
+    return "".join(_DIGITS[topic_id >> shift & 3] for shift in range(_ID_BITS - 2, -1, -2))
+
+
+def _topic_id(schema_text: str) -> int | None:
+    digits = schema_text[len(schema_text.rstrip(_DIGITS)) :]
+    if len(digits) != _ID_CHARACTERS:
+        return None
+    topic_id = 0
+    for digit in digits:
+        topic_id = topic_id << 2 | _DIGITS.index(digit)
+    return topic_id
 
 
 def decode_offset_metadata(metadata: str | None) -> OffsetMetadata:
@@ -35,11 +66,11 @@ def decode_offset_metadata(metadata: str | None) -> OffsetMetadata:
         schema = msgspec.json.decode(schema_text, type=AnySchema)
     except msgspec.DecodeError:
         return OffsetMetadata(checkpoint or None, None, from_0_1=_version(schema_text) in VERSIONS_OF_0_1)
-    return OffsetMetadata(checkpoint or None, schema)
+    return OffsetMetadata(checkpoint or None, schema, topic_id=_topic_id(schema_text))
 
 
 def split_offset_metadata(metadata: str) -> tuple[str, str]:
-    """Return the two texts in the metadata of an offset: the checkpoint and the state schema."""
+    """Return the two texts in the metadata of an offset: the checkpoint, and the state schema with the topic's id."""
     checkpoint, _, schema_text = metadata.partition(_SEPARATOR)
     return checkpoint, schema_text
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, get_args
@@ -9,7 +10,7 @@ from typing import Any, get_args
 import msgspec
 import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from helpers.kafka import STAGES
 from helpers.waiting import until as wait_until
@@ -18,15 +19,17 @@ from skewless import topology
 from skewless.algorithms.watermark import WatermarkState
 from skewless.config import topic_plan
 from skewless.config.pipeline_settings import PipelineSettings
+from skewless.engine import consumer_loop
 from skewless.engine.start_checks import Evidence, Origin, Written
 from skewless.errors import BrokerError, ConfigurationError
 from skewless.kafka.consumer.options import consumer_options
+from skewless.kafka.consumer.topic_ids import read_topic_ids
 from skewless.kafka.consumer.unreadable_records import is_unreadable
 from skewless.kafka.settings import TransportSettings
 from skewless.service import build_runtime
 from skewless.stages.context import BuiltStage
 from skewless.wire.headers import WATERMARK, internal_headers, report_of_sources, schema_header
-from skewless.wire.offset_metadata import encode_offset_metadata
+from skewless.wire.offset_metadata import decode_offset_metadata, encode_offset_metadata
 from skewless.wire.partials import PARTIALS
 from skewless.wire.record import Batch, OutputRecord
 from skewless.wire.state_schema import StateSchema
@@ -251,7 +254,7 @@ async def test_executor_skip_to_after_deleted_records_continues_with_the_checkpo
     async with stage(copied, origin="user", skip_to={3: RECORDS // 4 + 3}):
         await until(lambda: copied.count() == 2 * RECORDS - 3)
     _, metadata = copied.committed()[3]
-    assert metadata == encode_offset_metadata(str(RECORDS // 2 - 3), SHAPE)
+    assert decode_offset_metadata(metadata)[:2] == (str(RECORDS // 2 - 3), SHAPE)
 
 
 @pytest.mark.parametrize("origin", ["public", "user"])
@@ -263,6 +266,56 @@ async def test_start_checks_records_deleted_before_the_first_commit_are_refused_
     assert "in partition 0 (no committed offset, log start offset 4)" in await refusal(harness)
     async with stage(harness, origin=origin):
         await until(lambda: harness.count() == RECORDS - 4)
+
+
+def create_again(harness: Harness, name: str) -> None:
+    client, topic = admin(harness), harness.topic(name)
+    client.delete_topics([topic], operation_timeout=20)[topic].result(20)
+
+    def is_created() -> bool:
+        (future,) = client.create_topics([NewTopic(topic, harness.partitions, 1)]).values()
+        return future.exception(20) is None
+
+    wait_until(is_created)
+
+
+async def test_start_checks_topic_created_again_during_the_run_ends_the_process(
+    harness: Harness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consumer_loop, "CHECK_TOPICS_S", 0.2)
+    harness.fill(RECORDS)
+    async with started(wiring(harness)) as app:
+        await until(lambda: harness.count() == RECORDS)
+        await asyncio.to_thread(create_again, harness, "in")
+        await asyncio.to_thread(harness.fill, 3 * RECORDS)
+        failure = await failure_of(app)
+    assert isinstance(failure, BrokerError), failure
+    topic, group = harness.topic("in"), f"{harness.prefix}-copy"
+    assert f"topic {topic} was deleted and created again while group {group} was reading it" in str(failure)
+    assert "Give the pipeline another name" in str(failure)
+
+
+@pytest.mark.parametrize("origin", get_args(Origin))
+async def test_start_checks_topic_created_again_since_the_checkpoint_is_refused(
+    copied: Harness, origin: Origin
+) -> None:
+    (topic_id,) = read_topic_ids({"bootstrap.servers": copied.bootstrap}, [copied.topic("in")]).values()
+    put(copied, 4, encode_offset_metadata("4", SHAPE, topic_id ^ 1), partition=2)
+    line = await refusal(copied, origin=origin)
+    assert f"topic {copied.topic('in')} was deleted and created again after group" in line
+    assert "had read partition 2 up to offset 4" in line
+
+
+async def test_executor_checkpoint_without_topic_id_continues_and_gets_the_id_with_the_next_commit(
+    copied: Harness,
+) -> None:
+    async with stage(copied):
+        copied.fill(RECORDS, start=RECORDS)
+        await until(lambda: copied.count() == 2 * RECORDS)
+    ids = read_topic_ids({"bootstrap.servers": copied.bootstrap}, [copied.topic("in"), "missing"])
+    assert list(ids) == [copied.topic("in")]
+    stored = {decode_offset_metadata(metadata).topic_id for _, metadata in copied.committed().values()}
+    assert stored == set(ids.values())
 
 
 def test_consumer_records_deleted_during_the_run_reports_an_error(harness: Harness) -> None:

@@ -78,6 +78,7 @@ def thread_of(step: Ledger) -> tuple[ConsumerThread, Recorder]:
         stopped=lambda _failure: None,
         restore=lambda _positions: {},
         membership=GroupMembership({}, "g", "i"),
+        read_topic_ids=lambda _topics: {},
     )
     executor.send = producer.send
     adopt(thread, Positioned())

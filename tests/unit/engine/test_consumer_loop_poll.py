@@ -50,6 +50,7 @@ def consumer_thread(deliver: Callable[[MessageBatch], None]) -> ConsumerThread:
         stopped=lambda _failure: None,
         restore=lambda _positions: {},
         membership=GroupMembership({}, "g", "i"),
+        read_topic_ids=lambda _topics: {},
     )
     adopt(thread, Failing())
     return thread

@@ -7,7 +7,14 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from skewless.engine.start_checks import Checkpoint, Input, check_first_start, check_log_ranges, checkpoints_of
+from skewless.engine.start_checks import (
+    Checkpoint,
+    Input,
+    check_first_start,
+    check_log_ranges,
+    check_topic_id,
+    checkpoints_of,
+)
 from skewless.errors import BrokerError, ConfigurationError
 from skewless.kafka.consumer.broker_queries import LogRange
 from skewless.wire.offset_metadata import encode_offset_metadata
@@ -31,6 +38,28 @@ AGGREGATES = Input("p-sink", "p.aggregates", origin="public", shape=SHAPE)
 
 def at(offset: int, metadata: str = "", partition: int = 0) -> dict[int, CommittedOffset]:
     return {partition: CommittedOffset(offset, metadata)}
+
+
+# Topics
+
+
+@pytest.mark.parametrize("source", [TUPLES, SOURCE, AGGREGATES], ids=lambda source: source.origin)
+def test_start_checks_topic_created_again_since_the_commit_is_refused_with_partitions_and_remedy(
+    source: Input,
+) -> None:
+    committed = at(5000, encode_offset_metadata("1", SHAPE, 7), 2) | at(9, encode_offset_metadata("1", SHAPE, 8), 3)
+    with pytest.raises(BrokerError) as caught:
+        check_topic_id(source, committed, 8)
+    expected = f"topic {source.topic} was deleted and created again after group {source.group} had read partition 2 "
+    assert f"{expected}up to offset 5000. " in str(caught.value)
+    assert "Give the pipeline another name" in str(caught.value)
+
+
+@pytest.mark.parametrize(("offset", "stored", "topic_id"), [(5000, 7, 7), (5000, None, 7), (5000, 7, None), (0, 7, 8)])
+def test_start_checks_topic_with_the_same_or_an_unknown_id_or_of_which_nothing_was_read_continues(
+    offset: int, stored: int | None, topic_id: int | None
+) -> None:
+    check_topic_id(SOURCE, at(offset, encode_offset_metadata("1", SHAPE, stored)), topic_id)
 
 
 # Checkpoints

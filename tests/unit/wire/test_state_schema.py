@@ -11,8 +11,14 @@ from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.state_layout import schema_of_stage, state_schema_of
 from skewless.config.watcher import ConfigWatcher
 from skewless.wire.join_changelog import JoinCheckpoint, encode_checkpoint
-from skewless.wire.offset_metadata import OffsetMetadata, decode_offset_metadata, encode_offset_metadata
-from skewless.wire.state_schema import DIGEST, StateSchema, incompatibilities
+from skewless.wire.offset_metadata import (
+    OffsetMetadata,
+    decode_offset_metadata,
+    encode_offset_metadata,
+    join_offset_metadata,
+    split_offset_metadata,
+)
+from skewless.wire.state_schema import DIGEST, AnySchema, StateSchema, incompatibilities
 
 BASE: dict[str, Any] = {"name": "p", "source": {"topic": "t"}}
 KAFKA_LIMIT = 4_096
@@ -43,6 +49,23 @@ def test_offset_metadata_with_a_schema_is_decoded_as_it_was_encoded() -> None:
         '{"watermarks":"!#$"}', LARGEST
     )
     assert decode_offset_metadata(encode_offset_metadata("", LARGEST)) == OffsetMetadata(None, LARGEST)
+
+
+@pytest.mark.parametrize("topic_id", [0, 1, 0xE4E4E4E4, 0xFFFFFFFF])
+def test_offset_metadata_with_a_topic_id_is_decoded_and_version_0_2_reads_its_schema(topic_id: int) -> None:
+    written = encode_offset_metadata('{"watermarks":"!#$"}', LARGEST, topic_id)
+    assert decode_offset_metadata(written) == OffsetMetadata('{"watermarks":"!#$"}', LARGEST, topic_id=topic_id)
+    assert join_offset_metadata(*split_offset_metadata(written)) == written
+    _, _, schema_text = written.partition("\n")  # as version 0.2.0 does
+    assert msgspec.json.decode(schema_text, type=AnySchema) == LARGEST
+
+
+def test_offset_metadata_without_room_has_no_topic_id() -> None:
+    largest = "x" * (KAFKA_LIMIT - len(encode_offset_metadata("", LARGEST, 7)))
+    for checkpoint, topic_id in ((largest, 7), (f"{largest}x", None)):
+        written = encode_offset_metadata(checkpoint, LARGEST, 7)
+        assert len(written) <= KAFKA_LIMIT
+        assert decode_offset_metadata(written) == OffsetMetadata(checkpoint, LARGEST, topic_id=topic_id)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, cast
 
 from faust.transport import base
@@ -27,6 +28,7 @@ from skewless.engine.message_batch import MessageBatch
 from skewless.errors import ConfigurationError
 from skewless.kafka.consumer.membership import GroupMembership
 from skewless.kafka.consumer.options import consumer_options
+from skewless.kafka.consumer.topic_ids import read_topic_ids
 from skewless.wire.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -79,6 +81,7 @@ class Consumer(stubs("consumer", CONSUMER), FaustConsumer):  # type: ignore[misc
             stopped=self.stopped_thread.set_result,
             restore=runtime.restore,
             membership=GroupMembership(runtime.kafka.client_options(), runtime.group, runtime.group_instance_id),
+            read_topic_ids=partial(read_topic_ids, runtime.kafka.client_options()),
             written=runtime.written,
             pause_after_s=runtime.pause_after_s,
         )

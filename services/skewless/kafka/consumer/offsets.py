@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple, TypeVar
 
 from confluent_kafka import (
@@ -20,7 +20,8 @@ from skewless.errors import BrokerError, UnreachableError
 from skewless.kafka.admin.client import Admin
 from skewless.kafka.clients import connect_admin
 from skewless.kafka.consumer.read_compacted import STALL_TIMEOUT_S, UNUSED_GROUP
-from skewless.kafka.errors import authorization_error, is_transient
+from skewless.kafka.consumer.topic_ids import read_topic_ids
+from skewless.kafka.errors import BrokerUnavailableError, authorization_error, is_transient
 from skewless.kafka.reachability import QUIET
 from skewless.kafka.repeat import repeat_while_transient
 from skewless.kafka.settings import KafkaSettings
@@ -98,6 +99,12 @@ class OffsetReader:
             for answer in answers
             if answer.offset >= 0 and answer.error is None
         }
+
+    def topic_ids(self, topics: Collection[str]) -> Mapping[str, int]:
+        """Return the ids of topics, without those that are unknown now."""
+        with contextlib.suppress(BrokerUnavailableError):
+            return read_topic_ids(self._options, topics)
+        return {}
 
     def at_start(self, topic: str, start: str | int) -> dict[int, int]:
         """Return the offset of every partition for `earliest`, `latest`, or a Kafka timestamp in ms."""

@@ -1,0 +1,40 @@
+"""Reads the ids of topics (KIP-516). A topic that is deleted and created again gets another id."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient
+
+from skewless.kafka.errors import BrokerUnavailableError, is_transient
+from skewless.kafka.reachability import QUIET
+
+REQUEST_TIMEOUT_S = 2.0
+
+ReadTopicIds = Callable[[Collection[str]], Mapping[str, int]]
+"""Returns the ids of topics by name, without those that are unknown."""
+
+
+def read_topic_ids(client_options: Mapping[str, Any], topics: Collection[str]) -> dict[str, int]:
+    """Return the first 32 bits of the ids of topics, without the topics whose id is unknown.
+
+    Brokers before Kafka 2.8 have no ids, and a client that may not describe a topic does not get its id. Raises
+    BrokerUnavailableError if the brokers do not answer within `REQUEST_TIMEOUT_S`.
+    """
+    # An admin client of its own, because a consumer's metadata has no ids. Unlike a metadata request by name, this
+    # request never creates a topic.
+    admin = AdminClient({**QUIET, **client_options})
+    answers = admin.describe_topics(TopicCollection(list(topics)), request_timeout=REQUEST_TIMEOUT_S)
+    ids: dict[str, int] = {}
+    for topic, answer in answers.items():
+        try:
+            bits = answer.result().topic_id.get_most_significant_bits()
+        except KafkaException as error:
+            if is_transient(error.args[0]):
+                raise BrokerUnavailableError(f"describing topic {topic}: {error.args[0].str()}") from error
+            continue
+        if bits:
+            ids[topic] = bits >> 32 & 0xFFFFFFFF
+    return ids
