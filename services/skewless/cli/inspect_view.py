@@ -19,6 +19,9 @@ PIPED_WIDTH = 160
 """Columns of output that is not a terminal, so that no table is cut."""
 NOTES = """\
 max/avg: most loaded worker / average. rate: relative to an even load. workers/key: mean number of workers per key."""
+TIME_NOTES = """\
+disorder: the largest. > 1 min: share of the records above it. 99.9 %: allowed lateness that covers so many.
+Records within the allowed lateness are never late, older ones only if the first-ending of their windows has closed."""
 
 
 def show(report: Mapping[str, Any]) -> None:
@@ -122,7 +125,7 @@ def _show_loads(console: Console, name: str, loads: Sequence[Mapping[str, Any]])
 
 
 def _show_times(console: Console, times: Sequence[Mapping[str, Any]]) -> None:
-    table = _table(("time", "unit", "resolution", "disorder", "late: 0 s", "1 min", "1 h", "advice"), left=(0, 1, 2))
+    table = _table(("time", "unit", "resolution", "disorder", "> 0 s", "> 1 min", "> 1 h", "99.9 %"), left=(0, 1, 2))
     for time in times:
         late = {entry["allowed_lateness_s"]: entry["share"] for entry in time["late"]}
         lateness = time["recommended_lateness_s"]
@@ -137,10 +140,10 @@ def _show_times(console: Console, times: Sequence[Mapping[str, Any]]) -> None:
             "-" if lateness is None else _duration(lateness),
         )
     console.print(
-        "\nTimes: largest disorder, late records by allowed lateness, and the lateness that loses at most 0.1 %",
-        style="bold",
+        "\nTimes, and by how much records are older than the newest one before them in their partition", style="bold"
     )
     console.print(table)
+    console.print(TIME_NOTES, style="dim", soft_wrap=True)
 
 
 def _table(columns: Sequence[str], left: Sequence[int]) -> Table:

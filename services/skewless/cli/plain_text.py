@@ -16,8 +16,10 @@ def iso(time_ms: int) -> str:
 
 
 def field_label(name: str) -> str:
-    """Return a field of records as text: a number is that of a column."""
-    return f"column {name}" if name.isdecimal() else name
+    """Return a field of records, or two of them, as text: a number is that of a column."""
+    if name.isdecimal():
+        return f"column {name}"
+    return f"columns {name}" if name.replace(" and ", "").isdecimal() else name
 
 
 def printable(text: str) -> str:

@@ -25,7 +25,7 @@ WIRE_PREFIX_BYTES = 5
 MAX_SCHEMA_IDS = 3
 REGISTRY_ADVICE = (
     "write JSON to a topic for the pipeline, for example with the JsonConverter of Kafka Connect, with ksqlDB or with "
-    "Flink SQL; record keys can be counted without that (--key 'record key')"
+    "Flink SQL; if the records have keys, these can be counted without that (--key 'record key')"
 )
 """Advice for records in the wire format of a schema registry."""
 DELIMITERS = ("\t", ";", ",", "|", " ")

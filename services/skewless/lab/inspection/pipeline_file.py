@@ -19,6 +19,9 @@ WORKER_RATE = 100_000
 MIN_WORKERS, MAX_WORKERS = 4, 64
 EXACT_LATENESS_S = 3_600
 """A disorder up to this is allowed for completely."""
+READABLE_LATENESS_S = (10, 15, 20, 30, 45, 60, 90, 120, 180, 300, 600, 900, 1_200, 1_800, 2_700, 3_600, 21_600)
+"""Proposed values of `event_time.allowed_lateness_s`, from the default on. Longer ones are whole days."""
+DAY_S = 86_400
 LONG_SPAN_MS = 7 * 86_400_000
 """Recordings that are longer get windows, panes and ticks of an hour."""
 WINDOW_S = 60
@@ -70,13 +73,6 @@ def pipeline_file(report: Mapping[str, Any], choices: Choices, kafka: Mapping[st
     time = event_time_of(report)
     is_long = time["last_ms"] - time["first_ms"] > LONG_SPAN_MS
     window_s = max(LONG_WINDOW_S if is_long else WINDOW_S, RESOLUTIONS_MS[time["resolution"]] // 1000)
-    late = next(
-        (entry["share"] for entry in reversed(time["late"]) if entry["allowed_lateness_s"] <= choices.lateness_s), 0.0
-    )
-    disorder = "The records of each partition are in the order of their times."
-    if time["max_disorder_ms"]:
-        disorder = f"A record is up to {time['max_disorder_ms'] / 1000:g} s older than the newest one in its partition."
-        disorder += f" At most {late:.2%} of the records are late."
     sections = [
         f"# Pipeline for topic {report['topic']}, from {report['records']:,} of its records.",
         "# All settings: docs/reference/settings.md. `skewless config check` checks the file.",
@@ -86,7 +82,7 @@ def pipeline_file(report: Mapping[str, Any], choices: Choices, kafka: Mapping[st
         _yaml({"splitter": choices.key["splitter"]}),
         "",
         f"# Event time: {_shown(time['name'])}, resolution {time['resolution']}.",
-        f"# {disorder}",
+        *_lateness_comments(time, choices.lateness_s),
         _yaml({"event_time": {"allowed_lateness_s": choices.lateness_s}}),
         "",
         *_grouping_comments(report, choices.key),
@@ -113,9 +109,29 @@ def event_time_of(report: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _lateness_s(report: Mapping[str, Any]) -> float:
     time = event_time_of(report)
-    exact = math.ceil(time["max_disorder_ms"] / 1000)
+    exact = time["max_disorder_ms"] / 1000
     recommended: float | None = time["recommended_lateness_s"]
-    return exact if exact <= EXACT_LATENESS_S or recommended is None else recommended
+    needed = exact if exact <= EXACT_LATENESS_S or recommended is None else recommended
+    return next((readable for readable in READABLE_LATENESS_S if readable >= needed), math.ceil(needed / DAY_S) * DAY_S)
+
+
+def _lateness_comments(time: Mapping[str, Any], lateness_s: float) -> list[str]:
+    """Return the reason for an allowed lateness, and what it costs."""
+    disorder = "The records of each partition are in the order of their times."
+    if time["max_disorder_ms"]:
+        seconds = f"{time['max_disorder_ms'] / 1000:,.10g}"
+        disorder = f"A record is up to {seconds} s older than the newest one before it in its partition."
+    lines = [f"# {disorder}"]
+    if time["max_disorder_ms"] > lateness_s * 1000:
+        share = next(
+            (entry["share"] for entry in reversed(time["late"]) if entry["allowed_lateness_s"] <= lateness_s), 0.0
+        )
+        lines.append(f"# At most {share:.2%} of the records are older by more than the allowed lateness. They are late")
+        lines.append("# if their window has closed.")
+    lines.append(
+        f"# Windows close {lateness_s:g} s of event time later. This delays results of emit: final, but not updates."
+    )
+    return lines
 
 
 def _workers(report: Mapping[str, Any]) -> int:

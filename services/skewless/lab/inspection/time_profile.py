@@ -1,4 +1,4 @@
-"""TimeProfile: span and disorder of one time of the records, and the share of records that each lateness loses."""
+"""TimeProfile: span and disorder of one time of the records, and the share of records that exceed each lateness."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ LATENESS_S = (0, 1, 5, 10, 30, 60, 300, 600, 3_600, 21_600, 86_400, 604_800)
 RESOLUTIONS_MS = {"day": 86_400_000, "hour": 3_600_000, "minute": 60_000, "second": 1_000, "ms": 1}
 """Lengths of the spans of which times may be whole numbers, in descending order."""
 TOLERATED_SHARE = 0.001
-"""Largest share of late records with which a lateness is recommended."""
+"""Largest share of records whose disorder may exceed the recommended lateness."""
 
 
 class TimeProfile:
     """Measures the disorder in each partition: the newest time before a record minus its own time.
 
-    A record is late if and only if its disorder is above the allowed lateness, as in the splitter.
+    A record whose disorder is at most the allowed lateness is never late. Others are late if a window has closed.
     """
 
     def __init__(self) -> None:
@@ -53,7 +53,10 @@ class TimeProfile:
         return self._records
 
     def to_json(self) -> dict[str, Any]:
-        """Return span, disorder, and late share by lateness. `recommended_lateness_s` is None if none is enough."""
+        """Return span, disorder, and by lateness the share of records that may be late, because they exceed it.
+
+        `recommended_lateness_s` is None if none is enough.
+        """
         late = self._records - np.cumsum(self._late)[: len(LATENESS_S)]
         late_share = (late / max(1, self._records)).tolist()
         sufficient = [

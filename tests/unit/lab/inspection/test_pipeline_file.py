@@ -73,8 +73,36 @@ def test_pipeline_file_lateness_covers_the_disorder_of_the_sample(tmp_path: Path
     report = report_of(clicks())
     settings = settings_of(pipeline_file(report, choices_of(report), KAFKA), tmp_path)
     assert (settings.splitter.time.field, settings.splitter.time.unit) == ("at", "s")
-    assert settings.event_time.allowed_lateness_s == 6
-    assert settings.event_time.allowed_lateness_s * 1000 >= report["times"][-1]["max_disorder_ms"]
+    assert settings.event_time.allowed_lateness_s == 10
+
+
+@pytest.mark.parametrize(
+    ("behind_s", "older", "lateness_s", "comment"),
+    [
+        (0, 0, 10, "# The records of each partition are in the order of their times."),
+        (0.05, 900, 10, "# A record is up to 0.05 s older than the newest one before it in its partition."),
+        (11, 900, 15, "# A record is up to 11 s older than the newest one before it in its partition."),
+        (
+            100,
+            1,
+            120,
+            "# Windows close 120 s of event time later. This delays results of emit: final, but not updates.",
+        ),
+        (3_599, 900, 3_600, "# A record is up to 3,599 s older"),
+        (9_000, 900, 21_600, "# A record is up to 9,000 s older"),
+        (9_000, 1, 10, "# At most 0.05% of the records are older by more than the allowed lateness. They are late"),
+        (1_000_000, 900, 1_036_800, "# A record is up to 1,000,000 s older"),
+    ],
+)
+def test_pipeline_file_lateness_is_readable_and_covers_the_disorder(
+    behind_s: float, older: int, lateness_s: float, comment: str, tmp_path: Path
+) -> None:
+    newest = 1_700_000_000_000
+    times = [newest, *[newest - round(behind_s * 1000)] * older, *[newest] * (1_999 - older)]
+    report = report_of([f"{time};a{i % 5}".encode() for i, time in enumerate(times)])
+    text = pipeline_file(report, choices_of(report), KAFKA)
+    assert settings_of(text, tmp_path).event_time.allowed_lateness_s == lateness_s
+    assert comment in text
 
 
 def test_pipeline_file_choices_of_the_user_are_written(tmp_path: Path) -> None:
