@@ -31,7 +31,8 @@ def run(broker: str, topic: str, lines: Sequence[str]) -> subprocess.CompletedPr
 def test_spread_hot_key_missing_topic_ends_with_one_line(broker: str) -> None:
     done = run(broker, "no-such-topic", ["key\t1"])
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == f"topic no-such-topic at {broker}: Broker: Unknown topic or partition\n"
+    lines = [line for line in done.stderr.splitlines() if "rdkafka#" not in line]  # a broker that starts is busy
+    assert lines == [f"topic no-such-topic at {broker}: Broker: Unknown topic or partition"]
 
 
 def test_spread_hot_key_loads_all_partitions_alike(broker: str) -> None:
