@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +22,7 @@ from helpers.waiting import until
 from skewless.errors import BrokerError, UnreachableError
 from skewless.kafka.reachability import wait_until_reachable
 from skewless.lab.local import kafka_process
-from skewless.lab.local.broker import Broker
+from skewless.lab.local.broker import READY_TIMEOUT_S, Broker
 
 pytestmark = pytest.mark.broker
 WAIT_S = 90.0
@@ -145,7 +146,7 @@ def test_embedded_broker_stopped_leaves_neither_process_nor_folder() -> None:
 
 def test_embedded_broker_parent_killed_leaves_neither_process_nor_folder() -> None:
     program = (
-        "from skewless.lab.local.broker import Broker; broker = Broker().start(); "
+        "from skewless.lab.local.broker import READY_TIMEOUT_S, Broker; broker = Broker().start(); "
         "print(broker.pid, broker.folder, flush=True); broker.wait()"
     )
     with subprocess.Popen(
@@ -204,3 +205,21 @@ def test_reachability_unreachable_broker_raises_with_its_address_silently(capfd:
     with pytest.raises(UnreachableError, match=address):
         wait_until_reachable({"bootstrap.servers": address}, 0.6)
     assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
+def test_embedded_broker_full_disk_is_named(tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=24k", "none", str(disk)], capture_output=True, text=True, check=False
+    )
+    if mounted.returncode:
+        pytest.skip(f"no small disk can be mounted: {mounted.stderr.strip()}")
+    try:
+        began = time.monotonic()
+        with pytest.raises(UnreachableError, match=f"did not start: the disk of {disk} is full; make room"):
+            Broker(disk).start()
+        assert time.monotonic() - began < READY_TIMEOUT_S / 2
+    finally:
+        subprocess.run(["umount", "-l", str(disk)], check=True)

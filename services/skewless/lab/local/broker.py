@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import subprocess
 import tempfile
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
@@ -15,6 +17,10 @@ from skewless.lab.local.managed_server import ManagedServer
 
 READY_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 10.0
+MIN_FREE_BYTES = 2**16
+FULL_DISK_S = 10.0
+"""Time for which a broker may start on a disk with less than `MIN_FREE_BYTES`. If it must write, it waits without end,
+and cannot write its log either."""
 MAX_ATTEMPTS = 3
 """Attempts to start on free ports, because another process can bind a port after it was chosen."""
 
@@ -107,8 +113,18 @@ class Broker(ManagedServer):
 
         options = {**self._client, "bootstrap.servers": f"127.0.0.1:{ports.client}"}
         try:
-            wait_until_reachable(options, READY_TIMEOUT_S, give_up=lambda: child.poll() is not None)
+            full_at = time.monotonic() + FULL_DISK_S
+            wait_until_reachable(
+                options,
+                READY_TIMEOUT_S,
+                give_up=lambda: child.poll() is not None or (time.monotonic() > full_at and _is_full(folder)),
+            )
         except (UnreachableError, BrokerError) as error:
+            if _is_full(folder):
+                raise UnreachableError(
+                    f"the embedded broker did not start: the disk of {folder} is full; make room, or put the broker's "
+                    "data on another disk"
+                ) from None
             log = self.log.read_text(errors="replace").strip()
             error_class = _PortInUseError if "Address already in use" in log else UnreachableError
             state = f"ended with exit code {child.returncode}" if child.poll() is not None else str(error)
@@ -123,6 +139,10 @@ class Broker(ManagedServer):
             self._temporary.callback(setattr, self, "folder", None)
         self.folder.mkdir(parents=True, exist_ok=True)
         return self.folder
+
+
+def _is_full(folder: Path) -> bool:
+    return shutil.disk_usage(folder).free < MIN_FREE_BYTES
 
 
 class _PortInUseError(UnreachableError):
