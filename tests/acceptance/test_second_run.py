@@ -44,7 +44,8 @@ def change(file: Path, **sections: dict[str, object]) -> None:
 def test_bounded_run_changed_state_settings_refuses_to_start(pipeline: Pipeline) -> None:
     before = pipeline.file.read_text()
     pipeline.source.send(zipf_records(100, 2, seed=8))
-    change(pipeline.file, aggregator={"window_s": 120, "aggregates": ["count", "sum", "max"]})
+    other = {"window_s": 120, "aggregates": ["count", "sum", "max"]}
+    change(pipeline.file, aggregator=other, splitter={"value": {"field": "time"}})
     try:
         with pytest.raises(ConfigurationError) as caught:
             pipeline.drain()
@@ -52,6 +53,7 @@ def test_bounded_run_changed_state_settings_refuses_to_start(pipeline: Pipeline)
         pipeline.file.write_text(before)
     assert "aggregator.window_s: is 120.0, was 60.0" in str(caught.value)
     assert "aggregator.aggregates: needs the columns count,max,sum, needed count,sum" in str(caught.value)
+    assert "splitter.value: is not what it was when group" in str(caught.value)
     assert pipeline.count("dead-letters") == 0
 
 

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import json
 from collections.abc import Mapping
+from typing import Any
 
 from skewless.algorithms.aggregates import BinaryColumn, PartialColumn, wire_columns_of
 from skewless.algorithms.value_type import VALUE
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.parsing.join_side_settings import JoinSideSettings
-from skewless.wire.state_schema import DIGEST_CHARACTERS, AnySchema, JoinSchema, StateSchema
+from skewless.parsing.settings import ParsingSettings
+from skewless.settings_base import SettingsModel
+from skewless.wire.state_schema import (
+    DIGEST_CHARACTERS,
+    PARSING,
+    PARSING_CHARACTERS,
+    AnySchema,
+    JoinSchema,
+    StateSchema,
+)
 
 
 def state_schema_of(settings: PipelineSettings) -> StateSchema:
@@ -25,7 +37,40 @@ def state_schema_of(settings: PipelineSettings) -> StateSchema:
         lateness_ms=settings.event_time.lateness_ms,
         key_parts=len(settings.splitter.key.fields),
         late_rule=settings.event_time.late_rule,
+        parsing=_parsing_digests(settings.splitter) if _needs_0_3(settings) else "",
     )
+
+
+def _needs_0_3(settings: PipelineSettings) -> bool:
+    """Return whether version 0.2.0 cannot read the state schema, also without the digests of the parsing."""
+    return bool(settings.splitter.key.fields) or settings.event_time.late_rule != "event_time"
+
+
+def _parsing_digests(parsing: ParsingSettings) -> str:
+    """Return the digests of the settings that determine key, time and values of a record.
+
+    Other settings of the splitter only determine which records are invalid, so they may change. The decimals of values
+    are in other fields of the state schema.
+    """
+    values = parsing.named_values
+    described = {
+        "splitter.format": [parsing.format.name, _changed(parsing.format)],
+        "splitter.key": _changed(parsing.key),
+        "splitter.value": {name: _changed(values[name], "decimals", "missing") for name in sorted(values)},
+        "splitter.time": _changed(parsing.time, "earliest", "latest"),
+        "splitter.where": [_changed(condition) for condition in parsing.where],
+    }
+    return "".join(_short_digest(described[path]) for path in PARSING)
+
+
+def _changed(settings: SettingsModel, *ignored: str) -> dict[str, Any]:
+    """Return the settings that differ from their defaults, so that new settings do not change a digest."""
+    return settings.model_dump(mode="json", exclude=set(ignored), exclude_defaults=True)
+
+
+def _short_digest(described: object) -> str:
+    digest = hashlib.sha256(json.dumps(described).encode()).digest()
+    return base64.b64encode(digest).decode()[:PARSING_CHARACTERS]
 
 
 def _columns(settings: PipelineSettings) -> str:

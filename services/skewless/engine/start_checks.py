@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 Origin = Literal["user", "public", "internal"]
 OTHER_NAME = "give the pipeline another name: it then reads the source from its beginning"
+RESET = "count everything again with `skewless reset --to-start`"
 MAX_LISTED = 5
 """Maximum number of partitions that a message lists."""
 
@@ -105,8 +106,9 @@ def _check_state_schema(source: Input, committed: Mapping[int, CommittedOffset])
                 f"group {source.group} was last committed by another version of Skewless, whose checkpoints this "
                 "version cannot read; run that version, or give the pipeline another name"
             )
-        when = f"when group {source.group} last committed; set it back, or give the pipeline another name"
-        raise ConfigurationError(*(f"{line} {when}" for line in incompatibilities(other, source.shape)))
+        when = f"when group {source.group} last committed; set it back, give the pipeline another name, or {RESET}"
+        if lines := [f"{line} {when}" for line in incompatibilities(other, source.shape)]:
+            raise ConfigurationError(*lines)
 
 
 def check_former_inputs(offset_reader: OffsetReader, former_inputs: Iterable[Input]) -> None:

@@ -17,6 +17,11 @@ COLUMN_CHARACTERS = 48
 """Maximum characters of the list of columns in a state schema. A longer list is replaced by its digest."""
 
 
+PARSING = ("splitter.format", "splitter.key", "splitter.value", "splitter.time", "splitter.where")
+"""Settings by which the splitter reads records. Results of a window must not mix two versions of them."""
+PARSING_CHARACTERS = 4
+
+
 class StateSchema(msgspec.Struct, frozen=True, kw_only=True, array_like=True, tag=3, forbid_unknown_fields=True):
     """The state schema. Its JSON is an array that starts with its version.
 
@@ -42,6 +47,8 @@ class StateSchema(msgspec.Struct, frozen=True, kw_only=True, array_like=True, ta
     key_parts: int = 0
     """Number of parts of a composite key; 0 for another key."""
     late_rule: Literal["window_end", "event_time"] = "event_time"
+    parsing: str = ""
+    """Digests of the settings in `PARSING`, each of PARSING_CHARACTERS. Empty: unknown, as with version 0.2.0."""
 
     def __post_init__(self) -> None:
         """Replace a long list of columns, also one of version 0.2.0, which has no digests."""
@@ -130,6 +137,11 @@ def _state_incompatibilities(previous: StateSchema, current: StateSchema) -> Ite
     if previous.columns != current.columns:
         needed = _columns_text(previous).removeprefix("the columns ")
         yield f"aggregator.aggregates: needs {_columns_text(current)}, needed {needed}"
+    if previous.parsing and current.parsing:
+        for i, path in enumerate(PARSING):
+            part = slice(i * PARSING_CHARACTERS, (i + 1) * PARSING_CHARACTERS)
+            if previous.parsing[part] != current.parsing[part]:
+                yield f"{path}: is not what it was"
 
 
 def _columns_text(schema: StateSchema) -> str:

@@ -101,11 +101,20 @@ def test_start_checks_checkpoint_of_another_schema_is_refused_with_a_line_per_se
         checkpoints_of(
             TUPLES, at(7, encode_offset_metadata("1", before), 0) | at(8, encode_offset_metadata("1", SHAPE), 1)
         )
-    remedy = "when group p-router last committed; set it back, or give the pipeline another name"
+    remedy = (
+        "when group p-router last committed; set it back, give the pipeline another name, or count everything again "
+        "with `skewless reset --to-start`"
+    )
     assert caught.value.problems == (
         f"aggregator.emit: is updates, was final {remedy}",
         f"worker_input.max_workers: is 64, was 32 {remedy}",
     )
+
+
+def test_start_checks_checkpoint_without_the_digests_of_the_parsing_is_accepted() -> None:
+    current = replace(TUPLES, shape=msgspec.structs.replace(SHAPE, late_rule="window_end", parsing="k" * 20))
+    before = msgspec.structs.replace(SHAPE, late_rule="window_end")
+    assert checkpoints_of(current, at(7, encode_offset_metadata("1", before))) == {0: Checkpoint(7, "1")}
 
 
 # Log starts

@@ -18,7 +18,14 @@ from skewless.wire.offset_metadata import (
     join_offset_metadata,
     split_offset_metadata,
 )
-from skewless.wire.state_schema import DIGEST, AnySchema, StateSchema, incompatibilities
+from skewless.wire.state_schema import (
+    DIGEST,
+    PARSING,
+    PARSING_CHARACTERS,
+    AnySchema,
+    StateSchema,
+    incompatibilities,
+)
 
 BASE: dict[str, Any] = {"name": "p", "source": {"topic": "t"}}
 KAFKA_LIMIT = 4_096
@@ -37,6 +44,7 @@ LARGEST = StateSchema(
     lateness_ms=315_360_000_000_000,
     key_parts=8,
     late_rule="window_end",
+    parsing="k" * PARSING_CHARACTERS * len(PARSING),
 )
 
 
@@ -136,7 +144,10 @@ def test_state_schema_of_largest_size_fits_next_to_the_largest_checkpoint() -> N
         ({"event_time": {"late_rule": "event_time"}}, "event_time.late_rule: is event_time, was window_end"),
         ({"worker_input": {"max_workers": 8}}, "worker_input.max_workers: is 8, was 16"),
         ({"topics": {"aggregator_partitions": 8}}, "topics.aggregator_partitions: is 8, was 4"),
-        ({"splitter": {"format": "text", "value": {"decimals": 2}}}, "splitter.value.decimals: is 2, was 0"),
+        (
+            {"splitter": {"key": {"from": "record_key"}, "value": {"decimals": 2}}},
+            "splitter.value.decimals: is 2, was 0",
+        ),
         (
             {"aggregator": {"aggregates": ["count", "sum", "max"]}},
             "aggregator.aggregates: needs the columns count,max,sum, needed count,sum",
@@ -162,9 +173,44 @@ def test_incompatibilities_name_each_changed_setting_once_with_both_values(chang
 
 def test_incompatibilities_of_each_schema_field_have_a_line() -> None:
     values: dict[str, Any] = {"columns": "max", "emit": "final", "late_rule": "event_time"}
+    values["parsing"] = LARGEST.parsing[:-1] + "K"
     for field in msgspec.structs.fields(StateSchema):
         other = msgspec.structs.replace(LARGEST, **{field.name: values.get(field.name, 1)})
         assert len(list(incompatibilities(LARGEST, other))) == 1, field.name
+
+
+READING: dict[str, Any] = {"key": {"field": "k"}, "value": {"field": "v"}, "time": {"field": "t"}}
+
+
+@pytest.mark.parametrize(
+    ("changed", "paths"),
+    [
+        ({"key": {"field": "user"}}, ["splitter.key"]),
+        ({"key": {"field": "k", "lowercase": True}}, ["splitter.key"]),
+        ({"value": {"field": "w"}}, ["splitter.value"]),
+        ({"value": {"field": "v", "times": "n"}}, ["splitter.value"]),
+        ({"time": {"field": "t", "unit": "s"}}, ["splitter.time"]),
+        ({"where": [{"field": "k", "is": "a"}]}, ["splitter.where"]),
+        ({"format": {"name": "csv", "columns": ["k", "v", "t"]}}, ["splitter.format"]),
+        ({"key": {"header": "k"}, "time": {"header": "t"}}, ["splitter.key", "splitter.time"]),
+        ({"format": "json", "limits": {"record_bytes": 9}, "local": {"mode": "buffer"}}, []),
+        ({"time": {"field": "t", "unit": "ms", "earliest": 5, "latest": "2030-01-01"}}, []),
+        ({"value": READING["value"], "values": None}, []),
+    ],
+)
+def test_incompatibilities_name_the_settings_by_which_records_are_read(
+    changed: dict[str, Any], paths: list[str]
+) -> None:
+    lines = list(incompatibilities(shape(splitter=READING), shape(splitter=READING | changed)))
+    assert lines == [f"{path}: is not what it was" for path in paths]
+
+
+def test_incompatibilities_with_checkpoints_that_do_not_say_how_records_were_read_are_none() -> None:
+    current = shape(splitter=READING)
+    without = msgspec.structs.replace(current, parsing="")
+    assert decode_offset_metadata(encode_offset_metadata("x", without)).shape == without
+    assert list(incompatibilities(without, current)) == list(incompatibilities(current, without)) == []
+    assert shape(splitter=READING, event_time=RULE_OF_0_2).parsing == ""
 
 
 @pytest.mark.parametrize(
