@@ -72,7 +72,7 @@ def print_counts(counter: RunCounter, settings: PipelineSettings, *, drain: bool
     if drain and not counts.is_any_accepted:
         raise CheckFailedError(
             f"none of {counted(counts.records, 'record')} is in a result: {counts.invalid} are invalid, and "
-            f"{counts.late} late"
+            f"{counts.late} late. Correct the settings, and count again with `skewless reset --to-start`"
         )
 
 
