@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from skewless.algorithms.aggregates import AGGREGATES, Aggregate, ResultField, columns_of
 from skewless.algorithms.value_type import VALUE, ValueType
-from skewless.algorithms.windowing.window_store import EMIT_COUNT
+from skewless.algorithms.windowing.window import EMIT_COUNT
 from skewless.errors import ConfigurationError, unknown
 from skewless.wire.aggregates import aggregate_type, json_type
 from skewless.wire.partials import FIELD_TYPES

@@ -22,7 +22,7 @@ from skewless.algorithms import grouping, local_buffer, record_size
 from skewless.algorithms.aggregates import columns_of, default_fields
 from skewless.algorithms.local_buffer import LocalRules
 from skewless.algorithms.value_type import DEFAULT_VALUES
-from skewless.algorithms.windowing import window_store
+from skewless.algorithms.windowing import window
 from skewless.algorithms.windowing.assigner import HoppingWindows, tumbling
 from skewless.engine.executor import State
 from skewless.engine.step import InputStep, Step
@@ -532,7 +532,7 @@ def small_bounds() -> Iterator[None]:
     """Lower the bounds, so that a few tuples reach them: early reductions, compaction and split records."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(worker_step, "BUFFER_ROWS", 4)
-        patch.setattr(window_store, "COMPACTION_THRESHOLD", 3)
+        patch.setattr(window, "COMPACTION_THRESHOLD", 3)
         patch.setattr(local_buffer, "PROBE_BATCHES", 2)
         yield
 

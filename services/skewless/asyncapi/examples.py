@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from skewless.algorithms import int128
-from skewless.algorithms.windowing.window_store import EMIT_COUNT
+from skewless.algorithms.windowing.window import EMIT_COUNT
 from skewless.asyncapi.example_run import Samples
 from skewless.asyncapi.messages import TUPLES_V2_MESSAGE, Message, find
 from skewless.wire.columns import read_table

@@ -23,7 +23,7 @@ from skewless.algorithms.aggregates import wire_columns_of
 from skewless.algorithms.join.held_records import BLOCK_OFFSETS, Records, records_of
 from skewless.algorithms.partials import to_partials
 from skewless.algorithms.watermark import MAX_WATERMARK, WatermarkState
-from skewless.algorithms.windowing.window_store import COMPACTION_THRESHOLD
+from skewless.algorithms.windowing.window import COMPACTION_THRESHOLD
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.engine.commit_policy import gather_time_s
 from skewless.engine.message_batch import MessageBatch

@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from skewless.algorithms.watermark import WatermarkTracker, encoded_upstreams
-from skewless.algorithms.windowing.window_store import Chunk, ChunkId, WindowStore
+from skewless.algorithms.windowing.window import Chunk, ChunkId
+from skewless.algorithms.windowing.window_store import WindowStore
 from skewless.errors import ConfigurationError
 from skewless.wire.partials import write_partials
 from skewless.wire.record import OutputRecord

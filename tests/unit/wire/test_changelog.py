@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from skewless.algorithms.windowing.window_store import ChunkId
+from skewless.algorithms.windowing.window import ChunkId
 from skewless.errors import ConfigurationError
 from skewless.wire.changelog import CHUNK_KEY, chunks_by_window, decode_chunk_key, encode_chunk_key
 

@@ -15,7 +15,8 @@ from skewless.algorithms.aggregates import LOAD_COLUMN, PartialColumn, ResultCon
 from skewless.algorithms.duration_histogram import Histogram
 from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.algorithms.windowing.assigner import WindowAssigner
-from skewless.algorithms.windowing.window_store import Chunk, Emission, WindowStore
+from skewless.algorithms.windowing.window import Chunk, Emission
+from skewless.algorithms.windowing.window_store import WindowStore
 from skewless.engine.step import HistogramSample, Sample
 from skewless.errors import BadRecordError
 from skewless.stages.aggregator.metrics import LATENCY_S

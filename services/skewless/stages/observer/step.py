@@ -26,7 +26,8 @@ from skewless.algorithms.load_metrics import (
 )
 from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.algorithms.windowing.assigner import starts, tumbling
-from skewless.algorithms.windowing.window_store import Chunk, Emission, WindowStore
+from skewless.algorithms.windowing.window import Chunk, Emission
+from skewless.algorithms.windowing.window_store import WindowStore
 from skewless.engine.step import HistogramSample, Sample
 from skewless.errors import BadRecordError
 from skewless.stages.observer.metrics import samples

@@ -15,9 +15,10 @@ from skewless.algorithms import record_size
 from skewless.algorithms.aggregates import as_python, columns_of
 from skewless.algorithms.aggregates.base import COUNT
 from skewless.algorithms.partials import to_partials
-from skewless.algorithms.windowing import window_store
+from skewless.algorithms.windowing import window, window_store
 from skewless.algorithms.windowing.assigner import tumbling
-from skewless.algorithms.windowing.window_store import COMPACTION_THRESHOLD, Chunk, ChunkId, Emission, WindowStore
+from skewless.algorithms.windowing.window import COMPACTION_THRESHOLD, Chunk, ChunkId, Emission
+from skewless.algorithms.windowing.window_store import WindowStore
 from skewless.wire.columns import read_table, write_table
 
 Log = dict[ChunkId, pa.Table]
@@ -75,7 +76,7 @@ def test_window_store_400_000_keys_are_written_and_compacted_in_bounded_records(
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limit a changelog record to two keys, and compact from two records on."""
     monkeypatch.setattr(record_size, "RECORD_BYTES", 60)
-    monkeypatch.setattr(window_store, "COMPACTION_THRESHOLD", 2)
+    monkeypatch.setattr(window, "COMPACTION_THRESHOLD", 2)
 
 
 @pytest.mark.usefixtures("small")
@@ -234,7 +235,7 @@ def test_pending_partials_of_many_bytes_are_merged_before_the_flush(monkeypatch:
 
 
 def test_portions_of_large_partials_have_few_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(window_store, "PORTION_BYTES", 2_000)
+    monkeypatch.setattr(window, "PORTION_BYTES", 2_000)
     store = WindowStore(DIGITS.columns, windows=tumbling(1000), retention_ms=0, updates=True)
     store.merge(one_set_per_key(200))
     parts = list(store.flush(None, 0))

@@ -13,9 +13,10 @@ from skewless.aggregate_registry import results_of
 from skewless.algorithms.aggregates import ResultCondition, columns_of
 from skewless.algorithms.value_type import ValueType
 from skewless.algorithms.watermark import MAX_WATERMARK
-from skewless.algorithms.windowing import window_store
+from skewless.algorithms.windowing import window as window_module
 from skewless.algorithms.windowing.assigner import CalendarWindows, HoppingWindows, tumbling
-from skewless.algorithms.windowing.window_store import COMPACTION_THRESHOLD, KEPT_FLUSHES
+from skewless.algorithms.windowing.window import COMPACTION_THRESHOLD
+from skewless.algorithms.windowing.window_store import KEPT_FLUSHES
 from skewless.engine.step import Sample
 from skewless.stages.aggregator.step import AggregatorRules, AggregatorStep
 from skewless.time_zone import TimeZone
@@ -562,7 +563,7 @@ def test_aggregator_clock_that_is_set_back_delays_updates_by_one_interval_at_mos
 def test_aggregator_restart_at_any_flush_emits_each_deferred_update_once(
     threshold: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(window_store, "COMPACTION_THRESHOLD", threshold)
+    monkeypatch.setattr(window_module, "COMPACTION_THRESHOLD", threshold)
     step, log, updates, last = aggregator(**INTERVAL), Changelog(), list[tuple[int, str, int, int, int]](), 0
     for number in range(60):
         key = "abc"[number % 3]
