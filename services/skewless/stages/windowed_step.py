@@ -103,13 +103,14 @@ class WindowedStep(Step):
         """Merge all pending partials, and check the size of the state before the flush writes anything."""
         for input_ in self._inputs.values():
             input_.windows.absorb()
+        # Not within a batch: its next record may belong to a window that was reopened for it.
+        if self._state_bytes() > self._limit.max_bytes // 2:
+            for windows in self._window_stores():
+                windows.release()
         self._check_state()
 
     def _check_state(self) -> None:
         self._unchecked_rows = self._unchecked_bytes = 0
-        if self._state_bytes() > self._limit.max_bytes // 2:
-            for windows in self._window_stores():
-                windows.release()
         state_bytes = self._state_bytes()
         if state_bytes > self._limit.max_bytes:
             keys = sum(len(windows) for windows in self._window_stores())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import Any
 
@@ -120,6 +121,19 @@ def test_state_limit_reopened_windows_are_released_for_open_ones() -> None:
     merge(step, 1, deltas(0, 6_000, pane=60_000))
     list(step.flush(0))
     assert len(step._inputs[0].windows) == 0
+
+
+def test_state_limit_reached_within_a_batch_keeps_its_reopened_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    step = built("aggregator")
+    for pane in (0, 60_000):
+        merge(step, 0, deltas(0, 4_500, pane, watermark=120_000))
+    reopened(0, step, [output for output in step.flush(0) if output.topic == "aggregator-changelog"])
+    monkeypatch.setattr(windowed_step, "CHECKED_ROWS", 1)
+    assert samples(step)["skewless_state_bytes"] > MEGABYTE // 2
+    batch = InMemoryBatch(0, [deltas(0, 10, pane, watermark=120_000) for pane in (0, 60_000)])
+    assert list(step.process(batch, 0)) == []
+    numbers = [json.loads(output.value or b"")["count"] for output in step.flush(0) if output.topic == "aggregates"]
+    assert numbers == [2] * 20
 
 
 def digit_sets(first: int) -> OutputRecord:
