@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 import numpy as np
@@ -51,6 +51,24 @@ partials."""
 
 
 @dataclass(slots=True)
+class _Size:
+    """Number of rows, and their bytes."""
+
+    rows: int = 0
+    bytes: int = 0
+
+    def __iadd__(self, other: _Size) -> Self:
+        self.rows += other.rows
+        self.bytes += other.bytes
+        return self
+
+    def __isub__(self, other: _Size) -> Self:
+        self.rows -= other.rows
+        self.bytes -= other.bytes
+        return self
+
+
+@dataclass(slots=True)
 class _Input:
     """State of one worker partition: watermarks of its source partitions, and its input since the last commit."""
 
@@ -59,14 +77,12 @@ class _Input:
     """Buffered tuples, which are not yet reduced to partials."""
     rows: list[pa.Table] = field(default_factory=list)
     """Buffered rows of the splitter, which are not yet merged."""
-    buffered: int = 0
-    """Number of buffered tuples and rows."""
-    buffered_bytes: int = 0
-    """Bytes of their records."""
+    buffered: _Size = field(default_factory=_Size)
+    """Number of buffered tuples and rows, and the bytes of their records."""
     reduced: list[pa.Table] = field(default_factory=list)
     """Partials since the last commit."""
-    reduced_rows: int = 0
-    reduced_bytes: int = 0
+    held: _Size = field(default_factory=_Size)
+    """Size of these partials."""
     last_forwarded: WatermarkState = NOTHING_REPORTED
     """Last state that was reported downstream."""
     newest_pane: int | None = None
@@ -99,6 +115,8 @@ class WorkerStep(Step):
         self._aggregator_partitions = aggregator_partitions
         self._topic = topic
         self._inputs: dict[int, _Input] = {}
+        self._buffered, self._held = _Size(), _Size()
+        """Totals over all partitions."""
         self._tuples_in: Counter[int] = Counter()
         """Tuples received by worker partition, for the metrics."""
         self._rows_in: Counter[int] = Counter()
@@ -116,7 +134,10 @@ class WorkerStep(Step):
 
     def revoke(self, partition: int) -> None:
         """Drop the partition with its uncommitted partials."""
-        self._inputs.pop(partition, None)
+        input_ = self._inputs.pop(partition, None)
+        if input_ is not None:
+            self._buffered -= input_.buffered
+            self._held -= input_.held
 
     def process(self, batch: Batch, now: int) -> Iterator[OutputRecord]:  # noqa: ARG002 - event time only
         """Buffer the tuples and rows of a batch, and update the watermarks."""
@@ -147,10 +168,7 @@ class WorkerStep(Step):
     @property
     def wants_commit(self) -> bool:
         """Whether the step holds more partials than one commit should write."""
-        inputs = self._inputs.values()
-        return sum(input_.reduced_rows for input_ in inputs) > HELD_ROWS or (
-            sum(input_.reduced_bytes for input_ in inputs) > HELD_BYTES
-        )
+        return self._held.rows > HELD_ROWS or self._held.bytes > HELD_BYTES
 
     def _read_single_tuple(self, key: bytes | None, value: bytes | None) -> tuple[Any, ...]:
         """Return key, values and time of a record with one tuple (`worker_input.encoding: record`)."""
@@ -163,25 +181,22 @@ class WorkerStep(Step):
     def _buffer(self, partition: int, input_: _Input, batches: Sequence[pa.RecordBatch], record_bytes: int) -> None:
         input_.tuples += batches
         tuples = sum(batch.num_rows for batch in batches)
-        self._count_input(partition, input_, tuples, tuples, record_bytes)
+        self._count_input(partition, input_, tuples, _Size(tuples, record_bytes))
 
     def _buffer_rows(self, partition: int, input_: _Input, rows: pa.Table, record_bytes: int) -> None:
         input_.rows.append(rows)
         tuples = int(rows[LOAD_COLUMN.name].to_numpy().sum())
-        self._count_input(partition, input_, tuples, rows.num_rows, record_bytes)
+        self._count_input(partition, input_, tuples, _Size(rows.num_rows, record_bytes))
 
-    def _count_input(self, partition: int, input_: _Input, tuples: int, rows: int, record_bytes: int) -> None:
+    def _count_input(self, partition: int, input_: _Input, tuples: int, size: _Size) -> None:
         """Count what was added to the buffer of a partition, and reduce the buffers if they are full."""
-        input_.buffered += rows
-        input_.buffered_bytes += record_bytes
+        input_.buffered += size
+        self._buffered += size
         self.tuples += tuples
         self._tuples_in[partition] += tuples
-        self._rows_in[partition] += rows
-        inputs = self._inputs.values()
-        if sum(other.buffered for other in inputs) > BUFFER_ROWS or (
-            sum(other.buffered_bytes for other in inputs) > BUFFER_BYTES
-        ):
-            for other in inputs:
+        self._rows_in[partition] += size.rows
+        if self._buffered.rows > BUFFER_ROWS or self._buffered.bytes > BUFFER_BYTES:
+            for other in self._inputs.values():
                 self._reduce(other)
 
     def _reduce(self, input_: _Input) -> None:
@@ -191,11 +206,13 @@ class WorkerStep(Step):
             reduced.append(to_partials(input_.tuples, self._pane_ms, self._columns))
         if input_.rows:
             reduced.append(merge_rows(input_.rows, self._columns))
-        input_.tuples, input_.rows, input_.buffered, input_.buffered_bytes = [], [], 0, 0
+        self._buffered -= input_.buffered
+        input_.tuples, input_.rows, input_.buffered = [], [], _Size()
         for partials in reduced:
+            size = _Size(partials.num_rows, partials.nbytes)
             input_.reduced.append(partials)
-            input_.reduced_rows += partials.num_rows
-            input_.reduced_bytes += partials.nbytes
+            input_.held += size
+            self._held += size
 
     def flush(self, now: int) -> Iterable[OutputRecord]:  # noqa: ARG002 - event time only
         """Emit the partials since the last commit, then the watermarks that changed. Drop the partials."""
@@ -215,7 +232,8 @@ class WorkerStep(Step):
             if input_.reduced:
                 reduced[partition] = self._merged(input_.reduced)
                 self._count_output(partition, input_, reduced[partition])
-            input_.reduced, input_.reduced_rows, input_.reduced_bytes = [], 0, 0
+            self._held -= input_.held
+            input_.reduced, input_.held = [], _Size()
         if not reduced:
             return
         columns = self._columns_of(reduced.values())
