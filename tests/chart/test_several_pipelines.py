@@ -106,7 +106,8 @@ def test_releases_with_different_examples_are_separate(render: Render) -> None:
 def parent(tmp_path: Path) -> Path:
     """Write the parent chart of the documentation, with this chart in its folder of charts."""
     chart, values = (block.text for block in blocks(PAGE) if block.name in {"parent-chart", "parent-values"})
-    (tmp_path / "Chart.yaml").write_text(chart)
+    # This chart may have a development version, which is a pre-release. Helm includes those in 0.x-0, and not in 0.x.
+    (tmp_path / "Chart.yaml").write_text(chart.replace("version: 0.x", "version: 0.x-0"))
     (tmp_path / "values.yaml").write_text(values)
     shutil.copytree(CHART, tmp_path / "charts" / "skewless")
     return tmp_path

@@ -52,7 +52,7 @@ def record(key: str, time_ms: int) -> bytes:
 
 def test_status_of_a_pipeline_follows_its_whole_life(broker: str, tmp_path: Path) -> None:
     source = Source(broker, 2)
-    pipeline = Pipeline(broker, tmp_path, source, event_time={"idle_timeout_s": None})
+    pipeline = Pipeline(broker, tmp_path, source, event_time={"idle_timeout_s": None, "allowed_lateness_s": 0})
     new = status_json(pipeline)
     assert new["state"] == "failing"
     assert [stage["stage"] for stage in new["stages"]] == [
@@ -76,7 +76,7 @@ def test_status_of_a_pipeline_follows_its_whole_life(broker: str, tmp_path: Path
             return (
                 answer["state"] == "running"
                 and not any(stage["lag_records"] for stage in answer["stages"])
-                and answer["stages"][3]["watermark_ms"] == START_MS - 10_000
+                and answer["stages"][3]["watermark_ms"] == START_MS
             )
 
         until(has_settled, each=lambda: supervisor.poll(time.monotonic()))

@@ -28,6 +28,9 @@ WITHOUT_LOGIN = "Failed to acquire SASL OAUTHBEARER token: "
 """Beginning of librdkafka's error if the identity provider gives no token."""
 WITHOUT_TLS = "connecting to a PLAINTEXT broker listener"
 """Part of librdkafka's error if a listener without TLS closes the connection of a client with TLS."""
+TLS_ALERT = "SSL alert"
+"""Part of librdkafka's error if a listener ends the TLS handshake, for example because of the client's certificate."""
+REMEDY_OF_ALERT = "correct kafka.tls or kafka.security_protocol: the listener refuses this client's certificate"
 QUIET = {
     "log_level": 0,
     "error_cb": lambda _: None,  # without one, every refused connection is a line on stderr
@@ -121,7 +124,8 @@ def _cause(errors: Mapping[int, str], options: Mapping[str, str]) -> tuple[str, 
         )
     for code, (cause, remedy) in _CAUSES.items():
         if code in errors and (found := _ERROR.fullmatch(errors[code])):
-            return cause.format(text=found["text"]), remedy
+            text = found["text"]
+            return cause.format(text=text), REMEDY_OF_ALERT if TLS_ALERT in text else remedy
     # librdkafka reports nothing if a listener with TLS closes its connection.
     if protocol.endswith("PLAINTEXT") and any(map(_uses_tls, options["bootstrap.servers"].split(","))):
         encrypted = protocol.replace("PLAINTEXT", "SSL")
