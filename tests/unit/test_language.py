@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import ast
 import io
 import re
 import tokenize
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
-import pytest
+from helpers.docs_blocks import ROOT
+from helpers.source_files import assert_none, line_of, place, syntax
 
-ROOT = Path(__file__).parents[2]
 FOLDERS = ("services", "helm", "dashboards", "deploy", "tests")
 OTHER_FOLDERS = ("helm", "deploy", "tests")
 OTHER_SUFFIXES = {".yaml", ".yml", ".tpl", ".txt", ".sh", ".gotmpl", ".toml", ""}
@@ -63,9 +64,18 @@ NAMES = {
 }
 """Word of an identifier -> what to write instead."""
 PATTERN = re.compile(rf"\b(?:{'|'.join(WORDS)})\b", re.IGNORECASE)
+CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
 QUESTION = re.compile(r"(?:What|How|Whether|Where|Which|Who|When)\b")
 
 
+class Tokens(NamedTuple):
+    """Comments and identifiers of a file, each with its line. `pytest.mark` and byte order marks are left out."""
+
+    comments: list[tuple[int, str]]
+    identifiers: list[tuple[int, str]]
+
+
+@cache
 def sources() -> list[Path]:
     files = (path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
     return sorted(path for path in files if path != Path(__file__))
@@ -82,53 +92,58 @@ def others() -> list[Path]:
     return sorted(path for path in files if path.suffix in OTHER_SUFFIXES)
 
 
-def identifiers(path: Path) -> Iterator[tuple[int, str]]:
-    """Yield line and name of each identifier, without `pytest.mark` and byte order marks."""
+@cache
+def tokens(path: Path) -> Tokens:
+    found = Tokens([], [])
     previous: list[str] = ["", ""]
     for token in tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline):
-        if token.type == tokenize.NAME and previous != ["pytest", "."]:
-            yield token.start[0], token.string.replace("byte_order_mark", "bom")
+        if token.type == tokenize.COMMENT:
+            found.comments.append((token.start[0], token.string))
+        elif token.type == tokenize.NAME and previous != ["pytest", "."]:
+            found.identifiers.append((token.start[0], token.string.replace("byte_order_mark", "bom")))
         previous = [previous[1], token.string]
+    return found
 
 
 def texts(path: Path) -> Iterator[tuple[int, str]]:
     """Yield line and text of each comment and of each string that contains a blank: docstrings and messages."""
-    source = path.read_text(encoding="utf-8")
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type == tokenize.COMMENT:
-            yield token.start[0], token.string
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
-            yield node.lineno, node.value
+    yield from tokens(path).comments
+    yield from ((line, text) for line, text in syntax(path).strings if " " in text)
 
 
-def show(path: Path) -> str:
-    return path.relative_to(ROOT).as_posix()
+def words_of(name: str) -> set[str]:
+    return {part.lower() for part in re.split(r"_|(?<=[a-z])(?=[A-Z])", name)}
 
 
-@pytest.mark.parametrize("path", sources(), ids=show)
-def test_code_text_contains_standard_terms_only(path: Path) -> None:
-    assert [f"{line}: {found[0]}" for line, text in texts(path) for found in PATTERN.finditer(text)] == []
+def words_in(path: Path, text: str, first: int = 1) -> Iterator[str]:
+    """Yield place and word for each of the words in a text that begins at this line."""
+    for found in PATTERN.finditer(text):
+        yield f"{place(path, first - 1 + line_of(text, found.start()))}: {found[0]}"
 
 
-@pytest.mark.parametrize("path", [path for path in sources() if "services" not in path.parts], ids=show)
-def test_code_identifiers_contain_standard_terms_only(path: Path) -> None:
-    words = ((line, name, re.split(r"_|(?<=[a-z])(?=[A-Z])", name)) for line, name in identifiers(path))
-    assert [f"{line}: {name}" for line, name, parts in words if NAMES.keys() & {part.lower() for part in parts}] == []
+def test_code_text_contains_standard_terms_only() -> None:
+    assert_none(word for path in sources() for line, text in texts(path) for word in words_in(path, text, line))
 
 
-@pytest.mark.parametrize("path", others(), ids=show)
-def test_other_file_contains_standard_terms_only(path: Path) -> None:
-    assert PATTERN.findall(path.read_text(encoding="utf-8")) == []
+def test_code_identifiers_contain_standard_terms_only() -> None:
+    outside = [path for path in sources() if "services" not in path.parts]
+    names = ((path, line, name) for path in outside for line, name in tokens(path).identifiers)
+    assert_none(f"{place(path, line)}: {name}" for path, line, name in names if NAMES.keys() & words_of(name))
 
 
-@pytest.mark.parametrize("path", sources(), ids=show)
-def test_module_docstring_is_not_a_question(path: Path) -> None:
-    docstring = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
-    assert not QUESTION.match(docstring)
+def test_other_file_contains_standard_terms_only() -> None:
+    assert_none(word for path in others() for word in words_in(path, path.read_text(encoding="utf-8")))
 
 
-@pytest.mark.parametrize("path", pages(), ids=show)
-def test_docs_page_contains_standard_terms_only(path: Path) -> None:
-    prose = re.sub(r"```.*?```|`[^`\n]*`", "", path.read_text(encoding="utf-8"), flags=re.DOTALL)
-    assert PATTERN.findall(prose) == []
+def test_module_docstring_is_not_a_question() -> None:
+    docstrings = ((path, syntax(path).docstring) for path in sources())
+    assert_none(f"{place(path, 1)}: {text.splitlines()[0]}" for path, text in docstrings if QUESTION.match(text))
+
+
+def prose(page: Path) -> str:
+    """Return a page without its code, with the same numbers of lines."""
+    return CODE.sub(lambda code: "\n" * code[0].count("\n"), page.read_text(encoding="utf-8"))
+
+
+def test_docs_page_contains_standard_terms_only() -> None:
+    assert_none(word for page in pages() for word in words_in(page, prose(page)))
