@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
 
+from helpers.source_files import PACKAGE, assert_none, place, syntax
 from skewless import topology
 
-SERVICES = Path(__file__).parents[2] / "services"
-PACKAGE = SERVICES / "skewless"
+SERVICES = PACKAGE.parent
 
 FLOORS = (
     ("errors", "topology", "settings_base", "metric_definition", "time_zone"),
@@ -63,26 +63,31 @@ STAGE_FILES = {"settings", "step", "metrics", "agent"}
 """Modules of every stage."""
 
 
+Names = Iterable[tuple[int, str]]
+"""Names in a file, each with its line."""
+
+
 def modules(folder: str = ".", pattern: str = "*.py") -> list[Path]:
     return sorted((PACKAGE / folder).rglob(pattern))
 
 
-def imports(path: Path, root: Path = SERVICES) -> Iterator[str]:
+def imports(path: Path, root: Path = SERVICES) -> Iterator[tuple[int, str]]:
     """Yield every module that `path` names in an import; `from a import b` gives a.b too, since b may be a module."""
     package = path.relative_to(root).with_suffix("").parts[:-1]
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            above = package[: len(package) - node.level + 1] if node.level else ()
-            base = ".".join((*above, *filter(None, (node.module,))))
-            yield base
-            yield from (f"{base}.{alias.name}" for alias in node.names)
+    for line, module, names, level in syntax(path).imports:
+        above = package[: len(package) - level + 1] if level else ()
+        base = ".".join((*above, *filter(None, (module,))))
+        yield line, base
+        yield from ((line, f"{base}.{name}") for name in names)
 
 
-def own(path: Path) -> set[str]:
-    """Return the modules of this package that `path` imports, relative to the package, as `kafka.errors...`."""
-    return {name.removeprefix("skewless.") for name in imports(path) if name.startswith("skewless.")}
+def own(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the modules of this package that `path` imports, relative to the package, as `kafka.errors...`."""
+    return ((line, name.removeprefix("skewless.")) for line, name in imports(path) if name.startswith("skewless."))
+
+
+def offenders(paths: Iterable[Path], rule: Callable[[Path], Names]) -> Iterator[str]:
+    return (f"{place(path, line)}: {name}" for path in paths for line, name in rule(path))
 
 
 def inside(name: str, *packages: str) -> bool:
@@ -93,6 +98,7 @@ def module_of(path: Path) -> str:
     return ".".join(path.relative_to(PACKAGE).with_suffix("").parts).removesuffix("__init__").removesuffix(".")
 
 
+@cache
 def floor_of(name: str) -> int:
     """Return the floor of a module, by the longest entry that contains it."""
     found = [(len(entry), floor) for floor, entries in enumerate(FLOORS) for entry in entries if inside(name, entry)]
@@ -106,12 +112,12 @@ def graph() -> Mapping[str, set[str]]:
 
 
 def _modules_imported(path: Path, known: Mapping[str, Path]) -> Iterator[str]:
-    for node in nodes(path):
-        if isinstance(node, ast.ImportFrom) and inside(node.module or "", "skewless"):
-            base = (node.module or "").removeprefix("skewless").removeprefix(".")
-            for alias in node.names:
+    for found in syntax(path).imports:
+        if found.names and inside(found.module, "skewless"):
+            base = found.module.removeprefix("skewless").removeprefix(".")
+            for imported in found.names:
                 # `from package import module` needs the module alone.
-                name = f"{base}.{alias.name}".removeprefix(".")
+                name = f"{base}.{imported}".removeprefix(".")
                 yield name if name in known else base
 
 
@@ -119,12 +125,13 @@ def show(path: Path) -> str:
     return path.relative_to(PACKAGE).as_posix()
 
 
-@pytest.mark.parametrize("path", [path for path in modules() if path != PACKAGE / "__init__.py"], ids=show)
-def test_module_imports_no_higher_floor(path: Path) -> None:
-    own_floor = floor_of(module_of(path))
-    assert {
-        name for name in own(path) if (PACKAGE / name.split(".")[0]).exists() and floor_of(name) > own_floor
-    } == set()
+def test_module_imports_no_higher_floor() -> None:
+    def higher(path: Path) -> Names:
+        own_floor = floor_of(module_of(path))
+        packages = ((line, name) for line, name in own(path) if (PACKAGE / name.split(".")[0]).exists())
+        return ((line, name) for line, name in packages if floor_of(name) > own_floor)
+
+    assert_none(offenders((path for path in modules() if path != PACKAGE / "__init__.py"), higher))
 
 
 def test_modules_import_each_other_without_a_cycle() -> None:
@@ -141,92 +148,104 @@ def test_floors_every_entry_exists() -> None:
     assert {name.split(".")[0] for name in names if name} == {entry.split(".")[0] for entry in entries}
 
 
-@pytest.mark.parametrize("path", modules("algorithms"), ids=show)
-def test_algorithm_imports_only_pure_libraries_and_the_ground_floor(path: Path) -> None:
-    assert {name for name in imports(path) if not inside(name, "skewless", *PURE_LIBRARIES)} == set()
-    assert {name for name in imports(path) if inside(name, *IMPURE_PARTS)} == set()
+def not_in(path: Path, *allowed: str) -> Names:
+    """Yield the imports of other libraries than these and of modules for I/O or random numbers."""
+    for line, name in imports(path):
+        if not inside(name, "skewless", *allowed) or inside(name, *IMPURE_PARTS):
+            yield line, name
 
 
-@pytest.mark.parametrize("path", modules("algorithms"), ids=show)
-def test_algorithm_calls_nothing_that_reads_writes_or_draws(path: Path) -> None:
-    assert impure_calls(path) == set()
-    attributes = {node.attr for node in nodes(path) if isinstance(node, ast.Attribute)}
-    assert attributes & {"load", "save"} == set()
-
-
-def nodes(path: Path) -> list[ast.AST]:
-    return list(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
-
-
-def impure_calls(path: Path) -> set[str]:
-    names = {node.id for node in nodes(path) if isinstance(node, ast.Name)}
-    attributes = {node.attr for node in nodes(path) if isinstance(node, ast.Attribute)}
+def impure_calls(path: Path) -> Names:
     banned = {"open", "print", "input", "exec", "eval", "__import__"}
-    return names & banned | attributes & {"random", "fromfile", "tofile", "memmap"}
+    yield from ((line, name) for line, name in syntax(path).names if name in banned)
+    methods = {"random", "fromfile", "tofile", "memmap"}
+    yield from ((line, name) for line, name in syntax(path).attributes if name in methods)
+
+
+def test_algorithm_imports_only_pure_libraries_and_the_ground_floor() -> None:
+    assert_none(offenders(modules("algorithms"), lambda path: not_in(path, *PURE_LIBRARIES)))
+
+
+def test_algorithm_calls_nothing_that_reads_writes_or_draws() -> None:
+    def files(path: Path) -> Names:
+        return ((line, name) for line, name in syntax(path).attributes if name in {"load", "save"})
+
+    assert_none(offenders(modules("algorithms"), lambda path: (*impure_calls(path), *files(path))))
 
 
 def step_modules() -> list[Path]:
     return modules("stages", "*step.py")
 
 
-@pytest.mark.parametrize("path", [*step_modules(), PACKAGE / "parsing" / "validation.py"], ids=show)
-def test_step_imports_only_pure_parts_and_its_own_folder(path: Path) -> None:
-    allowed = (*STEP_FLOORS, f"stages.{path.parent.name}")
-    assert {name for name in own(path) if not inside(name, *allowed)} == set()
-    assert {name for name in own(path) if name.split(".")[-1] == "agent"} == set()
-    assert {name for name in imports(path) if not inside(name, "skewless", *STEP_LIBRARIES)} == set()
-    assert {name for name in imports(path) if inside(name, *IMPURE_PARTS)} == set()
-    assert impure_calls(path) == set()
+def test_step_imports_only_pure_parts_and_its_own_folder() -> None:
+    def impure(path: Path) -> Names:
+        allowed = (*STEP_FLOORS, f"stages.{path.parent.name}")
+        for line, name in own(path):
+            if not inside(name, *allowed) or name.split(".")[-1] == "agent":
+                yield line, name
+        yield from not_in(path, *STEP_LIBRARIES)
+        yield from impure_calls(path)
+
+    assert_none(offenders([*step_modules(), PACKAGE / "parsing" / "validation.py"], impure))
 
 
-@pytest.mark.parametrize("path", [path for path in modules("wire") if path.name != "columns.py"], ids=show)
-def test_wire_module_is_pure(path: Path) -> None:
+def test_wire_module_is_pure() -> None:
     """`columns.py` alone reads and writes Arrow streams, in memory."""
-    assert {name for name in imports(path) if not inside(name, "skewless", *STEP_LIBRARIES)} == set()
-    assert impure_calls(path) == set()
+
+    def impure(path: Path) -> Names:
+        others = ((line, name) for line, name in imports(path) if not inside(name, "skewless", *STEP_LIBRARIES))
+        return (*others, *impure_calls(path))
+
+    assert_none(offenders((path for path in modules("wire") if path.name != "columns.py"), impure))
 
 
 def test_observer_run_statistics_import_only_the_sketches() -> None:
     path = PACKAGE / "stages" / "observer" / "run_statistics.py"
-    assert {name for name in imports(path) if not inside(name, *STEP_LIBRARIES)} == {"datasketches"}
-    assert own(path) == set()
+    assert {name for _, name in imports(path) if not inside(name, *STEP_LIBRARIES)} == {"datasketches"}
+    assert list(own(path)) == []
 
 
 STAGE_FOLDERS = sorted({stage.builder.split(".")[2] for stage in topology.STAGES})
 """Folders of the stages. Stages with the same step share one."""
 
 
-@pytest.mark.parametrize("folder", STAGE_FOLDERS)
-def test_stage_of_the_topology_has_the_files_of_a_stage(folder: str) -> None:
-    assert {path.stem for path in modules(f"stages/{folder}")} >= STAGE_FILES
+def test_stage_of_the_topology_has_the_files_of_a_stage() -> None:
+    missing = {folder: STAGE_FILES - {path.stem for path in modules(f"stages/{folder}")} for folder in STAGE_FOLDERS}
+    assert_none(f"stages/{folder}: no {file}.py" for folder, files in missing.items() for file in sorted(files))
 
 
-@pytest.mark.parametrize("path", [path for path in modules("stages") if path.parent.name != "stages"], ids=show)
-def test_stage_imports_no_other_stage(path: Path) -> None:
-    others = set(STAGE_FOLDERS) - {path.parent.name}
-    assert {name for name in own(path) if inside(name, *(f"stages.{stage}" for stage in others))} == set()
+def test_stage_imports_no_other_stage() -> None:
+    def other(path: Path) -> Names:
+        others = [f"stages.{stage}" for stage in STAGE_FOLDERS if stage != path.parent.name]
+        return ((line, name) for line, name in own(path) if inside(name, *others))
+
+    assert_none(offenders((path for path in modules("stages") if path.parent.name != "stages"), other))
 
 
-@pytest.mark.parametrize("path", modules(), ids=show)
-def test_module_outside_kafka_and_engine_does_not_import_confluent_kafka(path: Path) -> None:
-    used = any(inside(name, "confluent_kafka") for name in imports(path))
-    assert not used or show(path).startswith(("kafka/", "engine/"))
+def test_module_outside_kafka_and_engine_does_not_import_confluent_kafka() -> None:
+    outside = (path for path in modules() if not show(path).startswith(("kafka/", "engine/")))
+    assert_none(offenders(outside, lambda path: (each for each in imports(path) if inside(each[1], "confluent_kafka"))))
 
 
-@pytest.mark.parametrize("path", modules("spark"), ids=show)
-def test_spark_module_imports_no_running_part_of_the_stream(path: Path) -> None:
-    assert {name for name in own(path) if inside(name, "engine", "stages", "service")} == set()
+def test_spark_module_imports_no_running_part_of_the_stream() -> None:
+    def running(path: Path) -> Names:
+        return ((line, name) for line, name in own(path) if inside(name, "engine", "stages", "service"))
+
+    assert_none(offenders(modules("spark"), running))
 
 
-@pytest.mark.parametrize("path", [path for path in modules() if not show(path).startswith("spark/")], ids=show)
-def test_module_outside_cli_and_demo_does_not_import_spark(path: Path) -> None:
-    used = {name for name in imports(path) if inside(name, "pyspark", "skewless.spark")}
-    assert not used or show(path).startswith(("cli/", "lab/demo/"))
+def test_module_outside_cli_and_demo_does_not_import_spark() -> None:
+    def spark(path: Path) -> Names:
+        return ((line, name) for line, name in imports(path) if inside(name, "pyspark", "skewless.spark"))
+
+    assert_none(
+        offenders((path for path in modules() if not show(path).startswith(("spark/", "cli/", "lab/demo/"))), spark)
+    )
 
 
 def test_import_parser_relative_import_is_resolved(tmp_path: Path) -> None:
     module = tmp_path / "skewless" / "router" / "step.py"
     module.parent.mkdir(parents=True)
     module.write_text("from ..worker import step\nfrom . import settings\nimport os.path\n", encoding="utf-8")
-    names = set(imports(module, tmp_path))
+    names = {name for _, name in imports(module, tmp_path)}
     assert {"skewless.worker.step", "skewless.router.settings", "os.path"} <= names
