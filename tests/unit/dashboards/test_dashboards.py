@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from dashboards.generate.dashboard import document, panels
@@ -16,6 +16,7 @@ from dashboards.generate.files import files
 from dashboards.generate.pipeline import pipeline
 from dashboards.prometheus_api import PanelQuery, expressions, substitute_variables
 from helpers.docs_blocks import ROOT
+from helpers.source_files import assert_none
 from skewless.metric_definition import CONSTANT_LABELS
 from skewless.monitoring.metrics import METRICS, Metric
 from skewless.topology import STAGES, Stage
@@ -23,17 +24,13 @@ from unit.dashboards.test_alerts import promtool
 
 MADE = files()
 DASHBOARDS = {name: json.loads(text) for name, text in MADE.items() if name.endswith(".json")}
-PANELS = [
-    pytest.param(panel, id=f"{found['uid']}-{panel['id']}")
+PANELS = {
+    f"{found['uid']}-{panel['id']}": panel
     for found in DASHBOARDS.values()
     for panel in panels(found)
     if panel["type"] != "row"
-]
-TARGETS = [
-    pytest.param(requested.expr, id=requested.where)
-    for found in DASHBOARDS.values()
-    for requested in expressions(found)
-]
+}
+TARGETS = [requested for found in DASHBOARDS.values() for requested in expressions(found)]
 SELECTOR = re.compile(r"\b(?P<name>(?:skewless|process)_\w+)(?P<matchers>\{[^}]*\})?(?P<window>\[[^\]]*\])?")
 SUFFIXES = re.compile(r"_(bucket|count|sum)$")
 BY_NAME = {metric.name: metric for metric in METRICS}
@@ -54,9 +51,8 @@ def metric(name: str) -> Metric | None:
     return BY_NAME.get(name) or BY_NAME.get(SUFFIXES.sub("", name))
 
 
-@pytest.mark.parametrize("name", MADE)
-def test_dashboard_files_generated_again_are_unchanged(name: str) -> None:
-    assert (ROOT / name).read_text(encoding="utf-8") == MADE[name], "run `make dashboards`"
+def test_dashboard_files_generated_again_are_unchanged() -> None:
+    assert_none(f"{name}: run `make dashboards`" for name in MADE if (ROOT / name).read_text() != MADE[name])
 
 
 EVERYWHERE = [stage for stage in STAGES if stage.option is None]
@@ -134,83 +130,131 @@ def test_dashboards_and_alerts_use_every_metric() -> None:
     assert {name for name in READ_BY_ALERTS if name in "".join(map(json.dumps, DASHBOARDS.values()))} == set()
 
 
-@pytest.mark.parametrize("found", DASHBOARDS.values(), ids=lambda found: found["uid"])
-def test_dashboard_variables_are_chained(found: dict[str, Any]) -> None:
+def failures(name: str, checks: dict[str, bool]) -> Iterator[str]:
+    """Yield what does not hold."""
+    return (f"{name}: not {check}" for check, holds in checks.items() if not holds)
+
+
+def test_dashboard_variables_are_chained() -> None:
+    assert_none(problem for found in DASHBOARDS.values() for problem in problems_of_variables(found))
+
+
+def problems_of_variables(found: dict[str, Any]) -> Iterator[str]:
     variables = {each["name"]: each for each in found["templating"]["list"]}
-    assert list(variables)[:6] == ["datasource", "cluster", "namespace", "job", "pipeline", "instance"]
-    assert (variables["datasource"]["type"], variables["datasource"]["query"]) == ("datasource", "prometheus")
+    first = ["datasource", "cluster", "namespace", "job", "pipeline", "instance"]
+    yield from failures(found["uid"], {f"beginning with {first}": list(variables)[:6] == first})
     for name, variable in variables.items():
+        kind, query = variable["type"], variable["query"]
+        checks = {"a data source of Prometheus": (kind, query) == ("datasource", "prometheus")}
         if name != "datasource":
-            assert variable["datasource"]["uid"] == "${datasource}"
-            assert variable["refresh"] == 2, "on every change of the time"
-            assert variable["query"]["query"].startswith("label_values(skewless_")
-    for name in ("cluster", "namespace"):
-        assert variables[name]["allValue"] == ".*", "a series without the label is among all"
-    assert 'cluster=~"$cluster"' in variables["namespace"]["query"]["query"]
-    assert 'cluster=~"$cluster", namespace=~"$namespace"' in variables["job"]["query"]["query"]
-    assert 'job=~"$job"' in variables["pipeline"]["query"]["query"]
-    assert 'pipeline=~"$pipeline"' in variables["instance"]["query"]["query"]
+            checks = {
+                "of the chosen data source": variable["datasource"]["uid"] == "${datasource}",
+                "refreshed on every change of the time": variable["refresh"] == 2,
+                "of a metric of Skewless": query["query"].startswith("label_values(skewless_"),
+                f"with the condition {CHAIN.get(name, '')}": CHAIN.get(name, "") in query["query"],
+            }
+        if name in {"cluster", "namespace"}:
+            checks["including series without the label"] = variable["allValue"] == ".*"
+        yield from failures(f"{found['uid']} ${name}", checks)
 
 
-@pytest.mark.parametrize("found", DASHBOARDS.values(), ids=lambda found: found["uid"])
-def test_dashboard_document_can_be_imported_anywhere(found: dict[str, Any]) -> None:
-    assert found["uid"]
-    assert found["editable"] is False
-    assert found["schemaVersion"] >= 39
-    assert "skewless" in found["tags"]
-    assert len({panel["id"] for panel in panels(found)}) == len(panels(found))
-    for event in found["annotations"].get("list", []):
-        assert event["datasource"]["uid"] == "${datasource}"
+CHAIN = {
+    "namespace": 'cluster=~"$cluster"',
+    "job": 'cluster=~"$cluster", namespace=~"$namespace"',
+    "pipeline": 'job=~"$job"',
+    "instance": 'pipeline=~"$pipeline"',
+}
+"""What a variable depends on."""
 
 
-@pytest.mark.parametrize("panel", PANELS)
-def test_dashboard_panels_have_title_description_and_source(panel: dict[str, Any]) -> None:
-    assert panel["title"]
-    assert panel["description"].endswith(".")
+def test_dashboard_document_can_be_imported_anywhere() -> None:
+    assert_none(
+        problem
+        for found in DASHBOARDS.values()
+        for problem in failures(
+            found["uid"] or found["title"],
+            {
+                "with a uid": bool(found["uid"]),
+                "read-only": found["editable"] is False,
+                "of a present schema": found["schemaVersion"] >= 39,
+                "tagged skewless": "skewless" in found["tags"],
+                "with unique ids of panels": len({panel["id"] for panel in panels(found)}) == len(panels(found)),
+                "with annotations of the chosen data source": {
+                    event["datasource"]["uid"] for event in found["annotations"].get("list", [])
+                }
+                <= {"${datasource}"},
+            },
+        )
+    )
+
+
+def test_dashboard_panels_have_title_description_and_source() -> None:
+    assert_none(problem for name, panel in PANELS.items() for problem in problems_of_panel(name, panel))
+
+
+def problems_of_panel(name: str, panel: dict[str, Any]) -> Iterator[str]:
+    targets = panel.get("targets", [])
+    checks = {"titled": bool(panel["title"]), "described by a sentence": panel.get("description", "").endswith(".")}
     if panel["type"] == "text":
-        assert "targets" not in panel
-        return
-    assert panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
-    assert panel["fieldConfig"]["defaults"]["unit"]
-    assert panel["targets"]
-    assert all(target["datasource"]["uid"] == "${datasource}" for target in panel["targets"])
-    assert all(target["legendFormat"] for target in panel["targets"])
+        checks["without targets"] = "targets" not in panel
+    else:
+        checks |= {
+            "of the chosen data source": panel.get("datasource") == {"type": "prometheus", "uid": "${datasource}"},
+            "with a unit": bool(panel["fieldConfig"]["defaults"].get("unit")),
+            "with targets": bool(targets),
+            "with targets of its data source": all(each["datasource"]["uid"] == "${datasource}" for each in targets),
+            "with a legend for each target": all(each.get("legendFormat") for each in targets),
+        }
+    return failures(f"{name} {panel['title']}", checks)
 
 
-@pytest.mark.parametrize("found", DASHBOARDS.values(), ids=lambda found: found["uid"])
-def test_dashboard_panels_fill_the_grid_without_overlap(found: dict[str, Any]) -> None:
+def test_dashboard_panels_fill_the_grid_without_overlap() -> None:
+    assert_none(problem for found in DASHBOARDS.values() for problem in problems_of_grid(found))
+
+
+def problems_of_grid(found: dict[str, Any]) -> Iterator[str]:
     used: set[tuple[int, int]] = set()
     for panel in found["panels"]:
         at = panel["gridPos"]
         cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
-        assert at["x"] + at["w"] <= 24
-        assert not cells & used
+        checks = {"inside the grid": at["x"] + at["w"] <= 24, "in a place of its own": not cells & used}
+        yield from failures(f"{found['uid']}-{panel['id']} {panel['title']}", checks)
         used |= cells
 
 
-@pytest.mark.parametrize("expr", TARGETS)
-def test_dashboard_selectors_use_existing_metrics_labels_and_variables(expr: str) -> None:
-    for found in SELECTOR.finditer(expr):
+def test_dashboard_selectors_use_existing_metrics_labels_and_variables() -> None:
+    assert_none(problem for requested in TARGETS for problem in problems_of_selectors(requested))
+
+
+def problems_of_selectors(requested: PanelQuery) -> Iterator[str]:
+    for found in SELECTOR.finditer(requested.expr):
         matchers = found["matchers"] or ""
-        assert 'cluster=~"$cluster", namespace=~"$namespace", job=~"$job"' in matchers
-        assert 'instance=~"$instance"' in matchers
-        if found["name"].startswith("process_"):
-            continue
-        known = metric(found["name"])
-        assert known is not None, found["name"]
-        assert "pipeline=~" in matchers
-        assert set(re.findall(r"(\w+)(?:=~|=)", matchers)) <= {*CONSTANT_LABELS, *known.labels, *TARGET, "le"}
+        labels = set(re.findall(r"(\w+)(?:=~|=)", matchers))
+        checks = {
+            "of the chosen job": 'cluster=~"$cluster", namespace=~"$namespace", job=~"$job"' in matchers,
+            "of the chosen instance": 'instance=~"$instance"' in matchers,
+        }
+        if not found["name"].startswith("process_"):
+            known = metric(found["name"])
+            checks["an existing metric"] = known is not None
+            checks["of the chosen pipeline"] = "pipeline=~" in matchers
+            existing = {*CONSTANT_LABELS, *(known.labels if known else ()), *TARGET, "le"}
+            checks[f"with existing labels: {labels - existing}"] = labels <= existing
+        yield from failures(f"{requested.where}: {found[0]}", checks)
 
 
-@pytest.mark.parametrize("expr", TARGETS)
-def test_dashboard_counters_are_queried_by_rate(expr: str) -> None:
-    for found in SELECTOR.finditer(expr):
-        before = expr[: found.start()]
-        if found["name"].endswith(("_total", "_bucket", "_count")):
-            assert before.endswith(("rate(", "increase("))
-            assert found["window"] in {"[$__rate_interval]", "[$__range]"}
-        else:
-            assert not before.endswith(("rate(", "increase("))
+def test_dashboard_counters_are_queried_by_rate() -> None:
+    assert_none(problem for requested in TARGETS for problem in problems_of_rates(requested))
+
+
+def problems_of_rates(requested: PanelQuery) -> Iterator[str]:
+    for found in SELECTOR.finditer(requested.expr):
+        by_rate = requested.expr[: found.start()].endswith(("rate(", "increase("))
+        counted = found["name"].endswith(("_total", "_bucket", "_count"))
+        checks = {"a rate of a counter": by_rate == counted}
+        if counted:
+            checks["over the interval of the panel"] = found["window"] in {"[$__rate_interval]", "[$__range]"}
+        yield from failures(f"{requested.where}: {found[0]}", checks)
 
 
 def test_watermark_delay_panel_of_a_delayed_partition_shows_its_delay(tmp_path: Path) -> None:
