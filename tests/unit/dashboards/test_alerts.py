@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args
 
 import click
-import pytest
 import yaml
 from pydantic import BaseModel
 
@@ -18,6 +18,7 @@ from dashboards.generate.dashboard import panels
 from dashboards.generate.files import files
 from dashboards.generate.runbooks import RUNBOOKS
 from helpers.docs_blocks import ROOT
+from helpers.source_files import assert_none
 from skewless import topology
 from skewless.algorithms.grouping import GROUPINGS
 from skewless.cli import main
@@ -67,19 +68,29 @@ def test_alert_with_a_changed_threshold_fails_its_case(tmp_path: Path) -> None:
     assert "SkewlessWorkerOverloaded" in promtool("test", "rules", tmp_path / "cases.yaml")
 
 
-@pytest.mark.parametrize("name", [alert.name for alert in ALERTS])
-def test_alert_has_a_firing_and_a_silent_case(name: str) -> None:
-    assert {fires for alert, fires in expectations() if alert == name} == {True, False}
+def test_alert_has_a_firing_and_a_silent_case() -> None:
+    cases = set(expectations())
+    wanted = [(alert.name, fires) for alert in ALERTS for fires in (True, False)]
+    assert_none(
+        f"{name}: no {'firing' if fires else 'silent'} case" for name, fires in wanted if (name, fires) not in cases
+    )
 
 
-@pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule["alert"])
-def test_alert_has_severity_summary_description_and_runbook(rule: dict[str, Any]) -> None:
-    assert rule["labels"]["severity"] in {"warning", "critical"}
-    assert "{{ $labels.pipeline }}" in rule["annotations"]["summary"]
-    assert rule["annotations"]["description"]
-    page, _, anchor = rule["annotations"]["runbook_url"].partition("#")
-    headings = re.findall(r"^## (.*)$", (ROOT / page).read_text(), re.MULTILINE)
-    assert anchor in {heading.lower() for heading in headings}
+def test_alert_has_severity_summary_description_and_runbook() -> None:
+    assert_none(f"{rule['alert']}: no {missing}" for rule in rules() for missing in missing_parts(rule))
+
+
+def missing_parts(rule: dict[str, Any]) -> Iterator[str]:
+    notes = rule["annotations"]
+    if rule["labels"].get("severity") not in {"warning", "critical"}:
+        yield "severity: warning or critical"
+    if "{{ $labels.pipeline }}" not in notes.get("summary", ""):
+        yield "summary with the pipeline"
+    if not notes.get("description"):
+        yield "description"
+    page, _, anchor = notes["runbook_url"].partition("#")
+    if anchor not in {heading.lower() for heading in re.findall(r"^## (.*)$", (ROOT / page).read_text(), re.MULTILINE)}:
+        yield f"heading for {notes['runbook_url']}"
 
 
 def test_hung_process_alert_at_the_longest_commit_interval_stays_silent() -> None:
@@ -136,15 +147,18 @@ def titles() -> set[str]:
     return shown | {found["title"].rpartition(" / ")[2] for found in made} | {alert.name for alert in ALERTS}
 
 
-@pytest.mark.parametrize("name", RUNBOOKS)
-def test_runbook_names_resolve_to_existing_things(name: str) -> None:
+def test_runbook_names_resolve_to_existing_things() -> None:
     known = {*GROUPINGS, *settings(), *commands(), *PAGES, *BROKER_SETTINGS}
     known |= {metric.name for metric in METRICS} | {topic.name for topic in topology.TOPICS}
-    for quoted in QUOTED.findall(RUNBOOKS[name]):
-        path, _, value = quoted.partition(": ")
-        assert path in known, quoted
-        assert not value or value in values(path), quoted
-    assert set(ITALIC.findall(" ".join(RUNBOOKS[name].split()))) <= titles()
+    named = titles()
+    unknown = []
+    for name, text in RUNBOOKS.items():
+        for quoted in QUOTED.findall(text):
+            path, _, value = quoted.partition(": ")
+            if path not in known or (value and value not in values(path)):
+                unknown.append(f"{name}: `{quoted}`")
+        unknown += [f"{name}: *{title}*" for title in ITALIC.findall(" ".join(text.split())) if title not in named]
+    assert_none(unknown)
 
 
 def test_alert_files_with_another_base_url_link_to_it() -> None:
