@@ -5,15 +5,16 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
 import numpy as np
-import pytest
 
 from helpers.docs_blocks import PAGES, ROOT, Block, blocks
+from helpers.source_files import assert_none, line_of, place, problem_of
 from skewless import __version__
 from skewless.algorithms.aggregates import AGGREGATES, ResultField
 from skewless.algorithms.value_type import ValueType
@@ -60,6 +61,7 @@ def find(words: list[str]) -> tuple[click.Command, list[str]]:
     return command, words
 
 
+@cache
 def targets() -> set[str]:
     return set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
@@ -70,10 +72,10 @@ def load(block: Block, folder: Path) -> PipelineSettings:
     return loader.load(file, {})
 
 
-@pytest.mark.parametrize("name", reference_pages.pages())
-def test_reference_pages_equal_the_generated_text(name: str) -> None:
-    made, there = reference_pages.pages()[name], (ROOT / "docs" / "reference" / name).read_text()
-    assert there == made, "run `make docs`"
+def test_reference_pages_equal_the_generated_text() -> None:
+    folder = ROOT / "docs" / "reference"
+    made = reference_pages.pages().items()
+    assert_none(f"docs/reference/{name}: run `make docs`" for name, text in made if (folder / name).read_text() != text)
 
 
 def test_reference_folder_holds_generated_or_listed_pages_only() -> None:
@@ -88,36 +90,55 @@ def test_reference_folder_holds_generated_or_listed_pages_only() -> None:
     assert {page.name for page in (ROOT / "docs" / "reference").iterdir()} <= reference_pages.pages().keys() | written
 
 
-@pytest.mark.parametrize(("where", "program", "arguments"), list(commands()))
-def test_docs_commands_in_blocks_exist_with_their_options(where: str, program: str, arguments: str) -> None:
-    words = shlex.split(arguments)
-    if program == "make":
-        assert words[0] in targets()
-        return
-    command, others = find(words)
-    command.make_context("skewless", others)
+def test_docs_commands_in_blocks_exist_with_their_options() -> None:
+    def check(program: str, arguments: str) -> None:
+        words = shlex.split(arguments)
+        if program == "make":
+            assert words[0] in targets(), f"make has no target {words[0]}"
+            return
+        command, others = find(words)
+        command.make_context("skewless", others)
+
+    assert_none(
+        problem
+        for where, program, arguments in commands()
+        for problem in problem_of(f"{where}: {program} {arguments}", partial(check, program, arguments))
+    )
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_docs_commands_in_sentences_exist_with_their_options(page: Path) -> None:
-    for program, arguments in INLINE.findall(page.read_text()):
+def test_docs_commands_in_sentences_exist_with_their_options() -> None:
+    def check(program: str, arguments: str) -> None:
         words = arguments.split()
         if program == "make":
-            assert words[0] in targets()
-            continue
+            assert words[0] in targets(), f"make has no target {words[0]}"
+            return
         command, others = find(words)
         known = {option for parameter in command.params for option in parameter.opts}
-        assert {word for word in others if word.startswith("-")} <= known
+        unknown = {word for word in others if word.startswith("-")} - known
+        assert not unknown, f"there is no option {', '.join(unknown)}"
+
+    assert_none(
+        problem
+        for page in PAGES
+        for found in INLINE.finditer(page.read_text())
+        for problem in problem_of(
+            f"{place(page, line_of(found.string, found.start()))}: {found[0]}", partial(check, *found.groups())
+        )
+    )
 
 
-@pytest.mark.parametrize("block", PIPELINES, ids=str)
-def test_docs_pipelines_are_valid(block: Block, tmp_path: Path) -> None:
-    load(block, tmp_path)
+def test_docs_pipelines_are_valid(tmp_path: Path) -> None:
+    assert_none(problem for block in PIPELINES for problem in problem_of(str(block), partial(load, block, tmp_path)))
 
 
-@pytest.mark.parametrize("block", [block for block in PIPELINES if (EXAMPLES / block.name).is_file()], ids=str)
-def test_docs_pipeline_with_the_name_of_an_example_equals_it(block: Block, tmp_path: Path) -> None:
-    assert load(block, tmp_path) == loader.load(EXAMPLES / block.name, {})
+def test_docs_pipeline_with_the_name_of_an_example_equals_it(tmp_path: Path) -> None:
+    named = [block for block in PIPELINES if (EXAMPLES / block.name).is_file()]
+    assert named
+    assert_none(
+        f"{block}: differs from deploy/examples/{block.name}"
+        for block in named
+        if load(block, tmp_path) != loader.load(EXAMPLES / block.name, {})
+    )
 
 
 def type_of(name: str, entry: dict[str, Any]) -> type[msgspec.Struct]:
@@ -140,34 +161,53 @@ def type_of(name: str, entry: dict[str, Any]) -> type[msgspec.Struct]:
     return types[name]
 
 
-@pytest.mark.parametrize("block", [block for block in FACTS if block.name != "source"], ids=str)
-def test_docs_records_match_their_types(block: Block) -> None:
-    for line in block.text.splitlines():
-        kind = type_of(block.name, msgspec.json.decode(line))
+def test_docs_records_match_their_types() -> None:
+    def check(name: str, line: str) -> None:
+        entry = msgspec.json.decode(line)
+        kind = type_of(name, entry)
         msgspec.json.decode(line, type=kind)
-        assert set(msgspec.json.decode(line)) == {field.encode_name for field in msgspec.structs.fields(kind)}
+        assert set(entry) == {field.encode_name for field in msgspec.structs.fields(kind)}, line
+
+    assert_none(
+        problem
+        for block in FACTS
+        if block.name != "source"
+        for line in block.text.splitlines()
+        for problem in problem_of(str(block), partial(check, block.name, line))
+    )
 
 
-@pytest.mark.parametrize("block", [block for block in FACTS if block.name == "source"], ids=str)
-def test_docs_source_records_can_be_parsed_by_a_pipeline_of_their_page(block: Block, tmp_path: Path) -> None:
-    formats = [
-        RecordParser(load(each, tmp_path).splitter)
-        for each in PIPELINES
-        if each.page == block.page and "format: json" in each.text
-    ]
-    values = [line.encode() for line in block.text.splitlines()]
-    parsed = [each.parse(RecordColumns.of_values(values, np.zeros(len(values), dtype=np.int64))) for each in formats]
-    assert any(len(each.keys) >= len(values) and not each.invalid for each in parsed)
+def test_docs_source_records_can_be_parsed_by_a_pipeline_of_their_page(tmp_path: Path) -> None:
+    def parsed(block: Block) -> bool:
+        formats = [
+            RecordParser(load(each, tmp_path).splitter)
+            for each in PIPELINES
+            if each.page == block.page and "format: json" in each.text
+        ]
+        values = [line.encode() for line in block.text.splitlines()]
+        columns = RecordColumns.of_values(values, np.zeros(len(values), dtype=np.int64))
+        batches = [each.parse(columns) for each in formats]
+        return any(len(batch.keys) >= len(values) and not batch.invalid for batch in batches)
+
+    blocks_of_records = [block for block in FACTS if block.name == "source"]
+    assert_none(f"{block}: no pipeline of the page parses it" for block in blocks_of_records if not parsed(block))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_docs_links_resolve_to_existing_targets(page: Path) -> None:
-    for found in LINK.finditer(CODE.sub("", page.read_text())):
+def test_docs_links_resolve_to_existing_targets() -> None:
+    assert_none(link for page in PAGES for link in broken_links(page))
+
+
+def broken_links(page: Path) -> Iterator[str]:
+    text = CODE.sub("", page.read_text())
+    for found in LINK.finditer(text):
         target = page.parent / found["target"] if found["target"] else page
-        assert target.exists(), found[0]
-        if found["anchor"]:
-            headings = re.findall(r"^#+ (.*)$", target.read_text(), re.MULTILINE)
-            assert found["anchor"] in {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in headings}
+        if not target.exists() or (found["anchor"] and found["anchor"] not in anchors(target)):
+            yield f"{place(page, line_of(text, found.start()))}: {found[0]}"
+
+
+def anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in headings}
 
 
 def test_version_is_the_same_in_the_package_the_readme_and_the_changelog() -> None:
