@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from helpers.batches import encode_tuples
 from helpers.engine import at
 from helpers.in_memory_batch import InMemoryBatch
+from helpers.source_files import assert_none
 from skewless import topology
 from skewless.algorithms.duration_histogram import Histogram
 from skewless.algorithms.grouping import KeyBatch, create
@@ -88,45 +89,50 @@ def work(wiring: StageRuntime, partition: int, keys: Sequence[str]) -> None:
     wiring.executor.event_times = {at(partition): step.max_event_time(partition) or 0}
 
 
-@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
-def test_metric_names_follow_prometheus_conventions(metric: Metric) -> None:
+def test_metric_names_follow_prometheus_conventions() -> None:
     """Rules for names of `promtool check metrics` and of prometheus.io/docs/practices/naming."""
+    assert_none(f"{metric.name}: not {check}" for metric in METRICS for check in problems_of_name(metric))
+
+
+def problems_of_name(metric: Metric) -> Iterator[str]:
     words = metric.name.split("_")
-    assert re.fullmatch(r"skewless(_[a-z]+)+", metric.name)
-    assert (words[-1] == "total") == (metric.kind == "counter")
-    assert not {"count", "sum", "bucket", "total"} & set(words[:-1] if metric.kind == "counter" else words)
-    assert not {"counter", "gauge", "histogram", "summary"} & set(words)
-    assert not {"s", "ms", "us", "ns", "sec", "milliseconds", "minutes", "b", "kb", "mb", "percent"} & set(words)
-    assert metric.meaning.endswith(".")
-    unit = words[-2] if metric.kind == "counter" else words[-1]
-    assert unit == metric.unit or metric.unit not in {"seconds", "bytes", "ratio", "info"}
-
-
-@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
-def test_metric_labels_are_few_and_bounded(metric: Metric) -> None:
-    bounded = {
-        "version",
-        "type",
-        "kind",
-        "grouping",
-        "event",
-        "topic",
-        "outcome",
-        "state",
-        "partition",
-        "worker",
-        "direction",
-        "cause",
-        "rank",
-        "side",
-        "client",
+    inner = words[:-1] if metric.kind == "counter" else words
+    types = {"counter", "gauge", "histogram", "summary"}
+    units = {"s", "ms", "us", "ns", "sec", "milliseconds", "minutes", "b", "kb", "mb", "percent"}
+    checks = {
+        "of the form skewless_words": bool(re.fullmatch(r"skewless(_[a-z]+)+", metric.name)),
+        "total for counters only": (words[-1] == "total") == (metric.kind == "counter"),
+        "without suffixes of series": not {"count", "sum", "bucket", "total"} & set(inner),
+        "without a type": not types & set(words),
+        "in base units": not units & set(words),
+        "described by a sentence": metric.meaning.endswith("."),
+        f"ending with its unit, {metric.unit}": inner[-1] == metric.unit
+        or metric.unit not in {"seconds", "bytes", "ratio", "info"},
     }
-    assert set(metric.labels) <= bounded
-    assert len(metric.labels) <= 1
-    assert not set(metric.labels) & set(CONSTANT_LABELS)
-    assert set(metric.stages) <= {stage.name for stage in topology.STAGES}
-    assert bool(metric.buckets) == (metric.kind == "histogram")
-    assert list(metric.buckets) == sorted(set(metric.buckets))
+    return (check for check, holds in checks.items() if not holds)
+
+
+BOUNDED = {
+    "version", "type", "kind", "grouping", "event", "topic", "outcome", "state", "partition", "worker", "direction",
+    "cause", "rank", "side", "client",
+}  # fmt: skip
+"""Labels with few values."""
+
+
+def test_metric_labels_are_few_and_bounded() -> None:
+    assert_none(f"{metric.name}: not {check}" for metric in METRICS for check in problems_of_labels(metric))
+
+
+def problems_of_labels(metric: Metric) -> Iterator[str]:
+    checks = {
+        f"of {sorted(BOUNDED)}": set(metric.labels) <= BOUNDED,
+        "one label at most": len(metric.labels) <= 1,
+        "next to the constant labels": not set(metric.labels) & set(CONSTANT_LABELS),
+        "of existing stages": set(metric.stages) <= {stage.name for stage in topology.STAGES},
+        "buckets for histograms only": bool(metric.buckets) == (metric.kind == "histogram"),
+        "with buckets in order": list(metric.buckets) == sorted(set(metric.buckets)),
+    }
+    return (check for check, holds in checks.items() if not holds)
 
 
 def test_metric_names_are_unique() -> None:
