@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
-import pytest
 import yaml
 
 from helpers.docs_blocks import ROOT
+from helpers.source_files import assert_none, problem_of
 from skewless.cli.main import main
 from skewless.config import loader
 from skewless.topology import needed_stages
@@ -59,17 +61,19 @@ def test_compose_sink_of_the_profile_adds_a_table_of_the_database() -> None:
     assert f"CREATE ROLE {sink.username} LOGIN PASSWORD '{environment['SKEWLESS__SINK__PASSWORD']}';" in roles
 
 
-@pytest.mark.parametrize("name", OURS)
-def test_compose_commands_exist_with_their_options(name: str) -> None:
-    arguments = list(SERVICES[name]["command"])
-    at = arguments.index("--file") + 1
-    arguments[at] = str(seen(name, arguments[at]))
-    command: click.Command = main
-    while isinstance(command, click.Group):
-        found = command.get_command(click.Context(command), arguments.pop(0))
-        assert found is not None
-        command = found
-    command.make_context(name, arguments)
+def test_compose_commands_exist_with_their_options() -> None:
+    def check(name: str) -> None:
+        arguments = list(SERVICES[name]["command"])
+        at = arguments.index("--file") + 1
+        arguments[at] = str(seen(name, arguments[at]))
+        command: click.Command = main
+        while isinstance(command, click.Group):
+            found = command.get_command(click.Context(command), arguments.pop(0))
+            assert found is not None, "there is no such command"
+            command = found
+        command.make_context(name, arguments)
+
+    assert_none(problem for name in OURS for problem in problem_of(name, partial(check, name)))
 
 
 def test_compose_pipeline_file_is_valid_and_uses_the_advertised_listener() -> None:
@@ -78,14 +82,20 @@ def test_compose_pipeline_file_is_valid_and_uses_the_advertised_listener() -> No
     assert SERVICES["kafka"]["environment"]["KAFKA_ADVERTISED_LISTENERS"] == "CLIENT://kafka:9092"
 
 
-@pytest.mark.parametrize("name", SERVICES)
-def test_compose_mounts_and_dependencies_exist(name: str) -> None:
-    assert all(here.exists() for here in mounts(name).values()) if "volumes" in SERVICES[name] else True
-    assert set(SERVICES[name].get("depends_on", ())) <= SERVICES.keys()
-    named = {volume.split(":")[0] for volume in SERVICES[name].get("volumes", ()) if not volume.startswith(".")}
-    assert named <= COMPOSE["volumes"].keys()
-    image = SERVICES[name]["image"]
-    assert image == "skewless:local" or image.rpartition(":")[2][-1].isdigit(), "a tag that stays the same"
+def test_compose_mounts_and_dependencies_exist() -> None:
+    assert_none(f"{name}: {problem}" for name in SERVICES for problem in missing(name))
+
+
+def missing(name: str) -> Iterator[str]:
+    service = SERVICES[name]
+    volumes = service.get("volumes", ())
+    yield from (f"no {here}" for here in (mounts(name).values() if volumes else ()) if not here.exists())
+    yield from (f"no service {other}" for other in set(service.get("depends_on", ())) - SERVICES.keys())
+    named = {volume.split(":")[0] for volume in volumes if not volume.startswith(".")}
+    yield from (f"no volume {other}" for other in named - COMPOSE["volumes"].keys())
+    image = service["image"]
+    if image != "skewless:local" and not image.rpartition(":")[2][-1].isdigit():
+        yield f"{image} has no tag that stays the same"
 
 
 def test_compose_prometheus_scrapes_the_metrics_port_of_every_stage() -> None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from helpers.docs_blocks import ROOT
+from helpers.source_files import assert_none, place
 
 DEPLOY = ROOT / "deploy"
 CONTAINERFILE = (DEPLOY / "Containerfile").read_text()
@@ -107,12 +109,15 @@ def test_dockerignore_admits_the_copied_paths_only() -> None:
     assert {f"!{path}" for path in copied} == {line for line in ignore if line.startswith("!")}
 
 
-@pytest.mark.parametrize(
-    "path",
-    sorted([*DEPLOY.glob("*.sh"), *DEPLOY.glob("kubernetes/*.sh")]),
-    ids=lambda path: str(path.relative_to(DEPLOY)),
-)
-def test_deploy_scripts_are_valid_shell_and_stop_at_errors(path: Path) -> None:
-    assert subprocess.run(["sh", "-n", str(path)], check=False).returncode == 0
-    sourced = not path.stat().st_mode & 0o100
-    assert sourced or "set -eu" in path.read_text().splitlines()[:8]
+def test_deploy_scripts_are_valid_shell_and_stop_at_errors() -> None:
+    scripts = sorted([*DEPLOY.glob("*.sh"), *DEPLOY.glob("kubernetes/*.sh")])
+    assert_none(f"{place(script, 1)}: {problem}" for script in scripts for problem in problems_of(script))
+
+
+def problems_of(script: Path) -> Iterator[str]:
+    ran = subprocess.run(["sh", "-n", script], check=False, capture_output=True, text=True)
+    if ran.returncode:
+        yield ran.stderr.strip()
+    sourced = not script.stat().st_mode & 0o100
+    if not sourced and "set -eu" not in script.read_text().splitlines()[:8]:
+        yield "no set -eu in the first lines"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import subprocess
-
-import pytest
+from collections.abc import Iterator
 
 from helpers.docs_blocks import ROOT
+from helpers.source_files import assert_none, line_of
 from helpers.versions import VERSIONS
 
 N = r"(\d+(?:\.\d+)+)"
@@ -92,20 +92,22 @@ def texts() -> dict[str, str]:
     return found
 
 
-@pytest.fixture(scope="module")
-def repository() -> dict[str, str]:
-    return texts()
+def test_version_in_another_file_equals_the_versions_file() -> None:
+    repository = texts()
+    assert_none(problem for section in REPEATED for problem in differences(section, repository))
 
 
-@pytest.mark.parametrize("place", REPEATED)
-def test_version_in_another_file_equals_the_versions_file(place: str, repository: dict[str, str]) -> None:
-    files, pattern = REPEATED[place]
-    expected = VERSIONS[place.partition(",")[0]]
-    found = {path: set(re.findall(pattern, text, re.MULTILINE)) for path, text in repository.items()}
-    found = {path: versions for path, versions in found.items() if versions}
-    different = {path: each - {expected, minor_of(expected)} for path, each in found.items()}
-    assert {path: versions for path, versions in different.items() if versions} == {}
-    assert set(files) <= found.keys()
+def differences(section: str, repository: dict[str, str]) -> Iterator[str]:
+    files, pattern = REPEATED[section]
+    expected = VERSIONS[section.partition(",")[0]]
+    compiled = re.compile(pattern, re.MULTILINE)
+    containing = set()
+    for path, text in repository.items():
+        for found in compiled.finditer(text):
+            containing.add(path)
+            if found[1] not in {expected, minor_of(expected)}:
+                yield f"{path}:{line_of(text, found.start(1))}: {found[1]} instead of {expected} ({section})"
+    yield from (f"{path}: does not name {section}, {expected}" for path in files if path not in containing)
 
 
 def test_every_version_is_read_or_repeated() -> None:
