@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
+from helpers.source_files import PACKAGE, assert_none
 
-import skewless
-
-PACKAGE = Path(skewless.__file__).parent
 PAGE = Path(__file__).parents[3] / "docs" / "explanation" / "transport.md"
 _ROW = re.compile(r"^\| (\d+) \|[^|\n]*\|[^|\n]*\|([^|\n]*)\|[^|\n]*\|$", re.MULTILINE)
 _FILE = re.compile(r"`([\w/]+\.py)`: ((?:`\w+`(?:, )?)+)")
@@ -22,14 +20,18 @@ def way_of_a_record() -> list[tuple[str, str]]:
     return _ROW.findall(section)
 
 
-@pytest.mark.parametrize(("row", "cell"), way_of_a_record())
-def test_transport_page_row_of_the_way_names_existing_functions(row: str, cell: str) -> None:
+def test_transport_page_row_of_the_way_names_existing_functions() -> None:
+    assert_none(f"row {row}: {problem}" for row, cell in way_of_a_record() for problem in unknown_names(cell))
+
+
+def unknown_names(cell: str) -> Iterator[str]:
     files = _FILE.findall(cell)
-    assert files, f"row {row} names no code"
+    if not files:
+        yield "names no code"
     for path, names in files:
         tree = ast.parse((PACKAGE / path).read_text(encoding="utf-8"))
         functions = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
-        assert set(re.findall(r"\w+", names)) <= functions
+        yield from (f"{path} has no function {name}" for name in re.findall(r"\w+", names) if name not in functions)
 
 
 def test_transport_page_way_of_a_record_has_all_rows() -> None:
