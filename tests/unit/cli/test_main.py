@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import click
@@ -15,6 +16,7 @@ import confluent_kafka
 import pytest
 from click.testing import CliRunner, Result
 
+from helpers.source_files import assert_none, problem_of
 from skewless import __version__, topology
 from skewless.cli import config_command as config_commands
 from skewless.cli import main
@@ -111,13 +113,16 @@ def test_main_version_equals_the_package_version() -> None:
     assert invoke("--version").output == f"skewless {__version__}\n"
 
 
-@pytest.mark.parametrize("name", main.COMMANDS)
-def test_command_of_each_name_exists_and_has_help_with_an_example(name: str) -> None:
-    module, attribute = main.COMMANDS[name].target.split(":")
-    command = getattr(importlib.import_module(module), attribute)
-    assert invoke(name, "--help").exit_code == 0
-    parts = command.commands.values() if isinstance(command, click.Group) else [command]
-    assert any("Example" in f"{part.help} {part.epilog}" for part in parts)
+def test_command_of_each_name_exists_and_has_help_with_an_example() -> None:
+    def check(name: str) -> None:
+        module, attribute = main.COMMANDS[name].target.split(":")
+        command = getattr(importlib.import_module(module), attribute)
+        shown = invoke(name, "--help")
+        assert shown.exit_code == 0, shown.output
+        parts = command.commands.values() if isinstance(command, click.Group) else [command]
+        assert any("Example" in f"{part.help} {part.epilog}" for part in parts), "its help has no example"
+
+    assert_none(problem for name in main.COMMANDS for problem in problem_of(name, partial(check, name)))
 
 
 @pytest.mark.parametrize(
