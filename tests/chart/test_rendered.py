@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from pydantic import SecretStr
 from helm.generate import files, kubernetes, pipeline_schema, stages
 from helpers import extra_stages
 from helpers.docs_blocks import ROOT
+from helpers.source_files import assert_none, problem_of
 from helpers.versions import VERSIONS
 from skewless import topology
 from skewless.cli.main import main
@@ -84,10 +86,12 @@ def load(objects: Objects, stage: str, folder: Path) -> PipelineSettings:
     return loader.load(file, environment(container))
 
 
-@pytest.mark.parametrize("values", EXAMPLES, ids=lambda path: path.stem)
-def test_helm_lint_with_each_example_has_no_notes(helm: Callable[..., str], values: Path) -> None:
-    printed = helm("lint", "--strict", CHART, "--kube-version", VERSIONS["kubernetes"], "--values", values)
-    assert [line for line in printed.splitlines() if line.startswith("[")] == []
+def test_helm_lint_with_each_example_has_no_notes(helm: Callable[..., str]) -> None:
+    def check(values: Path) -> None:
+        printed = helm("lint", "--strict", CHART, "--kube-version", VERSIONS["kubernetes"], "--values", values)
+        assert not (notes := [line for line in printed.splitlines() if line.startswith("[")]), "\n".join(notes)
+
+    assert_none(problem for values in EXAMPLES for problem in problem_of(values.stem, partial(check, values)))
 
 
 def test_helm_unittest_suite_passes(tools: Path) -> None:
@@ -171,33 +175,40 @@ def test_rendered_manifests_have_no_critical_kube_score_finding(tools: Path, man
     assert "[OK]" in ran.stdout
 
 
-@pytest.mark.parametrize("values", EXAMPLES, ids=lambda path: path.stem)
 def test_rendered_pipeline_file_and_environment_load_in_every_stage(
-    rendered: dict[str, Objects], values: Path, tmp_path: Path
+    rendered: dict[str, Objects], tmp_path: Path
 ) -> None:
-    given = yaml.safe_load(values.read_text())
-    first = "splitter" if "source" in given else "join"
-    for stage in topology.needed_stages(load(rendered[values.stem], first, tmp_path)):
-        settings = load(rendered[values.stem], stage.name, tmp_path)
-        inputs = ("source",) if "source" in given else ("left", "right")
-        topics = {"source": given.get("source")} | given.get("pipeline", {}).get("join", {})
-        assert [settings.topic(name) for name in inputs] == [topics[name]["topic"] for name in inputs]
-        assert settings.metrics.port > 0
+    def check(values: Path) -> None:
+        given, objects = yaml.safe_load(values.read_text()), rendered[values.stem]
+        first = "splitter" if "source" in given else "join"
+        for stage in topology.needed_stages(load(objects, first, tmp_path)):
+            settings = load(objects, stage.name, tmp_path)
+            inputs = ("source",) if "source" in given else ("left", "right")
+            topics = {"source": given.get("source")} | given.get("pipeline", {}).get("join", {})
+            assert [settings.topic(name) for name in inputs] == [topics[name]["topic"] for name in inputs], stage.name
+            assert settings.metrics.port > 0, stage.name
+
+    assert_none(problem for values in EXAMPLES for problem in problem_of(values.stem, partial(check, values)))
 
 
-@pytest.mark.parametrize("values", EXAMPLES, ids=lambda path: path.stem)
-def test_rendered_container_commands_exist_with_their_options(rendered: dict[str, Objects], values: Path) -> None:
-    for _, spec in pods(rendered[values.stem]):
-        for container in [*spec.get("initContainers", []), *spec["containers"]]:
-            if "command" in container or not container.get("args"):
-                continue
-            arguments = [argument.replace("$(POD_INDEX)", "3") for argument in container["args"]]
-            command: click.Command = main
-            while isinstance(command, click.Group):
-                found = command.get_command(click.Context(command), arguments.pop(0))
-                assert found is not None
-                command = found
-            command.make_context("skewless", arguments, resilient_parsing=False)
+def test_rendered_container_commands_exist_with_their_options(rendered: dict[str, Objects]) -> None:
+    def check(container: dict[str, Any]) -> None:
+        arguments = [argument.replace("$(POD_INDEX)", "3") for argument in container["args"]]
+        command: click.Command = main
+        while isinstance(command, click.Group):
+            found = command.get_command(click.Context(command), arguments.pop(0))
+            assert found is not None, "there is no such command"
+            command = found
+        command.make_context("skewless", arguments, resilient_parsing=False)
+
+    assert_none(
+        problem
+        for example, objects in rendered.items()
+        for pod, spec in pods(objects)
+        for container in [*spec.get("initContainers", []), *spec["containers"]]
+        if "command" not in container and container.get("args")
+        for problem in problem_of(f"{example}, {pod}: {container['args']}", partial(check, container))
+    )
 
 
 def test_rendered_files_and_arguments_with_sasl_hold_no_password(rendered: dict[str, Objects], tmp_path: Path) -> None:
@@ -368,21 +379,34 @@ def test_chart_keda_of_a_stage_with_two_inputs_has_a_trigger_for_each(render: Re
     assert scaled["spec"]["maxReplicaCount"] == 12
 
 
-@pytest.mark.parametrize("values", EXAMPLES, ids=lambda path: path.stem)
-def test_rendered_keda_triggers_have_parameters_that_their_scalers_know(
-    rendered: dict[str, Objects], values: Path
-) -> None:
+def test_rendered_keda_triggers_have_parameters_that_their_scalers_know(rendered: dict[str, Objects]) -> None:
     """The schemas of KEDA's objects allow any parameter."""
-    logins = {each["metadata"]["name"]: each["spec"] for each in kind(rendered[values.stem], "TriggerAuthentication")}
-    for scaled in kind(rendered[values.stem], "ScaledObject"):
-        for trigger in scaled["spec"]["triggers"]:
-            known = json.loads((CRDS / f"keda-{trigger['type']}.json").read_text())
-            assert set(known["required"]) <= set(trigger["metadata"]) <= set(known["metadata"])
-            assert all(isinstance(value, str) for value in trigger["metadata"].values())
-            if "authenticationRef" in trigger:
-                login = logins[trigger["authenticationRef"]["name"]]
-                given = {each["parameter"] for part in ("env", "secretTargetRef") for each in login.get(part, [])}
-                assert given <= set(known["authentication"])
+
+    def check(trigger: dict[str, Any], logins: dict[str, Any]) -> None:
+        known = json.loads((CRDS / f"keda-{trigger['type']}.json").read_text())
+        given = trigger["metadata"].keys()
+        assert given >= set(known["required"]), f"no {sorted(set(known['required']) - given)}"
+        assert given <= set(known["metadata"]), f"unknown: {sorted(given - set(known['metadata']))}"
+        assert all(isinstance(value, str) for value in trigger["metadata"].values()), "a value is not a string"
+        if "authenticationRef" in trigger:
+            login = logins[trigger["authenticationRef"]["name"]]
+            parameters = {each["parameter"] for part in ("env", "secretTargetRef") for each in login.get(part, [])}
+            assert parameters <= set(known["authentication"]), f"unknown login: {sorted(parameters)}"
+
+    assert_none(
+        problem
+        for example, objects in rendered.items()
+        for scaled in kind(objects, "ScaledObject")
+        for trigger in scaled["spec"]["triggers"]
+        for problem in problem_of(
+            f"{example}, {scaled['metadata']['name']}, {trigger['type']}",
+            partial(
+                check,
+                trigger,
+                {each["metadata"]["name"]: each["spec"] for each in kind(objects, "TriggerAuthentication")},
+            ),
+        )
+    )
 
 
 def test_rendered_keda_query_selects_a_metric_of_every_stage_by_its_labels(rendered: dict[str, Objects]) -> None:
