@@ -297,7 +297,9 @@ def _commands() -> Iterator[str]:
 
 
 def _command(path: str, command: click.Command) -> Iterator[str]:
-    context = click.Context(command, info_name=path, terminal_width=WIDTH)
+    context = click.Context(
+        command, info_name=path, terminal_width=WIDTH, help_option_names=cli.main.context_settings["help_option_names"]
+    )
     yield from ["", f"## `{path}`", "", "```text", command.get_help(context), "```"]
     if isinstance(command, click.Group):
         for name, part in command.commands.items():

@@ -63,11 +63,12 @@ def run(stage: str, file: Path | None, instance: int, *, drain: bool, take_over:
     logs.set_up(settings.log, {"pipeline": settings.name, "stage": stage, "instance": instance})
     with ExitStack() as stack:
         if sys.stdin.isatty():
-            from skewless.lab.local.published_processes import published
+            from skewless.lab.local.published_processes import published, registering
             from skewless.operations.running_processes import check_not_running
 
             name = f"{stage}-{instance}"
-            for note in () if take_over else check_not_running(settings, [name]):
-                click.echo(f"note: {note}", err=True)
-            stack.enter_context(published(settings, {name: settings.metrics.port}))
+            with registering(settings):
+                for note in () if take_over else check_not_running(settings, [name]):
+                    click.echo(f"note: {note}", err=True)
+                stack.enter_context(published(settings, {name: settings.metrics.port}))
         run_stage(stage, settings, instance, file=file, drain=drain)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import tempfile
 import time
@@ -50,19 +51,15 @@ def up(file: Path | None, log_dir: Path | None, *, drain: bool, verbose: bool, t
     from skewless.config import topic_plan
     from skewless.kafka.broker_watch import BrokerWatch
     from skewless.kafka.consumer.offsets import OffsetReader
-    from skewless.lab.local.published_processes import published
+    from skewless.lab.local.published_processes import published, registering
     from skewless.lab.local.supervisor import Supervisor, process_names
     from skewless.operations.run_counts import RunCounter
     from skewless.operations.running_processes import check_not_running
 
     if log_dir is not None:
         writable_folder("--log-dir", log_dir)
-    if not take_over:
-        for note in check_not_running(settings, process_names(settings)):
-            click.echo(f"note: {note}", err=True)
     topic_plan.apply(settings)
     logs = log_dir or Path(tempfile.mkdtemp(prefix=f"skewless-{settings.name}-"))
-    click.echo(f"pipeline {settings.name}, logs in {logs}")
     first = topology.needed_stages(settings)[0]
     # An earlier run has written there, also if its source was empty.
     rerun = drain and any(OffsetReader(settings.kafka).end(settings.topic(first.outputs[0])).values())
@@ -77,7 +74,13 @@ def up(file: Path | None, log_dir: Path | None, *, drain: bool, verbose: bool, t
 
     ports = {name: replica.metrics_port for name, replica in supervisor.processes.items()}
     counter = RunCounter(settings)
-    with published(settings, ports), warning_of_rejected_records(settings):
+    with contextlib.ExitStack() as stack:
+        with registering(settings):
+            for note in () if take_over else check_not_running(settings, process_names(settings)):
+                click.echo(f"note: {note}", err=True)
+            stack.enter_context(published(settings, ports))
+        stack.enter_context(warning_of_rejected_records(settings))
+        click.echo(f"pipeline {settings.name}, logs in {logs}")
         code = supervise(supervisor, _show, each_tick)
     print_counts(counter, settings, drain=drain and not code)
     click.get_current_context().exit(code)

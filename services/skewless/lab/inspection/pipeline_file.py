@@ -90,7 +90,8 @@ def pipeline_file(report: Mapping[str, Any], choices: Choices, kafka: Mapping[st
         "# Fixed when the topics are created: the maximum of router.workers.",
         _yaml({"worker_input": {"max_workers": max(16, choices.workers)}}),
         "",
-        "# To sum a field: splitter.value.field, and the aggregates sum, min, max, mean.",
+        "# To sum a field: splitter.value.field, and the aggregates sum, min, max, mean. Numbers with a fraction also",
+        "# need splitter.value.decimals, the number of decimal places that are kept.",
         _yaml({"aggregator": {"window_s": window_s, "aggregates": [Count.name]}}),
         *(LONG_WINDOWS if window_s >= LONG_WINDOW_S else ()),
     ]

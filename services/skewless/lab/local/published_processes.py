@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from skewless.config.pipeline_settings import PipelineSettings
-from skewless.lab.local.folders import state_folder
+from skewless.lab.local.folders import file_lock, state_folder
 
 
 class Published(NamedTuple):
@@ -21,6 +21,13 @@ class Published(NamedTuple):
     """Process id of the command that runs it."""
     metrics_port: int
     """0 if it has none."""
+
+
+@contextlib.contextmanager
+def registering(settings: PipelineSettings) -> Iterator[None]:
+    """Let no other command check and publish processes of the pipeline until the end of the block."""
+    with file_lock(_folder() / f"{settings.full_name}.lock"):
+        yield
 
 
 @contextlib.contextmanager
