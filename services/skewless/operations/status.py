@@ -404,7 +404,9 @@ def _problems(stages: Sequence[StageStatus], now_ms: int, max_lag_s: float | Non
 def _only_invalid(dead_letters: RecentRecords[Invalid | None]) -> Iterator[str]:
     """Yield a line if there are invalid records. No other record had an event time so far."""
     if commonest := Reasons(dead_letters.contents).commonest():
-        yield f"splitter: all {dead_letters.number:,} records so far are invalid, mostly {commonest}"
+        # Of many records, the number is that of their offsets, which contain the markers of transactions.
+        about = "about " if dead_letters.number > len(dead_letters.contents) else ""
+        yield f"splitter: all {about}{dead_letters.number:,} records so far are invalid, mostly {commonest}"
 
 
 def _waits(settings: PipelineSettings, stages: Mapping[str, StageStatus]) -> Iterator[str]:
