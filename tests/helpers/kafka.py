@@ -512,8 +512,8 @@ def truth(
 def differences(pipeline: Pipeline, expected: Truth, *, ticks: bool = True, closed_to: int | None = None) -> list[str]:
     """List the differences between a pipeline's topics and the plain count, a few of each kind; empty if exact.
 
-    If the pipeline runs, only windows that end at or before `closed_to` are compared. `ticks` is off where idle
-    partitions add tuples to ticks that were written before.
+    If the pipeline runs, only windows that end at or before `closed_to` are compared. `ticks` is off where tuples
+    belong to ticks that were written before: those of idle partitions, and of windows that close after their ticks.
     """
     window_ms = pipeline.settings.aggregator.window_ms
 
