@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from helpers.waiting import until
-from skewless.cli import up
+from skewless.cli.commands import up
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import ConfigurationError, UnreachableError
 from skewless.lab.local.supervisor import Event, Supervisor
@@ -278,7 +278,7 @@ def test_supervisor_process_that_ignores_sigterm_kills_it_after_the_grace_period
 PROGRAM = f"""
 import sys
 from pathlib import Path
-from skewless.cli.up import supervise
+from skewless.cli.commands.up import supervise
 from skewless.lab.local.supervisor import Supervisor
 from skewless.config.pipeline_settings import PipelineSettings
 

@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from skewless.cli.run import COLLECTION
+from skewless.cli.commands.run import COLLECTION
 from skewless.config.loader import load
 from skewless.service import run_stage
 

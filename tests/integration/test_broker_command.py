@@ -18,7 +18,7 @@ from skewless.lab.local.folders import cache_folder
 
 pytestmark = pytest.mark.broker
 WAIT_S = 90.0
-PROGRAM = "from skewless.cli.broker_command import broker; broker()"
+PROGRAM = "from skewless.cli.commands.broker import broker; broker()"
 Answer = subprocess.CompletedProcess[str]
 Run = Callable[..., Answer]
 

@@ -12,12 +12,12 @@ NAMES = {*AGGREGATES, *(column.name for column in columns_of(AGGREGATES.values()
 OTHER_MEANINGS = {
     "algorithms/grouping/even.py": {"count"},  # field of a numpy record
     "cli/inspect_view.py": {"count", "distinct", "min"},  # fields of the output, minutes
-    "cli/results.py": {"last"},  # a value of --window
+    "cli/commands/results.py": {"last"},  # a value of --window
     "cli/result_selection.py": {"last"},
     "lab/inspection/key_profile.py": {"count"},  # field of the output
     "spark/report/evaluation_report.py": {"max"},  # largest latency
     "spark/report/inspection_report.py": {"count"},  # field of the output
-    "cli/smoke_test_command.py": {"count"},  # a parameter: number of records
+    "cli/commands/smoke_test.py": {"count"},  # a parameter: number of records
     "cli/status_text.py": {"min"},  # minutes
     "lab/demo/demo_run.py": {"min"},  # minutes
     "stages/aggregator/step.py": {"first"},  # label of a metric

@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 from collections.abc import Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import click
 
@@ -32,57 +32,47 @@ PROBLEM_LOCATOR = "skewless.problem_locator"
 log = logging.getLogger(__name__)
 
 
-class Entry(NamedTuple):
-    """A command that is imported on first use, so that `skewless --help` imports no command."""
-
-    target: str
-    """`module:attribute` of the click command."""
-    summary: str
-
-
-GROUPS: dict[str, dict[str, Entry]] = {
+GROUPS: dict[str, dict[str, str]] = {
     "Start": {
-        "demo": Entry("skewless.cli.demo:demo", "Run Kafka and all stages on this machine with real data, and report."),
-        "inspect": Entry("skewless.cli.inspect_command:inspect", "Show the hot keys, skew and times of any topic."),
-        "init": Entry("skewless.cli.init_command:init", "Write a pipeline file for a topic."),
+        "demo": "Run Kafka and all stages on this machine with real data, and report.",
+        "inspect": "Show the hot keys, skew and times of any topic.",
+        "init": "Write a pipeline file for a topic.",
     },
     "Run": {
-        "up": Entry("skewless.cli.up:up", "Run all stages of a pipeline on this machine."),
-        "run": Entry("skewless.cli.run:run", "Run one stage in the foreground."),
-        "config": Entry("skewless.cli.config_command:config", "Check or show the configuration of a pipeline."),
-        "topics": Entry("skewless.cli.topics_command:topics", "Create or verify the topics of a pipeline."),
-        "sink": Entry("skewless.cli.sink_command:sink", "Show or check the tables of results in a database."),
-        "reset": Entry("skewless.cli.reset:reset", "Remove the results and the state of a pipeline."),
-        "join": Entry("skewless.cli.join_command:join", "Check whether the topics of a join fit together."),
-        "produce": Entry("skewless.cli.produce:produce", "Write a data set into a topic."),
+        "up": "Run all stages of a pipeline on this machine.",
+        "run": "Run one stage in the foreground.",
+        "config": "Check or show the configuration of a pipeline.",
+        "topics": "Create or verify the topics of a pipeline.",
+        "sink": "Show or check the tables of results in a database.",
+        "reset": "Remove the results and the state of a pipeline.",
+        "join": "Check whether the topics of a join fit together.",
+        "produce": "Write a data set into a topic.",
     },
     "See": {
-        "status": Entry("skewless.cli.status:status", "Show the lag, event time, load and problems of a pipeline."),
-        "top": Entry("skewless.cli.top:top", "Show workers, hot keys and stages of a pipeline live."),
-        "results": Entry("skewless.cli.results:results", "Print the results of a pipeline."),
-        "dead-letters": Entry(
-            "skewless.cli.dead_letters_command:dead_letters", "List, show or replay the invalid records of a pipeline."
-        ),
-        "smoke-test": Entry(
-            "skewless.cli.smoke_test_command:smoke_test",
-            "Send records through a running pipeline, and check their counts.",
-        ),
+        "status": "Show the lag, event time, load and problems of a pipeline.",
+        "top": "Show workers, hot keys and stages of a pipeline live.",
+        "results": "Print the results of a pipeline.",
+        "dead-letters": "List, show or replay the invalid records of a pipeline.",
+        "smoke-test": "Send records through a running pipeline, and check their counts.",
     },
     "Analyse": {
-        "simulate": Entry("skewless.cli.simulate:simulate", "Run only the groupings on a stream of keys, and measure."),
-        "plan": Entry("skewless.cli.plan:plan", "Recommend a grouping and the number of workers from a sample."),
-        "batch": Entry("skewless.cli.batch:batch", "Compute a pipeline's results from recorded data with Spark."),
-        "audit": Entry("skewless.cli.audit:audit", "Recompute a pipeline's results with Spark, and compare them."),
-        "evaluate": Entry("skewless.cli.evaluate:evaluate", "Measure runs of pipelines, and compare them in a report."),
+        "simulate": "Run only the groupings on a stream of keys, and measure.",
+        "plan": "Recommend a grouping and the number of workers from a sample.",
+        "batch": "Compute a pipeline's results from recorded data with Spark.",
+        "audit": "Recompute a pipeline's results with Spark, and compare them.",
+        "evaluate": "Measure runs of pipelines, and compare them in a report.",
     },
     "This machine": {
-        "broker": Entry("skewless.cli.broker_command:broker", "Start and stop a Kafka broker on this machine."),
-        "completion": Entry("skewless.cli.completion:completion", "Print a script that completes commands in a shell."),
-        "version": Entry("skewless.cli.version:version", "Show the versions of Skewless and of what it uses."),
+        "broker": "Start and stop a Kafka broker on this machine.",
+        "completion": "Print a script that completes commands in a shell.",
+        "version": "Show the versions of Skewless and of what it uses.",
     },
 }
-"""Commands by section of the help."""
-COMMANDS = {name: entry for group in GROUPS.values() for name, entry in group.items()}
+"""Commands and their summaries by section of the help.
+
+`x-y` is the click command `x_y` of the module `cli.commands.x_y`. Without its import, `skewless --help` is fast.
+"""
+COMMANDS = tuple(name for group in GROUPS.values() for name in group)
 
 
 class LazyGroup(click.Group):
@@ -96,15 +86,15 @@ class LazyGroup(click.Group):
         """Import and return a command; None if the name is unknown."""
         if cmd_name not in COMMANDS:
             return None
-        module, attribute = COMMANDS[cmd_name].target.split(":")
-        command: click.Command = getattr(importlib.import_module(module), attribute)
+        name = cmd_name.replace("-", "_")
+        command: click.Command = getattr(importlib.import_module(f"skewless.cli.commands.{name}"), name)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's signature
         """Write the commands and their summaries from the table, a section for each group."""
         for title, entries in GROUPS.items():
             with formatter.section(title):
-                formatter.write_dl([(name, entry.summary) for name, entry in entries.items()])
+                formatter.write_dl(list(entries.items()))
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.cli.audit_scope import closed_windows
+from skewless.cli.commands.sink import open_table
 from skewless.cli.result_selection import Result, Selection, no_results
-from skewless.cli.sink_command import open_table
 from skewless.errors import CheckFailedError
 from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.sql.table import ResultTable

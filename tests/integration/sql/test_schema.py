@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from helpers.databases import PASSWORD, Server, TestDatabase, new_database
 from helpers.kafka import free_ports
 from integration.sql.sql_sink import Sink, pipeline, result
-from skewless.cli import sink_command
+from skewless.cli.commands import sink as sink_command
 from skewless.cli.main import main
 from skewless.errors import StoreError
 from skewless.kafka.errors import BrokerUnavailableError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from skewless.cli.batch import with_format
+from skewless.cli.commands.batch import with_format
 
 DELTA = "io.delta:delta-spark_2.13:4.4.0"
 

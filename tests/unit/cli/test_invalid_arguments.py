@@ -85,7 +85,7 @@ def test_command_folder_that_cannot_be_written_to_is_named_with_its_option(
     )
     arguments = [*command, *([str(pipeline)] if "-f" in command else [])]
     if option == "--out":
-        monkeypatch.setattr("skewless.cli.audit._check_not_empty", lambda *_: None)
+        monkeypatch.setattr("skewless.cli.commands.audit._check_not_empty", lambda *_: None)
         monkeypatch.setattr("skewless.cli.audit_scope.find", lambda *_: SimpleNamespace(truncated={}))
         monkeypatch.setattr("skewless.kafka.consumer.offsets.OffsetReader", lambda _: None)
     output = CliRunner().invoke(main, [*arguments, option, "/proc/nowhere/deep"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import importlib
 import os
+import pkgutil
 import re
 import subprocess
 import sys
@@ -18,8 +19,8 @@ from click.testing import CliRunner, Result
 
 from helpers.source_files import assert_none, problem_of
 from skewless import __version__, topology
-from skewless.cli import config_command as config_commands
-from skewless.cli import main
+from skewless.cli import commands, main
+from skewless.cli.commands import config as config_commands
 from skewless.errors import (
     BadRecordError,
     BrokerError,
@@ -115,14 +116,16 @@ def test_main_version_equals_the_package_version() -> None:
 
 def test_command_of_each_name_exists_and_has_help_with_an_example() -> None:
     def check(name: str) -> None:
-        module, attribute = main.COMMANDS[name].target.split(":")
-        command = getattr(importlib.import_module(module), attribute)
+        attribute = name.replace("-", "_")
+        command = getattr(importlib.import_module(f"{commands.__name__}.{attribute}"), attribute)
         shown = invoke(name, "--help")
         assert shown.exit_code == 0, shown.output
         parts = command.commands.values() if isinstance(command, click.Group) else [command]
         assert any("Example" in f"{part.help} {part.epilog}" for part in parts), "its help has no example"
 
     assert_none(problem for name in main.COMMANDS for problem in problem_of(name, partial(check, name)))
+    modules = {module.name.replace("_", "-") for module in pkgutil.iter_modules(commands.__path__)}
+    assert modules == set(main.COMMANDS), "the table of commands and the folder differ"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from skewless.cli import results
+from skewless.cli.commands import results
 from skewless.cli.main import main
 from skewless.config import topic_plan
 

@@ -11,7 +11,7 @@ from textual.pilot import Pilot
 from textual.widgets import DataTable, Static, TabbedContent
 
 from skewless.algorithms.watermark import WatermarkState
-from skewless.cli.top import _print_lines
+from skewless.cli.commands.top import _print_lines
 from skewless.cli.top_view import NUMBERS_WIDTH, TopApp, key_rows, summary, worker_rows
 from skewless.errors import UnreachableError
 from skewless.kafka.admin.groups import GroupDescription

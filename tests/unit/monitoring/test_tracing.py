@@ -249,7 +249,9 @@ def test_tracing_without_its_packages_raises_with_a_remedy(monkeypatch: pytest.M
 
 
 def test_tracing_disabled_imports_no_opentelemetry() -> None:
-    code = "import skewless.service, skewless.cli.run, sys; print([m for m in sys.modules if 'telemetry' in m])"
+    code = (
+        "import skewless.service, skewless.cli.commands.run, sys; print([m for m in sys.modules if 'telemetry' in m])"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
     assert done.stdout.strip() == "[]"
     assert not PipelineSettings.model_validate({"name": "p", "source": {"topic": "s"}}).tracing.enabled

@@ -31,7 +31,7 @@ START_S = 120.0
 def modules_of(stages: Iterable[topology.Stage]) -> list[str]:
     """Return the modules that processes of these stages import."""
     builders = (stage.builder.partition(":")[0] for stage in stages)
-    return ["skewless.cli.run", "skewless.service", *builders, *IMPORTED_AT_START]
+    return ["skewless.cli.commands.run", "skewless.service", *builders, *IMPORTED_AT_START]
 
 
 class HostedProcess:

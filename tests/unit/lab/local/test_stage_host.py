@@ -24,7 +24,7 @@ WAIT_S = 60.0
 
 @pytest.fixture
 def host(tmp_path: Path) -> Iterator[StageHost]:
-    made = StageHost(["skewless.cli.run"], log=tmp_path / "host.log")
+    made = StageHost(["skewless.cli.commands.run"], log=tmp_path / "host.log")
     yield made
     made.close()
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from skewless.cli import join_spark
+from skewless.cli.commands.sink import open_table
 from skewless.cli.join_spark import JOIN_OPTION
 from skewless.cli.options import load_settings, pipeline_file, prepare_output_folder
-from skewless.cli.sink_command import open_table
 from skewless.cli.spark_options import spark_options
 from skewless.errors import CheckFailedError, ConfigurationError
 from skewless.spark.job_runner import spark_running
