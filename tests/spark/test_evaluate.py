@@ -247,7 +247,6 @@ def test_evaluate_of_a_run_gives_the_measures_of_a_reference_count(run: tuple[Pi
     expected["duration_ms"] = expected["reference"]["DURATION"]
     ran_with = {"pipeline": pipeline.name, "grouping": pipeline.settings.router.grouping, "workers": WORKERS}
     ran_with |= {"routers": 1, "window_s": WINDOW_MS / 1000, "tick_s": TICK_MS / 1000, "observer_differs": 0}
-    ran_with["not_measured"] = []
     ran_with["source"] = pipeline.settings.topic("source")
     elsewhere = {
         "completed",
@@ -420,14 +419,6 @@ def invoke(folder: Path, settings: PipelineSettings) -> tuple[int, str]:
     return done.exit_code, done.stderr
 
 
-def evaluated(pipeline: Pipeline, out: Path) -> tuple[dict[str, Any], str]:
-    """Evaluate a pipeline. Returns the measures of its only run, and what the command prints."""
-    done = CliRunner().invoke(main.main, ["evaluate", "-f", str(pipeline.file), "--out", str(out)])
-    assert done.exit_code == 0, done.output
-    (found,) = json.loads((out / "evaluation.json").read_text())["runs"]
-    return found, done.stdout
-
-
 def delete_records(pipeline: Pipeline, *topics: str) -> None:
     """Delete all records of topics, as retention does."""
     ends = [
@@ -440,59 +431,22 @@ def delete_records(pipeline: Pipeline, *topics: str) -> None:
         future.result()
 
 
-NOT_IN_DISTRIBUTION = [
-    "completed",
-    "keys",
-    "replication_max",
-    "pairs",
-    "window_replication",
-    "window_replication_max",
-    "aggregation_cost",
-    "p1",
-    "replication_bound",
-    "partials_per_window",
-    "state_bytes",
-    "latency_ms",
-    "latency_ms_by_window",
-    "top_keys",
-    "observer_differs",
-]
-
-
-def test_evaluate_after_retention_gives_the_measures_of_the_public_topics_and_names_the_others(
-    spark: SparkSession, broker: str, tmp_path: Path
-) -> None:
+def test_evaluate_after_retention_ends_with_the_topic_whose_tuples_are_gone(broker: str, tmp_path: Path) -> None:
     pipeline = next(recorded_runs.recorded(broker, tmp_path))
-    full, line = evaluated(pipeline, tmp_path / "full")
-    assert "not measured" not in line
     delete_records(pipeline, "tuples", "worker-input", "partials")
-    older, line = evaluated(pipeline, tmp_path / "older")
-    assert older["not_measured"] == NOT_IN_DISTRIBUTION
-    assert f"its tuples were deleted, so not measured: {', '.join(NOT_IN_DISTRIBUTION)}" in line
-    assert "Not measured:\ncompleted, keys, replication_max" in (tmp_path / "older" / "report.html").read_text()
-
-    of_observer = {"replication_factor", "duration_ms", "reference"}
-    exact = full.keys() - {*NOT_IN_DISTRIBUTION, *of_observer, "ticks", "offsets", "not_measured"}
-    assert {name: older[name] for name in exact} == near({name: full[name] for name in exact})
-    assert older["replication_factor"] == pytest.approx(full["replication_factor"], rel=0.02)
-    assert older["duration_ms"] > 0
-    for tick, expected in zip(older["ticks"], full["ticks"], strict=True):
-        exact = tick.keys() - {"reference", "last_at_ms", "replication_max"}
-        assert {name: tick[name] for name in exact} == near({name: expected[name] for name in exact})
-
-    delete_records(pipeline, "distribution")
-    done = CliRunner().invoke(main.main, ["evaluate", "-f", str(pipeline.file), "--out", str(tmp_path / "none")])
-    assert (done.exit_code, "has no measures of earlier ones" in done.stderr) == (1, True), done.output
+    code, text = invoke(tmp_path, pipeline.settings)
+    assert code == 3
+    assert text == (
+        f"error: topic {pipeline.name}.worker-input has no tuples any more, because retention has deleted them: "
+        "evaluate a run within topics.internal_retention_s of its end\n"
+    )
 
 
 def test_evaluate_of_a_pipeline_that_never_ran_asks_to_run_it(broker: str, tmp_path: Path) -> None:
     pipeline = Pipeline(broker, tmp_path, Source(broker, 1))
     code, text = invoke(tmp_path, pipeline.settings)
     assert code == 1
-    assert text == (
-        f"error: topic {pipeline.name}.worker-input has no tuples, and topic {pipeline.name}.distribution has no "
-        "measures of earlier ones: run the pipeline first, then evaluate\n"
-    )
+    assert text == f"error: topic {pipeline.name}.worker-input has no tuples: run the pipeline first, then evaluate\n"
 
 
 def test_evaluate_of_topics_with_invalid_records_ends_with_1(broker: str, spark: SparkSession, tmp_path: Path) -> None:

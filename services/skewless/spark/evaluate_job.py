@@ -3,8 +3,7 @@
 Tuples and rows by key and worker come from `worker-input`, the number of workers of each tick from `distribution`, the
 number of partial results from `partials`, latencies from `tuples` and `aggregator-changelog`, and the size of a
 router's state from `router-state`. What the workers completed comes from `worker-input` and `partials`. Each topic is
-read once, for all runs together. Only sums reach the driver; data per key stays on the executors. The measures of a
-run whose tuples were deleted come from `distribution` alone.
+read once, for all runs together. Only sums reach the driver; data per key stays on the executors.
 """
 
 from __future__ import annotations
@@ -28,7 +27,6 @@ from skewless.spark.comparison import comparisons
 from skewless.spark.completion import Completion
 from skewless.spark.distribution_sums import Rows, Sums
 from skewless.spark.evaluation_json import NAMES, measures_of_run
-from skewless.spark.older_run import measures_of_ticks
 from skewless.spark.pipeline_run import PipelineRun, nothing_to_evaluate, read_distributions, records, union
 from skewless.wire.distribution import TickDistribution
 
@@ -107,7 +105,7 @@ def sum_up(
 ) -> Sums:
     """Return the sums of the runs, and write `cells` and `keys` as Parquet into the folder if there is one.
 
-    Raises CheckFailedError for a run with neither tuples nor `distributions`.
+    Raises the errors of `nothing_to_evaluate` for a run without tuples.
     """
     partitions = int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
     hottest_limit = max(run.settings.observer.top_keys for run in runs)
@@ -121,7 +119,7 @@ def sum_up(
     ).persist(StorageLevel.DISK_ONLY)
     try:
         sums = _rows(_merged_sums(executor_sums))
-        _check_not_empty(runs, distributions, {int(row["run"]) for row in sums})
+        _check_not_empty(runs, {int(row["run"]) for row in sums})
         hottest = _rows(_hottest(executor_sums, hottest_limit))
         if folder is not None:
             _write_tables(cells, labels, folder)
@@ -156,12 +154,10 @@ def _rows(frame: DataFrame) -> list[dict[str, Any]]:
     return [row.asDict() for row in frame.collect()]
 
 
-def _check_not_empty(
-    runs: Sequence[PipelineRun], distributions: Sequence[Sequence[TickDistribution]], runs_with_tuples: set[int]
-) -> None:
-    for index, (run, ticks) in enumerate(zip(runs, distributions, strict=True)):
-        if index not in runs_with_tuples and not ticks:
-            raise nothing_to_evaluate(run.settings)
+def _check_not_empty(runs: Sequence[PipelineRun], runs_with_tuples: set[int]) -> None:
+    for index, run in enumerate(runs):
+        if index not in runs_with_tuples:
+            raise nothing_to_evaluate(run.settings, is_whole=run.is_whole)
 
 
 def _merged_sums(executor_sums: DataFrame) -> DataFrame:
@@ -283,21 +279,15 @@ def _completions(runs: Sequence[PipelineRun], arrivals: DataFrame, partials: Dat
 
 
 def evaluate(spark: SparkSession, runs: Sequence[PipelineRun], folder: Path | None = None) -> dict[str, Any]:
-    """Evaluate and compare runs: return the measures as a JSON object, and write Parquet into the folder if given.
-
-    The tables have no rows of a run whose tuples were deleted.
-    """
+    """Evaluate and compare runs: return the measures as a JSON object, and write Parquet into the folder if given."""
     evaluated_at = datetime.now(UTC)
     distributions = read_distributions(runs)
     sums = sum_up(spark, runs, distributions, folder)
-    measures: list[dict[str, Any]] = []
-    for run, ticks in zip(runs, distributions, strict=True):
-        has_tuples = any(row["run"] == run.name for row in sums.loads["tick"])
-        measures += (
-            measures_of_run(run.settings, run.offsets, ticks, sums)
-            if has_tuples
-            else measures_of_ticks(run.settings, run.offsets, ticks)
-        )
+    measures = [
+        measure
+        for run, ticks in zip(runs, distributions, strict=True)
+        for measure in measures_of_run(run.settings, run.offsets, ticks, sums)
+    ]
     return {
         "names": NAMES,
         "evaluated_at": evaluated_at.isoformat(timespec="seconds"),

@@ -67,7 +67,7 @@ def end_offsets(settings: PipelineSettings) -> dict[str, dict[int, int]]:
 def read_range(settings: PipelineSettings, starts: Mapping[str, Mapping[int, int]] | None = None) -> ReadRange:
     """Return what to read: each topic from `starts`, or from its beginning, to its end.
 
-    Raises CheckFailedError if no tuple has reached a worker, or neither tuples nor measures of them are left.
+    Raises CheckFailedError if no tuple has reached a worker, and BrokerError if retention has deleted all of them.
     """
     offset_reader = OffsetReader(settings.kafka)
     ends = end_offsets(settings)
@@ -76,18 +76,14 @@ def read_range(settings: PipelineSettings, starts: Mapping[str, Mapping[int, int
         topic: {partition: (first, max(first, ends[topic][partition])) for partition, first in begins[topic].items()}
         for topic in TOPICS
     }
-    if not any(_has_records(offsets[topic]) for topic in ("worker-input", "distribution")):
-        from skewless.spark.pipeline_run import nothing_to_evaluate
-
-        raise nothing_to_evaluate(settings)
     is_whole = starts is not None or not any(
         first for topic in ("worker-input", "partials") for first in begins[topic].values()
     )
+    if not any(first < end for first, end in offsets["worker-input"].values()):
+        from skewless.spark.pipeline_run import nothing_to_evaluate
+
+        raise nothing_to_evaluate(settings, is_whole=is_whole)
     return ReadRange(offsets, is_whole)
-
-
-def _has_records(ranges: Mapping[int, tuple[int, int]]) -> bool:
-    return any(first < end for first, end in ranges.values())
 
 
 def recorded(spark: SparkSession, settings: PipelineSettings, to_read: ReadRange) -> PipelineRun:

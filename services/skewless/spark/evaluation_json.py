@@ -54,7 +54,6 @@ NAMES = {
     "reactions": f"per change of the hottest key, until a tick's imbalance is at most {TARGET:g}; resolution is a tick",
     "duration_ms": "Kafka time from the first record of worker-input to the last",
     "observer_differs": "ticks of topic distribution whose tuples or rows by worker differ from this evaluation",
-    "not_measured": "measures that are null or empty, because the tuples of the run were deleted before the evaluation",
 }
 """Descriptions of the measures; part of the JSON."""
 
@@ -68,16 +67,15 @@ def measures_of_run(
     segments = dict.fromkeys((row["grouping"], row["workers"]) for row in ticks)
     return [
         {
-            **description(settings, offsets, grouping, workers),
+            **_description(settings, offsets, grouping, workers),
             "completed": _completed(run_sums.completions) if len(segments) == 1 else None,
             **_segment_measures(settings, distributions, run_sums.where(grouping=grouping, workers=workers), workers),
-            "not_measured": [],
         }
         for grouping, workers in segments
     ]
 
 
-def description(settings: PipelineSettings, offsets: Mapping[str, Any], grouping: str, workers: int) -> dict[str, Any]:
+def _description(settings: PipelineSettings, offsets: Mapping[str, Any], grouping: str, workers: int) -> dict[str, Any]:
     """Return what a run was, and the offsets that were read."""
     return {
         "pipeline": settings.name,

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
 
 from skewless.config.pipeline_settings import PipelineSettings
-from skewless.errors import CheckFailedError
+from skewless.errors import BrokerError, CheckFailedError
 from skewless.wire.distribution import TickDistribution
 
 Offsets = Mapping[str, Mapping[int, tuple[int, int]]]
@@ -43,11 +43,14 @@ class PipelineRun:
         return gcd(self.settings.observer.tick_ms, self.settings.aggregator.window_ms)
 
 
-def nothing_to_evaluate(settings: PipelineSettings) -> CheckFailedError:
-    """Return the error for a pipeline without tuples and without measures of earlier ones."""
-    return CheckFailedError(
-        f"topic {settings.topic('worker-input')} has no tuples, and topic {settings.topic('distribution')} has no "
-        "measures of earlier ones: run the pipeline first, then evaluate"
+def nothing_to_evaluate(settings: PipelineSettings, *, is_whole: bool) -> CheckFailedError | BrokerError:
+    """Return the error for a pipeline without tuples, because it never ran or because they were deleted."""
+    topic = settings.topic("worker-input")
+    if is_whole:
+        return CheckFailedError(f"topic {topic} has no tuples: run the pipeline first, then evaluate")
+    return BrokerError(
+        f"topic {topic} has no tuples any more, because retention has deleted them: evaluate a run within "
+        "topics.internal_retention_s of its end"
     )
 
 

@@ -14,10 +14,9 @@ from skewless.errors import ConfigurationError
 from skewless.spark.evaluate_run import EVALUATION_FILE, TABLES, evaluated, read_range, write_results
 
 _EPILOG = """\b
-Reads the internal topics of the pipelines from the beginning to the current end, and writes nothing to Kafka. If the
-tuples of a run were deleted, its measures come from topic distribution, and the missing ones are named. OUT receives
-report.html (self-contained), evaluation.json, and as Parquet the tables cells (tuples by time, key and worker) and
-keys (tuples and workers of each key).
+Reads the internal topics of the pipelines from the beginning to the current end, and writes nothing to Kafka. Retention
+deletes their records (topics.internal_retention_s). OUT receives report.html (self-contained), evaluation.json, and as
+Parquet the tables cells (tuples by time, key and worker) and keys (tuples and workers of each key).
 
 \b
 Examples:
@@ -69,16 +68,14 @@ def evaluate(*, files: tuple[Path, ...], out: Path, as_json: bool, **spark: Any)
 
 
 def _line(run: dict[str, Any]) -> str:
-    completed, keys, replication = run["completed"], run["keys"], run["replication_factor"]
-    not_measured = ", ".join(run["not_measured"])
+    completed = run["completed"]
     return (
-        f"{run['pipeline']}: {run['grouping']} on {run['workers']} workers, {run['tuples']:,} tuples"
-        + ("" if keys is None else f", {keys:,} keys")
+        f"{run['pipeline']}: {run['grouping']} on {run['workers']} workers, {run['tuples']:,} tuples, "
+        f"{run['keys']:,} keys"
         + (f": {completed['tuples_per_s']:,.0f} completed/s, {completed['waiting']:,} waiting" if completed else "")
         + f": max/avg {run['max_over_avg']:.3f}{_worst_window(run)}, I/m {run['imbalance']:.1e}"
-        + ("" if replication is None else f", {replication:.3f} workers per key")
+        + f", {run['replication_factor']:.3f} workers per key"
         + _latency(run["latency_ms"])
-        + (f"\n  its tuples were deleted, so not measured: {not_measured}" if not_measured else "")
     )
 
 

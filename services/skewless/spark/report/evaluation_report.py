@@ -122,7 +122,6 @@ def _part(by_name: Mapping[str, Run]) -> dict[str, Any]:
         "completed": _table(COMPLETED, by_name),
         "measures": _table(MEASURES, by_name),
         "published": _table(PUBLISHED, by_name),
-        "not_measured": {name: run["not_measured"] for name, run in by_name.items() if run["not_measured"]},
         "hottest_keys": [{"name": name, "rows": _hottest_keys(run)} for name, run in by_name.items()],
         "offsets_read": sum(
             end - first
