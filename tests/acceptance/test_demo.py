@@ -17,6 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from helpers import tools
 from helpers.waiting import until
 
 WAIT_S = 280.0
@@ -71,6 +72,7 @@ def _session(pid: int) -> int | None:
 
 
 def test_demo_run_to_its_end_is_exact_and_leaves_nothing_behind(tmp_path: Path, pages: Path) -> None:
+    tools.prometheus()
     args = ["--input", str(pages), "--grouping", "key", "--grouping", "shuffle", "--workers", "4", "--json"]
     args += ["--report", str(tmp_path / "report.html"), "--database", str(tmp_path / "counts.db"), "--prometheus"]
     with demo(tmp_path / "tmp", *args) as child:

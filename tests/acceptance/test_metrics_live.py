@@ -29,11 +29,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from chaos.proxy import Proxy
+from helpers import tools
 from helpers.batches import encode_tuples
 from helpers.kafka import SINK_MODES, START_MS, Pipeline, Source, free_ports, zipf_records
 from helpers.waiting import until
 from skewless.algorithms.grouping import GROUPINGS
-from skewless.lab.local import child_process, prometheus
+from skewless.lab.local import child_process
 from skewless.monitoring.metrics import METRICS
 from skewless.service import run_stage
 from skewless.wire.headers import internal_headers
@@ -257,9 +258,7 @@ def test_metrics_of_a_running_pipeline_are_complete_and_agree_with_the_topics(br
         traces_go_through(pipeline)
     assert b"process " + pipeline.settings.topic("tuples").encode() in b"".join(collector.bodies)
     for name, shown in texts.items():
-        checked = subprocess.run(
-            [prometheus.find("promtool"), "check", "metrics"], input=shown, capture_output=True, check=False
-        )
+        checked = subprocess.run([tools.promtool(), "check", "metrics"], input=shown, capture_output=True, check=False)
         assert (checked.returncode, checked.stderr.decode(), checked.stdout.decode()) == (0, "", ""), name
 
 

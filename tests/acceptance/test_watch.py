@@ -23,6 +23,7 @@ import skewless
 from dashboards.generate.alerts import ALERTS
 from dashboards.generate.balance import DECIDED, RESIZED
 from dashboards.prometheus_api import Api, PanelQuery, expressions, substitute_variables
+from helpers import tools
 from helpers.docs_blocks import ROOT
 from helpers.kafka import (
     REPARTITIONING,
@@ -37,7 +38,7 @@ from helpers.kafka import (
     zipf_records,
 )
 from helpers.waiting import until
-from skewless.lab.local.prometheus import Prometheus, find
+from skewless.lab.local.prometheus import Prometheus
 from skewless.lab.local.supervisor import Supervisor
 
 LIMIT_S = 240.0
@@ -155,6 +156,7 @@ class Records:
 @pytest.fixture(scope="module")
 def watched(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
     """Run a pipeline through all events, and return the observations."""
+    tools.prometheus()
     folder = tmp_path_factory.mktemp("watch")
     source = Source(broker, 2)
     sides = {side: Source(broker, 2) for side in ("left", "right")}
@@ -360,7 +362,7 @@ def test_monitoring_metrics_pages_pass_promtool(watched: Watched) -> None:
     assert {name.partition("-")[0] for name in watched.pages} == RUNNING
     for page in watched.pages.values():
         done = subprocess.run(
-            [str(find("promtool")), "check", "metrics"],
+            [tools.promtool(), "check", "metrics"],
             input=page,
             text=True,
             capture_output=True,

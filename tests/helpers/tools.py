@@ -19,7 +19,21 @@ def unavailable(what: str) -> NoReturn:
 
 def kcat() -> str:
     """Find kcat, or install its Debian package where this is allowed."""
+    return _program("kcat", "kcat")
+
+
+def prometheus() -> str:
+    """Find Prometheus, or install its Debian package where this is allowed."""
+    return _program("prometheus", "prometheus")
+
+
+def promtool() -> str:
+    """Find promtool, which is in the package of Prometheus."""
+    return _program("promtool", "prometheus")
+
+
+def _program(name: str, package: str) -> str:
     try:
-        return find_program("kcat", "kcat")
+        return find_program(name, package)
     except FileNotFoundError as error:
         unavailable(str(error))

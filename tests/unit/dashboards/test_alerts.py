@@ -17,6 +17,7 @@ from dashboards.generate.alerts import ALERTS
 from dashboards.generate.dashboard import panels
 from dashboards.generate.files import files
 from dashboards.generate.runbooks import RUNBOOKS
+from helpers import tools
 from helpers.docs_blocks import ROOT
 from helpers.source_files import assert_none
 from skewless import topology
@@ -24,7 +25,6 @@ from skewless.algorithms.grouping import GROUPINGS
 from skewless.cli import main
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.kafka.settings import TransportSettings
-from skewless.lab.local.prometheus import find
 from skewless.monitoring.metrics import METRICS
 
 CASES = [Path(__file__).with_name(name) for name in ("alerts.yaml", "alerts_of_days.yaml")]
@@ -38,7 +38,7 @@ PAGES = {"/metrics", "/livez", "/readyz", "/version"}
 
 def promtool(*arguments: object) -> str:
     """Run promtool; returns its errors."""
-    command = [str(find("promtool")), *map(str, arguments)]
+    command = [tools.promtool(), *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     return done.stdout + done.stderr if done.returncode else ""
 

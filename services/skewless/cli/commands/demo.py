@@ -55,7 +55,7 @@ TERMINATED = 128 + signal.SIGTERM
 @click.option(
     "--prometheus",
     is_flag=True,
-    help="Run Prometheus: the one on PATH, else Debian's package is fetched. On a terminal it runs until Enter.",
+    help="Run the Prometheus on PATH. On a terminal it runs until you press Enter.",
 )
 @click.option("--keep", is_flag=True, help="Keep the folder with the broker's data, the pipeline files and the logs.")
 @click.option("--json", "as_json", is_flag=True, help="Print the results as one JSON object; the rest goes to stderr.")
@@ -94,7 +94,7 @@ def demo(  # noqa: PLR0913 - click passes an argument per option
         inputs, groupings, workers, None if no_report else report, prometheus=prometheus, database=database
     )
     if prometheus:
-        find("prometheus")
+        find()
     screen = DemoConsole(Console(stderr=as_json))
     with _terminable(), _folder(screen, keep=keep) as folder:
         _set_environment(folder)

@@ -1,83 +1,39 @@
-"""A real Prometheus on this machine: from PATH, else Debian's package, downloaded once into the cache folder.
+"""A real Prometheus on this machine, from PATH.
 
 It scrapes processes on loopback ports, stores its data in a given folder, and ends with this process.
 """
 
 from __future__ import annotations
 
-import functools
 import json
 import shutil
 import subprocess
-import tempfile
 import time
 import urllib.parse
 import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal, Self
+from typing import Self
 
-import click
 import yaml
 
 from skewless.errors import ConfigurationError, UnreachableError
 from skewless.lab.local import child_process
-from skewless.lab.local.folders import cache_folder, file_lock
 from skewless.lab.local.managed_server import ManagedServer
 from skewless.lab.local.ports import find_free_ports
 
 READY_TIMEOUT_S = 30.0
-PACKAGE = "prometheus"
 MISSING = (
-    "Prometheus is not on PATH and cannot be downloaded here ({reason}): install it from "
-    "https://prometheus.io/download, or on Debian and Ubuntu with apt-get install prometheus"
+    "Prometheus is not on PATH: install it from https://prometheus.io/download, or on Debian and Ubuntu with "
+    "apt-get install prometheus"
 )
-Program = Literal["prometheus", "promtool"]
 
 
-@functools.cache
-def find(program: Program) -> Path:
-    """Return the program from PATH, else from the cache. Downloads it into the cache if it is missing.
-
-    Raises ConfigurationError if it cannot be downloaded.
-    """
-    if installed := shutil.which(program):
-        return Path(installed)
-    folder = cache_folder() / PACKAGE
-    cached = folder / "usr" / "bin" / program
-    if not cached.is_file():
-        with file_lock(folder.with_suffix(".lock")):
-            if not cached.is_file():
-                _fetch(folder)
-    return cached
-
-
-def _fetch(folder: Path) -> None:
-    for tool in ("apt-get", "dpkg-deb"):
-        if shutil.which(tool) is None:
-            raise ConfigurationError(MISSING.format(reason=f"there is no {tool}"))
-    click.echo(f"fetching Debian's package of Prometheus, 20 MB, into {folder} ...", err=True)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".fetch-") as temporary:
-        work = Path(temporary)
-        try:
-            _run(work, "apt-get", "download", "-qq", PACKAGE)
-        except ConfigurationError:
-            # A slim container has no package lists, and only root may update those of the system.
-            for name in ("lists", "archives"):
-                (work / name / "partial").mkdir(parents=True)
-            local_lists = ("-o", f"Dir::State::lists={work / 'lists'}", "-o", f"Dir::Cache={work}")
-            _run(work, "apt-get", *local_lists, "update", "-qq")
-            _run(work, "apt-get", *local_lists, "download", "-qq", PACKAGE)
-        _run(work, "dpkg-deb", "-x", next(work.glob("*.deb")).name, "unpacked")
-        (work / "unpacked").replace(folder)
-
-
-def _run(folder: Path, *command: str) -> None:
-    completed = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)  # noqa: S603 - no shell
-    if completed.returncode:
-        reason = (completed.stderr.strip() or "no reason given").splitlines()[-1]
-        raise ConfigurationError(MISSING.format(reason=f"{command[0]} failed: {reason}"))
+def find() -> str:
+    """Return the path of the program. Raises ConfigurationError if it is not on PATH."""
+    if program := shutil.which("prometheus"):
+        return program
+    raise ConfigurationError(MISSING)
 
 
 class Prometheus(ManagedServer):
@@ -100,12 +56,8 @@ class Prometheus(ManagedServer):
         return f"http://127.0.0.1:{self._port}"
 
     def page(self, expr: str) -> str:
-        """Return the address that shows an expression, as a graph or as JSON."""
-        # Debian's package is only unpacked, and then it has no web pages.
-        quoted = urllib.parse.quote(expr)
-        if shutil.which("prometheus"):
-            return f"{self.url}/graph?g0.expr={quoted}&g0.tab=0&g0.range_input=5m"
-        return f"{self.url}/api/v1/query?query={quoted}"
+        """Return the address that shows an expression as a graph."""
+        return f"{self.url}/graph?g0.expr={urllib.parse.quote(expr)}&g0.tab=0&g0.range_input=5m"
 
     def watch(self, ports: Mapping[str, int]) -> None:
         """Scrape exactly these processes: instance -> loopback port. Takes effect within 5 s."""
@@ -119,7 +71,7 @@ class Prometheus(ManagedServer):
 
     def start(self) -> Self:
         """Start the server and wait until it answers. Raises UnreachableError, with the end of its log, on failure."""
-        program = find("prometheus")
+        program = find()
         if not (self._folder / "targets.json").exists():
             self.watch({})
         configuration = self._folder / "prometheus.yml"
@@ -128,7 +80,7 @@ class Prometheus(ManagedServer):
         log = self._folder / "prometheus.log"
         self._child = child_process.start(
             [
-                *(str(program), f"--config.file={configuration}", f"--storage.tsdb.path={self._folder / 'data'}"),
+                *(program, f"--config.file={configuration}", f"--storage.tsdb.path={self._folder / 'data'}"),
                 *(f"--web.listen-address=127.0.0.1:{self._port}", "--log.level=warn"),
             ],
             log=log,
