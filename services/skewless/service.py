@@ -23,7 +23,6 @@ from skewless.config.state_layout import schema_of_stage
 from skewless.config.watcher import WORKERS, ConfigWatcher
 from skewless.engine.consumer_loop import FindInputs
 from skewless.engine.executor import StepExecutor
-from skewless.engine.faust.agent import declare_agent
 from skewless.engine.faust.app import App, StageRuntime
 from skewless.engine.faust.driver import Consumer
 from skewless.engine.first_offsets import commit_first_offsets
@@ -37,6 +36,7 @@ from skewless.kafka.producer.at_least_once import AtLeastOnceProducer
 from skewless.kafka.producer.transactional import TransactionalProducer
 from skewless.monitoring.stage_monitor import StageMonitor
 from skewless.monitoring.tracing import traced
+from skewless.stages.agent import declare_agent
 from skewless.stages.context import BuiltStage, PipelineContext
 from skewless.wire.offset_metadata import decode_offset_metadata
 from skewless.wire.state_schema import StateSchema

@@ -198,7 +198,7 @@ def outcomes(settled: Settled, tmp_path_factory: pytest.TempPathFactory) -> dict
     """Run each stage without each of its ACLs: the stages in parallel, the cases of one stage in turn."""
     folder = tmp_path_factory.mktemp("cases")
     started = multiprocessing.get_context("forkserver")
-    started.set_forkserver_preload(["skewless.service", *(f"skewless.stages.{stage}.agent" for stage in STAGES)])
+    started.set_forkserver_preload(["skewless.service", *(f"skewless.stages.{stage}.builder" for stage in STAGES)])
 
     # A start asks for the exit codes of all children. If two threads ask for the same one, the second gets 255.
     lock = threading.Lock()

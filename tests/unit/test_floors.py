@@ -59,7 +59,7 @@ STEP_FLOORS = (
 )
 """What a step may import of this package, next to its own folder."""
 
-STAGE_FILES = {"settings", "step", "metrics", "agent"}
+STAGE_FILES = {"settings", "step", "metrics", "builder"}
 """Modules of every stage."""
 
 
@@ -181,7 +181,7 @@ def test_step_imports_only_pure_parts_and_its_own_folder() -> None:
     def impure(path: Path) -> Names:
         allowed = (*STEP_FLOORS, f"stages.{path.parent.name}")
         for line, name in own(path):
-            if not inside(name, *allowed) or name.split(".")[-1] == "agent":
+            if not inside(name, *allowed) or name.split(".")[-1] == "builder":
                 yield line, name
         yield from not_in(path, *STEP_LIBRARIES)
         yield from impure_calls(path)

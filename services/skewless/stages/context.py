@@ -11,12 +11,12 @@ from skewless.algorithms.aggregates import ResultCondition, ResultField, wire_co
 from skewless.algorithms.value_type import ValueType
 from skewless.algorithms.windowing.assigner import WindowAssigner
 from skewless.engine.executor import Restore, State, StepExecutor
-from skewless.engine.faust.agent import Process, process_at_once
 from skewless.engine.output import Output
 from skewless.engine.step import InputStep
 from skewless.kafka.consumer.read_compacted import ReadProgress
 from skewless.kafka.settings import KafkaSettings
 from skewless.parsing.validation import EventTimeRules
+from skewless.stages.agent import Process, process_at_once
 from skewless.wire.rows import RowFormat
 
 CONCURRENT_RESTORES = 8

@@ -16,7 +16,6 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from helpers.waiting import until_in_thread
 from skewless.engine.executor import StepExecutor
-from skewless.engine.faust.agent import declare_agent
 from skewless.engine.faust.app import App, StageRuntime
 from skewless.engine.faust.driver import Consumer as DriverConsumer
 from skewless.engine.output import Output
@@ -25,6 +24,7 @@ from skewless.engine.step import InputStep, Step
 from skewless.kafka.producer.at_least_once import AtLeastOnceProducer
 from skewless.kafka.producer.transactional import TransactionalProducer
 from skewless.kafka.settings import KafkaSettings, TransportSettings
+from skewless.stages.agent import declare_agent
 from skewless.wire.record import Batch, OutputRecord
 
 DEADLINE_S = 120.0

@@ -26,11 +26,11 @@ from skewless import topology
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.engine.executor import RestoredPartition, StepExecutor
 from skewless.engine.faust import driver
-from skewless.engine.faust.agent import declare_agent
 from skewless.engine.faust.app import App
 from skewless.engine.message_batch import MessageBatch
 from skewless.engine.start_checks import Input
 from skewless.service import build, build_runtime
+from skewless.stages.agent import declare_agent
 from skewless.wire.columns import write_table
 from skewless.wire.headers import internal_headers
 from skewless.wire.partials import PARTIALS

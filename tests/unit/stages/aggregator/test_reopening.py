@@ -19,7 +19,7 @@ from skewless.algorithms.aggregates import columns_of
 from skewless.algorithms.windowing.assigner import tumbling
 from skewless.engine.executor import RestoredPartition, StepExecutor
 from skewless.engine.message_batch import MessageBatch
-from skewless.stages.aggregator.agent import State, reopening
+from skewless.stages.aggregator.builder import State, reopening
 from skewless.stages.aggregator.step import AggregatorRules, AggregatorStep
 from skewless.wire.columns import write_table
 from skewless.wire.headers import internal_headers

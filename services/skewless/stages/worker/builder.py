@@ -6,8 +6,8 @@ from functools import partial
 
 from skewless.algorithms.aggregates import wire_columns_of
 from skewless.engine.executor import StepExecutor
-from skewless.engine.faust.agent import Process
 from skewless.engine.message_batch import MessageBatch
+from skewless.stages.agent import Process
 from skewless.stages.context import BuiltStage, PipelineContext
 from skewless.stages.worker.settings import CostSettings, WorkerSettings
 from skewless.stages.worker.simulated_cost import SimulatedCost

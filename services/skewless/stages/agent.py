@@ -1,4 +1,4 @@
-"""The Faust agent of every stage."""
+"""The Faust agent of a stage: every process of every stage runs this one, with the processor of its builder."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ def declare_agent(app: App, processor: Callable[[StepExecutor], Process] = proce
     """Declare the agent of a stage on its app. `processor` makes the function that processes its batches."""
     process = processor(app.executor)
 
-    async def agent(batches: StreamT[MessageBatch]) -> None:
+    @app.agent(app.input_topic(), name=app.runtime.group)
+    async def process_stream(batches: StreamT[MessageBatch]) -> None:
         async for batch in batches:
             await process(batch)
-
-    app.agent(app.input_topic(), name=app.runtime.group)(agent)
