@@ -3,7 +3,7 @@
 A small set is stored as the sorted 64-bit hashes of its values. A larger one is stored as the registers of HyperLogLog.
 Both depend on the set only, not on the order or the division of the values, so that stream and batch give the same
 number. For the same reason the estimate is computed from the registers: O. Ertl, "New cardinality estimation algorithms
-for HyperLogLog sketches" (2017), algorithm 6. The estimate of datasketches depends on the order of the values.
+for HyperLogLog sketches" (2017), algorithm 6.
 """
 
 from __future__ import annotations
@@ -30,7 +30,6 @@ from skewless.algorithms.aggregates.partial_column import (
     as_objects,
     merge_groups,
 )
-from skewless.algorithms.jit import jit
 from skewless.algorithms.murmur import hashes_of_column
 from skewless.algorithms.value_type import Kind
 from skewless.settings_base import SettingsModel
@@ -74,7 +73,7 @@ class PrepareDistinct:
         if len(hashes) <= EXACT_LIMIT:
             return _SET + hashes.astype("<i8").tobytes()
         registers = np.zeros(2**self.precision, dtype=np.uint8)
-        _update(registers, hashes.view(np.uint64), self.precision)
+        _update(registers, hashes, self.precision)
         return _REGISTERS + registers.tobytes()
 
 
@@ -86,9 +85,10 @@ class MergeDistinct:
 
     def __call__(self, partials: Binary, group_of: Groups, groups: int) -> Binary:
         """Return the merged partial of each group."""
-        return merge_groups(partials, group_of, groups, self._merged)
+        return merge_groups(partials, group_of, groups, self.merged)
 
-    def _merged(self, partials: Sequence[bytes]) -> bytes:
+    def merged(self, partials: Sequence[bytes]) -> bytes:
+        """Return the merged partial of a group."""
         if len(partials) == 1:
             return partials[0]
         joined = b"".join(partial[1:] for partial in partials if partial[:1] == _SET)
@@ -97,7 +97,8 @@ class MergeDistinct:
         if not sketches:
             return self.prepare.of_set(hashes)
         registers = np.maximum.reduce(sketches)
-        _update(registers, hashes.view(np.uint64), self.prepare.precision)
+        if len(hashes):
+            _update(registers, hashes, self.prepare.precision)
         content: bytes = registers.tobytes()
         return _REGISTERS + content
 
@@ -126,13 +127,14 @@ class Distinct(Aggregate):
 
     def present(self, partials: Partials, decimals: int) -> Results:  # noqa: ARG002 - not in the unit of the values
         """Return the numbers of distinct values."""
-        return [_count(partial) for partial in partials[self.columns[0].name].tolist()]
+        return [round(estimate(partial)) for partial in partials[self.columns[0].name].tolist()]
 
 
-def _count(partial: bytes) -> int:
+def estimate(partial: bytes) -> float:
+    """Return the number of distinct values: exact for a set, otherwise estimated."""
     if partial[:1] == _SET:
         return (len(partial) - 1) // 8
-    return round(estimate(np.frombuffer(partial, np.uint8, offset=1)))
+    return _estimate(np.frombuffer(partial, np.uint8, offset=1))
 
 
 def _hashes(values: NDArray[np.int64] | pa.DictionaryArray) -> NDArray[np.int64]:
@@ -148,20 +150,17 @@ def _hashes(values: NDArray[np.int64] | pa.DictionaryArray) -> NDArray[np.int64]
     return hashes
 
 
-@jit
-def _update(registers: NDArray[np.uint8], hashes: NDArray[np.uint64], precision: int) -> None:
+def _update(registers: NDArray[np.uint8], hashes: NDArray[np.int64], precision: int) -> None:
     """Set each register to the largest rank of its hashes: the position of the first 1 after the index bits."""
-    for row in range(len(hashes)):
-        register = np.int64(hashes[row] >> np.uint64(64 - precision))
-        rest = hashes[row] << np.uint64(precision)
-        rank = 1
-        while rank <= 64 - precision and rest < np.uint64(2**63):
-            rest <<= np.uint64(1)
-            rank += 1
-        registers[register] = max(registers[register], rank)
+    words = hashes.view(np.uint64)
+    rest = words & np.uint64(2 ** (64 - precision) - 1)
+    # Without the bit after the first 1, the number is not rounded up to the next exponent as a float.
+    _, lengths = np.frexp(rest & ~(rest >> np.uint64(1)))
+    ranks = (65 - precision - lengths).astype(np.uint8)
+    np.maximum.at(registers, (words >> np.uint64(64 - precision)).view(np.int64), ranks)
 
 
-def estimate(registers: NDArray[np.uint8]) -> float:
+def _estimate(registers: NDArray[np.uint8]) -> float:
     """Return the estimated number of distinct values (Ertl, algorithm 6)."""
     size = len(registers)
     largest = 65 - (size.bit_length() - 1)

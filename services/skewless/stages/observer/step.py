@@ -114,8 +114,9 @@ class ObserverStep(WindowedStep):
             partials = read_partials(value, ("pane", "key", "worker"), COLUMNS)
         self._update_watermarks(input_, headers, partials)
         if partials is not None:
-            self._add_to_run(partials, now)
-            self._merge(input_, _with_pair_keys(self._unreported(input_, partials)))
+            pairs = _with_pair_keys(partials)
+            self._add_to_run(partials, pairs["key"], now)
+            self._merge(input_, self._unreported(input_, pairs))
 
     def _unreported(self, input_: Input, partials: pa.Table) -> pa.Table:
         """Return the partials of ticks that were not emitted yet."""
@@ -124,10 +125,10 @@ class ObserverStep(WindowedStep):
         ends = starts(partials["pane"].to_numpy(), self._rules.tick_ms) + self._rules.tick_ms
         return partials.filter(pa.array(ends > input_.windows.closed_until))
 
-    def _add_to_run(self, partials: pa.Table, now: int) -> None:
+    def _add_to_run(self, partials: pa.Table, pairs: pa.ChunkedArray, now: int) -> None:
         workers = partials["worker"].to_numpy().astype(np.int64)
         tuples, rows = (sums_by_worker(workers, partials[column.name].to_numpy(), 0) for column in COLUMNS)
-        self._run.add(partials["key"].to_pylist(), workers, tuples, rows, now)
+        self._run.add(partials["key"], pairs, tuples, rows, now)
         self._run_changed = True
 
     def flush(self, now: int) -> Iterable[OutputRecord]:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import statistics
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -14,7 +14,6 @@ from helpers.batches import json_values_in, reasons_in, repeated, written
 from helpers.in_memory_batch import InMemoryBatch
 from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.engine.step import Sample
-from skewless.stages.observer import run_statistics
 from skewless.stages.observer import step as observer_step
 from skewless.stages.observer.run_statistics import RunStatistics
 from skewless.stages.observer.step import ObserverRules, ObserverStep
@@ -259,44 +258,51 @@ def test_observer_invalid_records_become_dead_letters_and_are_not_counted(name: 
     assert (tick["tuples"], tick["run"]["tuples"]) == (109, 109)
 
 
-def test_run_statistics_sketches_are_exact_for_few_keys_and_close_for_many() -> None:
-    for keys, error in ((100, 1e-3), (20_000, 0.04)):
-        run = RunStatistics()
-        for worker in (0, 1, 2):
-            none = np.zeros(3, np.int64)
-            run.add([f"k{number}" for number in range(keys)], np.full(keys, worker), none, none, 0)
-        assert run.replication_factor() == pytest.approx(3, rel=error)
+def add_pairs(run: RunStatistics, keys: int, workers: int, *sums: Sequence[int]) -> None:
+    """Add `keys` keys, each with `workers` workers, and tuples and rows by worker."""
+    tuples, rows = (np.array(numbers, dtype=np.int64) for numbers in sums or ((), ()))
+    texts = [f"k{number}" for number in range(keys)]
+    pairs = [f"{worker}/{key}" for worker in range(workers) for key in texts]
+    run.add(pa.chunked_array([texts]), pa.chunked_array([pairs]), tuples, rows, 77)
 
 
-def test_run_statistics_that_forget_known_pairs_still_count_each_pair_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    keys = [f"k{number}" * (50 if number % 7 == 0 else 1) for number in range(100)]
-    none = np.zeros(3, np.int64)
-    saved = {}
-    for known_pairs in (10, 1_000):
-        monkeypatch.setattr(run_statistics, "KNOWN_PAIRS", known_pairs)
-        run = RunStatistics()
-        for _ in range(3):
-            for worker in (0, 1):
-                run.add(keys, np.full(len(keys), worker), none, none, 0)
-        assert run.replication_factor() == pytest.approx(2, rel=1e-3)
-        saved[known_pairs] = run.save()
-    assert saved[10] == saved[1_000]
+@pytest.mark.parametrize(("keys", "error"), [(1, 0), (80, 0), (20_000, 0.02), (300_000, 0.02)])
+def test_run_statistics_sketches_are_exact_for_few_keys_and_close_for_many(keys: int, error: float) -> None:
+    run = RunStatistics()
+    for _ in range(2):
+        add_pairs(run, keys, 3)
+    assert run.replication_factor() == pytest.approx(3, rel=error)
 
 
 def test_run_statistics_saved_and_loaded_are_equal_and_of_bounded_size() -> None:
     run = RunStatistics()
-    counts: Counter[int] = Counter()
-    for number in range(20_000):
-        counts[number % 3] += 1
-    keys, workers = [f"k{number}" for number in range(20_000)], np.zeros(20_000, np.int64)
-    run.add(keys, workers, np.array([counts[0], 5, 6]), np.array([100, 2]), 77)
+    add_pairs(run, 20_000, 2, [6667, 5, 6], [100, 2])
     saved = run.save()
     restored = RunStatistics.load(saved)
-    assert len(saved) < 40_000
+    assert len(saved) < 20_000
     assert (restored.tuples.tolist(), restored.rows.tolist()) == ([6667, 5, 6], [100, 2])
     assert restored.first_ms == 77
     assert restored.replication_factor() == run.replication_factor()
+    add_pairs(restored, 20_000, 4)
+    assert restored.replication_factor() == pytest.approx(4, rel=0.02)
     assert RunStatistics.load(RunStatistics().save()).first_ms is None
+
+
+SAVED_BY_0_2 = bytes.fromhex(
+    "85a67475706c6573920507a866697273745f6d734da46b657973c4100201070e030802082f823b040aff8004a57061697273c4180201070e0308"
+    "0408245ab006e08c47142aa01b0567c8290ab7776f7273745f7469636b5f6d61785f6f7665725f617667cb3ff8000000000000"
+)
+"""Five and seven tuples of the keys a and b, with the sketches of 0.2.0."""
+
+
+def test_run_statistics_of_0_2_are_loaded_and_replication_counts_from_then_on() -> None:
+    run = RunStatistics.load(SAVED_BY_0_2)
+    assert (run.tuples.tolist(), run.rows.tolist()) == ([5, 7], [5, 7])
+    assert (run.first_ms, run.worst_tick_max_over_avg) == (77, 1.5)
+    assert run.replication_factor() == 0.0
+    add_pairs(run, 10, 3, [0, 1], [0, 1])
+    assert run.tuples.tolist() == [5, 8]
+    assert run.replication_factor() == 3
 
 
 def test_observer_changed_number_of_workers_compares_present_and_used_workers() -> None:
