@@ -63,6 +63,8 @@ NAMES = {
     "heard": "received",
 }
 """Word of an identifier -> what to write instead."""
+OTHER_WORDS = re.compile("byte_order_mark|start_mark")
+"""Names of the field and of PyYAML that contain a refused word."""
 PATTERN = re.compile(rf"\b(?:{'|'.join(WORDS)})\b", re.IGNORECASE)
 CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)
 QUESTION = re.compile(r"(?:What|How|Whether|Where|Which|Who|When)\b")
@@ -100,7 +102,7 @@ def tokens(path: Path) -> Tokens:
         if token.type == tokenize.COMMENT:
             found.comments.append((token.start[0], token.string))
         elif token.type == tokenize.NAME and previous != ["pytest", "."]:
-            found.identifiers.append((token.start[0], token.string.replace("byte_order_mark", "bom")))
+            found.identifiers.append((token.start[0], OTHER_WORDS.sub("", token.string)))
         previous = [previous[1], token.string]
     return found
 

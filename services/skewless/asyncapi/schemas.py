@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -32,6 +33,9 @@ def _as_draft_07(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
     converted = {name: _as_draft_07(part) for name, part in schema.items()}
+    if isinstance(converted.get("description"), str):
+        # A docstring. Python removes its indentation from 3.13 on.
+        converted["description"] = inspect.cleandoc(converted["description"])
     if "$ref" in converted and len(converted) > 1:
         converted["allOf"] = [{"$ref": converted.pop("$ref")}]
     if converted.get("anyOf") == [{"type": "integer"}, {"type": "number"}]:
