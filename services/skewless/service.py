@@ -24,7 +24,6 @@ from skewless.config.watcher import WORKERS, ConfigWatcher
 from skewless.engine.consumer_loop import FindInputs
 from skewless.engine.executor import StepExecutor
 from skewless.engine.faust.app import App, StageRuntime
-from skewless.engine.faust.driver import Consumer
 from skewless.engine.first_offsets import commit_first_offsets
 from skewless.engine.output import Output
 from skewless.engine.start_checks import Evidence, Input, Origin, check_former_inputs
@@ -249,7 +248,7 @@ def evidence(settings: PipelineSettings, stage: topology.Stage) -> Evidence | No
 async def _run(
     name: str, stage: BuiltStage, runtime: StageRuntime, watcher: ConfigWatcher | None, monitor: StageMonitor
 ) -> None:
-    app = App(runtime, loop=asyncio.get_running_loop())
+    app = App(runtime)
     declare_agent(app, stage.processor)
     stopping, loop = asyncio.Event(), asyncio.get_running_loop()
 
@@ -295,24 +294,20 @@ async def _apply_changes(step: InputStep[Any], watcher: ConfigWatcher) -> None:
 
 async def _wait_for_exit(app: App, stopping: asyncio.Event) -> BaseException | None:
     """Wait until the stage ends or a signal arrives, then stop the consumer thread. Returns the error that ended it."""
-    consumer = app.consumer
-    if not isinstance(consumer, Consumer):
-        raise TypeError(f"expected the app's consumer to be {Consumer.__module__}.Consumer, got {type(consumer)}")
     while not stopping.is_set():
-        thread = consumer.stopped_thread
-        if thread is not None and thread.done():
-            return thread.result()
+        if app.stopped_thread.done():
+            return app.stopped_thread.result()
         if app.executor.finished:
             break
-        if app.start_failure is not None or app.should_stop:
-            reason: BaseException | None = app.start_failure or app.crash_reason
+        if app.should_stop:
+            reason: BaseException | None = app.crash_reason
             return reason
         try:
             await asyncio.wait_for(stopping.wait(), FINISHED_POLL_S)
         except TimeoutError:
             continue
     try:
-        return await asyncio.wait_for(consumer.stop_thread(leave=stopping.is_set()), STOP_S)
+        return await asyncio.wait_for(app.stop_thread(leave=stopping.is_set()), STOP_S)
     except TimeoutError:
         return UnreachableError(
             f"no answer from Kafka within {STOP_S:g} s while stopping: records since the last commit are processed "

@@ -214,7 +214,6 @@ class Process:
             transport=transport,
             connect_timeout_s=kafka.connect_timeout_s,
             deliver=self._deliver,
-            assigned=lambda _partitions: None,
             stopped=lambda _failure: None,
             restore=self._restore,
             membership=cast("Any", ModelMembership(self.link)),

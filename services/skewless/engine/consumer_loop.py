@@ -62,7 +62,7 @@ FindInputs = Callable[[Mapping[str, int]], Sequence[Input]]
 class ConsumerThread(threading.Thread):
     """Delivers the batches of the input topics to the executor and commits what the executor has processed."""
 
-    def __init__(  # noqa: PLR0913 - keyword-only, and only the driver's `subscribe` passes them
+    def __init__(  # noqa: PLR0913 - keyword-only, and only the app passes them
         self,
         *,
         loop: asyncio.AbstractEventLoop,
@@ -74,7 +74,6 @@ class ConsumerThread(threading.Thread):
         transport: TransportSettings,
         connect_timeout_s: float,
         deliver: Callable[[MessageBatch], None],
-        assigned: Callable[[set[TopicPartition]], None],
         stopped: Callable[[BaseException | None], None],
         restore: Restore,
         membership: GroupMembership,
@@ -141,7 +140,6 @@ class ConsumerThread(threading.Thread):
             restorer=self._restorer,
             on_loop=self._on_loop,
             commit=self._commit_within_poll,
-            assigned=assigned,
             stopping=self._stop_event.is_set,
         )
 

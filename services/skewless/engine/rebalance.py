@@ -48,7 +48,6 @@ class Rebalance:
         restorer: AssignmentRestorer,
         on_loop: LoopCalls,
         commit: Commit,
-        assigned: Callable[[set[TopicPartition]], None],
         stopping: Callable[[], bool],
     ) -> None:
         self._session = session
@@ -58,7 +57,6 @@ class Rebalance:
         self._restorer = restorer
         self._on_loop = on_loop
         self._commit = commit
-        self._notify_assigned = assigned
         self._stopping = stopping
 
     def join(self) -> None:
@@ -188,7 +186,6 @@ class Rebalance:
         self._on_loop.wait(self._executor.assign, restored, self._restorer.partition_counts)
         self._session.outage.over()
         log.info("assigned %d partitions", len(partitions), extra={**_logged(partitions), "offsets": offsets})
-        self._on_loop.post(self._notify_assigned, partitions)
 
 
 def _logged(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:

@@ -23,7 +23,7 @@ def declare_agent(app: App, processor: Callable[[StepExecutor], Process] = proce
     """Declare the agent of a stage on its app. `processor` makes the function that processes its batches."""
     process = processor(app.executor)
 
-    @app.agent(app.input_topic(), name=app.runtime.group)
+    @app.agent(app.batches, name=app.runtime.group)
     async def process_stream(batches: StreamT[MessageBatch]) -> None:
         async for batch in batches:
             await process(batch)

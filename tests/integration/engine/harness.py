@@ -17,7 +17,6 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from helpers.waiting import until_in_thread
 from skewless.engine.executor import StepExecutor
 from skewless.engine.faust.app import App, StageRuntime
-from skewless.engine.faust.driver import Consumer as DriverConsumer
 from skewless.engine.output import Output
 from skewless.engine.start_checks import Input
 from skewless.engine.step import InputStep, Step
@@ -166,15 +165,10 @@ class Harness:
         return replace(wiring, **changes)
 
 
-def build(wiring: StageRuntime, **options: Any) -> App:
-    app = App(wiring, **options)
+def build(wiring: StageRuntime) -> App:
+    app = App(wiring)
     declare_agent(app)
     return app
-
-
-def consumer_of(app: App) -> DriverConsumer:
-    assert isinstance(app.consumer, DriverConsumer)
-    return app.consumer
 
 
 @asynccontextmanager
@@ -185,7 +179,7 @@ async def started(wiring: StageRuntime) -> AsyncIterator[App]:
         try:
             yield app
         finally:
-            await asyncio.wait_for(consumer_of(app).stop_thread(), DEADLINE_S)
+            await asyncio.wait_for(app.stop_thread(), DEADLINE_S)
 
 
 @asynccontextmanager
@@ -193,16 +187,13 @@ async def running(wiring: StageRuntime) -> AsyncIterator[App]:
     """Run an app that must not fail."""
     async with started(wiring) as app:
         yield app
-    assert await consumer_of(app).stop_thread() is None
+    assert await app.stop_thread() is None
 
 
 async def failure_of(app: App) -> BaseException | None:
     """Wait until the consumer's thread has ended by itself, and return its error."""
     async with asyncio.timeout(DEADLINE_S):
-        # The future does not exist before the consumer starts.
-        while (thread := consumer_of(app).stopped_thread) is None or not thread.done():  # noqa: ASYNC110
-            await asyncio.sleep(0.05)
-    return thread.result()
+        return await asyncio.shield(app.stopped_thread)
 
 
 async def until(condition: Callable[[], bool]) -> None:

@@ -74,7 +74,6 @@ def thread_of(step: Ledger) -> tuple[ConsumerThread, Recorder]:
         transport=transport,
         connect_timeout_s=1,
         deliver=lambda _batch: None,
-        assigned=lambda _partitions: None,
         stopped=lambda _failure: None,
         restore=lambda _positions: {},
         membership=GroupMembership({}, "g", "i"),

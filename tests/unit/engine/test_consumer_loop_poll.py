@@ -46,7 +46,6 @@ def consumer_thread(deliver: Callable[[MessageBatch], None]) -> ConsumerThread:
         transport=transport,
         connect_timeout_s=1,
         deliver=deliver,
-        assigned=lambda _partitions: None,
         stopped=lambda _failure: None,
         restore=lambda _positions: {},
         membership=GroupMembership({}, "g", "i"),

@@ -25,7 +25,7 @@ from helpers.messages import message
 from skewless import topology
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.engine.executor import RestoredPartition, StepExecutor
-from skewless.engine.faust import driver
+from skewless.engine.faust import app as faust_app
 from skewless.engine.faust.app import App
 from skewless.engine.message_batch import MessageBatch
 from skewless.engine.start_checks import Input
@@ -129,19 +129,16 @@ class AssigningThread:
         *,
         executor: StepExecutor,
         inputs: Sequence[Input],
-        assigned: Callable[[set[TopicPartition]], None],
         stopped: Callable[[BaseException | None], None],
         **_others: Any,
     ) -> None:
         self._executor = executor
         self._sources = [TopicPartition(each.topic, 0) for each in inputs]
-        self._assigned = assigned
         self._stopped = stopped
 
     def start(self) -> None:
         self._executor.assignment.begin(self._sources)
         self._executor.assign({source: RestoredPartition(0, None, ()) for source in self._sources})
-        self._assigned(set(self._sources))
 
     def stop(self, *, leave: bool) -> None:
         self._stopped(None)
@@ -153,21 +150,18 @@ def drop(outputs: Sequence[OutputRecord]) -> None:
 
 
 @asynccontextmanager
-async def running(stage: str) -> AsyncIterator[tuple[App, driver.Consumer]]:
+async def running(stage: str) -> AsyncIterator[App]:
     settings = settings_of(stage)
     built = build(stage, settings, drain=False, source_partitions=1)
-    app = App(build_runtime(stage, built, settings, 0, drain=False), loop=asyncio.get_running_loop())
+    app = App(build_runtime(stage, built, settings, 0, drain=False))
     app.executor.send = cast("Any", drop)
     declare_agent(app, built.processor)
     async with app.running(), asyncio.timeout(60):
-        while not app.executor.assignment.established:  # noqa: ASYNC110 - set by Faust's start, which has no event
-            await asyncio.sleep(0.01)
-        consumer = cast("driver.Consumer", app.consumer)
-        yield app, consumer
-        await consumer.stop_thread()
+        yield app
+        await app.stop_thread()
 
 
-async def process(app: App, consumer: driver.Consumer, record: Callable[[int], OutputRecord], numbers: range) -> None:
+async def process(app: App, record: Callable[[int], OutputRecord], numbers: range) -> None:
     """Deliver one batch per number and input, and commit after each number as the consumer thread does."""
     sources = [TopicPartition(topic, 0) for topic in app.runtime.topics]
     for number in numbers:
@@ -175,7 +169,7 @@ async def process(app: App, consumer: driver.Consumer, record: Callable[[int], O
         output = record(number * STEP_MS)
         delivered = message(number + 1000, output.value, key=output.key, headers=output.headers)
         for source in sources:
-            consumer._receive(MessageBatch(source, app.executor.assignment.generation, [delivered]))
+            app.receive(MessageBatch(source, app.executor.assignment.generation, [delivered]))
         while app.executor.assignment.any_in_flight:  # noqa: ASYNC110 - the session sets no event per batch
             await asyncio.sleep(0)
         app.executor.end_commit(app.executor.begin_commit({}))
@@ -190,13 +184,13 @@ def allocated_blocks() -> int:
     ("stage", "stream"), [*((row.name, "cython") for row in topology.STAGES), ("worker", "python")]
 )
 async def test_stage_many_batches_leaves_no_blocks(stage: str, stream: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(driver, "ConsumerThread", AssigningThread)
+    monkeypatch.setattr(faust_app, "ConsumerThread", AssigningThread)
     if stream == "python":
         monkeypatch.setattr(faust.streams, "_CStreamIterator", None)
     record, measured = SOURCES[stage], []
-    async with running(stage) as (app, consumer):
+    async with running(stage) as app:
         for cycle in range(CYCLES):
-            await process(app, consumer, record, range(cycle * CYCLE, (cycle + 1) * CYCLE))
+            await process(app, record, range(cycle * CYCLE, (cycle + 1) * CYCLE))
             measured.append(allocated_blocks())
         assert app.executor.counts.batches.cumulative()[-1][1] == CYCLES * CYCLE * len(app.runtime.topics)
     growth = min(after - before for before, after in pairwise(measured[1:]))

@@ -1,4 +1,7 @@
-"""The Faust app of a stage: a `faust.App` that refuses the features that do not work over this transport."""
+"""The Faust app of a stage: it runs the agent, and the consumer thread that feeds it.
+
+Faust has no connection to Kafka. `ConsumerThread` and `StepExecutor` read, track, commit and rebalance.
+"""
 
 from __future__ import annotations
 
@@ -6,23 +9,27 @@ import asyncio
 import contextlib
 import os
 import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import faust
-from faust.tables import TableManager
+from faust.app import BootStrategy
+from mode import Service
 
-from skewless.engine.consumer_loop import FindInputs
+from skewless.engine.consumer_loop import ConsumerThread, FindInputs
 from skewless.engine.executor import Restore, StepExecutor
+from skewless.engine.message_batch import MessageBatch
 from skewless.engine.output import Output
 from skewless.engine.start_checks import Input, Written
 from skewless.errors import ConfigurationError
+from skewless.kafka.consumer.membership import GroupMembership
+from skewless.kafka.consumer.options import consumer_options
 from skewless.kafka.consumer.read_compacted import ReadProgress
+from skewless.kafka.consumer.topic_ids import read_topic_ids
 from skewless.kafka.settings import KafkaSettings, TransportSettings
-
-SCHEME = "skewless"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,13 +68,27 @@ class StageRuntime:
         return tuple(source.topic for source in self.inputs)
 
 
-class NoopTableManager(TableManager):
-    """Table manager of an app without tables. Faust's own waits one second for tables before anything is read."""
+class NoBroker(BootStrategy):
+    """Starts what Faust needs to run agents, without its own consumer, producer and tables."""
 
-    async def on_start(self) -> None:
-        """Start as Faust's table manager does, but without the wait."""
-        await self._update_channels()
-        await self.recovery.start()
+    enable_kafka = False
+
+
+class NoConsumer(Service):
+    """What Faust asks of its consumer, for an app without one: nothing is assigned and nothing is unacknowledged."""
+
+    def __init__(self, executor: StepExecutor, **options: Any) -> None:
+        super().__init__(**options)
+        self._executor = executor
+        self.unacked = self._unacked_messages = set[Any]()  # the second for Faust's compiled streams
+
+    def assignment(self) -> frozenset[Any]:
+        """Return the partitions of Faust."""
+        return frozenset()
+
+    async def on_task_error(self, error: Exception) -> None:
+        """End the stage with the error of an agent, as with one of the step: Faust's new agent would skip the batch."""
+        self._executor.fail(error)
 
 
 class NoHttpClient:
@@ -75,95 +96,102 @@ class NoHttpClient:
 
 
 class App(faust.App):
-    """A Faust app that delivers batches to its agents. The agents process them with the app's executor."""
+    """A Faust app that runs the agent of a stage. The agent reads the batches of the consumer thread from a channel."""
 
-    def __init__(self, runtime: StageRuntime, **options: Any) -> None:
+    BootStrategy = NoBroker
+
+    def __init__(self, runtime: StageRuntime) -> None:
         self.runtime = runtime
-        self.start_failure: BaseException | None = None
-        """Error that prevented the start of the app."""
-        for name, (is_refused, reason) in _REFUSED.items():
-            if name in options and is_refused(options[name]):
-                raise ConfigurationError(f"faust option {name}={options[name]!r} does not work here: {reason}")
-        # Faust creates this folder at start and does not use it. All processes share one, so that a killed process
-        # leaves none behind.
-        scratch = Path(tempfile.gettempdir()) / f"skewless-faust-{os.getuid()}"
         super().__init__(
             runtime.group,
-            **{
-                "broker": f"{SCHEME}://{runtime.kafka.bootstrap_servers.split(',')[0]}",
-                "datadir": str(scratch),
-                "web_enabled": False,
-                "topic_allow_declare": False,
-                "topic_disable_leader": True,
-                "stream_wait_empty": False,
-                "TableManager": NoopTableManager,
-                "HttpClient": NoHttpClient,
-                "stream_recovery_delay": 0.0,
-                "stream_buffer_maxsize": 4096,
-                "broker_session_timeout": runtime.transport.session_timeout_s,
-                **options,
-            },
+            # Faust creates this folder at start and does not use it. All processes share one, so that a killed process
+            # leaves none behind.
+            datadir=str(Path(tempfile.gettempdir()) / f"skewless-faust-{os.getuid()}"),
+            loop=asyncio.get_running_loop(),
+            web_enabled=False,
+            HttpClient=NoHttpClient,
         )
+        self.consumer = NoConsumer(self.executor, loop=self.loop, beacon=self.beacon)
+        self.batches = self.channel(maxsize=0)
+        """Channel of the batches to process. Unbounded: the consumer thread limits what is in flight."""
+        self.stopped_thread: asyncio.Future[BaseException | None]
+        """The error that has ended the consumer thread, or None after a clean end. Exists while the app runs."""
+        self._thread: ConsumerThread
+        self._received: asyncio.Queue[MessageBatch] = asyncio.Queue()
 
     @property
     def executor(self) -> StepExecutor:
-        """Processes the batches of the agents."""
+        """Processes the batches of the agent."""
         return self.runtime.executor
 
-    def input_topic(self) -> Any:
-        """Return the topics that the stage's agent reads, as one topic of Faust."""
-        # Without acks: the executor tracks processed offsets. Faust's compiled stream would append each offset to lists
-        # of the consumer, bypassing `Consumer.ack`. Only Faust's own commits empty these lists, and they do not run
-        # here, so the lists would grow without end.
-        return self.topic(*self.runtime.topics, value_serializer="raw", acks=False)
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Run the agent and the consumer thread until the end of the block."""
+        try:
+            await self.start()
+            # A channel has no reader and loses what is put into it until the agents are started.
+            self.flow_control.resume()
+            self._start_thread()
+            yield
+        finally:
+            await self.stop()
+
+    def _start_thread(self) -> None:
+        runtime, loop = self.runtime, asyncio.get_running_loop()
+        client_options = runtime.kafka.client_options()
+        self.stopped_thread = loop.create_future()
+        self._thread = ConsumerThread(
+            loop=loop,
+            executor=runtime.executor,
+            output=runtime.output,
+            inputs=runtime.inputs,
+            find_inputs=runtime.find_inputs,
+            options=consumer_options(
+                runtime.kafka,
+                runtime.transport,
+                runtime.group,
+                runtime.group_instance_id,
+                end_of_partition=runtime.end_of_partition,
+            ),
+            transport=runtime.transport,
+            connect_timeout_s=runtime.kafka.connect_timeout_s,
+            deliver=self.receive,
+            stopped=self.stopped_thread.set_result,
+            restore=runtime.restore,
+            membership=GroupMembership(client_options, runtime.group, runtime.group_instance_id),
+            read_topic_ids=partial(read_topic_ids, client_options),
+            written=runtime.written,
+            pause_after_s=runtime.pause_after_s,
+        )
+        self._thread.start()
+
+    async def stop_thread(self, *, leave: bool = False) -> BaseException | None:
+        """Commit processed batches, end the thread, and return its error or None.
+
+        With `leave`, the member leaves the group, so that its partitions are reassigned at once.
+        """
+        self._thread.stop(leave=leave)
+        return await asyncio.shield(self.stopped_thread)
+
+    def receive(self, batch: MessageBatch) -> None:
+        """Take a batch from the consumer thread."""
+        if self.executor.deliver(batch):
+            self._received.put_nowait(batch)
+
+    @Service.task
+    async def _feed(self) -> None:
+        """Pass the batches on to the agent, in the order in which the thread delivered them."""
+        while True:
+            await self.batches.put(await self._received.get())
+
+    def topic(self, *_args: Any, **_options: Any) -> Any:
+        """Refuse topics of Faust: they would be read and written outside of the transaction."""
+        raise ConfigurationError("faust topics do not work here: an agent reads app.batches, its step returns outputs")
 
     def Table(self, *_args: Any, **_options: Any) -> Any:  # noqa: N802 - Faust's name
         """Refuse tables: their changelogs would be written outside of the transaction."""
-        raise ConfigurationError("faust tables do not work over this transport: keep state in the stage's step")
-
-    def FlowControlQueue(  # noqa: N802 - Faust's name
-        self,
-        maxsize: int | None = None,
-        *,
-        clear_on_resume: bool = False,  # noqa: ARG002 - Faust's interface
-    ) -> Any:
-        """Return a queue that is never cleared."""
-        # Faust clears the queues of its streams some time after each assignment, which would drop batches of that
-        # assignment. The executor recognizes stale batches of an earlier assignment by their generation.
-        return super().FlowControlQueue(maxsize, clear_on_resume=False)
+        raise ConfigurationError("faust tables do not work here: keep state in the stage's step")
 
     GlobalTable = Table
     SetTable = Table
     SetGlobalTable = Table
-
-    @contextlib.asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        """Run the app until the end of the block."""
-        # In a task: Faust's start returns after the first assignment, which may never happen.
-        start = asyncio.create_task(self.start())
-        start.add_done_callback(self._store_start_failure)
-        try:
-            yield
-        finally:
-            start.cancel()
-            with contextlib.suppress(asyncio.CancelledError, Exception):
-                await start
-            await self.stop()
-
-    def _store_start_failure(self, start: asyncio.Task[None]) -> None:
-        if not start.cancelled() and (error := start.exception()) is not None:
-            self.start_failure = error
-
-
-_REFUSED: dict[str, tuple[Callable[[Any], bool], str]] = {
-    "web_enabled": (bool, "its web server shows tables and routes requests without authentication"),
-    "processing_guarantee": (
-        lambda value: "exactly_once" in str(value).lower(),
-        "offsets and outputs would go into different transactions; set transport.guarantee instead",
-    ),
-    "topic_allow_declare": (bool, "`skewless topics apply` creates the topics"),
-    "broker_credentials": (
-        lambda value: value is not None,
-        "librdkafka does not accept an ssl.SSLContext; set kafka.sasl and kafka.tls instead",
-    ),
-}
