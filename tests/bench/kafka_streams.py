@@ -9,9 +9,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from skewless.lab.local import jars, java
-from skewless.lab.local.folders import cache_folder, file_lock
-from skewless.lab.local.jar_download import Jar, download, sha256
-from skewless.lab.local.maven_repository import MavenRepository, base_address
 
 LOCK = Path(__file__).with_name("streams_jars.lock")
 """Jars that only the benchmark needs. Their other dependencies are those of the broker."""
@@ -21,15 +18,8 @@ NO_COMPILER = "the benchmark needs a Java compiler: on Debian and Ubuntu, apt-ge
 
 def classpath() -> list[Path]:
     """Return the verified jars of Kafka Streams. Downloads missing ones."""
-    folder, required = cache_folder() / "jars", [Jar(**entry) for entry in json.loads(LOCK.read_text())]
-    with file_lock(folder / ".lock"):
-        missing = [jar for jar in required if not (folder / jar.file).is_file()]
-        if missing:
-            download(missing, folder, MavenRepository(base_address()))
-    for jar in required:
-        if sha256(folder / jar.file) != jar.sha256:
-            raise SystemExit(f"{folder / jar.file} is not the locked jar: remove it")
-    return [*(folder / jar.file for jar in required), *jars.ensure("kafka")]
+    required = [jars.Jar(**entry) for entry in json.loads(LOCK.read_text())]
+    return [*jars.ensure_all(required, "kafka-streams"), *jars.ensure("kafka")]
 
 
 def compile_join(folder: Path) -> Sequence[str]:

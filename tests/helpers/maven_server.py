@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import Any
 
-from skewless.lab.local.jar_download import Jar
+from skewless.lab.local.jars import Jar
 
 Answer = Callable[[BaseHTTPRequestHandler], None]
 
@@ -19,12 +17,6 @@ Answer = Callable[[BaseHTTPRequestHandler], None]
 def jar_of(name: str, content: bytes) -> Jar:
     """Return the lock entry of a jar with this content."""
     return Jar(f"org.example:{name}:1.0", hashlib.sha256(content).hexdigest(), len(content))
-
-
-def write_lock(path: Path, *jars: Jar) -> Path:
-    """Write a lock file with one bundle, `kafka`."""
-    path.write_text(json.dumps({"kafka": [jar._asdict() for jar in jars]}))
-    return path
 
 
 def send(content: bytes, announced: int | None = None) -> Answer:
@@ -39,23 +31,6 @@ def send(content: bytes, announced: int | None = None) -> Answer:
     return answer
 
 
-def refuse(code: int) -> Answer:
-    """Respond with an error."""
-    return lambda handler: handler.send_error(code)
-
-
-def redirect(url: str) -> Answer:
-    """Respond with a redirect."""
-
-    def answer(handler: BaseHTTPRequestHandler) -> None:
-        handler.send_response(302)
-        handler.send_header("Location", url)
-        handler.send_header("Content-Length", "0")
-        handler.end_headers()
-
-    return answer
-
-
 class MavenServer(ThreadingHTTPServer):
     """Serves the responses of each path in order. The last one repeats."""
 
@@ -66,8 +41,7 @@ class MavenServer(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.answers: dict[str, list[Answer]] = {}
         self.requests: list[str] = []
-        """Requested paths, in order."""
-        self.authorizations: list[str | None] = []
+        """File names of the jars that were downloaded, in order."""
         self.mutex = threading.Lock()
 
     @property
@@ -77,17 +51,24 @@ class MavenServer(ThreadingHTTPServer):
 
     def serve(self, jar: Jar, *answers: Answer) -> None:
         """Set the responses for a jar."""
-        self.answers[f"/maven2/{jar.path}"] = list(answers)
+        self.answers[jar.file] = list(answers)
 
 
 class _Handler(BaseHTTPRequestHandler):
     server: MavenServer
 
+    @property
+    def file(self) -> str:
+        return self.path.rpartition("/")[2]
+
+    def do_HEAD(self) -> None:
+        self.send_response(200 if self.file in self.server.answers else 404)
+        self.end_headers()
+
     def do_GET(self) -> None:
         with self.server.mutex:
-            self.server.requests.append(self.path)
-            self.server.authorizations.append(self.headers["Authorization"])
-            answers = self.server.answers.get(self.path, [refuse(404)])
+            self.server.requests.append(self.file)
+            answers = self.server.answers[self.file]
             answer = answers.pop(0) if len(answers) > 1 else answers[0]
         # A test may kill the client.
         with contextlib.suppress(ConnectionError):

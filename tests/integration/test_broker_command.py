@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from helpers.waiting import until
+from skewless.lab.local import jars
 from skewless.lab.local.folders import cache_folder
 
 pytestmark = pytest.mark.broker
@@ -71,6 +72,19 @@ def test_broker_command_start_status_and_stop_report_and_end_one_broker(run: Run
     assert not [child for child in children if child.is_running()]
     assert not Path(str(entries["folder"])).exists()
     assert run("stop").returncode == 0
+
+
+def test_broker_command_with_kafka_home_needs_no_other_jars(
+    run: Run, environment: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "kafka" / "libs").mkdir(parents=True)
+    for jar in jars.ensure("kafka"):
+        (tmp_path / "kafka" / "libs" / jar.name).symlink_to(jar)
+    environment |= {"KAFKA_HOME": str(tmp_path / "kafka"), "SKEWLESS_CACHE": str(tmp_path / "cache")}
+    started = run("start")
+    assert started.returncode == 0, started.stderr
+    assert status(run)["running"] is True
+    assert not (tmp_path / "cache" / "jars").exists()
 
 
 def test_broker_command_named_data_folder_is_kept(run: Run, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from skewless.errors import UnreachableError
-from skewless.lab.local.jar_download import Jar
+from skewless.lab.local.jars import Jar
 from skewless.lab.local.lock_jars import resolve
 
 CONTENT = b"the jar"

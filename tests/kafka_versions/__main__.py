@@ -20,7 +20,7 @@ from pathlib import Path
 from skewless.errors import SkewlessError
 from skewless.lab.local import formatted_storage_cache, jars, java, lock_jars
 from skewless.lab.local.broker import Broker
-from skewless.lab.local.jar_download import Jar
+from skewless.lab.local.jars import Jar
 
 LOCK = Path(__file__).with_name("jars.lock")
 ROOT = Path(__file__).parents[2]

@@ -102,5 +102,5 @@ def write_properties(folder: Path, ports: Ports, extra: Mapping[str, str]) -> Pa
 
 def command(*arguments: str, jvm: str) -> list[str]:
     """Return the command line of one of Kafka's main classes with its arguments. `jvm` is an additional JVM option."""
-    classpath = ":".join(map(str, jars.ensure("kafka")))
+    classpath = ":".join(map(str, jars.kafka()))
     return [str(java.find().path), *JVM, jvm, "-cp", classpath, *arguments]

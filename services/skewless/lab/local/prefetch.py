@@ -12,7 +12,6 @@ from skewless.lab.local import formatted_storage_cache, jars
 
 def prefetch() -> None:
     """Download all jars and create the template of the broker."""
-    jars.ensure("kafka")
     jars.ensure("spark")
     formatted_storage_cache.template()
 

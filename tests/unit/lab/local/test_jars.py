@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 from typing import get_args
 
 import pytest
 
+from skewless.errors import ConfigurationError
 from skewless.lab.local import jars, kafka_process
 from skewless.lab.local.folders import cache_folder, state_folder
 from skewless.lab.local.lock_jars import KAFKA, SPARK, render
@@ -28,6 +30,30 @@ def test_jar_lock_contains_the_coordinates_of_its_source() -> None:
 
 def test_jar_lock_rendered_again_is_unchanged() -> None:
     assert render({"kafka": jars.locked("kafka"), "spark": jars.locked("spark")}) == jars.LOCK.read_text()
+
+
+def test_kafka_home_provides_the_jars_and_the_version(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("KAFKA_HOME", str(tmp_path))
+    with pytest.raises(ConfigurationError, match=r"KAFKA_HOME: .* is not the folder of a Kafka: libs/kafka-clients"):
+        jars.kafka()
+    (tmp_path / "libs").mkdir()
+    names = ["kafka-clients-4.9.0.jar", "kafka_2.13-4.9.0.jar", "slf4j-api-2.0.17.jar"]
+    for name in [*names, "kafka-clients-4.9.0.jar.asc"]:
+        (tmp_path / "libs" / name).touch()
+    assert jars.kafka() == tuple(tmp_path / "libs" / name for name in names)
+    assert jars.kafka_version() == "4.9.0"
+
+
+def test_missing_jars_without_pyspark_name_the_extra_and_kafka_home(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("KAFKA_HOME", raising=False)
+    monkeypatch.setenv("SKEWLESS_CACHE", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    with pytest.raises(ConfigurationError, match=r"PySpark.*is not installed.*`spark`.*, or set KAFKA_HOME") as error:
+        jars.ensure.__wrapped__("kafka")
+    assert "\n" not in str(error.value)
+    assert capsys.readouterr().err == ""
 
 
 def test_folders_follow_the_environment_variables(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
