@@ -12,6 +12,7 @@ from skewless.cli.options import load_settings, prepare_output_folder
 from skewless.cli.spark_options import spark_options
 from skewless.errors import ConfigurationError
 from skewless.spark.evaluate_run import EVALUATION_FILE, TABLES, evaluated, read_range, write_results
+from skewless.spark.report import require_packages
 
 _EPILOG = """\b
 Reads the internal topics of the pipelines from the beginning to the current end, and writes nothing to Kafka. Retention
@@ -48,6 +49,7 @@ Examples:
 @spark_options
 def evaluate(*, files: tuple[Path, ...], out: Path, as_json: bool, **spark: Any) -> None:
     """Measure the load balance of pipelines and its cost, and compare the pipelines in a report."""
+    require_packages()
     runs = [load_settings(file) for file in files]
     for settings in runs:
         _ = settings.aggregated  # an error if the pipeline only joins

@@ -17,7 +17,8 @@ from skewless.cli.options import (
     optional_pipeline_file,
     topic_of,
 )
-from skewless.errors import CheckFailedError, ConfigurationError, how_to_add
+from skewless.errors import CheckFailedError, ConfigurationError
+from skewless.spark.report import require_packages
 
 DEFAULT_RECORDS = 1_000_000
 
@@ -106,11 +107,7 @@ def inspect(  # noqa: PLR0913 - click passes an argument per option
 
 
 def _require_writable(html: Path) -> None:
-    try:
-        import jinja2  # noqa: F401 - only tests that the package is there
-        import plotly  # noqa: F401
-    except ImportError:
-        raise ConfigurationError(f"--html: needs packages that are missing: {how_to_add('spark')}") from None
+    require_packages()
     if not html.absolute().parent.is_dir():
         raise ConfigurationError(f"--html: {html}: cannot be written: the folder does not exist")
 

@@ -27,6 +27,7 @@ from skewless.cli.options import (
 from skewless.cli.spark_options import spark_options
 from skewless.errors import CheckFailedError, ConfigurationError
 from skewless.spark.job_runner import spark_running
+from skewless.spark.report import require_packages
 
 if TYPE_CHECKING:
     from skewless.config.pipeline_settings import PipelineSettings, SourceSettings
@@ -106,6 +107,8 @@ def plan(  # noqa: PLR0913 - click passes an argument per option
     """
     from skewless.lab.simulation.recommend import Demand
 
+    if out is not None:
+        require_packages()
     if topic is None and bootstrap_servers is None:
         file = file or default_file()
     settings = _settings(file, topic, bootstrap_servers)

@@ -33,6 +33,7 @@ from skewless.lab.progress import report_progress
 from skewless.parsing.record_parser import RecordParser
 from skewless.spark.comparison import summary
 from skewless.spark.evaluate_run import ReadRange, evaluated, read_range, write_report
+from skewless.spark.report import require_packages
 from skewless.topology import needed_stages
 
 SPARK_OPTIONS = {"master": "local[2]", "packages": (), "driver_memory": "1g", "ui": False}
@@ -200,6 +201,7 @@ class Demo:
 
     def _evaluate(self, report: Path) -> None:
         try:
+            require_packages()
             with child_process.terminate_children_on_exit():
                 conf = (*SMALL_DATA_CONF, f"spark.local.dir={self._folder / 'spark'}")
                 evaluation = evaluated(self._runs, SPARK_OPTIONS | {"conf": conf})

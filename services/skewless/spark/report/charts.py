@@ -6,8 +6,6 @@ import html
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import plotly.graph_objects as go
-
 from skewless.spark.report.html_page import Figure
 
 HEAT = [[0, "#2c3e8f"], [0.5, "#e8e3d3"], [1, "#b3261e"]]
@@ -18,11 +16,7 @@ TIME = {"type": "date", "title": {"text": "event time (UTC)"}}
 
 def _figure(traces: Sequence[Any], height: int, **layout: Any) -> Figure:
     margin = {"l": 64, "r": 16, "t": layout.pop("top", 36), "b": 48}
-    figure = go.Figure(traces)
-    figure.update_layout(template=None, height=height, margin=margin, **layout)
-    plotly_json: Figure = figure.to_plotly_json()
-    layout_json = {name: value for name, value in plotly_json["layout"].items() if name != "template"}
-    return {"data": plotly_json["data"], "layout": layout_json}
+    return {"data": traces, "layout": {"height": height, "margin": margin, **layout}}
 
 
 def label(text: str) -> str:
@@ -35,22 +29,23 @@ def heat_map(
     title: str, times: Sequence[int], shares: Sequence[Sequence[float]], rows: Sequence[Sequence[int]]
 ) -> Figure:
     """Return a heat map of the loads of workers (rows) in ticks (columns); `shares` are relative to the average."""
-    trace = go.Heatmap(
-        x=list(times),
-        y=list(range(len(shares))),
-        z=[list(row) for row in shares],
-        customdata=[list(row) for row in rows],
-        zmin=0,
-        zmax=2,
-        colorscale=HEAT,
-        colorbar={
+    trace = {
+        "type": "heatmap",
+        "x": times,
+        "y": list(range(len(shares))),
+        "z": shares,
+        "customdata": rows,
+        "zmin": 0,
+        "zmax": 2,
+        "colorscale": HEAT,
+        "colorbar": {
             "title": {"text": "x average"},
             "thickness": 12,
             "tickvals": [0, 0.5, 1, 1.5, 2],
             "ticktext": ["0", "½", "1", "1½", "≥ 2"],
         },
-        hovertemplate="%{x}<br>worker %{y}: %{customdata:,} rows, %{z:.2f} x average<extra></extra>",
-    )
+        "hovertemplate": "%{x}<br>worker %{y}: %{customdata:,} rows, %{z:.2f} x average<extra></extra>",
+    }
     return _figure(
         [trace],
         height=150 + min(360, 14 * max(6, len(shares))),
@@ -74,13 +69,13 @@ def lines(
     """
     columns = {name: ([x for x, _ in points], [y for _, y in points]) for name, points in series.items()}
     traces = [
-        go.Scatter(x=x, y=y, name=label(name), mode="lines+markers", marker={"size": 5})
+        {"type": "scatter", "x": x, "y": y, "name": label(name), "mode": "lines+markers", "marker": {"size": 5}}
         for name, (x, y) in columns.items()
     ]
     if bound is not None:
         x_values = sorted({x for xs, _ in columns.values() for x in xs})
-        dashes = {"dash": "dash", "color": "#808a96"}
-        traces.append(go.Scatter(x=x_values, y=[bound[1]] * len(x_values), name=bound[0], mode="lines", line=dashes))
+        limit = {"type": "scatter", "x": x_values, "y": [bound[1]] * len(x_values), "name": bound[0], "mode": "lines"}
+        traces.append({**limit, "line": {"dash": "dash", "color": "#808a96"}})
     log_axis = {"type": "log", "exponentformat": "power", "dtick": 1}
     return _figure(
         traces,
@@ -97,12 +92,13 @@ def lines(
 def bars(series: Mapping[str, Mapping[str, float]], y_title: str) -> Figure:
     """Return a chart with groups of bars; `series`: values by group, by name of the colour."""
     traces = [
-        go.Bar(
-            x=[label(group) for group in values],
-            y=list(values.values()),
-            name=label(name),
-            hovertemplate="%{y:,.4~g}",
-        )
+        {
+            "type": "bar",
+            "x": [label(group) for group in values],
+            "y": list(values.values()),
+            "name": label(name),
+            "hovertemplate": "%{y:,.4~g}",
+        }
         for name, values in series.items()
     ]
     return _figure(

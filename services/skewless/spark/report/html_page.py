@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 Figure = Mapping[str, Any]
 """A chart for plotly: `data` and `layout`, as plain values."""
@@ -24,6 +25,8 @@ class Chart(NamedTuple):
 
 def template_environment(folder: Path) -> Environment:
     """Return the environment of the HTML templates in a folder: values are escaped, and unknown names are errors."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
     environment = Environment(
         loader=FileSystemLoader(folder),
         autoescape=True,
@@ -33,9 +36,6 @@ def template_environment(folder: Path) -> Environment:
     )
     environment.policies["json.dumps_kwargs"] = {"allow_nan": False}
     return environment
-
-
-_ENVIRONMENT = template_environment(Path(__file__).parent)
 
 
 def render(template: str, figures: Mapping[str, Sequence[Figure]], **context: object) -> str:
@@ -51,5 +51,8 @@ def render(template: str, figures: Mapping[str, Sequence[Figure]], **context: ob
         for section, group in figures.items()
     }
     in_order = [figure for group in figures.values() for figure in group]
-    page = _ENVIRONMENT.get_template(template)
-    return page.render(charts=charts, figures=in_order, plotly=get_plotlyjs(), **context)
+    return (
+        template_environment(Path(__file__).parent)
+        .get_template(template)
+        .render(charts=charts, figures=in_order, plotly=get_plotlyjs(), **context)
+    )

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Sequence
 from html.parser import HTMLParser
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from jinja2 import UndefinedError
 
+from skewless.cli import main
 from skewless.spark.report.evaluation_report import report as rendered
 from skewless.spark.report.html_page import render
 
@@ -149,3 +153,22 @@ def test_report_emphasizes_the_best_run_of_each_input() -> None:
 def test_template_that_lacks_a_value_fails() -> None:
     with pytest.raises(UndefinedError, match="'topic' is undefined"):
         render("plan.html.j2", {})
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["evaluate", "-f", "p.yaml"], ["plan", "--out", "plan"], ["inspect", "clicks", "-b", "x:1", "--html", "p.html"]],
+    ids=["evaluate", "plan", "inspect"],
+)
+def test_command_with_a_report_without_its_packages_names_the_extra_before_it_reads(
+    command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "plotly", None)
+    done = CliRunner().invoke(main.main, command)
+    assert done.exit_code == 2
+    assert done.stderr.startswith("error: the report needs plotly: install Skewless with its extra `report`")
+
+
+def test_plan_without_a_report_needs_none_of_its_packages() -> None:
+    code = "import sys; sys.modules.update(plotly=None, jinja2=None); import skewless.spark.report.planning_report"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
