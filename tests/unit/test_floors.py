@@ -24,7 +24,7 @@ FLOORS = (
     ("stages", "monitoring"),
     ("config",),
     ("service",),
-    ("lab.local", "lab.progress", "lab.simulation", "lab.datasets"),
+    ("in_memory", "lab.local", "lab.progress", "lab.simulation", "lab.datasets"),
     ("spark", "smoke_test", "asyncapi", "operations"),
     ("lab",),
     ("cli",),

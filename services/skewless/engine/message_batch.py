@@ -26,8 +26,10 @@ class MessageBatch:
         self.next_offset: int = messages[-1].offset() + 1
 
     @classmethod
-    def of_outputs(cls, source: TopicPartition, outputs: Sequence[OutputRecord], now: int) -> MessageBatch:
-        """Return the batch that a consumer would receive if it read these records, with the offsets 0, 1, 2 and so on.
+    def of_outputs(
+        cls, source: TopicPartition, outputs: Sequence[OutputRecord], now: int, first_offset: int = 0
+    ) -> MessageBatch:
+        """Return the batch that a consumer would receive if it read these records, with ascending offsets.
 
         `now` is the timestamp in ms of the records that have none.
         """
@@ -42,7 +44,7 @@ class MessageBatch:
                 headers=list(output.headers),
                 timestamp=(TIMESTAMP_CREATE_TIME, now if output.timestamp is None else output.timestamp),
             )
-            for offset, output in enumerate(outputs)
+            for offset, output in enumerate(outputs, first_offset)
         ]
         return cls(source, 0, messages)
 

@@ -11,8 +11,8 @@ import itertools
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -26,8 +26,7 @@ from skewless.algorithms.watermark import MAX_WATERMARK, WatermarkState
 from skewless.algorithms.windowing.window import COMPACTION_THRESHOLD
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.engine.commit_policy import gather_time_s
-from skewless.engine.message_batch import MessageBatch
-from skewless.engine.step import InputStep
+from skewless.in_memory import InMemoryPipeline
 from skewless.kafka.admin.topics import TopicSpec
 from skewless.stages.join.settings import JoinSettings
 from skewless.wire.columns import read_table
@@ -36,15 +35,10 @@ from skewless.wire.join_changelog import Block, block_record
 from skewless.wire.joined import joined_records, unmatched_records
 from skewless.wire.record import OutputRecord
 from skewless.wire.timed_records import timed_records
-from skewless.wire.topic_partition import TopicPartition
 from skewless.wire.tuples import TupleFormat
 
-INPUTS = {
-    stage.name: stage.input
-    for stage in topology.STAGES
-    if stage.needs == topology.AGGREGATION and stage.input not in topology.USER_TOPICS
-}
-"""The stages that run in memory, in data order, and the topic that each reads."""
+SOURCE = "source"
+"""Source topic of the pipeline in memory."""
 START_MS = 1_767_225_600_000
 """2026-01-01T00:00:00Z: event time of the first tuple."""
 MAX_COMMITS = 8
@@ -107,7 +101,7 @@ def topic_sizes(settings: PipelineSettings, specs: Sequence[TopicSpec], load: Lo
     if settings.join is not None:
         written |= _joined(settings.join, of_topology, settings.transport.commit_interval_s, load)
     if settings.source is not None:
-        written |= _aggregated(settings, {name: spec.partitions for name, spec in of_topology.items()}, load)
+        written |= _aggregated(settings, of_topology, load)
     return [_topic_size(name, spec, written.get(name)) for name, spec in of_topology.items()]
 
 
@@ -141,88 +135,42 @@ class _Sums:
     rows: int = 0
     """Rows of the tables in changelog records, otherwise records."""
 
-    def add(self, record: OutputRecord) -> None:
-        """Count a record."""
-        self.bytes += _bytes(record)
-        is_chunk = record.topic.endswith("-changelog") and record.value is not None and b"/" in (record.key or b"")
-        self.rows += read_table(record.value).num_rows if is_chunk else 1
-
-
-@dataclass(slots=True)
-class _Steps:
-    """The steps of a pipeline in memory. Each stage has as many of them as it has processes."""
-
-    settings: PipelineSettings
-    partitions: Mapping[str, int]
-    """Number of partitions of each topic."""
-    written: defaultdict[str, _Sums] = field(default_factory=lambda: defaultdict(_Sums))
-    """Sums of each topic."""
-    _steps: dict[str, list[InputStep[Any]]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        """Build the steps, and assign their partitions in turn."""
-        for stage, topic in INPUTS.items():
-            processes = 1 if topology.stage(stage).singleton else max(1, self.settings.replicas.of(stage))
-            self._steps[stage] = [
-                service.build(stage, self.settings, drain=False, source_partitions=self.partitions["tuples"]).step
-                for _ in range(min(processes, self.partitions[topic]))
-            ]
-            for number in range(self.partitions[topic]):
-                step = self._step_of(stage, number)
-                step.assign(step.key_of(TopicPartition(topic, number)), None, ())
-
-    def commit(self, tuples: Iterable[OutputRecord], now: int) -> None:
-        """Process records of `tuples` as the stages do between two commits."""
-        topics: defaultdict[str, list[OutputRecord]] = defaultdict(list, tuples=list(tuples))
-        for record in topics["tuples"]:
-            self.written["tuples"].add(record)
-        for stage, topic in INPUTS.items():
-            for record in self._run(stage, topics[topic], now):
-                self.written[record.topic].add(record)
-                topics[record.topic].append(record)
-
-    def tick_bytes(self, now: int) -> float:
-        """End all ticks, and return the mean bytes of their records in topic distribution."""
-        states = dict.fromkeys(range(self.partitions["worker-input"]), WatermarkState(MAX_WATERMARK))
-        ends = watermark_records("partials", range(self.partitions["partials"]), states)
-        sizes = [_bytes(record) for record in self._run("observer", ends, now) if record.topic == "distribution"]
-        return sum(sizes) / max(1, len(sizes))
-
-    def _step_of(self, stage: str, partition: int) -> InputStep[Any]:
-        steps = self._steps[stage]
-        return steps[partition % len(steps)]
-
-    def _run(self, stage: str, records: Iterable[OutputRecord], now: int) -> Iterator[OutputRecord]:
-        by_partition: defaultdict[int, list[OutputRecord]] = defaultdict(list)
+    def add(self, records: Iterable[OutputRecord]) -> None:
+        """Count records."""
         for record in records:
-            by_partition[record.partition or 0].append(record)
-        for number, of_partition in by_partition.items():
-            source = TopicPartition(INPUTS[stage], number)
-            yield from self._step_of(stage, number).process(MessageBatch.of_outputs(source, of_partition, now), now)
-        for step in self._steps[stage]:
-            yield from step.flush(now)
+            self.bytes += _bytes(record)
+            is_chunk = record.topic.endswith("-changelog") and record.value is not None and b"/" in (record.key or b"")
+            self.rows += read_table(record.value).num_rows if is_chunk else 1
 
 
-def _aggregated(settings: PipelineSettings, partitions: Mapping[str, int], load: Load) -> dict[str, _Written]:
+def _aggregated(settings: PipelineSettings, specs: Mapping[str, TopicSpec], load: Load) -> dict[str, _Written]:
     """Return what the stages of the aggregation write."""
     local_s = (settings.splitter.local.window_ms or 0) / 1000
     interval_s = max(settings.transport.commit_interval_s, local_s, 1 / load.records_per_s)
     interval_s = min(interval_s, MAX_TUPLES / load.records_per_s)
-    steps = _Steps(_simplified(settings), partitions)
+    source_partitions = specs["tuples"].partitions
+    pipeline = InMemoryPipeline(_simplified(settings, specs), {SOURCE: source_partitions})
     tuples_per_commit = round(load.records_per_s * interval_s)
     commits = max(2, min(MAX_COMMITS, MAX_TUPLES // tuples_per_commit))
-    generator = _TupleGenerator(settings, partitions["tuples"], load)
+    generator = _TupleGenerator(settings, source_partitions, load)
+    sums: defaultdict[str, _Sums] = defaultdict(_Sums)
     for number in range(commits):
         now = START_MS + round((number + 1) * interval_s * 1000)
-        steps.commit(generator.records(tuples_per_commit, now, interval_s), now)
+        tuples = list(generator.records(tuples_per_commit, now, interval_s))
+        sums["tuples"].add(tuples)
+        for topic, records in pipeline.process(tuples, now).items():
+            sums[topic].add(records)
     seconds = commits * interval_s
-    sums, windows = steps.written, _window_span(settings, interval_s, load)
+    windows = _window_span(settings, interval_s, load)
     snapshots = sums["router-state"]
     state_bytes = snapshots.bytes / max(1, snapshots.rows)
-    routers = min(partitions["tuples"], max(1, settings.replicas.of("router")))
+    routers = min(source_partitions, max(1, settings.replicas.of("router")))
     of_routers = routers * state_bytes
     snapshot_s = max(settings.router.snapshot_interval_s, interval_s)
     tick = _Span(settings.observer.tick_s, 1, 0.0, interval_s, load)
+    ended = dict.fromkeys(range(specs["worker-input"].partitions), WatermarkState(MAX_WATERMARK))
+    partials = watermark_records(specs["partials"].name, range(specs["partials"].partitions), ended)
+    ticks = list(map(_bytes, pipeline.process(partials, START_MS + round(seconds * 1000))["distribution"]))
     # A key that several workers have is several rows.
     pairs = sums["observer-changelog"].rows / (commits * load.distinct_keys(interval_s))
     return {
@@ -231,15 +179,17 @@ def _aggregated(settings: PipelineSettings, partitions: Mapping[str, int], load:
         "aggregator-changelog": windows.changelog(sums["aggregator-changelog"], seconds),
         "aggregates": _results(settings, windows, sums["aggregates"]),
         "observer-changelog": tick.changelog(sums["observer-changelog"], seconds, rows_per_key=pairs),
-        "distribution": _Written(steps.tick_bytes(START_MS + round(seconds * 1000)) / settings.observer.tick_s),
+        "distribution": _Written(sum(ticks) / max(1, len(ticks)) / settings.observer.tick_s),
     }
 
 
-def _simplified(settings: PipelineSettings) -> PipelineSettings:
+def _simplified(settings: PipelineSettings, specs: Mapping[str, TopicSpec]) -> PipelineSettings:
     """Return the settings with one source topic, and with a result for each change: so each result can be measured."""
     aggregator = settings.aggregator.model_copy(update={"emit": "updates", "having": {}, "emit_interval_s": 0.0})
-    source = settings.aggregated.model_copy(update={"topic": "source", "topics": None})
-    return settings.model_copy(update={"aggregator": aggregator, "source": source})
+    source = settings.aggregated.model_copy(update={"topic": SOURCE, "topics": None})
+    worker_input = settings.worker_input.model_copy(update={"max_workers": specs["worker-input"].partitions})
+    parts = {"aggregator": aggregator, "source": source, "worker_input": worker_input, "join": None}
+    return settings.model_copy(update=parts)
 
 
 class _TupleGenerator:
@@ -248,6 +198,7 @@ class _TupleGenerator:
     def __init__(self, settings: PipelineSettings, source_partitions: int, load: Load) -> None:
         self._settings = settings
         self._partitions = source_partitions
+        self._topic = settings.topic("tuples")
         self._load = load
         self._random = np.random.default_rng(1)
         self._poll_s = gather_time_s(settings.transport.commit_interval_s)
@@ -290,14 +241,14 @@ class _TupleGenerator:
         local = self._settings.splitter.local
         if local.mode == "none":
             headers = [schema_header(self._format.columns_name), *report, *read_time_header(now)]
-            yield from self._format.records("tuples", partition, tuples, headers)
+            yield from self._format.records(self._topic, partition, tuples, headers)
             return
-        context = service.context_of(self._settings, drain=False, source_partitions=self._partitions)
+        context = service.context_of(self._settings, drain=False)
         pane_ms = local.window_ms or context.pane_ms
         rows = to_partials([tuples], pane_ms, wire_columns_of(self._settings.results))
         row_format = context.row_format_of(pane_ms)
         headers = [*report, *read_time_header(now)]
-        yield from row_format.records("tuples", partition, row_format.from_partials(rows), headers)
+        yield from row_format.records(self._topic, partition, row_format.from_partials(rows), headers)
 
 
 @dataclass(frozen=True, slots=True)
