@@ -34,7 +34,8 @@ SETTINGS_INTRO = f"""\
 # Settings
 
 A pipeline is one YAML file. Every name below is a path in it. A setting that is not in the file has its default.
-`skewless config check` reports all errors at once, `skewless config dump` prints the effective settings.
+`skewless config check` reports all invalid settings at once, and checks them together once each of them is valid.
+`skewless config dump` prints the effective settings.
 Names that end in `_s` are seconds, in `_ms` milliseconds, in `_bytes` bytes.
 
 The environment overrides the file: `{loader.PREFIX}ROUTER__WORKERS=4` sets `router.workers`. Two underscores separate

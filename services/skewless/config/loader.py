@@ -19,7 +19,6 @@ import yaml
 from pydantic import SecretStr, ValidationError
 
 from skewless.config import yaml_loader
-from skewless.config.hidden_problems import Location, all_problems
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.problems import FROM_ENVIRONMENT, by_setting, describe, without_tags
 from skewless.errors import ConfigurationError
@@ -44,7 +43,8 @@ Variables = dict[tuple[str, ...], str]
 def load(path: Path | None, environ: Mapping[str, str]) -> PipelineSettings:
     """Load the settings from a file (None: from the environment only). The environment overrides the file.
 
-    Raises ConfigurationError with all problems at once, each with its file or variable and the path of the setting.
+    Raises ConfigurationError with all invalid settings at once, each with its file or variable and its path. Settings
+    are only checked together if each of them is valid.
     """
     in_file: dict[str, Any] = {} if path is None else yaml_loader.read(path)
     document, variables = copy.deepcopy(in_file), _default_variables(environ, in_file) | _variables(environ)
@@ -54,7 +54,7 @@ def load(path: Path | None, environ: Mapping[str, str]) -> PipelineSettings:
         for setting in text_settings:
             _put(document, setting, environ[variables[setting]])
         result = _validate(document)
-    messages = all_problems(document, _find) if isinstance(result, list) else {}
+    messages = by_setting(result, document) if isinstance(result, list) else {}
     for setting in ignored:
         if not any(setting[:length] in messages for length in range(1, len(setting))):
             messages[setting] = "unknown setting, because a part of its path is a value"
@@ -94,12 +94,6 @@ def _validate(document: dict[str, Any]) -> PipelineSettings | list[ErrorDetails]
         return PipelineSettings.model_validate(document)
     except ValidationError as error:
         return error.errors(include_url=False, include_input=False)
-
-
-def _find(document: dict[str, Any]) -> dict[Location, str]:
-    """Return the problems of a document by setting."""
-    result = _validate(document)
-    return by_setting(result, document) if isinstance(result, list) else {}
 
 
 def _text_settings(problems: list[ErrorDetails], variables: Variables) -> list[tuple[str, ...]]:

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from pydantic import BaseModel
 
-from skewless.config.hidden_problems import Location
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.settings_base import InvalidSettingsError
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
+
+Location = tuple[int | str, ...]
+"""Path of a setting; elements of lists have numbers."""
 
 RENAMED = {
     "kafka.timeout_s": "kafka.connect_timeout_s",

@@ -18,7 +18,9 @@ def config() -> None:
 @config.command()
 @pipeline_file
 def check(file: Path | None) -> None:
-    """Check the configuration, and print every error at once.
+    """Check the configuration, and print all invalid settings at once.
+
+    Settings are checked together once each of them is valid.
 
     \b
     Example:
