@@ -21,7 +21,7 @@ from skewless.cli.main import main
 from skewless.config import acls
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.kafka.consumer.offsets import OffsetReader
-from skewless.kafka.consumer.range_reader import read_ranges
+from skewless.kafka.consumer.topic_reader import read_ranges
 from skewless.kafka.settings import KafkaSettings
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(400)]

@@ -28,12 +28,12 @@ def test_smoke_test_acls_are_sufficient_and_necessary(tmp_path: Path) -> None:
         settings = PipelineSettings.model_validate(
             {"name": "p", "source": {"topic": "raw"}, "kafka": secured.kafka("checker", WORD)}
         )
-        with pytest.raises(CheckFailedError, match="topic raw does not exist, or this user may not see it"):
+        with pytest.raises(BrokerError, match=r"topic raw .*Describe"):
             check.run(settings, 10, "checked", SHORT_S)
         secured.allow({"checker": rights(settings)})
         with pytest.raises(CheckFailedError, match="counts are not correct"):  # no stages run, so nothing is counted
             check.run(settings, 10, "checked", SHORT_S)
         _, results = rights(settings)
         secured.withdraw("checker", results)
-        with pytest.raises((BrokerError, CheckFailedError), match="aggregates"):
+        with pytest.raises(BrokerError, match=r"topic p\.aggregates .*Describe"):
             check.run(settings, 10, "checked", SHORT_S)

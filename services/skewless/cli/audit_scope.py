@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 from skewless import topology
 from skewless.algorithms.watermark import MAX_WATERMARK
-from skewless.cli.offset_range import OffsetRanges, committed, committed_by_splitter, holds_tuples, pipeline_starts
+from skewless.cli.offset_range import committed, committed_by_splitter, holds_tuples, pipeline_starts
 from skewless.config.pipeline_settings import PipelineSettings
-from skewless.kafka.consumer.offsets import OffsetReader
+from skewless.kafka.consumer.offsets import OffsetRanges, OffsetReader
+from skewless.kafka.consumer.topic_reader import has_records_after
 from skewless.wire.changelog import decode_checkpoint, read_watermarks
 
 STAGES_AFTER_SPLITTER = topology.upstream("aggregator") - {"splitter"} | {"aggregator"}
@@ -59,7 +60,7 @@ def find(offset_reader: OffsetReader, settings: PipelineSettings) -> AuditScope:
     settled = not holds_tuples(offset_reader, settings) and not any(
         _has_lag(offset_reader, settings, stage) for stage in STAGES_AFTER_SPLITTER
     )
-    written = {topic: whole_topic(offset_reader, settings.topic(topic)) for topic in ("aggregates", "dead-letters")}
+    written = {topic: offset_reader.ranges(settings.topic(topic)) for topic in ("aggregates", "dead-letters")}
     settled = settled and committed_by_splitter(offset_reader, settings) == splitter_offsets
     if settled and settings.aggregator.emit == "updates":
         closed_until = dict.fromkeys(written["aggregates"], MAX_WATERMARK)
@@ -97,7 +98,7 @@ def complete_in_table(
     partitions = range(settings.topics.aggregator_partitions)
     if (
         scope.settled
-        and not offset_reader.has_records_after(topic, {**offset_reader.begin(topic), **stored})
+        and not has_records_after(offset_reader, topic, {**offset_reader.begin(topic), **stored})
         and committed_by_splitter(offset_reader, settings) == scope.splitter_offsets
     ):
         return dict.fromkeys(partitions, MAX_WATERMARK)
@@ -126,12 +127,6 @@ def closed_windows(offset_reader: OffsetReader, settings: PipelineSettings) -> d
 
 def _has_lag(offset_reader: OffsetReader, settings: PipelineSettings, stage: str) -> bool:
     topic = settings.topic(topology.stage(stage).input)
-    return offset_reader.has_records_after(
-        topic, offset_reader.begin(topic) | committed(offset_reader, settings, stage)
+    return has_records_after(
+        offset_reader, topic, offset_reader.begin(topic) | committed(offset_reader, settings, stage)
     )
-
-
-def whole_topic(offset_reader: OffsetReader, topic: str) -> dict[int, tuple[int, int]]:
-    """Return the first offset and the end offset of each partition."""
-    begin, end = offset_reader.begin(topic), offset_reader.end(topic)
-    return {partition: (first, end[partition]) for partition, first in begin.items()}

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from pyspark.sql import SparkSession
 
-from skewless.cli.audit_scope import AuditScope, complete_in_table, whole_topic
+from skewless.cli.audit_scope import AuditScope, complete_in_table
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.spark import table_audit
@@ -35,7 +35,7 @@ def compared(  # noqa: PLR0913 - the parts of an audit, by name
             )
         else:
             # After the table, so that the topic has all that the table has.
-            offset_range = whole_topic(offset_reader, settings.topic("aggregates"))
-            topic = table_audit.read_topic(spark, settings, offset_range)
+            ranges = offset_reader.ranges(settings.topic("aggregates"))
+            topic = table_audit.read_topic(spark, settings, ranges)
             comparison = table_audit.compared_with_topic(table, topic, settings, since=since, first=first)
         yield stack.enter_context(comparison)

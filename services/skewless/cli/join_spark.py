@@ -14,7 +14,8 @@ from skewless import topology
 from skewless.algorithms.join.window_join import Side
 from skewless.cli.offset_range import committed, offset_ranges
 from skewless.errors import CheckFailedError, ConfigurationError
-from skewless.kafka.consumer.offsets import OffsetReader
+from skewless.kafka.consumer.offsets import OffsetRanges, OffsetReader
+from skewless.kafka.consumer.topic_reader import has_records_after
 from skewless.spark.job_runner import spark_running
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ ATTEMPTS = 20
 """Attempts to read offsets between two commits of a running join."""
 RETRY_S = 0.3
 
-Ranges = dict[str, dict[int, tuple[int, int]]]
+Ranges = dict[str, OffsetRanges]
 """First offset (inclusive) and end offset (exclusive), by topic of the topology and partition."""
 
 
@@ -70,7 +71,7 @@ def audit_ranges(offset_reader: OffsetReader, settings: PipelineSettings) -> Ran
     merged = tuple(MERGED_TOPICS.values()) if topology.REPARTITIONED.holds(settings) else ()
     for _ in range(ATTEMPTS):
         before = _committed(offset_reader, settings)
-        written = {topic: _whole_topic(offset_reader, settings, topic) for topic in (*OUTPUTS, *merged, "dead-letters")}
+        written = {topic: offset_reader.ranges(settings.topic(topic)) for topic in (*OUTPUTS, *merged, "dead-letters")}
         # Results and offsets are committed together, so they belong together if the offsets have not changed.
         if before == _committed(offset_reader, settings) and not _has_lag(offset_reader, settings, merged):
             break
@@ -82,7 +83,7 @@ def audit_ranges(offset_reader: OffsetReader, settings: PipelineSettings) -> Ran
     sources: Ranges = {}
     for side, offsets in before.items():
         begin = offset_reader.begin(settings.topic(side))
-        sources[side] = {at: (first, max(first, offsets.get(at, first))) for at, first in begin.items()}
+        sources[side] = {p: (first, max(first, offsets.get(p, first))) for p, first in begin.items()}
     ranges = sources | written
     if problems := list(_truncated(settings, ranges)):
         raise ConfigurationError(*problems)
@@ -97,7 +98,8 @@ def _reader(settings: PipelineSettings, side: Side) -> str:
 def _has_lag(offset_reader: OffsetReader, settings: PipelineSettings, topics: Iterable[str]) -> bool:
     """Return whether the join has not read all records of its internal topics."""
     return any(
-        offset_reader.has_records_after(
+        has_records_after(
+            offset_reader,
             settings.topic(topic),
             offset_reader.begin(settings.topic(topic)) | committed(offset_reader, settings, "join", topic),
         )
@@ -107,12 +109,6 @@ def _has_lag(offset_reader: OffsetReader, settings: PipelineSettings, topics: It
 
 def _committed(offset_reader: OffsetReader, settings: PipelineSettings) -> dict[str, dict[int, int]]:
     return {side.value: committed(offset_reader, settings, _reader(settings, side), side.value) for side in Side}
-
-
-def _whole_topic(offset_reader: OffsetReader, settings: PipelineSettings, topic: str) -> dict[int, tuple[int, int]]:
-    name = settings.topic(topic)
-    begin, end = offset_reader.begin(name), offset_reader.end(name)
-    return {partition: (first, end[partition]) for partition, first in begin.items()}
 
 
 def _truncated(settings: PipelineSettings, ranges: Ranges) -> Iterator[str]:

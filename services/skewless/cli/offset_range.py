@@ -11,7 +11,7 @@ from skewless import topology
 from skewless.config import topic_plan
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import ConfigurationError
-from skewless.kafka.consumer.offsets import OffsetReader
+from skewless.kafka.consumer.offsets import OffsetRanges, OffsetReader
 from skewless.stages.splitter.checkpoint import decode_checkpoint, start_of
 
 START = "source.start"
@@ -24,10 +24,6 @@ def check(option: str, where: str) -> None:
     """Raise ConfigurationError if `where` is not a word, offsets or a time. Does not connect to a broker."""
     if where not in WORDS and not where.lstrip().startswith("{"):
         parse_instant(option, where, WHERE)
-
-
-OffsetRanges = dict[int, tuple[int, int]]
-"""First offset and end offset (exclusive) by partition."""
 
 
 def source_ranges(
@@ -66,7 +62,6 @@ def offset_ranges(  # noqa: PLR0913 - the last two by name
     Raises ConfigurationError if the topic does not have a requested partition or offset.
     """
     begin_offsets, end_offsets = offset_reader.begin(topic), offset_reader.end(topic)
-
     of_topic = topic if settings.source is not None and settings.source.topic is None else None
 
     def resolve(option: str, where: str) -> dict[int, int]:

@@ -14,6 +14,7 @@ from skewless.algorithms.watermark import NOTHING_REPORTED
 from skewless.errors import BadRecordError, BrokerError, ConfigurationError
 from skewless.kafka.consumer.broker_queries import LogRange
 from skewless.kafka.consumer.offsets import OffsetReader
+from skewless.kafka.consumer.topic_reader import has_records_after
 from skewless.wire.headers import SCHEMA_HEADER, WATERMARK, sources_of, watermarks_of
 from skewless.wire.offset_metadata import decode_offset_metadata
 from skewless.wire.record import Headers
@@ -296,8 +297,8 @@ class Evidence:
             return self._location(offset_reader, {number: begin[number]}, partition) if number in begin else None
         # Not aligned: any output partition may have the results. The watermarks in the headers name the input
         # partition, and a stage sends them to all output partitions, so reading one of them suffices.
-        if self.exactly_once and offset_reader.has_records_after(
-            self.topic, {0: begin[0]}, lambda headers: _has_watermark_of(headers, partition)
+        if self.exactly_once and has_records_after(
+            offset_reader, self.topic, {0: begin[0]}, lambda headers: _has_watermark_of(headers, partition)
         ):
             return f"topic {self.topic}"
         return None
@@ -314,7 +315,7 @@ class Evidence:
             return has_rows and (partition is None or _has_watermark_of(headers, partition))
 
         trimmed = any(begin.values())
-        if trimmed or (self.exactly_once and offset_reader.has_records_after(self.topic, begin, is_result)):
+        if trimmed or (self.exactly_once and has_records_after(offset_reader, self.topic, begin, is_result)):
             return f"topic {self.topic}"
         return None
 

@@ -11,7 +11,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from skewless.errors import ConfigurationError
-from skewless.kafka.reachability import QUIET, wait_until_reachable
+from skewless.kafka.reachability import wait_until_reachable
 from skewless.kafka.settings import TLS_FILES, KafkaSettings
 
 Client = TypeVar("Client")
@@ -41,8 +41,7 @@ def connect_admin(kafka: KafkaSettings) -> AdminClient:
     """
     options = {name: _text(value) for name, value in kafka.client_options().items()}
     try:
-        wait_until_reachable(options, kafka.connect_timeout_s, report=log.warning)
-        return AdminClient({**QUIET, **options})
+        return wait_until_reachable(options, kafka.connect_timeout_s, report=log.warning)
     except KafkaException as error:
         raise refused_options_error(error, options) from None
 

@@ -56,8 +56,8 @@ def wait_until_reachable(
     *,
     give_up: Callable[[], bool] = lambda: False,
     report: Callable[[str], None] = lambda _: None,
-) -> None:
-    """Wait until a broker answers a metadata request.
+) -> AdminClient:
+    """Wait until a broker answers a metadata request, and return the client that it has answered.
 
     `options` are librdkafka's, at least `bootstrap.servers`. Calls `report` once, with the cause, if no broker has
     answered for `REPORTED_S` seconds. Raises UnreachableError with the address and the cause after `timeout_s` seconds,
@@ -84,7 +84,7 @@ def wait_until_reachable(
     while time.monotonic() < deadline and not give_up():
         try:
             if client.list_topics(timeout=ATTEMPT_S).brokers:
-                return
+                return client
         except KafkaException:
             pass  # its error is the same for all causes
         client.poll(0)

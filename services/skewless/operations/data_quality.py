@@ -18,8 +18,7 @@ from skewless.algorithms.aggregates import LOAD_COLUMN
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import BadRecordError
 from skewless.kafka.consumer.offsets import OffsetReader
-from skewless.kafka.consumer.range_reader import read_ranges
-from skewless.kafka.settings import KafkaSettings
+from skewless.kafka.consumer.topic_reader import read_ranges
 from skewless.operations.dead_letters import Position, decode_headers
 from skewless.operations.recent_records import recent_records
 from skewless.parsing.validation import EventTimeRules
@@ -86,19 +85,19 @@ class DataQuality:
         return self.invalid / (self.invalid + self.late + self.accepted) if self.invalid >= MIN_RECORDS else 0.0
 
 
-def data_quality(kafka: KafkaSettings, offsets: OffsetReader, topics: Mapping[str, str], since_ms: int) -> DataQuality:
+def data_quality(offsets: OffsetReader, topics: Mapping[str, str], since_ms: int) -> DataQuality:
     """Measure the records that were committed since a time.
 
     `topics` contains the full names of `late`, `dead-letters` and `tuples`, without those that do not exist. Raises the
     errors of `read_ranges`.
     """
-    late = recent_records(kafka, offsets, topics.get("late"), since_ms, late_of)
-    invalid = recent_records(kafka, offsets, topics.get("dead-letters"), since_ms, invalid_of)
+    late = recent_records(offsets, topics.get("late"), since_ms, late_of)
+    invalid = recent_records(offsets, topics.get("dead-letters"), since_ms, invalid_of)
     is_measured = max(late.number, invalid.number) >= MIN_RECORDS and "tuples" in topics
     return DataQuality(
         late=late.number,
         invalid=invalid.number,
-        accepted=_accepted(kafka, offsets, topics["tuples"], since_ms) if is_measured else 0,
+        accepted=_accepted(offsets, topics["tuples"], since_ms) if is_measured else 0,
         commonest=Reasons(invalid.contents).commonest(),
         late_tuples=[found for found in late.contents if found is not None],
     )
@@ -179,14 +178,14 @@ def percent(share: float) -> str:
     return f"{100 * share:.3g} %"
 
 
-def _accepted(kafka: KafkaSettings, offsets: OffsetReader, topic: str, since_ms: int) -> int:
+def _accepted(offsets: OffsetReader, topic: str, since_ms: int) -> int:
     """Estimate the tuples that were written to topic `tuples` since a time, from its last records."""
     starts, end = offsets.at_time(topic, since_ms), offsets.end(topic)
     written = {partition: end[partition] - start for partition, start in starts.items() if start < end[partition]}
     sizes = {partition: min(count, -(-SAMPLED // len(written))) for partition, count in written.items()}
     ranges = {partition: (end[partition] - size, end[partition]) for partition, size in sizes.items()}
     found: Counter[int] = Counter()
-    for partition, messages in read_ranges(kafka, topic, ranges):
+    for partition, messages in read_ranges(offsets.kafka, topic, ranges):
         found[partition] += sum(tuples_in(message.value()) for message in messages)
     return round(sum(found[partition] * count / sizes[partition] for partition, count in written.items()))
 

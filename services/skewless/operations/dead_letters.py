@@ -22,8 +22,7 @@ from skewless.config.topic_plan import require_topic, topic_spec
 from skewless.errors import BrokerError, ConfigurationError
 from skewless.kafka.admin.client import Admin
 from skewless.kafka.consumer.offsets import OffsetReader
-from skewless.kafka.consumer.range_reader import read_ranges
-from skewless.kafka.consumer.read_compacted import read_compacted
+from skewless.kafka.consumer.topic_reader import read_compacted, read_ranges
 from skewless.kafka.errors import TransactionAbortedError
 from skewless.kafka.producer.transactional import TransactionalProducer
 from skewless.wire.dead_letters import DeadLetterHeaders
@@ -111,9 +110,7 @@ def read_dead_letters(settings: PipelineSettings, reasons: Sequence[str] = ()) -
     """
     require_topic(settings, "dead-letters")
     topic = settings.topic("dead-letters")
-    offsets = OffsetReader(settings.kafka)
-    begin, end = offsets.begin(topic), offsets.end(topic)
-    ranges = {partition: (first, end[partition]) for partition, first in begin.items()}
+    ranges = OffsetReader(settings.kafka).ranges(topic)
     for partition, messages in read_ranges(settings.kafka, topic, ranges):
         for message in messages:
             headers = decode_headers(message.headers() or ())
@@ -270,38 +267,30 @@ def _outputs(
 
 def read_positions(settings: PipelineSettings, topic: str, wanted: Iterable[Position]) -> Mapping[Position, Original]:
     """Return the records at these positions of a topic, without those that were deleted."""
-    offsets = OffsetReader(settings.kafka)
-    begin, end = offsets.begin(topic), offsets.end(topic)
-    by_partition: dict[int, list[int]] = {}
+    retained = OffsetReader(settings.kafka).ranges(topic)
+    offsets: dict[int, set[int]] = {}
     for position in wanted:
-        if position.topic == topic and begin.get(position.partition, position.offset + 1) <= position.offset:
-            by_partition.setdefault(position.partition, []).append(position.offset)
-    runs = {partition: list(offset_runs(sorted(found), end[partition])) for partition, found in by_partition.items()}
+        begin, end = retained.get(position.partition, (0, 0))
+        if position.topic == topic and begin <= position.offset < end:
+            offsets.setdefault(position.partition, set()).add(position.offset)
+    runs = {partition: list(offset_runs(sorted(found))) for partition, found in offsets.items()}
     records = {}
     for index in range(max(map(len, runs.values()), default=0)):
         ranges = {partition: parts[index] for partition, parts in runs.items() if index < len(parts)}
         for partition, messages in read_ranges(settings.kafka, topic, ranges):
-            asked = set(by_partition[partition])
             for message in messages:
-                if message.offset() in asked:
+                if message.offset() in offsets[partition]:
                     kind, time = message.timestamp()
-                    records[Position(topic, partition, message.offset() or 0)] = Original(
+                    records[Position(topic, partition, message.offset())] = Original(
                         message.key(), message.value(), time if kind else None, message.headers() or ()
                     )
     return records
 
 
-def offset_runs(offsets: Sequence[int], end: int) -> Iterator[tuple[int, int]]:
-    """Yield ranges (end exclusive, at most `end`) that contain the offsets, which are ascending, without long gaps."""
-    first = last = None
-    for offset in offsets:
-        if offset >= end:
-            break
-        if first is None or last is None:
-            first = offset
-        elif offset - last > MAX_GAP:
-            yield first, last + 1
-            first = offset
-        last = offset
-    if first is not None and last is not None:
-        yield first, last + 1
+def offset_runs(offsets: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Yield ranges (end exclusive) that contain the offsets, which are ascending, without long gaps."""
+    first = 0
+    for index, offset in enumerate(offsets, start=1):
+        if index == len(offsets) or offsets[index] - offset > MAX_GAP:
+            yield offsets[first], offset + 1
+            first = index

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 from skewless.kafka.consumer.offsets import OffsetReader
-from skewless.kafka.consumer.range_reader import read_ranges
-from skewless.kafka.settings import KafkaSettings
+from skewless.kafka.consumer.topic_reader import read_ranges
 from skewless.wire.record import Headers
 
 LOOKBACK = 10_000
@@ -28,7 +27,6 @@ class RecentRecords(NamedTuple, Generic[Content]):
 
 
 def recent_records(
-    kafka: KafkaSettings,
     offsets: OffsetReader,
     topic: str | None,
     since_ms: int,
@@ -44,29 +42,30 @@ def recent_records(
     """
     if topic is None:
         return RecentRecords(0, ())
-    begin, end = offsets.begin(topic), offsets.end(topic)
+    retained = offsets.ranges(topic)
     # Most topics of these have no records at all.
-    if not any(end[partition] > first for partition, first in begin.items()):
+    if not any(begin < end for begin, end in retained.values()):
         return RecentRecords(0, ())
-    starts = offsets.at_time(topic, since_ms)
-    written = {partition: (start, end[partition]) for partition, start in starts.items() if start < end[partition]}
-    total = sum(last - first for first, last in written.values())
-    is_sample = total > MAX_READ
-    ranges = {
-        partition: (
-            max(start, last - SAMPLE // len(written)) if is_sample else max(begin[partition], start - LOOKBACK),
-            last,
-        )
-        for partition, (start, last) in written.items()
+    end = {partition: end for partition, (_, end) in retained.items()}
+    starts = {
+        partition: start for partition, start in offsets.at_time(topic, since_ms).items() if start < end[partition]
     }
-    found: dict[int, list[tuple[int, Content]]] = {}
-    for partition, messages in read_ranges(kafka, topic, ranges):
-        read = ((message.offset() or 0, content_of(message.headers() or (), message.value())) for message in messages)
-        found.setdefault(partition, []).extend(read)
+    total, lookback = sum(end[partition] - start for partition, start in starts.items()), LOOKBACK
+    if is_sample := total > MAX_READ:
+        starts = {partition: max(start, end[partition] - SAMPLE // len(starts)) for partition, start in starts.items()}
+        lookback = 0
+    ranges = {
+        partition: (max(retained[partition][0], start - lookback), end[partition])
+        for partition, start in starts.items()
+    }
+    records_by_partition: dict[int, list[tuple[int, Content]]] = {}
+    for partition, messages in read_ranges(offsets.kafka, topic, ranges):
+        records_by_partition.setdefault(partition, []).extend(
+            (message.offset(), content_of(message.headers() or (), message.value())) for message in messages
+        )
     contents: list[Content] = []
-    for partition, records in found.items():
-        start = ranges[partition][0] if is_sample else written[partition][0]
-        count = committed_since([offset for offset, _ in records], start)
+    for partition, records in records_by_partition.items():
+        count = committed_since([offset for offset, _ in records], starts[partition])
         contents += [content for _, content in records[len(records) - count :]]
     return RecentRecords(total if is_sample else len(contents), contents)
 

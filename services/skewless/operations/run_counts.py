@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from skewless import topology
 from skewless.config import topic_plan
 from skewless.config.pipeline_settings import PipelineSettings
-from skewless.kafka.consumer.offsets import OffsetReader
-from skewless.kafka.consumer.range_reader import read_ranges
+from skewless.kafka.consumer.offsets import OffsetRanges, OffsetReader
+from skewless.kafka.consumer.topic_reader import has_records_after, read_ranges
 from skewless.operations.data_quality import Invalid, Reasons, invalid_of
 from skewless.stages.splitter.checkpoint import start_of
 from skewless.wire.headers import WATERMARK, schema_of
@@ -20,9 +20,6 @@ from skewless.wire.record import Headers
 
 MAX_READ = 200_000
 """Records of a topic that are read at most, unless the number must be exact. Of more, the offsets are counted."""
-
-Ranges = dict[int, tuple[int, int]]
-"""First offset and end offset (exclusive) by partition."""
 
 
 @dataclass(frozen=True)
@@ -101,24 +98,26 @@ class RunCounter:
                 elif name in topology.USER_TOPICS:
                     yield row.name, self._settings.topic(name)
 
-    def _processed(self) -> dict[str, Ranges]:
+    def _processed(self) -> dict[str, OffsetRanges]:
         """Return the offsets of the user's topics that stages have committed since the start."""
-        processed: dict[str, Ranges] = {}
+        processed: dict[str, OffsetRanges] = {}
         for stage, topic in self._inputs():
             starts, begin = self._starts.get((stage, topic), {}), self._offsets.begin(topic)
             processed[topic] = {}
-            for partition, at in self._offsets.committed(self._settings.group(stage), topic).items():
+            for partition, committed in self._offsets.committed(self._settings.group(stage), topic).items():
                 # The first run of a pipeline may start after the beginning of its source.
-                first = start_of(at.metadata) if stage == "splitter" else 0
+                first = start_of(committed.metadata) if stage == "splitter" else 0
                 start = starts[partition].offset if partition in starts else max(begin[partition], first)
-                processed[topic][partition] = (start, max(start, at.offset))
+                processed[topic][partition] = (start, max(start, committed.offset))
         return processed
 
-    def _written(self, name: str) -> Ranges:
+    def _written(self, name: str) -> OffsetRanges:
         """Return the offsets of a topic that were written since the start, and that are not deleted."""
         topic, starts = self._settings.topic(name), self._ends[name]
-        begin, end = self._offsets.begin(topic), self._offsets.end(topic)
-        return {partition: (max(first, starts.get(partition, 0)), end[partition]) for partition, first in begin.items()}
+        return {
+            partition: (max(begin, starts.get(partition, 0)), end)
+            for partition, (begin, end) in self._offsets.ranges(topic).items()
+        }
 
     def _count(self, name: str, observe: Callable[[Headers, bytes | None], None], *, exact: bool) -> Count:
         """Count the records that were written to a topic. Call `observe` with each of them, or of the last."""
@@ -138,7 +137,8 @@ class RunCounter:
     def _is_any_accepted(self) -> bool:
         """Return whether a stage has written a record that is neither late nor invalid."""
         return any(
-            self._offsets.has_records_after(
+            has_records_after(
+                self._offsets,
                 self._settings.topic(name),
                 {partition: start for partition, (start, _) in self._written(name).items()},
                 lambda headers: schema_of(headers) != WATERMARK,
@@ -146,7 +146,7 @@ class RunCounter:
             for name in self._accepted
         )
 
-    def _has_more_than(self, rejected: int, processed: Mapping[str, Ranges]) -> bool:
+    def _has_more_than(self, rejected: int, processed: Mapping[str, OffsetRanges]) -> bool:
         """Return whether more records were processed than are late or invalid: filtered ones, or empty ones."""
         records = 0
         for topic, ranges in processed.items():

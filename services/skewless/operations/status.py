@@ -21,7 +21,7 @@ from skewless.errors import BrokerError
 from skewless.kafka.admin.client import Admin
 from skewless.kafka.admin.groups import GroupDescription, GroupReader
 from skewless.kafka.consumer.offsets import Committed, OffsetReader
-from skewless.kafka.consumer.range_reader import first_records, read_ranges
+from skewless.kafka.consumer.topic_reader import first_records, read_ranges
 from skewless.operations.data_quality import (
     MAX_LATE_SHARE,
     QUALITY_TOPICS,
@@ -165,7 +165,7 @@ def status(
     stages = with_end_of_splitter(_with_readiness(settings, stages))
     by_name = {stage.name: stage for stage in stages}
     topics = {name: settings.topic(name) for name in QUALITY_TOPICS if settings.topic(name) in counts}
-    quality = data_quality(settings.kafka, offsets, topics, now_ms - round(1000 * recent_s))
+    quality = data_quality(offsets, topics, now_ms - round(1000 * recent_s))
     distribution = settings.topic("distribution")
     problems = (
         ["the pipeline has no topics: `skewless up` and `skewless topics apply` create them"]
@@ -176,7 +176,7 @@ def status(
     shares = warnings(quality, settings, max_late_share)
     if newest is None and "splitter" in by_name:
         shares.pop("invalid", None)
-        problems += _only_invalid(recent_records(settings.kafka, offsets, topics.get("dead-letters"), 0, invalid_of))
+        problems += _only_invalid(recent_records(offsets, topics.get("dead-letters"), 0, invalid_of))
     return PipelineStatus(
         pipeline=settings.full_name,
         time_ms=now_ms,
@@ -285,8 +285,8 @@ def _offset_problems(
     topic: str, committed: Mapping[int, Committed], begin: Mapping[int, int], end: Mapping[int, int]
 ) -> Iterator[str]:
     """Yield a line for partitions whose committed offset is outside of the log."""
-    deleted = [p for p, at in committed.items() if p in begin and at.offset < begin[p]]
-    beyond = [p for p, at in committed.items() if p in end and at.offset > end[p]]
+    deleted = [p for p, position in committed.items() if p in begin and position.offset < begin[p]]
+    beyond = [p for p, position in committed.items() if p in end and position.offset > end[p]]
     if deleted:
         yield f"records of topic {topic} were deleted before they were processed: partitions {_some(deleted)}"
     if beyond:
@@ -367,12 +367,10 @@ def open_windows(windows: WindowAssigner, closed_until: int | None, newest_event
 
 def _last_tick(settings: PipelineSettings, offsets: OffsetReader) -> TickDistribution | None:
     topic = settings.topic("distribution")
-    begin, end = offsets.begin(topic), offsets.end(topic)
+    retained = offsets.ranges(topic)
     # Each tick is a record, and each transaction adds a marker: two offsets from the end there may be none.
     for lookback in (10, 1_000):
-        ranges = {
-            partition: (max(first, end[partition] - lookback), end[partition]) for partition, first in begin.items()
-        }
+        ranges = {partition: (max(begin, end - lookback), end) for partition, (begin, end) in retained.items()}
         values = [message.value() for _, batch in read_ranges(settings.kafka, topic, ranges) for message in batch]
         for tick in map(_tick_of, reversed(values)):
             if tick is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -14,14 +13,16 @@ from skewless.algorithms.aggregates import TUPLE_COUNT
 from skewless.algorithms.windowing.assigner import WindowAssigner
 from skewless.config import topic_plan
 from skewless.config.pipeline_settings import PipelineSettings
+from skewless.engine.message_batch import MessageBatch
 from skewless.errors import CheckFailedError, ConfigurationError
-from skewless.kafka.admin.client import Admin
-from skewless.kafka.consumer.tail import Tail
+from skewless.kafka.consumer.offsets import OffsetReader
+from skewless.kafka.consumer.topic_reader import TopicReader, read_ranges
 from skewless.kafka.producer.bulk import BulkProducer
 from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.source_records import SourceRecords
 from skewless.parsing.validation import NO_TIME
 from skewless.smoke_test import sample_records
+from skewless.wire.topic_partition import TopicPartition
 
 NEWEST_RECORDS = 1_000
 """Number of newest records of each source partition whose event times are read."""
@@ -64,42 +65,39 @@ def run(settings: PipelineSettings, count: int, prefix: str, timeout_s: float) -
     topic = topic_plan.source_topics(settings)[0]
     if not any(result.name == result.aggregate.name == TUPLE_COUNT.name for result in settings.results):
         raise ConfigurationError(f"aggregator.aggregates: must contain {TUPLE_COUNT.name}: the smoke test checks it")
-    partitions = Admin(settings.kafka).partition_counts()
-    parser = RecordParser(settings.splitter)
-    with Tail(settings.kafka, topic, _partition_count(partitions, topic), NEWEST_RECORDS) as tail:
-        partition, newest = _choose_partition_and_time(tail, parser, settings.splitter.time.earliest)
+    parser, offsets = RecordParser(settings.splitter), OffsetReader(settings.kafka)
+    partition, newest = _choose_partition_and_time(offsets, topic, parser, settings.splitter.time.earliest)
     records = sample_records.make(settings.splitter, sample_records.keys(count, prefix), newest)
     expected = _expected_counts(parser, records, settings.aggregator.windows)
     _require_unchanged_keys(expected, prefix)
     results = settings.topic("aggregates")
-    with Tail(settings.kafka, results, _partition_count(partitions, results)) as tail:
+    with TopicReader(settings.kafka, results, offsets.end(results)) as reader:
         started = time.monotonic()
         producer = BulkProducer(settings.kafka, topic, 1, first=partition)
         producer.send(records.values, records.timestamps.tolist(), records.keys, records.headers)
         producer.flush()
-        seconds = _wait_for_counts(tail, expected, prefix, started, timeout_s)
+        seconds = _wait_for_counts(reader, expected, prefix, started, timeout_s)
     return SmokeTestResult(count, len(expected), partition, seconds)
 
 
-def _partition_count(partitions: Mapping[str, int], topic: str) -> int:
-    if topic not in partitions:
-        raise CheckFailedError(f"topic {topic} does not exist, or this user may not see it")
-    return partitions[topic]
-
-
-def _choose_partition_and_time(tail: Tail, parser: RecordParser, earliest: int) -> tuple[int, int]:
+def _choose_partition_and_time(
+    offsets: OffsetReader, topic: str, parser: RecordParser, earliest: int
+) -> tuple[int, int]:
     """Return the source partition with the largest event time, and that event time in ms.
 
     The event time is the current time if all records of the topic are deleted.
     """
     # Older records would be late in this partition. Newer records would advance the watermark and make records of other
     # producers late. In a topic that was never written to, the records therefore get the earliest possible time.
-    if tail.untouched:
+    retained = offsets.ranges(topic)
+    if not any(end for _, end in retained.values()):
         return 0, max(EARLIEST_MS, earliest)
-    times_by_partition = [
-        (partition, _event_times(parser, records)) for partition, records in tail.read_to_end().items()
+    ranges = {partition: (max(begin, end - NEWEST_RECORDS), end) for partition, (begin, end) in retained.items()}
+    newest_times = [
+        (newest, partition)
+        for partition, messages in read_ranges(offsets.kafka, topic, ranges)
+        for newest in _event_times(parser, MessageBatch(TopicPartition(topic, partition), 0, messages))
     ]
-    newest_times = [(max(times), partition) for partition, times in times_by_partition if times]
     if not newest_times:
         return 0, round(time.time() * 1000)
     newest, partition = max(newest_times)
@@ -133,13 +131,13 @@ def _require_unchanged_keys(expected: Counts, prefix: str) -> None:
         )
 
 
-def _wait_for_counts(tail: Tail, expected: Counts, prefix: str, started: float, timeout_s: float) -> float:
+def _wait_for_counts(reader: TopicReader, expected: Counts, prefix: str, started: float, timeout_s: float) -> float:
     """Return the seconds since `started` after which the counts were correct."""
     decode = msgspec.json.Decoder(CountRecord).decode
     counts: Counts = Counter()
     correct_since: float | None = None
     while time.monotonic() < started + timeout_s:
-        for value in tail.poll(POLL_S):
+        for value in (message.value() for _, messages in reader.poll(POLL_S) for message in messages):
             if value is not None and prefix.encode() in value:
                 record = decode(value)
                 counts[record.window_start, record.key] = record.tuples

@@ -13,7 +13,7 @@ from skewless.algorithms.windowing.assigner import WindowAssigner
 from skewless.engine.executor import Restore, State, StepExecutor
 from skewless.engine.output import Output
 from skewless.engine.step import InputStep
-from skewless.kafka.consumer.read_compacted import ReadProgress
+from skewless.kafka.consumer.topic_reader import ReadProgress
 from skewless.kafka.settings import KafkaSettings
 from skewless.parsing.validation import EventTimeRules
 from skewless.stages.agent import Process, process_at_once

@@ -126,6 +126,6 @@ def test_offset_request_that_times_out_is_unreachable_and_one_that_is_refused_is
     code: int, kind: type[Exception]
 ) -> None:
     reader = object.__new__(OffsetReader)
-    reader._kafka, reader._client = KafkaSettings(), Refusing(code)
+    reader.kafka, reader._client = KafkaSettings(), Refusing(code)
     with pytest.raises(kind, match="looking for topic events at localhost:9092"):
         reader.end("events")

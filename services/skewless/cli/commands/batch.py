@@ -20,8 +20,8 @@ from skewless.spark.job_runner import spark_running
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from skewless.cli.offset_range import OffsetRanges
     from skewless.config.pipeline_settings import PipelineSettings
+    from skewless.kafka.consumer.offsets import OffsetRanges
     from skewless.spark.batch_job import Folder, Topic
 
 _EPILOG = """\b

@@ -5,8 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +20,7 @@ from skewless.errors import CheckFailedError, ConfigurationError
 
 if TYPE_CHECKING:
     from skewless.config.pipeline_settings import PipelineSettings
+    from skewless.kafka.consumer.topic_reader import PartitionRecords
 
 FOLLOW_S = 1.0
 """Interval at which --follow looks for new results."""
@@ -115,7 +115,7 @@ def _closed_until(settings: PipelineSettings) -> int | None:
 def _newest(settings: PipelineSettings, wanted: Callable[[Result], bool]) -> list[Result]:
     """Return the newest revision of every wanted result."""
     newest: dict[tuple[int, str], Result] = {}
-    for result in _read(settings, {}):
+    for result in _read(settings):
         if wanted(result):
             place = result["window_start"], result["key"]
             if place not in newest or newest[place]["revision"] <= result["revision"]:
@@ -126,40 +126,41 @@ def _newest(settings: PipelineSettings, wanted: Callable[[Result], bool]) -> lis
 def _followed(settings: PipelineSettings) -> Iterator[list[Result]]:
     """Yield the results that are committed from now on."""
     from skewless.kafka.consumer.offsets import OffsetReader
+    from skewless.kafka.consumer.topic_reader import TopicReader
 
-    positions = OffsetReader(settings.kafka).end(settings.topic("aggregates"))
-    while True:
-        yield list(_read(settings, positions))
-        time.sleep(FOLLOW_S)
+    offsets, topic = OffsetReader(settings.kafka), settings.topic("aggregates")
+    with TopicReader(settings.kafka, topic, offsets.end(topic)) as reader:
+        while True:
+            yield list(_decoded(topic, reader.poll(FOLLOW_S)))
+            offsets.end(topic)  # an error if no broker answers
 
 
-def _read(settings: PipelineSettings, positions: dict[int, int]) -> Iterator[Result]:
-    """Yield the results from the positions (default: the beginning) to the end, and advance the positions."""
+def _read(settings: PipelineSettings) -> Iterator[Result]:
+    """Yield all results of the topic."""
     from skewless.kafka.consumer.offsets import OffsetReader
-    from skewless.kafka.consumer.range_reader import read_ranges
+    from skewless.kafka.consumer.topic_reader import read_ranges
 
     topic = settings.topic("aggregates")
-    offsets = OffsetReader(settings.kafka)
-    begin, end = offsets.begin(topic), offsets.end(topic)
-    ranges = {
-        partition: (max(first, positions.get(partition, first)), end[partition]) for partition, first in begin.items()
-    }
+    return _decoded(topic, read_ranges(settings.kafka, topic, OffsetReader(settings.kafka).ranges(topic)))
+
+
+def _decoded(topic: str, batches: Iterable[PartitionRecords]) -> Iterator[Result]:
+    """Yield the results in records of the topic, and warn of records that are none."""
     others: list[str] = []
-    for partition, messages in read_ranges(settings.kafka, topic, ranges):
+    for partition, messages in batches:
         for message in messages:
             value = message.value()
             if value is None:
                 continue
-            if (result := _decoded(value)) is not None:
+            if (result := _result(value)) is not None:
                 yield result
             else:
                 others.append(f"partition {partition} offset {message.offset()}")
     if others:
         click.echo(f"warning: topic {topic} has records that are not results: {_few(others)}", err=True)
-    positions.update(end)
 
 
-def _decoded(value: bytes) -> Result | None:
+def _result(value: bytes) -> Result | None:
     """Return the result in a record; None if there is none."""
     try:
         found = json.loads(value, parse_float=Decimal)

@@ -27,8 +27,8 @@ from skewless.engine.start_checks import Input, Written
 from skewless.errors import ConfigurationError
 from skewless.kafka.consumer.membership import GroupMembership
 from skewless.kafka.consumer.options import consumer_options
-from skewless.kafka.consumer.read_compacted import ReadProgress
 from skewless.kafka.consumer.topic_ids import read_topic_ids
+from skewless.kafka.consumer.topic_reader import ReadProgress
 from skewless.kafka.settings import KafkaSettings, TransportSettings
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
 from confluent_kafka import (
@@ -19,19 +18,19 @@ from confluent_kafka.admin import ListOffsetsResultInfo, OffsetSpec
 from skewless.errors import BrokerError, UnreachableError
 from skewless.kafka.admin.client import Admin
 from skewless.kafka.clients import connect_admin
-from skewless.kafka.consumer.read_compacted import STALL_TIMEOUT_S, UNUSED_GROUP
 from skewless.kafka.consumer.topic_ids import read_topic_ids
 from skewless.kafka.errors import BrokerUnavailableError, authorization_error, is_transient
 from skewless.kafka.reachability import QUIET
 from skewless.kafka.repeat import repeat_while_transient
 from skewless.kafka.settings import KafkaSettings
 from skewless.wire.offset_metadata import decode_offset_metadata
-from skewless.wire.record import Headers
 from skewless.wire.topic_partition import CommittedOffset
 from skewless.wire.topic_partition import TopicPartition as SourcePartition
 
 Answer = TypeVar("Answer")
 
+OffsetRanges = dict[int, tuple[int, int]]
+"""First offset and end offset (exclusive) by partition."""
 
 _HAS_MEMBERS = {
     KafkaError.UNKNOWN_MEMBER_ID,
@@ -54,9 +53,22 @@ class OffsetReader:
     """Reads offsets from the broker. Raises UnreachableError if no broker answers within `kafka.connect_timeout_s`."""
 
     def __init__(self, kafka: KafkaSettings) -> None:
-        self._kafka = kafka
+        self.kafka = kafka
         self._options = {**QUIET, **kafka.client_options()}
         self._client = connect_admin(kafka)
+
+    def ranges(self, topic: str) -> OffsetRanges:
+        """Return the first offset of every partition, and the offset after its last committed record."""
+        begin, end = self.begin(topic), self.end(topic)
+        return {partition: (first, end[partition]) for partition, first in begin.items()}
+
+    def log_range(self, topic: str, partition: int) -> tuple[int, int]:
+        """Return the first offset of a partition, and the offset after its last record, whether committed or not."""
+        begin, end = (
+            self._listed(topic, spec, [partition], IsolationLevel.READ_UNCOMMITTED)[partition].offset
+            for spec in (OffsetSpec.earliest(), OffsetSpec.latest())
+        )
+        return int(begin), int(end)
 
     def begin(self, topic: str) -> dict[int, int]:
         """Return the first offset of every partition."""
@@ -89,7 +101,7 @@ class OffsetReader:
             return {}
         with contextlib.closing(Consumer({**self._options, **options})) as consumer:
             answers = self._read(
-                lambda: consumer.committed(requested, timeout=self._kafka.connect_timeout_s),
+                lambda: consumer.committed(requested, timeout=self.kafka.connect_timeout_s),
                 f"reading the offsets of group {group}",
                 # To a user that may not describe the group, librdkafka 2.16 answers that its request timed out.
                 hint="; check that the brokers run; grant Describe on the group, if this user does not have it",
@@ -127,56 +139,12 @@ class OffsetReader:
                 if error.args[0].code() in _HAS_MEMBERS or is_transient(error.args[0]):
                     return False
                 operation = f"committing the first offsets of group {group}"
-                raise BrokerError(f"{operation} at {self._kafka.bootstrap_servers}: {error.args[0].str()}") from None
+                raise BrokerError(f"{operation} at {self.kafka.bootstrap_servers}: {error.args[0].str()}") from None
         return True
 
     def has_committed(self, group: str, topic: str) -> bool:
         """Return whether the group has a committed offset of the topic."""
         return bool(self.committed(group, topic))
-
-    def has_records_after(
-        self, topic: str, offsets: Mapping[int, int], is_relevant: Callable[[Headers], bool] = lambda _headers: True
-    ) -> bool:
-        """Return whether any partition has a committed record at or after its offset.
-
-        Transaction markers are ignored. `is_relevant` decides from the headers whether a record is considered.
-        """
-        ends = self.end(topic)
-        unread = [
-            TopicPartition(topic, partition, offset)
-            for partition, offset in offsets.items()
-            if offset < ends[partition]
-        ]
-        if not unread:
-            return False
-        options = {"group.id": UNUSED_GROUP, "enable.auto.commit": False, "enable.partition.eof": True}
-        consumer = Consumer({**self._options, **options, "isolation.level": "read_committed"})
-        with contextlib.closing(consumer):
-            consumer.assign(unread)
-            return self._any_record(consumer, len(unread), topic, is_relevant)
-
-    def _any_record(
-        self, consumer: Consumer, partitions: int, topic: str, is_relevant: Callable[[Headers], bool]
-    ) -> bool:
-        ended: set[int | None] = set()
-        deadline = time.monotonic() + STALL_TIMEOUT_S
-        while len(ended) < partitions:
-            for message in consumer.consume(100, 0.2):
-                error = message.error()
-                if error is None:
-                    deadline = time.monotonic() + STALL_TIMEOUT_S
-                    if is_relevant(message.headers() or ()):
-                        return True
-                elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - librdkafka's local codes are named so
-                    ended.add(message.partition())
-                elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                    raise authorization_error(error, f"reading topic {topic}", "Read") or BrokerError(error.str())
-            if time.monotonic() > deadline:
-                raise UnreachableError(
-                    f"no records from topic {topic} at {self._kafka.bootstrap_servers} within {STALL_TIMEOUT_S:g} s, "
-                    "and its end offset was not reached"
-                )
-        return False
 
     def written(self, topic: str) -> tuple[int, int] | None:
         """Return Kafka's timestamps (ms) of a topic's first record and of its last record or commit; None if empty."""
@@ -188,12 +156,18 @@ class OffsetReader:
     def _offsets(self, topic: str, spec: OffsetSpec) -> dict[int, int]:
         return {partition: int(result.offset) for partition, result in self._listed(topic, spec).items()}
 
-    def _listed(self, topic: str, spec: OffsetSpec) -> dict[int, ListOffsetsResultInfo]:
-        request = {TopicPartition(topic, partition): spec for partition in self._partitions(topic)}
+    def _listed(
+        self,
+        topic: str,
+        spec: OffsetSpec,
+        partitions: Iterable[int] = (),
+        isolation_level: IsolationLevel = IsolationLevel.READ_COMMITTED,
+    ) -> dict[int, ListOffsetsResultInfo]:
+        request = {TopicPartition(topic, partition): spec for partition in partitions or self._partitions(topic)}
 
         def list_offsets() -> dict[int, ListOffsetsResultInfo]:
             futures = self._client.list_offsets(
-                request, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=self._kafka.connect_timeout_s
+                request, isolation_level=isolation_level, request_timeout=self.kafka.connect_timeout_s
             )
             return {requested.partition: future.result() for requested, future in sorted(futures.items())}
 
@@ -202,24 +176,24 @@ class OffsetReader:
     def _partitions(self, topic: str) -> list[int]:
         partitions = self._existing_partitions(topic)
         if not partitions:
-            Admin(self._kafka).check_visible([topic])
-            raise BrokerError(f"topic {topic} does not exist at {self._kafka.bootstrap_servers}")
+            Admin(self.kafka).check_visible([topic])
+            raise BrokerError(f"topic {topic} does not exist at {self.kafka.bootstrap_servers}")
         return partitions
 
     def _existing_partitions(self, topic: str) -> list[int]:
         # Of all topics: a request for one topic by name may create it on brokers that create topics automatically.
         metadata = self._read(
-            lambda: self._client.list_topics(timeout=self._kafka.connect_timeout_s), f"looking for topic {topic}"
+            lambda: self._client.list_topics(timeout=self.kafka.connect_timeout_s), f"looking for topic {topic}"
         ).topics.get(topic)
         return [] if metadata is None or metadata.error else list(metadata.partitions)
 
     def _read(self, request: Callable[[], Answer], operation: str, hint: str = "") -> Answer:
         try:
-            return repeat_while_transient(request, self._kafka.connect_timeout_s)
+            return repeat_while_transient(request, self.kafka.connect_timeout_s)
         except KafkaException as error:
             reason = error.args[0]
             error_type = UnreachableError if is_transient(reason) else BrokerError
-            operation = f"{operation} at {self._kafka.bootstrap_servers}"
+            operation = f"{operation} at {self.kafka.bootstrap_servers}"
             refused = authorization_error(reason, operation, "Describe")
             raise refused or error_type(f"{operation}: {reason.str()}{hint}") from None
 

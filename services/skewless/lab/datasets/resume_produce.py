@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from skewless.errors import ConfigurationError
 from skewless.kafka.consumer.offsets import OffsetReader
-from skewless.kafka.consumer.tail import Tail
+from skewless.kafka.consumer.topic_reader import read_ranges
 from skewless.kafka.producer.bulk import RUN, BulkProducer
 from skewless.kafka.settings import KafkaSettings
 from skewless.lab.datasets import RecordBatch
@@ -21,9 +21,10 @@ Counts = NDArray[np.int64]
 def existing_records(kafka: KafkaSettings, topic: str, batches: Iterable[RecordBatch]) -> Counts:
     """Return the number of records by partition. Raises ConfigurationError if a last record is not that of the run."""
     # `produce` writes without transactions, so the end offset of a partition is the number of its records.
-    counts = [end for _, end in sorted(OffsetReader(kafka).end(topic).items())]
-    with Tail(kafka, topic, len(counts), lookback=1) as tail:
-        last_values = {partition: records.values[-1] for partition, records in tail.read_to_end().items()}
+    retained = OffsetReader(kafka).ranges(topic)
+    counts = [end for _, (_, end) in sorted(retained.items())]
+    last = {partition: (max(begin, end - 1), end) for partition, (begin, end) in retained.items()}
+    last_values = {partition: messages[-1].value() for partition, messages in read_ranges(kafka, topic, last)}
     partitions = {_index(partition, end - 1, len(counts)): partition for partition, end in enumerate(counts) if end}
     run = enumerate(chain.from_iterable(batch.values for batch in batches))
     expected = {partitions[i]: value for i, value in islice(run, max(partitions, default=-1) + 1) if i in partitions}

@@ -16,7 +16,7 @@ from skewless.algorithms.load_metrics import max_over_avg
 from skewless.config import loader, topic_plan
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import JobFailedError
-from skewless.kafka.consumer.range_reader import read_ranges
+from skewless.kafka.consumer.topic_reader import read_ranges
 from skewless.kafka.producer.bulk import BulkProducer, prepare_topic
 from skewless.lab.datasets import DatasetOptions, RecordBatch, find_dataset, take
 from skewless.lab.datasets.rate_limiter import RateLimiter

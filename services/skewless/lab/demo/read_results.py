@@ -10,7 +10,7 @@ from skewless.algorithms.aggregates import TUPLE_COUNT
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import CheckFailedError
 from skewless.kafka.consumer.offsets import OffsetReader
-from skewless.kafka.consumer.read_compacted import read_compacted
+from skewless.kafka.consumer.topic_reader import read_compacted
 from skewless.lab.demo.reference_count import WindowCounts
 from skewless.wire.distribution import TickDistribution
 
@@ -54,4 +54,4 @@ def read_processing_s(settings: PipelineSettings) -> float:
 
 def _read(settings: PipelineSettings, topic: str, partition: int) -> list[tuple[bytes, bytes]]:
     """Return the latest (key, value) of every key of a partition."""
-    return read_compacted(settings.kafka, settings.topic(topic), partition, lambda _key: True)
+    return read_compacted(settings.kafka, settings.topic(topic), partition)

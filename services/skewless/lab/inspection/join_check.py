@@ -14,7 +14,7 @@ from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.topic_plan import joined_topics_problems
 from skewless.engine.message_batch import MessageBatch
 from skewless.errors import CheckFailedError
-from skewless.kafka.consumer.range_reader import read_ranges
+from skewless.kafka.consumer.topic_reader import read_ranges
 from skewless.kafka.settings import KafkaSettings
 from skewless.lab.inspection.read_topic import SampleRange, sample_range
 from skewless.parsing.join_records import SideRules, read_records, side_rules

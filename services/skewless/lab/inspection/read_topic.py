@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from skewless.engine.message_batch import MessageBatch
 from skewless.errors import CheckFailedError
 from skewless.kafka.admin.client import Admin
-from skewless.kafka.consumer.offsets import OffsetReader
-from skewless.kafka.consumer.range_reader import ReadAhead, read_ranges
+from skewless.kafka.consumer.offsets import OffsetRanges, OffsetReader
+from skewless.kafka.consumer.topic_reader import ReadAhead, read_ranges
 from skewless.kafka.settings import KafkaSettings
 from skewless.lab.inspection.inspector import DETECTION_RECORDS, Inspector
 from skewless.wire.topic_partition import TopicPartition
@@ -19,15 +19,13 @@ from skewless.wire.topic_partition import TopicPartition
 READ_AHEAD = ReadAhead(batch_records=4_000, fetch_bytes=2**18, queue_bytes=2**20)
 """Less than the default, because an inspection should not need more memory than a stage."""
 
-Ranges = dict[int, tuple[int, int]]
-
 
 class SampleRange(NamedTuple):
     """Offsets of a topic, and those of the sample."""
 
     retained: int
     """Offsets that the topic holds. Transaction markers and compacted records are among them."""
-    ranges: Ranges
+    ranges: OffsetRanges
     """First offset and end offset (exclusive) of the sample, by partition."""
 
     @property

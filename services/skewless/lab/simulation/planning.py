@@ -11,7 +11,7 @@ import numpy as np
 
 from skewless.engine.message_batch import MessageBatch
 from skewless.errors import CheckFailedError
-from skewless.kafka.consumer.range_reader import read_ranges
+from skewless.kafka.consumer.topic_reader import read_ranges
 from skewless.kafka.settings import KafkaSettings
 from skewless.lab.simulation.candidate_shards import Candidates, Shard
 from skewless.lab.simulation.recommend import Demand, recommend

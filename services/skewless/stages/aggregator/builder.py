@@ -10,7 +10,7 @@ from skewless.algorithms.aggregates import columns_of
 from skewless.algorithms.windowing.assigner import WindowAssigner
 from skewless.engine.executor import Before, StepExecutor
 from skewless.engine.message_batch import MessageBatch
-from skewless.kafka.consumer.read_compacted import ReadProgress, read_compacted
+from skewless.kafka.consumer.topic_reader import ReadProgress, read_compacted
 from skewless.stages.agent import Process
 from skewless.stages.aggregator.settings import AggregatorSettings
 from skewless.stages.aggregator.step import AggregatorRules, AggregatorStep

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from skewless.algorithms.join.window_join import Side
-from skewless.kafka.consumer.read_compacted import ReadProgress
+from skewless.kafka.consumer.topic_reader import ReadProgress
 from skewless.parsing.join_records import side_rules
 from skewless.stages.context import BuiltStage, PipelineContext, restore_each
 from skewless.stages.join.restore import restore_from

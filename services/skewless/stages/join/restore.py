@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
+from numpy.typing import NDArray
 
 from skewless.algorithms.join.held_records import Records, records_of
 from skewless.algorithms.join.window_join import Side
 from skewless.engine.executor import State
+from skewless.engine.message_batch import MessageBatch
+from skewless.errors import BrokerError
 from skewless.kafka.consumer.offsets import OffsetReader
-from skewless.kafka.consumer.read_compacted import ReadProgress, read_compacted
-from skewless.kafka.consumer.read_offsets import StoredRecords, read_offsets
+from skewless.kafka.consumer.topic_reader import ReadProgress, read_compacted, read_ranges
 from skewless.kafka.settings import KafkaSettings
 from skewless.parsing.join_records import SideRules
-from skewless.parsing.source_records import RecordColumns
 from skewless.wire.join_changelog import (
     block_of,
     decode_checkpoint,
@@ -67,20 +68,48 @@ def _held_records(
     kafka: KafkaSettings,
     partition: TopicPartition,
     rules: SideRules,
-    offsets: np.ndarray[tuple[int], np.dtype[np.int64]],
+    offsets: NDArray[np.int64],
     *,
     merged: bool,
 ) -> State:
     return [
-        row
-        for stored in read_offsets(kafka, *partition, offsets)
-        for row in rows_of(_records(stored, rules, merged=merged))
+        row for batch in _batches(kafka, partition, offsets) for row in rows_of(_records(batch, rules, merged=merged))
     ]
 
 
-def _records(stored: StoredRecords, rules: SideRules, *, merged: bool) -> Records:
+def _batches(kafka: KafkaSettings, source: TopicPartition, offsets: NDArray[np.int64]) -> Iterator[MessageBatch]:
+    """Yield the records at these offsets, which are ascending. Reads everything between the first and the last."""
+    if not len(offsets):
+        return
+    first, last = int(offsets[0]), int(offsets[-1])
+    begin, _ = OffsetReader(kafka).log_range(*source)
+    if begin > first:
+        raise BrokerError(
+            f"records of topic {source.topic} that wait for a partner were deleted, in partition {source.partition}: "
+            f"they begin at offset {first}, log start offset is {begin}. Increase the topic's retention, and give the "
+            "pipeline another name: it then reads the topic from its beginning"
+        )
+    is_read = np.zeros(len(offsets), dtype=np.bool_)
+    for _, messages in read_ranges(kafka, source.topic, {source.partition: (first, last + 1)}):
+        batch_offsets = np.array([message.offset() for message in messages], dtype=np.int64)
+        rows = np.searchsorted(offsets, batch_offsets)
+        is_held = offsets[rows] == batch_offsets
+        is_read[rows[is_held]] = True
+        if held := [messages[index] for index in np.flatnonzero(is_held).tolist()]:
+            yield MessageBatch(source, 0, held)
+    missing = offsets[~is_read]
+    if len(missing):
+        raise BrokerError(
+            f"topic {source.topic} partition {source.partition} lacks {len(missing)} of the records that wait for a "
+            f"partner, the first at offset {missing[0]}: they were compacted. Disable compaction, and give the "
+            "pipeline another name: it then reads the topic from its beginning"
+        )
+
+
+def _records(batch: MessageBatch, rules: SideRules, *, merged: bool) -> Records:
+    offsets = np.array(batch.offsets, dtype=np.int64)
     if merged:
-        return records_in(stored.keys, stored.values, stored.offsets)[0]
+        return records_in(batch.keys, batch.values, offsets)[0]
     # They were parsed before, so each is valid and has one id.
-    parsed = rules.parser.parse(RecordColumns(stored.values, stored.timestamps, stored.keys, stored.headers))
-    return records_of(parsed.keys, parsed.times, stored.offsets, stored.values)
+    parsed = rules.parser.parse(batch)
+    return records_of(parsed.keys, parsed.times, offsets, (value or b"" for value in batch.values))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from skewless.engine.executor import State
-from skewless.kafka.consumer.read_compacted import ReadProgress, read_compacted
+from skewless.kafka.consumer.topic_reader import ReadProgress, read_compacted
 from skewless.stages.context import BuiltStage, PipelineContext, restore_each
 from skewless.stages.observer.settings import ObserverSettings
 from skewless.stages.observer.step import ObserverRules, ObserverStep

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from skewless.algorithms import grouping
 from skewless.engine.executor import State
-from skewless.kafka.consumer.read_compacted import read_compacted
+from skewless.kafka.consumer.topic_reader import read_compacted
 from skewless.stages.context import BuiltStage, PipelineContext
 from skewless.stages.router.by_worker import by_worker
 from skewless.stages.router.settings import RouterSettings
@@ -58,4 +58,4 @@ def restore(pipeline: PipelineContext, router: RouterStep, checkpoints: Mapping[
     if not router.is_cold or not checkpoints:
         return {}
     lowest = min(checkpoints)
-    return {lowest: read_compacted(pipeline.kafka, pipeline.topic("router-state"), lowest, lambda _key: True)}
+    return {lowest: read_compacted(pipeline.kafka, pipeline.topic("router-state"), lowest)}

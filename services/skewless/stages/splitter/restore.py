@@ -12,9 +12,8 @@ from skewless.algorithms.watermark import MAX_WATERMARK, WatermarkGenerator
 from skewless.engine.executor import State
 from skewless.engine.message_batch import MessageBatch
 from skewless.errors import BrokerError, ConfigurationError
-from skewless.kafka.consumer.range_reader import read_ranges
-from skewless.kafka.consumer.read_compacted import offset_range
-from skewless.kafka.reachability import QUIET
+from skewless.kafka.consumer.offsets import OffsetReader
+from skewless.kafka.consumer.topic_reader import read_ranges
 from skewless.kafka.settings import KafkaSettings
 from skewless.parsing.batch_slices import slices
 from skewless.parsing.record_parser import RecordParser
@@ -59,7 +58,7 @@ def restore_from(
             return ()
         if held.settings != rules.parsing:
             raise _other_settings(source, held)
-        log_start, _ = offset_range({**QUIET, **kafka.client_options()}, *source)
+        log_start, _ = OffsetReader(kafka).log_range(*source)
         is_whole = log_start <= held.offset
         if not is_whole and skip_to(source.topic).get(source.partition, 0) < log_start:
             raise _deleted(source, held, log_start, label_of(source))
