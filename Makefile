@@ -7,7 +7,7 @@ READY := .venv/.ready
 export PYTHONDONTWRITEBYTECODE :=
 COMPILE := uv pip compile --universal --python-version 3.11 --generate-hashes --quiet \
 	--no-header --no-annotate --no-emit-index-url
-.PHONY: help setup test test-kubernetes kafka-versions join-kills join-data local-kills accuracy demo docs dashboards chart chart-tools lint types bench compare datasets inputs windows sql-kills published lock release clean
+.PHONY: help setup test test-rest test-all test-kubernetes kafka-versions join-kills join-data local-kills accuracy demo docs dashboards chart chart-tools lint types bench compare datasets inputs windows sql-kills published lock release clean
 
 help:  ## Show the targets
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 17
@@ -19,8 +19,17 @@ $(READY): pyproject.toml requirements/build.txt requirements/lock.txt services/s
 	@deploy/setup.sh
 	@touch $@
 
-test: $(READY)  ## Run all tests except benchmarks, two files in parallel (ARGS="-k NAME" selects tests, ARGS="-n 0" runs serially)
-	@$(BIN)/python -m pytest tests --ignore=tests/bench -n 2 --dist loadfile --no-loadscope-reorder $(ARGS)
+# Whole files in parallel: one more than the cores of a small machine, because tests of processes wait a lot.
+PYTEST := $(BIN)/python -m pytest tests -n 3 --dist loadfile --no-loadscope-reorder
+
+test: $(READY)  ## Test every part, in 8 minutes on two cores (ARGS="-k NAME" selects tests, ARGS="-n 0" runs serially)
+	@$(PYTEST) -m "not thorough" $(ARGS)
+
+test-rest: $(READY)  ## Run what `make test` leaves out, and all examples of the laws
+	@$(PYTEST) -m "thorough or hypothesis" --hypothesis-profile full $(ARGS)
+
+test-all: $(READY)  ## Run all tests except benchmarks, with all examples of the laws (ARGS as above)
+	@$(PYTEST) --hypothesis-profile full $(ARGS)
 
 test-kubernetes: $(READY)  ## Test the chart on Kubernetes on this machine (root, Linux; the first run builds Kubernetes in 30 minutes)
 	@deploy/kubernetes/check.sh $(ARGS)

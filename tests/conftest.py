@@ -6,12 +6,13 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
 
 from helpers.databases import Server, TestDatabase, new_database, running_servers
+from helpers.tiers import COLLECTED
 from skewless.errors import SkewlessError
 from skewless.lab.local.broker import Broker
 from skewless.lab.local.jars import ensure
@@ -19,11 +20,13 @@ from skewless.lab.local.jars import ensure
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-# Hypothesis draws the examples of the laws: new ones in each local run, the same ones in CI. Deadlines per example are
-# off, because the time of one example is not reliable when tests run in parallel.
-settings.register_profile("desk", deadline=None)
-settings.register_profile("ci", deadline=None, derandomize=True, database=None)
-settings.load_profile("ci" if os.environ.get("CI") else "desk")
+# Hypothesis draws the examples of the laws: new ones in each local run, the same ones in CI. By default it draws a
+# quarter of them, and with `--hypothesis-profile full` all. A law that needs more or fewer multiplies the number of the
+# profile. Deadlines per example are off: the time of one example is not reliable when tests run in parallel.
+STEADY: dict[str, Any] = {"derandomize": True, "database": None} if os.environ.get("CI") else {}
+settings.register_profile("quarter", deadline=None, max_examples=25, **STEADY)
+settings.register_profile("full", deadline=None, max_examples=100, **STEADY)
+settings.load_profile("quarter")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A shell's background jobs ignore SIGINT, and so would the processes that tests stop with it.
@@ -34,7 +37,9 @@ SERVER_TIMEOUT_S = 900
 """Timeout of tests with a server. They wait for many conditions in turn, each with its own deadline."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    config.stash[COLLECTED] = list(items)
     for item in items:
         names = {*getattr(item, "fixturenames", ())}
         if "broker" in names:

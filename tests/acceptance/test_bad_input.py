@@ -53,6 +53,7 @@ def invalid_records() -> dict[bytes | None, str]:
     }
 
 
+@pytest.mark.thorough
 def test_pipeline_invalid_records_among_valid_ones_writes_each_dead_letter_once(broker: str, tmp_path: Path) -> None:
     invalid = invalid_records()
     good = list(zipf_records(20_000, 2, seed=5))
@@ -85,6 +86,7 @@ def test_pipeline_invalid_records_among_valid_ones_writes_each_dead_letter_once(
     assert differences(pipeline, expected) == []
 
 
+@pytest.mark.thorough
 def test_router_two_processes_with_one_instance_number_keeps_one_and_exact_results(broker: str, tmp_path: Path) -> None:
     source = Source(broker, 2)
     pipeline = Pipeline(broker, tmp_path, source, event_time={"allowed_lateness_s": 100}, replicas={"router": 0})

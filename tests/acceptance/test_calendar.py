@@ -251,6 +251,7 @@ def empty(pipeline: Pipeline) -> None:
         delete_records(pipeline, pipeline.settings.topic(topic))
 
 
+@pytest.mark.thorough
 def test_stages_after_a_day_without_input_continue_exactly(stopped: Calendar) -> None:
     with stages_of(stopped.pipeline, *STAGES) as stages:
         stopped.send()
@@ -278,6 +279,7 @@ def test_stages_changed_partition_count_refuse_to_start(stopped: Calendar, setti
         assert refusals(stages, setting) == {}
 
 
+@pytest.mark.thorough
 def test_splitter_offset_without_checkpoint_refuses_to_start(stopped: Calendar) -> None:
     pipeline, topic = stopped.pipeline, stopped.pipeline.source.topic
     left(pipeline)
@@ -305,6 +307,7 @@ def test_splitter_unread_source_records_deleted_refuses_to_start(stopped: Calend
     assert stopped.answers() == before
 
 
+@pytest.mark.thorough
 def test_stages_without_offsets_after_a_week_refuse_to_count_again(stopped: Calendar) -> None:
     before = stopped.answers()
     forget(stopped.pipeline)
@@ -315,6 +318,7 @@ def test_stages_without_offsets_after_a_week_refuse_to_count_again(stopped: Cale
     assert stopped.answers() == before
 
 
+@pytest.mark.thorough
 def test_stages_internal_records_deleted_before_the_first_commit_refuse_to_start(broker: str, tmp_path: Path) -> None:
     pipeline = pipeline_of(broker, tmp_path, Source(broker, PARTITIONS))
     producer = Producer({"bootstrap.servers": broker, "log_level": 2})

@@ -15,6 +15,8 @@ from chaos.run import Plan, run
 from helpers.kafka import START_MS, Pipeline, Source, zipf_records
 from helpers.waiting import WAIT_S, until
 
+pytestmark = pytest.mark.thorough
+
 RECORDS = 30_000
 SECONDS = 15.0
 FAULTS = {

@@ -39,7 +39,7 @@ BLOCKS = [block for page in PAGES for block in blocks(page) if block.language ==
 RUN_BY: Mapping[str, Mapping[str, str]] = {
     "README.md": {
         "make demo": "tests/acceptance/test_demo.py",
-        "make test": "not run: it runs all tests",
+        "make test": "not run: it runs tests",
         "make setup": HERE,
         "helm install": CLUSTER,
         "skewless simulate": HERE,
@@ -261,6 +261,7 @@ def lines_of_keys(count: int) -> str:
     return "".join(f"{START_MS + number}\tk{number % 7 if number % 3 else 0}\n" for number in range(count))
 
 
+@pytest.mark.thorough
 @pytest.mark.broker
 @pytest.mark.timeout(900)
 def test_command_blocks_as_written_do_what_their_pages_say(pages: Pages) -> None:

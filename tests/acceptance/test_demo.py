@@ -18,6 +18,7 @@ import psutil
 import pytest
 
 from helpers import tools
+from helpers.tiers import thorough_except
 from helpers.waiting import until
 
 WAIT_S = 280.0
@@ -71,6 +72,7 @@ def _session(pid: int) -> int | None:
         return None
 
 
+@pytest.mark.thorough
 def test_demo_run_to_its_end_is_exact_and_leaves_nothing_behind(tmp_path: Path, pages: Path) -> None:
     tools.prometheus()
     args = ["--input", str(pages), "--grouping", "key", "--grouping", "shuffle", "--workers", "4", "--json"]
@@ -135,7 +137,9 @@ def test_demo_run_to_its_end_is_exact_and_leaves_nothing_behind(tmp_path: Path, 
     assert "pages on topic" not in page.split("<h2>Load per worker over time</h2>")[0]
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "code"), thorough_except([(signal.SIGINT, 130)], [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+)
 def test_demo_stopped_by_a_signal_leaves_nothing_behind(
     tmp_path: Path, pages: Path, number: signal.Signals, code: int
 ) -> None:

@@ -19,6 +19,7 @@ import pytest
 from helpers.docs_blocks import ROOT
 from helpers.joined import Joined, traffic
 from helpers.kafka import read
+from helpers.tiers import thorough_except
 from helpers.waiting import WAIT_S, until
 from skewless.algorithms.join.window_join import Side
 from skewless.config import loader, topic_plan
@@ -31,6 +32,7 @@ PAUSE = float(os.environ.get("SKEWLESS_PAUSE", "1"))
 KILLS = int(os.environ.get("SKEWLESS_KILLS", "6"))
 
 
+@pytest.mark.thorough
 def test_join_drained_writes_each_pair_and_each_unmatched_record_once(broker: str, tmp_path: Path) -> None:
     tested = Joined(broker, tmp_path)
     for side, log in traffic(RECORDS, 1).items():
@@ -40,6 +42,7 @@ def test_join_drained_writes_each_pair_and_each_unmatched_record_once(broker: st
     assert tested.wrong() == {}
 
 
+@pytest.mark.thorough
 def test_join_before_the_aggregation_counts_the_pairs_of_each_item(broker: str, tmp_path: Path) -> None:
     tested = Joined(broker, tmp_path)
     tested.document |= {
@@ -62,6 +65,7 @@ def test_join_before_the_aggregation_counts_the_pairs_of_each_item(broker: str, 
 UNEQUAL = {Side.LEFT: 3, Side.RIGHT: 2}
 
 
+@pytest.mark.thorough
 def test_repartitioned_join_drained_writes_each_record_once(broker: str, tmp_path: Path) -> None:
     tested = Joined(broker, tmp_path, UNEQUAL, repartition="always")
     for side, log in traffic(RECORDS // 4, 4).items():
@@ -71,6 +75,7 @@ def test_repartitioned_join_drained_writes_each_record_once(broker: str, tmp_pat
     assert tested.wrong_repartitioned() == {}
 
 
+@pytest.mark.thorough
 def test_repartitioned_join_killed_while_it_holds_records_emits_no_false_record(broker: str, tmp_path: Path) -> None:
     tested = Joined(broker, tmp_path, UNEQUAL, repartition="always")
     tested.document["replicas"] = {"join": 2, "left": 2, "right": 1}
@@ -110,6 +115,7 @@ class Members:
         return self._tested.folder / f"member-{instance}.log"
 
 
+@pytest.mark.thorough
 def test_join_right_side_delayed_and_a_partition_stopped_with_processes_that_come_and_go_is_exact(
     broker: str, tmp_path: Path
 ) -> None:
@@ -148,6 +154,7 @@ def test_join_right_side_delayed_and_a_partition_stopped_with_processes_that_com
     assert tested.wrong() == {}
 
 
+@pytest.mark.thorough
 def test_ad_clicks_example_counts_the_clicked_impressions_of_each_item(
     broker: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,7 +196,7 @@ def skewless(*arguments: str, file: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
+@pytest.mark.parametrize("guarantee", thorough_except(["exactly_once"], ["exactly_once", "at_least_once"]))
 def test_join_killed_while_it_holds_records_emits_no_false_record(broker: str, tmp_path: Path, guarantee: str) -> None:
     tested = Joined(broker, tmp_path)
     tested.document["transport"]["guarantee"] = guarantee

@@ -9,6 +9,8 @@ import pytest
 from helpers.docs_blocks import ROOT
 from helpers.followed_page import follow
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.mark.broker
 def test_join_page_commands_as_written_give_the_documented_counts(tmp_path: Path) -> None:

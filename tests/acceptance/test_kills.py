@@ -98,6 +98,7 @@ def test_pipeline_each_stage_killed_in_an_open_transaction_gives_exact_results(b
     assert min(aborted.values()) > 0
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("mode", [{"mode": "buffer", "adaptive": False}, {"mode": "windows", "window_s": 5}], ids=str)
 def test_pipeline_with_local_aggregation_killed_in_open_transactions_and_switched_off_gives_exact_results(
@@ -128,6 +129,7 @@ def test_pipeline_with_local_aggregation_killed_in_open_transactions_and_switche
     assert schemas(tested, "worker-input")[TUPLES] > 0
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(900)
 def test_pipeline_replicas_killed_during_a_bounded_run_gives_exact_results(broker: str, tmp_path: Path) -> None:
     source = Source(broker, 4)
@@ -161,6 +163,7 @@ def second_processes(tested: Pipeline, stages: Sequence[str]) -> Iterator[list[C
             child_process.stop(child, STOP_S)
 
 
+@pytest.mark.thorough
 def test_pipeline_processes_join_and_leave_mid_run_gives_exact_results(broker: str, tmp_path: Path) -> None:
     source = Source(broker, 4)
     tested = pipeline(broker, tmp_path, source, commit_interval_s=0.5)
@@ -182,6 +185,7 @@ def test_pipeline_processes_join_and_leave_mid_run_gives_exact_results(broker: s
     assert failures(broker, tested) == []
 
 
+@pytest.mark.thorough
 def test_pipeline_clean_stop_mid_run_aborts_nothing_and_a_second_run_finishes(broker: str, tmp_path: Path) -> None:
     source = Source(broker, 4)
     tested = pipeline(broker, tmp_path, source, commit_interval_s=1.0)

@@ -23,6 +23,8 @@ from skewless.lab.local import child_process
 from skewless.lab.local.supervisor import Supervisor
 from skewless.stages.router.state import RouterState
 
+pytestmark = pytest.mark.thorough
+
 MOST = 500_000
 """Upper bound of the records. The feed ends when the test has seen the events that it waits for."""
 SPAN_S = 5_000

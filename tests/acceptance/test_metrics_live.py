@@ -138,6 +138,7 @@ def routed(pipeline: Pipeline) -> list[Sample]:
     return last
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(600)
 def test_router_metrics_of_each_grouping_equal_the_worker_partitions(broker: str, tmp_path: Path) -> None:
     source = Source(broker, 2)
@@ -203,6 +204,7 @@ def traced_record(source: Source, bootstrap: str) -> None:
     assert producer.flush(60) == 0
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(600)
 def test_metrics_of_a_running_pipeline_are_complete_and_agree_with_the_topics(broker: str, tmp_path: Path) -> None:
     source = Source(broker, 2)

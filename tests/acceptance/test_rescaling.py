@@ -17,6 +17,8 @@ from helpers.waiting import WAIT_S, until
 from skewless import topology
 from skewless.lab.local import child_process
 
+pytestmark = pytest.mark.thorough
+
 MOST = 1_000_000
 """Upper bound of the records, in case scaling never finishes."""
 RATE = 1_000

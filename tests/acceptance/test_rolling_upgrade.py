@@ -22,6 +22,8 @@ from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.lab.local import child_process
 from skewless.lab.local.supervisor import Supervisor
 
+pytestmark = pytest.mark.thorough
+
 PARTITIONS = 4
 LATENESS_S = 20
 RATE = 1_500

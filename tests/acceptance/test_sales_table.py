@@ -17,6 +17,8 @@ from helpers.input_lines import SALES, lines
 from helpers.kafka import Pipeline, Source
 from helpers.waiting import until
 
+pytestmark = pytest.mark.thorough
+
 PARTITIONS = 4
 COUNTERS = 4
 KILLS = 8

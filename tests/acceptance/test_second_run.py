@@ -57,6 +57,7 @@ def test_bounded_run_changed_state_settings_refuses_to_start(pipeline: Pipeline)
     assert pipeline.count("dead-letters") == 0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "stages", [("splitter",), tuple(stage for stage in STAGES if stage != "splitter")], ids=["splitter", "others"]
 )

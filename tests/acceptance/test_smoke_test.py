@@ -8,8 +8,12 @@ import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import pytest
+
 from helpers.kafka import Pipeline, Record, Source, read, truth, zipf_records
 from helpers.waiting import WAIT_S, until
+
+pytestmark = pytest.mark.thorough
 
 RECORDS = 2_000
 SENT = 500

@@ -14,6 +14,8 @@ from helpers.docs_blocks import ROOT, blocks
 from helpers.followed_page import follow, path_with_programs
 from skewless.lab.local.broker import Broker
 
+pytestmark = pytest.mark.thorough
+
 PAGE = ROOT / "docs" / "how-to" / "sql.md"
 FILE = Path("/tmp/clicks.db")  # noqa: S108 - the page names it
 

@@ -10,6 +10,8 @@ import pytest
 from helpers.docs_blocks import ROOT, Block, blocks
 from helpers.followed_page import follow
 
+pytestmark = pytest.mark.thorough
+
 RECORDS = 100_000
 
 

@@ -14,6 +14,8 @@ from helpers.kafka import Pipeline, Source, zipf_records
 from skewless.errors import ConfigurationError
 from skewless.kafka.consumer.offsets import OffsetReader
 
+pytestmark = pytest.mark.thorough
+
 NONE_LATE = {"allowed_lateness_s": 600}
 """Without late records, because lateness depends on earlier records, which the new pipeline does not read."""
 CHECKPOINT_OF_0_1 = '[1767225650452,false]\n[2,60000,60000,"count,sum",0,64,4,"updates",0]'

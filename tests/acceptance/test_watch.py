@@ -344,6 +344,7 @@ def disturb(seen: Watched, source: Source, left: Source, supervisor: Supervisor)
 pytestmark = pytest.mark.timeout(900)
 
 
+@pytest.mark.thorough
 def test_monitoring_stage_tuples_equal_the_tuples_in_the_topics(watched: Watched) -> None:
     there_are = sum(watched.held.values())
     assert watched.tuples.keys() == COUNTING

@@ -16,7 +16,7 @@ from skewless.config.loader import load
 from skewless.lab.local import jars, java
 from skewless.lab.local.kafka_process import free_ports
 
-pytestmark = [pytest.mark.broker]
+pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
 CHART = Path(__file__).parents[2] / "helm" / "skewless"
 HOST = "clicks-skewless-kafka.default.svc"

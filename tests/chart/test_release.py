@@ -61,6 +61,7 @@ def release(clone: Path, *, fails: bool = False, **environment: str) -> str:
     return done.stderr
 
 
+@pytest.mark.thorough
 def test_release_of_a_clean_commit_has_wheel_source_chart_checksums_and_tag(clone: Path) -> None:
     release(clone)
     dist = clone / "dist"
@@ -91,6 +92,7 @@ def test_release_with_a_homepage_has_it_in_the_chart_and_not_in_the_working_tree
     assert git(clone, "status", "--porcelain") == ""
 
 
+@pytest.mark.thorough
 def test_release_pushes_the_chart_to_the_given_registry(clone: Path) -> None:
     with registry() as server:
         release(clone, REGISTRY=f"{server.address}/team/charts", IMAGES="no", HELM_PUSH_OPTIONS="--plain-http")
@@ -138,6 +140,7 @@ def test_release_with_uncommitted_changes_is_refused(clone: Path) -> None:
     assert "the working tree has changes" in release(clone, fails=True)
 
 
+@pytest.mark.thorough
 def test_release_of_a_version_that_another_commit_has_is_refused(clone: Path) -> None:
     release(clone)
     (clone / "README.md").write_text("changed")

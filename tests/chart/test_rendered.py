@@ -20,6 +20,7 @@ from helm.generate import files, kubernetes, pipeline_schema, stages
 from helpers import extra_stages
 from helpers.docs_blocks import ROOT
 from helpers.source_files import assert_none, problem_of
+from helpers.tiers import thorough_except
 from helpers.versions import VERSIONS
 from skewless import topology
 from skewless.cli.main import main
@@ -86,6 +87,7 @@ def load(objects: Objects, stage: str, folder: Path) -> PipelineSettings:
     return loader.load(file, environment(container))
 
 
+@pytest.mark.thorough
 def test_helm_lint_with_each_example_has_no_notes(helm: Callable[..., str]) -> None:
     def check(values: Path) -> None:
         printed = helm("lint", "--strict", CHART, "--kube-version", VERSIONS["kubernetes"], "--values", values)
@@ -136,7 +138,7 @@ def write_schemas(folder: Path, kinds: set[tuple[str, str]], version: str) -> No
         (folder / f"{kind.lower()}-{suffix}.json").write_text(json.dumps(schema), encoding="utf-8")
 
 
-@pytest.mark.parametrize("version", SUPPORTED)
+@pytest.mark.parametrize("version", thorough_except(SUPPORTED[-1:], SUPPORTED))
 def test_rendered_object_of_each_supported_kubernetes_version_is_valid(
     tools: Path, rendered: dict[str, Objects], manifests: list[Path], version: str, tmp_path: Path
 ) -> None:

@@ -88,6 +88,7 @@ def services(objects: Objects) -> Iterator[tuple[str, Labels]]:
             yield each["metadata"]["name"], each["metadata"]["labels"]
 
 
+@pytest.mark.thorough
 def test_two_releases_in_one_namespace_share_no_name_and_select_no_pod_of_each_other(render: Render) -> None:
     def check(values: Path) -> None:
         # The pipeline has the name of its release, unless the values name it.

@@ -102,6 +102,7 @@ def test_embedded_broker_compaction_keeps_the_last_value_of_each_key(broker: str
     until(compacted, limit_s=WAIT_S)
 
 
+@pytest.mark.thorough
 def test_embedded_broker_restarted_after_a_kill_keeps_its_port_and_data(own_broker: Broker) -> None:
     before = own_broker.bootstrap
     topic = create_topic(before)
@@ -127,6 +128,7 @@ def test_kafka_process_start_holds_connections_to_the_previous_port_unanswered(
         socket.create_connection(("127.0.0.1", ports.internal))
 
 
+@pytest.mark.thorough
 def test_embedded_broker_named_folder_is_kept_and_reused(tmp_path: Path) -> None:
     with Broker(tmp_path) as first:
         topic = create_topic(first.bootstrap)
@@ -144,6 +146,7 @@ def test_embedded_broker_stopped_leaves_neither_process_nor_folder() -> None:
     assert not folder.exists()
 
 
+@pytest.mark.thorough
 def test_embedded_broker_parent_killed_leaves_neither_process_nor_folder() -> None:
     program = (
         "from skewless.lab.local.broker import READY_TIMEOUT_S, Broker; broker = Broker().start(); "
@@ -164,6 +167,7 @@ def environment() -> dict[str, str]:
     return os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 
 
+@pytest.mark.thorough
 def test_embedded_broker_old_records_are_not_deleted_by_age(own_broker: Broker) -> None:
     admin = AdminClient({"bootstrap.servers": own_broker.bootstrap})
     topic = create_topic(own_broker.bootstrap)
@@ -172,6 +176,7 @@ def test_embedded_broker_old_records_are_not_deleted_by_age(own_broker: Broker) 
     assert config["retention.ms"].value == "-1"
 
 
+@pytest.mark.thorough
 def test_embedded_broker_port_in_use_is_named_in_the_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as used:
         port = used.getsockname()[1]
@@ -184,6 +189,7 @@ def test_embedded_broker_invalid_property_is_reported_with_the_end_of_the_log() 
         Broker(properties={"num.io.threads": "0"}).start()
 
 
+@pytest.mark.thorough
 def test_embedded_broker_security_properties_protect_the_client_listener() -> None:
     login = 'org.apache.kafka.common.security.plain.PlainLoginModule required user_ann="secret";'
     properties = {

@@ -17,7 +17,7 @@ from helpers.waiting import until
 from skewless.lab.local import jars
 from skewless.lab.local.folders import cache_folder
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 WAIT_S = 90.0
 PROGRAM = "from skewless.cli.commands.broker import broker; broker()"
 Answer = subprocess.CompletedProcess[str]

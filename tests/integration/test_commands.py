@@ -24,7 +24,7 @@ from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.kafka.consumer.topic_reader import read_ranges
 from skewless.kafka.settings import KafkaSettings
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.broker, pytest.mark.thorough, pytest.mark.timeout(400)]
 RECORDS = 2_000
 SHOPS = 10
 LIMIT_S = 60.0

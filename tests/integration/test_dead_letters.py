@@ -119,6 +119,7 @@ def test_replay_after_a_crash_writes_nothing_twice(pipeline: Pipeline) -> None:
     assert len(replayed(pipeline)) == 3
 
 
+@pytest.mark.thorough
 def test_replay_record_that_stays_invalid_ends_after_the_maximum(pipeline: Pipeline) -> None:
     for attempt in (1, 2):
         assert "1 record replayed" in replay(pipeline, "--reason", MISSING, "--max-attempts", "2")

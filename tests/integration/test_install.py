@@ -17,6 +17,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from helpers.docs_blocks import ROOT
 from skewless import __version__
 
+pytestmark = pytest.mark.thorough
+
 Run = Callable[..., str]
 
 

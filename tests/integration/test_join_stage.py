@@ -94,6 +94,7 @@ def readiness(tested: Joined, holds: Callable[[dict[str, Any]], bool]) -> dict[s
     return found
 
 
+@pytest.mark.thorough
 def test_join_window_that_does_not_fit_is_not_ready_and_names_the_setting(broker: str, tmp_path: Path) -> None:
     tested = Joined(broker, tmp_path, buffer_records=10)
     for side, first in ((Side.LEFT, 0), (Side.RIGHT, 100)):
@@ -150,6 +151,7 @@ def hold(tested: Joined, records: int) -> None:
         supervisor.stop()
 
 
+@pytest.mark.thorough
 def test_join_held_records_that_were_deleted_are_named_by_topic_partition_and_offsets(
     broker: str, tmp_path: Path
 ) -> None:
@@ -164,6 +166,7 @@ def test_join_held_records_that_were_deleted_are_named_by_topic_partition_and_of
     assert "give the pipeline another name" in error
 
 
+@pytest.mark.thorough
 def test_join_held_records_that_were_compacted_are_named_by_topic_partition_and_offset(
     broker: str, tmp_path: Path
 ) -> None:
@@ -193,6 +196,7 @@ def set_options(broker: str, topic: str, options: Mapping[str, str]) -> None:
     admin.incremental_alter_configs([resource])[resource].result()
 
 
+@pytest.mark.thorough
 def test_join_changed_setting_over_held_records_is_refused_by_name(broker: str, tmp_path: Path) -> None:
     tested = Joined(broker, tmp_path)
     hold(tested, 10)
@@ -215,6 +219,7 @@ def test_join_changed_setting_over_held_records_is_refused_by_name(broker: str, 
     assert len(list(tested.read("unmatched-left"))) == 10
 
 
+@pytest.mark.thorough
 def test_repartitioned_join_changed_setting_over_held_records_is_refused_by_name(broker: str, tmp_path: Path) -> None:
     tested = Joined(broker, tmp_path, repartition="always")
     hold(tested, 10)

@@ -63,6 +63,7 @@ def keys(count: int) -> Iterator[str]:
     return (f"{number:0{KEY_BYTES}d}" for number in range(count))
 
 
+@pytest.mark.thorough
 def test_pipeline_10_mb_record_and_60_000_long_keys_are_all_accounted_for(broker: str, tmp_path: Path) -> None:
     source = Source(broker, 1)
     limit(broker, source.topic, 2 * LARGE)

@@ -81,6 +81,7 @@ def delete_before(pipeline: Pipeline, partition: int, offset: int) -> None:
     pipeline.admin.delete_records([at])[at].result()
 
 
+@pytest.mark.thorough
 def test_splitter_silent_partition_leaves_nothing_that_retention_could_take(broker: str, tmp_path: Path) -> None:
     source = Source(broker, 2)
     pipeline = pipeline_of(broker, tmp_path, source, window_s=1)
@@ -124,6 +125,7 @@ def stopped(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
     return pipeline
 
 
+@pytest.mark.thorough
 def test_audit_of_a_pipeline_with_held_tuples_is_not_settled(stopped: Pipeline) -> None:
     assert not audit_scope.find(OffsetReader(stopped.settings.kafka), stopped.settings).settled
 
@@ -152,6 +154,7 @@ def test_splitter_other_parsing_while_tuples_are_held_is_refused_by_name(stopped
     assert checkpoints(stopped) == before
 
 
+@pytest.mark.thorough
 def test_splitter_held_records_that_were_deleted_are_named_and_can_be_skipped(stopped: Pipeline) -> None:
     _, held = checkpoints(stopped)[0]
     assert (held and held.offset, held and held.end) == (150, 200)

@@ -15,6 +15,7 @@ import pytest
 
 import skewless
 from helpers.kafka import START_MS, Pipeline, Source, differences, read, truth, zipf_records
+from helpers.tiers import thorough_except
 from helpers.waiting import until
 
 RECORDS = 20_000
@@ -63,7 +64,7 @@ MODES: dict[str, dict[str, Mapping[str, Any]]] = {
 """The other values of these settings, `updates`, `exactly_once` and `batch`, are covered by the acceptance tests."""
 
 
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", thorough_except(["local windows, final"], MODES))
 def test_pipeline_in_any_mode_gives_the_reference_count(broker: str, tmp_path: Path, source: Source, mode: str) -> None:
     pipeline = Pipeline(broker, tmp_path, source, event_time={"allowed_lateness_s": LATENESS_S}, **MODES[mode])
     pipeline.drain()
@@ -87,6 +88,7 @@ def closed(pipeline: Pipeline) -> dict[tuple[float, str], list[tuple[int, int]]]
     return dict(found)
 
 
+@pytest.mark.thorough
 def test_pipeline_partition_idle_then_active_corrects_closed_windows(broker: str, tmp_path: Path) -> None:
     source = Source(broker, 2)
     pipeline = Pipeline(
@@ -136,6 +138,7 @@ def deltas(pipeline: Pipeline) -> Iterator[tuple[int, int, int]]:
                 yield worker, record.timestamp, tuples
 
 
+@pytest.mark.thorough
 def test_worker_simulated_cost_is_paid_by_all_workers_in_parallel(broker: str, tmp_path: Path) -> None:
     source = Source(broker, 1)
     source.send(zipf_records(4_000, 1, seed=9, keys=100))

@@ -18,6 +18,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource
 
+from helpers.tiers import thorough_except
 from skewless.lab.local.broker import Broker
 
 pytestmark = pytest.mark.broker
@@ -145,6 +146,7 @@ def test_produce_command_full_queue_loses_nothing_and_keeps_the_order(broker: st
     assert [time - entries["first_ms"] for time, _ in log] == list(range(1000))
 
 
+@pytest.mark.thorough
 def test_produce_command_pipeline_file_gives_topic_and_broker(broker: str, topic: str, tmp_path: Path) -> None:
     pipeline = pipeline_file(tmp_path, topic)
     entries = summary(produce("zipf", "-f", pipeline, "--partitions", 1, "--records", 10, "--json", servers=broker))
@@ -193,7 +195,7 @@ def resume(servers: str, topic: str) -> subprocess.CompletedProcess[str]:
     return produce(*RESUMED, "--topic", topic, "--resume", "--json", servers=servers)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", thorough_except([signal.SIGINT], [signal.SIGINT, signal.SIGKILL]))
 def test_produce_command_resumed_after_an_early_end_completes_the_topic(
     broker: str, topic: str, whole: list[list[tuple[int, bytes]]], number: signal.Signals
 ) -> None:
@@ -219,6 +221,7 @@ def test_produce_command_resumed_with_unequal_partitions_completes_each(
     assert read(broker, topic, 3) == whole
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -250,6 +253,7 @@ def test_produce_command_generated_records_are_reported_as_synthetic(broker: str
     assert "election: no --input, so the records are generated with seed 1" in result.stderr
 
 
+@pytest.mark.thorough
 def test_produce_command_chosen_encoding_is_used_for_files(broker: str, topic: str, tmp_path: Path) -> None:
     path = tmp_path / "p.tsv"
     path.write_text("1442018952\tA\n")
@@ -258,6 +262,7 @@ def test_produce_command_chosen_encoding_is_used_for_files(broker: str, topic: s
     assert read(broker, topic, 1) == [[(1442018952000, b'{"timestamp":1442018952000,"page":"A"}')]]
 
 
+@pytest.mark.thorough
 def test_produce_command_broker_lost_during_the_run_ends_with_its_address(topic: str, tmp_path: Path) -> None:
     pipeline = pipeline_file(tmp_path, topic, options={"message.timeout.ms": 1500})
     with Broker() as own:

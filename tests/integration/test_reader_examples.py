@@ -90,6 +90,7 @@ def with_kcat() -> None:
     kcat()
 
 
+@pytest.mark.thorough
 def test_kcat_example_reads_the_results(ran: Ran, with_kcat: None) -> None:
     entries = [json.loads(record["payload"]) for record in topic(ran, "aggregates")]
     assert answers(sorted(entries, key=lambda entry: int(entry["revision"]))) == expected_answers(ran)

@@ -43,6 +43,7 @@ def rows(database: Path, table: str) -> int:
     return int(count)
 
 
+@pytest.mark.thorough
 def test_reset_to_start_lets_the_pipeline_count_everything_again(broker: str, tmp_path: Path) -> None:
     source, database = Source(broker, 2), tmp_path / "results.db"
     source.send(zipf_records(RECORDS, 2, seed=3, keys=50))
@@ -90,6 +91,7 @@ def test_reset_delete_leaves_only_the_source(broker: str, tmp_path: Path) -> Non
     )
 
 
+@pytest.mark.thorough
 def test_reset_while_a_process_runs_removes_nothing(broker: str, tmp_path: Path) -> None:
     source = Source(broker, 1)
     pipeline = Pipeline(broker, tmp_path, source, transport={"session_timeout_s": 6})

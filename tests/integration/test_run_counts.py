@@ -13,7 +13,7 @@ from helpers.waiting import until
 from skewless.cli.main import main
 from skewless.operations.run_counts import Count, RunCounter
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
 
 def record(key: str, time_ms: int) -> bytes:

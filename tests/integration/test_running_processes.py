@@ -22,7 +22,7 @@ from skewless.lab.local.published_processes import read
 from skewless.monitoring.settings import MetricsSettings
 from skewless.operations.running_processes import check_not_running
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
 
 @contextmanager

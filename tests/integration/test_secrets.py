@@ -186,6 +186,7 @@ def write_file(folder: Path, secured: Secured, password: str, **options: str) ->
     return file
 
 
+@pytest.mark.thorough
 def test_pipeline_password_appears_neither_in_logs_nor_in_arguments(secured: Secured, tmp_path: Path) -> None:
     file = write_file(tmp_path, secured, CANARY)
     logs = tmp_path / "logs"
@@ -218,6 +219,7 @@ def test_pipeline_password_appears_neither_in_logs_nor_in_arguments(secured: Sec
     assert CANARY not in shown
 
 
+@pytest.mark.thorough
 def test_stage_with_librdkafka_debug_logs_no_password(secured: Secured, tmp_path: Path) -> None:
     """With all debug logs of librdkafka, with the right and with a wrong password."""
     topic_plan.apply(loader.load(write_file(tmp_path, secured, CANARY), {}))
@@ -243,6 +245,7 @@ def test_stage_with_metrics_listens_on_its_metrics_port_only(broker: str, tmp_pa
             assert listening(replica.pid) == {replica.metrics_port}
 
 
+@pytest.mark.thorough
 def test_stage_without_metrics_listens_on_no_port(broker: str, tmp_path: Path) -> None:
     pipeline = Pipeline(broker, tmp_path, Source(broker, 1))
     command = [sys.executable, "-m", "skewless", "run", "splitter", "--file", str(pipeline.file)]

@@ -13,7 +13,7 @@ from skewless.errors import BrokerError, CheckFailedError
 from skewless.smoke_test import check
 from skewless.smoke_test.acls import rights
 
-pytestmark = [pytest.mark.broker]
+pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 
 WORD = "of-the-checker"
 SHORT_S = 5.0

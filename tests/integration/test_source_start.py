@@ -20,6 +20,8 @@ from skewless.service import evidence
 from skewless.stages.splitter.checkpoint import first_checkpoint
 from skewless.topology import stage
 
+pytestmark = pytest.mark.thorough
+
 PARTITIONS = 2
 
 

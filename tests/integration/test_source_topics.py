@@ -39,6 +39,7 @@ def pipeline_of(broker: str, folder: Path, first: Source, named: object, **sourc
     return Pipeline(broker, folder, first, source={"topic": None, "topics": named, **source})
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("start", ["latest", START_MS + 100_000], ids=["latest", "time"])
 def test_pipeline_with_several_topics_starts_in_each_of_them_where_it_first_did(
     start: Any, broker: str, tmp_path: Path
@@ -63,6 +64,7 @@ def test_pipeline_with_several_topics_starts_in_each_of_them_where_it_first_did(
     }
 
 
+@pytest.mark.thorough
 def test_commands_of_a_pipeline_with_several_topics_name_them(broker: str, tmp_path: Path) -> None:
     first, second = Source(broker, 1), Source(broker, 2)
     send(first, 1, 0, 10)

@@ -50,6 +50,7 @@ def record(key: str, time_ms: int) -> bytes:
     return json.dumps({"key": key, "value": 1, "time": time_ms}).encode()
 
 
+@pytest.mark.thorough
 def test_status_of_a_pipeline_follows_its_whole_life(broker: str, tmp_path: Path) -> None:
     source = Source(broker, 2)
     pipeline = Pipeline(broker, tmp_path, source, event_time={"idle_timeout_s": None, "allowed_lateness_s": 0})
@@ -108,6 +109,7 @@ def test_status_of_a_pipeline_follows_its_whole_life(broker: str, tmp_path: Path
     assert [problem for problem in limited["problems"] if "more than 1 s" in problem] != []
 
 
+@pytest.mark.thorough
 def test_status_of_a_starting_process_says_why_it_is_not_ready(
     broker: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,6 +137,7 @@ def test_status_of_a_starting_process_says_why_it_is_not_ready(
     assert "router: no process runs" in shown.stdout
 
 
+@pytest.mark.thorough
 def test_status_of_a_process_at_the_configured_port_has_its_answer(broker: str, tmp_path: Path) -> None:
     pipeline = Pipeline(broker, tmp_path, Source(broker, 1))
     with pipeline.running() as supervisor:
@@ -146,6 +149,7 @@ def test_status_of_a_process_at_the_configured_port_has_its_answer(broker: str, 
         assert readiness(at_port, {"router-0": "192.0.2.1"}) == {}
 
 
+@pytest.mark.thorough
 def test_status_watch_in_a_terminal_ends_with_ctrl_c_and_leaves_it_as_it_was(broker: str, tmp_path: Path) -> None:
     pipeline = Pipeline(broker, tmp_path, Source(broker, 1))
     with terminal(["status", "-f", str(pipeline.file), "--watch"]) as shown:
@@ -183,6 +187,7 @@ def test_status_wrong_broker_or_source_is_one_line(broker: str, tmp_path: Path) 
         assert message in result.stderr
 
 
+@pytest.mark.thorough
 def test_status_wait_ends_when_every_process_is_ready(broker: str, tmp_path: Path) -> None:
     pipeline = Pipeline(broker, tmp_path, Source(broker, 1))
     command = [sys.executable, "-m", "skewless", "status", "-f", str(pipeline.file), "--wait", "5m"]
@@ -194,6 +199,7 @@ def test_status_wait_ends_when_every_process_is_ready(broker: str, tmp_path: Pat
     assert printed.startswith(f"pipeline {pipeline.name}: running, ")
 
 
+@pytest.mark.thorough
 def test_status_wait_without_processes_or_topics_ends_at_its_limit(broker: str, tmp_path: Path) -> None:
     pipeline = Pipeline(broker, tmp_path, Source(broker, 1))
     started = time.monotonic()

@@ -18,7 +18,7 @@ from skewless import topology
 from skewless.cli.main import main
 from skewless.kafka.admin.client import Admin
 
-pytestmark = pytest.mark.broker
+pytestmark = [pytest.mark.broker, pytest.mark.thorough]
 RECORDS = 2_000
 PREFIX = "prod.team_1."
 INVALID = b"{"

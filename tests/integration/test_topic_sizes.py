@@ -17,6 +17,8 @@ from skewless.config.topic_plan import planned
 from skewless.lab.local.broker import Broker
 from skewless.operations.topic_sizes import Load, topic_sizes
 
+pytestmark = pytest.mark.thorough
+
 RATE = 2_000
 KEY_BYTES = 12
 RECORD_BYTES = 100

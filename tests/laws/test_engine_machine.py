@@ -477,7 +477,7 @@ def _stripped(log: list[bytes | None]) -> list[bytes | None]:
 
 
 RUNS = settings(
-    max_examples=int(os.environ.get("SKEWLESS_MACHINE_EXAMPLES", "120")),
+    max_examples=int(os.environ.get("SKEWLESS_MACHINE_EXAMPLES", settings().max_examples * 6 // 5)),
     stateful_step_count=int(os.environ.get("SKEWLESS_MACHINE_STEPS", "50")),
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )

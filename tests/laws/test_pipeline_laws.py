@@ -538,7 +538,7 @@ def small_bounds() -> Iterator[None]:
 
 
 # Without shrinking: it takes longer than a test may, and a failing example is readable as it is.
-@settings(max_examples=150, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@settings(max_examples=settings().max_examples * 3 // 2, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(
     setup=setups,
     feed=st.lists(source_records, min_size=10, max_size=80),
@@ -654,7 +654,7 @@ live_setups = st.builds(
 )
 
 
-@settings(max_examples=60, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@settings(max_examples=settings().max_examples * 3 // 5, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(
     setup=live_setups,
     processes=st.fixed_dictionaries({name: st.integers(1, 3) for name in STAGES[:-1]}),

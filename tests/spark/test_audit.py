@@ -102,6 +102,7 @@ def test_audit_of_an_exact_run_has_no_difference_and_finds_planted_ones(
     assert sum(len(part.splitlines()) for part in parts) == 7
 
 
+@pytest.mark.thorough
 def test_audit_of_two_producers_with_jitter_and_the_default_settings_has_no_late_tuple(
     broker: str, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -120,6 +121,7 @@ def test_audit_of_two_producers_with_jitter_and_the_default_settings_has_no_late
     assert (report["compared"], report["differences"], report["late"]) == (len(complete), 0, 0)
 
 
+@pytest.mark.thorough
 def test_audit_of_a_running_pipeline_compares_closed_windows(broker: str, spark: SparkSession, tmp_path: Path) -> None:
     records = Source(broker, 1)
     rows = list(zipf_records(4_000, 1, seed=4, keys=50))
@@ -134,6 +136,7 @@ def test_audit_of_a_running_pipeline_compares_closed_windows(broker: str, spark:
     assert report["left_out"]["windows that are not closed yet"] > 0
 
 
+@pytest.mark.thorough
 def test_audit_with_since_leaves_out_earlier_windows(drained: Pipeline, spark: SparkSession) -> None:
     done = audit(drained, "--json", "--since", "2100-01-01")
     assert done.exit_code == 1, "nothing is left to compare"
@@ -173,6 +176,7 @@ def forget(pipeline: Pipeline, entry: dict[str, Any]) -> None:
     assert producer.flush(WAIT_S) == 0
 
 
+@pytest.mark.thorough
 def test_audit_of_expired_or_deleted_results_reports_them_without_a_difference(
     pipelines: list[Pipeline], spark: SparkSession
 ) -> None:

@@ -46,6 +46,7 @@ def test_batch_command_spark_master_without_answer_ends_with_3_and_its_address(l
     assert output.startswith(f"error: the Spark master {master} does not answer: 127.0.0.1:1: ")
 
 
+@pytest.mark.thorough
 @pytest.mark.spark
 def test_batch_command_spark_job_fails_ends_with_3_and_its_cause(lines: Path) -> None:
     code, output = batch(lines, PYSPARK_PYTHON="/nowhere/python")
@@ -54,6 +55,7 @@ def test_batch_command_spark_job_fails_ends_with_3_and_its_cause(lines: Path) ->
     assert "/nowhere/python" in output
 
 
+@pytest.mark.thorough
 @pytest.mark.spark
 def test_batch_command_unknown_spark_master_ends_with_2_and_the_message_of_spark(lines: Path) -> None:
     code, output = batch(lines, "--master", "nonsense")

@@ -17,6 +17,7 @@ from helpers import aggregates as aggregate_helpers
 from helpers.batches import json_values_in, source, written
 from helpers.in_memory_batch import InMemoryBatch
 from helpers.kafka import START_MS, Record, Sent, Source, read
+from helpers.tiers import thorough_except
 from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.cli.main import main
 from skewless.config.pipeline_settings import PipelineSettings
@@ -158,7 +159,7 @@ def small_batches(spark: SparkSession) -> Iterator[SparkSession]:
     spark.conf.set(name, str(before))
 
 
-@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("kind", thorough_except(["csv"], FORMATS))
 def test_batch_of_each_record_format_gives_the_results_of_the_stream(
     kind: str, small_batches: SparkSession, broker: str
 ) -> None:
@@ -202,6 +203,7 @@ def whole_topic(spark: SparkSession, settings: PipelineSettings, topic: str, **o
     return kafka_options.read(spark, kafka_options.client_options(settings), topic, ranges, **options)
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("added_aggregates")
 def test_batch_and_audit_with_binary_partials_give_the_answer_of_the_stream(
     spark: SparkSession, broker: str, tmp_path: Path
@@ -263,6 +265,7 @@ def invoke(settings: PipelineSettings, folder: Path, *arguments: str) -> Result:
     return CliRunner().invoke(main, ["batch", "-f", str(file), *arguments])
 
 
+@pytest.mark.thorough
 def test_batch_of_files_gives_the_results_of_a_topic_in_a_folder_or_a_topic(
     spark: SparkSession, broker: str, tmp_path: Path, lines: Path
 ) -> None:

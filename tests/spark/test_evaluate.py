@@ -43,6 +43,8 @@ from skewless.wire.headers import internal_headers
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.thorough
+
 HOTTEST = 10
 EVEN = 1e-3
 """Imbalance up to which a load counts as even."""

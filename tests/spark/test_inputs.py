@@ -26,6 +26,8 @@ from skewless.cli.main import main
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.thorough
+
 PARTITIONS = 3
 BLOCK = 100
 """Consecutive records of a partition."""

@@ -80,6 +80,7 @@ def outcome(row: Any) -> tuple[Any, ...]:
     return row.topic, row.partition, value["record"]["at"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("kind", "batch_rows"), [("left", "10000"), ("inner", "20")])
 def test_join_answer_of_random_logs_is_that_of_the_definition(spark: SparkSession, kind: str, batch_rows: str) -> None:
     from skewless.spark import join_pipeline
@@ -118,6 +119,7 @@ def invoke(command: str, tested: Joined, *arguments: str) -> Result:
     return CliRunner().invoke(main, [command, "-f", str(tested.file), *arguments])
 
 
+@pytest.mark.thorough
 def test_batch_and_audit_of_a_join_agree_with_the_stream_and_find_differences(
     broker: str, spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -159,6 +161,7 @@ def test_batch_and_audit_of_a_join_agree_with_the_stream_and_find_differences(
     assert sum(len(part.read_text().splitlines()) for part in parts) == 2
 
 
+@pytest.mark.thorough
 def test_batch_and_audit_of_a_repartitioned_join_agree_with_the_stream_and_find_differences(
     broker: str, spark: SparkSession, tmp_path: Path
 ) -> None:

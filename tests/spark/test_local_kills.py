@@ -26,6 +26,8 @@ from skewless.cli.main import main
 from skewless.lab.local import child_process
 from skewless.lab.local.supervisor import Supervisor
 
+pytestmark = pytest.mark.thorough
+
 KILLS = int(os.environ.get("SKEWLESS_KILLS", "1"))
 SEED = int(os.environ.get("SKEWLESS_SEED", "3"))
 PARTITIONS = 4

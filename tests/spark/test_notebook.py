@@ -17,6 +17,8 @@ from helpers.waiting import WAIT_S
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.thorough
+
 PAGE = ROOT / "docs" / "how-to" / "notebook.md"
 
 

@@ -26,6 +26,8 @@ from skewless.stages.router.upstream import Upstream
 from skewless.wire.headers import sources_of, watermarks_of
 from skewless.wire.topic_partition import TopicPartition
 
+pytestmark = pytest.mark.thorough
+
 LATENESS_S = 20
 RECORDS = 8_000
 MOST = 500_000

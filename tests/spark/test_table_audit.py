@@ -78,6 +78,7 @@ def stored(pipeline: Pipeline, database: TestDatabase, folder: Path, mode: str) 
     return Stored(pipeline, database, file)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("dialect", "mode"), [("postgresql", "replace"), ("mysql", "merge"), ("sqlite", "replace")])
 def test_audit_of_a_table_finds_no_difference_and_every_planted_one(  # noqa: PLR0913, PLR0917 - fixtures
     drained: Pipeline,
@@ -126,6 +127,7 @@ def test_audit_of_a_table_finds_no_difference_and_every_planted_one(  # noqa: PL
     assert sum(len(part.splitlines()) for part in parts) == 4
 
 
+@pytest.mark.thorough
 def test_audit_of_a_table_behind_its_topic_leaves_the_rest_out(
     drained: Pipeline, spark: SparkSession, database_servers: Callable[[str], Server], tmp_path: Path
 ) -> None:
@@ -139,6 +141,7 @@ def test_audit_of_a_table_behind_its_topic_leaves_the_rest_out(
     assert (report["compared"], report["left_out"]) == (results[1] + 1, {NOT_STORED: results[0] - 1})
 
 
+@pytest.mark.thorough
 def test_audit_of_a_table_of_a_running_pipeline_compares_closed_windows(
     broker: str, spark: SparkSession, database_servers: Callable[[str], Server], tmp_path: Path
 ) -> None:

@@ -136,6 +136,7 @@ def audited(pipeline: Pipeline) -> dict[str, Any]:
     return report
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", CASES)
 def test_windows_with_every_stage_killed_equal_a_plain_count_and_the_audit(
     name: str, broker: str, spark: SparkSession, tmp_path: Path

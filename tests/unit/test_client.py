@@ -24,7 +24,7 @@ SKEWED = [
 
 
 @pytest.mark.parametrize("grouping", GROUPINGS)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=settings().max_examples // 5)
 @given(cuts=st.lists(st.integers(0, 3_000), max_size=6))
 def test_balancer_any_cut_of_the_keys_gives_the_same_workers(grouping: str, cuts: list[int]) -> None:
     keys = SKEWED[:3_000]

@@ -71,7 +71,7 @@ QUESTION = re.compile(r"(?:What|How|Whether|Where|Which|Who|When)\b")
 
 
 class Tokens(NamedTuple):
-    """Comments and identifiers of a file, each with its line. `pytest.mark` and byte order marks are left out."""
+    """Comments and identifiers of a file, each with its line. Names of pytest and byte order marks are left out."""
 
     comments: list[tuple[int, str]]
     identifiers: list[tuple[int, str]]
@@ -101,7 +101,7 @@ def tokens(path: Path) -> Tokens:
     for token in tokenize.generate_tokens(io.StringIO(path.read_text(encoding="utf-8")).readline):
         if token.type == tokenize.COMMENT:
             found.comments.append((token.start[0], token.string))
-        elif token.type == tokenize.NAME and previous != ["pytest", "."]:
+        elif token.type == tokenize.NAME and previous != ["pytest", "."] and "marks=pytest.mark" not in token.line:
             found.identifiers.append((token.start[0], OTHER_WORDS.sub("", token.string)))
         previous = [previous[1], token.string]
     return found

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from helpers.kafka import START_MS, Pipeline, Source
+from helpers.tiers import thorough_except
 from helpers.waiting import until
 from skewless.lab.local import child_process
 from skewless.lab.local.broker import Broker
@@ -62,7 +63,7 @@ def ended(child: child_process.ChildProcess, limit_s: float = 30.0) -> int:
     return code
 
 
-@pytest.mark.parametrize("point", [None, "produced", "before-commit"])
+@pytest.mark.parametrize("point", thorough_except([None], [None, "produced", "before-commit"]))
 def test_executor_suspended_and_replaced_process_ends_and_its_successor_continues(
     broker: str, tmp_path: Path, point: str | None
 ) -> None:
@@ -101,6 +102,7 @@ def test_executor_suspended_and_replaced_process_ends_and_its_successor_continue
     assert "another process" in suspended.lines[-1]
 
 
+@pytest.mark.thorough
 def test_executor_replaced_process_that_resumes_in_a_broker_outage_ends_and_spares_its_successor(
     tmp_path: Path,
 ) -> None:
@@ -129,6 +131,7 @@ def test_executor_replaced_process_that_resumes_in_a_broker_outage_ends_and_spar
         server.stop()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("end", ["kill", "stop"])
 def test_executor_broker_outage_longer_than_the_session_waits_and_continues(tmp_path: Path, end: str) -> None:
     server = Broker(tmp_path / "broker").start()

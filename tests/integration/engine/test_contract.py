@@ -80,6 +80,7 @@ async def test_consumer_loop_one_thread_calls_the_consumer_and_the_event_loop_ru
     assert not callers & step.threads
 
 
+@pytest.mark.thorough
 async def test_executor_without_committed_offset_reads_from_the_beginning_and_restart_continues(
     harness: Harness,
 ) -> None:
@@ -117,6 +118,7 @@ async def test_executor_rebalances_neither_lose_nor_repeat_records(harness: Harn
         await copied(harness, 3 * RECORDS)
 
 
+@pytest.mark.thorough
 async def test_consumer_loop_member_asked_to_leave_revokes_at_once_and_the_last_one_stays_a_member(
     harness: Harness,
 ) -> None:
@@ -220,6 +222,7 @@ async def test_transactional_producer_unknown_commit_outcome_is_replaced(harness
     assert len(seen) > 2
 
 
+@pytest.mark.thorough
 async def test_executor_fenced_by_a_producer_outside_the_group_continues_with_a_new_producer(harness: Harness) -> None:
     async with running(harness.wiring(Copy())) as app:
         harness.fill(100)
@@ -263,6 +266,7 @@ async def test_executor_commit_fenced_by_a_member_that_no_process_uses_continues
         assert wiring.executor.counts.resets == 1
 
 
+@pytest.mark.thorough
 async def test_back_pressure_slow_step_bounds_the_batches_in_flight(harness: Harness) -> None:
     harness.transport = TransportSettings.model_validate(
         {**harness.transport.model_dump(), "max_poll_records": 100, "max_in_flight_batches": 2}
@@ -299,6 +303,7 @@ async def test_executor_at_least_once_copies_every_record(harness: Harness) -> N
     assert harness.committed() == {p: (RECORDS // 4, str(RECORDS // 4)) for p in range(4)}
 
 
+@pytest.mark.thorough
 async def test_executor_stale_batch_of_a_lost_partition_is_ignored(harness: Harness) -> None:
     harness.fill(100)
     wiring = harness.wiring(Copy())

@@ -142,6 +142,7 @@ async def test_start_checks_output_without_offsets_is_refused(copied: Harness) -
     assert "another name" in message
 
 
+@pytest.mark.thorough
 async def test_start_checks_output_emptied_by_retention_without_offsets_is_refused(copied: Harness) -> None:
     forget(copied)
     for partition in range(copied.partitions):
@@ -150,6 +151,7 @@ async def test_start_checks_output_emptied_by_retention_without_offsets_is_refus
     assert "has no offset in any partition" in await refusal(copied)
 
 
+@pytest.mark.thorough
 async def test_start_checks_state_without_offsets_is_refused(harness: Harness) -> None:
     harness.fill(RECORDS)
     message = await refusal(harness, restore=lambda positions: {min(positions): [(b"0/0", b"chunk")]})
@@ -193,6 +195,7 @@ async def test_executor_after_the_first_commit_has_a_checkpoint_in_every_partiti
     assert {partition: offset for partition, (offset, _) in harness.committed().items()} == {0: 1, 1: 0, 2: 0, 3: 0}
 
 
+@pytest.mark.thorough
 async def test_executor_second_process_is_assigned_partitions_without_records(harness: Harness) -> None:
     harness.fill(1)
     async with running(wiring(harness)) as one:
@@ -257,6 +260,7 @@ async def test_executor_skip_to_after_deleted_records_continues_with_the_checkpo
     assert decode_offset_metadata(metadata)[:2] == (str(RECORDS // 2 - 3), SHAPE)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("origin", ["public", "user"])
 async def test_start_checks_records_deleted_before_the_first_commit_are_refused_if_internal(
     harness: Harness, origin: Origin

@@ -6,12 +6,15 @@ import json
 import struct
 from pathlib import Path
 
+import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from helpers.kafka import START_MS, Pipeline, Source
 from helpers.waiting import until
 from skewless.lab.local import child_process
 from skewless.lab.local.broker import Broker
+
+pytestmark = pytest.mark.thorough
 
 HEADER_BYTES = 61
 """Header of a record batch: https://kafka.apache.org/documentation/#recordbatch."""

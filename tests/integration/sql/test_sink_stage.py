@@ -189,6 +189,7 @@ def sink(
             process.child.wait()
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(900 * ROUNDS)
 @pytest.mark.parametrize(("dialect", "mode"), KILLED)
 def test_sink_killed_at_each_point_of_a_transaction_stores_every_result(sink: SinkProcess) -> None:
@@ -209,6 +210,7 @@ def test_sink_killed_at_each_point_of_a_transaction_stores_every_result(sink: Si
     assert {number: at.offset for number, at in reader.committed(group, sink.topic).items()} == dict(stored)
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(900 * ROUNDS)
 @pytest.mark.parametrize(("dialect", "mode"), CUT)
 def test_sink_server_killed_and_connections_cut_stores_every_result(sink: SinkProcess) -> None:
@@ -235,6 +237,7 @@ def test_sink_server_killed_and_connections_cut_stores_every_result(sink: SinkPr
     assert _metric(sink, "skewless_sink_store_up") == 1.0
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(("dialect", "mode"), FROZEN)
 def test_sink_server_frozen_stores_every_result(sink: SinkProcess) -> None:
@@ -256,6 +259,7 @@ def test_sink_server_frozen_stores_every_result(sink: SinkProcess) -> None:
     sink.wait_until_stored()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("dialect", "mode"), FENCED)
 def test_sink_second_process_of_the_same_member_takes_over_and_stores_every_result(sink: SinkProcess) -> None:
     sink.feed(0)

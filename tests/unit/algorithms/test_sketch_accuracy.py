@@ -20,6 +20,7 @@ import pytest
 from numpy.typing import NDArray
 
 from helpers.sketches import result_of_groups
+from helpers.tiers import thorough_except
 from skewless.algorithms.aggregates.distinct import Distinct
 from skewless.algorithms.aggregates.distinct_pairs import EXACT_LIMIT
 from skewless.algorithms.aggregates.quantile import Quantile
@@ -146,7 +147,7 @@ def codes_of(groups: pa.Array) -> NDArray[np.int64]:
     return codes
 
 
-@pytest.mark.parametrize("name", SOURCES)
+@pytest.mark.parametrize("name", thorough_except(["zipf 1.4"], SOURCES))
 def test_distinct_is_within_three_standard_errors_of_the_exact_count(name: str) -> None:
     exact: list[NDArray[np.int64]] = []
     found: dict[int, list[NDArray[np.float64]]] = {precision: [] for precision in PRECISIONS}
@@ -172,7 +173,7 @@ def test_distinct_is_within_three_standard_errors_of_the_exact_count(name: str) 
         assert within.mean() >= SHARE
 
 
-@pytest.mark.parametrize("name", SOURCES)
+@pytest.mark.parametrize("name", thorough_except(["zipf 1.4"], SOURCES))
 def test_quantile_is_within_one_percent_of_the_value_at_its_rank(name: str) -> None:
     largest, compared, estimated = 0.0, 0, 0
     for grouped in SOURCES[name]():

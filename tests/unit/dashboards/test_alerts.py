@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import click
+import pytest
 import yaml
 from pydantic import BaseModel
 
@@ -61,6 +62,7 @@ def test_alert_cases_fire_or_stay_silent_as_expected() -> None:
     assert promtool("test", "rules", *CASES) == ""
 
 
+@pytest.mark.thorough
 def test_alert_with_a_changed_threshold_fails_its_case(tmp_path: Path) -> None:
     for path in RULES:
         (tmp_path / path.name).write_text(path.read_text().replace("1.5 *", "3 *"))

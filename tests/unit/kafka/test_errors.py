@@ -120,7 +120,10 @@ class Refusing:
 
 @pytest.mark.parametrize(
     ("code", "kind"),
-    [(KafkaError._TIMED_OUT, UnreachableError), (KafkaError.CLUSTER_AUTHORIZATION_FAILED, BrokerError)],
+    [
+        pytest.param(KafkaError._TIMED_OUT, UnreachableError, marks=pytest.mark.thorough),
+        (KafkaError.CLUSTER_AUTHORIZATION_FAILED, BrokerError),
+    ],
 )
 def test_offset_request_that_times_out_is_unreachable_and_one_that_is_refused_is_not(
     code: int, kind: type[Exception]

@@ -72,6 +72,7 @@ def error(address: str, **options: str) -> str:
     return str(caught.value)
 
 
+@pytest.mark.thorough
 def test_reachability_each_cause_is_named_with_its_remedy(tmp_path: Path) -> None:
     with create_server(("127.0.0.1", 0)) as unused:
         address = f"127.0.0.1:{unused.getsockname()[1]}"

@@ -34,6 +34,7 @@ class Page(BaseHTTPRequestHandler):
         pass
 
 
+@pytest.mark.thorough
 def test_prometheus_process_scrapes_its_targets_and_ends_with_its_block(tmp_path: Path) -> None:
     tools.prometheus()
     server = HTTPServer(("127.0.0.1", 0), Page)
