@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from helpers.formats import SIMPLEST
 from skewless.parsing.fixed_point import FixedPoint
 from skewless.parsing.formats import ParsedBatch
 from skewless.parsing.record_parser import RecordParser
@@ -19,6 +20,7 @@ from skewless.parsing.source_records import RecordColumns
 
 LIMITS = {"record_bytes": 60, "key_bytes": 8, "max_depth": 3, "tuples_per_record": 4}
 SETTINGS: dict[str, dict[str, Any]] = {
+    **SIMPLEST,
     "json": {"key": {"field": "k"}, "value": {"field": "v", "decimals": 2}, "time": {"field": "t", "unit": "s"}},
     "json list": {"key": {"field": "k[]", "lowercase": True, "pattern": "[a-z0-9]+"}, "time": {"field": "t"}},
     "json skip and merge": {

@@ -103,8 +103,7 @@ class KeySettings(SettingsModel):
     )
     field: FieldRef | None = Field(
         None,
-        description="JSON: path such as `user.id`, `hashtags[]` or `entities.hashtags[].text` (one tuple per element). "
-        "Delimited: column number from 0, or a name of `format.columns`. Text: not set, the field is the whole line.",
+        description="Field of the record's value, as [its format](#formats) names it.",
     )
     header: HeaderName | None = Field(
         None, description="Name of a header of the Kafka record, with text in UTF-8. The last one of this name counts."
@@ -247,7 +246,7 @@ class ValueSettings(SettingsModel):
 
     field: FieldRef | None = Field(
         None,
-        description="As `key.field`. A JSON path may contain only lists that the path of the key contains too. Each "
+        description="As `key.field`. A path of JSON may contain only lists that the path of the key contains too. Each "
         "element then has its own value.",
     )
     times: FieldRef | None = Field(

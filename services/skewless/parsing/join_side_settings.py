@@ -22,8 +22,7 @@ class JoinIdSettings(SettingsModel):
     )
     field: FieldRef | None = Field(
         None,
-        description="JSON: path such as `request.id`, without lists. Delimited: column number from 0, or a name of "
-        "`format.columns`. Text: not set, the field is the whole line.",
+        description="Field of the record's value, as [its format](#formats) names it, without lists.",
     )
     header: HeaderName | None = Field(
         None, description="Name of a header of the Kafka record, with text in UTF-8. The last one of this name counts."

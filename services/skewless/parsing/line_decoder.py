@@ -16,6 +16,15 @@ def too_long(limit: int) -> str:
     return f"longer than {limit} bytes"
 
 
+def line_of(value: bytes) -> str | None:
+    """Return a sampled value as a line; None if it is not text."""
+    try:
+        line = value.decode()
+    except UnicodeDecodeError:
+        return None
+    return None if "\0" in line else line.rstrip("\r\n")
+
+
 class LineDecoder:
     """Decodes records as UTF-8 text and removes the line end, if any."""
 

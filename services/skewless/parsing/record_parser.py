@@ -29,7 +29,7 @@ class RecordParser:
     def __init__(self, settings: ParsingSettings) -> None:
         chosen = settings.format
         self._settings = settings
-        self._format = find_format(chosen.name).open(chosen.resolved(), settings) if settings.reads_value else None
+        self._format = find_format(chosen.name)(chosen.resolved(), settings) if settings.reads_value else None
         self._conditions = {f"where.{i}": Condition(condition) for i, condition in enumerate(settings.where)}
         key = settings.key
         self._key = _text_source(key.from_, key.header, "key", key.encoding)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Self
+from functools import reduce
+from operator import or_
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
@@ -21,9 +23,8 @@ from skewless.parsing.field_settings import (
     value_path,
 )
 from skewless.parsing.formats import BUILT_IN, AddedFormatSettings, find_format
-from skewless.parsing.formats.delimited import CsvSettings, TsvSettings
+from skewless.parsing.formats.base import FormatSettings
 from skewless.parsing.formats.json import JsonSettings
-from skewless.parsing.formats.text import TextSettings
 from skewless.settings_base import InvalidSettingsError, SettingsModel
 from skewless.wire.tuples import RESERVED_VALUES
 
@@ -47,13 +48,11 @@ def _tag_of(value: Any) -> str | None:
 
 
 ValueName = Annotated[str, Field(pattern=r"^[a-z_][a-z0-9_]*$", max_length=100)]
-AnyFormatSettings = (
-    Annotated[JsonSettings, Tag("json")]
-    | Annotated[CsvSettings, Tag("csv")]
-    | Annotated[TsvSettings, Tag("tsv")]
-    | Annotated[TextSettings, Tag("text")]
-    | Annotated[AddedFormatSettings, Tag(ADDED)]
-)
+if TYPE_CHECKING:
+    AnyFormatSettings = FormatSettings
+else:
+    _TAGGED = [Annotated[format_.settings, Tag(name)] for name, format_ in BUILT_IN.items()]
+    AnyFormatSettings = reduce(or_, [*_TAGGED, Annotated[AddedFormatSettings, Tag(ADDED)]])
 FormatChoice = Annotated[
     AnyFormatSettings,
     Discriminator(

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 import numpy as np
 
-from skewless.errors import ConfigurationError
 from skewless.parsing.field_settings import FieldRef
-from skewless.parsing.formats.delimited import DelimitedSettings
-from skewless.parsing.formats.json import JsonSettings
-from skewless.parsing.formats.text import TextSettings
-from skewless.parsing.json_path import LIST, parse_path
+from skewless.parsing.formats import find_format
 from skewless.parsing.settings import ParsingSettings
 from skewless.parsing.source_records import RecordColumns
 
@@ -30,12 +24,12 @@ def make(settings: ParsingSettings, record_keys: Sequence[str], time_ms: int) ->
     """Return one record with the value 1 for each key, all with the same event time.
 
     The event time, which is the timestamp too, is `time_ms`, rounded up to the unit of the time field. Raises
-    ConfigurationError for a format that is not built in.
+    ConfigurationError for a format without samples.
     """
     time, time_ms = _time_in_unit(settings, time_ms)
     size = len(record_keys)
     return RecordColumns(
-        values=[_record(settings, key, time).encode() if settings.reads_value else b"" for key in record_keys],
+        values=[_record(settings, key, time) if settings.reads_value else b"" for key in record_keys],
         timestamps=np.full(size, time_ms, dtype=np.int64),
         keys=[key.encode() if settings.reads_record_key else None for key in record_keys],
         headers=[_headers(settings, key, time) for key in record_keys],
@@ -63,7 +57,7 @@ def _time_in_unit(settings: ParsingSettings, time_ms: int) -> tuple[int | str, i
             return time_ms, time_ms
 
 
-def _record(settings: ParsingSettings, key: str, time: int | str) -> str:
+def _record(settings: ParsingSettings, key: str, time: int | str) -> bytes:
     parts = [(part.field, time if part.truncate else key) for part in settings.key.fields]
     times: list[tuple[FieldRef | None, int | str]] = [(settings.time.field, time)]
     if settings.time.of_day is not None:
@@ -71,35 +65,4 @@ def _record(settings: ParsingSettings, key: str, time: int | str) -> str:
         times = [(settings.time.field, date), (settings.time.of_day, time_of_day)]
     fields = [(settings.key.field, key), *parts, (settings.value.field, 1), *times]
     present = [(field, value) for field, value in fields if field is not None]
-    match settings.format:
-        case TextSettings():
-            return key
-        case JsonSettings():
-            return json.dumps(_document(present))
-        case DelimitedSettings() as delimited:
-            return delimited.delimiter.join(_row(present, delimited.columns))
-    raise ConfigurationError(
-        f"cannot generate records in the format {settings.format.name}, because only its package defines it"
-    )
-
-
-def _document(fields: Sequence[tuple[FieldRef, Any]]) -> Any:
-    document: Any = None
-    for path, value in fields:
-        document = _put(document, parse_path(str(path)) or (str(path),), value)
-    return document
-
-
-def _put(document: Any, path: Sequence[str], value: Any) -> Any:
-    """Return the document with a value at a path; every list on the path has one element."""
-    if not path:
-        return value
-    if path[0] == LIST:
-        return [_put(document[0] if document else None, path[1:], value)]
-    inner = {} if document is None else document
-    return inner | {path[0]: _put(inner.get(path[0]), path[1:], value)}
-
-
-def _row(fields: Sequence[tuple[FieldRef, Any]], columns: Sequence[str]) -> list[str]:
-    cells = {columns.index(field) if isinstance(field, str) else field: str(value) for field, value in fields}
-    return [cells.get(column, "") for column in range(max(len(columns), max(cells) + 1))]
+    return find_format(settings.format.name).sample(settings.format.resolved(), key, present)

@@ -7,22 +7,22 @@ from typing import Any
 
 import pytest
 
+from helpers.formats import SIMPLEST
 from skewless.algorithms.windowing.assigner import tumbling
 from skewless.errors import ConfigurationError
-from skewless.parsing.formats.base import FormatSettings
+from skewless.parsing.formats.base import Format
+from skewless.parsing.formats.text import Text
 from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.settings import ParsingSettings
 from skewless.smoke_test import check, sample_records
 
 AT = 1_700_000_000_123
 SPLITTERS: list[dict[str, Any]] = [
-    {"format": "text"},
+    *SIMPLEST.values(),
     {"format": "text", "key": {"pattern": r"[\pL\pN_]+", "lowercase": True}},
-    {"format": "json", "key": {"field": "key"}},
     {"format": "json", "key": {"field": "user.id"}, "value": {"field": "n", "decimals": 2}, "time": {"field": "at"}},
     {"format": "json", "key": {"field": "entities.hashtags[].text"}, "value": {"field": "entities.hashtags[].n"}},
     {"format": "json", "key": {"field": "tags[]"}, "time": {"field": "created", "unit": "s"}},
-    {"format": "csv", "key": {"field": 2}},
     {"format": {"name": "csv", "delimiter": ";", "columns": ["at", "page", "views"]}, "key": {"field": "page"}},
     {"format": "tsv", "key": {"field": 1}, "value": {"field": 2}, "time": {"field": 0, "unit": "iso8601"}},
     {"format": "tsv", "key": {"field": 1}, "time": {"field": 0, "unit": "us"}},
@@ -51,12 +51,10 @@ def test_sample_records_have_one_key_in_half_of_them() -> None:
     assert counts["check0"] == 500
 
 
-def test_sample_records_for_a_format_of_a_package_are_refused() -> None:
-    settings = ParsingSettings.model_construct(
-        **{**dict(ParsingSettings.model_validate({"format": "text"})), "format": FormatSettings(name="avro")}
-    )
-    with pytest.raises(ConfigurationError, match="the format avro"):
-        sample_records.make(settings, ["a"], AT)
+def test_sample_records_for_a_format_without_samples_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Text, "sample", Format.sample)
+    with pytest.raises(ConfigurationError, match="the format text"):
+        sample_records.make(ParsingSettings.model_validate({"format": "text"}), ["a"], AT)
 
 
 def test_smoke_test_settings_that_change_the_keys_are_refused() -> None:

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from datetime import datetime, time
 from typing import Any
 
-from skewless.lab.inspection.format_detection import DetectedFormat, SampledField, Scalar
 from skewless.parsing.converters import Unit
 from skewless.parsing.field_settings import Encoding, FieldRef
+from skewless.parsing.fixed_point import Scalar
+from skewless.parsing.formats.base import DetectedFormat, SampledField
 from skewless.parsing.source_records import INTEGER_BYTES
 
 MIN_SHARE = 0.95

@@ -13,13 +13,13 @@ from pydantic import ValidationError
 from skewless.algorithms.grouping import KeyBatch
 from skewless.errors import ConfigurationError
 from skewless.lab.inspection.field_roles import MIN_KEY_SHARE, encoding_of, groups_nothing, key_fields, time_fields
-from skewless.lab.inspection.format_detection import DetectedFormat, detect
+from skewless.lab.inspection.format_detection import detect
 from skewless.lab.inspection.key_profile import EncodedKeys, KeyProfile
 from skewless.lab.inspection.load_comparison import LoadComparison
 from skewless.lab.inspection.sizes import Sizes
 from skewless.lab.inspection.time_profile import TimeProfile
 from skewless.parsing.field_settings import FieldRef
-from skewless.parsing.formats import ParsedBatch
+from skewless.parsing.formats.base import DetectedFormat, ParsedBatch
 from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.settings import ParsingSettings
 from skewless.parsing.source_records import SourceRecords

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 from importlib.metadata import entry_points
-from typing import Any, Self, cast
+from typing import Any, Self
 
 from pydantic import ConfigDict, Field, ValidationError, model_validator
 
-from skewless.errors import ConfigurationError
-from skewless.parsing.formats.base import (
-    ExtractedFields,
-    Format,
-    FormatSettings,
-    FormatType,
-    OptionalFields,
-    ParsedBatch,
-)
+from skewless.errors import ConfigurationError, unknown
+from skewless.parsing.formats.base import ExtractedFields, Format, FormatSettings, OptionalFields, ParsedBatch
 from skewless.parsing.formats.delimited import Csv, Tsv
 from skewless.parsing.formats.json import Json
 from skewless.parsing.formats.text import Text
@@ -26,25 +19,32 @@ __all__ = [
     "AddedFormatSettings",
     "ExtractedFields",
     "Format",
-    "FormatType",
     "OptionalFields",
     "ParsedBatch",
+    "all_formats",
     "find_format",
 ]
 
 _GROUP = "skewless.formats"
-BUILT_IN: dict[str, FormatType] = {"json": Json, "csv": Csv, "tsv": Tsv, "text": Text}
+BUILT_IN: dict[str, type[Format]] = {"json": Json, "csv": Csv, "tsv": Tsv, "text": Text}
 
 
-def find_format(name: str) -> FormatType:
+def find_format(name: str) -> type[Format]:
     """Return the format with this name, preferably a built-in one. Raises ConfigurationError if there is none."""
     if name in BUILT_IN:
         return BUILT_IN[name]
     added = entry_points(group=_GROUP)
-    if name in added.names:
-        return cast("FormatType", added[name].load())
-    names = ", ".join([*BUILT_IN, *sorted(added.names)])
-    raise ConfigurationError(f"unknown format {name!r}: choose one of {names}")
+    if name not in added.names:
+        raise ConfigurationError(unknown("format", name, [*BUILT_IN, *sorted(added.names)]))
+    found = added[name].load()
+    if not (isinstance(found, type) and issubclass(found, Format)):
+        raise ConfigurationError(f"format {name!r}: its package must be updated, {found!r} does not derive from Format")
+    return found
+
+
+def all_formats() -> dict[str, type[Format]]:
+    """Return all formats by name, built-in ones first."""
+    return {name: find_format(name) for name in (*BUILT_IN, *sorted(entry_points(group=_GROUP).names))}
 
 
 class AddedFormatSettings(FormatSettings):

@@ -1,18 +1,20 @@
-"""Interface of a record format, which extracts the fields of the values of Kafka records."""
+"""Format: everything that is specific to one format of records. It extracts fields from the values of records."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 from pydantic import Field
 
+from skewless.errors import ConfigurationError
 from skewless.parsing.converters import Problems
-from skewless.parsing.field_settings import TIME_OF_DAY, FieldSettings
+from skewless.parsing.field_settings import TIME_OF_DAY, FieldRef, FieldSettings
 from skewless.parsing.fixed_point import Scalar
 from skewless.settings_base import SettingsModel
 
@@ -20,7 +22,7 @@ from skewless.settings_base import SettingsModel
 class FormatSettings(SettingsModel):
     """Settings of a format. Each format derives its own class."""
 
-    name: str = Field(description="json, csv, tsv, text, or the name of a format that a package adds.")
+    name: str = Field(description="Name of the format.")
 
     def resolved(self) -> FormatSettings:
         """Return the settings as an object of the format's own class."""
@@ -87,37 +89,85 @@ class ParsedBatch:
     """Indices of the records that do not meet the conditions, ascending. They have no tuples."""
 
 
-class Format(Protocol):
-    """Extracts fields from the values of records of one format."""
+@dataclass(frozen=True, slots=True)
+class SampledField:
+    """A field of sampled records, with its values."""
 
+    reference: FieldRef
+    values: list[Scalar]
+    share: float
+    """Share of the sampled records that have the field."""
+
+
+@dataclass(frozen=True, slots=True)
+class DetectedFormat:
+    """Format of the records of a topic."""
+
+    description: str
+    settings: dict[str, Any] | None
+    """Value of `splitter.format`; None if no format can read the records."""
+    fields: list[SampledField] = field(default_factory=list)
+    other_share: float = 0.0
+    """Share of the sampled values that are not of this format."""
+    kinds: dict[str, float] = field(default_factory=dict)
+    """Shares of the kinds of the sampled values, if they are not all of one kind."""
+    advice: str | None = None
+    """How a pipeline can use the topic although no format can read its records."""
+
+
+class Format(ABC):
+    """Base class of the formats. An object extracts fields from the values of records.
+
+    A format has no other place than its class, and its line in the registry (or its entry point of the group
+    `skewless.formats`). The docstring of the class is its description in the reference.
+    """
+
+    settings: ClassVar[type[FormatSettings]]
+    """Settings class of this format."""
+    field_names: ClassVar[str] = ""
+    """How settings such as `key.field` name a field of a record, for the reference."""
+    kind: ClassVar[str] = ""
+    """What `decode` accepts, for reports about topics: `text`. Empty: the name of the format."""
+    min_share: ClassVar[float] = 0.9
+    """Share of the sampled values of a topic that `decode` has to accept, so that the topic can be of this format."""
+
+    @abstractmethod
+    def __init__(self, settings: Any, fields: FieldSettings) -> None:
+        """Prepare for records with these settings, which `validate` has accepted. May do I/O, as to fetch a schema.
+
+        `settings` is an object of the class `settings`.
+        """
+
+    @classmethod
+    def validate(cls, settings: Any, fields: FieldSettings) -> Iterator[str]:  # noqa: ARG003 - for subclasses
+        """Yield a line `path: problem and remedy` for each setting that does not fit this format."""
+        yield from ()
+
+    @abstractmethod
     def extract(self, values: Sequence[bytes | None]) -> ExtractedFields:
         """Return the required fields of record values. Raises no error for an invalid record, and does no I/O.
 
         Each record is read alone, so the result does not depend on the split into batches.
         """
-        ...
 
+    @abstractmethod
     def lookup(self, values: Sequence[bytes | None]) -> OptionalFields:
         """Return the optional fields of record values. As `extract`, but a missing field is valid."""
-        ...
 
+    @classmethod
+    def sample(cls, settings: Any, key: str, fields: Sequence[tuple[FieldRef, Any]]) -> bytes:  # noqa: ARG003 - as above
+        """Return the value of a record with these fields for the smoke test. `key` is its key, also if no field is."""
+        raise ConfigurationError(f"cannot generate records in the format {settings.name}: {cls.__name__} has no sample")
 
-class FormatType(Protocol):
-    """Class of a format: an entry of the registry, or of the entry point group `skewless.formats`."""
+    @classmethod
+    def decode(cls, value: bytes) -> Any | None:  # noqa: ARG003 - as above
+        """Return a sampled value of a topic as `detect` needs it; None if it cannot be of this format."""
+        return None
 
-    settings: type[FormatSettings]
-    """Settings class of this format."""
-
-    def open(self, settings: Any, fields: FieldSettings) -> Format:
-        """Return a format with these settings. May do I/O, for example to fetch a schema.
-
-        `settings` is an object of the class `settings`. `validate` has accepted both arguments.
-        """
-        ...
-
-    def validate(self, settings: Any, fields: FieldSettings) -> Iterator[str]:
-        """Yield a line `path: problem and remedy` for each setting that does not fit this format."""
-        ...
+    @classmethod
+    def detect(cls, documents: Sequence[Any]) -> DetectedFormat | None:  # noqa: ARG003 - as above
+        """Return the settings and fields of decoded values; None if they are not of this format."""
+        return None
 
 
 def is_part(path: str) -> bool:

@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 import csv
+import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from operator import itemgetter
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
 from skewless.parsing.converters import Problems
 from skewless.parsing.field_settings import FieldRef, FieldSettings, value_fields
-from skewless.parsing.formats.base import ExtractedFields, FormatSettings, OptionalFields, is_part, part_or_group
+from skewless.parsing.formats.base import (
+    DetectedFormat,
+    ExtractedFields,
+    Format,
+    FormatSettings,
+    OptionalFields,
+    SampledField,
+    is_part,
+    part_or_group,
+)
 from skewless.parsing.json_path import field_setting
-from skewless.parsing.line_decoder import LineDecoder
+from skewless.parsing.line_decoder import LineDecoder, line_of
 
 MALFORMED_QUOTING = "malformed quoting"
+DELIMITERS = ("\t", ";", ",", "|", " ")
+"""Delimiters of sampled lines, in the order of preference among those that fit equally well."""
+_FRACTION = re.compile(r"(?<=:\d\d),\d{3}(?!\d)")
+"""Milliseconds of a time of day. Their comma does not separate columns."""
 Split = Callable[[str], list[str]]
 
 
@@ -45,10 +60,12 @@ class TsvSettings(DelimitedSettings):
     delimiter: str = Field("\t", min_length=1, max_length=16, description="Text between two columns.")
 
 
-class Delimited:
+class Delimited(Format):
     """Reads each record as one line of columns, without a header."""
 
-    settings: ClassVar[type[FormatSettings]]
+    field_names: ClassVar[str] = "number of a column from 0, or a name of `format.columns`"
+    kind: ClassVar[str] = "text"
+    decode = staticmethod(line_of)
 
     def __init__(self, settings: DelimitedSettings, fields: FieldSettings) -> None:
         self._lines = LineDecoder(fields.limits)
@@ -64,11 +81,6 @@ class Delimited:
         self._last = max(self._columns.values(), default=-1)
         """Number of the last column that is required."""
         self._split = self._splitter(settings, max([self._last, *columns.values(), *self._optional.values()]) + 1)
-
-    @classmethod
-    def open(cls, settings: DelimitedSettings, fields: FieldSettings) -> Self:
-        """See `FormatType.open`."""
-        return cls(settings, fields)
 
     @classmethod
     def validate(cls, settings: DelimitedSettings, fields: FieldSettings) -> Iterator[str]:
@@ -144,17 +156,48 @@ class Delimited:
         """Return the reason for a line of only `count` columns."""
         return next(f"{self._names[path]} field missing" for path, column in self._columns.items() if column >= count)
 
+    @classmethod
+    def sample(cls, settings: DelimitedSettings, _key: str, fields: Sequence[tuple[FieldRef, Any]]) -> bytes:
+        """Return a line with these columns; see `Format.sample`."""
+        cells = {_column(reference, settings.columns): str(value) for reference, value in fields}
+        count = max(len(settings.columns), max(cells) + 1)
+        return settings.delimiter.join(cells.get(column, "") for column in range(count)).encode()
+
 
 class Csv(Delimited):
-    """Columns separated by commas, or by another delimiter, with quotes if `quoting` is set."""
+    """One line of columns, separated by commas or by another delimiter, with quotes if `quoting` is set."""
 
     settings: ClassVar[type[FormatSettings]] = CsvSettings
 
+    @classmethod
+    def detect(cls, lines: Sequence[str]) -> DetectedFormat | None:
+        """Find the delimiter, also that of tsv, with the same number of columns in most lines; see `Format.detect`."""
+        best, best_share = None, cls.min_share
+        for delimiter in DELIMITERS:
+            separators = Counter(_FRACTION.sub("", line).count(delimiter) for line in lines).most_common(1)[0][0]
+            if not separators:
+                continue
+            width, lines_with_it = Counter(line.count(delimiter) + 1 for line in lines).most_common(1)[0]
+            share = lines_with_it / len(lines)
+            if share > best_share or (best is None and share >= cls.min_share):
+                best, best_share = (delimiter, width), share
+        return best and _detected(*best, lines)
+
 
 class Tsv(Delimited):
-    """Columns separated by tabs, or by another delimiter."""
+    """One line of columns, separated by tabs."""
 
     settings: ClassVar[type[FormatSettings]] = TsvSettings
+
+
+def _detected(delimiter: str, width: int, lines: Sequence[str]) -> DetectedFormat:
+    rows = [columns for line in lines if len(columns := line.split(delimiter)) == width]
+    settings: dict[str, Any] = {"name": "tsv"} if delimiter == "\t" else {"name": "csv", "delimiter": delimiter}
+    if settings["name"] == "csv" and any(cell.startswith('"') for row in rows for cell in row):
+        settings["quoting"] = True
+    fields = [SampledField(column, [row[column] for row in rows], 1.0) for column in range(width)]
+    name = {"\t": "tab", " ": "space"}.get(delimiter, f'"{delimiter}"')
+    return DetectedFormat(f"{width} columns, delimiter {name}", settings, fields, 1 - len(rows) / len(lines))
 
 
 def _cells(lines: Sequence[Sequence[str]], columns: Mapping[str, int]) -> dict[str, list[Any]]:

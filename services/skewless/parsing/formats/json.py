@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Literal, Self, cast
+from typing import Any, ClassVar, Literal, cast
 
 import msgspec
 import numpy as np
@@ -15,7 +17,16 @@ from numpy.typing import NDArray
 from skewless.parsing.converters import Problems
 from skewless.parsing.field_settings import FieldRef, FieldSettings, value_fields
 from skewless.parsing.fixed_point import Scalar
-from skewless.parsing.formats.base import ExtractedFields, FormatSettings, OptionalFields, is_part, part_or_group
+from skewless.parsing.formats.base import (
+    DetectedFormat,
+    ExtractedFields,
+    Format,
+    FormatSettings,
+    OptionalFields,
+    SampledField,
+    is_part,
+    part_or_group,
+)
 from skewless.parsing.json_path import (
     LIST,
     DecoderSchema,
@@ -35,6 +46,12 @@ _MISSING = re.compile(r"Object missing required field `(?P<name>.+?)`(?: - at `\
 _MISTYPED = re.compile(r".* - at `\$\.?(?P<path>.*)`")
 MALFORMED = "malformed JSON"
 _INDEX = re.compile(r"\[\d+\]")
+_NAME = re.compile(r"[^.\[\]]+")
+MAX_PATHS = 200
+MAX_DEPTH = 5
+MAX_ELEMENTS = 20
+"""Limits of the fields that are looked at in a sampled record."""
+_decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class JsonSettings(FormatSettings):
@@ -54,16 +71,21 @@ class _Level:
     """Values by the path of their setting."""
 
 
-class Json:
-    """Reads key, value and time at their paths.
+class Json(Format):
+    """One JSON object per record.
 
     Keys are strings, numbers or booleans; a record with null or an object as key is invalid. Values and times are
     numbers, or strings that contain a number. If an object contains a name twice, the last one counts.
     """
 
     settings: ClassVar[type[FormatSettings]] = JsonSettings
+    field_names: ClassVar[str] = (
+        "path such as `user.id`, `hashtags[]` or `entities.hashtags[].text` (one tuple per element)"
+    )
+    kind: ClassVar[str] = "JSON"
+    min_share: ClassVar[float] = 0.5  # nothing else is a JSON object: the other values are broken records
 
-    def __init__(self, fields: FieldSettings) -> None:
+    def __init__(self, _settings: JsonSettings, fields: FieldSettings) -> None:
         self._limits = fields.limits
         self._paths = _paths(fields.required)
         self._names = {path: part_or_group(path, fields) for path in self._paths}
@@ -97,12 +119,7 @@ class Json:
         self._decode_optional = msgspec.json.Decoder(msgspec.defstruct("Object", roots, gc=False)).decode
 
     @classmethod
-    def open(cls, _settings: JsonSettings, fields: FieldSettings) -> Self:
-        """See `FormatType.open`."""
-        return cls(fields)
-
-    @staticmethod
-    def validate(_settings: JsonSettings, fields: FieldSettings) -> Iterator[str]:
+    def validate(cls, _settings: JsonSettings, fields: FieldSettings) -> Iterator[str]:
         """Yield a line for each field that is missing, that is not a path, or that conflicts with another one."""
         if fields.key.in_value and fields.key.field is None:
             yield "key.field: missing, set the path of the key, such as user.id or hashtags[].text"
@@ -221,6 +238,60 @@ class Json:
             if path[: len(error_path)] == error_path:
                 return f"{self._names[name]} field missing"
         return "fields of the wrong type"
+
+    @classmethod
+    def sample(cls, _settings: JsonSettings, _key: str, fields: Sequence[tuple[FieldRef, Any]]) -> bytes:
+        """Return a document with these fields; see `Format.sample`."""
+        document: Any = None
+        for path, value in fields:
+            document = _put(document, parse_path(str(path)) or (str(path),), value)
+        return json.dumps(document).encode()
+
+    @classmethod
+    def decode(cls, value: bytes) -> dict[str, Any] | None:
+        """Decode an object; see `Format.decode`."""
+        try:
+            return _decode_object(value)
+        except (ValueError, RecursionError):  # also of texts that are not UTF-8, and of very deep documents
+            return None
+
+    @classmethod
+    def detect(cls, documents: Sequence[dict[str, Any]]) -> DetectedFormat:
+        """Find the paths of all scalars; see `Format.detect`."""
+        values: dict[str, list[Scalar]] = {}
+        records: Counter[str] = Counter()
+        for document in documents:
+            paths = set()
+            for path, value in _scalars(document, "", MAX_DEPTH):
+                if path in values or len(values) < MAX_PATHS:
+                    values.setdefault(path, []).append(value)
+                    paths.add(path)
+            records.update(paths)
+        fields = [SampledField(path, found, records[path] / len(documents)) for path, found in values.items()]
+        return DetectedFormat("JSON", {"name": "json"}, fields)
+
+
+def _put(document: Any, path: Sequence[str], value: Any) -> Any:
+    """Return the document with a value at a path; every list on the path has one element."""
+    if not path:
+        return value
+    if path[0] == LIST:
+        return [_put(document[0] if document else None, path[1:], value)]
+    inner = {} if document is None else document
+    return inner | {path[0]: _put(inner.get(path[0]), path[1:], value)}
+
+
+def _scalars(node: Any, path: str, depth: int) -> Iterator[tuple[str, Scalar]]:
+    """Yield the path and value of every scalar in a JSON document, except those that no path of settings can name."""
+    if isinstance(node, dict) and depth:
+        for name, child in node.items():
+            if _NAME.fullmatch(name):
+                yield from _scalars(child, f"{path}.{name}" if path else name, depth - 1)
+    elif isinstance(node, list) and depth and path:
+        for child in node[:MAX_ELEMENTS]:
+            yield from _scalars(child, f"{path}[]", depth - 1)
+    elif isinstance(node, str | int | float):
+        yield path, node
 
 
 def _paths(references: Mapping[str, FieldRef]) -> dict[str, Path]:

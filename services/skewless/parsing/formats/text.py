@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 from skewless.parsing.converters import Problems
-from skewless.parsing.field_settings import FieldSettings
-from skewless.parsing.formats.base import ExtractedFields, FormatSettings, OptionalFields
+from skewless.parsing.field_settings import FieldRef, FieldSettings
+from skewless.parsing.formats.base import DetectedFormat, ExtractedFields, Format, FormatSettings, OptionalFields
 from skewless.parsing.json_path import field_setting
-from skewless.parsing.line_decoder import LineDecoder
+from skewless.parsing.line_decoder import LineDecoder, line_of
 
 
 class TextSettings(FormatSettings):
@@ -18,21 +18,19 @@ class TextSettings(FormatSettings):
     name: Literal["text"] = "text"
 
 
-class Text:
-    """Reads each record as one line of UTF-8 text, without its line end."""
+class Text(Format):
+    """Each record is one line of UTF-8 text, without its line end."""
 
     settings: ClassVar[type[FormatSettings]] = TextSettings
+    field_names: ClassVar[str] = "not set, the only field is the whole line"
+    kind: ClassVar[str] = "text"
+    decode = staticmethod(line_of)
 
-    def __init__(self, fields: FieldSettings) -> None:
+    def __init__(self, _settings: TextSettings, fields: FieldSettings) -> None:
         self._lines = LineDecoder(fields.limits)
 
     @classmethod
-    def open(cls, _settings: TextSettings, fields: FieldSettings) -> Self:
-        """See `FormatType.open`."""
-        return cls(fields)
-
-    @staticmethod
-    def validate(_settings: TextSettings, fields: FieldSettings) -> Iterator[str]:
+    def validate(cls, _settings: TextSettings, fields: FieldSettings) -> Iterator[str]:
         """Yield a line for each field that is set, because text has no fields."""
         for path in {**fields.required, **fields.optional}:
             yield f"{field_setting(path)}: text has no fields, remove it (or choose csv or tsv)"
@@ -49,3 +47,13 @@ class Text:
         invalid: Problems = {}
         rows, _ = self._lines.read(values, invalid)
         return OptionalFields(rows, {}, invalid)
+
+    @classmethod
+    def sample(cls, _settings: TextSettings, key: str, _fields: Sequence[tuple[FieldRef, Any]]) -> bytes:
+        """Return the key as a line; see `Format.sample`."""
+        return key.encode()
+
+    @classmethod
+    def detect(cls, _lines: Sequence[str]) -> DetectedFormat:
+        """Accept any lines; see `Format.detect`."""
+        return DetectedFormat("text", {"name": "text"})
