@@ -155,7 +155,7 @@ def test_audit_of_records_too_far_ahead_follows_the_dead_letters(drained: Pipeli
     topic = drained.settings.topic("dead-letters")
     spans = {at: (0, end) for at, end in ends_of(drained)}
     dead_letters = kafka_source.dead_letters(
-        kafka_options.read(spark, kafka_options.client_options(drained.settings), topic, spans), TOO_FAR_AHEAD
+        kafka_options.read(spark, drained.settings.kafka, {topic: spans}), TOO_FAR_AHEAD
     )
     assert [(row.topic, row.source_partition, row.offset) for row in dead_letters.collect()] == [
         (drained.source.topic, 2, TUPLES // PARTITIONS)

@@ -169,9 +169,9 @@ def test_batch_of_each_record_format_gives_the_results_of_the_stream(
     expected, late, invalid = stream(settings, read(broker, topic.topic), 2)
     ends = OffsetReader(settings.kafka).end(topic.topic)
     spans = {partition: (0, end) for partition, end in ends.items()}
-    client = kafka_options.client_options(settings)
     records = kafka_source.of_topic(
-        kafka_options.read(small_batches, client, topic.topic, spans, records_per_task=1_700), settings.splitter
+        kafka_options.read(small_batches, settings.kafka, {topic.topic: spans}, records_per_task=1_700),
+        settings.splitter,
     )
     found = batch_pipeline.answer(records, batch_pipeline.read_plan(settings, NOW))
     rows = [row.asDict() for row in batch_pipeline.results(found, settings).collect()]
@@ -198,9 +198,8 @@ def added_aggregates(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def whole_topic(spark: SparkSession, settings: PipelineSettings, topic: str, **options: Any) -> DataFrame:
-    ends = OffsetReader(settings.kafka).end(topic)
-    ranges = {partition: (0, end) for partition, end in ends.items()}
-    return kafka_options.read(spark, kafka_options.client_options(settings), topic, ranges, **options)
+    ranges = {topic: OffsetReader(settings.kafka).ranges(topic)}
+    return kafka_options.read(spark, settings.kafka, ranges, **options)
 
 
 @pytest.mark.thorough

@@ -354,9 +354,7 @@ def test_plan_of_the_source_predicts_the_measures_of_its_runs(
     settings = pipelines[0].settings
     good = dict.fromkeys(range(PARTITIONS), (0, TUPLES // PARTITIONS))
     reading = ReadPlan(settings.splitter, settings.event_time_rules(), good, now=MAX_WATERMARK)
-    records = kafka_options.read(
-        spark, kafka_options.client_options(settings), settings.topic("source"), reading.offset_ranges
-    )
+    records = kafka_options.read(spark, settings.kafka, {settings.topic("source"): reading.offset_ranges})
     candidates = Candidates(["key", "even"], [WORKERS], SimulationConfig(GroupingOptions(clock="event"), 1, WINDOW_MS))
     planned = plan(spark, records, reading, candidates, Demand(1.0, None, 1.5))["candidates"]
     for foreseen, measured in zip(planned, evaluation["runs"][:2], strict=True):

@@ -75,7 +75,7 @@ def topic(broker: str) -> str:
 
 def planned(spark: SparkSession, broker: str, topic: str, partitions: int, routers: int) -> list[dict[str, Any]]:
     spans = {0: (0, PER_PARTITION), 1: (0, PER_PARTITION if partitions == 2 else 0)}
-    records = kafka_options.read(spark, {"bootstrap.servers": broker}, topic, spans)
+    records = kafka_options.read(spark, KafkaSettings(bootstrap_servers=broker), {topic: spans})
     candidates = Candidates(list(GROUPINGS), WORKERS, SimulationConfig(OPTIONS, routers, 60_000))
     report_values = plan(
         spark, records, ReadPlan(RECORD_KEY, NEVER_LATE, spans, now=0), candidates, Demand(1.0, None, 1.5)

@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from skewless.cli.audit_scope import AuditScope, complete_in_table
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.kafka.consumer.offsets import OffsetReader
-from skewless.spark import table_audit
+from skewless.spark import kafka_options, table_audit
 from skewless.spark.batch_pipeline import BatchResult
 from skewless.spark.table_audit import TableComparison
 
@@ -35,7 +35,7 @@ def compared(  # noqa: PLR0913 - the parts of an audit, by name
             )
         else:
             # After the table, so that the topic has all that the table has.
-            ranges = offset_reader.ranges(settings.topic("aggregates"))
-            topic = table_audit.read_topic(spark, settings, ranges)
+            name = settings.topic("aggregates")
+            topic = kafka_options.read(spark, settings.kafka, {name: offset_reader.ranges(name)}, headers=False)
             comparison = table_audit.compared_with_topic(table, topic, settings, since=since, first=first)
         yield stack.enter_context(comparison)

@@ -18,6 +18,7 @@ from skewless.parsing.validation import TOO_FAR_AHEAD
 from skewless.spark import batch_pipeline, kafka_options, kafka_source
 from skewless.spark.batch_job import counts
 from skewless.spark.batch_pipeline import BatchResult
+from skewless.spark.kafka_options import TopicRanges
 from skewless.wire.columns import read_table
 from skewless.wire.dead_letters import WINDOW_EXPIRED
 
@@ -25,9 +26,6 @@ NOT_CLOSED = "windows that are not closed yet"
 TOO_OLD = "windows before --since"
 REFUSED = "windows that were forgotten before some of their tuples came (these are in dead-letters)"
 MISSING, UNEXPECTED, DIFFERENT, DUPLICATE = "missing", "unexpected", "different", "duplicate"
-
-
-OffsetRanges = Mapping[str, Mapping[int, kafka_options.OffsetRange]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,18 +44,17 @@ class PipelineOutput:
 def read(
     spark: SparkSession,
     settings: PipelineSettings,
-    source_ranges: OffsetRanges,
-    offset_ranges: OffsetRanges,
+    source_ranges: TopicRanges,
+    offset_ranges: TopicRanges,
     closed_until: Mapping[int, int],
 ) -> PipelineOutput:
     """Read input and output of a pipeline.
 
     `source_ranges` is what to read by source topic and partition, `offset_ranges` by topic of the topology.
     """
-    client = kafka_options.client_options(settings)
-    records = kafka_options.read_topics(spark, client, source_ranges, headers=bool(settings.splitter.headers))
+    records = kafka_options.read(spark, settings.kafka, source_ranges, headers=bool(settings.splitter.headers))
     aggregates, dead_letters = (
-        kafka_options.read(spark, client, settings.topic(topic), offset_ranges[topic], headers=headers)
+        kafka_options.read(spark, settings.kafka, {settings.topic(topic): offset_ranges[topic]}, headers=headers)
         for topic, headers in (("aggregates", False), ("dead-letters", True))
     )
     return PipelineOutput(records, aggregates, dead_letters, closed_until)

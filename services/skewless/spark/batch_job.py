@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,7 +82,6 @@ class Topic:
     """Results as records like those of `aggregates`, each at least once, in the key's partition there."""
 
     name: str
-    client: Mapping[str, str]
     settings: PipelineSettings
 
     def check(self, spark: SparkSession) -> None:
@@ -105,7 +103,7 @@ class Topic:
         key = F.concat_ws("/", rows["window_start"].cast("string"), rows["key"])
         value = batch_pipeline.as_json(rows, self.settings).alias("value")
         records = rows.select(key.cast("binary").alias("key"), value, _headers(), "partition")
-        kafka_options.write(records, self.client, self.name)
+        kafka_options.write(records, self.settings.kafka, self.name)
 
 
 def _headers() -> Column:

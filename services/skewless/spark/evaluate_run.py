@@ -14,7 +14,8 @@ from skewless.spark.job_runner import spark_running
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from skewless.spark.pipeline_run import Offsets, PipelineRun
+    from skewless.spark.kafka_options import TopicRanges
+    from skewless.spark.pipeline_run import PipelineRun
 
 EVALUATION_FILE = "evaluation.json"
 TABLES = ("cells", "keys")
@@ -53,7 +54,7 @@ def write_report(evaluation: dict[str, Any], file: Path) -> None:
 class ReadRange(NamedTuple):
     """What to read of the topics of a pipeline."""
 
-    offsets: Offsets
+    offsets: TopicRanges
     is_whole: bool
     """False if retention has deleted the first part of the run."""
 
@@ -91,9 +92,8 @@ def recorded(spark: SparkSession, settings: PipelineSettings, to_read: ReadRange
     from skewless.spark import kafka_options
     from skewless.spark.pipeline_run import PipelineRun
 
-    client = kafka_options.client_options(settings)
-
     def read(topic: str) -> DataFrame:
-        return kafka_options.read(spark, client, settings.topic(topic), to_read.offsets[topic], headers=False)
+        ranges = {settings.topic(topic): to_read.offsets[topic]}
+        return kafka_options.read(spark, settings.kafka, ranges, headers=False)
 
     return PipelineRun(settings, read, *to_read)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import reduce
 from typing import Any
 
@@ -19,6 +18,7 @@ from skewless.spark import join_pipeline, kafka_options, kafka_source
 from skewless.spark.audit_job import DUPLICATE, MISSING, UNEXPECTED
 from skewless.spark.batch_job import Folder
 from skewless.spark.join_pipeline import JoinAnswer, JoinPlan
+from skewless.spark.kafka_options import TopicRanges
 
 OUTPUTS = ("joined", "unmatched-left", "unmatched-right", "join-late")
 MERGED_TOPICS = {side: f"{side.value}-records" for side in Side}
@@ -27,32 +27,36 @@ RECORD = ("topic", "partition", "key", "value")
 """Columns that identify a record which a join writes."""
 IDLE = "late records of idle partitions (join.idle_timeout_s depends on the clock)"
 
-OffsetRanges = Mapping[str, Mapping[int, kafka_options.OffsetRange]]
-"""What to read, by topic of the topology and partition."""
 
-
-def _plan(settings: PipelineSettings, ranges: OffsetRanges) -> JoinPlan:
+def _plan(settings: PipelineSettings, ranges: TopicRanges) -> JoinPlan:
     return join_pipeline.plan_of(settings, {side: len(ranges[side.value]) for side in Side})
 
 
-def read_sides(spark: SparkSession, settings: PipelineSettings, ranges: OffsetRanges) -> DataFrame:
+def read_sides(spark: SparkSession, settings: PipelineSettings, ranges: TopicRanges) -> DataFrame:
     """Read the records of both topics, for `join_pipeline.answer`."""
-    client, plan = kafka_options.client_options(settings), _plan(settings, ranges)
     left, right = (
         join_pipeline.of_topic(
-            kafka_options.read(
-                spark, client, settings.topic(side.value), ranges[side.value], headers=of_side.id.header is not None
-            ),
-            side,
-            of_side,
+            _read(spark, settings, ranges, side.value, headers=rules.id.header is not None), side, rules
         )
-        for side, of_side in plan.sides.items()
+        for side, rules in _plan(settings, ranges).sides.items()
     )
     return left.unionByName(right, allowMissingColumns=True)
 
 
+def _read(
+    spark: SparkSession,
+    settings: PipelineSettings,
+    ranges: TopicRanges,
+    topic: str,
+    *,
+    headers: bool = False,
+) -> DataFrame:
+    """Read a topic of the topology, by which `ranges` are named."""
+    return kafka_options.read(spark, settings.kafka, {settings.topic(topic): ranges[topic]}, headers=headers)
+
+
 def run(
-    records: DataFrame, settings: PipelineSettings, ranges: OffsetRanges, target: Folder, *, now: int
+    records: DataFrame, settings: PipelineSettings, ranges: TopicRanges, target: Folder, *, now: int
 ) -> dict[str, Any]:
     """Join the records of these ranges, write the results, and return the report. `now` is the wall clock in ms."""
     target.check(records.sparkSession)
@@ -83,7 +87,12 @@ def _counts(answer: JoinAnswer) -> dict[str, Any]:
 
 
 def compare(
-    spark: SparkSession, settings: PipelineSettings, ranges: OffsetRanges, *, first: int = 20, out: str | None = None
+    spark: SparkSession,
+    settings: PipelineSettings,
+    ranges: TopicRanges,
+    *,
+    first: int = 20,
+    out: str | None = None,
 ) -> dict[str, Any]:
     """Compare what a join has written with what its topics contain, record for record, and return the report.
 
@@ -92,8 +101,7 @@ def compare(
     partition was idle are left out: that decision depends on the clock.
     """
     plan = _plan(settings, ranges)
-    client = kafka_options.client_options(settings)
-    letters = kafka_options.read(spark, client, settings.topic("dead-letters"), ranges["dead-letters"])
+    letters = _read(spark, settings, ranges, "dead-letters", headers=True)
     merged = None if plan.merged is None else _merged(spark, settings, ranges)
     found = _found(spark, settings, ranges)
     if merged is not None:
@@ -131,28 +139,19 @@ def compare(
         answer.close()
 
 
-def _found(spark: SparkSession, settings: PipelineSettings, ranges: OffsetRanges) -> DataFrame:
+def _found(spark: SparkSession, settings: PipelineSettings, ranges: TopicRanges) -> DataFrame:
     """Return the records that the join has written, with `RECORD`."""
-    client = kafka_options.client_options(settings)
     columns = ("partition", F.col("key").cast("string").alias("key"), F.col("value").cast("string").alias("value"))
     return reduce(
         DataFrame.unionByName,
-        (
-            kafka_options.read(spark, client, settings.topic(topic), ranges[topic], headers=False).select(
-                F.lit(topic).alias("topic"), *columns
-            )
-            for topic in OUTPUTS
-        ),
+        (_read(spark, settings, ranges, topic).select(F.lit(topic).alias("topic"), *columns) for topic in OUTPUTS),
     )
 
 
-def _merged(spark: SparkSession, settings: PipelineSettings, ranges: OffsetRanges) -> DataFrame:
+def _merged(spark: SparkSession, settings: PipelineSettings, ranges: TopicRanges) -> DataFrame:
     """Return the records of left-records and right-records."""
-    client = kafka_options.client_options(settings)
     left, right = (
-        join_pipeline.merged_records(
-            kafka_options.read(spark, client, settings.topic(topic), ranges[topic], headers=False), side
-        )
+        join_pipeline.merged_records(_read(spark, settings, ranges, topic), side)
         for side, topic in MERGED_TOPICS.items()
     )
     return left.unionByName(right)

@@ -8,12 +8,11 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 
-from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import ConfigurationError
-from skewless.kafka.settings import OAuthBearerSettings
+from skewless.kafka.settings import KafkaSettings, OAuthBearerSettings
 
-OffsetRange = tuple[int, int]
-"""First offset (inclusive) and end offset (exclusive)."""
+TopicRanges = Mapping[str, Mapping[int, tuple[int, int]]]
+"""First offset (inclusive) and end offset (exclusive), by topic and partition."""
 RECORDS_PER_TASK = 1_000_000
 _OAUTHBEARER = "org.apache.kafka.common.security.oauthbearer"
 _JAAS = {
@@ -23,19 +22,18 @@ _JAAS = {
 }
 
 
-def client_options(settings: PipelineSettings) -> dict[str, str]:
+def client_options(kafka: KafkaSettings) -> dict[str, str]:
     """Return the options of Kafka's Java client that correspond to `kafka` in the pipeline's file.
 
     `kafka.options` are passed on by name. The Java client ignores unknown options.
     """
-    kafka = settings.kafka
     options = {name: str(value) for name, value in kafka.options.items()}
     options |= {"bootstrap.servers": kafka.bootstrap_servers, "security.protocol": kafka.security_protocol}
-    return options | _sasl(settings) | _tls(settings)
+    return options | _sasl(kafka) | _tls(kafka)
 
 
-def _sasl(settings: PipelineSettings) -> dict[str, str]:
-    sasl = settings.kafka.sasl
+def _sasl(kafka: KafkaSettings) -> dict[str, str]:
+    sasl = kafka.sasl
     if sasl is None:
         return {}
     if sasl.oauthbearer is not None:
@@ -64,9 +62,9 @@ def _jaas(module: str, login: Mapping[str, str]) -> str:
     return f"{module} required {options};"
 
 
-def _tls(settings: PipelineSettings) -> dict[str, str]:
+def _tls(kafka: KafkaSettings) -> dict[str, str]:
     # The options contain the certificates instead of file names, because executors on other machines lack the files.
-    tls = settings.kafka.tls
+    tls = kafka.tls
     if tls is None:
         return {}
     options = {"ssl.endpoint.identification.algorithm": "https" if tls.verify_hostname else ""}
@@ -90,40 +88,32 @@ def _pem(setting: str, path: str) -> str:
         raise ConfigurationError(f"kafka.{setting}: {path} cannot be read: {error}") from None
 
 
-def read(  # noqa: PLR0913 - what to read, and two options of it by name
+def read(
     spark: SparkSession,
-    client: Mapping[str, str],
-    topic: str,
-    offset_ranges: Mapping[int, OffsetRange],
+    kafka: KafkaSettings,
+    ranges: TopicRanges,
     *,
     records_per_task: int = RECORDS_PER_TASK,
     headers: bool = True,
 ) -> DataFrame:
-    """Read the committed records of these offset ranges, by partition, as rows of Spark's Kafka source.
+    """Read the committed records of these offsets, by full name of the topic and partition.
 
-    Each task reads a part of one partition in offset order. `client`: options of Kafka's Java client. Reading `headers`
-    takes time even if they are not used.
+    The rows are those of Spark's Kafka source. Each task reads a part of one partition in offset order. Reading
+    `headers` takes time even if they are not used.
     """
-    return read_topics(spark, client, {topic: offset_ranges}, records_per_task=records_per_task, headers=headers)
-
-
-def read_topics(
-    spark: SparkSession,
-    client: Mapping[str, str],
-    offset_ranges: Mapping[str, Mapping[int, OffsetRange]],
-    *,
-    records_per_task: int = RECORDS_PER_TASK,
-    headers: bool = True,
-) -> DataFrame:
-    """Read several topics as `read` does. `offset_ranges` has what to read by topic and partition."""
-    ranges = [offset_range for of_topic in offset_ranges.values() for offset_range in of_topic.values()]
-    size = sum(end - first for first, end in ranges)
-    tasks = max(1, len(ranges), -(-size // records_per_task))
+    sizes = [end - first for partitions in ranges.values() for first, end in partitions.values()]
+    tasks = max(1, len(sizes), -(-sum(sizes) // records_per_task))
+    starts, ends = (
+        json.dumps(
+            {topic: {str(p): span[bound] for p, span in partitions.items()} for topic, partitions in ranges.items()}
+        )
+        for bound in (0, 1)
+    )
     options = {
-        **{f"kafka.{name}": value for name, value in client.items()},
-        "subscribe": ",".join(offset_ranges),
-        "startingOffsets": _offsets(offset_ranges, 0),
-        "endingOffsets": _offsets(offset_ranges, 1),
+        **_source_options(kafka),
+        "subscribe": ",".join(ranges),
+        "startingOffsets": starts,
+        "endingOffsets": ends,
         "kafka.isolation.level": "read_committed",
         "includeHeaders": str(headers).lower(),
         "groupIdPrefix": "spark-kafka",
@@ -132,16 +122,10 @@ def read_topics(
     return spark.read.format("kafka").options(**options).load()
 
 
-def _offsets(offset_ranges: Mapping[str, Mapping[int, OffsetRange]], bound: int) -> str:
-    return json.dumps(
-        {
-            topic: {str(partition): offset_range[bound] for partition, offset_range in of_topic.items()}
-            for topic, of_topic in offset_ranges.items()
-        }
-    )
-
-
-def write(records: DataFrame, client: Mapping[str, str], topic: str) -> None:
+def write(records: DataFrame, kafka: KafkaSettings, topic: str) -> None:
     """Write rows of `key`, `value`, `headers` and `partition` into a topic, each at least once."""
-    options = {f"kafka.{name}": value for name, value in client.items()}
-    records.write.format("kafka").options(**options).option("topic", topic).save()
+    records.write.format("kafka").options(**_source_options(kafka)).option("topic", topic).save()
+
+
+def _source_options(kafka: KafkaSettings) -> dict[str, str]:
+    return {f"kafka.{name}": value for name, value in client_options(kafka).items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from math import gcd
@@ -14,9 +14,9 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's use
 
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import BrokerError, CheckFailedError
+from skewless.errors import CheckFailedError
+from skewless.spark.kafka_options import TopicRanges
 from skewless.wire.distribution import TickDistribution
-
-Offsets = Mapping[str, Mapping[int, tuple[int, int]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class PipelineRun:
     read: Callable[[str], DataFrame]
     """Returns the committed records of a topic of the topology, as rows of Spark's Kafka source (key, value, partition,
     offset, timestamp)."""
-    offsets: Offsets
+    offsets: TopicRanges
     """By topic and partition: first offset (inclusive) and end offset (exclusive)."""
     is_whole: bool = True
     """False if retention has deleted the first part of the run. Then what its workers completed is not known."""

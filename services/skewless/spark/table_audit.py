@@ -21,7 +21,7 @@ from skewless.algorithms.aggregates import ResultField
 from skewless.algorithms.hashing import partition_of_keys
 from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.config.pipeline_settings import PipelineSettings
-from skewless.spark import batch_pipeline, kafka_options
+from skewless.spark import batch_pipeline
 from skewless.spark.audit_job import (
     DIFFERENT,
     MISSING,
@@ -272,11 +272,3 @@ def _compared(  # noqa: PLR0913, PLR0917 - of this module alone
         yield TableComparison(summary(rows, differences, first), differences)
     finally:
         rows.unpersist()
-
-
-def read_topic(
-    spark: SparkSession, settings: PipelineSettings, offset_range: Mapping[int, kafka_options.OffsetRange]
-) -> DataFrame:
-    """Read topic `aggregates`."""
-    client = kafka_options.client_options(settings)
-    return kafka_options.read(spark, client, settings.topic("aggregates"), offset_range, headers=False)

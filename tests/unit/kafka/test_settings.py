@@ -101,7 +101,7 @@ def test_options_of_spark_with_oauthbearer_quote_the_login(tmp_path: Path) -> No
     authority.write_text("first\nsecond\n")
     document = {"name": "p", "source": {"topic": "raw"}}
     kafka = {"security_protocol": "SASL_SSL", "sasl": by_token(scope="a", ca=str(authority))}
-    options = kafka_options.client_options(PipelineSettings.model_validate({**document, "kafka": kafka}))
+    options = kafka_options.client_options(PipelineSettings.model_validate({**document, "kafka": kafka}).kafka)
     package = "org.apache.kafka.common.security.oauthbearer"
     assert options["sasl.mechanism"] == "OAUTHBEARER"
     assert options["sasl.oauthbearer.token.endpoint.url"] == "https://id.example/token"

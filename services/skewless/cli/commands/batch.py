@@ -184,19 +184,17 @@ def _records(
 
     if inputs:
         return kafka_source.of_files(spark, inputs, settings)
-    client, headers = kafka_options.client_options(settings), bool(settings.splitter.headers)
-    records = kafka_options.read_topics(spark, client, ranges, headers=headers)
+    records = kafka_options.read(spark, settings.kafka, ranges, headers=bool(settings.splitter.headers))
     return kafka_source.of_source(records, settings)
 
 
 def _target(
     settings: PipelineSettings, out: str | None, table_format: str, topic: str | None, *, overwrite: bool
 ) -> Folder | Topic:
-    from skewless.spark import kafka_options
     from skewless.spark.batch_job import Folder, Topic
 
     if topic:
-        return Topic(topic, kafka_options.client_options(settings), settings)
+        return Topic(topic, settings)
     return Folder(out or "", table_format, overwrite=overwrite)
 
 

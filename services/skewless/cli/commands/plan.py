@@ -143,13 +143,8 @@ def planned(
         from skewless.spark import kafka_options
         from skewless.spark.plan_job import plan as run_plan
 
-        records = kafka_options.read(
-            session,
-            kafka_options.client_options(settings),
-            settings.topic("source"),
-            read_plan.offset_ranges,
-            headers=bool(read_plan.splitter.headers),
-        )
+        ranges = {settings.topic("source"): read_plan.offset_ranges}
+        records = kafka_options.read(session, settings.kafka, ranges, headers=bool(read_plan.splitter.headers))
         planning = run_plan(session, records, read_plan, candidates, demand)
     return _document(settings.topic("source"), read_plan, planning)
 

@@ -32,7 +32,7 @@ from skewless.spark.evaluate_run import ReadRange, end_offsets, read_range
 from skewless.spark.load_measures import loads_of
 
 if TYPE_CHECKING:
-    from skewless.spark.pipeline_run import Offsets
+    from skewless.spark.kafka_options import TopicRanges
 
 POLL_S = 0.02
 START_TIMEOUT_S = 90.0
@@ -171,7 +171,7 @@ def _send(records: RecordBatch, rate: float, producer: BulkProducer, running: _R
         running.wait(POLL_S)
 
 
-def measured(settings: PipelineSettings, ranges: Offsets) -> LiveResult:
+def measured(settings: PipelineSettings, ranges: TopicRanges) -> LiveResult:
     """Measure a pipeline from these records of its topics, as `skewless evaluate` does."""
     window_ms = settings.aggregator.window_ms
     sent = list(topic_rows.cells(_records(settings, "worker-input", ranges), window_ms))
@@ -192,7 +192,7 @@ def measured(settings: PipelineSettings, ranges: Offsets) -> LiveResult:
     )
 
 
-def _records(settings: PipelineSettings, topic: str, ranges: Offsets) -> Iterator[pa.RecordBatch]:
+def _records(settings: PipelineSettings, topic: str, ranges: TopicRanges) -> Iterator[pa.RecordBatch]:
     """Yield the records of a topic with the columns that `topic_rows` reads, without tombstones."""
     for partition, messages in read_ranges(settings.kafka, settings.topic(topic), ranges[topic]):
         records = [message for message in messages if message.value() is not None]  # a watermark has no value
