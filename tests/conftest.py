@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import settings
 
+from helpers.cost import Costs
 from helpers.databases import Server, TestDatabase, new_database, running_servers
 from helpers.tiers import COLLECTED
 from skewless.errors import SkewlessError
@@ -35,6 +36,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 SERVER_TIMEOUT_S = 900
 """Timeout of tests with a server. They wait for many conditions in turn, each with its own deadline."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Costs())
 
 
 @pytest.hookimpl(tryfirst=True)

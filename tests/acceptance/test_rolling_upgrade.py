@@ -26,7 +26,7 @@ pytestmark = pytest.mark.thorough
 
 PARTITIONS = 4
 LATENESS_S = 20
-RATE = 1_500
+RATE = 500
 MOST = 1_000_000
 """Upper bound of the records of a feed. The feed ends when all stages were replaced."""
 NEWER_TOPICS = ("hot-keys", "replays")

@@ -341,10 +341,9 @@ def disturb(seen: Watched, source: Source, left: Source, supervisor: Supervisor)
         settle("right topic silent", wait)
 
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.timeout(900), pytest.mark.thorough]
 
 
-@pytest.mark.thorough
 def test_monitoring_stage_tuples_equal_the_tuples_in_the_topics(watched: Watched) -> None:
     there_are = sum(watched.held.values())
     assert watched.tuples.keys() == COUNTING

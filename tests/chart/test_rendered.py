@@ -97,8 +97,15 @@ def test_helm_lint_with_each_example_has_no_notes(helm: Callable[..., str]) -> N
 
 
 def test_helm_unittest_suite_passes(tools: Path) -> None:
+    environment = os.environ | {"GOGC": "400"}  # a third faster, because it collects garbage less often
     ran = subprocess.run(
-        [tools / "helm-unittest", CHART], capture_output=True, text=True, check=False, timeout=240, cwd=CHART
+        [tools / "helm-unittest", CHART],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+        cwd=CHART,
+        env=environment,
     )
     assert ran.returncode == 0, ran.stdout[-5000:]
     assert int(ran.stdout.rpartition("Tests:")[2].split()[0]) > 150

@@ -120,15 +120,12 @@ class Refusing:
 
 @pytest.mark.parametrize(
     ("code", "kind"),
-    [
-        pytest.param(KafkaError._TIMED_OUT, UnreachableError, marks=pytest.mark.thorough),
-        (KafkaError.CLUSTER_AUTHORIZATION_FAILED, BrokerError),
-    ],
+    [(KafkaError._TIMED_OUT, UnreachableError), (KafkaError.CLUSTER_AUTHORIZATION_FAILED, BrokerError)],
 )
 def test_offset_request_that_times_out_is_unreachable_and_one_that_is_refused_is_not(
     code: int, kind: type[Exception]
 ) -> None:
     reader = object.__new__(OffsetReader)
-    reader.kafka, reader._client = KafkaSettings(), Refusing(code)
+    reader.kafka, reader._client = KafkaSettings(connect_timeout_s=0.1), Refusing(code)
     with pytest.raises(kind, match="looking for topic events at localhost:9092"):
         reader.end("events")
