@@ -37,7 +37,7 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from prometheus_client.parser import text_string_to_metric_families
 
-from bench.bench_join import HELD_BYTES, RECORD_BYTES, padded
+from bench.bench_join import HELD_BYTES, RECORD_BYTES, as_json, padded
 from bench.kafka_streams import compile_join
 from helpers.kafka import free_ports
 from helpers.waiting import until
@@ -72,7 +72,7 @@ def produce(bootstrap: str, suffix: str, size: int, options: DatasetOptions) -> 
     for dataset in SIDES.values():
         for batch in DATASETS[dataset].batches(options):
             for key, value, at in zip(batch.keys or (), batch.values, batch.times.tolist(), strict=True):
-                producer.produce(f"{dataset}-{suffix}", padded(value, size), key, timestamp=at)
+                producer.produce(f"{dataset}-{suffix}", padded(as_json(value), size), key, timestamp=at)
             producer.flush()
             count += len(batch.values)
     return count
@@ -167,9 +167,7 @@ def throughput(bootstrap: str, folder: Path, args: argparse.Namespace) -> Iterat
     """Measure the join by one process and by two, and Kafka Streams, in each repeat."""
     sizes = {"few": FEW_RECORDS, "all": args.records}
     totals = {
-        suffix: produce(
-            bootstrap, suffix, RECORD_BYTES, DatasetOptions(encoding="json", event_rate=EVENT_RATE, records=size)
-        )
+        suffix: produce(bootstrap, suffix, RECORD_BYTES, DatasetOptions(event_rate=EVENT_RATE, records=size))
         for suffix, size in sizes.items()
     }
     program = compile_join(folder)
@@ -240,7 +238,7 @@ def metrics(port: int) -> Mapping[str, float]:
 def held(bootstrap: str, folder: Path, count: int, matched: float) -> Iterator[dict[str, Any]]:
     """Measure the memory of held records, and a restart that restores them."""
     impressions = round(count / (1 - matched))
-    options = DatasetOptions(encoding="json", event_rate=EVENT_RATE, records=impressions, matched=matched)
+    options = DatasetOptions(event_rate=EVENT_RATE, records=impressions, matched=matched)
     records = produce(bootstrap, "held", HELD_BYTES, options)
     create(bootstrap, *(f"{dataset}-none" for dataset in SIDES.values()))
     spans = {"apart_s": DAY_S, "sync_delay_s": DAY_S, "buffer_records": 2 * count}

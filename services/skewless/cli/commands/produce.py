@@ -38,18 +38,18 @@ SIDES = {"impressions": Side.LEFT, "clicks": Side.RIGHT}
 
 
 def _dataset_list() -> str:
-    """Return a line for each data set: its record formats, its source, and on a second line its published name."""
+    """Return a line for each data set: its records, its source, and on a second line its published name."""
     lines = []
     for name, dataset in DATASETS.items():
-        source = "" if dataset.read is None else "; files" if dataset.generate is None else "; files or synthetic"
-        lines.append(f"  {name:18} {dataset.summary} ({', '.join(dataset.encodings)}{source})\n")
+        source = "" if dataset.read is None else " (files)" if dataset.generate is None else " (files or synthetic)"
+        lines.append(f"  {name:18} {dataset.summary}{source}\n")
         if dataset.alias:
             lines.append(f"  {'':18} also: {dataset.alias}\n")
     return "".join(lines)
 
 
 _EPILOG = f"""\b
-Data sets (with their record formats, the default first):
+Data sets:
 {_dataset_list()}  {AUTO:18} detected from the first --input
 
 \b
@@ -87,9 +87,7 @@ Examples:
 @click.option(
     "--speed", type=FiniteFloat(min=0, min_open=True), help="Replay at this multiple of the speed of event time."
 )
-@click.option(
-    "--record-format", "encoding", type=click.Choice(["raw", "json"]), help="Format of the records; see the list below."
-)
+@click.option("--record-format", type=click.Choice(["raw", "json"]), hidden=True)
 @click.option(
     "--input",
     type=click.Path(path_type=Path),
@@ -141,6 +139,7 @@ def produce(  # noqa: PLR0913 - click passes an argument per option
     bootstrap_servers: str | None,
     partitions: int | None,
     speed: float | None,
+    record_format: str | None,
     resume: bool,
     as_json: bool,
     **dataset_options: object,
@@ -160,6 +159,7 @@ def produce(  # noqa: PLR0913 - click passes an argument per option
         topic_of("--topic", topic)
     options = _options({name: value for name, value in dataset_options.items() if value is not None})
     name, source = _dataset(dataset, options)
+    _check_format(name, source, record_format)
     if resume and source.keys is not None:
         raise ConfigurationError(f"--resume: not with {name}, whose records go to the partitions of their ids")
     if topic is None and bootstrap_servers is None:
@@ -181,7 +181,7 @@ def produce(  # noqa: PLR0913 - click passes an argument per option
     classifier = (
         InputClassifier(settings.splitter, settings.event_time_rules(), partition_count)
         if settings and not side
-        else InputClassifier(source.splitter(options.encoding), default_event_time_rules(), partition_count)
+        else InputClassifier(source.splitter(), default_event_time_rules(), partition_count)
     )
     remaining = None if total is None else total - existing_count
     summary = run(batches, producer, remaining, options.rate, speed, classifier=classifier)
@@ -227,6 +227,16 @@ def _dataset(name: str, options: DatasetOptions) -> tuple[str, Dataset]:
     for path in options.input:
         first_lines(path, 1)  # reports an unreadable file before any record is sent
     return find_name(name), dataset
+
+
+def _check_format(name: str, dataset: Dataset, record_format: str | None) -> None:
+    """Raise ConfigurationError if the former option --record-format names another format than that of the records."""
+    own = dataset.splitter().format.name
+    if record_format and (record_format == "json") != (own == "json"):
+        raise ConfigurationError(
+            f"--record-format {record_format}: a data set has one format, so leave the option out and read the records "
+            f"of {name} with splitter.format: {own}"
+        )
 
 
 def _side(settings: PipelineSettings | None, dataset: str) -> str | None:

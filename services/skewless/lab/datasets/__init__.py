@@ -9,92 +9,75 @@ from functools import partial
 
 from skewless.errors import ConfigurationError, unknown
 from skewless.lab.datasets import country, line_streams, lognormal, pair, recorded_files, synthetic, zipf
-from skewless.lab.datasets.base import Dataset, DatasetOptions, Encoding, RecordBatch, Source, take
+from skewless.lab.datasets.base import Dataset, DatasetOptions, RecordBatch, Source, take
 from skewless.lab.datasets.detect import detect
 from skewless.lab.datasets.line_codec import LineCodec
-from skewless.stages.splitter.settings import SplitterSettings
 
 __all__ = [
     "DATASETS",
     "Dataset",
     "DatasetOptions",
-    "Encoding",
     "RecordBatch",
     "detect",
     "find_dataset",
     "find_name",
-    "splitter_settings",
     "take",
 ]
 
 
-def _recorded(  # noqa: PLR0913 - one argument per column of the table below
+def _recorded(
     summary: str,
     codec: LineCodec,
-    encodings: tuple[Encoding, ...],
     generate: Source | None = None,
     *,
     read: Source | None = None,
     alias: str | None = None,
 ) -> Dataset:
     """Create a dataset that is read from files with this codec, or generated if no files are given."""
-    return Dataset(
-        summary,
-        {encoding: partial(codec.splitter, encoding) for encoding in encodings},
-        read=read or recorded_files.reader(codec),
-        generate=generate,
-        alias=alias,
-    )
-
-
-def _countries(summary: str, generate: Source, alias: str | None = None) -> Dataset:
-    encodings: tuple[Encoding, ...] = ("json", "raw")
-    return Dataset(
-        summary,
-        {encoding: partial(country.COUNTRIES.splitter, encoding) for encoding in encodings},
-        generate=generate,
-        alias=alias,
-    )
+    return Dataset(summary, codec.splitter, read=read or recorded_files.reader(codec), generate=generate, alias=alias)
 
 
 DATASETS: dict[str, Dataset] = {
-    "country-skew": _countries(
-        "country; --skew % are one, the rest uniform over 204", country.skewed, "COUNTRY_SKEW_R0..R100"
+    "country-skew": Dataset(
+        "country (JSON); --skew % are one, the rest uniform over 204",
+        country.COUNTRIES.splitter,
+        generate=country.skewed,
+        alias="COUNTRY_SKEW_R0..R100",
     ),
-    "country-half-skew": _countries(
-        "the same, and uniform from half of --records on", country.half_skewed, "COUNTRY_HALF_SKEW_R80"
+    "country-half-skew": Dataset(
+        "the same, and uniform from half of --records on",
+        country.COUNTRIES.splitter,
+        generate=country.half_skewed,
+        alias="COUNTRY_HALF_SKEW_R80",
     ),
-    "country-published": _countries("country; 80 % one, 10 % a second, 10 % uniform over 30", country.published),
-    "country": _recorded("files with one country per line", country.COUNTRIES, ("json", "raw")),
+    "country-published": Dataset(
+        "country (JSON); 80 % one, 10 % a second, 10 % uniform over 30",
+        country.COUNTRIES.splitter,
+        generate=country.published,
+    ),
+    "country": _recorded("country (JSON), from one country per line", country.COUNTRIES),
     "zipf": Dataset(
-        "--keys keys, Zipf with exponent --zipf-exponent, values 1..100",
-        {"json": zipf.splitter_settings},
-        generate=zipf.zipf,
+        "--keys keys, Zipf with exponent --zipf-exponent, values 1..100", zipf.splitter_settings, generate=zipf.zipf
     ),
     "lognormal": Dataset(
         "keys of a log-normal distribution (--mu, --sigma); LN1 and LN2 are the published ones",
-        {"json": zipf.splitter_settings},
+        zipf.splitter_settings,
         generate=lognormal.lognormal,
     ),
     "words": Dataset(
         "the source of Python's standard library, line by line",
-        {"raw": line_streams.splitter_settings},
+        line_streams.splitter_settings,
         generate=line_streams.words,
         generated_records=None,
     ),
-    "ticker": _recorded(
-        "timestamp TAB ticker", recorded_files.TICKS, ("json", "raw"), synthetic.ticker, alias="TWITTER_TICKER"
-    ),
+    "ticker": _recorded("ticker and timestamp (JSON)", recorded_files.TICKS, synthetic.ticker, alias="TWITTER_TICKER"),
     "election": _recorded(
-        "posts with hashtags", recorded_files.POSTS, ("json", "raw"), synthetic.posts, alias="TWITTER_ELECTION"
+        "posts with hashtags (JSON)", recorded_files.POSTS, synthetic.posts, alias="TWITTER_ELECTION"
     ),
-    "pages": _recorded(
-        "timestamp TAB page", recorded_files.PAGES, ("raw", "json"), synthetic.pages, alias="WIKIPEDIA_PAGEVIEWS"
-    ),
+    "pages": _recorded("timestamp TAB page", recorded_files.PAGES, synthetic.pages, alias="WIKIPEDIA_PAGEVIEWS"),
     "pagecounts": _recorded(
         "lang page views bytes",
         recorded_files.PAGE_COUNTS,
-        ("raw", "json"),
         synthetic.page_counts,
         read=recorded_files.page_counts,
         alias="WIKIPEDIA_PAGEVIEWS_BY_LANG",
@@ -102,25 +85,20 @@ DATASETS: dict[str, Dataset] = {
     "clickstream": _recorded(
         "prev TAB curr TAB type TAB n",
         recorded_files.CLICKSTREAM,
-        ("raw", "json"),
         synthetic.clickstream,
         alias="WIKIPEDIA_CLICKSTREAM",
     ),
-    "sales": _recorded("time;category;country;quantity;price", recorded_files.SALES, ("raw", "json"), synthetic.sales),
-    "edits": _recorded("time;channel;added;deleted", recorded_files.EDITS, ("raw", "json"), synthetic.edits),
+    "sales": _recorded("time;category;country;quantity;price", recorded_files.SALES, synthetic.sales),
+    "edits": _recorded("time;channel;added;deleted", recorded_files.EDITS, synthetic.edits),
     "impressions": dataclasses.replace(
-        _recorded(
-            "id;time;item;position, the left of a pair", recorded_files.IMPRESSIONS, ("raw", "json"), pair.impressions
-        ),
+        _recorded("id;time;item;position, the left of a pair", recorded_files.IMPRESSIONS, pair.impressions),
         keys=pair.ids,
         paired=True,
     ),
     "clicks": dataclasses.replace(
-        _recorded("id;time, the right of the pair", recorded_files.CLICKS, ("raw", "json"), pair.clicks),
-        keys=pair.ids,
-        paired=True,
+        _recorded("id;time, the right of the pair", recorded_files.CLICKS, pair.clicks), keys=pair.ids, paired=True
     ),
-    "lines": Dataset("any text files, line by line", {"raw": line_streams.splitter_settings}, read=line_streams.lines),
+    "lines": Dataset("any text files, line by line", line_streams.splitter_settings, read=line_streams.lines),
 }
 
 _SKEW_IN_NAME = re.compile(r"(country(?:-half)?-skew)-r(\d{1,2}|100)")
@@ -157,11 +135,6 @@ def find_dataset(name: str) -> Dataset:
     if not parameters or dataset.generate is None:
         return dataset
     return dataclasses.replace(dataset, generate=partial(_generate_with, dataset.generate, parameters))
-
-
-def splitter_settings(name: str, encoding: Encoding | None = None) -> SplitterSettings:
-    """Return the splitter settings that parse the records of a dataset."""
-    return find_dataset(name).splitter(encoding)
 
 
 def _normalized(name: str) -> str:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,15 +23,11 @@ DEFAULT_EVENT_RATE = 1000.0
 GENERATED_RECORDS = 1_000_000
 """Default number of records of an endless generator."""
 
-Encoding = Literal["raw", "json"]
-"""Encoding of a record: a line as its source writes it, or a JSON object."""
-
 
 class DatasetOptions(SettingsModel):
-    """Options of a dataset: options of `skewless produce`, of which `--record-format` is `encoding` here."""
+    """Options of a dataset: options of `skewless produce`."""
 
     input: tuple[Path, ...] = Field((), description="Files to read, in this order.")
-    encoding: Encoding | None = Field(None, description="Encoding of the records; each dataset has its default.")
     records: int | None = Field(None, ge=0, description="Number of records of the run.")
     seed: int = Field(1, ge=0, description="Seed of generated records.")
     event_rate: float | None = Field(
@@ -74,18 +69,18 @@ class Dataset:
     """One dataset: the functions that read or generate its records, and the splitter settings that parse them."""
 
     summary: str
-    encodings: Mapping[Encoding, Callable[[], SplitterSettings]]
-    """Splitter settings by encoding of the records; the first encoding is the default."""
+    splitter: Callable[[], SplitterSettings]
+    """Returns the splitter settings that parse the records."""
     read: Source | None = None
     """Reads the files of `input` to their end. None: the dataset reads no files."""
     generate: Source | None = None
-    """Generates records without files. None: the dataset needs files. Both functions get options with an encoding."""
+    """Generates records without files. None: the dataset needs files."""
     generated_records: int | None = GENERATED_RECORDS
     """Default number of generated records; None: all that exist."""
     paired: bool = False
     """Whether `generate` takes `records` as the number of impressions of a pair of streams, and ends by itself."""
-    keys: Callable[[list[bytes], Encoding], list[bytes]] | None = None
-    """Returns the key of each record, by encoding. None: the records have no keys."""
+    keys: Callable[[list[bytes]], list[bytes]] | None = None
+    """Returns the key of each record. None: the records have no keys."""
     alias: str | None = None
     """Name in the published evaluation of dynamic key grouping, which is accepted too."""
 
@@ -94,38 +89,24 @@ class Dataset:
         """Number of records of a run without `records` and `input`; None: all that exist."""
         return None if self.read else self.generated_records
 
-    def encoding(self, options: DatasetOptions) -> Encoding:
-        """Return the encoding of the records. Raises ConfigurationError if the dataset does not have the chosen one."""
-        default, *_ = self.encodings
-        if options.encoding not in {None, *self.encodings}:
-            raise ConfigurationError(
-                f"--record-format {options.encoding}: this dataset has only {default}, leave the option out"
-            )
-        return options.encoding or default
-
-    def splitter(self, encoding: Encoding | None = None) -> SplitterSettings:
-        """Return the splitter settings that parse the records."""
-        return self.encodings[self.encoding(DatasetOptions(encoding=encoding))]()
-
     def batches(self, options: DatasetOptions) -> Iterator[RecordBatch]:
         """Read the files, or generate an endless stream if `input` is empty.
 
         Raises ConfigurationError when the options do not fit the dataset.
         """
-        effective = options.model_copy(update={"encoding": self.encoding(options)})
         if options.input:
             if self.read is None:
                 raise ConfigurationError("--input: this dataset reads no files")
-            return self._with_keys(self.read(effective), effective)
+            return self._with_keys(self.read(options))
         if self.generate is None:
             raise ConfigurationError("--input: missing; this dataset needs files: name them")
-        return self._with_keys(self.generate(effective), effective)
+        return self._with_keys(self.generate(options))
 
-    def _with_keys(self, batches: Iterator[RecordBatch], options: DatasetOptions) -> Iterator[RecordBatch]:
+    def _with_keys(self, batches: Iterator[RecordBatch]) -> Iterator[RecordBatch]:
         if self.keys is None:
             return batches
-        keys, encoding = self.keys, self.encoding(options)
-        return (RecordBatch(batch.values, batch.times, keys(batch.values, encoding)) for batch in batches)
+        keys = self.keys
+        return (RecordBatch(batch.values, batch.times, keys(batch.values)) for batch in batches)
 
     def total(self, options: DatasetOptions) -> int | None:
         """Return the maximum number of records: the option, the lines of the files, or the default. None: unknown.

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.resources import files
 from itertools import count
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,12 +15,10 @@ from skewless.lab.datasets.base import (
     BATCH_RECORDS,
     GENERATED_RECORDS,
     DatasetOptions,
-    Encoding,
     FixedRate,
     RecordBatch,
 )
-from skewless.lab.datasets.line_codec import DelimitedCodec
-from skewless.stages.splitter.settings import SplitterSettings
+from skewless.lab.datasets.line_codec import JsonCodec
 
 HOT = "Brazil"
 SECOND = "Australia"
@@ -65,32 +62,7 @@ def published(options: DatasetOptions) -> Iterator[RecordBatch]:
     return _stream(options, draw)
 
 
-class CountryCodec:
-    """See `LineCodec`. A raw record is only the name, a JSON record also has the time."""
-
-    has_time = False
-
-    def __init__(self) -> None:
-        self._with_time = DelimitedCodec({"timestamp": int, "country": str}, "\t", key="country", time="timestamp")
-
-    def convert(self, line: bytes, encoding: Encoding, time: int) -> tuple[bytes, int]:
-        """See `LineCodec.convert`."""
-        if line.startswith(b"{"):
-            value, time = self._with_time.convert(line, encoding, time)
-            return (value.partition(b"\t")[2] if encoding == "raw" else value), time
-        name = line.rstrip(b"\r")
-        return (name if encoding == "raw" else self._with_time.write((time, name.decode()), encoding)), time
-
-    def write(self, fields: Sequence[Any], encoding: Encoding) -> bytes:
-        """See `LineCodec.write`. The fields are time and country."""
-        return str(fields[1]).encode() if encoding == "raw" else self._with_time.write(fields, encoding)
-
-    def splitter(self, encoding: Encoding) -> SplitterSettings:
-        """See `LineCodec.splitter`. Each record counts 1 for its country."""
-        return SplitterSettings(format="text") if encoding == "raw" else self._with_time.splitter(encoding)
-
-
-COUNTRIES = CountryCodec()
+COUNTRIES = JsonCodec("country", has_time=False)
 
 
 def _draw_skewed(random: np.random.Generator, share: float | NDArray[np.float64]) -> NDArray[np.int64]:
@@ -99,16 +71,11 @@ def _draw_skewed(random: np.random.Generator, share: float | NDArray[np.float64]
 
 
 def _stream(options: DatasetOptions, draw: _DrawCountries) -> Iterator[RecordBatch]:
-    random, raw = np.random.default_rng(options.seed), options.encoding == "raw"
-    clock = FixedRate.of(options)
-    names = [name.encode() for name in countries()]
+    random, clock = np.random.default_rng(options.seed), FixedRate.of(options)
     prefixes = [
         json.dumps({"country": name}, ensure_ascii=False)[:-1].encode() + b', "timestamp": ' for name in countries()
     ]
     for first in count(0, BATCH_RECORDS):
         times, drawn = clock.times(first, BATCH_RECORDS), draw(random, first).tolist()
-        if raw:
-            values = [names[country] for country in drawn]
-        else:
-            values = [b"%b%d}" % (prefixes[country], time) for country, time in zip(drawn, times.tolist(), strict=True)]
+        values = [b"%b%d}" % (prefixes[country], time) for country, time in zip(drawn, times.tolist(), strict=True)]
         yield RecordBatch(values, times)

@@ -1,4 +1,4 @@
-"""Codecs of recorded lines: they read a line in either encoding, write it in either, and have its splitter settings."""
+"""Codecs of recorded lines: they convert a line into a record, and have the splitter settings that parse it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import Any, Protocol
 
 import msgspec
 
-from skewless.lab.datasets.base import Encoding
 from skewless.parsing.converters import LAST_INSTANT
 from skewless.stages.splitter.settings import SplitterSettings
 
@@ -17,102 +16,51 @@ SECONDS_BELOW = 100_000_000_000
 
 
 class LineCodec(Protocol):
-    """Format of a dataset's lines."""
+    """Format of a dataset's lines and records."""
 
     has_time: bool
     """True if the lines contain their event time."""
 
-    def convert(self, line: bytes, encoding: Encoding, time: int) -> tuple[bytes, int]:
-        """Convert a line of either encoding into a record of `encoding` and return the record and its time (ms).
+    def convert(self, line: bytes, time: int) -> tuple[bytes, int]:
+        """Convert a line into a record with its time in ms, and return the record and the time.
 
-        The record has its time in ms. Lines without a time get `time`. Raises ValueError or msgspec.DecodeError for a
-        malformed line.
+        Lines without a time get `time`. Raises ValueError or msgspec.DecodeError for a malformed line.
         """
         ...
 
-    def write(self, fields: Sequence[Any], encoding: Encoding) -> bytes:
+    def write(self, fields: Sequence[Any]) -> bytes:
         """Encode a record."""
         ...
 
-    def splitter(self, encoding: Encoding) -> SplitterSettings:
+    def splitter(self) -> SplitterSettings:
         """Return the splitter settings that parse the records."""
         ...
 
 
 class DelimitedCodec:
-    """Fields separated by a delimiter (raw), or a JSON object with the same names.
-
-    Columns after the named ones are kept in raw lines and dropped from JSON.
-    """
+    """Fields separated by a delimiter. Further columns after the named ones are kept."""
 
     def __init__(
         self,
-        columns: Mapping[str, Any],
+        columns: Sequence[str],
         delimiter: str,
         *,
         key: str | Mapping[str, Any],
         value: str | None = None,
         time: str | None = None,
     ) -> None:
-        self._names = list(columns)
-        self._types = list(columns.values())
+        self._columns = columns
         self._delimiter = delimiter
-        self._delimiter_bytes = delimiter.encode()
-        self._time_column = self._names.index(time) if time else -1
-        self._splitter: dict[str, Any] = {"key": {"field": key} if isinstance(key, str) else dict(key)}
-        if value:
-            self._splitter["value"] = {"field": value}
-        if time:
-            self._splitter["time"] = {"field": time}
+        self._time_column = columns.index(time) if time else -1
+        self._fields: dict[str, Any] = {"key": {"field": key} if isinstance(key, str) else dict(key)}
+        self._fields |= {role: {"field": name} for role, name in (("value", value), ("time", time)) if name}
         self.has_time = time is not None
-        json_types = [int | float | str if name == time else column_type for name, column_type in columns.items()]
-        self._row: Any = msgspec.defstruct("Row", list(zip(self._names, json_types, strict=True)), gc=False)
-        self._decode = msgspec.json.Decoder(self._row).decode
-        self._encode = msgspec.json.Encoder().encode
 
-    def convert(self, line: bytes, encoding: Encoding, time: int) -> tuple[bytes, int]:
-        """See `LineCodec.convert`. Returns a line unchanged if it has this encoding and its time is in ms."""
-        if line.startswith(b"{"):
-            fields = list(msgspec.structs.astuple(self._decode(line)))
-            if encoding == "json":
-                if not self.has_time:
-                    return line, time
-                if fields[self._time_column] == milliseconds(fields[self._time_column]):
-                    return line, fields[self._time_column]
-        else:
-            cells = line.rstrip(b"\r").split(self._delimiter_bytes)
-            if len(cells) < len(self._names):
-                raise ValueError("too few columns")
-            if encoding == "raw":
-                return self._convert_raw(line, cells, time)
-            fields = [
-                cell.decode() if column == self._time_column else column_type(cell.decode())
-                for column, (column_type, cell) in enumerate(zip(self._types, cells, strict=False))
-            ]
-        if self.has_time:
-            time = fields[self._time_column] = milliseconds(fields[self._time_column])
-        return self.write(fields, encoding), time
-
-    def write(self, fields: Sequence[Any], encoding: Encoding) -> bytes:
-        """See `LineCodec.write`. Raises ValueError if a field contains the delimiter."""
-        if encoding == "json":
-            encoded: bytes = self._encode(self._row(*fields))
-            return encoded
-        line = self._delimiter.join(map(str, fields))
-        if line.count(self._delimiter) >= len(fields):
-            raise ValueError("a field contains the delimiter")
-        return line.encode()
-
-    def splitter(self, encoding: Encoding) -> SplitterSettings:
-        """See `LineCodec.splitter`."""
-        if encoding == "json":
-            return SplitterSettings.model_validate({"format": "json", **self._splitter})
-        text_format: dict[str, Any] = {"name": "csv", "delimiter": self._delimiter}
-        if self._delimiter == "\t":
-            text_format = {"name": "tsv"}
-        return SplitterSettings.model_validate({"format": text_format | {"columns": self._names}, **self._splitter})
-
-    def _convert_raw(self, line: bytes, cells: list[bytes], time: int) -> tuple[bytes, int]:
+    def convert(self, line: bytes, time: int) -> tuple[bytes, int]:
+        """See `LineCodec.convert`. Returns a line unchanged if its time is in ms."""
+        cells = line.rstrip(b"\r").split(self._delimiter.encode())
+        if len(cells) < len(self._columns):
+            raise ValueError("too few columns")
         if not self.has_time:
             return line, time
         time = milliseconds(cells[self._time_column].decode())
@@ -120,7 +68,50 @@ class DelimitedCodec:
         if cells[self._time_column] == time_text:
             return line, time
         cells[self._time_column] = time_text
-        return self._delimiter_bytes.join(cells), time
+        return self._delimiter.encode().join(cells), time
+
+    def write(self, fields: Sequence[Any]) -> bytes:
+        """See `LineCodec.write`."""
+        return self._delimiter.join(map(str, fields)).encode()
+
+    def splitter(self) -> SplitterSettings:
+        """See `LineCodec.splitter`."""
+        text_format = {"name": "tsv"} if self._delimiter == "\t" else {"name": "csv", "delimiter": self._delimiter}
+        return SplitterSettings.model_validate({"format": {**text_format, "columns": self._columns}, **self._fields})
+
+
+class JsonCodec:
+    """A JSON object of a time and a text. A line is such an object, `timestamp TAB text`, or without time the text."""
+
+    def __init__(self, name: str, *, has_time: bool) -> None:
+        self._name = name
+        self.has_time = has_time
+        self._row: Any = msgspec.defstruct("Row", [("timestamp", int | float | str), (name, str)], gc=False)
+        self._decode = msgspec.json.Decoder(self._row).decode
+
+    def convert(self, line: bytes, time: int) -> tuple[bytes, int]:
+        """See `LineCodec.convert`. Returns an object unchanged if its time is in ms."""
+        if line.startswith(b"{"):
+            line_time, text = msgspec.structs.astuple(self._decode(line))
+            time = milliseconds(line_time)
+            if line_time == time:
+                return line, time
+        elif self.has_time:
+            time_text, text, *_ = line.decode().rstrip("\r").split("\t")
+            time = milliseconds(time_text)
+        else:
+            text = line.decode().rstrip("\r")
+        return self.write((time, text)), time
+
+    def write(self, fields: Sequence[Any]) -> bytes:
+        """See `LineCodec.write`. The fields are time and text."""
+        return msgspec.json.encode(self._row(*fields))
+
+    def splitter(self) -> SplitterSettings:
+        """See `LineCodec.splitter`. Each record counts 1 for its text."""
+        return SplitterSettings.model_validate(
+            {"format": "json", "key": {"field": self._name}, "time": {"field": "timestamp"}}
+        )
 
 
 def milliseconds(time: float | str) -> int:

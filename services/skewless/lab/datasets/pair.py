@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,7 +14,6 @@ from skewless.lab.datasets.base import (
     DEFAULT_EVENT_RATE,
     GENERATED_RECORDS,
     DatasetOptions,
-    Encoding,
     FixedRate,
     RecordBatch,
 )
@@ -49,28 +47,26 @@ class _Pairs:
 
 def impressions(options: DatasetOptions) -> Iterator[RecordBatch]:
     """Generate the left stream: `id;time;item;position`, of `options.records` impressions."""
-    delivery, encoding = _Delivery(options, LEFT_SEED), options.encoding or "raw"
+    delivery = _Delivery(options, LEFT_SEED)
     for pairs in _pairs(options):
         rows = zip(pairs.ids, pairs.times.tolist(), pairs.items, pairs.positions, strict=True)
-        yield from delivery.send([IMPRESSIONS.write(row, encoding) for row in rows], pairs.times, pairs.next_ms)
+        yield from delivery.send([IMPRESSIONS.write(row) for row in rows], pairs.times, pairs.next_ms)
 
 
 def clicks(options: DatasetOptions) -> Iterator[RecordBatch]:
     """Generate the right stream: `id;time`, the clicks on `options.records` impressions."""
-    delivery, encoding = _Delivery(options, RIGHT_SEED), options.encoding or "raw"
+    delivery = _Delivery(options, RIGHT_SEED)
     for pairs in _pairs(options):
         clicked = np.flatnonzero(pairs.clicked)
         times = (pairs.times + pairs.delays)[clicked]
         ids = (pairs.ids[row] for row in clicked.tolist())
-        values = [CLICKS.write(row, encoding) for row in zip(ids, times.tolist(), strict=True)]
+        values = [CLICKS.write(row) for row in zip(ids, times.tolist(), strict=True)]
         yield from delivery.send(values, times, pairs.next_ms)
 
 
-def ids(values: list[bytes], encoding: Encoding) -> list[bytes]:
-    """Return the id of each record of either stream. A record without an id has an empty one."""
-    if encoding == "raw":
-        return [value.partition(b";")[0] for value in values]
-    return [str(msgspec.json.decode(value).get("id", "")).encode() for value in values]
+def ids(values: list[bytes]) -> list[bytes]:
+    """Return the id of each record of either stream."""
+    return [value.partition(b";")[0] for value in values]
 
 
 def _pairs(options: DatasetOptions) -> Iterator[_Pairs]:

@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 
-from skewless.lab.datasets.base import Encoding
 from skewless.lab.datasets.line_codec import milliseconds
 from skewless.stages.splitter.settings import SplitterSettings
 
@@ -21,7 +20,7 @@ ELECTION_WORDS = (*CANDIDATES, *SLOGANS, *ELECTIONS, *TOPICS)
 
 
 class Tag(msgspec.Struct, gc=False):
-    """One hashtag in the encoding of Twitter's API."""
+    """One hashtag of Twitter's API."""
 
     text: str
 
@@ -33,7 +32,7 @@ class Entities(msgspec.Struct, gc=False):
 
 
 class Post(msgspec.Struct, gc=False):
-    """A post in either encoding."""
+    """A post of either form."""
 
     timestamp_ms: str | int | None = None
     timestamp: int | float | str | None = None
@@ -42,41 +41,33 @@ class Post(msgspec.Struct, gc=False):
 
 
 class PostCodec:
-    """See `LineCodec`. Both encodings are JSON. Raw records have the fields of Twitter's API, with times in ms."""
+    """See `LineCodec`. A record is `{"timestamp", "hashtags"}`. A line is such an object, or one of Twitter's API."""
 
     has_time = True
 
     def __init__(self) -> None:
         self._decode = msgspec.json.Decoder(Post).decode
-        self._encode = msgspec.json.Encoder().encode
 
-    def convert(self, line: bytes, encoding: Encoding, time: int) -> tuple[bytes, int]:  # noqa: ARG002 - posts have their own
+    def convert(self, line: bytes, time: int) -> tuple[bytes, int]:  # noqa: ARG002 - posts have their own
         """See `LineCodec.convert`."""
         post = self._decode(line)
         post_time: float | str | None = post.timestamp
-        tags, line_encoding = post.hashtags, "json"
+        tags = post.hashtags
         if post.entities is not None:
-            post_time, tags, line_encoding = post.timestamp_ms, [tag.text for tag in post.entities.hashtags], "raw"
+            post_time, tags = post.timestamp_ms, [tag.text for tag in post.entities.hashtags]
         if post_time is None or tags is None:
             raise ValueError("no time or no hashtags")
         instant = milliseconds(post_time)
-        if line_encoding == encoding and str(post_time) == str(instant):
+        if post.entities is None and post_time == instant:
             return line, instant
-        return self.write((instant, tags), encoding), instant
+        return self.write((instant, tags)), instant
 
-    def write(self, fields: Sequence[Any], encoding: Encoding) -> bytes:
+    def write(self, fields: Sequence[Any]) -> bytes:
         """See `LineCodec.write`. The fields are time and hashtags."""
         time, tags = fields
-        if encoding == "json":
-            return self._encode({"timestamp": time, "hashtags": tags})
-        text = " ".join(f"#{tag}" for tag in tags)
-        entities = {"hashtags": [{"text": tag} for tag in tags]}
-        return self._encode({"timestamp_ms": str(time), "text": text, "entities": entities})
+        return msgspec.json.encode({"timestamp": time, "hashtags": tags})
 
-    def splitter(self, encoding: Encoding) -> SplitterSettings:
+    def splitter(self) -> SplitterSettings:
         """See `LineCodec.splitter`. Each hashtag without a `?` becomes a tuple."""
-        key, time = ("entities.hashtags[].text", "timestamp_ms") if encoding == "raw" else ("hashtags[]", "timestamp")
-        key_rules = {"drop_if_contains": ["?"], "rename_if_contains": {ELECTION_DAY: ELECTION_WORDS}}
-        return SplitterSettings.model_validate(
-            {"format": "json", "key": {"field": key, **key_rules}, "time": {"field": time}}
-        )
+        key = {"field": "hashtags[]", "drop_if_contains": ["?"], "rename_if_contains": {ELECTION_DAY: ELECTION_WORDS}}
+        return SplitterSettings.model_validate({"format": "json", "key": key, "time": {"field": "timestamp"}})

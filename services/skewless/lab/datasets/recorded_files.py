@@ -1,4 +1,4 @@
-"""Reads recorded streams from files in either encoding: tickers, posts, page views, page counts, sales and more.
+"""Reads recorded streams from files: tickers, posts, page views, page counts, sales and more.
 
 A malformed line is sent unchanged, with the time of the previous line. The splitter classifies it as invalid.
 """
@@ -14,37 +14,33 @@ import msgspec
 import numpy as np
 
 from skewless.lab.datasets import data_files
-from skewless.lab.datasets.base import START_MS, DatasetOptions, Encoding, FixedRate, RecordBatch, Source
-from skewless.lab.datasets.line_codec import DelimitedCodec, LineCodec
+from skewless.lab.datasets.base import START_MS, DatasetOptions, FixedRate, RecordBatch, Source
+from skewless.lab.datasets.line_codec import DelimitedCodec, JsonCodec, LineCodec
 from skewless.lab.datasets.posts import PostCodec
 
 HOUR_MS = 3_600_000
 WIKIPEDIA = "http://en.wikipedia.org/wiki/"
 
-TICKS = DelimitedCodec({"timestamp": int, "ticker": str}, "\t", key="ticker", time="timestamp")
+TICKS = JsonCodec("ticker", has_time=True)
 POSTS = PostCodec()
-PAGES = DelimitedCodec(
-    {"timestamp": int, "page": str}, "\t", key={"field": "page", "strip_prefix": WIKIPEDIA}, time="timestamp"
-)
+PAGES = DelimitedCodec(("timestamp", "page"), "\t", key={"field": "page", "strip_prefix": WIKIPEDIA}, time="timestamp")
 PAGE_COUNTS = DelimitedCodec(
-    {"lang": str, "page": str, "views": int, "bytes": int},
+    ("lang", "page", "views", "bytes"),
     " ",
     key={"field": "lang", "pattern": r"^[^.]+"},
     value="views",
 )
-CLICKSTREAM = DelimitedCodec({"prev": str, "curr": str, "type": str, "n": int}, "\t", key="curr", value="n")
+CLICKSTREAM = DelimitedCodec(("prev", "curr", "type", "n"), "\t", key="curr", value="n")
 SALES = DelimitedCodec(
-    {"time": int, "category": str, "country": str, "quantity": int, "price": float},
+    ("time", "category", "country", "quantity", "price"),
     ";",
     key="category",
     value="quantity",
     time="time",
 )
-EDITS = DelimitedCodec(
-    {"time": int, "channel": str, "added": int, "deleted": int}, ";", key="channel", value="added", time="time"
-)
-IMPRESSIONS = DelimitedCodec({"id": str, "time": int, "item": str, "position": str}, ";", key="item", time="time")
-CLICKS = DelimitedCodec({"id": str, "time": int}, ";", key="id", time="time")
+EDITS = DelimitedCodec(("time", "channel", "added", "deleted"), ";", key="channel", value="added", time="time")
+IMPRESSIONS = DelimitedCodec(("id", "time", "item", "position"), ";", key="item", time="time")
+CLICKS = DelimitedCodec(("id", "time"), ";", key="id", time="time")
 
 _HOUR_IN_NAME = re.compile(r"(\d{8})-(\d{2})\d{4}(?!\d)")
 
@@ -53,7 +49,7 @@ def reader(codec: LineCodec) -> Source:
     """Return a function that reads files with this codec. Lines without a time get a fixed rate over all files."""
 
     def read(options: DatasetOptions) -> Iterator[RecordBatch]:
-        return _read(codec, options.input, options.encoding or "raw", FixedRate.of(options))
+        return _read(codec, options.input, FixedRate.of(options))
 
     return read
 
@@ -69,7 +65,7 @@ def page_counts(options: DatasetOptions) -> Iterator[RecordBatch]:
         return
     for path, hour in zip(options.input, hours, strict=True):
         clock = FixedRate(max(1, data_files.count_lines(path)) * 1000 / HOUR_MS, hour or 0)
-        yield from _read(PAGE_COUNTS, (path,), options.encoding or "raw", clock)
+        yield from _read(PAGE_COUNTS, (path,), clock)
 
 
 def hour_of(path: Path) -> int | None:
@@ -84,7 +80,7 @@ def hour_of(path: Path) -> int | None:
     return round(hour.timestamp() * 1000)
 
 
-def _read(codec: LineCodec, paths: tuple[Path, ...], encoding: Encoding, clock: FixedRate) -> Iterator[RecordBatch]:
+def _read(codec: LineCodec, paths: tuple[Path, ...], clock: FixedRate) -> Iterator[RecordBatch]:
     first, last_time = 0, START_MS
     for block in (block for path in paths for block in data_files.blocks(path)):
         values, times = [], []
@@ -92,7 +88,7 @@ def _read(codec: LineCodec, paths: tuple[Path, ...], encoding: Encoding, clock: 
         # sending a record costs several times as much.
         for line, clock_time in zip(block, clock.times(first, len(block)).tolist(), strict=True):
             try:
-                value, last_time = codec.convert(line, encoding, clock_time)
+                value, last_time = codec.convert(line, clock_time)
             except (ValueError, OverflowError, RecursionError, msgspec.DecodeError):  # RecursionError: JSON 3,000 deep
                 value, last_time = line, last_time if codec.has_time else clock_time
             values.append(value)

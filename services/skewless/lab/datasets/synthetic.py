@@ -100,10 +100,9 @@ def edits(options: DatasetOptions) -> Iterator[RecordBatch]:
 
 def _stream(codec: LineCodec, options: DatasetOptions, rows: Rows) -> Iterator[RecordBatch]:
     random, clock = np.random.default_rng(options.seed), FixedRate.of(options)
-    encoding = options.encoding or "raw"
     for first in count(0, BATCH_RECORDS):
         times = clock.times(first, BATCH_RECORDS)
-        yield RecordBatch([codec.write(row, encoding) for row in rows(random, times.tolist())], times)
+        yield RecordBatch([codec.write(row) for row in rows(random, times.tolist())], times)
 
 
 def _zipf_ranks(size: int, z: float) -> Callable[[np.random.Generator], list[int]]:

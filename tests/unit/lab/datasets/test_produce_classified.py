@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from skewless.algorithms.windowing.assigner import tumbling
 from skewless.kafka.producer.bulk import RUN
-from skewless.lab.datasets import splitter_settings
+from skewless.lab.datasets import DATASETS
 from skewless.lab.datasets.lateness import LatenessTracker
 from skewless.lab.datasets.produce_classified import ClassificationCounts, InputClassifier, input_warnings
 from skewless.parsing.settings import ParsingSettings
@@ -45,32 +45,32 @@ def test_lateness_tracker_batches_split_anywhere_give_equal_lateness(records: li
 
 
 def test_input_classifier_unreadable_records_are_counted_by_reason_and_ignored_in_time() -> None:
-    found = judged(splitter_settings("pages"), b"9000\ta", b"no time", b"8999\tb", b"x\ty")
+    found = judged(DATASETS["pages"].splitter(), b"9000\ta", b"no time", b"8999\tb", b"x\ty")
     assert (found.unreadable.total(), found.late, found.max_lateness_ms) == (2, 1, 1)
 
 
 def test_input_classifier_text_that_is_not_utf8_is_unreadable() -> None:
-    assert judged(splitter_settings("lines"), b"a", b"\xff").unreadable == {"not UTF-8": 1}
+    assert judged(DATASETS["lines"].splitter(), b"a", b"\xff").unreadable == {"not UTF-8": 1}
 
 
 @pytest.mark.parametrize(("lateness_ms", "late"), [(0, 2), (99, 1), (100, 0)])
 def test_input_classifier_records_within_the_allowed_lateness_are_not_late(lateness_ms: int, late: int) -> None:
     times = [500, 400, 500, 450]
-    found = judged(splitter_settings("lines"), *[b"a"] * 4, times=times, lateness_ms=lateness_ms)
+    found = judged(DATASETS["lines"].splitter(), *[b"a"] * 4, times=times, lateness_ms=lateness_ms)
     assert (found.late, found.max_lateness_ms) == (late, 100)
 
 
 @pytest.mark.parametrize(("lateness_ms", "late"), [(0, 1), (100, 1), (101, 0)])
 def test_input_classifier_records_of_an_open_window_are_not_late(lateness_ms: int, late: int) -> None:
     times, windows = [999, 0, 1100, 10, 1000], tumbling(1000)
-    found = judged(splitter_settings("lines"), *[b"a"] * 5, times=times, lateness_ms=lateness_ms, windows=windows)
+    found = judged(DATASETS["lines"].splitter(), *[b"a"] * 5, times=times, lateness_ms=lateness_ms, windows=windows)
     assert (found.late, found.max_lateness_ms) == (late, 101)
 
 
 def test_input_classifier_records_of_other_partitions_make_no_record_late() -> None:
     times = [5000] * RUN + [1000]
-    assert judged(splitter_settings("lines"), *[b"a"] * (RUN + 1), times=times, partitions=2).late == 0
-    assert judged(splitter_settings("lines"), *[b"a"] * (RUN + 1), times=times, partitions=1).late == 1
+    assert judged(DATASETS["lines"].splitter(), *[b"a"] * (RUN + 1), times=times, partitions=2).late == 0
+    assert judged(DATASETS["lines"].splitter(), *[b"a"] * (RUN + 1), times=times, partitions=1).late == 1
 
 
 def test_input_warnings_without_late_or_unreadable_records_are_empty() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from skewless.lab.datasets import DatasetOptions, Encoding, detect, find_dataset
+from skewless.lab.datasets import DatasetOptions, detect, find_dataset
 from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.source_records import RecordColumns
 
@@ -102,16 +102,15 @@ def file(known: KnownFile) -> Path:
     return path
 
 
-@pytest.mark.parametrize("encoding", ["raw", "json"])
 @pytest.mark.parametrize("known", FILES, ids=lambda known: known.name)
-def test_recorded_file_of_each_dataset_has_its_known_statistics(known: KnownFile, encoding: Encoding) -> None:
+def test_recorded_file_of_each_dataset_has_its_known_statistics(known: KnownFile) -> None:
     path = file(known)
     assert detect(path) == known.dataset
     dataset = find_dataset(known.dataset)
-    parser = RecordParser(dataset.splitter(encoding))
+    parser = RecordParser(dataset.splitter())
     counts: Counter[str] = Counter()
     records, tuples, times = 0, 0, []
-    for batch in dataset.batches(DatasetOptions(input=(path,), encoding=encoding)):
+    for batch in dataset.batches(DatasetOptions(input=(path,))):
         parsed = parser.parse(RecordColumns.of_values(batch.values, batch.times))
         assert parsed.invalid == []
         assert parsed.times.tolist() == batch.times.tolist()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from skewless.errors import ConfigurationError
-from skewless.lab.datasets import DATASETS, DatasetOptions, Encoding, find_dataset, find_name, splitter_settings, take
+from skewless.lab.datasets import DATASETS, DatasetOptions, find_dataset, find_name, take
 from skewless.lab.datasets.line_streams import sources
 from skewless.parsing.formats import ParsedBatch
 from skewless.parsing.record_parser import RecordParser
@@ -29,30 +29,26 @@ RAW = {
     "clicks": b"x-1;1574562820638\nx-2;2019-11-25 00:00:00;more\n",
     "lines": b"one two\none\n",
 }
-ENCODINGS = [(name, encoding) for name, dataset in DATASETS.items() for encoding in dataset.encodings]
 
 
-def parse(name: str, folder: Path, encoding: Encoding | None = None) -> ParsedBatch:
+def parse(name: str, folder: Path) -> ParsedBatch:
     paths: tuple[Path, ...] = ()
     if name in RAW:
         paths = (folder / "raw",)
         paths[0].write_bytes(RAW[name])
-    (batch,) = take(DATASETS[name].batches(DatasetOptions(input=paths, encoding=encoding)), 2)
-    parsed = RecordParser(splitter_settings(name, encoding)).parse(RecordColumns.of_values(batch.values, batch.times))
+    (batch,) = take(DATASETS[name].batches(DatasetOptions(input=paths)), 2)
+    parsed = RecordParser(DATASETS[name].splitter()).parse(RecordColumns.of_values(batch.values, batch.times))
     assert np.array_equal(parsed.times, batch.times)
     return parsed
 
 
-@pytest.mark.parametrize(("name", "encoding"), ENCODINGS)
-def test_dataset_splitter_settings_parse_its_records_with_their_own_times(
-    name: str, encoding: Encoding, tmp_path: Path
-) -> None:
-    parsed = parse(name, tmp_path, encoding)
+@pytest.mark.parametrize("name", DATASETS)
+def test_dataset_splitter_settings_parse_its_records_with_their_own_times(name: str, tmp_path: Path) -> None:
+    parsed = parse(name, tmp_path)
     assert parsed.invalid == []
     assert set(parsed.records.tolist()) == {0, 1}
 
 
-@pytest.mark.parametrize("encoding", ["raw", "json"])
 @pytest.mark.parametrize(
     ("name", "tuples"),
     [
@@ -68,10 +64,10 @@ def test_dataset_splitter_settings_parse_its_records_with_their_own_times(
         ("clicks", [("x-1", 1), ("x-2", 1)]),
     ],
 )
-def test_recorded_dataset_lines_in_each_encoding_give_their_key_and_count(
-    name: str, tuples: list[tuple[str, int]], encoding: Encoding, tmp_path: Path
+def test_recorded_dataset_lines_give_their_key_and_count(
+    name: str, tuples: list[tuple[str, int]], tmp_path: Path
 ) -> None:
-    parsed = parse(name, tmp_path, encoding)
+    parsed = parse(name, tmp_path)
     assert list(zip(parsed.keys, parsed.values["value"].to_pylist(), strict=True)) == tuples
 
 
@@ -83,7 +79,7 @@ def test_words_dataset_sources_are_the_standard_library_without_installed_packag
 
 
 def test_words_dataset_lines_are_not_blank_and_all_parsed() -> None:
-    parser = RecordParser(splitter_settings("words"))
+    parser = RecordParser(DATASETS["words"].splitter())
     counts: Counter[str] = Counter()
     for batch in take(DATASETS["words"].batches(DatasetOptions()), 20_000):
         assert all(map(bytes.strip, batch.values))
@@ -125,11 +121,6 @@ def test_dataset_name_with_a_skew_that_is_not_a_percentage_is_unknown(name: str)
 def test_dataset_skew_option_with_a_skew_in_the_name_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="--skew: the dataset's name already sets it to 80"):
         find_dataset("COUNTRY_SKEW_R80").batches(DatasetOptions(skew=30))
-
-
-def test_dataset_unsupported_encoding_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="--record-format raw: this dataset has only json"):
-        find_dataset("zipf").batches(DatasetOptions(encoding="raw"))
 
 
 def test_dataset_total_is_the_chosen_number_then_the_lines_of_files_then_the_generated_number(tmp_path: Path) -> None:

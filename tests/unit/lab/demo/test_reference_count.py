@@ -8,7 +8,7 @@ import numpy as np
 
 from skewless.algorithms.windowing.assigner import tumbling
 from skewless.kafka.producer.bulk import RUN
-from skewless.lab.datasets import RecordBatch, splitter_settings
+from skewless.lab.datasets import DATASETS, RecordBatch
 from skewless.lab.demo.reference_count import ReferenceCounter, ReferenceResult, differences
 from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.validation import EventTimeRules
@@ -16,7 +16,7 @@ from skewless.parsing.validation import EventTimeRules
 
 def count(name: str, partitions: int, *batches: list[tuple[int, str]]) -> ReferenceResult:
     rules = EventTimeRules(lateness_ms=0, max_ahead_ms=0, windows=tumbling(1000))
-    counter = ReferenceCounter(RecordParser(splitter_settings(name)), rules, 1000, partitions)
+    counter = ReferenceCounter(RecordParser(DATASETS[name].splitter()), rules, 1000, partitions)
     for batch in batches:
         counter.add(RecordBatch([value.encode() for _, value in batch], np.array([time for time, _ in batch])))
     return counter.result
