@@ -62,7 +62,7 @@ class Candidate:
         return workers
 
     def count(self, key_indices: NDArray[np.int64], workers: NDArray[np.int32], times: NDArray[np.int64]) -> None:
-        """Count tuples or rows in the order of the stream: index of the key (`KeyIndexer`), worker and time."""
+        """Count tuples or rows in the order of the stream: number of the key, worker and time."""
         self._spread.add(key_indices, workers, times)
 
     def facts(self, counts: KeyCounts) -> dict[str, Any]:

@@ -11,11 +11,12 @@ from itertools import product
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from skewless.algorithms.grouping import KeyBatch
 from skewless.algorithms.grouping_metrics import KeyCounts
+from skewless.algorithms.keyed_table import KeyedTable
 from skewless.lab.simulation.candidate import Candidate, SimulationConfig
-from skewless.lab.simulation.key_indexer import KeyIndexer
 from skewless.lab.simulation.row_batch import reduced
 from skewless.lab.simulation.tuple_blocks import decode_block
 
@@ -45,12 +46,12 @@ class Shard:
         self._routers = setup.routers
         self._pane_ms = setup.pane_ms
         self._key_counts = KeyCounts()
-        self._key_indexer = KeyIndexer()
+        self._key_index = KeyedTable(())
 
     def add(self, partition: int, block: bytes) -> None:
         """Process the next block."""
         keys, dictionary, codes, times = decode_block(block)
-        key_indices = self._key_indexer.of(dictionary)
+        key_indices = self._key_index.rows_of(pa.chunked_array([dictionary]))
         self._key_counts.add(key_indices, np.bincount(codes, minlength=len(key_indices)))
         tuples = KeyBatch(keys, codes, times)
         rows = reduced(tuples, self._pane_ms).batch if any(each.is_local for each in self._candidates) else tuples

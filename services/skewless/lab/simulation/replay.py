@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from skewless.algorithms.grouping import KeyBatch
 from skewless.algorithms.grouping_metrics import KeyCounts
+from skewless.algorithms.keyed_table import KeyedTable
 from skewless.lab.simulation.candidate import Candidate, SimulationConfig
-from skewless.lab.simulation.key_indexer import KeyIndexer
 from skewless.lab.simulation.row_batch import RowBatch, reduced
 from skewless.lab.simulation.tsv_reader import ParsedLines
 
@@ -27,7 +27,7 @@ class Simulation:
     def __init__(self, runs: Iterable[tuple[str, int]], config: SimulationConfig) -> None:
         self._config = config
         self._key_counts = KeyCounts()
-        self._key_indexer = KeyIndexer()
+        self._key_index = KeyedTable(())
         self.runs = [Candidate(grouping, workers, config) for grouping, workers in runs]
 
     @property
@@ -38,7 +38,10 @@ class Simulation:
     def add(self, lines: ParsedLines, now: int) -> list[NDArray[np.int32]]:
         """Route the next tuples with every candidate and return the workers of each. `now` is the wall clock in ms."""
         encoded = lines.keys.dictionary_encode()
-        dictionary_indices, codes = self._key_indexer.of(encoded.dictionary), encoded.indices.to_numpy()
+        dictionary_indices, codes = (
+            self._key_index.rows_of(pa.chunked_array([encoded.dictionary])),
+            encoded.indices.to_numpy(),
+        )
         self._key_counts.add(dictionary_indices, np.bincount(codes, minlength=len(dictionary_indices)))
         batches, key_indices = self._partition_by_router(lines, encoded), dictionary_indices[codes]
         row_batches = [

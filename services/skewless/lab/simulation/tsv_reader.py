@@ -1,10 +1,13 @@
-"""Reads `time_ms TAB key [TAB count]` lines in bounded memory. Ignores the count, because load is counted in tuples."""
+"""Reads `time_ms TAB key` or `time_ms TAB key TAB count` lines in bounded memory.
+
+The count is ignored, because load is counted in tuples.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
-from codecs import BOM_UTF8
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,20 +16,26 @@ from typing import BinaryIO, Protocol
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+from pyarrow import csv
 
-from skewless.algorithms.jit import jit
-from skewless.algorithms.record_size import MAX_LINE_BYTES
 from skewless.errors import ConfigurationError
-from skewless.parsing.utf8 import is_utf8
 
 STDIN = "-"
-LINE_BYTES = 64
-"""Bytes to read per requested line. Lines with usual keys are shorter, so one read is mostly enough."""
+BLOCK_BYTES = 2**17
+"""Bytes that are parsed at once, so also the maximum of a line. A key of a pipeline has at most half as many."""
 COMPRESSION_BY_EXTENSION = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".lz4": "lz4"}
 
-_NEWLINE, _RETURN, _TAB, _MINUS, _ZERO, _NINE = b"\n\r\t-09"
-_MAX_DIGITS = 18
-"""Numbers of so many digits always fit into 64 bits."""
+_TIME, _KEY, _COUNT = "f0", "f1", "f2"
+"""Names that pyarrow gives to the columns of a file without a header."""
+_SCHEMA = pa.schema({_TIME: pa.int64(), _KEY: pa.string()})
+# Errors contain the number of the line only without threads.
+_READ = csv.ReadOptions(use_threads=False, block_size=BLOCK_BYTES, autogenerate_column_names=True)
+_PARSE = csv.ParseOptions(delimiter="\t", quote_char=False, double_quote=False, ignore_empty_lines=False)
+_CONVERT = csv.ConvertOptions(
+    column_types={_TIME: pa.int64(), _KEY: pa.string(), _COUNT: pa.int64()}, null_values=[], strings_can_be_null=False
+)
+_LINE_NUMBER = re.compile(r"Row #(\d+)")
+_COLUMNS = re.compile("Expected [23] columns")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,97 +92,51 @@ def open_source(path: str, stdin: BinaryIO | None = None) -> Iterator[Source]:
 
 def batches(source: Source, rows: int) -> Iterator[ParsedLines]:
     """Yield `rows` lines at a time, at the end fewer. Raises ConfigurationError with the number of a malformed line."""
-    text, done, ended = _read(source, len(BOM_UTF8)).removeprefix(BOM_UTF8), 0, False
-    fields = np.empty(2 * rows, dtype=np.int32)
-    times = np.empty(rows, dtype=np.int64)
-    while text or not ended:
-        parsed, parsed_end, valid = _scan(np.frombuffer(text, dtype=np.uint8), fields, times)
-        if not valid:
-            raise _malformed(source, done + parsed + 1)
-        if parsed == rows or (ended and parsed):
-            yield ParsedLines(_keys(source, text, fields[: 2 * parsed], done), times[:parsed].copy())
-            done += parsed
-            text = text[parsed_end:]
-            continue
-        if len(text) - parsed_end > MAX_LINE_BYTES:
-            raise ConfigurationError(
-                f"{source.name}: line {done + parsed + 1}: over {MAX_LINE_BYTES:,} bytes; is this a text file?"
-            )
-        if not (more := _read(source, max(rows * LINE_BYTES, len(text)))):
-            ended = True
-            more = b"" if not text or text.endswith(b"\n") else b"\n"
-        text += more
+    waiting = _SCHEMA.empty_table()
+    for batch in _record_batches(source):
+        waiting = pa.concat_tables([waiting, pa.Table.from_batches([batch])])
+        while waiting.num_rows >= rows:
+            yield _parsed(waiting.slice(0, rows))
+            waiting = waiting.slice(rows)
+    if waiting.num_rows:
+        yield _parsed(waiting)
 
 
-def _read(source: Source, size: int) -> bytes:
+def _record_batches(source: Source) -> Iterator[pa.RecordBatch]:
     try:
-        return bytes(source.stream.read(size))
+        reader = csv.open_csv(source.stream, _READ, _PARSE, _CONVERT)
+        if len(reader.schema) not in {2, 3}:
+            raise _malformed(source, 1)
+        for batch in reader:
+            yield batch.select(_SCHEMA.names)
+    except pa.ArrowInvalid as error:
+        if str(error) != "Empty CSV file":
+            raise _invalid(source, str(error)) from None
     except (OSError, pa.ArrowException) as error:
         raise _unreadable(source.name, error) from error
+
+
+def _parsed(lines: pa.Table) -> ParsedLines:
+    return ParsedLines(lines[_KEY].combine_chunks(), lines[_TIME].combine_chunks().to_numpy())
 
 
 def _unreadable(name: str, error: Exception) -> ConfigurationError:
     return ConfigurationError(f"{name}: cannot be read: {error}")
 
 
-def _keys(source: Source, text: bytes, fields: NDArray[np.int32], done: int) -> pa.StringArray:
-    """Return the keys of the text. `fields` has the start and the end of each key."""
-    # The offsets of all keys are those of one array, in which every second string is a key.
-    pieces = pa.StringArray.from_buffers(len(fields) - 1, pa.py_buffer(fields), pa.py_buffer(text))
-    keys = pieces.take(pa.array(np.arange(0, len(fields), 2)))
-    try:
-        keys.validate(full=True)
-    except pa.ArrowInvalid:
-        invalid_row = next(row for row, key in enumerate(keys.cast(pa.binary()).to_pylist()) if not is_utf8(key))
-        raise ConfigurationError(f"{source.name}: line {done + invalid_row + 1}: the key is not UTF-8") from None
-    return keys
+def _invalid(source: Source, problem: str) -> ConfigurationError:
+    """Return the error for a line that pyarrow cannot parse; `problem` is the text of its error."""
+    line = _LINE_NUMBER.search(problem)
+    if line is None:
+        return ConfigurationError(f"{source.name}: no line end within {BLOCK_BYTES:,} bytes; is this a text file?")
+    if "UTF8" in problem:
+        return ConfigurationError(f"{source.name}: line {line[1]}: the key is not UTF-8")
+    # The first line determines how many columns are expected.
+    return _malformed(source, 1 if "Expected" in problem and not _COLUMNS.search(problem) else int(line[1]))
 
 
 def _malformed(source: Source, line: int) -> ConfigurationError:
     return ConfigurationError(
-        f"{source.name}: line {line}: is not `time_ms TAB key` or `time_ms TAB key TAB count`; "
+        f"{source.name}: line {line}: is not `time_ms TAB key`, or `time_ms TAB key TAB count` in all lines; "
         "time_ms and count are integers"
     )
-
-
-@jit
-def _parse_integer(text: NDArray[np.uint8], start: int) -> tuple[int, int]:
-    """Parse an integer: return its value and the offset after it, or (0, `start`) if there is none."""
-    offset = start
-    negative = offset < len(text) and text[offset] == _MINUS
-    if negative:
-        offset += 1
-    first_digit, value = offset, 0
-    while offset < len(text) and _ZERO <= text[offset] <= _NINE and offset - first_digit <= _MAX_DIGITS:
-        value = value * 10 + int(np.int64(text[offset])) - _ZERO
-        offset += 1
-    if offset == first_digit or offset - first_digit > _MAX_DIGITS:
-        return 0, start
-    return -value if negative else value, offset
-
-
-@jit
-def _scan(text: NDArray[np.uint8], fields: NDArray[np.int32], times: NDArray[np.int64]) -> tuple[int, int, bool]:
-    """Parse lines until `times` is full. Return their number, the offset after them, and False before a malformed line.
-
-    Writes the start and the end of each key to `fields`. Does not parse a last line without a line end.
-    """
-    row = offset = 0
-    while row < len(times):
-        end = offset
-        while end < len(text) and text[end] != _NEWLINE:
-            end += 1
-        if end == len(text):
-            break
-        last = end - 1 if end > offset and text[end - 1] == _RETURN else end
-        times[row], start = _parse_integer(text, offset)
-        if start == offset or text[start] != _TAB:
-            return row, offset, False
-        key_end = start + 1
-        while key_end < last and text[key_end] != _TAB:
-            key_end += 1
-        if key_end < last and (key_end + 1 == last or _parse_integer(text, key_end + 1)[1] != last):
-            return row, offset, False
-        fields[2 * row], fields[2 * row + 1] = start + 1, key_end
-        row, offset = row + 1, end + 1
-    return row, offset, True
