@@ -14,7 +14,6 @@ from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's use
 
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import BrokerError, CheckFailedError
-from skewless.errors import CheckFailedError
 from skewless.spark.kafka_options import TopicRanges
 from skewless.wire.distribution import TickDistribution
 
