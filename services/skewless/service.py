@@ -21,9 +21,9 @@ from skewless.config import topic_plan
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.state_layout import schema_of_stage
 from skewless.config.watcher import WORKERS, ConfigWatcher
+from skewless.engine.app import App, StageRuntime
 from skewless.engine.consumer_loop import FindInputs
 from skewless.engine.executor import StepExecutor
-from skewless.engine.faust.app import App, StageRuntime
 from skewless.engine.first_offsets import commit_first_offsets
 from skewless.engine.output import Output
 from skewless.engine.start_checks import Evidence, Input, Origin, check_former_inputs

@@ -29,8 +29,8 @@ from helpers.batches import encode_tuples
 from helpers.engine import assign, batch_of
 from helpers.messages import message
 from skewless.config.pipeline_settings import PipelineSettings
+from skewless.engine.app import StageRuntime
 from skewless.engine.executor import RestoredPartition
-from skewless.engine.faust.app import StageRuntime
 from skewless.engine.statistics import EngineStatistics
 from skewless.lab.datasets.base import START_MS
 from skewless.monitoring.stage_monitor import StageMonitor

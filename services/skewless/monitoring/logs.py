@@ -19,7 +19,7 @@ TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 LIBRDKAFKA = "skewless.librdkafka"
 ABOUT_BROKERS = (LIBRDKAFKA, "skewless.engine.consumer_loop")
 """Loggers that repeat their messages while a broker is unavailable."""
-CHATTY = ("skewless.engine.faust.app",)
+CHATTY = ("skewless.engine.app",)
 """Loggers to which Faust writes each start and stop of a service: it uses the module of the class, which is ours."""
 
 

@@ -11,8 +11,8 @@ from contextlib import contextmanager, suppress
 
 from skewless import __version__, topology
 from skewless.algorithms.watermark import MAX_WATERMARK
+from skewless.engine.app import StageRuntime
 from skewless.engine.executor import StepExecutor
-from skewless.engine.faust.app import StageRuntime
 from skewless.engine.output import Output
 from skewless.engine.statistics import EngineStatistics
 from skewless.engine.step import HistogramSample, Sample

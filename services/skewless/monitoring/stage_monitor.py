@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 from skewless import __version__
-from skewless.engine.faust.app import StageRuntime
+from skewless.engine.app import StageRuntime
 from skewless.monitoring.collector import MetricsCollector
 from skewless.monitoring.health import Health
 from skewless.monitoring.metrics_reader import MetricsReader

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from skewless import __version__
+from skewless.engine.app import StageRuntime
 from skewless.engine.executor import Send
-from skewless.engine.faust.app import StageRuntime
 from skewless.engine.message_batch import MessageBatch
 from skewless.errors import ConfigurationError, how_to_add
 from skewless.monitoring.settings import TracingSettings

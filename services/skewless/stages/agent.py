@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 
 from faust import StreamT
 
+from skewless.engine.app import App
 from skewless.engine.executor import StepExecutor
-from skewless.engine.faust.app import App
 from skewless.engine.message_batch import MessageBatch
 
 Process = Callable[[MessageBatch], Awaitable[None]]

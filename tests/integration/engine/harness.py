@@ -15,8 +15,8 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from helpers.waiting import until_in_thread
+from skewless.engine.app import App, StageRuntime
 from skewless.engine.executor import StepExecutor
-from skewless.engine.faust.app import App, StageRuntime
 from skewless.engine.output import Output
 from skewless.engine.start_checks import Input
 from skewless.engine.step import InputStep, Step

@@ -11,7 +11,7 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from integration.engine.harness import Harness, running, until
-from skewless.engine.faust.app import StageRuntime
+from skewless.engine.app import StageRuntime
 from skewless.engine.start_checks import Input
 from skewless.engine.step import MultiInputStep
 from skewless.wire.record import Batch, OutputRecord

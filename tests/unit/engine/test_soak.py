@@ -24,9 +24,9 @@ from helpers.kafka import SINK_MODES
 from helpers.messages import message
 from skewless import topology
 from skewless.config.pipeline_settings import PipelineSettings
+from skewless.engine import app as faust_app
+from skewless.engine.app import App
 from skewless.engine.executor import RestoredPartition, StepExecutor
-from skewless.engine.faust import app as faust_app
-from skewless.engine.faust.app import App
 from skewless.engine.message_batch import MessageBatch
 from skewless.engine.start_checks import Input
 from skewless.service import build, build_runtime

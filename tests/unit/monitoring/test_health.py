@@ -18,8 +18,8 @@ from helpers.engine import assign, revoke
 from helpers.waiting import until
 from skewless import __version__
 from skewless.config.pipeline_settings import PipelineSettings
+from skewless.engine.app import StageRuntime
 from skewless.engine.executor import RestoredPartition
-from skewless.engine.faust.app import StageRuntime
 from skewless.engine.step import Sample
 from skewless.errors import ConfigurationError
 from skewless.monitoring import server

@@ -79,12 +79,10 @@ def inspect(  # noqa: PLR0913 - click passes an argument per option
     Reads the newest records without a consumer group and writes nothing to Kafka. The file of -f is used only for its
     section `kafka`, with the security settings.
     """
-    from skewless.cli.pandas_import import keep_pandas_out
     from skewless.lab.inspection.conditions import Condition, measures_of
     from skewless.lab.inspection.read_topic import inspect_topic, sample_range
     from skewless.lab.progress import report_progress
 
-    keep_pandas_out()
     checks = [Condition.parse(text) for text in conditions]
     if html is not None:
         _require_writable(html)

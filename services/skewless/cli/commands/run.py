@@ -51,11 +51,9 @@ def run(stage: str, file: Path | None, instance: int, *, drain: bool, take_over:
     gc.disable()
     try:
         settings = load_settings(file)
-        from skewless.cli.pandas_import import keep_pandas_out
         from skewless.monitoring import logs
         from skewless.service import run_stage
 
-        keep_pandas_out()
         gc.freeze()
     finally:
         gc.set_threshold(*COLLECTION)

@@ -11,18 +11,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 from skewless import topology
 from skewless.errors import CrashedError
 from skewless.lab.local import child_process
 
-IMPORTED_AT_START = (
-    *("faust.app.router", "faust.assignor.partition_assignor", "faust.events", "faust.fixups.django"),
-    *("faust.tables.objects", "faust.tables.sets", "faust.topics", "faust.transport.utils", "faust.worker"),
-    *("pythonjsonlogger.json", "skewless.monitoring.outage_filter"),
-)
-"""Modules that a process of a stage imports when it starts, and not with its builder."""
 RECEIVE_BYTES = 65_536
 START_S = 120.0
 """Deadline for the start of a process. The first one waits until the host has imported the modules."""
@@ -31,7 +26,9 @@ START_S = 120.0
 def modules_of(stages: Iterable[topology.Stage]) -> list[str]:
     """Return the modules that processes of these stages import."""
     builders = (stage.builder.partition(":")[0] for stage in stages)
-    return ["skewless.cli.commands.run", "skewless.service", *builders, *IMPORTED_AT_START]
+    # pyarrow imports pandas, where it is installed, at its first conversion of a NumPy array.
+    pandas = ["pandas"] if find_spec("pandas") else []
+    return ["skewless.cli.commands.run", "skewless.service", "skewless.monitoring.logs", *builders, *pandas]
 
 
 class HostedProcess:

@@ -74,25 +74,38 @@ class NoBroker(BootStrategy):
     enable_kafka = False
 
 
-class NoConsumer(Service):
-    """What Faust asks of its consumer, for an app without one: nothing is assigned and nothing is unacknowledged."""
+class NoKafka(Service):
+    """Stands for Faust's consumer, topics and tables: nothing is assigned, acknowledged or recovered."""
 
     def __init__(self, executor: StepExecutor, **options: Any) -> None:
         super().__init__(**options)
         self._executor = executor
-        self.unacked = self._unacked_messages = set[Any]()  # the second for Faust's compiled streams
+        # The names with an underscore are for Faust's compiled streams.
+        self.unacked = self._unacked_messages = set[Any]()
+        self.acking_topics = self._acking_topics = set[Any]()
+
+    def acks_enabled_for(self, _topic: str) -> bool:
+        """Return False: Faust does not track what is processed."""
+        return False
 
     def assignment(self) -> frozenset[Any]:
         """Return the partitions of Faust."""
         return frozenset()
+
+    async def wait_until_recovery_completed(self) -> bool:
+        """Return False, the app goes on: there are no tables."""
+        return False
 
     async def on_task_error(self, error: Exception) -> None:
         """End the stage with the error of an agent, as with one of the step: Faust's new agent would skip the batch."""
         self._executor.fail(error)
 
 
-class NoHttpClient:
-    """HTTP client of an app that uses none. Faust's default imports aiohttp, a sixth of the start of a stage."""
+NOT_USED = (
+    *("Table", "SetTable", "GlobalTable", "SetGlobalTable", "TableManager", "Topic", "HttpClient", "Router", "Worker"),
+    *("LeaderAssignor", "PartitionAssignor"),
+)
+"""Settings of classes that Faust imports with its settings, and this app does not use. aiokafka comes with them."""
 
 
 class App(faust.App):
@@ -109,9 +122,9 @@ class App(faust.App):
             datadir=str(Path(tempfile.gettempdir()) / f"skewless-faust-{os.getuid()}"),
             loop=asyncio.get_running_loop(),
             web_enabled=False,
-            HttpClient=NoHttpClient,
+            **dict.fromkeys(NOT_USED, NoKafka),
         )
-        self.consumer = NoConsumer(self.executor, loop=self.loop, beacon=self.beacon)
+        self.consumer, self.topics, self.tables = (NoKafka(self.executor, loop=self.loop) for _ in range(3))
         self.batches = self.channel(maxsize=0)
         """Channel of the batches to process. Unbounded: the consumer thread limits what is in flight."""
         self.stopped_thread: asyncio.Future[BaseException | None]

@@ -1,0 +1,30 @@
+"""The Faust app of a stage, without a broker."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+START = """
+import asyncio, sys
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.engine.app import App
+from skewless.service import build, build_runtime
+from skewless.stages.agent import declare_agent
+
+async def main():
+    settings = PipelineSettings.model_validate({"name": "p", "source": {"topic": "s"}})
+    stage = build("worker", settings, drain=False, source_partitions=1)
+    app = App(build_runtime("worker", stage, settings, 0, drain=False))
+    declare_agent(app, stage.processor)
+    await app.start()
+    await app.stop()
+    print("aiokafka" in sys.modules)
+
+asyncio.run(main())
+"""
+
+
+def test_app_start_and_stop_imports_no_kafka_client_of_faust() -> None:
+    done = subprocess.run([sys.executable, "-c", START], capture_output=True, text=True, check=True, timeout=60)
+    assert done.stdout == "False\n"
