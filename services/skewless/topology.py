@@ -69,7 +69,7 @@ class Topic:
     key: str
     """Content of the record key."""
     record: str
-    """Name of the record type in `skewless.asyncapi.messages`."""
+    """Name of the record type. `skewless.asyncapi.messages` describes those of public topics."""
     cleanup: Literal["delete", "compact"] = "delete"
     command: str | None = None
     """Command that writes it, if no stage does."""

@@ -13,12 +13,12 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from helpers.asyncapi import Records, official_schema, problems
+from helpers.asyncapi import Records, message_of, official_schema, problems
 from helpers.kafka import Record
 from skewless import topology
-from skewless.asyncapi.document import ANY, WITH_VALUES, as_yaml, document
-from skewless.asyncapi.example_run import samples
-from skewless.asyncapi.messages import MESSAGES_BY_SCHEMA, Message, find, messages_of
+from skewless.apidocs.examples import WITH_VALUES, examples, written_records
+from skewless.asyncapi.document import ANY, as_yaml, described_topics, document
+from skewless.asyncapi.messages import MESSAGES, messages_of
 from skewless.cli import main
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.monitoring.tracing import PARENT
@@ -33,13 +33,13 @@ OWN = PipelineSettings.model_validate(
             "security_protocol": "SASL_SSL",
             "sasl": {"username": "me", "password": "secret"},
         },
-        "worker_input": {"max_workers": 12},
+        "worker_input": {"max_workers": 12, "encoding": "record"},
         "router": {"workers": 3},
         "topics": {"aggregator_partitions": 6, "replication_factor": 3},
         "aggregator": {"aggregates": ["count", "mean"]},
     }
 )
-ANY_DOCUMENT = document()
+ANY_DOCUMENT = document(examples=examples())
 OWN_DOCUMENT = document(OWN, 5)
 BOTH = pytest.mark.parametrize("made", [ANY_DOCUMENT, OWN_DOCUMENT], ids=["any", "own"])
 
@@ -74,7 +74,7 @@ def test_asyncapi_schema_check_of_an_invalid_document_finds_problems(failures: s
     channel, message = made["channels"]["late"], made["components"]["messages"]["late"]
     match failures:
         case "action":
-            made["operations"]["splitter-writes-late"]["action"] = "publish"
+            made["operations"]["send-late"]["action"] = "publish"
         case "address":
             channel["address"] = 1
         case "binding":
@@ -89,7 +89,7 @@ def test_asyncapi_schema_check_of_an_invalid_document_finds_problems(failures: s
 @BOTH
 def test_asyncapi_references_resolve_to_objects(made: dict[str, Any]) -> None:
     references = [part["$ref"] for part in parts(made) if "$ref" in part]
-    assert len(references) > 50
+    assert len(references) > 30
     assert all(isinstance(follow(made, reference), dict) for reference in references)
 
 
@@ -101,16 +101,22 @@ def test_asyncapi_operations_use_messages_of_their_channels(made: dict[str, Any]
         assert all(each["$ref"].startswith(f"{channel}/messages/") for each in row["messages"])
 
 
-def test_asyncapi_document_has_every_topic_input_and_output_of_the_topology() -> None:
-    assert list(ANY_DOCUMENT["channels"]) == [*topology.USER_TOPICS, *(row.name for row in topology.TOPICS)]
-    for stage in topology.STAGES:
-        reads = {f"{stage.name}-reads-{name}" for name in stage.inputs}
-        writes = {f"{stage.name}-writes-{name}" for name in stage.outputs}
-        assert reads | writes <= ANY_DOCUMENT["operations"].keys()
+def test_asyncapi_document_has_all_topics_of_users_and_public_topics() -> None:
+    public = [row.name for row in topology.TOPICS if row.public]
+    assert list(ANY_DOCUMENT["channels"]) == [*topology.USER_TOPICS, *public, "worker-input"]
+    assert list(ANY_DOCUMENT["operations"]) == [
+        *(f"receive-{name}" for name in topology.USER_TOPICS),
+        *(f"send-{name}" for name in (*public, "worker-input")),
+    ]
 
 
 def test_asyncapi_messages_equal_the_record_types_of_the_topics() -> None:
-    assert MESSAGES_BY_SCHEMA.keys() == {row.record for row in topology.TOPICS}
+    assert MESSAGES.keys() == {row.record for row in topology.TOPICS if row.public or row.name == "worker-input"}
+
+
+def test_asyncapi_document_has_worker_input_with_a_record_per_tuple_only() -> None:
+    by_batch = OWN.model_copy(update={"worker_input": OWN.worker_input.model_copy(update={"encoding": "batch"})})
+    assert OWN_DOCUMENT["channels"].keys() - document(by_batch)["channels"].keys() == {"worker-input"}
 
 
 @BOTH
@@ -123,35 +129,37 @@ def test_asyncapi_schemas_are_draft_07_and_describe_every_field(made: dict[str, 
         jsonschema.Draft7Validator.check_schema(message["bindings"]["kafka"]["key"])
 
 
-def test_asyncapi_messages_of_public_topics_have_an_example() -> None:
-    for row in topology.TOPICS:
-        for kind in messages_of(row.name):
-            assert "examples" in ANY_DOCUMENT["components"]["messages"][kind.name] or not row.public
+def test_asyncapi_messages_of_the_reference_have_an_example_that_fits_the_schemas() -> None:
+    held = Records(ANY_DOCUMENT)
+    for topic in topology.TOPICS:
+        for kind in messages_of(topic.name) if topic.name in ANY_DOCUMENT["channels"] else ():
+            message = ANY_DOCUMENT["components"]["messages"][kind.name]
+            (example,) = message["examples"]
+            payload, headers = example.get("payload"), example["headers"]
+            texts = (message.get("x-example-key"), payload if isinstance(payload, str | None) else json.dumps(payload))
+            key, value = (None if text is None else text.encode() for text in texts)
+            encoded = {name: text.encode() for name, text in headers.items()}
+            record = Record(0, 0, message.get("x-example-timestamp", 0), key, value, encoded)
+            if kind.name != "tuple-with-values":  # its fields are the values of a pipeline
+                assert list(held.problems(topic.name, record)) == []
 
 
 def test_asyncapi_document_describes_the_records_that_the_steps_write() -> None:
-    kinds, described = set(), [WITH_VALUES]
-    for repartition in ("never", "always"):
-        assert ANY.join is not None
-        described.append(OWN.model_copy(update={"join": ANY.join.model_copy(update={"repartition": repartition})}))
+    described, kinds = [ANY, WITH_VALUES], set()
+    assert ANY.join is not None
+    described.append(ANY.model_copy(update={"join": ANY.join.model_copy(update={"repartition": "always"})}))
     for own in described:
-        held = Records(document(own))
-        written = [(topic, record_of(output)) for topic, outputs in samples(own).items() for output in outputs]
-        assert [problem for topic, record in written for problem in held.problems(topic, record)] == []
-        kinds |= {kind.name for topic, record in written if (kind := kind_of(topic, record))}
-    assert kinds >= {kind.name for row in topology.TOPICS for kind in messages_of(row.name)} - {
-        "tombstone",
-        "held-block-tombstone",
-    }
+        held, written = Records(document(own)), written_records(own)
+        for topic in [name for name in described_topics(own) if name in written]:
+            records = [record_of(output) for output in written[topic]]
+            assert [problem for record in records for problem in held.problems(topic, record)] == []
+            kinds |= {kind.name for record in records if (kind := message_of(topic, record))}
+    assert kinds == ANY_DOCUMENT["components"]["messages"].keys() - {"source-record", "join-record"}
 
 
 def record_of(output: OutputRecord) -> Record:
     at = (output.partition or 0, 0, output.timestamp or 0)
     return Record(*at, output.key, output.value, dict(output.headers))
-
-
-def kind_of(topic: str, record: Record) -> Message | None:
-    return find(topic, record.key, record.value, record.headers)
 
 
 def test_asyncapi_check_of_an_undescribed_record_finds_a_problem() -> None:
@@ -179,7 +187,7 @@ def test_asyncapi_check_of_a_record_with_trace_context_passes() -> None:
 def test_asyncapi_document_of_one_pipeline_has_its_names_and_numbers() -> None:
     channels, servers = OWN_DOCUMENT["channels"], OWN_DOCUMENT["servers"]
     assert [channels[name]["address"] for name in ("source", "late")] == ["events", "words.late"]
-    partitions = {name: channels[name]["bindings"]["kafka"]["partitions"] for name in channels}
+    partitions = {name: row["bindings"]["kafka"]["partitions"] for name, row in channels.items()}
     assert partitions["source"] == partitions["late"] == 5
     assert (partitions["worker-input"], partitions["aggregates"], partitions["distribution"]) == (12, 6, 1)
     assert channels["late"]["bindings"]["kafka"]["replicas"] == 3
@@ -199,8 +207,8 @@ def test_asyncapi_document_of_one_pipeline_has_one_version_of_tuples() -> None:
         for settings in (OWN, WITH_VALUES)
     }
     assert versions == {
-        True: {"skewless.tuples.v1", "skewless.tuple.v1"},
-        False: {"skewless.tuples.v2", "skewless.tuple.v2"},
+        True: {"skewless.tuple.v1"},
+        False: {"skewless.tuple.v2"},
     }
     fields = document(WITH_VALUES)["components"]["schemas"]["ValuesRecord"]["properties"]
     assert list(fields) == ["amount", "user", "time"]
@@ -222,12 +230,12 @@ def test_asyncapi_document_at_least_once_promises_no_exactly_once() -> None:
 
 
 def test_asyncapi_document_unknown_source_has_no_partition_counts() -> None:
-    for name in ("source", "late", "tuples"):
+    for name in ("source", "late", "joined"):
         assert "partitions" not in ANY_DOCUMENT["channels"][name]["bindings"]["kafka"]
 
 
 def test_asyncapi_document_is_deterministic_and_survives_yaml() -> None:
-    assert document() == ANY_DOCUMENT
+    assert document(examples=examples()) == ANY_DOCUMENT
     assert yaml.safe_load(as_yaml(ANY_DOCUMENT)) == ANY_DOCUMENT
 
 
@@ -236,4 +244,4 @@ def test_asyncapi_command_prints_the_document_of_a_pipeline(tmp_path: Path) -> N
     file.write_text("name: words\nsource: {topic: events}\nsplitter: {format: text}\n")
     ran = CliRunner().invoke(main.main, ["topics", "asyncapi", "-f", str(file), "--source-partitions", "4"])
     assert ran.exit_code == 0, ran.output
-    assert yaml.safe_load(ran.output)["channels"]["tuples"]["bindings"]["kafka"]["partitions"] == 4
+    assert yaml.safe_load(ran.output)["channels"]["late"]["bindings"]["kafka"]["partitions"] == 4

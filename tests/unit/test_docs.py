@@ -22,7 +22,7 @@ from skewless import __version__
 from skewless.algorithms.aggregates import AGGREGATES, ResultField
 from skewless.algorithms.value_type import ValueType
 from skewless.apidocs import reference_pages
-from skewless.asyncapi.document import WITH_VALUES
+from skewless.apidocs.examples import WITH_VALUES
 from skewless.cli import main
 from skewless.config import loader
 from skewless.config.pipeline_settings import PipelineSettings
@@ -32,7 +32,6 @@ from skewless.wire.aggregates import aggregate_type
 from skewless.wire.distribution import TickDistribution
 from skewless.wire.hot_keys import HotKeyChange
 from skewless.wire.joined import JoinedRecord, JoinLateRecord, UnmatchedRecord
-from skewless.wire.replays import Replay
 from skewless.wire.tuples import LateTuple, TupleFormat, TupleRecord
 
 EXAMPLES = ROOT / "deploy" / "examples"
@@ -163,7 +162,6 @@ def type_of(name: str, entry: dict[str, Any]) -> type[msgspec.Struct]:
         "unmatched-left": UnmatchedRecord,
         "unmatched-right": UnmatchedRecord,
         "join-late": JoinLateRecord,
-        "replays": Replay,
     }
     return types[name]
 

@@ -16,15 +16,16 @@ from helpers import extra_stages
 from helpers.source_files import assert_none
 from skewless import service, topology
 from skewless.apidocs import reference_pages
-from skewless.asyncapi import example_run
 from skewless.asyncapi.document import document
 from skewless.config import acls
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.topic_plan import desired_topics
 from skewless.errors import ConfigurationError
+from skewless.in_memory import InMemoryPipeline
 from skewless.lab.local.supervisor import Supervisor
 from skewless.monitoring import metrics
 from skewless.topology import Condition
+from skewless.wire.record import OutputRecord
 from skewless.wire.topic_partition import TopicPartition
 
 STAGES = [stage.name for stage in topology.STAGES]
@@ -48,8 +49,7 @@ Section = dict[str, str] | None
 @pytest.fixture(autouse=True)
 def extended(monkeypatch: pytest.MonkeyPatch) -> type[PipelineSettings]:
     found = extra_stages.add(monkeypatch)
-    for module in (example_run, chart):
-        monkeypatch.setattr(module, "PipelineSettings", found)
+    monkeypatch.setattr(chart, "PipelineSettings", found)
     return found
 
 
@@ -133,27 +133,21 @@ def test_asyncapi_document_of_a_pipeline_has_its_stages_only(
     extended: type[PipelineSettings], archive: Section, added: list[str]
 ) -> None:
     found = document(settings_with(extended, archive))
-    assert list(found["channels"]) == ["source", *TOPICS, *(["reviewed"] if added else [])]
-    operations = {name for name in found["operations"] if name.startswith(("reviewer", "archiver"))}
-    expected = {"reviewer-reads-late", "reviewer-writes-reviewed", "reviewer-writes-dead-letters"} if added else set()
-    expected |= {"archiver-reads-aggregates", "archiver-reads-reviewed"} if "archiver" in added else set()
-    assert operations == expected
+    public = [name for name in TOPICS if topology.topic(name).public]
+    assert list(found["channels"]) == ["source", *public, *(["reviewed"] if added else [])]
 
 
-def test_asyncapi_document_of_any_pipeline_has_all_stages() -> None:
-    found = document()
-    assert "reviewed" in found["channels"]
-    assert {"archiver-reads-aggregates", "archiver-reads-reviewed"} <= found["operations"].keys()
+def test_in_memory_pipeline_runs_a_stage_with_a_topic(extended: type[PipelineSettings]) -> None:
+    value = b'{"key": "a", "time": %d}'
+    splitter = {"format": "json", "key": {"field": "key"}, "time": {"field": "time"}}
+    settings = settings_with(extended, {}, splitter=splitter, event_time={"max_ahead_s": 1e9})
+    late = [OutputRecord("mine", value % time) for time in (1_000_000, 0)]
+    written = InMemoryPipeline(settings).process(late, now=0, end=True)
+    assert [record.value for record in written["reviewed"]] == [record.value for record in written["late"]] != []
 
 
-def test_example_run_of_a_stage_with_a_topic_writes_it(extended: type[PipelineSettings]) -> None:
-    small = example_run._small_pipeline(settings_with(extended, None), "batch", "none")
-    found = example_run._run_pipeline(small.model_copy(update={"archive": extra_stages.ArchiveSettings()}))
-    assert [record.value for record in found["reviewed"]] == [record.value for record in found["late"]] != []
-
-
-def test_reference_pages_name_all_inputs_and_the_condition_of_a_stage() -> None:
-    lines = list(reference_pages._topics())
+def test_reference_pages_name_all_inputs_and_the_condition_of_a_stage(extended: type[PipelineSettings]) -> None:
+    lines = list(reference_pages._topics(document(settings_with(extended, {}))))
     (row,) = [line for line in lines if line.startswith("| archiver |")]
     assert (
         row == "| archiver | `aggregates`, `reviewed` |  | stores results, where `archive.mode` is `all` or `results` |"

@@ -14,13 +14,11 @@ HOUR_MS = 3_600_000
 
 
 def topic_sections(document: Document) -> Iterator[str]:
-    """Yield the lines of a section per topic, the public ones first. A message is described at its first topic."""
-    channels: dict[str, Any] = document["channels"]
+    """Yield the lines of a section per topic of the pipeline. A message is described at its first topic."""
     first_topics: dict[str, str] = {}
-    for visibility in ("public", "internal"):
-        for topic, channel in channels.items():
-            if topic not in topology.USER_TOPICS and channel["tags"] == [{"name": visibility}]:
-                yield from _section(document, topic, channel, first_topics)
+    for topic, channel in document["channels"].items():
+        if topic not in topology.USER_TOPICS:
+            yield from _section(document, topic, channel, first_topics)
 
 
 def _section(document: Document, topic: str, channel: Mapping[str, Any], first_topics: dict[str, str]) -> Iterator[str]:
@@ -28,8 +26,8 @@ def _section(document: Document, topic: str, channel: Mapping[str, Any], first_t
     yield from ["", f"## `{topic}`", ""]
     if len(messages) == 1:
         yield from [channel["description"], ""]
-    yield f"- Written by: {_stages(document, topic, 'send')}"
-    yield f"- Read by: {_readers(document, topic, channel)}"
+    yield f"- Written by: {_writers(topic)}"
+    yield f"- Read by: {_readers(topic)}"
     options = channel["bindings"]["kafka"]["topicConfiguration"]
     yield f"- Retention: {_retention(options, is_public=channel['tags'] == [{'name': 'public'}])}"
     for name, message in messages.items():
@@ -49,9 +47,6 @@ def _message(document: Document, message: Mapping[str, Any], topic: str) -> Iter
     yield f"- Guarantee: {message['x-guarantee']}"
     yield from _fields_table("field", document, message["payload"])
     yield from _fields_table("header", document, message.get("headers", {}))
-    if columns := message["payload"].get("x-arrow-columns"):
-        rows = [(f"`{name}`", column["type"], column["description"]) for name, column in columns.items()]
-        yield from ["", *table(["column", "type", "description"], rows)]
     yield from _example(message, topic if len(document["channels"][topic]["messages"]) == 1 else message["title"])
 
 
@@ -80,19 +75,12 @@ def _key(schema: Schema) -> str:
     return str(schema.get("description", f"{type_of(schema)}."))
 
 
-def _stages(document: Document, topic: str, action: str) -> str:
-    channel = {"$ref": f"#/channels/{topic}"}
-    operations = [
-        operation
-        for operation in document["operations"].values()
-        if operation["channel"] == channel and operation["action"] == action
-    ]
-    return ", ".join(operation["tags"][0]["name"] for operation in operations)
+def _writers(topic: str) -> str:
+    return ", ".join(stage.name for stage in topology.STAGES if topic in stage.outputs)
 
 
-def _readers(document: Document, topic: str, channel: Mapping[str, Any]) -> str:
-    readers = ["your consumers"] if channel["tags"] == [{"name": "public"}] else []
-    return ", ".join([*readers, *filter(None, [_stages(document, topic, "receive")])])
+def _readers(topic: str) -> str:
+    return ", ".join(["your consumers", *(stage.name for stage in topology.STAGES if topic in stage.all_inputs)])
 
 
 def _retention(options: Mapping[str, Any], *, is_public: bool) -> str:

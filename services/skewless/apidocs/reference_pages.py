@@ -20,7 +20,8 @@ from skewless.algorithms.aggregates import AGGREGATES
 from skewless.algorithms.grouping import GROUPINGS, LOCAL
 from skewless.algorithms.grouping.key import KeyGrouping
 from skewless.apidocs.asyncapi_page import table, topic_sections
-from skewless.asyncapi.document import as_yaml, document
+from skewless.apidocs.examples import examples
+from skewless.asyncapi.document import Document, as_yaml, document
 from skewless.cli import main as cli
 from skewless.config import loader
 from skewless.config.pipeline_settings import PipelineSettings
@@ -65,8 +66,9 @@ every field that it had, with its name, type and meaning. Any other change gets 
 changelog names it. Therefore a consumer should ignore fields and headers that it does not know, and stop at a version
 that it does not know.
 
-[asyncapi.yaml](asyncapi.yaml) has the content of this page as an AsyncAPI 3 document with JSON Schemas of all records.
-`skewless topics asyncapi` prints it with the names and numbers of your pipeline."""
+[asyncapi.yaml](asyncapi.yaml) describes the public topics in an AsyncAPI 3 document with JSON Schemas of their records,
+and `worker-input` with one record per tuple. `skewless topics asyncapi` prints it with the names and numbers of your
+pipeline, without examples."""
 FORMATS_INTRO = """\
 Values of `splitter.format`. Settings such as `splitter.key.field` name a field as in the last column. A package can add
 others by [entry points](../how-to/read-any-topic.md#a-format-of-your-own) of the group `skewless.formats`."""
@@ -113,10 +115,16 @@ _LENGTHS = {"min_length": "length at least", "max_length": "length at most"}
 
 def pages() -> dict[str, str]:
     """Return the text of all pages by file name."""
-    lines_by_page = {"settings": _settings(), "topics": _topics(), "commands": _commands(), "metrics": _metrics()}
+    described = document(examples=examples())
+    lines_by_page = {
+        "settings": _settings(),
+        "topics": _topics(described),
+        "commands": _commands(),
+        "metrics": _metrics(),
+    }
     lines_by_page["errors"] = _errors()
     texts = {f"{name}.md": "\n".join([HEADER, *lines]).rstrip() + "\n" for name, lines in lines_by_page.items()}
-    return texts | {"asyncapi.yaml": f"# {HEADER[5:-4]}\n{as_yaml(document())}"}
+    return texts | {"asyncapi.yaml": f"# {HEADER[5:-4]}\n{as_yaml(described)}"}
 
 
 # Settings
@@ -237,7 +245,7 @@ def _default(field: FieldInfo) -> str:
 # Topics and records
 
 
-def _topics() -> Iterator[str]:
+def _topics(document: Document) -> Iterator[str]:
     yield from TOPICS_INTRO.splitlines()
     yield from ["", "## Stages", ""]
     rows = [
@@ -266,7 +274,7 @@ def _topics() -> Iterator[str]:
     example = PipelineSettings.model_validate({"name": "x", "source": {"topic": "y"}})
     specs = [topic_spec(row, example, source_partitions=1) for row in topology.TOPICS]
     yield from table(["topic", "options"], [(_code(spec.name[2:]), _options(spec)) for spec in specs])
-    yield from topic_sections(document())
+    yield from topic_sections(document)
 
 
 def _topic_row(topic: topology.Topic) -> Sequence[str]:

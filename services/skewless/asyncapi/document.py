@@ -1,66 +1,54 @@
-"""Generates the AsyncAPI document: of any pipeline, with the placeholder `{pipeline}`, or of a given pipeline."""
+"""Generates the AsyncAPI document of the topics that users read and write.
+
+It describes any pipeline, with the placeholder `{pipeline}`, or a given pipeline.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import yaml
 
-from skewless import __version__
+from skewless import __version__, topology
 from skewless.algorithms.aggregates import AGGREGATES
-from skewless.asyncapi.channels import BINDING, Names, channels, operations
-from skewless.asyncapi.example_run import samples
-from skewless.asyncapi.examples import Example, examples
-from skewless.asyncapi.messages import (
-    GUARANTEE_TEXTS,
-    Message,
-    payload_schema,
-    types,
-)
-from skewless.asyncapi.schemas import Schema, schemas
+from skewless.asyncapi.messages import GUARANTEE_TEXTS, Message, messages_of
+from skewless.asyncapi.schemas import Schema, ref, schemas
 from skewless.config.pipeline_settings import PipelineSettings
+from skewless.config.topic_plan import topic_spec
 from skewless.kafka.settings import SaslSettings
 from skewless.monitoring.tracing import PARENT, STATE
 from skewless.wire.aggregates import aggregate_type
 from skewless.wire.headers import JSON
-from skewless.wire.tuples import TupleFormat
+from skewless.wire.tuples import TUPLE, TUPLE_V2, TupleFormat
 
 Document = dict[str, Any]
-VERSION = "3.1.0"
+VERSION, BINDING = "3.1.0", "0.5.0"
 ANY = PipelineSettings.model_validate(
-    {
-        "name": "pipeline",
-        "source": {"topic": "source"},
-        "splitter": {"format": "text", "value": {"decimals": 2}},
-        "join": {
-            "left": {"topic": "left", "id": {"field": "id"}},
-            "right": {"topic": "right", "id": {"field": "id"}},
-            "apart_s": 1,
-        },
-        "aggregator": {"aggregates": list(AGGREGATES)},
-    }
-)
-WITH_VALUES = PipelineSettings.model_validate(
     {
         "name": "pipeline",
         "source": {"topic": "source"},
         "splitter": {
             "format": "json",
             "key": {"field": "key"},
-            "values": {
-                "amount": {"field": "value", "decimals": 2},
-                "user": {"field": "value", "kind": "text", "missing": "skip"},
-            },
+            "value": {"field": "value", "decimals": 2},
+            "time": {"field": "time"},
         },
-        "aggregator": {"aggregates": [next(iter(AGGREGATES))]},
+        "join": {
+            "left": {"topic": "left", "id": {"field": "id"}, "time": {"field": "time"}},
+            "right": {"topic": "right", "id": {"field": "id"}, "time": {"field": "time"}},
+            "apart_s": 1,
+        },
+        "router": {"workers": 2},
+        "worker_input": {"encoding": "record"},
+        "aggregator": {"aggregates": list(AGGREGATES)},
     }
 )
-"""A pipeline with named values, for examples of their tuples."""
+"""Settings with all public topics, which stand for any pipeline."""
 DESCRIPTION = (
-    "Public topics are the API: one result per record, UTF-8 keys, JSON values, event time as the record's timestamp. "
-    "The other topics carry columns between the stages and may change with any version. Consumers should set "
-    "`isolation.level=read_committed`, otherwise they read records of aborted transactions. With "
+    "The API of a pipeline: one result per record, UTF-8 keys, JSON values, event time as the record's timestamp. "
+    "Consumers should set `isolation.level=read_committed`, otherwise they read records of aborted transactions. With "
     "`transport.guarantee: at_least_once` transactions are not used, and records may be repeated. Records have "
     "the headers `schema` (name and version of the format) and `content-type`. A version of a format only gets further "
     "fields."
@@ -79,39 +67,178 @@ TRACED = {
     }
 }
 """Trait with the headers that any record may have."""
+RECORD_TOPICS = ("worker-input",)
+"""Internal topics that consumers of the user read where they have one record per tuple."""
 MECHANISMS = {"PLAIN": "plain", "SCRAM-SHA-256": "scramSha256", "SCRAM-SHA-512": "scramSha512"}
 """Types of security schemes, without that of OAUTHBEARER, which has more fields."""
+PARAMETERS = {
+    "pipeline": {"description": "Name of the pipeline: `topics.prefix` and `name` in its file.", "examples": ["words"]},
+    "source": {
+        "description": "Your own topic: `source.topic` in the pipeline's file, or one of `source.topics`.",
+        "examples": ["events"],
+    },
+    "left": {"description": "Your own topic: `join.left.topic` in the pipeline's file.", "examples": ["impressions"]},
+    "right": {"description": "Your own topic: `join.right.topic` in the pipeline's file.", "examples": ["clicks"]},
+}
 
 
-def document(settings: PipelineSettings | None = None, source_partitions: int | None = None) -> Document:
-    """Return the document with all topics, messages and stages. Does not connect to a broker.
+def document(
+    settings: PipelineSettings = ANY,
+    source_partitions: int | None = None,
+    examples: Mapping[str, dict[str, Any]] = MappingProxyType({}),
+) -> Document:
+    """Return the document of a pipeline; that of `ANY` has placeholders for names. Does not connect to a broker.
 
-    `source_partitions` is the number of partitions of the source topic, None if unknown.
+    `source_partitions` is the number of partitions of the source topic, None if unknown. `examples` has fields of
+    messages with an example, by the name of the message.
     """
-    names = Names(settings or ANY, settings is not None, source_partitions)
-    topics = (*names.inputs(), *(row.name for row in names.topics()))
-    messages = {message.name: message for topic in topics for message in names.messages_of(topic)}
-    example_by_message = examples(samples(names.settings, *(() if names.is_concrete else (WITH_VALUES,))))
-    guarantee = GUARANTEE_TEXTS[names.settings.transport.guarantee]
+    topics = described_topics(settings)
+    messages = {message.name: message for topic in topics for message in _messages_of(topic, settings)}
+    guarantee = GUARANTEE_TEXTS[settings.transport.guarantee]
     return {
         "asyncapi": VERSION,
         "info": {
-            "title": f"Skewless pipeline {names.settings.name}" if names.is_concrete else "A Skewless pipeline",
+            "title": "A Skewless pipeline" if settings is ANY else f"Skewless pipeline {settings.name}",
             "version": __version__,
             "description": DESCRIPTION,
             "license": {"name": "Apache-2.0"},
         },
         "defaultContentType": JSON,
-        "servers": dict(_servers(names.settings)),
-        "channels": dict(channels(names)),
-        "operations": dict(operations(names)),
+        "servers": dict(_servers(settings)),
+        "channels": {topic: _channel(topic, settings, source_partitions) for topic in topics},
+        "operations": dict(_operation(topic, settings) for topic in topics),
         "components": {
             "messageTraits": {"traced": TRACED},
             "messages": {
-                name: _message(message, example_by_message.get(name), guarantee) for name, message in messages.items()
+                name: _message(message, guarantee) | examples.get(name, {}) for name, message in messages.items()
             },
-            "schemas": _schemas(messages, names),
+            "schemas": _schemas(messages.values(), settings),
         },
+    }
+
+
+def described_topics(settings: PipelineSettings) -> list[str]:
+    """Return the topics of the user, the public ones, and those that consumers of the user may read."""
+    read = {name for stage in topology.needed_stages(settings) for name in stage.inputs_of(settings)}
+    rows = topology.needed_topics(settings)
+    own = {settings.topic(row.name) for row in rows}
+    # The source may be a topic of the pipeline.
+    of_user = [
+        name
+        for name in topology.USER_TOPICS
+        if name in read and (_has_many(name, settings) or settings.topic(name) not in own)
+    ]
+    by_record = RECORD_TOPICS if settings.worker_input.encoding == "record" else ()
+    return [*of_user, *(row.name for row in rows if row.public), *(row.name for row in rows if row.name in by_record)]
+
+
+def as_yaml(content: Document) -> str:
+    """Return a document as YAML."""
+    return yaml.dump(content, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
+
+
+class _Dumper(yaml.SafeDumper):
+    """YAML dumper that repeats equal objects instead of writing anchors."""
+
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - the signature is the base's
+        return True
+
+
+def _has_many(topic: str, settings: PipelineSettings) -> bool:
+    """Return whether the topic of the topology may stand for several topics of this pipeline."""
+    return topic == "source" and settings.aggregated.topic is None
+
+
+def _messages_of(topic: str, settings: PipelineSettings) -> Sequence[Message]:
+    """Return the messages of a topic. The tuples of a given pipeline have one version."""
+    other = TUPLE if TupleFormat(settings.values).record_name == TUPLE_V2 else TUPLE_V2
+    return [row for row in messages_of(topic) if settings is ANY or row.schema_header != other]
+
+
+def _channel(topic: str, settings: PipelineSettings, source_partitions: int | None) -> dict[str, Any]:
+    messages = _messages_of(topic, settings)
+    is_named = settings is not ANY and not _has_many(topic, settings)
+    parameter = topic if topic in topology.USER_TOPICS else "pipeline"
+    placeholder = f"{{{parameter}}}" if parameter == topic else f"{{pipeline}}.{topic}"
+    return {
+        "address": settings.topic(topic) if is_named else placeholder,
+        "title": topic,
+        "description": " ".join(map(_summary, messages)),
+        **({} if is_named else {"parameters": {parameter: _parameter(parameter, settings)}}),
+        "messages": {message.name: {"$ref": f"#/components/messages/{message.name}"} for message in messages},
+        "tags": [{"name": "internal" if topic in RECORD_TOPICS else "public"}],
+        "bindings": {"kafka": {**_binding(topic, settings, source_partitions), "bindingVersion": BINDING}},
+    }
+
+
+def _parameter(name: str, settings: PipelineSettings) -> dict[str, Any]:
+    if settings is ANY:
+        return PARAMETERS[name]
+    source = settings.aggregated
+    names = {} if settings.has_source_pattern else {"enum": list(source.select(()))}
+    return {"description": f"Your own topics: {source}.", **names}
+
+
+def _binding(topic: str, settings: PipelineSettings, source_partitions: int | None) -> dict[str, Any]:
+    """Return the number of partitions, if known, and the options of a topic of the pipeline."""
+    kind = topology.partitions_of(topic)
+    is_known = kind != "join" and (kind != "source" or source_partitions is not None)
+    if topic in topology.USER_TOPICS:
+        return {"partitions": source_partitions} if is_known else {}
+    spec = topic_spec(topology.topic(topic), settings, source_partitions or 1)
+    return {
+        **({"partitions": spec.partitions} if is_known else {}),
+        **({} if spec.replication_factor is None else {"replicas": spec.replication_factor}),
+        "topicConfiguration": {name: _option(name, value) for name, value in spec.options.items()},
+    }
+
+
+def _option(name: str, value: str) -> Any:
+    if name == "cleanup.policy":
+        return value.split(",")
+    return int(value) if value.lstrip("-").isdigit() else value
+
+
+def _operation(topic: str, settings: PipelineSettings) -> tuple[str, dict[str, Any]]:
+    """Return the name and description of what the pipeline does with a topic."""
+    action, verb = ("receive", "reads") if topic in topology.USER_TOPICS else ("send", "writes")
+    channel = f"#/channels/{topic}"
+    return f"{action}-{topic}", {
+        "action": action,
+        "channel": {"$ref": channel},
+        "summary": f"The pipeline {verb} {topic}.",
+        "messages": [{"$ref": f"{channel}/messages/{row.name}"} for row in _messages_of(topic, settings)],
+    }
+
+
+def _schemas(messages: Iterable[Message], settings: PipelineSettings) -> dict[str, Schema]:
+    """Return the schemas of all values, by name. Those of results and tuples depend on the settings."""
+    key_parts = settings.splitter.key.parts
+    aggregate = aggregate_type(settings.results, settings.aggregator.numbers, key_parts)
+    tuples = TupleFormat(settings.values, key_parts)
+    types = [message.payload for message in messages if isinstance(message.payload, type)]
+    schema_by_name = schemas(types) | schemas([aggregate, tuples.record_type, tuples.late_type])
+    if settings is ANY:
+        schema_by_name["Aggregate"]["required"] = ["key", "window_start", "window_end", "revision"]
+    return schema_by_name
+
+
+def _summary(message: Message) -> str:
+    return " ".join((message.summary or message.payload.__doc__ or "").split())
+
+
+def _message(message: Message, guarantee: str) -> dict[str, Any]:
+    return {
+        "name": message.schema_header or message.name,
+        "traits": [{"$ref": "#/components/messageTraits/traced"}],
+        "title": message.name,
+        "summary": _summary(message),
+        "contentType": message.content_type,
+        **({} if message.headers is None else {"headers": message.headers}),
+        "payload": message.payload if isinstance(message.payload, dict) else ref(message.payload),
+        "bindings": {"kafka": {"key": message.key, "bindingVersion": BINDING}},
+        "x-timestamp": message.timestamp,
+        "x-guarantee": message.guarantee.format(once=guarantee),
     }
 
 
@@ -131,57 +258,3 @@ def _login(sasl: SaslSettings) -> dict[str, Any]:
     scopes = dict.fromkeys((sasl.oauthbearer.scope or "").split(), "")
     grant = {"tokenUrl": sasl.oauthbearer.token_endpoint_url, "availableScopes": scopes}
     return {"type": "oauth2", "flows": {"clientCredentials": grant}}
-
-
-def _message(message: Message, example: Example | None, guarantee: str) -> dict[str, Any]:
-    payload, headers = payload_schema(message), message.headers
-    if example is not None and (columns := example.columns(message)):
-        payload["x-arrow-columns"] = columns
-    return {
-        "name": message.schema_header or message.name,
-        "traits": [{"$ref": "#/components/messageTraits/traced"}],
-        "title": message.name,
-        "summary": " ".join(message.summary.split()),
-        "contentType": message.content_type,
-        **({} if headers is None else {"headers": headers}),
-        "payload": payload,
-        "bindings": {"kafka": {"key": message.key, "bindingVersion": BINDING}},
-        "x-timestamp": message.timestamp,
-        "x-guarantee": message.guarantee.format(once=guarantee),
-        **_examples(message, example),
-    }
-
-
-def _examples(message: Message, example: Example | None) -> dict[str, Any]:
-    if example is None:
-        return {}
-    payload, headers = example.payload(message), example.headers
-    parts = {name: part for name, part in (("headers", headers), ("payload", payload)) if part}
-    if not parts:
-        return {}
-    extensions = {"x-example-key": example.key, "x-example-timestamp": example.record.timestamp}
-    return {"examples": [parts], **{name: value for name, value in extensions.items() if value is not None}}
-
-
-def _schemas(messages: Mapping[str, Message], names: Names) -> dict[str, Schema]:
-    key_parts = names.settings.splitter.key.parts
-    aggregate = aggregate_type(names.settings.results, names.settings.aggregator.numbers, key_parts)
-    tuples = TupleFormat(names.settings.values, key_parts)
-    schema_by_name = schemas(types(messages)) | schemas([aggregate, tuples.record_type, tuples.late_type])
-    if not names.is_concrete:
-        optional = {result.name for result in names.settings.results}
-        required = schema_by_name["Aggregate"]["required"]
-        schema_by_name["Aggregate"]["required"] = [name for name in required if name not in optional]
-    return schema_by_name
-
-
-class _Dumper(yaml.SafeDumper):
-    """YAML dumper that repeats equal objects instead of writing anchors."""
-
-    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - the signature is the base's
-        return True
-
-
-def as_yaml(content: Document) -> str:
-    """Return a document as YAML."""
-    return yaml.dump(content, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from skewless.algorithms.watermark import WatermarkState
 from skewless.asyncapi.document import document
-from skewless.asyncapi.messages import TUPLES_MESSAGE
 from skewless.config import topic_plan
 from skewless.config.acls import AclBinding, source_topics
 from skewless.config.loader import load
@@ -18,8 +15,6 @@ from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import BrokerError, ConfigurationError
 from skewless.kafka.admin.client import Admin
 from skewless.topology import stage
-from skewless.wire.headers import report_of_sources
-from skewless.wire.topic_partition import TopicPartition
 
 
 def settings(source: dict[str, Any], **parts: Any) -> PipelineSettings:
@@ -145,18 +140,6 @@ def test_topic_plan_changed_tuples_partitions_are_refused(counts: dict[str, int]
     changed = settings({"topics": ["clicks-a"]}, topics={"tuples_partitions": 4})
     with pytest.raises(ConfigurationError, match=r"topics\.tuples_partitions: is 4, but topic p\.tuples has 5"):
         topic_plan.stage_partitions(changed, stage("splitter"), counts)
-
-
-def test_asyncapi_header_of_source_partitions_has_the_pattern_that_is_described() -> None:
-    schema = TUPLES_MESSAGE.headers
-    assert isinstance(schema, dict)
-    states = {
-        TopicPartition("clicks", 0): WatermarkState(5),
-        TopicPartition("clicks", 12): WatermarkState(-5, idle=True),
-        TopicPartition("clicks-eu", 0): WatermarkState(),
-    }
-    ((name, value),) = report_of_sources(states)
-    assert re.fullmatch(schema["properties"][name]["pattern"], value.decode())
 
 
 def test_asyncapi_document_of_several_topics_lists_them_as_values_of_a_parameter() -> None:

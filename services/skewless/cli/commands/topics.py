@@ -129,9 +129,10 @@ def acls(file: Path | None, principals: tuple[str, ...], principal_prefix: str |
     help="Number of partitions of the source topic, if known.",
 )
 def asyncapi(file: Path | None, source_partitions: int | None) -> None:
-    """Print an AsyncAPI document of the pipeline's topics.
+    """Print an AsyncAPI document of the pipeline's public topics.
 
-    It describes the records, keys, headers and options. Does not connect to a broker.
+    It describes the records, keys, headers and options, also those of worker-input if it has a record per tuple. Does
+    not connect to a broker.
 
     \b
     Example:
