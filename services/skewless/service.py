@@ -144,7 +144,7 @@ def _with_max_workers(settings: PipelineSettings, stage: topology.Stage, counts:
         topics += settings.source.select(counts) if settings.source is not None and "source" in names else ()
         offset_reader = OffsetReader(settings.kafka)
         for topic in topics:
-            for offset in offset_reader.committed_offsets(settings.group(stage.name), topic).values():
+            for offset in offset_reader.committed(settings.group(stage.name), topic).values():
                 schema = decode_offset_metadata(offset.metadata).shape
                 if isinstance(schema, StateSchema):
                     return schema.max_workers

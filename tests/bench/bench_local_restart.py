@@ -55,7 +55,7 @@ def killed_splitter(file: Path, settings: PipelineSettings) -> Mapping[TopicPart
         until(is_at_end)
     finally:
         child_process.kill(child)
-    return {TopicPartition(TOPIC, number): at.metadata for number, at in reader.committed(group, TOPIC).items()}
+    return {TopicPartition(TOPIC, number): at.checkpoint for number, at in reader.committed(group, TOPIC).items()}
 
 
 def measure(file: Path, settings: PipelineSettings) -> dict[str, Any]:

@@ -287,7 +287,7 @@ class Pipeline:
 
     def _has_run(self) -> bool:
         offsets, group = OffsetReader(self.settings.kafka), self.settings.group("splitter")
-        return any(offsets.has_committed(group, topic) for topic in topic_plan.source_topics(self.settings))
+        return any(offsets.committed(group, topic) for topic in topic_plan.source_topics(self.settings))
 
     def start(
         self, stage: str, instance: int = 0, *, log: Path | None = None, file: Path | None = None, armed: bool = False

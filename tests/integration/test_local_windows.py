@@ -47,7 +47,7 @@ def checkpoints(pipeline: Pipeline) -> Mapping[int, tuple[int, Held | None]]:
     """Return the committed offset of each source partition, and what is held of it."""
     group, topic = pipeline.settings.group("splitter"), pipeline.settings.topic("source")
     committed = OffsetReader(pipeline.settings.kafka).committed(group, topic)
-    return {partition: (at.offset, decode_checkpoint(at.metadata).held) for partition, at in committed.items()}
+    return {partition: (at.offset, decode_checkpoint(at.checkpoint).held) for partition, at in committed.items()}
 
 
 def look_after(supervisor: Supervisor) -> None:
@@ -132,7 +132,7 @@ def test_audit_of_a_pipeline_with_held_tuples_is_not_settled(stopped: Pipeline) 
 
 def test_splitter_held_tuples_that_were_compacted_are_counted(stopped: Pipeline) -> None:
     committed = OffsetReader(stopped.settings.kafka).committed(stopped.settings.group("splitter"), stopped.source.topic)
-    checkpoint = decode_checkpoint(committed[0].metadata)
+    checkpoint = decode_checkpoint(committed[0].checkpoint)
     assert checkpoint.held is not None
     more = checkpoint._replace(held=checkpoint.held._replace(tuples=51))
     with pytest.raises(

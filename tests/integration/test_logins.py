@@ -180,7 +180,7 @@ def test_stage_with_tokens_survives_an_outage_of_the_provider(
         return delivered[0]
 
     def has_committed(offset: int) -> bool:
-        return offsets.committed_offsets("p-splitter", "raw")[0].offset >= offset
+        return offsets.committed("p-splitter", "raw")[0].offset >= offset
 
     with (tmp_path / "log").open("wb") as log:
         command = [sys.executable, "-m", "skewless", "run", "splitter", "--file", str(file)]

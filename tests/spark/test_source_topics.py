@@ -260,4 +260,4 @@ def _router_state(tested: Pipeline) -> WatermarkState:
     """Return the combined state of the first partition of `tuples` by the router's checkpoint."""
     topic, partitions = tested.settings.topic("tuples"), 2
     committed = OffsetReader(tested.settings.kafka).committed(tested.settings.group("router"), topic)
-    return Upstream(0, partitions, committed[0].metadata if 0 in committed else None).state
+    return Upstream(0, partitions, committed[0].checkpoint if 0 in committed else None).state

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from skewless import topology
 from skewless.algorithms.watermark import MAX_WATERMARK
-from skewless.cli.offset_range import committed, committed_by_splitter, holds_tuples, pipeline_starts
+from skewless.cli.offset_range import committed_by_splitter, has_lag, holds_tuples, pipeline_starts
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.kafka.consumer.offsets import OffsetRanges, OffsetReader
 from skewless.kafka.consumer.topic_reader import has_records_after
@@ -58,7 +58,8 @@ def find(offset_reader: OffsetReader, settings: PipelineSettings) -> AuditScope:
     # All records that were read are processed if the splitter holds no tuples, no later stage has lag, and the splitter
     # has not moved meanwhile.
     settled = not holds_tuples(offset_reader, settings) and not any(
-        _has_lag(offset_reader, settings, stage) for stage in STAGES_AFTER_SPLITTER
+        has_lag(offset_reader, settings, stage, settings.topic(topology.stage(stage).input))
+        for stage in STAGES_AFTER_SPLITTER
     )
     written = {topic: offset_reader.ranges(settings.topic(topic)) for topic in ("aggregates", "dead-letters")}
     settled = settled and committed_by_splitter(offset_reader, settings) == splitter_offsets
@@ -117,7 +118,7 @@ def closed_windows(offset_reader: OffsetReader, settings: PipelineSettings) -> d
         settings.group("aggregator"), settings.topic(topology.stage("aggregator").input)
     )
     for partition, offset in committed_offsets.items():
-        checkpoint = decode_checkpoint(offset.metadata)
+        checkpoint = decode_checkpoint(offset.checkpoint)
         if read_watermarks(checkpoint).watermark() == MAX_WATERMARK:
             closed_until[partition] = MAX_WATERMARK
         elif checkpoint.closed_until is not None:
@@ -125,8 +126,7 @@ def closed_windows(offset_reader: OffsetReader, settings: PipelineSettings) -> d
     return closed_until
 
 
-def _has_lag(offset_reader: OffsetReader, settings: PipelineSettings, stage: str) -> bool:
-    topic = settings.topic(topology.stage(stage).input)
-    return has_records_after(
-        offset_reader, topic, offset_reader.begin(topic) | committed(offset_reader, settings, stage)
-    )
+def closed_everywhere(settings: PipelineSettings) -> int | None:
+    """Return up to which time all partitions have closed their windows; None if that is unknown."""
+    closed = closed_windows(OffsetReader(settings.kafka), settings)
+    return min(closed.values()) if len(closed) == settings.topics.aggregator_partitions else None

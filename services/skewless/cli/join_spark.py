@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +12,9 @@ import click
 
 from skewless import topology
 from skewless.algorithms.join.window_join import Side
-from skewless.cli.offset_range import committed, offset_ranges
+from skewless.cli.offset_range import committed_by_stage, has_lag, offset_ranges
 from skewless.errors import CheckFailedError, ConfigurationError
 from skewless.kafka.consumer.offsets import OffsetRanges, OffsetReader
-from skewless.kafka.consumer.topic_reader import has_records_after
 from skewless.spark.job_runner import spark_running
 
 if TYPE_CHECKING:
@@ -73,7 +72,9 @@ def audit_ranges(offset_reader: OffsetReader, settings: PipelineSettings) -> Ran
         before = _committed(offset_reader, settings)
         written = {topic: offset_reader.ranges(settings.topic(topic)) for topic in (*OUTPUTS, *merged, "dead-letters")}
         # Results and offsets are committed together, so they belong together if the offsets have not changed.
-        if before == _committed(offset_reader, settings) and not _has_lag(offset_reader, settings, merged):
+        if before == _committed(offset_reader, settings) and not any(
+            has_lag(offset_reader, settings, "join", settings.topic(topic)) for topic in merged
+        ):
             break
         time.sleep(RETRY_S)
     else:
@@ -95,20 +96,11 @@ def _reader(settings: PipelineSettings, side: Side) -> str:
     return side.value if topology.REPARTITIONED.holds(settings) else "join"
 
 
-def _has_lag(offset_reader: OffsetReader, settings: PipelineSettings, topics: Iterable[str]) -> bool:
-    """Return whether the join has not read all records of its internal topics."""
-    return any(
-        has_records_after(
-            offset_reader,
-            settings.topic(topic),
-            offset_reader.begin(settings.topic(topic)) | committed(offset_reader, settings, "join", topic),
-        )
-        for topic in topics
-    )
-
-
 def _committed(offset_reader: OffsetReader, settings: PipelineSettings) -> dict[str, dict[int, int]]:
-    return {side.value: committed(offset_reader, settings, _reader(settings, side), side.value) for side in Side}
+    return {
+        side.value: committed_by_stage(offset_reader, settings, _reader(settings, side), settings.topic(side.value))
+        for side in Side
+    }
 
 
 def _truncated(settings: PipelineSettings, ranges: Ranges) -> Iterator[str]:

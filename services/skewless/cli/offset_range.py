@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from skewless import topology
 from skewless.config import topic_plan
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import ConfigurationError
 from skewless.kafka.consumer.offsets import OffsetRanges, OffsetReader
+from skewless.kafka.consumer.topic_reader import has_records_after
 from skewless.stages.splitter.checkpoint import decode_checkpoint, start_of
 
 START = "source.start"
@@ -43,8 +43,8 @@ def by_partition(settings: PipelineSettings, ranges: Mapping[str, OffsetRanges])
     """Return the offsets of the source topics for a report: by partition, with its topic if there may be several."""
     return {
         f"{settings.aggregated.prefix_of(topic)}{partition}": offset_range
-        for topic, of_topic in ranges.items()
-        for partition, offset_range in of_topic.items()
+        for topic, partitions in ranges.items()
+        for partition, offset_range in partitions.items()
     }
 
 
@@ -62,7 +62,7 @@ def offset_ranges(  # noqa: PLR0913 - the last two by name
     Raises ConfigurationError if the topic does not have a requested partition or offset.
     """
     begin_offsets, end_offsets = offset_reader.begin(topic), offset_reader.end(topic)
-    of_topic = topic if settings.source is not None and settings.source.topic is None else None
+    among_several = topic if settings.source is not None and settings.source.topic is None else None
 
     def resolve(option: str, where: str) -> dict[int, int]:
         match where:
@@ -73,9 +73,9 @@ def offset_ranges(  # noqa: PLR0913 - the last two by name
             case "latest":
                 return end_offsets
             case "committed":
-                return begin_offsets | committed_of(offset_reader, settings, stage, topic)
+                return begin_offsets | committed_by_stage(offset_reader, settings, stage, topic)
         if where.lstrip().startswith("{"):
-            return _parse_offsets(option, where, begin_offsets, end_offsets, of_topic)
+            return _parse_offsets(option, where, begin_offsets, end_offsets, among_several)
         return offset_reader.at_time(topic, parse_instant(option, where, WHERE))
 
     starts, ends = begin_offsets | resolve("--starting-offsets", start), end_offsets | resolve("--ending-offsets", end)
@@ -87,7 +87,7 @@ def _start(
 ) -> dict[int, int]:
     """Return where the pipeline started; where it would start now, if it has not run yet."""
     group = settings.group("splitter")
-    if not any(offset_reader.has_committed(group, source) for source in topic_plan.source_topics(settings)):
+    if not any(offset_reader.committed(group, source) for source in topic_plan.source_topics(settings)):
         return offset_reader.at_start(topic, settings.aggregated.start)
     starts = pipeline_starts(offset_reader, settings, topic)
     return {partition: max(first, starts.get(partition, 0)) for partition, first in begin.items()}
@@ -96,15 +96,15 @@ def _start(
 def pipeline_starts(offset_reader: OffsetReader, settings: PipelineSettings, topic: str) -> dict[int, int]:
     """Return the offsets of a source topic at which the pipeline started, where the splitter has committed offsets."""
     committed_offsets = offset_reader.committed(settings.group("splitter"), topic)
-    return {partition: start_of(checkpoint.metadata) for partition, checkpoint in committed_offsets.items()}
+    return {partition: start_of(committed.checkpoint) for partition, committed in committed_offsets.items()}
 
 
 def holds_tuples(offset_reader: OffsetReader, settings: PipelineSettings) -> bool:
     """Return whether splitters have committed offsets of records whose tuples they still hold in local windows."""
     return any(
-        decode_checkpoint(checkpoint.metadata).held is not None
+        decode_checkpoint(committed.checkpoint).held is not None
         for topic in topic_plan.source_topics(settings)
-        for checkpoint in offset_reader.committed(settings.group("splitter"), topic).values()
+        for committed in offset_reader.committed(settings.group("splitter"), topic).values()
     )
 
 
@@ -115,7 +115,7 @@ def committed_by_splitter(offset_reader: OffsetReader, settings: PipelineSetting
     """
     group, topics = settings.group("splitter"), topic_plan.source_topics(settings)
     offsets = {
-        topic: {partition: at.offset for partition, at in offset_reader.committed(group, topic).items()}
+        topic: {partition: committed.offset for partition, committed in offset_reader.committed(group, topic).items()}
         for topic in topics
     }
     if not any(offsets.values()):
@@ -124,25 +124,26 @@ def committed_by_splitter(offset_reader: OffsetReader, settings: PipelineSetting
     return offsets
 
 
-def committed(
-    offset_reader: OffsetReader, settings: PipelineSettings, stage: str, name: str | None = None
+def committed_by_stage(
+    offset_reader: OffsetReader, settings: PipelineSettings, stage: str, topic: str
 ) -> dict[int, int]:
-    """Return the committed offsets of a stage by partition. `name` names the input of a stage that has several.
+    """Return the committed offsets of a stage in a topic, whose full name is given, by partition.
 
     Raises ConfigurationError if the pipeline has never run.
     """
-    return committed_of(offset_reader, settings, stage, settings.topic(name or topology.stage(stage).input))
-
-
-def committed_of(offset_reader: OffsetReader, settings: PipelineSettings, stage: str, topic: str) -> dict[int, int]:
-    """Return the committed offsets of a stage in a topic, whose full name is given, by partition."""
     if stage == "splitter":
         return committed_by_splitter(offset_reader, settings)[topic]
     group = settings.group(stage)
     committed_offsets = offset_reader.committed(group, topic)
     if stage == "join" and not committed_offsets:
         raise ConfigurationError(f"group {group} has no committed offsets of topic {topic}: run the pipeline first")
-    return {partition: checkpoint.offset for partition, checkpoint in committed_offsets.items()}
+    return {partition: committed.offset for partition, committed in committed_offsets.items()}
+
+
+def has_lag(offset_reader: OffsetReader, settings: PipelineSettings, stage: str, topic: str) -> bool:
+    """Return whether a stage has not processed all records of a topic. Raises the errors of `committed_by_stage`."""
+    offsets = offset_reader.begin(topic) | committed_by_stage(offset_reader, settings, stage, topic)
+    return has_records_after(offset_reader, topic, offsets)
 
 
 def parse_instant(option: str, text: str, accepted: str = "a time in ISO 8601") -> int:

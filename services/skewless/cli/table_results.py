@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from skewless.algorithms.watermark import MAX_WATERMARK
-from skewless.cli.audit_scope import closed_windows
+from skewless.cli.audit_scope import closed_everywhere
 from skewless.cli.commands.sink import open_table
 from skewless.cli.result_selection import Result, Selection, no_results
 from skewless.errors import CheckFailedError
-from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.sql.table import ResultTable
 from skewless.sql.table_reader import ResultReader, StoredRow, TableSnapshot, snapshot
 from skewless.wire.changelog import decode_checkpoint, read_watermarks
@@ -64,13 +63,11 @@ def _closed_until(settings: PipelineSettings, stored: TableSnapshot) -> int | No
 
     Only Kafka knows it if rows are replaced while their window is open.
     """
-    partitions = settings.topics.aggregator_partitions
     if settings.table_settings.mode == "merge":
         offsets = stored.offsets(settings.full_name, "flusher", settings.topic("partials"))
         trackers = [read_watermarks(decode_checkpoint(offset.checkpoint)) for offset in offsets.values()]
         watermarks = [watermark for tracker in trackers if (watermark := tracker.watermark()) is not None]
-        return min(watermarks) if len(watermarks) == partitions else None
+        return min(watermarks) if len(watermarks) == settings.topics.aggregator_partitions else None
     if settings.aggregator.emit == "final":
         return MAX_WATERMARK
-    closed = closed_windows(OffsetReader(settings.kafka), settings)
-    return min(closed.values()) if len(closed) == partitions else None
+    return closed_everywhere(settings)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from skewless.engine.start_checks import Input, Written, check_first_start
 from skewless.errors import UnreachableError
 from skewless.kafka.consumer.offsets import OffsetReader
+from skewless.kafka.consumer.topic_ids import read_topic_ids
+from skewless.kafka.errors import BrokerUnavailableError
 from skewless.wire.offset_metadata import encode_offset_metadata
 from skewless.wire.topic_partition import TopicPartition
 
@@ -35,9 +38,11 @@ def commit_first_offsets(
     """
     deadline = time.monotonic() + WAIT_S
     group, topics = inputs[0].group, [source.topic for source in inputs]
-    while not any(offset_reader.has_committed(group, topic) for topic in topics):
+    while not any(offset_reader.committed(group, topic) for topic in topics):
         committed: dict[TopicPartition, tuple[int, str]] = {}
-        topic_ids = offset_reader.topic_ids(topics)
+        topic_ids: Mapping[str, int] = {}
+        with contextlib.suppress(BrokerUnavailableError):
+            topic_ids = read_topic_ids(offset_reader.kafka.client_options(), topics)
         for source in inputs:
             offsets = offset_reader.at_start(source.topic, start)
             if written is not None:
@@ -50,8 +55,8 @@ def commit_first_offsets(
                 for partition, offset in offsets.items()
             }
         if offset_reader.commit_first(group, committed):
-            at = {f"{topic}/{partition}": offset for (topic, partition), (offset, _) in committed.items()}
-            log.info("group %s starts at %s", group, start, extra={"offsets": at})
+            offsets_by_name = {f"{topic}/{number}": offset for (topic, number), (offset, _) in committed.items()}
+            log.info("group %s starts at %s", group, start, extra={"offsets": offsets_by_name})
             return
         if time.monotonic() > deadline:
             raise UnreachableError(

@@ -115,7 +115,7 @@ def _check_state_schema(source: Input, committed: Mapping[int, CommittedOffset])
 def check_former_inputs(offset_reader: OffsetReader, former_inputs: Iterable[Input]) -> None:
     """Raise ConfigurationError if the group has a checkpoint of a topic that it reads with other settings only."""
     for source in former_inputs:
-        checkpoints_of(source, offset_reader.committed_offsets(source.group, source.topic))
+        checkpoints_of(source, offset_reader.committed(source.group, source.topic))
 
 
 def check_topic_id(source: Input, committed: Mapping[int, CommittedOffset], topic_id: int | None) -> None:

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from skewless.algorithms.aggregates import LOAD_COLUMN
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import BadRecordError
-from skewless.kafka.consumer.offsets import OffsetReader
+from skewless.kafka.consumer.offsets import OffsetReader, newest_offsets
 from skewless.kafka.consumer.topic_reader import read_ranges
 from skewless.operations.dead_letters import Position, decode_headers
 from skewless.operations.recent_records import recent_records
@@ -91,8 +91,8 @@ def data_quality(offsets: OffsetReader, topics: Mapping[str, str], since_ms: int
     `topics` contains the full names of `late`, `dead-letters` and `tuples`, without those that do not exist. Raises the
     errors of `read_ranges`.
     """
-    late = recent_records(offsets, topics.get("late"), since_ms, late_of)
-    invalid = recent_records(offsets, topics.get("dead-letters"), since_ms, invalid_of)
+    late = recent_records(offsets, topics.get("late"), since_ms, late_tuple)
+    invalid = recent_records(offsets, topics.get("dead-letters"), since_ms, invalid_record)
     is_measured = max(late.number, invalid.number) >= MIN_RECORDS and "tuples" in topics
     return DataQuality(
         late=late.number,
@@ -103,7 +103,7 @@ def data_quality(offsets: OffsetReader, topics: Mapping[str, str], since_ms: int
     )
 
 
-def late_of(_headers: Headers, value: bytes | None) -> LateTuple | None:
+def late_tuple(_headers: Headers, value: bytes | None) -> LateTuple | None:
     """Return the late tuple of a record with this value; None if it is not one."""
     try:
         return msgspec.json.decode(value or b"", type=LateTuple)
@@ -111,7 +111,7 @@ def late_of(_headers: Headers, value: bytes | None) -> LateTuple | None:
         return None
 
 
-def invalid_of(headers: Headers, value: bytes | None) -> Invalid | None:
+def invalid_record(headers: Headers, value: bytes | None) -> Invalid | None:
     """Return the record of a dead letter, which has these headers and this value; None if it is not one."""
     decoded, value = decode_headers(headers), value or b""
     if decoded is None:
@@ -180,14 +180,13 @@ def percent(share: float) -> str:
 
 def _accepted(offsets: OffsetReader, topic: str, since_ms: int) -> int:
     """Estimate the tuples that were written to topic `tuples` since a time, from its last records."""
-    starts, end = offsets.at_time(topic, since_ms), offsets.end(topic)
-    written = {partition: end[partition] - start for partition, start in starts.items() if start < end[partition]}
-    sizes = {partition: min(count, -(-SAMPLED // len(written))) for partition, count in written.items()}
-    ranges = {partition: (end[partition] - size, end[partition]) for partition, size in sizes.items()}
-    found: Counter[int] = Counter()
-    for partition, messages in read_ranges(offsets.kafka, topic, ranges):
-        found[partition] += sum(tuples_in(message.value()) for message in messages)
-    return round(sum(found[partition] * count / sizes[partition] for partition, count in written.items()))
+    written = offsets.ranges_since(topic, since_ms)
+    sample = newest_offsets(written, -(-SAMPLED // max(1, len(written))))
+    tuples = Counter[int]()
+    for partition, messages in read_ranges(offsets.kafka, topic, sample):
+        tuples[partition] += sum(tuples_in(message.value()) for message in messages)
+    scales = {partition: (end - written[partition][0]) / (end - start) for partition, (start, end) in sample.items()}
+    return round(sum(tuples[partition] * scale for partition, scale in scales.items()))
 
 
 def tuples_in(value: bytes | None) -> int:

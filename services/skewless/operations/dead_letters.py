@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple
 
 import msgspec
@@ -158,11 +159,11 @@ def replay(
     if target not in settings.user_topics.values() and target.startswith(f"{settings.full_name}."):
         raise ConfigurationError(f"--to: {target} is a topic of the pipeline itself, name another one")
     report = ReplayReport()
-    batches = _batches(_of_topic(letters, topics.origin, report))
+    letters = _letters_from(letters, topics.origin, report)
     if dry_run:
-        done = _replayed(settings, target) if settings.topic(REPLAYS.name) in counts else set()
-        for batch in batches:
-            _chosen(settings, batch, done, max_attempts, report)
+        done = _replayed_positions(settings, target) if settings.topic(REPLAYS.name) in counts else set()
+        while batch := list(islice(letters, BATCH)):
+            _records_to_replay(settings, batch, done, max_attempts, report)
         return report
     _create_replays(settings)
     producer = TransactionalProducer(
@@ -170,9 +171,9 @@ def replay(
     )
     try:
         producer.open(settings.kafka.connect_timeout_s)
-        done = _replayed(settings, target)  # after `open`, which ends the transaction of an earlier replay
-        for batch in batches:
-            chosen = _chosen(settings, batch, done, max_attempts, report)
+        done = _replayed_positions(settings, target)  # after `open`, which ends the transaction of an earlier replay
+        while batch := list(islice(letters, BATCH)):
+            chosen = _records_to_replay(settings, batch, done, max_attempts, report)
             if chosen:
                 producer.send(_outputs(settings, target, counts[target], chosen))
                 producer.commit({})
@@ -191,7 +192,7 @@ def _create_replays(settings: PipelineSettings) -> None:
         admin.wait_for_leaders({spec.name: spec.partitions})
 
 
-def _replayed(settings: PipelineSettings, target: str) -> set[Position]:
+def _replayed_positions(settings: PipelineSettings, target: str) -> set[Position]:
     """Return the positions of the records that were replayed to a topic."""
     found = set()
     for key, _ in read_compacted(settings.kafka, settings.topic(REPLAYS.name), 0, lambda _key: False):
@@ -201,7 +202,7 @@ def _replayed(settings: PipelineSettings, target: str) -> set[Position]:
     return found
 
 
-def _of_topic(letters: Iterable[DeadLetter], topic: str, report: ReplayReport) -> Iterator[DeadLetter]:
+def _letters_from(letters: Iterable[DeadLetter], topic: str, report: ReplayReport) -> Iterator[DeadLetter]:
     """Yield the dead letters with records of a topic, and count the others in the report."""
     for letter in letters:
         if letter.origin.topic == topic:
@@ -210,18 +211,7 @@ def _of_topic(letters: Iterable[DeadLetter], topic: str, report: ReplayReport) -
             report.other_topics += 1
 
 
-def _batches(letters: Iterable[DeadLetter]) -> Iterator[list[DeadLetter]]:
-    batch: list[DeadLetter] = []
-    for letter in letters:
-        batch.append(letter)
-        if len(batch) == BATCH:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
-
-
-def _chosen(
+def _records_to_replay(
     settings: PipelineSettings,
     batch: Sequence[DeadLetter],
     done: set[Position],

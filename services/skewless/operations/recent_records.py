@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
-from skewless.kafka.consumer.offsets import OffsetReader
+from skewless.kafka.consumer.offsets import OffsetReader, newest_offsets, offset_count
 from skewless.kafka.consumer.topic_reader import read_ranges
 from skewless.wire.record import Headers
 
@@ -44,20 +44,17 @@ def recent_records(
         return RecentRecords(0, ())
     retained = offsets.ranges(topic)
     # Most topics of these have no records at all.
-    if not any(begin < end for begin, end in retained.values()):
+    if not offset_count(retained):
         return RecentRecords(0, ())
-    end = {partition: end for partition, (_, end) in retained.items()}
-    starts = {
-        partition: start for partition, start in offsets.at_time(topic, since_ms).items() if start < end[partition]
-    }
-    total, lookback = sum(end[partition] - start for partition, start in starts.items()), LOOKBACK
+    written = offsets.ranges_since(topic, since_ms)
+    total = offset_count(written)
     if is_sample := total > MAX_READ:
-        starts = {partition: max(start, end[partition] - SAMPLE // len(starts)) for partition, start in starts.items()}
-        lookback = 0
-    ranges = {
-        partition: (max(retained[partition][0], start - lookback), end[partition])
-        for partition, start in starts.items()
-    }
+        ranges = written = newest_offsets(written, SAMPLE // len(written))
+    else:
+        ranges = {
+            partition: (max(retained[partition][0], start - LOOKBACK), end)
+            for partition, (start, end) in written.items()
+        }
     records_by_partition: dict[int, list[tuple[int, Content]]] = {}
     for partition, messages in read_ranges(offsets.kafka, topic, ranges):
         records_by_partition.setdefault(partition, []).extend(
@@ -65,7 +62,7 @@ def recent_records(
         )
     contents: list[Content] = []
     for partition, records in records_by_partition.items():
-        count = committed_since([offset for offset, _ in records], starts[partition])
+        count = committed_since([offset for offset, _ in records], written[partition][0])
         contents += [content for _, content in records[len(records) - count :]]
     return RecentRecords(total if is_sample else len(contents), contents)
 

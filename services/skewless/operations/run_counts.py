@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from skewless import topology
 from skewless.config import topic_plan
 from skewless.config.pipeline_settings import PipelineSettings
-from skewless.kafka.consumer.offsets import OffsetRanges, OffsetReader
+from skewless.kafka.consumer.offsets import OffsetRanges, OffsetReader, newest_offsets, offset_count
 from skewless.kafka.consumer.topic_reader import has_records_after, read_ranges
-from skewless.operations.data_quality import Invalid, Reasons, invalid_of
+from skewless.operations.data_quality import Invalid, Reasons, invalid_record
 from skewless.stages.splitter.checkpoint import start_of
 from skewless.wire.headers import WATERMARK, schema_of
 from skewless.wire.record import Headers
@@ -72,11 +72,11 @@ class RunCounter:
         Raises BrokerError if the user may not read a topic, and UnreachableError if no broker answers.
         """
         processed = self._processed()
-        records = sum(end - start for ranges in processed.values() for start, end in ranges.values())
+        records = sum(map(offset_count, processed.values()))
         late = [self._count(name, _ignore, exact=exact) for name in self._late]
         reasons = Reasons()
         invalid = self._count(
-            "dead-letters", lambda headers, value: reasons.add(invalid_of(headers, value)), exact=exact
+            "dead-letters", lambda headers, value: reasons.add(invalid_record(headers, value)), exact=exact
         )
         rejected = invalid.records + sum(count.records for count in late)
         return RunCounts(
@@ -106,7 +106,7 @@ class RunCounter:
             processed[topic] = {}
             for partition, committed in self._offsets.committed(self._settings.group(stage), topic).items():
                 # The first run of a pipeline may start after the beginning of its source.
-                first = start_of(committed.metadata) if stage == "splitter" else 0
+                first = start_of(committed.checkpoint) if stage == "splitter" else 0
                 start = starts[partition].offset if partition in starts else max(begin[partition], first)
                 processed[topic][partition] = (start, max(start, committed.offset))
         return processed
@@ -122,11 +122,10 @@ class RunCounter:
     def _count(self, name: str, observe: Callable[[Headers, bytes | None], None], *, exact: bool) -> Count:
         """Count the records that were written to a topic. Call `observe` with each of them, or of the last."""
         ranges = self._written(name)
-        offsets = sum(end - start for start, end in ranges.values())
+        offsets = offset_count(ranges)
         is_exact = exact or offsets <= MAX_READ
         if not is_exact:
-            sample = MAX_READ // len(ranges)
-            ranges = {partition: (max(start, end - sample), end) for partition, (start, end) in ranges.items()}
+            ranges = newest_offsets(ranges, MAX_READ // len(ranges))
         records = 0
         for _, messages in read_ranges(self._settings.kafka, self._settings.topic(name), ranges):
             records += len(messages)

@@ -20,7 +20,7 @@ from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import BrokerError
 from skewless.kafka.admin.client import Admin
 from skewless.kafka.admin.groups import GroupDescription, GroupReader
-from skewless.kafka.consumer.offsets import Committed, OffsetReader
+from skewless.kafka.consumer.offsets import OffsetReader, newest_offsets
 from skewless.kafka.consumer.topic_reader import first_records, read_ranges
 from skewless.operations.data_quality import (
     MAX_LATE_SHARE,
@@ -28,7 +28,7 @@ from skewless.operations.data_quality import (
     Invalid,
     Reasons,
     data_quality,
-    invalid_of,
+    invalid_record,
     warnings,
 )
 from skewless.operations.readiness import readiness
@@ -39,6 +39,7 @@ from skewless.stages.splitter.checkpoint import committed_state
 from skewless.wire import join_changelog
 from skewless.wire.changelog import decode_checkpoint, read_watermarks
 from skewless.wire.distribution import TickDistribution
+from skewless.wire.topic_partition import CommittedOffset
 
 MAX_WINDOWS = 10_000
 """Windows that are counted at most."""
@@ -176,7 +177,7 @@ def status(
     shares = warnings(quality, settings, max_late_share)
     if newest is None and "splitter" in by_name:
         shares.pop("invalid", None)
-        problems += _only_invalid(recent_records(offsets, topics.get("dead-letters"), 0, invalid_of))
+        problems += _only_invalid(recent_records(offsets, topics.get("dead-letters"), 0, invalid_record))
     return PipelineStatus(
         pipeline=settings.full_name,
         time_ms=now_ms,
@@ -220,7 +221,7 @@ def _stage_status(
         for partition, message in first_records(settings.kafka, topic, ranges).items():
             lag[topic][partition] = end[partition] - message.offset()
             oldest += [time for kind, time in [message.timestamp()] if kind]
-        checkpoints = [committed[p].metadata if p in committed else None for p in range(counts[topic])]
+        checkpoints = [committed[p].checkpoint if p in committed else None for p in range(counts[topic])]
         states += _event_times(settings, row.name, name, checkpoints, counts)
         closed += [decode_checkpoint(checkpoint).closed_until for checkpoint in checkpoints if row.name == "aggregator"]
     known = [time for time in closed if time is not None]
@@ -277,12 +278,12 @@ def _inputs(settings: PipelineSettings, row: topology.Stage, counts: Mapping[str
         yield from ((topic, name) for topic in topics)
 
 
-def _position(committed: Committed | None, first: int) -> int:
+def _position(committed: CommittedOffset | None, first: int) -> int:
     return first if committed is None else committed.offset
 
 
 def _offset_problems(
-    topic: str, committed: Mapping[int, Committed], begin: Mapping[int, int], end: Mapping[int, int]
+    topic: str, committed: Mapping[int, CommittedOffset], begin: Mapping[int, int], end: Mapping[int, int]
 ) -> Iterator[str]:
     """Yield a line for partitions whose committed offset is outside of the log."""
     deleted = [p for p, position in committed.items() if p in begin and position.offset < begin[p]]
@@ -370,8 +371,8 @@ def _last_tick(settings: PipelineSettings, offsets: OffsetReader) -> TickDistrib
     retained = offsets.ranges(topic)
     # Each tick is a record, and each transaction adds a marker: two offsets from the end there may be none.
     for lookback in (10, 1_000):
-        ranges = {partition: (max(begin, end - lookback), end) for partition, (begin, end) in retained.items()}
-        values = [message.value() for _, batch in read_ranges(settings.kafka, topic, ranges) for message in batch]
+        batches = read_ranges(settings.kafka, topic, newest_offsets(retained, lookback))
+        values = [message.value() for _, messages in batches for message in messages]
         for tick in map(_tick_of, reversed(values)):
             if tick is not None:
                 return tick

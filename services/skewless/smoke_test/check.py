@@ -15,7 +15,7 @@ from skewless.config import topic_plan
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.engine.message_batch import MessageBatch
 from skewless.errors import CheckFailedError, ConfigurationError
-from skewless.kafka.consumer.offsets import OffsetReader
+from skewless.kafka.consumer.offsets import OffsetReader, newest_offsets
 from skewless.kafka.consumer.topic_reader import TopicReader, read_ranges
 from skewless.kafka.producer.bulk import BulkProducer
 from skewless.parsing.record_parser import RecordParser
@@ -92,10 +92,9 @@ def _choose_partition_and_time(
     retained = offsets.ranges(topic)
     if not any(end for _, end in retained.values()):
         return 0, max(EARLIEST_MS, earliest)
-    ranges = {partition: (max(begin, end - NEWEST_RECORDS), end) for partition, (begin, end) in retained.items()}
     newest_times = [
         (newest, partition)
-        for partition, messages in read_ranges(offsets.kafka, topic, ranges)
+        for partition, messages in read_ranges(offsets.kafka, topic, newest_offsets(retained, NEWEST_RECORDS))
         for newest in _event_times(parser, MessageBatch(TopicPartition(topic, partition), 0, messages))
     ]
     if not newest_times:

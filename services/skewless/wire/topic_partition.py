@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from skewless.wire.offset_metadata import decode_offset_metadata
+
 
 class TopicPartition(NamedTuple):
     """A partition of a topic. Hashable and ordered, unlike the class of the same name in confluent_kafka."""
@@ -21,3 +23,8 @@ class CommittedOffset(NamedTuple):
     """Checkpoint and state schema, see `offset_metadata`."""
     leader_epoch: int | None = None
     """Leader epoch of the record before that offset (KIP-320); None if unknown."""
+
+    @property
+    def checkpoint(self) -> str | None:
+        """Checkpoint that the stage's step stored with the offset; None if there is none."""
+        return decode_offset_metadata(self.metadata).checkpoint

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from skewless.cli import audit_scope
 from skewless.cli.commands import results
 from skewless.cli.main import main
 from skewless.config import topic_plan
@@ -33,8 +34,8 @@ RECORDS = [
 
 @pytest.fixture
 def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(results, "_read", lambda _settings, _positions: iter(RECORDS))
-    monkeypatch.setattr(results, "_closed_until", lambda _settings: 2 * MINUTE)
+    monkeypatch.setattr(results, "_all_results", lambda _settings: iter(RECORDS))
+    monkeypatch.setattr(audit_scope, "closed_everywhere", lambda _settings: 2 * MINUTE)
     monkeypatch.setattr(topic_plan, "require_topic", lambda _settings, _topic: None)
     path = tmp_path / "pipeline.yaml"
     path.write_text(PIPELINE)

@@ -20,7 +20,7 @@ from skewless.operations.data_quality import (
     LateTuple,
     Reasons,
     increase_ms,
-    late_of,
+    late_tuple,
     readable_s,
     tuples_in,
     warnings,
@@ -120,6 +120,6 @@ def test_readable_time_has_two_digits_and_is_not_less(ms: int, seconds: float) -
 
 
 def test_late_tuple_is_read_from_a_record_with_any_values_and_another_record_is_left_out() -> None:
-    assert late_of((), b'{"key": "k", "clicks": 1, "time": 5, "watermark": 9, "partition": 0}') == LateTuple(5, 9)
-    assert late_of((), b"{") is None
-    assert late_of((), None) is None
+    assert late_tuple((), b'{"key": "k", "clicks": 1, "time": 5, "watermark": 9, "partition": 0}') == LateTuple(5, 9)
+    assert late_tuple((), b"{") is None
+    assert late_tuple((), None) is None

@@ -11,10 +11,10 @@ from skewless.algorithms.watermark import MAX_WATERMARK, WatermarkState
 from skewless.algorithms.windowing.assigner import HoppingWindows, WindowAssigner, tumbling
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.kafka.admin.groups import GroupDescription
-from skewless.kafka.consumer.offsets import Committed
 from skewless.operations import status
 from skewless.operations.status import PipelineStatus, StageStatus, open_windows, with_end_of_splitter
 from skewless.wire.join_changelog import JoinCheckpoint, encode_checkpoint
+from skewless.wire.topic_partition import CommittedOffset
 
 RUNNING = GroupDescription("Stable", ("p-splitter-0",))
 EMPTY = GroupDescription("Empty", ())
@@ -141,7 +141,7 @@ def test_pipeline_is_ready_without_problems_rebalances_and_processes_that_are_no
 
 
 def test_offset_problems_deleted_records_and_recreated_topics_are_named() -> None:
-    committed = {p: Committed(offset, None) for p, offset in enumerate((5, 5, 5))}
+    committed = {p: CommittedOffset(offset) for p, offset in enumerate((5, 5, 5))}
     lines = list(status._offset_problems("t", committed, {0: 6, 1: 0, 2: 0}, {0: 9, 1: 9, 2: 4}))
     assert lines == [
         "records of topic t were deleted before they were processed: partitions 0",

@@ -150,7 +150,7 @@ def _check_not_empty(offset_reader: OffsetReader, settings: PipelineSettings) ->
     source_topics = topic_plan.source_topics(settings)
     topics = [*source_topics, settings.topic("aggregates")]
     empty = all(offset_reader.begin(topic) == offset_reader.end(topic) for topic in topics)
-    if empty and any(offset_reader.has_committed(settings.group("splitter"), topic) for topic in source_topics):
+    if empty and any(offset_reader.committed(settings.group("splitter"), topic) for topic in source_topics):
         raise CheckFailedError(f"nothing to compare: topics {' and '.join(topics)} are empty")
 
 

@@ -224,18 +224,13 @@ def _candidates(settings: PipelineSettings, groupings: str, workers: str, router
 
 def _offset_ranges(settings: PipelineSettings, limit: int | None) -> dict[int, tuple[int, int]]:
     """Return first offset and end offset of the newest records by partition: the same fraction of each partition."""
-    from skewless.kafka.consumer.offsets import OffsetReader
+    from skewless.kafka.consumer.offsets import OffsetReader, newest_fraction, offset_count
 
-    topic, offset_reader = settings.topic("source"), OffsetReader(settings.kafka)
-    begin, end = offset_reader.begin(topic), offset_reader.end(topic)
-    total = sum(end[partition] - first for partition, first in begin.items())
-    if total <= 0:
+    topic = settings.topic("source")
+    ranges = OffsetReader(settings.kafka).ranges(topic)
+    if not offset_count(ranges):
         raise CheckFailedError(f"topic {topic} is empty: it has no records to plan with")
-    fraction = 1.0 if limit is None else min(1.0, limit / total)
-    return {
-        partition: (end[partition] - round((end[partition] - first) * fraction), end[partition])
-        for partition, first in begin.items()
-    }
+    return ranges if limit is None else newest_fraction(ranges, limit)
 
 
 def _read_plan(settings: PipelineSettings, ranges: dict[int, tuple[int, int]], *, parsed: bool) -> ReadPlan:

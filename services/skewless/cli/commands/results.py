@@ -77,25 +77,27 @@ def results(  # noqa: PLR0913 - click passes an argument per option
 
         require_topic(settings, "aggregates")
     if follow:
-        for batch in _followed(settings):
+        for batch in _later_results(settings):
             show([result for result in batch if key is None or result["key"] == key])
     if settings.sink is None:
-        chosen = _of_topic(settings, select, key)
+        chosen = _results_from_topic(settings, select, key)
     else:
         from skewless.cli import table_results
 
         chosen = table_results.read(settings, select, key)
     if not chosen:
         raise CheckFailedError(f"no results for --window {window}: choose {other_windows(window)}")
-    show(_ordered(chosen, by or aggregates[0], top))
+    show(_sorted_results(chosen, by or aggregates[0], top))
 
 
-def _of_topic(settings: PipelineSettings, select: Selection, key: str | None) -> list[Result]:
+def _results_from_topic(settings: PipelineSettings, select: Selection, key: str | None) -> list[Result]:
     """Return the newest revisions of the selected windows, of one key or of all, from the topic."""
-    found = _newest(settings, lambda result: key is None or result["key"] == key)
+    from skewless.cli.audit_scope import closed_everywhere
+
+    found = _newest_revisions(settings, lambda result: key is None or result["key"] == key)
     if not found:
         raise CheckFailedError(no_results(f"topic {settings.topic('aggregates')}", key))
-    windows = select(sorted({_window_of(result) for result in found}), lambda: _closed_until(settings))
+    windows = select(sorted({_window_of(result) for result in found}), lambda: closed_everywhere(settings))
     return [result for result in found if _window_of(result) in windows]
 
 
@@ -103,19 +105,10 @@ def _window_of(result: Result) -> Window:
     return result["window_start"], result["window_end"]
 
 
-def _closed_until(settings: PipelineSettings) -> int | None:
-    """Return up to which time all partitions have closed their windows; None if that is unknown."""
-    from skewless.cli.audit_scope import closed_windows
-    from skewless.kafka.consumer.offsets import OffsetReader
-
-    closed = closed_windows(OffsetReader(settings.kafka), settings)
-    return min(closed.values()) if len(closed) == settings.topics.aggregator_partitions else None
-
-
-def _newest(settings: PipelineSettings, wanted: Callable[[Result], bool]) -> list[Result]:
+def _newest_revisions(settings: PipelineSettings, wanted: Callable[[Result], bool]) -> list[Result]:
     """Return the newest revision of every wanted result."""
     newest: dict[tuple[int, str], Result] = {}
-    for result in _read(settings):
+    for result in _all_results(settings):
         if wanted(result):
             place = result["window_start"], result["key"]
             if place not in newest or newest[place]["revision"] <= result["revision"]:
@@ -123,7 +116,7 @@ def _newest(settings: PipelineSettings, wanted: Callable[[Result], bool]) -> lis
     return list(newest.values())
 
 
-def _followed(settings: PipelineSettings) -> Iterator[list[Result]]:
+def _later_results(settings: PipelineSettings) -> Iterator[list[Result]]:
     """Yield the results that are committed from now on."""
     from skewless.kafka.consumer.offsets import OffsetReader
     from skewless.kafka.consumer.topic_reader import TopicReader
@@ -131,20 +124,20 @@ def _followed(settings: PipelineSettings) -> Iterator[list[Result]]:
     offsets, topic = OffsetReader(settings.kafka), settings.topic("aggregates")
     with TopicReader(settings.kafka, topic, offsets.end(topic)) as reader:
         while True:
-            yield list(_decoded(topic, reader.poll(FOLLOW_S)))
+            yield list(_results_in(topic, reader.poll(FOLLOW_S)))
             offsets.end(topic)  # an error if no broker answers
 
 
-def _read(settings: PipelineSettings) -> Iterator[Result]:
+def _all_results(settings: PipelineSettings) -> Iterator[Result]:
     """Yield all results of the topic."""
     from skewless.kafka.consumer.offsets import OffsetReader
     from skewless.kafka.consumer.topic_reader import read_ranges
 
     topic = settings.topic("aggregates")
-    return _decoded(topic, read_ranges(settings.kafka, topic, OffsetReader(settings.kafka).ranges(topic)))
+    return _results_in(topic, read_ranges(settings.kafka, topic, OffsetReader(settings.kafka).ranges(topic)))
 
 
-def _decoded(topic: str, batches: Iterable[PartitionRecords]) -> Iterator[Result]:
+def _results_in(topic: str, batches: Iterable[PartitionRecords]) -> Iterator[Result]:
     """Yield the results in records of the topic, and warn of records that are none."""
     others: list[str] = []
     for partition, messages in batches:
@@ -173,7 +166,7 @@ def _few(places: list[str]) -> str:
     return ", ".join(places[:MAX_PLACES]) + (f" and {len(places) - MAX_PLACES:,} more" if places[MAX_PLACES:] else "")
 
 
-def _ordered(found: list[Result], by: str, top: int | None) -> list[Result]:
+def _sorted_results(found: list[Result], by: str, top: int | None) -> list[Result]:
     """Return the results by window, largest first, at most `top` of each window."""
     by_window: dict[int, list[Result]] = {}
     for result in sorted(found, key=lambda result: (result["window_start"], -_number(result[by]), result["key"])):

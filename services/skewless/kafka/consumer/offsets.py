@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Mapping
+from math import ceil
+from typing import TypeVar
 
 from confluent_kafka import (
     Consumer,
@@ -18,12 +19,10 @@ from confluent_kafka.admin import ListOffsetsResultInfo, OffsetSpec
 from skewless.errors import BrokerError, UnreachableError
 from skewless.kafka.admin.client import Admin
 from skewless.kafka.clients import connect_admin
-from skewless.kafka.consumer.topic_ids import read_topic_ids
-from skewless.kafka.errors import BrokerUnavailableError, authorization_error, is_transient
+from skewless.kafka.errors import authorization_error, is_transient
 from skewless.kafka.reachability import QUIET
 from skewless.kafka.repeat import repeat_while_transient
 from skewless.kafka.settings import KafkaSettings
-from skewless.wire.offset_metadata import decode_offset_metadata
 from skewless.wire.topic_partition import CommittedOffset
 from skewless.wire.topic_partition import TopicPartition as SourcePartition
 
@@ -32,6 +31,23 @@ Answer = TypeVar("Answer")
 OffsetRanges = dict[int, tuple[int, int]]
 """First offset and end offset (exclusive) by partition."""
 
+
+def offset_count(ranges: OffsetRanges) -> int:
+    """Return the number of offsets of all ranges. Transaction markers and compacted records are among them."""
+    return sum(end - begin for begin, end in ranges.values())
+
+
+def newest_offsets(ranges: OffsetRanges, offsets: int) -> OffsetRanges:
+    """Return the last offsets of each range, at most this number of each."""
+    return {partition: (max(begin, end - offsets), end) for partition, (begin, end) in ranges.items()}
+
+
+def newest_fraction(ranges: OffsetRanges, offsets: int) -> OffsetRanges:
+    """Return the last offsets of each range: the same fraction of each, about this number in all."""
+    fraction = min(1.0, offsets / max(1, offset_count(ranges)))
+    return {partition: (end - ceil((end - begin) * fraction), end) for partition, (begin, end) in ranges.items()}
+
+
 _HAS_MEMBERS = {
     KafkaError.UNKNOWN_MEMBER_ID,
     KafkaError.ILLEGAL_GENERATION,
@@ -39,14 +55,6 @@ _HAS_MEMBERS = {
     KafkaError.FENCED_INSTANCE_ID,
 }
 """Errors of a commit without a membership, if the group has members."""
-
-
-class Committed(NamedTuple):
-    """Committed offset of a group in a partition."""
-
-    offset: int
-    metadata: str | None
-    """Checkpoint that the stage's step stored with the offset."""
 
 
 class OffsetReader:
@@ -61,6 +69,11 @@ class OffsetReader:
         """Return the first offset of every partition, and the offset after its last committed record."""
         begin, end = self.begin(topic), self.end(topic)
         return {partition: (first, end[partition]) for partition, first in begin.items()}
+
+    def ranges_since(self, topic: str, time_ms: int) -> OffsetRanges:
+        """Return the offsets from a Kafka timestamp on, without the partitions that have none; see `at_time`."""
+        starts, end = self.at_time(topic, time_ms), self.end(topic)
+        return {partition: (start, end[partition]) for partition, start in starts.items() if start < end[partition]}
 
     def log_range(self, topic: str, partition: int) -> tuple[int, int]:
         """Return the first offset of a partition, and the offset after its last record, whether committed or not."""
@@ -83,15 +96,8 @@ class OffsetReader:
         offsets, end = self._offsets(topic, OffsetSpec.for_timestamp(time_ms)), self.end(topic)
         return {partition: end[partition] if offset < 0 else offset for partition, offset in offsets.items()}
 
-    def committed(self, group: str, topic: str) -> dict[int, Committed]:
+    def committed(self, group: str, topic: str) -> dict[int, CommittedOffset]:
         """Return the group's committed offsets, without the partitions that have none."""
-        return {
-            partition: Committed(committed.offset, decode_offset_metadata(committed.metadata).checkpoint)
-            for partition, committed in self.committed_offsets(group, topic).items()
-        }
-
-    def committed_offsets(self, group: str, topic: str) -> dict[int, CommittedOffset]:
-        """Return the group's committed offsets with all their metadata, without the partitions that have none."""
         # Not by the admin client's list_consumer_group_offsets: librdkafka 2.16 crashes the process if the group has
         # no coordinator yet. As read_uncommitted: a read_committed request would wait for open transactions, but the
         # offsets before them are needed.
@@ -111,12 +117,6 @@ class OffsetReader:
             for answer in answers
             if answer.offset >= 0 and answer.error is None
         }
-
-    def topic_ids(self, topics: Collection[str]) -> Mapping[str, int]:
-        """Return the ids of topics, without those that are unknown now."""
-        with contextlib.suppress(BrokerUnavailableError):
-            return read_topic_ids(self._options, topics)
-        return {}
 
     def at_start(self, topic: str, start: str | int) -> dict[int, int]:
         """Return the offset of every partition for `earliest`, `latest`, or a Kafka timestamp in ms."""
@@ -141,10 +141,6 @@ class OffsetReader:
                 operation = f"committing the first offsets of group {group}"
                 raise BrokerError(f"{operation} at {self.kafka.bootstrap_servers}: {error.args[0].str()}") from None
         return True
-
-    def has_committed(self, group: str, topic: str) -> bool:
-        """Return whether the group has a committed offset of the topic."""
-        return bool(self.committed(group, topic))
 
     def written(self, topic: str) -> tuple[int, int] | None:
         """Return Kafka's timestamps (ms) of a topic's first record and of its last record or commit; None if empty."""

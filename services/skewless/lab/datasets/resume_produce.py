@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skewless.errors import ConfigurationError
-from skewless.kafka.consumer.offsets import OffsetReader
+from skewless.kafka.consumer.offsets import OffsetReader, newest_offsets
 from skewless.kafka.consumer.topic_reader import read_ranges
 from skewless.kafka.producer.bulk import RUN, BulkProducer
 from skewless.kafka.settings import KafkaSettings
@@ -23,8 +23,8 @@ def existing_records(kafka: KafkaSettings, topic: str, batches: Iterable[RecordB
     # `produce` writes without transactions, so the end offset of a partition is the number of its records.
     retained = OffsetReader(kafka).ranges(topic)
     counts = [end for _, (_, end) in sorted(retained.items())]
-    last = {partition: (max(begin, end - 1), end) for partition, (begin, end) in retained.items()}
-    last_values = {partition: messages[-1].value() for partition, messages in read_ranges(kafka, topic, last)}
+    last_records = read_ranges(kafka, topic, newest_offsets(retained, 1))
+    last_values = {partition: messages[-1].value() for partition, messages in last_records}
     partitions = {_index(partition, end - 1, len(counts)): partition for partition, end in enumerate(counts) if end}
     run = enumerate(chain.from_iterable(batch.values for batch in batches))
     expected = {partitions[i]: value for i, value in islice(run, max(partitions, default=-1) + 1) if i in partitions}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -10,7 +9,7 @@ from typing import Any, NamedTuple
 from skewless.engine.message_batch import MessageBatch
 from skewless.errors import CheckFailedError
 from skewless.kafka.admin.client import Admin
-from skewless.kafka.consumer.offsets import OffsetRanges, OffsetReader
+from skewless.kafka.consumer.offsets import OffsetRanges, OffsetReader, newest_fraction, offset_count
 from skewless.kafka.consumer.topic_reader import ReadAhead, read_ranges
 from skewless.kafka.settings import KafkaSettings
 from skewless.lab.inspection.inspector import DETECTION_RECORDS, Inspector
@@ -24,14 +23,14 @@ class SampleRange(NamedTuple):
     """Offsets of a topic, and those of the sample."""
 
     retained: int
-    """Offsets that the topic holds. Transaction markers and compacted records are among them."""
+    """Offsets that the topic holds."""
     ranges: OffsetRanges
     """First offset and end offset (exclusive) of the sample, by partition."""
 
     @property
     def records(self) -> int:
         """Largest number of records in the sample."""
-        return sum(end - first for first, end in self.ranges.values())
+        return offset_count(self.ranges)
 
 
 def sample_range(kafka: KafkaSettings, topic: str, records: int, since_s: float | None, now_ms: int) -> SampleRange:
@@ -41,16 +40,15 @@ def sample_range(kafka: KafkaSettings, topic: str, records: int, since_s: float 
     """
     Admin(kafka).check_visible([topic])
     offsets = OffsetReader(kafka)
-    begin, end = offsets.begin(topic), offsets.end(topic)
-    retained = sum(end[partition] - first for partition, first in begin.items())
+    ranges = offsets.ranges(topic)
+    retained = offset_count(ranges)
     if retained <= 0:
-        raise CheckFailedError(f"topic {topic} is empty: it has {len(begin)} partitions and no records")
-    if since_s is not None:
-        starts = offsets.at_time(topic, now_ms - round(since_s * 1000))
+        raise CheckFailedError(f"topic {topic} is empty: it has {len(ranges)} partitions and no records")
+    if since_s is None:
+        ranges = newest_fraction(ranges, records)
     else:
-        fraction = min(1.0, records / retained)
-        starts = {p: end[p] - math.ceil((end[p] - first) * fraction) for p, first in begin.items()}
-    ranges = {partition: (max(first, starts[partition]), end[partition]) for partition, first in begin.items()}
+        starts = offsets.at_time(topic, now_ms - round(since_s * 1000))
+        ranges = {partition: (max(begin, starts[partition]), end) for partition, (begin, end) in ranges.items()}
     sample = SampleRange(retained, ranges)
     if sample.records <= 0:
         raise CheckFailedError(f"topic {topic} has no records of the last {since_s:g} s: choose a longer --since")
