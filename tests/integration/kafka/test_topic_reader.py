@@ -88,6 +88,13 @@ def test_read_ranges_during_an_open_transaction_ends_before_it(broker: str) -> N
     writer.abort()
 
 
+def test_read_ranges_within_the_log_has_exactly_their_records(broker: str) -> None:
+    harness = Harness(broker, partitions=2)
+    harness.fill(200)
+    found = read_ranges(harness.kafka, harness.topic("in"), {0: (10, 12), 1: (99, 100)})
+    assert sorted(values(found), key=str) == [b"199", b"20", b"22"]
+
+
 def test_read_ranges_of_records_that_retention_deletes_continues_at_the_new_beginning(broker: str) -> None:
     harness = Harness(broker, partitions=1)
     harness.fill(100)

@@ -124,7 +124,7 @@ class TopicReader:
             for partition, messages in self.poll(POLL_S):
                 if records := [message for message in messages if message.offset() < self._unread.get(partition, 0)]:
                     yield partition, records
-            # A position passes transaction markers and aborted records, which are no messages.
+            # A position passes transaction markers and aborted records, for which there are no messages.
             previous, positions = positions, self._positions()
             for partition, position in positions.items():
                 if position >= self._unread[partition]:
