@@ -93,7 +93,7 @@ class NoKafka(Service):
         return frozenset()
 
     async def wait_until_recovery_completed(self) -> bool:
-        """Return False, the app goes on: there are no tables."""
+        """Return False, the app continues: there are no tables."""
         return False
 
     async def on_task_error(self, error: Exception) -> None:
