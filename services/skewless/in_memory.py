@@ -15,6 +15,7 @@ from typing import Any
 
 from skewless import service, topology
 from skewless.config.pipeline_settings import PipelineSettings
+from skewless.config.stage_start import StageStart
 from skewless.config.topic_plan import desired_topics
 from skewless.engine.message_batch import MessageBatch
 from skewless.engine.step import InputStep
@@ -62,16 +63,10 @@ class InMemoryPipeline:
 
     def _stage(self, row: topology.Stage) -> Mapping[TopicPartition, InputStep[Any]]:
         """Build the steps of a stage, and return the step of each input partition."""
-        names = row.inputs_of(self._settings)
-        topics = [self._settings.topic(name) for name in names if name != "source"]
-        topics += self._settings.aggregated.select(self._partitions) if "source" in names else ()
-        counts = {topic: self._partitions[topic] for topic in topics}
+        start = StageStart(row, self._settings, self._partitions, drain=True)
+        counts = {topic: self._partitions[topic] for topic, _ in start.input_topics()}
         processes = 1 if row.singleton else max(1, self._settings.replicas.of(row.name))
-        written = self._settings.topic("joined" if row.section == "join" else "tuples")
-        steps = [
-            service.build(row.name, self._settings, drain=True, source_partitions=self._partitions[written]).step
-            for _ in range(min(processes, max(counts.values())))
-        ]
+        steps = [service.build(start).step for _ in range(min(processes, max(counts.values())))]
         for step in steps:
             step.observe_topics(counts)
         step_by_partition = {

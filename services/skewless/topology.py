@@ -90,7 +90,7 @@ class Stage:
     """Topics that it writes inside its transactions. No other stage writes to the first one. Empty for a stage with an
     output of its own."""
     builder: str
-    """`module:function` that builds the stage from its settings and a `PipelineContext`."""
+    """`module:function` that builds the stage from its `StageStart`."""
     metrics: str
     """Module whose `METRICS` defines the metrics of the stage."""
     section: str

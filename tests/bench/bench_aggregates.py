@@ -28,6 +28,7 @@ import numpy as np
 
 from helpers.batches import source
 from helpers.in_memory_batch import InMemoryBatch
+from helpers.stage_start import in_memory
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.engine.step import InputStep, Sample
 from skewless.lab.datasets.base import START_MS
@@ -112,9 +113,7 @@ def by_partition(records: Iterable[OutputRecord], size: int) -> list[InMemoryBat
 
 def measured(settings: PipelineSettings, records: Sequence[OutputRecord]) -> tuple[dict[str, float], float]:
     """Run all stages over some records. Returns ns per tuple by stage, and bytes of state per key and window."""
-    steps: dict[str, InputStep[Any]] = {
-        stage: build(stage, settings, drain=False, source_partitions=1).step for stage in STAGES
-    }
+    steps: dict[str, InputStep[Any]] = {stage: build(in_memory(stage, settings, 1)).step for stage in STAGES}
     for stage, step in steps.items():
         for partition in range(WORKERS if stage == "worker" else 1):
             step.assign(step.key_of(source(partition)), None, ())

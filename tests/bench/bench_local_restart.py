@@ -23,6 +23,7 @@ import yaml
 
 from bench.bench_pipeline import pipeline, produce, run
 from bench.stage_process import peak_rss_bytes
+from helpers.stage_start import in_memory
 from helpers.waiting import until
 from skewless.config.loader import load
 from skewless.config.pipeline_settings import PipelineSettings
@@ -62,7 +63,7 @@ def measure(file: Path, settings: PipelineSettings) -> dict[str, Any]:
     """Restore the partitions of a killed splitter in this process."""
     checkpoints = killed_splitter(file, settings)
     held = [decode_checkpoint(checkpoint).held for checkpoint in checkpoints.values()]
-    built = build("splitter", settings, drain=False, source_partitions=len(checkpoints))
+    built = build(in_memory("splitter", settings, len(checkpoints)))
     before, began = peak_rss_bytes(), time.monotonic()
     states = built.restore(checkpoints)
     for partition, checkpoint in checkpoints.items():

@@ -28,6 +28,7 @@ import pyarrow as pa
 from helpers.batches import encode_tuples
 from helpers.engine import assign, batch_of
 from helpers.messages import message
+from helpers.stage_start import in_memory
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.engine.app import StageRuntime
 from skewless.engine.executor import RestoredPartition
@@ -35,7 +36,7 @@ from skewless.engine.statistics import EngineStatistics
 from skewless.lab.datasets.base import START_MS
 from skewless.monitoring.stage_monitor import StageMonitor
 from skewless.service import build, build_runtime
-from skewless.stages.context import BuiltStage
+from skewless.stages.built_stage import BuiltStage
 from skewless.stages.router.metrics import RouterMetrics
 from skewless.wire.headers import internal_headers
 from skewless.wire.record import OutputRecord, OwnHeaders
@@ -89,8 +90,9 @@ class Arm:
     def __init__(self, name: str, workers: int) -> None:
         self.name = name
         self._settings = settings(workers)
-        self._step: Any = build("router", self._settings, drain=False, source_partitions=1).step
-        self._wiring: StageRuntime = build_runtime("router", BuiltStage(self._step), self._settings, 0, drain=False)
+        start = in_memory("router", self._settings, 1)
+        self._step: Any = build(start).step
+        self._wiring: StageRuntime = build_runtime(start, BuiltStage(self._step), 0)
         executor = self._wiring.executor
         if name == "uncounted":
             executor.counts = Uncounted()

@@ -13,10 +13,11 @@ from laws.model_clients import Link
 from laws.model_store import Store, StoreOutput
 from skewless import topology
 from skewless.config.pipeline_settings import PipelineSettings, replica_settings
+from skewless.config.stage_start import StageStart
 from skewless.engine.step import MultiInputStep, Step
 from skewless.metric_definition import Metric
 from skewless.settings_base import SettingsModel
-from skewless.stages.context import BuiltStage, PipelineContext
+from skewless.stages.built_stage import BuiltStage
 from skewless.topology import Condition, Stage, Topic
 from skewless.wire.record import Batch, OutputRecord
 from skewless.wire.topic_partition import TopicPartition
@@ -102,12 +103,12 @@ class Archiver(MultiInputStep):
         return True
 
 
-def build_reviewer(settings: ArchiveSettings, context: PipelineContext) -> BuiltStage:
+def build_reviewer(start: StageStart) -> BuiltStage:
     """Build the stage with a topic."""
     return BuiltStage(Reviewer())
 
 
-def build_archiver(settings: ArchiveSettings, context: PipelineContext) -> BuiltStage:
+def build_archiver(start: StageStart) -> BuiltStage:
     """Build the stage without a topic."""
     return BuiltStage(Archiver(), output=lambda member: StoreOutput(Store(), Link(Broker(Clock(), 1), member)))
 

@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from helpers.kafka import BASE, START_MS, Pipeline, Record, Sent, Source, differences, read, truth
+from helpers.stage_start import in_memory
 from helpers.waiting import until
 from skewless.cli import audit_scope
 from skewless.errors import BrokerError
@@ -138,7 +139,7 @@ def test_splitter_held_tuples_that_were_compacted_are_counted(stopped: Pipeline)
     with pytest.raises(
         BrokerError, match=r"has 50 of the 51 tuples .*, at offsets 150 to 199: .* deleted or compacted"
     ):
-        build("splitter", stopped.settings, drain=False, source_partitions=2).restore(
+        build(in_memory("splitter", stopped.settings, 2)).restore(
             {SourcePartition(stopped.source.topic, 0): encode_checkpoint(more)}
         )
 

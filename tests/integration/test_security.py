@@ -25,10 +25,11 @@ from helpers.kafka import STAGES, START_MS
 from helpers.tiers import thorough_except
 from helpers.waiting import until
 from integration.secured import ADMIN, ADMIN_PASSWORD, Secured, run_command, secured_broker
-from skewless import service, topology
+from skewless import topology
 from skewless.config import acls, topic_plan
 from skewless.config.acls import AclBinding, Operation
 from skewless.config.pipeline_settings import PipelineSettings
+from skewless.config.stage_start import resolve
 from skewless.config.state_layout import state_schema_of
 from skewless.errors import BrokerError, UnreachableError
 from skewless.kafka.admin.client import Admin
@@ -402,8 +403,7 @@ def test_max_workers_unset_without_the_right_to_see_the_topic_are_those_of_the_l
         parts = document(settled.secured, stage)
         assert parts.pop("worker_input") == {"max_workers": 2}
         settings = PipelineSettings.model_validate(parts)
-        counts = Admin(settings.kafka).partition_counts()
-        assert service._with_max_workers(settings, topology.stage(stage), counts).worker_input.max_workers == 2
+        assert resolve(topology.stage(stage), settings, drain=False).settings.worker_input.max_workers == 2
 
 
 def test_reset_by_a_user_without_rights_is_refused(settled: Settled) -> None:

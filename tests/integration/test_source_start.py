@@ -12,11 +12,11 @@ from confluent_kafka.admin import AdminClient
 from helpers.kafka import START_MS, Pipeline, Record, Source
 from helpers.waiting import WAIT_S, until
 from skewless.cli.offset_range import START, offset_ranges, pipeline_starts
+from skewless.config.stage_start import StageStart
 from skewless.config.state_layout import state_schema_of
 from skewless.engine.first_offsets import commit_first_offsets
 from skewless.engine.start_checks import Input, OffsetsLostError
 from skewless.kafka.consumer.offsets import OffsetReader
-from skewless.service import evidence
 from skewless.stages.splitter.checkpoint import first_checkpoint
 from skewless.topology import stage
 
@@ -42,7 +42,7 @@ def commit_first(pipeline: Pipeline) -> None:
     group_input = Input(
         settings.group("splitter"), settings.topic("source"), origin="user", shape=state_schema_of(settings)
     )
-    written = evidence(settings, stage("splitter"))
+    written = StageStart(stage("splitter"), settings, {}).evidence()
     commit_first_offsets(
         OffsetReader(settings.kafka), [group_input], settings.aggregated.start, first_checkpoint, written
     )

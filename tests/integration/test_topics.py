@@ -18,6 +18,7 @@ from skewless import topology
 from skewless.cli.main import main
 from skewless.config import topic_plan
 from skewless.config.pipeline_settings import PipelineSettings
+from skewless.config.stage_start import resolve
 from skewless.errors import BrokerError, CheckFailedError, ConfigurationError, UnreachableError
 from skewless.kafka.admin.client import Admin
 from skewless.kafka.admin.topic_options import ANY_TIME_MS, TIMESTAMP_LIMITS, known_option
@@ -49,12 +50,16 @@ def names(settings: PipelineSettings) -> tuple[str, ...]:
     return tuple(settings.topic(topic.name) for topic in topology.needed_topics(settings))
 
 
+def partition_count(settings: PipelineSettings, topic: str) -> int:
+    return Admin(settings.kafka).partition_counts()[topic]
+
+
 def test_topics_apply_without_topics_creates_each_as_declared(settings: PipelineSettings) -> None:
     assert topic_plan.apply(settings).created == names(settings)
-    assert topic_plan.partition_count(settings, settings.topic("tuples")) == 3
-    assert topic_plan.partition_count(settings, settings.topic("worker-input")) == 5
-    assert topic_plan.partition_count(settings, settings.topic("partials")) == 2
-    assert topic_plan.partition_count(settings, settings.topic("distribution")) == 1
+    assert partition_count(settings, settings.topic("tuples")) == 3
+    assert partition_count(settings, settings.topic("worker-input")) == 5
+    assert partition_count(settings, settings.topic("partials")) == 2
+    assert partition_count(settings, settings.topic("distribution")) == 1
     resource = ConfigResource(ConfigResource.Type.TOPIC, settings.topic("aggregator-changelog"))
     client = AdminClient({"bootstrap.servers": settings.kafka.bootstrap_servers})
     options = {name: entry.value for name, entry in client.describe_configs([resource])[resource].result().items()}
@@ -90,7 +95,7 @@ def test_topics_apply_changed_number_of_workers_is_refused_and_creates_nothing(s
     with pytest.raises(CheckFailedError, match=r"worker-input: has 6 partitions, the configuration wants 5"):
         topic_plan.apply(settings)
     with pytest.raises(BrokerError):
-        topic_plan.partition_count(settings, settings.topic("tuples"))
+        topic_plan.require_topic(settings, "tuples")
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -99,16 +104,15 @@ def test_run_command_partition_count_other_than_configured_is_refused(settings: 
     topic_plan.apply(settings)
     row, counts = topology.stage(stage), Admin(settings.kafka).partition_counts()
     expected = {"source": 3, "tuples": 3, "worker-input": 5, "partials": 2}
-    assert topic_plan.stage_partitions(settings, row, counts) == {
-        settings.topic(name): expected[name] for name in row.inputs
-    }
+    start = resolve(row, settings, drain=False)
+    assert {name: start.count_partitions(name) for name in row.inputs} == {name: expected[name] for name in row.inputs}
     for parts, path, wants, has in (
         ({"topics": {"aggregator_partitions": 3}}, "topics.aggregator_partitions", 3, "partials has 2"),
         ({"worker_input": {"max_workers": 6}}, "worker_input.max_workers", 6, "worker-input has 5"),
     ):
         other = pipeline(settings.kafka.bootstrap_servers, settings.name, **parts)
         with pytest.raises(ConfigurationError) as caught:
-            topic_plan.stage_partitions(other, row, counts)
+            topic_plan.check_stage(other, row, counts)
         (problem,) = caught.value.problems
         assert problem.startswith(f"{path}: is {wants}, but topic {settings.topic(has)}")
         assert "set it back, or give the pipeline another name" in problem
@@ -127,7 +131,7 @@ def test_topics_apply_unset_max_workers_of_a_new_pipeline_are_the_default(settin
     with pytest.raises(ConfigurationError, match=r"worker_input\.max_workers to at least 17"):
         topic_plan.apply(pipeline(bootstrap, settings.name, worker_input={}, router={"workers": 17}))
     topic_plan.apply(pipeline(bootstrap, settings.name, worker_input={}))
-    assert topic_plan.partition_count(settings, settings.topic("worker-input")) == 16
+    assert partition_count(settings, settings.topic("worker-input")) == 16
 
 
 def test_topics_check_topic_with_retention_by_bytes_is_named(settings: PipelineSettings) -> None:

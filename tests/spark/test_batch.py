@@ -17,6 +17,7 @@ from helpers import aggregates as aggregate_helpers
 from helpers.batches import json_values_in, source, written
 from helpers.in_memory_batch import InMemoryBatch
 from helpers.kafka import START_MS, Record, Sent, Source, read
+from helpers.stage_start import in_memory
 from helpers.tiers import thorough_except
 from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.cli.main import main
@@ -105,8 +106,7 @@ FORMATS: dict[str, tuple[dict[str, Any], Any]] = {
 def stream(settings: PipelineSettings, records: Iterable[Record], partitions: int) -> tuple[Answer, int, int]:
     """Run the stream's own steps; returns (last result of each window and key, late tuples, dead letters)."""
     split, work, merge = (
-        build(stage, settings, drain=True, source_partitions=partitions).step
-        for stage in ("splitter", "worker", "aggregator")
+        build(in_memory(stage, settings, partitions, drain=True)).step for stage in ("splitter", "worker", "aggregator")
     )
     outputs: list[OutputRecord] = []
     by_partition: dict[int, list[Record]] = {partition: [] for partition in range(partitions)}

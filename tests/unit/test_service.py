@@ -10,6 +10,7 @@ from typing import cast
 
 import pytest
 
+from helpers.stage_start import in_memory
 from skewless import service
 from skewless.config import loader
 from skewless.config.watcher import ConfigWatcher
@@ -67,7 +68,7 @@ def test_config_following_workers_beyond_the_running_sketch_are_refused_until_a_
     file.write_text(text % (8, 50))
     settings = loader.load(file, {})
     live = ConfigWatcher(file, {}, settings)
-    step = cast("RouterStep", service.build("router", settings, drain=False, source_partitions=1).step)
+    step = cast("RouterStep", service.build(in_memory("router", settings, 1)).step)
     # The new file is valid, but this process still has the small sketch.
     for workers, size, expected in ((12, 5_000, None), (9, 50, 9)):
         file.write_text(text % (workers, size))

@@ -14,6 +14,7 @@ from dashboards.generate.pipeline import pipeline
 from helm.generate import stages as chart
 from helpers import extra_stages
 from helpers.source_files import assert_none
+from helpers.stage_start import in_memory
 from skewless import service, topology
 from skewless.apidocs import reference_pages
 from skewless.asyncapi.document import document
@@ -187,8 +188,9 @@ def test_run_stage_without_its_condition_is_refused(
 
 def test_build_runtime_of_a_stage_reading_public_topics_has_their_origin(extended: type[PipelineSettings]) -> None:
     settings = settings_with(extended, {})
-    built = service.build("archiver", settings, drain=False)
-    runtime = service.build_runtime("archiver", built, settings, 0, drain=False)
+    start = in_memory("archiver", settings, 1)
+    built = service.build(start)
+    runtime = service.build_runtime(start, built, 0)
     assert [(source.topic, source.origin) for source in runtime.inputs] == [
         ("p.aggregates", "public"),
         ("p.reviewed", "public"),

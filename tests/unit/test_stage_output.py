@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from unittest.mock import MagicMock
+
 import pytest
 
+from helpers.stage_start import in_memory
 from laws.model_broker import Broker, Clock
 from laws.model_clients import Link
 from laws.model_process import Ledger
@@ -11,8 +14,10 @@ from laws.model_store import Store, StoreOutput
 from skewless import topology
 from skewless.config import acls, topic_plan
 from skewless.config.pipeline_settings import PipelineSettings
+from skewless.config.stage_start import StageStart
+from skewless.errors import BrokerError
 from skewless.service import build, build_runtime
-from skewless.stages.context import BuiltStage
+from skewless.stages.built_stage import BuiltStage
 from skewless.wire.topic_partition import TopicPartition
 
 SINK = topology.Stage(
@@ -40,7 +45,7 @@ def test_build_runtime_of_a_stage_with_an_output_of_its_own_has_it_and_no_eviden
         return StoreOutput(Store(), Link(Broker(Clock(), 1), member))
 
     built = BuiltStage(Ledger(drain=False), output=output)
-    runtime = build_runtime("sink", built, settings, 3, drain=False, partitions={"p.aggregates": 4, "p.late": 8})
+    runtime = build_runtime(StageStart(SINK, settings, {"p.aggregates": 4, "p.late": 8}), built, 3)
     assert isinstance(runtime.output, StoreOutput)
     assert members == ["p-sink-3"]
     assert runtime.written is None
@@ -55,12 +60,17 @@ def test_acls_of_a_stage_without_outputs_read_all_inputs(settings: PipelineSetti
     }
 
 
-def test_stage_partitions_of_a_stage_with_two_inputs_has_both(settings: PipelineSettings) -> None:
-    counts = {"p.aggregates": 4, "p.late": 8}
-    assert topic_plan.stage_partitions(settings, SINK, counts) == counts
+def test_check_stage_of_a_stage_with_two_inputs_checks_both(
+    settings: PipelineSettings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("skewless.config.topic_plan.Admin", MagicMock())
+    topic_plan.check_stage(settings, SINK, {"p.aggregates": 4, "p.late": 8})
+    for missing in ("p.aggregates", "p.late"):
+        with pytest.raises(BrokerError, match=f"topic {missing} does not exist"):
+            topic_plan.check_stage(settings, SINK, dict.fromkeys({"p.aggregates", "p.late"} - {missing}, 4))
 
 
 def test_label_of_a_partition_of_several_topics_names_the_topic(settings: PipelineSettings) -> None:
-    steps = [build(stage, settings, drain=False, source_partitions=1).step for stage in ("router", "splitter")]
+    steps = [build(in_memory(stage, settings, 1)).step for stage in ("router", "splitter")]
     assert [step.label_of(TopicPartition("any", 7)) for step in steps] == ["7", "any/7"]
     assert steps[1].label_of(TopicPartition(settings.topic("source"), 7)) == "7"

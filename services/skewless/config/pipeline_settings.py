@@ -21,7 +21,7 @@ from pydantic import (
 from skewless import topology
 from skewless.aggregate_registry import results_of
 from skewless.algorithms import grouping
-from skewless.algorithms.aggregates import ResultCondition, ResultField
+from skewless.algorithms.aggregates import ResultCondition, ResultField, wire_columns_of
 from skewless.algorithms.aggregates.having import is_comparable
 from skewless.algorithms.grouping.key import KeyGrouping
 from skewless.algorithms.value_type import ValueType
@@ -40,6 +40,7 @@ from skewless.stages.router.settings import RouterSettings, WorkerInputSettings
 from skewless.stages.sink.settings import SinkSettings
 from skewless.stages.splitter.settings import SplitterSettings
 from skewless.stages.worker.settings import DEFAULT_PANE_MS, WorkerSettings
+from skewless.wire.rows import RowFormat
 
 
 def _is_a_topic(topic: str) -> str:
@@ -226,6 +227,16 @@ class EventTimeSettings(SettingsModel):
     def lateness_ms(self) -> int:
         """Allowed lateness in milliseconds."""
         return round(self.allowed_lateness_s * 1000)
+
+    @property
+    def idle_timeout_ms(self) -> int | None:
+        """Time without records after which a source partition is idle. None: never."""
+        return None if self.idle_timeout_s is None else round(self.idle_timeout_s * 1000)
+
+    @property
+    def max_drift_ms(self) -> int | None:
+        """Time by which a source partition may be ahead of the slowest one of its process. None: any."""
+        return None if self.max_watermark_drift_s is None else round(self.max_watermark_drift_s * 1000)
 
 
 class TopicSettings(SettingsModel):
@@ -576,6 +587,10 @@ class PipelineSettings(SettingsModel):
         short = [divisor for divisor in fitting if divisor <= DEFAULT_PANE_MS]
         return max(short) if short else min(fitting, default=DEFAULT_PANE_MS)
 
+    def row_format(self, pane_ms: int | None = None) -> RowFormat:
+        """Return the format of rows in which the splitter has aggregated tuples, by default for whole panes."""
+        return RowFormat(wire_columns_of(self.results), pane_ms=pane_ms or self.pane_ms, grid_ms=self.grid_ms)
+
     def topic(self, name: str) -> str:
         """Return the full name of a topic of the topology. Those of `topology.USER_TOPICS` are the user's.
 
@@ -591,6 +606,10 @@ class PipelineSettings(SettingsModel):
             return (self.join.left if name == "left" else self.join.right).topic
         return f"{self.full_name}.{name}"
 
+    def full_names(self, name: str, existing: Iterable[str]) -> tuple[str, ...]:
+        """Return the full names of a topic of the topology. There may be several of `source`, among existing ones."""
+        return self.aggregated.select(existing) if name == "source" else (self.topic(name),)
+
     @property
     def full_name(self) -> str:
         """What the names of the pipeline's topics, groups and transactional ids begin with: prefix and name."""
@@ -602,6 +621,13 @@ class PipelineSettings(SettingsModel):
         if self.source is None:
             raise ConfigurationError(f"source: missing; pipeline {self.name} only joins, and has no results per key")
         return self.source
+
+    @property
+    def joined(self) -> JoinSettings:
+        """Settings of the join. Raises ConfigurationError if the pipeline has none."""
+        if self.join is None:
+            raise ConfigurationError(f"join: missing; pipeline {self.name} joins nothing")
+        return self.join
 
     def group(self, stage: str) -> str:
         """Return the consumer group of a stage."""

@@ -201,61 +201,47 @@ def require_topic(settings: PipelineSettings, topic: str) -> None:
     _partition_counts(settings, settings.topic(topic))
 
 
-def partition_count(settings: PipelineSettings, topic: str) -> int:
-    """Return the number of partitions of the topic with this full name. Raises BrokerError if it does not exist."""
-    return _partition_counts(settings, topic)[topic]
+def check_stage(settings: PipelineSettings, stage: topology.Stage, counts: Mapping[str, int]) -> None:
+    """Check `counts`, the partition counts of all topics that a stage is allowed to describe.
 
-
-def stage_partitions(settings: PipelineSettings, stage: topology.Stage, counts: Mapping[str, int]) -> dict[str, int]:
-    """Return the number of partitions of each input topic of a stage.
-
-    Checks `counts`, the partition counts of all topics that the stage is allowed to describe. Raises
-    ConfigurationError if settings differ from the topics, and BrokerError if a topic does not exist or partitions were
-    added to a topic of the pipeline.
+    Raises ConfigurationError if settings differ from the topics, and BrokerError if an input topic does not exist or
+    partitions were added to a topic of the pipeline.
     """
-    input_topics = _input_topics(settings, stage, counts)
+    for name in stage.inputs_of(settings):
+        _visible(settings, name, counts)
     references = {}
     if settings.join is not None:
         # Without a source, the topics that have its number of partitions have that of the joined topics.
         if joined := _most_partitions(settings.join, counts):
             references = dict.fromkeys(("source", "join"), joined)
         _refuse(_co_partitioning_problems(settings.join, counts))
-        if stage.name == "join":
+        if "left" in stage.inputs_of(settings):
             _refuse(_retention_problems(settings.join, Admin(settings.kafka)))
     if settings.source is not None:
         tuples = references["source"] = settings.topic("tuples")
         check_limit(counts.get(tuples, 0), tuples)
         if "source" in stage.inputs_of(settings):
-            _check_visible(settings, counts, tuples)
-            check_source_topics({topic: counts[topic] for topic in input_topics}, counts[tuples])
+            check_visible(settings, counts, tuples)
+            check_source_topics(
+                {topic: counts[topic] for topic in settings.full_names("source", counts)}, counts[tuples]
+            )
     for topic in topology.needed_topics(settings):
         name, equal = settings.topic(topic.name), references.get(topic.partitions)
         if equal is not None and {name, equal} <= counts.keys():
             require_equal_partitions(counts[name], counts[equal], f"topic {name}", f"topic {equal}")
     if problems := list(_changed_counts(settings, counts)):
         raise ConfigurationError(*problems)
-    return {topic: counts[topic] for topic in input_topics}
 
 
-def _input_topics(settings: PipelineSettings, stage: topology.Stage, counts: Mapping[str, int]) -> list[str]:
-    """Return the input topics of a stage, which are visible. `counts` has the visible topics."""
-    names = stage.inputs_of(settings)
-    input_topics = [settings.topic(name) for name in names if name != "source"]
-    _check_visible(settings, counts, *input_topics)
-    if "source" in names:
-        input_topics += _source_topics(settings, counts)
-    return input_topics
-
-
-def _source_topics(settings: PipelineSettings, counts: Mapping[str, int]) -> tuple[str, ...]:
-    """Return the source topics, which are visible. `counts` has the visible topics."""
-    topics = settings.aggregated.select(counts)
+def _visible(settings: PipelineSettings, name: str, counts: Mapping[str, int]) -> tuple[str, ...]:
+    """Return the full names of a topic of the topology, which are visible. `counts` has the visible topics."""
+    topics = settings.full_names(name, counts)
     if not topics:
         raise ConfigurationError(
             f"source.topics.match: matches no topic at {settings.kafka.bootstrap_servers}; create one, or correct the "
             "pattern"
         )
-    _check_visible(settings, counts, *topics)
+    check_visible(settings, counts, *topics)
     return topics
 
 
@@ -266,7 +252,7 @@ def source_topics(settings: PipelineSettings) -> tuple[str, ...]:
     """
     if not settings.has_source_pattern:
         return settings.aggregated.select(())
-    return _source_topics(settings, Admin(settings.kafka).partition_counts())
+    return _visible(settings, "source", Admin(settings.kafka).partition_counts())
 
 
 def user_topics(settings: PipelineSettings) -> list[str]:
@@ -357,11 +343,11 @@ def check_limit(count: int, topic: str) -> None:
 def _partition_counts(settings: PipelineSettings, *topics: str) -> dict[str, int]:
     admin = Admin(settings.kafka)
     counts = admin.partition_counts()
-    _check_visible(settings, counts, *topics)
+    check_visible(settings, counts, *topics)
     return counts
 
 
-def _check_visible(settings: PipelineSettings, counts: Mapping[str, int], *topics: str) -> None:
+def check_visible(settings: PipelineSettings, counts: Mapping[str, int], *topics: str) -> None:
     """Raise BrokerError for a topic that is not among the visible ones."""
     for topic in topics:
         if topic in counts:
@@ -397,7 +383,7 @@ def _tuples_partitions(settings: PipelineSettings, counts: Mapping[str, int], jo
         return join_partitions
     # If the source is the pipeline's own topic of pairs, this call may have to create it.
     visible = {settings.topic("joined"): join_partitions, **counts}
-    sources = {topic: visible[topic] for topic in _source_topics(settings, visible)}
+    sources = {topic: visible[topic] for topic in _visible(settings, "source", visible)}
     existing = counts.get(settings.topic("tuples"), max(sources.values()))
     partitions = settings.topics.tuples_partitions or existing
     check_source_topics(sources, partitions)

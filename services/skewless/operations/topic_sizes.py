@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from skewless import service, topology
+from skewless import topology
 from skewless.algorithms.aggregates import wire_columns_of
 from skewless.algorithms.join.held_records import BLOCK_OFFSETS, Records, records_of
 from skewless.algorithms.partials import to_partials
@@ -243,10 +243,9 @@ class _TupleGenerator:
             headers = [schema_header(self._format.columns_name), *report, *read_time_header(now)]
             yield from self._format.records(self._topic, partition, tuples, headers)
             return
-        context = service.context_of(self._settings, drain=False)
-        pane_ms = local.window_ms or context.pane_ms
+        pane_ms = local.window_ms or self._settings.pane_ms
         rows = to_partials([tuples], pane_ms, wire_columns_of(self._settings.results))
-        row_format = context.row_format_of(pane_ms)
+        row_format = self._settings.row_format(pane_ms)
         headers = [*report, *read_time_header(now)]
         yield from row_format.records(self._topic, partition, row_format.from_partials(rows), headers)
 

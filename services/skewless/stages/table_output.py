@@ -4,26 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from skewless.config.stage_start import StageStart
 from skewless.kafka.consumer.group_progress import GroupProgress
 from skewless.sql.dialects import database_of
 from skewless.sql.output import SqlOutput
-from skewless.stages.context import PipelineContext
-from skewless.stages.table_settings import SinkSettings
 
 
-def output_of(
-    settings: SinkSettings, pipeline: PipelineContext, *, stage: str, topic: str
-) -> Callable[[str], SqlOutput]:
-    """Return the function that returns the output of a stage which reads this topic.
+def output_of(start: StageStart) -> Callable[[str], SqlOutput]:
+    """Return the function that returns the output of a stage.
 
     Raises ConfigurationError if the driver is not installed.
     """
+    pipeline = start.settings
     output = SqlOutput(
-        database_of(settings, settings.result_table(pipeline.name, pipeline.results, pipeline.key_parts)),
+        database_of(pipeline.table_settings, pipeline.sink_table()),
         pipeline=pipeline.full_name,
-        stage=stage,
-        topics=[pipeline.topic(topic)],
-        create=settings.create,
+        stage=start.stage.name,
+        topics=[topic for topic, _ in start.input_topics()],
+        create=pipeline.table_settings.create,
         progress=GroupProgress(),
     )
     return lambda _member: output

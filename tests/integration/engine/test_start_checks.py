@@ -19,6 +19,7 @@ from skewless import topology
 from skewless.algorithms.watermark import WatermarkState
 from skewless.config import topic_plan
 from skewless.config.pipeline_settings import PipelineSettings
+from skewless.config.stage_start import StageStart
 from skewless.engine import consumer_loop
 from skewless.engine.start_checks import Evidence, Origin, Written
 from skewless.errors import BrokerError, ConfigurationError
@@ -27,7 +28,7 @@ from skewless.kafka.consumer.topic_ids import read_topic_ids
 from skewless.kafka.consumer.unreadable_records import is_unreadable
 from skewless.kafka.settings import TransportSettings
 from skewless.service import build_runtime
-from skewless.stages.context import BuiltStage
+from skewless.stages.built_stage import BuiltStage
 from skewless.wire.headers import WATERMARK, internal_headers, report_of_sources, schema_header
 from skewless.wire.offset_metadata import decode_offset_metadata, encode_offset_metadata
 from skewless.wire.partials import PARTIALS
@@ -359,7 +360,7 @@ def pipeline(broker: str) -> PipelineSettings:
 
 def traces_of(name: str, settings: PipelineSettings) -> Written:
     """Return the evidence that a stage looks for at its start."""
-    wired = build_runtime(name, BuiltStage(Copy()), settings, 0, drain=False)
+    wired = build_runtime(StageStart(topology.stage(name), settings, {}), BuiltStage(Copy()), 0)
     assert [source.origin for source in wired.inputs] == ["user" if name == "splitter" else "internal"]
     assert wired.written is not None
     return wired.written

@@ -11,6 +11,7 @@ import pytest
 from skewless import topology
 from skewless.config import topic_plan
 from skewless.config.pipeline_settings import PipelineSettings
+from skewless.config.stage_start import StageStart
 from skewless.errors import BrokerError, CheckFailedError, SkewlessError
 from skewless.kafka.admin.client import TopicDescription
 
@@ -47,7 +48,10 @@ def with_topics(monkeypatch: pytest.MonkeyPatch, options: Any = MappingProxyType
 
 
 def stage_partitions(settings: PipelineSettings, stage: str) -> dict[str, int]:
-    return topic_plan.stage_partitions(settings, topology.stage(stage), topic_plan._partition_counts(settings))
+    counts = topic_plan._partition_counts(settings)
+    topic_plan.check_stage(settings, topology.stage(stage), counts)
+    inputs = StageStart(topology.stage(stage), settings, counts).inputs()
+    return {source.topic: source.partitions or 0 for source in inputs}
 
 
 @pytest.mark.parametrize("side", ["left", "right"])

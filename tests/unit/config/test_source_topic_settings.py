@@ -117,7 +117,7 @@ def test_topic_plan_pattern_without_a_topic_is_refused(counts: dict[str, int]) -
     pipeline = settings({"topics": {"match": "nothing-.*"}})
     for refused in (
         lambda: specified(pipeline),
-        lambda: topic_plan.stage_partitions(pipeline, stage("splitter"), counts),
+        lambda: topic_plan.check_stage(pipeline, stage("splitter"), counts),
     ):
         with pytest.raises(ConfigurationError, match=r"source\.topics\.match: matches no topic at localhost:9092"):
             refused()
@@ -132,14 +132,14 @@ def test_topic_plan_missing_source_topic_is_named_with_its_setting(counts: dict[
 def test_topic_plan_too_many_source_partitions_are_refused_before_the_stage_starts(counts: dict[str, int]) -> None:
     counts |= {"clicks-b": 2_999, "p.tuples": 1_000}
     with pytest.raises(ConfigurationError, match="the 2 topics have together 3001 partitions, the maximum is 3000"):
-        topic_plan.stage_partitions(settings({"topics": {"match": "clicks-.*"}}), stage("splitter"), counts)
+        topic_plan.check_stage(settings({"topics": {"match": "clicks-.*"}}), stage("splitter"), counts)
 
 
 def test_topic_plan_changed_tuples_partitions_are_refused(counts: dict[str, int]) -> None:
     counts |= dict.fromkeys(("p.tuples", "p.late", "p.router-state", "p.dead-letters"), 5)
     changed = settings({"topics": ["clicks-a"]}, topics={"tuples_partitions": 4})
     with pytest.raises(ConfigurationError, match=r"topics\.tuples_partitions: is 4, but topic p\.tuples has 5"):
-        topic_plan.stage_partitions(changed, stage("splitter"), counts)
+        topic_plan.check_stage(changed, stage("splitter"), counts)
 
 
 def test_asyncapi_document_of_several_topics_lists_them_as_values_of_a_parameter() -> None:

@@ -11,7 +11,7 @@ from skewless import topology
 from skewless.algorithms.record_size import RECORD_BYTES
 from skewless.algorithms.watermark import MAX_SOURCE_PARTITIONS, WatermarkTracker
 from skewless.config.pipeline_settings import PipelineSettings
-from skewless.config.topic_plan import desired_topics, stage_partitions, with_max_workers
+from skewless.config.topic_plan import check_stage, desired_topics, with_max_workers
 from skewless.errors import ConfigurationError
 from skewless.kafka.admin.client import TopicDescription
 from skewless.kafka.admin.topic_options import ANY_TIME_MS, TIMESTAMP_LIMITS
@@ -57,11 +57,11 @@ def test_topic_plan_source_with_too_many_partitions_is_refused() -> None:
 
 
 @pytest.mark.parametrize("stage", topology.needed_stages(SETTINGS), ids=lambda stage: stage.name)
-def test_stage_partitions_source_with_too_many_partitions_is_refused(stage: topology.Stage) -> None:
+def test_check_stage_source_with_too_many_partitions_is_refused(stage: topology.Stage) -> None:
     settings = PipelineSettings.model_validate({"name": "p", "source": {"topic": "mine"}})
     counts = dict.fromkeys((*map(settings.topic, stage.inputs), "p.tuples"), MAX_SOURCE_PARTITIONS + 1)
     with pytest.raises(ConfigurationError, match=TOO_MANY.format("p.tuples")):
-        stage_partitions(settings, stage, counts)
+        check_stage(settings, stage, counts)
 
 
 def unset(workers: int) -> PipelineSettings:

@@ -7,15 +7,18 @@ import sys
 
 START = """
 import asyncio, sys
+from skewless import topology
 from skewless.config.pipeline_settings import PipelineSettings
+from skewless.config.stage_start import StageStart
 from skewless.engine.app import App
 from skewless.service import build, build_runtime
 from skewless.stages.agent import declare_agent
 
 async def main():
     settings = PipelineSettings.model_validate({"name": "p", "source": {"topic": "s"}})
-    stage = build("worker", settings, drain=False, source_partitions=1)
-    app = App(build_runtime("worker", stage, settings, 0, drain=False))
+    start = StageStart(topology.stage("worker"), settings, {settings.topic(row.name): 1 for row in topology.TOPICS})
+    stage = build(start)
+    app = App(build_runtime(start, stage, 0))
     declare_agent(app, stage.processor)
     await app.start()
     await app.stop()

@@ -22,6 +22,7 @@ import pytest
 from helpers.batches import encode_tuples
 from helpers.kafka import SINK_MODES
 from helpers.messages import message
+from helpers.stage_start import in_memory
 from skewless import topology
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.engine import app as faust_app
@@ -152,8 +153,9 @@ def drop(outputs: Sequence[OutputRecord]) -> None:
 @asynccontextmanager
 async def running(stage: str) -> AsyncIterator[App]:
     settings = settings_of(stage)
-    built = build(stage, settings, drain=False, source_partitions=1)
-    app = App(build_runtime(stage, built, settings, 0, drain=False))
+    start = in_memory(stage, settings, 1)
+    built = build(start)
+    app = App(build_runtime(start, built, 0))
     app.executor.send = cast("Any", drop)
     declare_agent(app, built.processor)
     async with app.running(), asyncio.timeout(60):

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from helpers.engine import assign, revoke
+from helpers.stage_start import in_memory
 from helpers.waiting import until
 from skewless import __version__
 from skewless.config.pipeline_settings import PipelineSettings
@@ -44,9 +45,8 @@ def settings(port: int = 0, address: str = "127.0.0.1") -> PipelineSettings:
 
 
 def wiring() -> StageRuntime:
-    return build_runtime(
-        "router", build("router", settings(), drain=False, source_partitions=1), settings(), 0, drain=False
-    )
+    start = in_memory("router", settings(), 1)
+    return build_runtime(start, build(start), 0)
 
 
 def monitor(pipeline: PipelineSettings, instance: int) -> StageMonitor:

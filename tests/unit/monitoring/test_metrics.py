@@ -17,6 +17,7 @@ from helpers.batches import encode_tuples
 from helpers.engine import at
 from helpers.in_memory_batch import InMemoryBatch
 from helpers.source_files import assert_none
+from helpers.stage_start import in_memory
 from skewless import topology
 from skewless.algorithms.duration_histogram import Histogram
 from skewless.algorithms.grouping import KeyBatch, create
@@ -58,8 +59,8 @@ def wired(stage: str, grouping: str = "key", workers: int = 2, max_workers: int 
             "worker_input": {"max_workers": max_workers},
         }
     )
-    built = build(stage, settings, drain=False, source_partitions=4)
-    return build_runtime(stage, built, settings, 0, drain=False)
+    start = in_memory(stage, settings, 4)
+    return build_runtime(start, build(start), 0)
 
 
 def reader_of(stage: str, wiring: StageRuntime) -> MetricsReader:

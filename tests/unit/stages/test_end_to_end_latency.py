@@ -11,6 +11,7 @@ import pytest
 
 from helpers.batches import batch_of, source
 from helpers.in_memory_batch import InMemoryBatch
+from helpers.stage_start import in_memory
 from skewless.algorithms.duration_histogram import Histogram
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.engine.step import HistogramSample, InputStep
@@ -25,7 +26,7 @@ def built(stage: str, **sections: Any) -> InputStep[Any]:
     settings = {"name": "p", "source": {"topic": "s"}, "splitter": {"key": {"field": "key"}}, **sections}
     settings |= {"worker_input": {"max_workers": 2} | sections.get("worker_input", {}), "router": {"workers": 1}}
     settings |= {"topics": {"aggregator_partitions": 1}, "aggregator": {"emit": "updates"}}
-    step = build(stage, PipelineSettings.model_validate(settings), drain=False, source_partitions=1).step
+    step = build(in_memory(stage, PipelineSettings.model_validate(settings), 1)).step
     step.assign(step.key_of(source(0)), None, ())
     return step
 

@@ -12,6 +12,7 @@ import pytest
 
 from helpers.aggregates import install
 from helpers.in_memory_batch import InMemoryBatch
+from helpers.stage_start import in_memory
 from skewless.algorithms.windowing import window_store
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.engine.step import Sample
@@ -43,7 +44,7 @@ def built(stage: str, **section: Any) -> WindowedStep:
             stage: {"max_state_bytes": MEGABYTE, **section},
         }
     )
-    step = build(stage, settings, drain=False).step
+    step = build(in_memory(stage, settings, 1)).step
     assert isinstance(step, WindowedStep)
     for partition in range(2):
         step.assign(partition, None, ())

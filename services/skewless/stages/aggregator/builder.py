@@ -8,13 +8,13 @@ from functools import partial
 
 from skewless.algorithms.aggregates import columns_of
 from skewless.algorithms.windowing.assigner import WindowAssigner
+from skewless.config.stage_start import StageStart
 from skewless.engine.executor import Before, StepExecutor
 from skewless.engine.message_batch import MessageBatch
 from skewless.kafka.consumer.topic_reader import ReadProgress, read_compacted
 from skewless.stages.agent import Process
-from skewless.stages.aggregator.settings import AggregatorSettings
 from skewless.stages.aggregator.step import AggregatorRules, AggregatorStep
-from skewless.stages.context import BuiltStage, PipelineContext, restore_each
+from skewless.stages.built_stage import BuiltStage, restore_each
 from skewless.stages.windowed_step import StateLimit
 from skewless.wire.changelog import decode_checkpoint, window_of
 
@@ -25,8 +25,10 @@ Read = Callable[[int, Callable[[bytes], bool]], State]
 """Reads a partition of the changelog. Values are empty for keys for which the function returns False."""
 
 
-def build(settings: AggregatorSettings, pipeline: PipelineContext) -> BuiltStage:
+def build(start: StageStart) -> BuiltStage:
     """Build the aggregator from its settings."""
+    pipeline = start.settings
+    settings = pipeline.aggregator
     rules = AggregatorRules(
         results=pipeline.results,
         columns=columns_of(pipeline.results),
@@ -36,7 +38,7 @@ def build(settings: AggregatorSettings, pipeline: PipelineContext) -> BuiltStage
         numbers=settings.numbers,
         conditions=pipeline.conditions,
         emit_interval_ms=settings.emit_interval_ms,
-        key_parts=pipeline.key_parts,
+        key_parts=pipeline.splitter.key.parts,
         limit=StateLimit(
             settings.max_state_bytes,
             "aggregator.max_state_bytes",
@@ -44,7 +46,7 @@ def build(settings: AggregatorSettings, pipeline: PipelineContext) -> BuiltStage
             "process; a new pipeline may have shorter windows or more topics.aggregator_partitions",
         ),
     )
-    step = AggregatorStep(rules, worker_partitions=pipeline.max_workers, topic=pipeline.topic("partials"))
+    step = AggregatorStep(rules, worker_partitions=pipeline.worker_input.partitions, topic=pipeline.topic("partials"))
     progress = ReadProgress()
     read = partial(read_compacted, pipeline.kafka, pipeline.topic("aggregator-changelog"), progress=progress)
     return BuiltStage(

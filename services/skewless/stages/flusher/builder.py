@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from skewless.algorithms.aggregates import columns_of
-from skewless.stages.context import BuiltStage, PipelineContext
-from skewless.stages.flusher.settings import SinkSettings
+from skewless.config.stage_start import StageStart
+from skewless.stages.built_stage import BuiltStage
 from skewless.stages.flusher.step import FlusherRules, FlusherStep
 from skewless.stages.table_output import output_of
 from skewless.stages.table_settings import added_results
@@ -13,12 +13,20 @@ RECORDS_PER_POLL = 8
 """A record of partials has many rows, and a transaction contains whole batches."""
 
 
-def build(settings: SinkSettings, pipeline: PipelineContext) -> BuiltStage:
+def build(start: StageStart) -> BuiltStage:
     """Build the flusher from its settings. Raises ConfigurationError if the driver is not installed."""
+    pipeline = start.settings
+    settings = pipeline.table_settings
     results = added_results(pipeline.results)
-    rules = FlusherRules(results, columns_of(results), pipeline.windows, settings.transaction_rows, pipeline.key_parts)
+    rules = FlusherRules(
+        results,
+        columns_of(results),
+        pipeline.aggregator.windows,
+        settings.transaction_rows,
+        pipeline.splitter.key.parts,
+    )
     return BuiltStage(
-        FlusherStep(rules, worker_partitions=pipeline.max_workers),
-        output=output_of(settings, pipeline, stage="flusher", topic="partials"),
+        FlusherStep(rules, worker_partitions=pipeline.worker_input.partitions),
+        output=output_of(start),
         transport={"commit_interval_s": settings.transaction_s, "max_poll_records": RECORDS_PER_POLL},
     )

@@ -5,20 +5,22 @@ from __future__ import annotations
 from dataclasses import replace
 
 from skewless.algorithms.join.window_join import Side
+from skewless.config.stage_start import StageStart
 from skewless.kafka.consumer.topic_reader import ReadProgress
 from skewless.parsing.join_records import side_rules
-from skewless.stages.context import BuiltStage, PipelineContext, restore_each
+from skewless.stages.built_stage import BuiltStage, restore_each
 from skewless.stages.join.restore import restore_from
-from skewless.stages.join.settings import JoinSettings
 from skewless.stages.join.step import JoinStep, JoinStepRules
 
 
-def build(settings: JoinSettings, pipeline: PipelineContext) -> BuiltStage:
+def build(start: StageStart) -> BuiltStage:
     """Build the join from its settings."""
+    pipeline = start.settings
+    settings = pipeline.joined
     sides = {side: side_rules(settings.side(side)) for side in Side}
     merged_partitions, writers = None, None
     if settings.repartition == "always":
-        merged_partitions = {side: pipeline.count_partitions(side.value) for side in Side}
+        merged_partitions = {side: start.count_partitions(side.value) for side in Side}
         sides = {side: replace(sides[side], topic=pipeline.topic(f"{side.value}-records")) for side in Side}
         writers = {side: (pipeline.group(side.value), pipeline.topic(side.value)) for side in Side}
     rules = JoinStepRules(
@@ -29,8 +31,8 @@ def build(settings: JoinSettings, pipeline: PipelineContext) -> BuiltStage:
         max_drift_ms=round(settings.max_watermark_drift_s * 1000),
         buffer_records=settings.buffer_records,
         idle_timeout_ms=None if settings.idle_timeout_s is None else round(settings.idle_timeout_s * 1000),
-        max_ahead_ms=pipeline.event_time.max_ahead_ms,
-        drain=pipeline.drain,
+        max_ahead_ms=pipeline.event_time_rules().max_ahead_ms,
+        drain=start.drain,
         merged_partitions=merged_partitions,
     )
     progress = ReadProgress()

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from functools import partial
 
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.config.stage_start import StageStart
 from skewless.engine.executor import State
 from skewless.kafka.consumer.topic_reader import ReadProgress, read_compacted
-from skewless.stages.context import BuiltStage, PipelineContext, restore_each
-from skewless.stages.observer.settings import ObserverSettings
+from skewless.stages.built_stage import BuiltStage, restore_each
 from skewless.stages.observer.step import ObserverRules, ObserverStep
 from skewless.stages.windowed_step import StateLimit
 
 
-def build(settings: ObserverSettings, pipeline: PipelineContext) -> BuiltStage:
+def build(start: StageStart) -> BuiltStage:
     """Build the observer from its settings."""
+    pipeline = start.settings
+    settings = pipeline.observer
     rules = ObserverRules(
         tick_ms=settings.tick_ms,
-        workers=pipeline.workers,
+        workers=pipeline.router.workers,
         top_keys=settings.top_keys,
-        grouping=pipeline.grouping,
+        grouping=pipeline.router.grouping,
         limit=StateLimit(
             settings.max_state_bytes,
             "observer.max_state_bytes",
@@ -27,14 +30,14 @@ def build(settings: ObserverSettings, pipeline: PipelineContext) -> BuiltStage:
     )
     step = ObserverStep(
         rules,
-        worker_partitions=pipeline.max_workers,
-        aggregator_partitions=pipeline.aggregator_partitions,
+        worker_partitions=pipeline.worker_input.partitions,
+        aggregator_partitions=pipeline.topics.aggregator_partitions,
         topic=pipeline.topic("partials"),
     )
     progress = ReadProgress()
-    return BuiltStage(step, restore=restore_each(partial(restore, pipeline, progress)), restore_progress=progress)
+    return BuiltStage(step, restore=restore_each(partial(restore, start.settings, progress)), restore_progress=progress)
 
 
-def restore(pipeline: PipelineContext, progress: ReadProgress, partition: int, _checkpoint: str | None) -> State:
+def restore(pipeline: PipelineSettings, progress: ReadProgress, partition: int, _checkpoint: str | None) -> State:
     """Return the changelog records of a partition: its open ticks, because emitted ticks are deleted."""
     return read_compacted(pipeline.kafka, pipeline.topic("observer-changelog"), partition, lambda _key: True, progress)

@@ -5,31 +5,33 @@ from __future__ import annotations
 from dataclasses import replace
 
 from skewless.algorithms.join.window_join import Side
+from skewless.config.stage_start import StageStart
 from skewless.parsing.join_records import side_rules
-from skewless.stages.context import BuiltStage, PipelineContext
-from skewless.stages.repartition.settings import RepartitionSettings
+from skewless.stages.built_stage import BuiltStage
 from skewless.stages.repartition.step import RECORD_TOPICS, RepartitionRules, RepartitionStep
 
 
-def build_left(settings: RepartitionSettings, pipeline: PipelineContext) -> BuiltStage:
+def build_left(start: StageStart) -> BuiltStage:
     """Build the stage left from the settings of the join."""
-    return _build(Side.LEFT, settings, pipeline)
+    return _build(Side.LEFT, start)
 
 
-def build_right(settings: RepartitionSettings, pipeline: PipelineContext) -> BuiltStage:
+def build_right(start: StageStart) -> BuiltStage:
     """Build the stage right from the settings of the join."""
-    return _build(Side.RIGHT, settings, pipeline)
+    return _build(Side.RIGHT, start)
 
 
-def _build(side: Side, settings: RepartitionSettings, pipeline: PipelineContext) -> BuiltStage:
+def _build(side: Side, start: StageStart) -> BuiltStage:
+    pipeline = start.settings
+    settings = pipeline.joined
     rules = RepartitionRules(
         side=side,
         records=replace(side_rules(settings.side(side)), keyed=False),
         disorder_ms=settings.rules().disorder_ms(side),
-        partitions=pipeline.count_partitions(RECORD_TOPICS[side]),
+        partitions=start.count_partitions(RECORD_TOPICS[side]),
         max_drift_ms=round(settings.max_watermark_drift_s * 1000),
         idle_timeout_ms=None if settings.idle_timeout_s is None else round(settings.idle_timeout_s * 1000),
-        max_ahead_ms=pipeline.event_time.max_ahead_ms,
-        drain=pipeline.drain,
+        max_ahead_ms=pipeline.event_time_rules().max_ahead_ms,
+        drain=start.drain,
     )
     return BuiltStage(RepartitionStep(rules), end_of_partition=True)

@@ -9,9 +9,11 @@ import numpy as np
 import pyarrow as pa
 
 from skewless.algorithms import grouping
+from skewless.config.pipeline_settings import PipelineSettings
+from skewless.config.stage_start import StageStart
 from skewless.engine.executor import State
 from skewless.kafka.consumer.topic_reader import read_compacted
-from skewless.stages.context import BuiltStage, PipelineContext
+from skewless.stages.built_stage import BuiltStage
 from skewless.stages.router.by_worker import by_worker
 from skewless.stages.router.settings import RouterSettings
 from skewless.stages.router.step import RouterStep
@@ -19,26 +21,28 @@ from skewless.stages.router.upstream import Upstream
 from skewless.wire.tuples import TupleFormat
 
 
-def build(settings: RouterSettings, pipeline: PipelineContext) -> BuiltStage:
+def build(start: StageStart) -> BuiltStage:
     """Build the router from its settings, and compile its code."""
+    pipeline = start.settings
+    settings = pipeline.router
     precompile(settings)
     step = RouterStep(
         grouping.create(settings.grouping, settings.workers, settings),
         TupleFormat(pipeline.values),
-        pipeline.row_format,
-        max_workers=pipeline.max_workers,
-        encoding=pipeline.encoding,
+        pipeline.row_format(),
+        max_workers=pipeline.worker_input.partitions,
+        encoding=pipeline.worker_input.encoding,
         topic=pipeline.topic("tuples"),
         snapshot_ms=settings.snapshot_ms,
-        new_upstream=upstream(pipeline),
+        new_upstream=upstream(start),
     )
     return BuiltStage(step, restore=partial(restore, pipeline, step))
 
 
-def upstream(pipeline: PipelineContext) -> Callable[[int, str | None], Upstream]:
+def upstream(start: StageStart) -> Callable[[int, str | None], Upstream]:
     """Return what follows the reports of a partition of `tuples`, given its number and its checkpoint."""
-    partitions = pipeline.count_partitions("tuples")
-    return lambda partition, checkpoint: Upstream(partition, partitions, checkpoint, pipeline.source_topic)
+    partitions, only = start.count_partitions("tuples"), start.settings.aggregated.topic
+    return lambda partition, checkpoint: Upstream(partition, partitions, checkpoint, only)
 
 
 def precompile(settings: RouterSettings) -> None:
@@ -53,7 +57,7 @@ def precompile(settings: RouterSettings) -> None:
     list(by_worker(workers, pa.table([keys, pa.array(zero)], ["key", "time"])))
 
 
-def restore(pipeline: PipelineContext, router: RouterStep, checkpoints: Mapping[int, str | None]) -> dict[int, State]:
+def restore(pipeline: PipelineSettings, router: RouterStep, checkpoints: Mapping[int, str | None]) -> dict[int, State]:
     """Return the saved loads of the lowest assigned partition. Empty if the router already has loads."""
     if not router.is_cold or not checkpoints:
         return {}

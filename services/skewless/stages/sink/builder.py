@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from skewless.stages.context import BuiltStage, PipelineContext
-from skewless.stages.sink.settings import SinkSettings
+from skewless.config.stage_start import StageStart
+from skewless.stages.built_stage import BuiltStage
 from skewless.stages.sink.step import SinkStep
 from skewless.stages.table_output import output_of
 
 
-def build(settings: SinkSettings, pipeline: PipelineContext) -> BuiltStage:
+def build(start: StageStart) -> BuiltStage:
     """Build the sink from its settings. Raises ConfigurationError if the driver is not installed."""
+    pipeline = start.settings
+    settings = pipeline.table_settings
     return BuiltStage(
         SinkStep(transaction_rows=settings.transaction_rows),
-        output=output_of(settings, pipeline, stage="sink", topic="aggregates"),
+        output=output_of(start),
         transport={"commit_interval_s": settings.transaction_s, "max_poll_records": settings.transaction_rows},
     )

@@ -5,25 +5,28 @@ from __future__ import annotations
 from functools import partial
 
 from skewless.algorithms.aggregates import wire_columns_of
+from skewless.config.stage_start import StageStart
 from skewless.engine.executor import StepExecutor
 from skewless.engine.message_batch import MessageBatch
 from skewless.stages.agent import Process
-from skewless.stages.context import BuiltStage, PipelineContext
-from skewless.stages.worker.settings import CostSettings, WorkerSettings
+from skewless.stages.built_stage import BuiltStage
+from skewless.stages.worker.settings import CostSettings
 from skewless.stages.worker.simulated_cost import SimulatedCost
 from skewless.stages.worker.step import WorkerStep
 from skewless.wire.tuples import TupleFormat
 
 
-def build(settings: WorkerSettings, pipeline: PipelineContext) -> BuiltStage:
+def build(start: StageStart) -> BuiltStage:
     """Build the worker from its settings."""
+    pipeline = start.settings
+    settings = pipeline.worker
     step = WorkerStep(
         wire_columns_of(pipeline.results),
         TupleFormat(pipeline.values),
-        pipeline.row_format,
+        pipeline.row_format(),
         pane_ms=pipeline.pane_ms,
-        source_partitions=pipeline.count_partitions("tuples"),
-        aggregator_partitions=pipeline.aggregator_partitions,
+        source_partitions=start.count_partitions("tuples"),
+        aggregator_partitions=pipeline.topics.aggregator_partitions,
         topic=pipeline.topic("worker-input"),
     )
     # A worker with a simulated cost is slow on purpose, so its full partitions are paused at once.

@@ -1,0 +1,51 @@
+"""Result of the stages' builders: `BuiltStage`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any
+
+from skewless.engine.executor import Restore, State, StepExecutor
+from skewless.engine.output import Output
+from skewless.engine.step import InputStep
+from skewless.kafka.consumer.topic_reader import ReadProgress
+from skewless.stages.agent import Process, process_at_once
+
+CONCURRENT_RESTORES = 8
+"""Number of partitions that are restored at the same time."""
+
+
+@dataclass(frozen=True)
+class BuiltStage:
+    """A stage that is built but not started."""
+
+    step: InputStep[Any]
+    processor: Callable[[StepExecutor], Process] = process_at_once
+    """Makes the function that processes the batches of the agent."""
+    restore: Restore = lambda _checkpoints: {}
+    first_checkpoint: Callable[[int], str] | None = None
+    """Returns the checkpoint of a partition that starts at an offset. None: the stage reads from the beginning."""
+    end_of_partition: bool = False
+    """Whether the consumer reports to the step that it has reached the end of a partition."""
+    output: Callable[[str], Output] | None = None
+    """Creates the output from the name of the process; None for topics of Kafka."""
+    transport: Mapping[str, object] = field(default_factory=dict)
+    """Settings of section `transport` that have other values in this stage."""
+    restore_progress: ReadProgress = field(default_factory=ReadProgress)
+    """Follows the reads of changelogs by `restore`, for the metrics."""
+    pause_after_s: float = 1.0
+    """Time for which a full partition may block the polls of all partitions before it is paused."""
+
+
+def restore_each(restore: Callable[[Any, str | None], State]) -> Restore:
+    """Return a function that restores several partitions at a time. `restore` takes a partition and its checkpoint."""
+
+    # Threads are sufficient, because most of the time is spent waiting for the broker.
+    def restore_all(checkpoints: Mapping[Any, str | None]) -> dict[Any, State]:
+        with ThreadPoolExecutor(CONCURRENT_RESTORES) as pool:
+            states = pool.map(restore, checkpoints.keys(), checkpoints.values())
+            return dict(zip(checkpoints, states, strict=True))
+
+    return restore_all
