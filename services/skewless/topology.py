@@ -93,6 +93,9 @@ class Stage:
     """`module:function` that builds the stage from its `StageStart`."""
     metrics: str
     """Module whose `METRICS` defines the metrics of the stage."""
+    event_time: str | None
+    """`module:function` that returns the event time of the partitions of an input by their checkpoints, for `skewless
+    status`. None for a stage whose checkpoints are in a database."""
     section: str
     """Name of the stage's section in the settings of the pipeline."""
     changelog: str | None = None
@@ -125,6 +128,11 @@ class Stage:
     def option(self) -> Condition | None:
         """Condition of a stage that few pipelines have. None for the stages that compute results."""
         return None if self.needs == AGGREGATION else self.needs
+
+    @property
+    def follows_source(self) -> bool:
+        """Whether its input partitions are those of the source, which become idle independently."""
+        return all(partitions_of(name) == "source" for name in self.all_inputs)
 
     @property
     def input(self) -> str:
@@ -189,6 +197,7 @@ STAGES = (
         outputs=("left-records", "join-late", "dead-letters"),
         builder="skewless.stages.repartition.builder:build_left",
         metrics="skewless.stages.repartition.metrics",
+        event_time="skewless.stages.repartition.event_time:states",
         section="join",
         repartitions=True,
         needs=REPARTITIONED,
@@ -200,6 +209,7 @@ STAGES = (
         outputs=("right-records", "join-late", "dead-letters"),
         builder="skewless.stages.repartition.builder:build_right",
         metrics="skewless.stages.repartition.metrics",
+        event_time="skewless.stages.repartition.event_time:states",
         section="join",
         repartitions=True,
         needs=REPARTITIONED,
@@ -212,6 +222,7 @@ STAGES = (
         outputs=("joined", "unmatched-left", "unmatched-right", "join-late", "join-changelog", "dead-letters"),
         builder="skewless.stages.join.builder:build",
         metrics="skewless.stages.join.metrics",
+        event_time="skewless.stages.join.event_time:states",
         section="join",
         changelog="join-changelog",
         described=("left", "right"),  # if they are repartitioned, it tracks the watermarks of their partitions
@@ -224,6 +235,7 @@ STAGES = (
         outputs=("tuples", "late", "dead-letters"),
         builder="skewless.stages.splitter.builder:build",
         metrics="skewless.stages.splitter.metrics",
+        event_time="skewless.stages.splitter.event_time:states",
         section="splitter",
         needs=AGGREGATION,
     ),
@@ -234,6 +246,7 @@ STAGES = (
         outputs=("worker-input", "router-state", "dead-letters"),
         builder="skewless.stages.router.builder:build",
         metrics="skewless.stages.router.metrics",
+        event_time="skewless.stages.router.event_time:states",
         section="router",
         changelog="router-state",
         needs=AGGREGATION,
@@ -245,6 +258,7 @@ STAGES = (
         outputs=("partials", "dead-letters"),
         builder="skewless.stages.worker.builder:build",
         metrics="skewless.stages.worker.metrics",
+        event_time="skewless.stages.worker.event_time:states",
         section="worker",
         described=("tuples",),  # it tracks the watermarks of all source partitions
         needs=AGGREGATION,
@@ -256,6 +270,7 @@ STAGES = (
         outputs=("aggregates", "aggregator-changelog", "dead-letters"),
         builder="skewless.stages.aggregator.builder:build",
         metrics="skewless.stages.aggregator.metrics",
+        event_time="skewless.stages.window_event_time:states",
         section="aggregator",
         changelog="aggregator-changelog",
         needs=AGGREGATION,
@@ -267,6 +282,7 @@ STAGES = (
         outputs=("distribution", "hot-keys", "observer-changelog", "dead-letters"),
         builder="skewless.stages.observer.builder:build",
         metrics="skewless.stages.observer.metrics",
+        event_time="skewless.stages.window_event_time:states",
         section="observer",
         changelog="observer-changelog",
         singleton=True,
@@ -279,6 +295,7 @@ STAGES = (
         outputs=(),
         builder="skewless.stages.sink.builder:build",
         metrics="skewless.stages.sink.metrics",
+        event_time=None,
         section="sink",
         needs=Condition("sink.mode", ("replace",)),
     ),
@@ -289,6 +306,7 @@ STAGES = (
         outputs=(),
         builder="skewless.stages.flusher.builder:build",
         metrics="skewless.stages.flusher.metrics",
+        event_time=None,
         section="sink",
         needs=Condition("sink.mode", ("merge",)),
     ),
@@ -304,6 +322,27 @@ def stage(name: str) -> Stage:
 def topic(name: str) -> Topic:
     """Return the topic with this name. Raises KeyError if there is none."""
     return {row.name: row for row in TOPICS}[name]
+
+
+def writer(name: str) -> Stage:
+    """Return the only stage that writes a topic. Raises ValueError for a topic that has several, or none."""
+    (row,) = (row for row in STAGES if name in row.outputs)
+    return row
+
+
+SOURCE_STAGE = writer("tuples").name
+"""Stage that reads the source topics."""
+ROUTING_STAGE = writer("worker-input").name
+"""Stage that knows the end of the source in a bounded run."""
+RESULTS_STAGE = writer("aggregates").name
+"""Stage that closes windows and writes results."""
+JOIN_STAGE = writer("joined").name
+
+
+def table_stage(settings: object) -> Stage:
+    """Return the stage that writes the table of results of a pipeline that has one."""
+    (row,) = (row for row in needed_stages(settings) if row.section == "sink")
+    return row
 
 
 def needed_stages(settings: object) -> tuple[Stage, ...]:

@@ -30,6 +30,7 @@ REVIEWER = Stage(
     outputs=("reviewed", "dead-letters"),
     builder="helpers.extra_stages:build_reviewer",
     metrics="helpers.extra_stages",
+    event_time=None,
     section="archive",
     needs=Condition("archive"),
 )
@@ -40,6 +41,7 @@ ARCHIVER = Stage(
     outputs=(),
     builder="helpers.extra_stages:build_archiver",
     metrics="helpers.extra_stages",
+    event_time=None,
     section="archive",
     needs=Condition("archive.mode", ("all", "results")),
 )

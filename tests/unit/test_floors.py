@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from graphlib import CycleError, TopologicalSorter
@@ -213,6 +214,57 @@ def test_stage_imports_no_other_stage() -> None:
         return ((line, name) for line, name in own(path) if inside(name, *others))
 
     assert_none(offenders((path for path in modules("stages") if path.parent.name != "stages"), other))
+
+
+AMBIGUOUS = {"left", "right", "join"}
+"""Stages with the name of something else: sides, topics, and a section. They count next to a word with `stage`."""
+
+DECISIONS = {
+    "cli/commands/init.py": "a key of a report",
+    "cli/main.py": "commands of the same name",
+    "lab/demo/demo_plan.py": "sections of settings",
+    "lab/demo/live_comparison.py": "columns",
+    "lab/inspection/inspector.py": "sections of settings",
+    "lab/inspection/pipeline_file.py": "sections of settings",
+    "asyncapi/document.py": "sections of settings",
+    "apidocs/examples.py": "sections of settings",
+    "config/pipeline_settings.py": "sections of settings",
+    "config/problems.py": "sections of settings",
+    "config/topic_plan.py": "kinds of numbers of partitions",
+    "apidocs/reference_pages.py": "kinds of numbers of partitions",
+    "operations/topic_sizes.py": "sections of settings",
+    "spark/key_statistics.py": "columns",
+    "spark/pipeline_run.py": "columns",
+    "spark/topic_rows.py": "columns",
+    "spark/report/planning_report.py": "a row of a table",
+    "wire/partials.py": "columns",
+}
+"""Files in which something else has the name of a stage."""
+
+
+def decisions_by_stage(path: Path) -> Names:
+    """Yield the comparisons, cases and keys with the name of a stage."""
+    names = {row.name for row in topology.STAGES}
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        match node:
+            case ast.Compare(left=left, comparators=comparators):
+                parts: list[ast.AST] = [left, *comparators]
+            case ast.MatchValue(value=value):
+                parts = [value]
+            case ast.Dict(keys=keys):
+                parts = [key for key in keys if key is not None]
+            case _:
+                continue
+        texts = [each.value for part in parts for each in ast.walk(part) if isinstance(each, ast.Constant)]
+        is_about_stages = "stage" in ast.unparse(node)
+        found = [text for text in texts if text in names and (is_about_stages or text not in AMBIGUOUS)]
+        yield from ((getattr(node, "lineno", 0), f"decides by {text!r}") for text in found)
+
+
+def test_module_decides_by_the_name_of_a_stage_only_in_the_topology_and_in_its_folder() -> None:
+    outside = [path for path in modules() if not show(path).startswith(("stages/", "topology.py"))]
+    assert_none(offenders((path for path in outside if show(path) not in DECISIONS), decisions_by_stage))
+    assert_none(file for file in DECISIONS if not any(decisions_by_stage(PACKAGE / file)))
 
 
 def test_module_outside_kafka_and_engine_does_not_import_confluent_kafka() -> None:

@@ -27,6 +27,7 @@ SINK = topology.Stage(
     outputs=(),
     builder="none:none",
     metrics="none",
+    event_time=None,
     section="aggregator",
 )
 

@@ -14,7 +14,7 @@ from skewless.kafka.consumer.offsets import OffsetRanges, OffsetReader
 from skewless.kafka.consumer.topic_reader import has_records_after
 from skewless.wire.changelog import decode_checkpoint, read_watermarks
 
-STAGES_AFTER_SPLITTER = topology.upstream("aggregator") - {"splitter"} | {"aggregator"}
+STAGES_AFTER_SPLITTER = topology.upstream(topology.RESULTS_STAGE) - {topology.SOURCE_STAGE} | {topology.RESULTS_STAGE}
 """Stages that process a tuple after the splitter, until its result is written."""
 
 
@@ -115,7 +115,7 @@ def closed_windows(offset_reader: OffsetReader, settings: PipelineSettings) -> d
     """Return up to which time the aggregator has closed windows; MAX_WATERMARK after a bounded run."""
     closed_until = {}
     committed_offsets = offset_reader.committed(
-        settings.group("aggregator"), settings.topic(topology.stage("aggregator").input)
+        settings.group(topology.RESULTS_STAGE), settings.topic(topology.stage(topology.RESULTS_STAGE).input)
     )
     for partition, offset in committed_offsets.items():
         checkpoint = decode_checkpoint(offset.checkpoint)

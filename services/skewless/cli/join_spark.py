@@ -73,7 +73,7 @@ def audit_ranges(offset_reader: OffsetReader, settings: PipelineSettings) -> Ran
         written = {topic: offset_reader.ranges(settings.topic(topic)) for topic in (*OUTPUTS, *merged, "dead-letters")}
         # Results and offsets are committed together, so they belong together if the offsets have not changed.
         if before == _committed(offset_reader, settings) and not any(
-            has_lag(offset_reader, settings, "join", settings.topic(topic)) for topic in merged
+            has_lag(offset_reader, settings, topology.JOIN_STAGE, settings.topic(topic)) for topic in merged
         ):
             break
         time.sleep(RETRY_S)
@@ -93,7 +93,7 @@ def audit_ranges(offset_reader: OffsetReader, settings: PipelineSettings) -> Ran
 
 def _reader(settings: PipelineSettings, side: Side) -> str:
     """Return the stage that reads the user's topic of a side."""
-    return side.value if topology.REPARTITIONED.holds(settings) else "join"
+    return side.value if topology.REPARTITIONED.holds(settings) else topology.JOIN_STAGE
 
 
 def _committed(offset_reader: OffsetReader, settings: PipelineSettings) -> dict[str, dict[int, int]]:

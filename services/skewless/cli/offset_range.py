@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from skewless import topology
 from skewless.config import topic_plan
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import ConfigurationError
@@ -55,7 +56,7 @@ def offset_ranges(  # noqa: PLR0913 - the last two by name
     end: str,
     *,
     topic: str,
-    stage: str = "splitter",
+    stage: str = topology.SOURCE_STAGE,
 ) -> OffsetRanges:
     """Return the offsets of each partition of a topic. `stage` is the stage whose committed offsets apply.
 
@@ -86,7 +87,7 @@ def _start(
     offset_reader: OffsetReader, settings: PipelineSettings, topic: str, begin: Mapping[int, int]
 ) -> dict[int, int]:
     """Return where the pipeline started; where it would start now, if it has not run yet."""
-    group = settings.group("splitter")
+    group = settings.group(topology.SOURCE_STAGE)
     if not any(offset_reader.committed(group, source) for source in topic_plan.source_topics(settings)):
         return offset_reader.at_start(topic, settings.aggregated.start)
     starts = pipeline_starts(offset_reader, settings, topic)
@@ -95,7 +96,7 @@ def _start(
 
 def pipeline_starts(offset_reader: OffsetReader, settings: PipelineSettings, topic: str) -> dict[int, int]:
     """Return the offsets of a source topic at which the pipeline started, where the splitter has committed offsets."""
-    committed_offsets = offset_reader.committed(settings.group("splitter"), topic)
+    committed_offsets = offset_reader.committed(settings.group(topology.SOURCE_STAGE), topic)
     return {partition: start_of(committed.checkpoint) for partition, committed in committed_offsets.items()}
 
 
@@ -104,7 +105,7 @@ def holds_tuples(offset_reader: OffsetReader, settings: PipelineSettings) -> boo
     return any(
         decode_checkpoint(committed.checkpoint).held is not None
         for topic in topic_plan.source_topics(settings)
-        for committed in offset_reader.committed(settings.group("splitter"), topic).values()
+        for committed in offset_reader.committed(settings.group(topology.SOURCE_STAGE), topic).values()
     )
 
 
@@ -113,7 +114,7 @@ def committed_by_splitter(offset_reader: OffsetReader, settings: PipelineSetting
 
     Raises ConfigurationError if the pipeline has never run.
     """
-    group, topics = settings.group("splitter"), topic_plan.source_topics(settings)
+    group, topics = settings.group(topology.SOURCE_STAGE), topic_plan.source_topics(settings)
     offsets = {
         topic: {partition: committed.offset for partition, committed in offset_reader.committed(group, topic).items()}
         for topic in topics
@@ -131,11 +132,11 @@ def committed_by_stage(
 
     Raises ConfigurationError if the pipeline has never run.
     """
-    if stage == "splitter":
+    if stage == topology.SOURCE_STAGE:
         return committed_by_splitter(offset_reader, settings)[topic]
     group = settings.group(stage)
     committed_offsets = offset_reader.committed(group, topic)
-    if stage == "join" and not committed_offsets:
+    if stage == topology.JOIN_STAGE and not committed_offsets:
         raise ConfigurationError(f"group {group} has no committed offsets of topic {topic}: run the pipeline first")
     return {partition: committed.offset for partition, committed in committed_offsets.items()}
 

@@ -53,7 +53,7 @@ def _lines(report: PipelineStatus) -> Iterator[str]:
         cells = (cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True))
         yield "  ".join([name.ljust(widths[0]), *cells]).rstrip()
     yield ""
-    aggregator = next((stage for stage in report.stages if stage.name == "aggregator"), None)
+    aggregator = report.closing
     if aggregator is not None:  # otherwise the pipeline only joins
         yield f"windows  {_windows(aggregator, report.open_windows)}"
     late, dead = report.recent.get("late", 0), report.recent.get("dead-letters", 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from skewless import topology
 from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.cli.audit_scope import closed_everywhere
 from skewless.cli.commands.sink import open_table
@@ -64,7 +65,8 @@ def _closed_until(settings: PipelineSettings, stored: TableSnapshot) -> int | No
     Only Kafka knows it if rows are replaced while their window is open.
     """
     if settings.table_settings.mode == "merge":
-        offsets = stored.offsets(settings.full_name, "flusher", settings.topic("partials"))
+        stage = topology.table_stage(settings)
+        offsets = stored.offsets(settings.full_name, stage.name, settings.topic(stage.input))
         trackers = [read_watermarks(decode_checkpoint(offset.checkpoint)) for offset in offsets.values()]
         watermarks = [watermark for tracker in trackers if (watermark := tracker.watermark()) is not None]
         return min(watermarks) if len(watermarks) == settings.topics.aggregator_partitions else None

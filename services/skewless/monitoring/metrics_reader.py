@@ -19,6 +19,7 @@ from skewless.engine.step import HistogramSample, Sample
 from skewless.kafka.client_statistics import ClientStatistics
 from skewless.monitoring.health import Health
 from skewless.monitoring.memory_limit import memory_limit
+from skewless.monitoring.metrics import METRICS
 from skewless.wire.record import OutputStats
 from skewless.wire.topic_partition import TopicPartition
 
@@ -28,6 +29,10 @@ READ_TIMEOUT_S = 1.0
 NO_OUTPUT = OutputStats()
 
 Values = list[Sample | HistogramSample]
+
+
+(BUSY,) = (metric for metric in METRICS if metric.name == "skewless_worker_busy_seconds_total")
+"""Metric of the stages whose partitions are workers."""
 
 
 class MetricsReader:
@@ -77,9 +82,9 @@ class MetricsReader:
         yield from _partitions(executor, executor.step.label_of)
         yield from executor.step.collect_metrics()
         yield from output.collect_metrics()
-        if self._stage == "worker":
+        if self._stage in BUSY.stages:
             for worker, seconds in executor.counts.busy.items():
-                yield Sample("skewless_worker_busy_seconds_total", (str(worker),), seconds)
+                yield Sample(BUSY.name, (str(worker),), seconds)
 
     def _traffic(self, executor: StepExecutor, output: Output) -> Iterator[Sample | HistogramSample]:
         statistics = executor.counts

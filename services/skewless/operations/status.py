@@ -5,6 +5,7 @@ Where the metrics ports of processes can be reached, these are asked whether the
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,10 +14,10 @@ import msgspec
 import numpy as np
 
 from skewless import topology
-from skewless.algorithms.join.window_join import JoinRules, Side
 from skewless.algorithms.watermark import MAX_WATERMARK, NOTHING_REPORTED, WatermarkState, WatermarkTracker
 from skewless.algorithms.windowing.assigner import WindowAssigner
 from skewless.config.pipeline_settings import PipelineSettings
+from skewless.config.stage_start import StageStart
 from skewless.errors import BrokerError
 from skewless.kafka.admin.client import Admin
 from skewless.kafka.admin.groups import GroupDescription, GroupReader
@@ -33,11 +34,7 @@ from skewless.operations.data_quality import (
 )
 from skewless.operations.readiness import readiness
 from skewless.operations.recent_records import RecentRecords, recent_records
-from skewless.stages.repartition import step as repartition
-from skewless.stages.router.upstream import Upstream
-from skewless.stages.splitter.checkpoint import committed_state
-from skewless.wire import join_changelog
-from skewless.wire.changelog import decode_checkpoint, read_watermarks
+from skewless.wire.changelog import decode_checkpoint
 from skewless.wire.distribution import TickDistribution
 from skewless.wire.topic_partition import CommittedOffset
 
@@ -47,8 +44,6 @@ HELD_BACK_MS = 10_000
 """Watermark lag of one source partition that is reported as a reason to wait."""
 SHOWN = 5
 """Partitions that one line names at most."""
-SOURCE_WATERMARKS = {"splitter", "router"}
-"""Stages whose partitions are those of the source. They become idle independently."""
 
 
 @dataclass(frozen=True)
@@ -84,7 +79,7 @@ class StageStatus:
         """Event time of the stage: the combined watermark of its partitions."""
         if not self.partitions:
             return NOTHING_REPORTED
-        tracker = WatermarkTracker(len(self.partitions), exclude_idle=self.name in SOURCE_WATERMARKS)
+        tracker = WatermarkTracker(len(self.partitions), exclude_idle=topology.stage(self.name).follows_source)
         reported = {
             partition: state.watermark for partition, state in enumerate(self.partitions) if state.watermark is not None
         }
@@ -118,6 +113,11 @@ class PipelineStatus:
     problems: Sequence[str] = field(default=())
     warnings: Sequence[str] = field(default=())
     """Properties of the recent records that make results incomplete, although all stages work."""
+
+    @property
+    def closing(self) -> StageStatus | None:
+        """The stage that closes windows; None if the pipeline only joins."""
+        return next((stage for stage in self.stages if stage.name == topology.RESULTS_STAGE), None)
 
     @property
     def is_ready(self) -> bool:
@@ -158,16 +158,16 @@ def status(
         raise BrokerError(f"{', '.join(missing_inputs)} at {settings.kafka.bootstrap_servers}")
     offsets, groups = OffsetReader(settings.kafka), GroupReader(settings.kafka)
     stages = [
-        _stage_status(settings, offsets, groups, row, counts)
-        for row in topology.needed_stages(settings)
-        if all(topic in counts for topic, _ in _inputs(settings, row, counts))
+        _stage_status(start, offsets, groups)
+        for start in (StageStart(row, settings, counts) for row in topology.needed_stages(settings))
+        if all(topic in counts for topic, _ in start.input_topics())
     ]
-    newest = _newest_event(settings, next((stage for stage in stages if stage.name == "splitter"), None))
+    newest = _newest_event(settings, {stage.name: stage for stage in stages}.get(topology.SOURCE_STAGE))
     stages = with_end_of_splitter(_with_readiness(settings, stages))
     by_name = {stage.name: stage for stage in stages}
     topics = {name: settings.topic(name) for name in QUALITY_TOPICS if settings.topic(name) in counts}
     quality = data_quality(offsets, topics, now_ms - round(1000 * recent_s))
-    distribution = settings.topic("distribution")
+    distribution, closing = settings.topic("distribution"), by_name.get(topology.RESULTS_STAGE)
     problems = (
         ["the pipeline has no topics: `skewless up` and `skewless topics apply` create them"]
         if missing == names
@@ -175,7 +175,7 @@ def status(
     )
     problems += _problems(stages, now_ms, max_lag_s)
     shares = warnings(quality, settings, max_late_share)
-    if newest is None and "splitter" in by_name:
+    if newest is None and topology.SOURCE_STAGE in by_name:
         shares.pop("invalid", None)
         problems += _only_invalid(recent_records(offsets, topics.get("dead-letters"), 0, invalid_record))
     return PipelineStatus(
@@ -183,7 +183,7 @@ def status(
         time_ms=now_ms,
         stages=stages,
         newest_event_ms=newest,
-        open_windows=open_windows(settings.aggregator.windows, _closed_until(by_name.get("aggregator")), newest),
+        open_windows=open_windows(settings.aggregator.windows, _closed_until(closing), newest),
         recent={
             name: count for name, count in (("late", quality.late), ("dead-letters", quality.invalid)) if name in topics
         },
@@ -195,20 +195,14 @@ def status(
     )
 
 
-def _stage_status(
-    settings: PipelineSettings,
-    offsets: OffsetReader,
-    groups: GroupReader,
-    row: topology.Stage,
-    counts: Mapping[str, int],
-) -> StageStatus:
-    group = settings.group(row.name)
+def _stage_status(start: StageStart, offsets: OffsetReader, groups: GroupReader) -> StageStatus:
+    name, group = start.stage.name, start.group
     lag: dict[str, dict[int, int]] = {}
     oldest: list[int] = []
     problems: list[str] = []
     states: list[WatermarkState] = []
     closed: list[int | None] = []
-    for topic, name in _inputs(settings, row, counts):
+    for topic, input_name in start.input_topics():
         # In this order, so that the lag of a running pipeline is not negative.
         committed = offsets.committed(group, topic)
         begin, end = offsets.begin(topic), offsets.end(topic)
@@ -218,15 +212,17 @@ def _stage_status(
         }
         problems += _offset_problems(topic, committed, begin, end)
         lag[topic] = dict.fromkeys(begin, 0)
-        for partition, message in first_records(settings.kafka, topic, ranges).items():
+        for partition, message in first_records(start.settings.kafka, topic, ranges).items():
             lag[topic][partition] = end[partition] - message.offset()
             oldest += [time for kind, time in [message.timestamp()] if kind]
-        checkpoints = [committed[p].checkpoint if p in committed else None for p in range(counts[topic])]
-        states += _event_times(settings, row.name, name, checkpoints, counts)
-        closed += [decode_checkpoint(checkpoint).closed_until for checkpoint in checkpoints if row.name == "aggregator"]
+        checkpoints = [committed[p].checkpoint if p in committed else None for p in range(start.partitions[topic])]
+        states += event_times(start, input_name, checkpoints)
+        closed += [
+            decode_checkpoint(checkpoint).closed_until for checkpoint in checkpoints if name == topology.RESULTS_STAGE
+        ]
     known = [time for time in closed if time is not None]
     return StageStatus(
-        name=row.name,
+        name=name,
         group=groups.describe(group),
         lag=lag,
         oldest_unprocessed_ms=min(oldest, default=None),
@@ -255,10 +251,10 @@ def with_end_of_splitter(stages: Sequence[StageStatus]) -> list[StageStatus]:
 
     The splitter does not commit its end. It has not ended if its source has new records.
     """
-    router_has_ended = any(stage.name == "router" and stage.has_ended for stage in stages)
+    router_has_ended = any(stage.name == topology.ROUTING_STAGE and stage.has_ended for stage in stages)
     return [
         replace(stage, partitions=[WatermarkState(MAX_WATERMARK)] * len(stage.partitions))
-        if stage.name == "splitter" and router_has_ended and not stage.lag_records
+        if stage.name == topology.SOURCE_STAGE and router_has_ended and not stage.lag_records
         else stage
         for stage in stages
     ]
@@ -271,11 +267,16 @@ def _closed_until(aggregator: StageStatus | None) -> int | None:
     return MAX_WATERMARK if aggregator.has_ended else aggregator.closed_until
 
 
-def _inputs(settings: PipelineSettings, row: topology.Stage, counts: Mapping[str, int]) -> Iterator[tuple[str, str]]:
-    """Yield the input topics of a stage, each with its name in the topology."""
-    for name in row.inputs_of(settings):
-        topics = settings.aggregated.select(counts) if name == "source" else (settings.topic(name),)
-        yield from ((topic, name) for topic in topics)
+def event_times(start: StageStart, topic: str, checkpoints: Sequence[str | None]) -> Sequence[WatermarkState]:
+    """Return the event time of each partition of an input topic, by its name in the topology and its checkpoints.
+
+    It is empty for a stage without event time.
+    """
+    if start.stage.event_time is None:
+        return ()
+    module, function = start.stage.event_time.split(":")
+    states: Sequence[WatermarkState] = getattr(importlib.import_module(module), function)(start, topic, checkpoints)
+    return states
 
 
 def _position(committed: CommittedOffset | None, first: int) -> int:
@@ -292,52 +293,6 @@ def _offset_problems(
         yield f"records of topic {topic} were deleted before they were processed: partitions {_some(deleted)}"
     if beyond:
         yield f"topic {topic} ends before the committed offset: partitions {_some(beyond)}; was it deleted?"
-
-
-def _event_times(
-    settings: PipelineSettings, stage: str, topic: str, checkpoints: Sequence[str | None], counts: Mapping[str, int]
-) -> Sequence[WatermarkState]:
-    """Return the event time of each partition of an input topic of a stage by its checkpoints.
-
-    `topic` is its name in the topology. The result is empty for a stage without event time.
-    """
-    match stage:
-        case "splitter":
-            return [committed_state(checkpoint, settings.event_time.lateness_ms) for checkpoint in checkpoints]
-        case "router":
-            only = settings.aggregated.topic
-            return [Upstream(p, len(checkpoints), at, only).state for p, at in enumerate(checkpoints)]
-        case "worker":
-            return [_worker_state(checkpoint, counts[settings.topic("tuples")]) for checkpoint in checkpoints]
-        case "aggregator" | "observer":
-            return [read_watermarks(decode_checkpoint(text)).state() for text in checkpoints]
-        case "join" | "left" | "right" if settings.join is not None:
-            return list(_event_times_of_join(settings.join.rules(), stage, topic, checkpoints))
-    return ()  # a stage with an output of its own: its checkpoints are in the database
-
-
-def _event_times_of_join(
-    rules: JoinRules, stage: str, topic: str, checkpoints: Sequence[str | None]
-) -> Iterator[WatermarkState]:
-    for checkpoint in checkpoints:
-        if stage != "join":
-            yield repartition.committed_state(checkpoint, rules.disorder_ms(Side(stage)))
-        elif topic in topology.USER_TOPICS:
-            yield _join_state(join_changelog.decode_checkpoint(checkpoint), rules.disorder_ms(Side(topic)))
-        else:  # one of the topics that the stages left and right write: its watermarks come from them
-            yield WatermarkState(join_changelog.decode_checkpoint(checkpoint).floor)
-
-
-def _join_state(checkpoint: join_changelog.JoinCheckpoint, disorder_ms: int) -> WatermarkState:
-    known = [checkpoint.floor] if checkpoint.max_time is None else [checkpoint.floor, checkpoint.max_time - disorder_ms]
-    return WatermarkState(max((time for time in known if time is not None), default=None))
-
-
-def _worker_state(checkpoint: str | None, source_partitions: int) -> WatermarkState:
-    tracker = WatermarkTracker(source_partitions)
-    if checkpoint:
-        tracker.decode(checkpoint)
-    return tracker.state()
 
 
 def _newest_event(settings: PipelineSettings, splitter: StageStatus | None) -> int | None:
@@ -389,7 +344,7 @@ def _tick_of(value: bytes | None) -> TickDistribution | None:
 
 def _problems(stages: Sequence[StageStatus], now_ms: int, max_lag_s: float | None) -> Iterator[str]:
     # In a bounded run, a stage ends as soon as its input has: the router has the end of the source in all partitions.
-    is_ending = any(stage.name == "router" and stage.has_ended for stage in stages)
+    is_ending = any(stage.name == topology.ROUTING_STAGE and stage.has_ended for stage in stages)
     for stage in stages:
         yield from (f"{stage.name}: {problem}" for problem in stage.problems)
         if not (stage.group.members or stage.readiness) and (stage.lag_records or not is_ending):
@@ -405,7 +360,8 @@ def _only_invalid(dead_letters: RecentRecords[Invalid | None]) -> Iterator[str]:
     if commonest := Reasons(dead_letters.contents).commonest():
         # Of many records, the number is that of their offsets, which contain the markers of transactions.
         about = "about " if dead_letters.number > len(dead_letters.contents) else ""
-        yield f"splitter: all {about}{dead_letters.number:,} records so far are invalid, mostly {commonest}"
+        number = f"{about}{dead_letters.number:,}"
+        yield f"{topology.SOURCE_STAGE}: all {number} records so far are invalid, mostly {commonest}"
 
 
 def _waits(settings: PipelineSettings, stages: Mapping[str, StageStatus]) -> Iterator[str]:
@@ -415,7 +371,7 @@ def _waits(settings: PipelineSettings, stages: Mapping[str, StageStatus]) -> Ite
         for process, reasons in stage.readiness.items():
             if reasons:
                 yield f"{process} is not ready: {', '.join(reasons)}"
-    splitter = stages.get("splitter")
+    splitter = stages.get(topology.SOURCE_STAGE)
     if splitter is None or not splitter.group.members:
         return
     lags = [

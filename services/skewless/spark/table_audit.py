@@ -17,6 +17,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name that Spark's users know
 from pyspark.storagelevel import StorageLevel
 
+from skewless import topology
 from skewless.algorithms.aggregates import ResultField
 from skewless.algorithms.hashing import partition_of_keys
 from skewless.algorithms.watermark import MAX_WATERMARK
@@ -75,13 +76,13 @@ def read(spark: SparkSession, settings: PipelineSettings, since: int | None) -> 
     sink = settings.table_settings
     results = sink.stored_results(settings.results)
     fields = batch_pipeline.fields(settings, results) | {"revision": "bigint"}
-    stage, topic = ("flusher", "partials") if sink.mode == "merge" else ("sink", "aggregates")
+    stage = topology.table_stage(settings)
     task = _ReadTask(
         database=sink,
         table=settings.sink_table(),
         results=results,
         key_parts=tuple(settings.splitter.key.parts),
-        progress=(settings.full_name, stage, settings.topic(topic)),
+        progress=(settings.full_name, stage.name, settings.topic(stage.input)),
         partitions=settings.topics.aggregator_partitions,
         since=since,
     )

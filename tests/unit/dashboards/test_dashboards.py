@@ -106,6 +106,7 @@ def test_pipeline_dashboard_stage_added_to_the_topology_gets_its_row() -> None:
         outputs=(),
         builder="exporter:build",
         metrics="exporter",
+        event_time=None,
         section="exporter",
     )
     partials = BY_NAME["skewless_worker_partials_total"]

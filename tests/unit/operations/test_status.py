@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from skewless.algorithms.watermark import MAX_WATERMARK, WatermarkState
+from helpers.stage_start import in_memory
+from skewless import topology
+from skewless.algorithms.watermark import MAX_WATERMARK, NOTHING_REPORTED, WatermarkState
 from skewless.algorithms.windowing.assigner import HoppingWindows, WindowAssigner, tumbling
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.kafka.admin.groups import GroupDescription
@@ -149,6 +151,21 @@ def test_offset_problems_deleted_records_and_recreated_topics_are_named() -> Non
     ]
 
 
+def test_each_stage_with_topics_has_event_time_in_the_status() -> None:
+    """A stage with an output of its own has its checkpoints in a database."""
+    without = {row.name for row in topology.STAGES if row.event_time is None}
+    assert without == {row.name for row in topology.STAGES if not row.outputs}
+    source = {"source": {"topic": "t"}, "splitter": {"key": {"from": "record_key"}}}
+    sides = {side: {"topic": side, "id": {"field": "id"}} for side in ("left", "right")}
+    for repartition in ("never", "always"):
+        document = {"name": "p", **source, "join": {**sides, "apart_s": 5, "repartition": repartition}}
+        pipeline = PipelineSettings.model_validate(document)
+        for row in topology.needed_stages(pipeline):
+            for topic in row.inputs_of(pipeline):
+                states = status.event_times(in_memory(row.name, pipeline, 2), topic, [None, None])
+                assert states == [NOTHING_REPORTED] * 2, row.name
+
+
 def test_join_event_time_is_the_largest_time_minus_the_disorder_of_its_side() -> None:
     joined = PipelineSettings.model_validate(
         {
@@ -167,6 +184,7 @@ def test_join_event_time_is_the_largest_time_minus_the_disorder_of_its_side() ->
         encode_checkpoint(JoinCheckpoint(max_time=20_000)),
         encode_checkpoint(JoinCheckpoint(max_time=20_000, floor=30_000)),
     ]
-    left, right = (status._event_times(joined, "join", topic, checkpoints, {}) for topic in ("left", "right"))
+    start = in_memory("join", joined, 1)
+    left, right = (status.event_times(start, topic, checkpoints) for topic in ("left", "right"))
     assert [state.watermark for state in left] == [None, 19_000, 30_000]
     assert [state.watermark for state in right] == [None, 17_000, 30_000]

@@ -145,12 +145,13 @@ def _audit_join(
 
 def _check_not_empty(offset_reader: OffsetReader, settings: PipelineSettings) -> None:
     """Raise CheckFailedError if the pipeline has run, but its source and its results are empty."""
+    from skewless import topology
     from skewless.config import topic_plan
 
     source_topics = topic_plan.source_topics(settings)
     topics = [*source_topics, settings.topic("aggregates")]
     empty = all(offset_reader.begin(topic) == offset_reader.end(topic) for topic in topics)
-    if empty and any(offset_reader.committed(settings.group("splitter"), topic) for topic in source_topics):
+    if empty and any(offset_reader.committed(settings.group(topology.SOURCE_STAGE), topic) for topic in source_topics):
         raise CheckFailedError(f"nothing to compare: topics {' and '.join(topics)} are empty")
 
 

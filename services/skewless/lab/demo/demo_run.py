@@ -34,7 +34,7 @@ from skewless.parsing.record_parser import RecordParser
 from skewless.spark.comparison import summary
 from skewless.spark.evaluate_run import ReadRange, evaluated, read_range, write_report
 from skewless.spark.report import require_packages
-from skewless.topology import needed_stages
+from skewless.topology import needed_stages, table_stage
 
 SPARK_OPTIONS = {"master": "local[2]", "packages": (), "driver_memory": "1g", "ui": False}
 SMALL_DATA_CONF = (
@@ -188,7 +188,7 @@ class Demo:
         window_s, stored = self.window_ms / 1000, self._folder / "counts.db"
         settings = self._plan.pipeline(bootstrap, window_s, stored)
         replicas = settings.replicas.model_copy(
-            update={stage.name: int(stage.name == "sink") for stage in needed_stages(settings)}
+            update={stage.name: int(stage == table_stage(settings)) for stage in needed_stages(settings)}
         )
         drain(
             settings.model_copy(update={"replicas": replicas}),

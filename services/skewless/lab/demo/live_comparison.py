@@ -124,7 +124,7 @@ class _Running:
                 file, settings, drain=False, logs=folder / settings.name, host=self._host
             )
         self._scrapers = {
-            grouping: Scraper(one for one in supervisor.processes.values() if one.stage == "aggregator")
+            grouping: Scraper(one for one in supervisor.processes.values() if one.stage == topology.RESULTS_STAGE)
             for grouping, supervisor in self._supervisors.items()
         }
         self.ports = {

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
+from skewless import topology
 from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.lab.local.supervisor import Replica
 
@@ -71,20 +72,21 @@ def aggregate(samples: Iterable[Sample]) -> Snapshot:
     load: dict[int, int] = {}
     watermarks: list[float] = []
     for sample in samples:
-        value = int(sample.value)
-        match sample.name, sample.labels.get("stage"):
-            case "skewless_tuples_total", "aggregator":
+        value, stage = int(sample.value), sample.labels.get("stage")
+        writes_results = stage == topology.RESULTS_STAGE
+        match sample.name:
+            case "skewless_tuples_total" if writes_results:
                 tuples += value
-            case "skewless_consumer_lag_records", "splitter":
+            case "skewless_consumer_lag_records" if stage == topology.SOURCE_STAGE:
                 lag += value
-            case "skewless_watermark_timestamp_seconds", "aggregator":
+            case "skewless_watermark_timestamp_seconds" if writes_results:
                 watermarks.append(sample.value * 1000)
-            case "skewless_assigned_partitions", "aggregator" if sample.labels["state"] == "ended":
+            case "skewless_assigned_partitions" if writes_results and sample.labels["state"] == "ended":
                 ended_partitions += value
-            case "skewless_router_rows_total", _:
+            case "skewless_router_rows_total":
                 worker = int(sample.labels["worker"])
                 load[worker] = load.get(worker, 0) + value
-            case "process_resident_memory_bytes", _:
+            case "process_resident_memory_bytes":
                 memory += value
     watermark_ms = min(watermarks, default=float(MAX_WATERMARK) if ended_partitions else None)
     return Snapshot(tuples, tuple(load[worker] for worker in sorted(load)), lag, watermark_ms, memory)
