@@ -73,7 +73,7 @@ def run_stage(
                 runtime.inputs,
                 settings.aggregated.start,
                 built.first_checkpoint,
-                runtime.written,
+                runtime.prior_output,
             )
         if former_inputs := start.former_inputs():
             check_former_inputs(OffsetReader(settings.kafka), former_inputs)
@@ -98,7 +98,7 @@ def build_runtime(start: StageStart, stage: BuiltStage, instance: int) -> StageR
         group_instance_id=member_id,
         restore=stage.restore,
         restore_progress=stage.restore_progress,
-        written=start.evidence(),
+        prior_output=start.prior_output(),
         end_of_partition=stage.end_of_partition or start.drain,
         pause_after_s=stage.pause_after_s,
     )

@@ -40,9 +40,9 @@ def commit_first(pipeline: Pipeline) -> None:
     """Do what a splitter does before it joins its group."""
     settings = pipeline.settings
     group_input = Input(
-        settings.group("splitter"), settings.topic("source"), origin="user", shape=state_schema_of(settings)
+        settings.group("splitter"), settings.topic("source"), kind="user", state_schema=state_schema_of(settings)
     )
-    written = StageStart(stage("splitter"), settings, {}).evidence()
+    written = StageStart(stage("splitter"), settings, {}).prior_output()
     commit_first_offsets(
         OffsetReader(settings.kafka), [group_input], settings.aggregated.start, first_checkpoint, written
     )

@@ -209,7 +209,7 @@ class Process:
             loop=cast("Any", EagerLoop()),
             executor=self.executor,
             output=self.producer,
-            inputs=[Input("group", TOPIC, origin="internal", shape=SHAPE)],
+            inputs=[Input("group", TOPIC, kind="internal", state_schema=SHAPE)],
             options=consumer_options(kafka, transport, "group", instance, end_of_partition=True),
             transport=transport,
             connect_timeout_s=kafka.connect_timeout_s,
@@ -218,7 +218,7 @@ class Process:
             restore=self._restore,
             membership=cast("Any", ModelMembership(self.link)),
             read_topic_ids=lambda _topics: {},
-            written=Results(broker) if exact else None,
+            prior_output=Results(broker) if exact else None,
             pause_after_s=pause_after_s,
         )
         self._run(self.thread._open)

@@ -315,7 +315,7 @@ class TransportMachine(RuleBasedStateMachine):
             for partition, log in enumerate(self.broker.inputs):
                 offset, metadata = self.committed(partition)
                 saved = decode_offset_metadata(metadata)
-                assert saved.shape == (SHAPE if metadata else None)
+                assert saved.state_schema == (SHAPE if metadata else None)
                 done = [value for value in log[:offset] if value is not None]
                 self.check_partition(partition, done, saved.checkpoint or "{}")
             for process in self.processes:

@@ -191,7 +191,7 @@ def test_build_runtime_of_a_stage_reading_public_topics_has_their_origin(extende
     start = in_memory("archiver", settings, 1)
     built = service.build(start)
     runtime = service.build_runtime(start, built, 0)
-    assert [(source.topic, source.origin) for source in runtime.inputs] == [
+    assert [(source.topic, source.kind) for source in runtime.inputs] == [
         ("p.aggregates", "public"),
         ("p.reviewed", "public"),
     ]

@@ -49,7 +49,7 @@ def test_build_runtime_of_a_stage_with_an_output_of_its_own_has_it_and_no_eviden
     runtime = build_runtime(StageStart(SINK, settings, {"p.aggregates": 4, "p.late": 8}), built, 3)
     assert isinstance(runtime.output, StoreOutput)
     assert members == ["p-sink-3"]
-    assert runtime.written is None
+    assert runtime.prior_output is None
     assert [(source.topic, source.partitions) for source in runtime.inputs] == [("p.aggregates", 4), ("p.late", 8)]
 
 

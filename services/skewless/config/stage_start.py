@@ -9,7 +9,7 @@ from skewless import topology
 from skewless.config import topic_plan
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.state_layout import schema_of_stage
-from skewless.engine.start_checks import Evidence, Input, Origin
+from skewless.engine.start_checks import Input, PriorOutputInTopic, TopicKind
 from skewless.kafka.admin.client import Admin
 from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.wire.offset_metadata import decode_offset_metadata
@@ -60,24 +60,24 @@ class StageStart:
     def _input(self, topic: str, name: str) -> Input:
         schema = schema_of_stage(self.settings, self.stage.section)
         if name != "source":
-            return Input(self.group, topic, _origin(name), schema, partitions=self.partitions.get(topic))
+            return Input(self.group, topic, _kind(name), schema, partitions=self.partitions.get(topic))
         source = self.settings.aggregated
         return Input(
             self.group,
             topic,
-            _origin(name),
+            _kind(name),
             schema,
             skip_to=source.skip_to_of(topic),
             skip_to_prefix=source.prefix_of(topic),
         )
 
-    def evidence(self) -> Evidence | None:
-        """Return the output topic whose records show that the stage has run before; None for one without topics."""
+    def prior_output(self) -> PriorOutputInTopic | None:
+        """Return where results of an earlier start are: in the first output topic. None for a stage without topics."""
         if not self.stage.outputs:
             return None
         output = topology.topic(self.stage.outputs[0])  # no other stage writes to it
         kinds = {topology.partitions_of(name) for name in self.stage.inputs_of(self.settings)}
-        return Evidence(
+        return PriorOutputInTopic(
             self.settings.kafka,
             self.settings.topic(output.name),
             aligned=kinds == {output.partitions} and not self.stage.repartitions,
@@ -103,13 +103,13 @@ def _committed_max_workers(start: StageStart) -> int | None:
     offset_reader = OffsetReader(start.settings.kafka)
     for topic, _ in start.input_topics():
         for offset in offset_reader.committed(start.group, topic).values():
-            schema = decode_offset_metadata(offset.metadata).shape
+            schema = decode_offset_metadata(offset.metadata).state_schema
             if isinstance(schema, StateSchema):
                 return schema.max_workers
     return None
 
 
-def _origin(topic: str) -> Origin:
+def _kind(topic: str) -> TopicKind:
     """Return who writes a topic that a stage reads."""
     if topic in topology.USER_TOPICS:
         return "user"

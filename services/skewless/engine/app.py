@@ -23,7 +23,7 @@ from skewless.engine.consumer_loop import ConsumerThread, FindInputs
 from skewless.engine.executor import Restore, StepExecutor
 from skewless.engine.message_batch import MessageBatch
 from skewless.engine.output import Output
-from skewless.engine.start_checks import Input, Written
+from skewless.engine.start_checks import Input, PriorOutput
 from skewless.errors import ConfigurationError
 from skewless.kafka.consumer.membership import GroupMembership
 from skewless.kafka.consumer.options import consumer_options
@@ -50,7 +50,7 @@ class StageRuntime:
     """Restores the state of assigned partitions from their changelogs. Runs in a thread."""
     restore_progress: ReadProgress = field(default_factory=ReadProgress)
     """Follows the reads of changelogs by `restore`, for the metrics."""
-    written: Written | None = None
+    prior_output: PriorOutput | None = None
     """Looks for results of the group in partitions that have no checkpoint; None disables the check."""
     end_of_partition: bool = False
     """Whether the executor is notified when a partition has been read to its end."""
@@ -173,7 +173,7 @@ class App(faust.App):
             restore=runtime.restore,
             membership=GroupMembership(client_options, runtime.group, runtime.group_instance_id),
             read_topic_ids=partial(read_topic_ids, client_options),
-            written=runtime.written,
+            prior_output=runtime.prior_output,
             pause_after_s=runtime.pause_after_s,
         )
         self._thread.start()

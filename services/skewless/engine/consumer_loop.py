@@ -37,7 +37,7 @@ from skewless.engine.message_batch import MessageBatch
 from skewless.engine.output import Output
 from skewless.engine.rebalance import Rebalance
 from skewless.engine.restore import AssignmentRestorer
-from skewless.engine.start_checks import Input, Written
+from skewless.engine.start_checks import Input, PriorOutput
 from skewless.engine.statistics import observe_duration
 from skewless.errors import FencedError, SkewlessError, UnreachableError
 from skewless.kafka.consumer.broker_queries import BrokerQueries
@@ -78,7 +78,7 @@ class ConsumerThread(threading.Thread):
         restore: Restore,
         membership: GroupMembership,
         read_topic_ids: ReadTopicIds,
-        written: Written | None = None,
+        prior_output: PriorOutput | None = None,
         pause_after_s: float = 1.0,
     ) -> None:
         super().__init__(name="consumer", daemon=True)
@@ -86,7 +86,7 @@ class ConsumerThread(threading.Thread):
         self._executor = executor
         self._assignment = executor.assignment
         self._output = output
-        self._shape = inputs[0].shape
+        self._state_schema = inputs[0].state_schema
         self._transport = transport
         self._connect_timeout_s = connect_timeout_s
         self._deliver_on_loop = deliver
@@ -110,9 +110,7 @@ class ConsumerThread(threading.Thread):
         """Partitions of which no process had committed an offset at the last look."""
         self._topics_checked_at = time.monotonic()
         self._back_pressure = BackPressure(transport, self._assignment, pause_after_s)
-        self._policy = CommitPolicy(
-            transport.commit_interval_s, bursts=all(source.origin != "user" for source in inputs)
-        )
+        self._policy = CommitPolicy(transport.commit_interval_s, bursts=all(source.kind != "user" for source in inputs))
         self._streak = AbortStreak(transport.transaction_timeout_s)
         self._session = GroupSession(
             inputs=inputs,
@@ -129,7 +127,7 @@ class ConsumerThread(threading.Thread):
             counts=executor.counts,
             key_of=executor.step.key_of,
             restore=restore,
-            written=written,
+            prior_output=prior_output,
             exactly_once=transport.guarantee == "exactly_once",
             read_topic_ids=read_topic_ids,
         )
@@ -380,7 +378,7 @@ class ConsumerThread(threading.Thread):
             raise error from failure
 
     def _to_commit(self, topic: str, point: CommitPoint) -> CommittedOffset:
-        metadata = encode_offset_metadata(point.checkpoint, self._shape, self._restorer.topic_ids.get(topic))
+        metadata = encode_offset_metadata(point.checkpoint, self._state_schema, self._restorer.topic_ids.get(topic))
         return CommittedOffset(point.offset, metadata, point.leader_epoch)
 
     def _fetch_positions(self) -> FetchPositions:

@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from skewless.engine.start_checks import Input, Written, check_first_start
+from skewless.engine.start_checks import Input, PriorOutput, check_first_start
 from skewless.errors import UnreachableError
 from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.kafka.consumer.topic_ids import read_topic_ids
@@ -27,7 +27,7 @@ def commit_first_offsets(
     inputs: Sequence[Input],
     start: str | int,
     first_checkpoint: Callable[[int], str],
-    written: Written | None,
+    prior_output: PriorOutput | None,
 ) -> None:
     """Commit where the group starts, unless it has committed offsets of one of the topics already.
 
@@ -45,12 +45,12 @@ def commit_first_offsets(
             topic_ids = read_topic_ids(offset_reader.kafka.client_options(), topics)
         for source in inputs:
             offsets = offset_reader.at_start(source.topic, start)
-            if written is not None:
-                check_first_start(source, offsets, (), written, begun=False)
+            if prior_output is not None:
+                check_first_start(source, offsets, (), prior_output, begun=False)
             committed |= {
                 TopicPartition(source.topic, partition): (
                     offset,
-                    encode_offset_metadata(first_checkpoint(offset), source.shape, topic_ids.get(source.topic)),
+                    encode_offset_metadata(first_checkpoint(offset), source.state_schema, topic_ids.get(source.topic)),
                 )
                 for partition, offset in offsets.items()
             }

@@ -14,7 +14,7 @@ from skewless.engine.start_checks import (
     Checkpoint,
     Input,
     OffsetsLostError,
-    Written,
+    PriorOutput,
     check_first_start,
     check_log_ranges,
     check_topic_id,
@@ -52,7 +52,7 @@ class AssignmentRestorer:
         counts: EngineStatistics,
         key_of: Callable[[TopicPartition], Any],
         restore: Restore,
-        written: Written | None,
+        prior_output: PriorOutput | None,
         exactly_once: bool,
         read_topic_ids: ReadTopicIds,
     ) -> None:
@@ -62,7 +62,7 @@ class AssignmentRestorer:
         self._counts = counts
         self._key_of = key_of
         self._restore = restore
-        self._written = written
+        self._prior_output = prior_output
         self._exactly_once = exactly_once
         self._read_topic_ids = read_topic_ids
         self.topic_ids: Mapping[str, int] = {}
@@ -218,12 +218,12 @@ class AssignmentRestorer:
         starts, missing = self._starts(committed, ranges)
         keys = {partition: self._key_of(partition) for partition in starts}
         states = self._restore({keys[partition]: start.step_checkpoint for partition, start in starts.items()})
-        if self._written is not None:
+        if self._prior_output is not None:
             # At least once, a process that was killed leaves state without a checkpoint.
             restored = {partition for partition, key in keys.items() if states.get(key) and self._exactly_once}
             for source in self._inputs.values():
                 lost, with_state = _numbers(source, missing), _numbers(source, restored)
-                check_first_start(source, lost, with_state, self._written, begun=begun)
+                check_first_start(source, lost, with_state, self._prior_output, begun=begun)
         return {
             partition: _restored(start, states.get(keys[partition], ()), committed.get(partition))
             for partition, start in starts.items()

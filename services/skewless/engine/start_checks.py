@@ -1,6 +1,6 @@
 """Start checks of a consumer group: its checkpoints match the settings, and no record is lost or counted twice.
 
-All checks take plain data. `Evidence` reads it from the broker.
+All checks take plain data. `PriorOutputInTopic` reads it from the broker.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from skewless.wire.topic_partition import CommittedOffset, TopicPartition
 if TYPE_CHECKING:
     from skewless.kafka.settings import KafkaSettings
 
-Origin = Literal["user", "public", "internal"]
+TopicKind = Literal["user", "public", "internal"]
 OTHER_NAME = "give the pipeline another name: it then reads the source from its beginning"
 RESET = "count everything again with `skewless reset --to-start`"
 MAX_LISTED = 5
@@ -37,12 +37,12 @@ class Input:
 
     group: str
     topic: str
-    origin: Origin
+    kind: TopicKind
     """Who writes the topic: the user, or another stage, to a public or to an internal topic.
 
     Every record of an internal topic must be read, from offset 0 on. The other topics may begin at any offset when the
     group starts, because users decide how long they keep records."""
-    shape: AnySchema | None
+    state_schema: AnySchema | None
     """State schema of the checkpoints; None if checkpoints have none."""
     partitions: int | None = None
     """Required number of partitions; None for any number."""
@@ -92,7 +92,7 @@ def checkpoints_of(source: Input, committed: Mapping[int, CommittedOffset]) -> d
 
 
 def _check_state_schema(source: Input, committed: Mapping[int, CommittedOffset]) -> None:
-    if source.shape is None:
+    if source.state_schema is None:
         return
     decoded = [decode_offset_metadata(committed_offset.metadata) for committed_offset in committed.values()]
     if any(metadata.from_0_1 for metadata in decoded):
@@ -101,14 +101,14 @@ def _check_state_schema(source: Input, committed: Mapping[int, CommittedOffset])
             "0.1 process its input, note the offsets of its splitter, and start this version under another pipeline "
             "name with source.skip_to set to these offsets (docs/how-to/upgrade.md)"
         )
-    for other in {metadata.shape for metadata in decoded} - {source.shape}:
+    for other in {metadata.state_schema for metadata in decoded} - {source.state_schema}:
         if other is None:
             raise ConfigurationError(
                 f"group {source.group} was last committed by another version of Skewless, whose checkpoints this "
                 "version cannot read; run that version, or give the pipeline another name"
             )
         when = f"when group {source.group} last committed; set it back, give the pipeline another name, or {RESET}"
-        if lines := [f"{line} {when}" for line in incompatibilities(other, source.shape)]:
+        if lines := [f"{line} {when}" for line in incompatibilities(other, source.state_schema)]:
             raise ConfigurationError(*lines)
 
 
@@ -168,7 +168,7 @@ def check_log_ranges(source: Input, checkpoints: Mapping[int, Checkpoint], range
     skipped = {
         partition: start
         for partition, start in log_starts.items()
-        if source.origin == "internal" and partition not in checkpoints
+        if source.kind == "internal" and partition not in checkpoints
     }
     if any(skipped.values()):
         trimmed = {partition: start for partition, start in skipped.items() if start}
@@ -180,7 +180,7 @@ def check_log_ranges(source: Input, checkpoints: Mapping[int, Checkpoint], range
 
 
 def _gap(source: Input, lost: Mapping[int, tuple[int, int]]) -> str:
-    if source.origin != "user":
+    if source.kind != "user":
         return ""
     first = islice(sorted(lost.items()), MAX_LISTED)
     offsets = ", ".join(f"{source.skip_to_prefix}{partition}: {start}" for partition, (_, start) in first)
@@ -202,7 +202,7 @@ def _check_log_ends(source: Input, checkpoints: Mapping[int, Checkpoint], ranges
 
 
 def _cause(source: Input) -> str:
-    if source.origin != "internal":
+    if source.kind != "internal":
         return "the topic's retention is shorter than the time for which this stage was stopped or lagging"
     return (
         "the stage was stopped or lagging for longer than topics.internal_retention_s, or the topic has a limit of "
@@ -210,8 +210,8 @@ def _cause(source: Input) -> str:
     )
 
 
-class Written(Protocol):
-    """Looks for results that a group has written. Each method returns the name of their location, or None."""
+class PriorOutput(Protocol):
+    """Looks for results that a group has written before. Each method returns the name of their location, or None."""
 
     def of_group(self) -> str | None:
         """Look for results of any input partition."""
@@ -227,7 +227,7 @@ class OffsetsLostError(BrokerError):
 
 
 def check_first_start(
-    source: Input, missing: Collection[int], restored: Collection[int], written: Written, *, begun: bool
+    source: Input, missing: Collection[int], restored: Collection[int], prior_output: PriorOutput, *, begun: bool
 ) -> None:
     """Raise OffsetsLostError if the group has written results of partitions that have no checkpoint.
 
@@ -239,13 +239,13 @@ def check_first_start(
     if not missing:
         return
     if not begun:
-        if location := written.of_group() or ("its changelog" if restored else None):
+        if location := prior_output.of_group() or ("its changelog" if restored else None):
             raise _offsets_lost(
                 f"group {source.group} has no offset in any partition of topic {source.topic}", location
             )
         return
     for partition in missing:
-        if location := written.of_partition(TopicPartition(source.topic, partition)) or (
+        if location := prior_output.of_partition(TopicPartition(source.topic, partition)) or (
             "its changelog" if partition in restored else None
         ):
             raise _offsets_lost(
@@ -262,8 +262,8 @@ def _offsets_lost(problem: str, location: str) -> OffsetsLostError:
 
 
 @dataclass(frozen=True)
-class Evidence:
-    """Evidence that a group has written, in the first topic that its stage writes. No other stage writes to that topic.
+class PriorOutputInTopic:
+    """Results that a group has written, in the first topic that its stage writes. No other stage writes to that topic.
 
     A log start offset above 0 shows that there were records; retention cannot remove this evidence. The other evidence
     are results, but only under exactly once: under at least once, a killed process leaves results without offsets.

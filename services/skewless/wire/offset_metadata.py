@@ -22,7 +22,7 @@ class OffsetMetadata(NamedTuple):
 
     checkpoint: str | None
     """Checkpoint of the step; None without a commit."""
-    shape: AnySchema | None
+    state_schema: AnySchema | None
     """None without a commit, or if another version wrote it."""
     from_0_1: bool = False
     """Whether Skewless 0.1 wrote it."""

@@ -152,7 +152,7 @@ class Harness:
             producer = TransactionalProducer(self.kafka, self.transport, self.topic, name)
         else:
             producer = AtLeastOnceProducer(self.kafka, self.transport, self.topic)
-        source = Input(f"{self.prefix}-copy", self.topic("in"), origin="user", shape=None)
+        source = Input(f"{self.prefix}-copy", self.topic("in"), kind="user", state_schema=None)
         of_input = {name: changes.pop(name) for name in [field.name for field in fields(Input)] if name in changes}
         wiring = StageRuntime(
             kafka=self.kafka,

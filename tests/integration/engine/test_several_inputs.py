@@ -82,7 +82,9 @@ def expected(harness: Harness, records: int) -> dict[int, list[bytes]]:
 
 def wiring(harness: Harness, step: Merge, member: int = 0) -> StageRuntime:
     group = f"{harness.prefix}-copy"
-    inputs = tuple(Input(group, harness.topic(topic), origin="internal", shape=None, partitions=4) for topic in INPUTS)
+    inputs = tuple(
+        Input(group, harness.topic(topic), kind="internal", state_schema=None, partitions=4) for topic in INPUTS
+    )
     return harness.wiring(step, member, inputs=inputs)
 
 

@@ -21,7 +21,7 @@ from skewless.config import topic_plan
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.stage_start import StageStart
 from skewless.engine import consumer_loop
-from skewless.engine.start_checks import Evidence, Origin, Written
+from skewless.engine.start_checks import PriorOutput, PriorOutputInTopic, TopicKind
 from skewless.errors import BrokerError, ConfigurationError
 from skewless.kafka.consumer.options import consumer_options
 from skewless.kafka.consumer.topic_ids import read_topic_ids
@@ -86,8 +86,10 @@ def stage(harness: Harness, **changes: Any) -> Any:
 
 def wiring(harness: Harness, **changes: Any) -> Any:
     exactly_once = harness.transport.guarantee == "exactly_once"
-    traces = Evidence(harness.kafka, harness.topic("out"), aligned=True, public=False, exactly_once=exactly_once)
-    return harness.wiring(Schematic(), **{"shape": SHAPE, "origin": "internal", "written": traces, **changes})
+    traces = PriorOutputInTopic(
+        harness.kafka, harness.topic("out"), aligned=True, public=False, exactly_once=exactly_once
+    )
+    return harness.wiring(Schematic(), **{"state_schema": SHAPE, "kind": "internal", "prior_output": traces, **changes})
 
 
 async def refusal(harness: Harness, **changes: Any) -> str:
@@ -210,15 +212,15 @@ async def test_executor_second_process_is_assigned_partitions_without_records(ha
 # Offsets set by hand, other settings, other versions
 
 
-@pytest.mark.parametrize("origin", get_args(Origin))
-async def test_start_checks_offset_set_by_hand_is_refused(copied: Harness, origin: Origin) -> None:
+@pytest.mark.parametrize("kind", get_args(TopicKind))
+async def test_start_checks_offset_set_by_hand_is_refused(copied: Harness, kind: TopicKind) -> None:
     put(copied, 3)
-    message = await refusal(copied, origin=origin)
+    message = await refusal(copied, kind=kind)
     assert f"offsets of topic {copied.topic('in')} that Skewless did not commit, in partition 0 offset 3" in message
 
 
 async def test_start_checks_settings_changed_since_the_checkpoint_are_named(copied: Harness) -> None:
-    message = await refusal(copied, shape=msgspec.structs.replace(SHAPE, aggregator_partitions=8))
+    message = await refusal(copied, state_schema=msgspec.structs.replace(SHAPE, aggregator_partitions=8))
     assert "topics.aggregator_partitions: is 8, was 4" in message
 
 
@@ -239,37 +241,37 @@ async def test_executor_restarted_continues_from_its_committed_checkpoints(copie
 # Deleted records
 
 
-@pytest.mark.parametrize("origin", get_args(Origin))
-async def test_start_checks_records_deleted_after_the_checkpoint_are_refused(copied: Harness, origin: Origin) -> None:
+@pytest.mark.parametrize("kind", get_args(TopicKind))
+async def test_start_checks_records_deleted_after_the_checkpoint_are_refused(copied: Harness, kind: TopicKind) -> None:
     copied.fill(RECORDS, start=RECORDS)
     committed, _ = copied.committed()[0]
     copied.delete_records("in", committed + 1)
-    message = await refusal(copied, origin=origin)
+    message = await refusal(copied, kind=kind)
     expected = f"partition 0 (committed offset {committed}, log start offset {committed + 1})"
     assert f"records of topic {copied.topic('in')} were deleted before group" in message
     assert expected in message
-    assert ("internal_retention_s" in message) == (origin == "internal")
-    assert ("source.skip_to" in message) == (origin == "user")
+    assert ("internal_retention_s" in message) == (kind == "internal")
+    assert ("source.skip_to" in message) == (kind == "user")
 
 
 async def test_executor_skip_to_after_deleted_records_continues_with_the_checkpoint(copied: Harness) -> None:
     copied.fill(RECORDS, start=RECORDS)
     copied.delete_records("in", RECORDS // 4 + 3, partition=3)
-    async with stage(copied, origin="user", skip_to={3: RECORDS // 4 + 3}):
+    async with stage(copied, kind="user", skip_to={3: RECORDS // 4 + 3}):
         await until(lambda: copied.count() == 2 * RECORDS - 3)
     _, metadata = copied.committed()[3]
     assert decode_offset_metadata(metadata)[:2] == (str(RECORDS // 2 - 3), SHAPE)
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("origin", ["public", "user"])
+@pytest.mark.parametrize("kind", ["public", "user"])
 async def test_start_checks_records_deleted_before_the_first_commit_are_refused_if_internal(
-    harness: Harness, origin: Origin
+    harness: Harness, kind: TopicKind
 ) -> None:
     harness.fill(RECORDS)
     harness.delete_records("in", 4)
     assert "in partition 0 (no committed offset, log start offset 4)" in await refusal(harness)
-    async with stage(harness, origin=origin):
+    async with stage(harness, kind=kind):
         await until(lambda: harness.count() == RECORDS - 4)
 
 
@@ -300,13 +302,13 @@ async def test_start_checks_topic_created_again_during_the_run_ends_the_process(
     assert "Give the pipeline another name" in str(failure)
 
 
-@pytest.mark.parametrize("origin", get_args(Origin))
+@pytest.mark.parametrize("kind", get_args(TopicKind))
 async def test_start_checks_topic_created_again_since_the_checkpoint_is_refused(
-    copied: Harness, origin: Origin
+    copied: Harness, kind: TopicKind
 ) -> None:
     (topic_id,) = read_topic_ids({"bootstrap.servers": copied.bootstrap}, [copied.topic("in")]).values()
     put(copied, 4, encode_offset_metadata("4", SHAPE, topic_id ^ 1), partition=2)
-    line = await refusal(copied, origin=origin)
+    line = await refusal(copied, kind=kind)
     assert f"topic {copied.topic('in')} was deleted and created again after group" in line
     assert "had read partition 2 up to offset 4" in line
 
@@ -337,7 +339,7 @@ def test_consumer_records_deleted_during_the_run_reports_an_error(harness: Harne
     assert is_unreadable(message.error())
 
 
-# Evidence of the stages
+# Earlier results of the stages
 
 
 @pytest.fixture(scope="module")
@@ -358,12 +360,12 @@ def pipeline(broker: str) -> PipelineSettings:
     return settings
 
 
-def traces_of(name: str, settings: PipelineSettings) -> Written:
+def traces_of(name: str, settings: PipelineSettings) -> PriorOutput:
     """Return the evidence that a stage looks for at its start."""
     wired = build_runtime(StageStart(topology.stage(name), settings, {}), BuiltStage(Copy()), 0)
-    assert [source.origin for source in wired.inputs] == ["user" if name == "splitter" else "internal"]
-    assert wired.written is not None
-    return wired.written
+    assert [source.kind for source in wired.inputs] == ["user" if name == "splitter" else "internal"]
+    assert wired.prior_output is not None
+    return wired.prior_output
 
 
 @pytest.mark.parametrize("name", STAGES)

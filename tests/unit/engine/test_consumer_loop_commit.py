@@ -69,7 +69,7 @@ def thread_of(step: Ledger) -> tuple[ConsumerThread, Recorder]:
         loop=cast("Any", EagerLoop()),
         executor=executor,
         output=producer,
-        inputs=[Input("g", TOPIC, origin="user", shape=None)],
+        inputs=[Input("g", TOPIC, kind="user", state_schema=None)],
         options={"group.id": "g"},
         transport=transport,
         connect_timeout_s=1,

@@ -41,7 +41,7 @@ def consumer_thread(deliver: Callable[[MessageBatch], None]) -> ConsumerThread:
         loop=cast("Any", EagerLoop()),
         executor=StepExecutor(Ledger(drain=False)),
         output=AtLeastOnceProducer(KafkaSettings(), transport, str),
-        inputs=[Input("g", TOPIC, origin="user", shape=None)],
+        inputs=[Input("g", TOPIC, kind="user", state_schema=None)],
         options={"group.id": "g"},
         transport=transport,
         connect_timeout_s=1,

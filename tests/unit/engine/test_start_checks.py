@@ -31,9 +31,9 @@ SHAPE = StateSchema(
     emit="updates",
     lateness_ms=0,
 )
-TUPLES = Input("p-router", "p.tuples", origin="internal", shape=SHAPE)
-SOURCE = Input("p-splitter", "raw", origin="user", shape=SHAPE, skip_to={})
-AGGREGATES = Input("p-sink", "p.aggregates", origin="public", shape=SHAPE)
+TUPLES = Input("p-router", "p.tuples", kind="internal", state_schema=SHAPE)
+SOURCE = Input("p-splitter", "raw", kind="user", state_schema=SHAPE, skip_to={})
+AGGREGATES = Input("p-sink", "p.aggregates", kind="public", state_schema=SHAPE)
 
 
 def at(offset: int, metadata: str = "", partition: int = 0) -> dict[int, CommittedOffset]:
@@ -43,7 +43,7 @@ def at(offset: int, metadata: str = "", partition: int = 0) -> dict[int, Committ
 # Topics
 
 
-@pytest.mark.parametrize("source", [TUPLES, SOURCE, AGGREGATES], ids=lambda source: source.origin)
+@pytest.mark.parametrize("source", [TUPLES, SOURCE, AGGREGATES], ids=lambda source: source.kind)
 def test_start_checks_topic_created_again_since_the_commit_is_refused_with_partitions_and_remedy(
     source: Input,
 ) -> None:
@@ -74,10 +74,12 @@ def test_start_checks_offset_with_metadata_is_a_checkpoint(offset: int) -> None:
     assert checkpoints_of(TUPLES, at(offset, encode_offset_metadata("123", SHAPE))) == {0: Checkpoint(offset, "123")}
 
 
-@pytest.mark.parametrize("source", [TUPLES, SOURCE, replace(TUPLES, shape=None)], ids=["internal", "source", "plain"])
+@pytest.mark.parametrize(
+    "source", [TUPLES, SOURCE, replace(TUPLES, state_schema=None)], ids=["internal", "source", "plain"]
+)
 def test_start_checks_offset_set_by_hand_is_refused_with_a_remedy(source: Input) -> None:
     with pytest.raises(BrokerError) as caught:
-        checkpoints_of(source, at(7, "", 3) | at(0, "", 4) | at(9, encode_offset_metadata("1", source.shape), 5))
+        checkpoints_of(source, at(7, "", 3) | at(0, "", 4) | at(9, encode_offset_metadata("1", source.state_schema), 5))
     assert f"group {source.group} has offsets of topic {source.topic}" in str(caught.value)
     assert "in partition 3 offset 7: were they set by kafka-consumer-groups.sh?" in str(caught.value)
     assert "give the pipeline another name" in str(caught.value)
@@ -112,7 +114,7 @@ def test_start_checks_checkpoint_of_another_schema_is_refused_with_a_line_per_se
 
 
 def test_start_checks_checkpoint_without_the_digests_of_the_parsing_is_accepted() -> None:
-    current = replace(TUPLES, shape=msgspec.structs.replace(SHAPE, late_rule="window_end", parsing="k" * 20))
+    current = replace(TUPLES, state_schema=msgspec.structs.replace(SHAPE, late_rule="window_end", parsing="k" * 20))
     before = msgspec.structs.replace(SHAPE, late_rule="window_end")
     assert checkpoints_of(current, at(7, encode_offset_metadata("1", before))) == {0: Checkpoint(7, "1")}
 

@@ -48,7 +48,7 @@ LARGEST = StateSchema(
 )
 
 
-def shape(**parts: Any) -> StateSchema:
+def schema(**parts: Any) -> StateSchema:
     return state_schema_of(PipelineSettings.model_validate(BASE | parts))
 
 
@@ -101,7 +101,7 @@ def test_offset_metadata_without_room_has_no_topic_id() -> None:
 )
 def test_offset_metadata_of_another_version_has_no_schema(written: str) -> None:
     metadata = decode_offset_metadata(f"1700000000000\n{written}")
-    assert (metadata.checkpoint, metadata.shape) == ("1700000000000", None)
+    assert (metadata.checkpoint, metadata.state_schema) == ("1700000000000", None)
     assert decode_offset_metadata(None) == decode_offset_metadata("") == OffsetMetadata(None, None)
 
 
@@ -168,7 +168,7 @@ def test_state_schema_of_largest_size_fits_next_to_the_largest_checkpoint() -> N
     ],
 )
 def test_incompatibilities_name_each_changed_setting_once_with_both_values(changed: dict[str, Any], line: str) -> None:
-    assert list(incompatibilities(shape(), shape(**changed))) == [line]
+    assert list(incompatibilities(schema(), schema(**changed))) == [line]
 
 
 def test_incompatibilities_of_each_schema_field_have_a_line() -> None:
@@ -201,16 +201,16 @@ READING: dict[str, Any] = {"key": {"field": "k"}, "value": {"field": "v"}, "time
 def test_incompatibilities_name_the_settings_by_which_records_are_read(
     changed: dict[str, Any], paths: list[str]
 ) -> None:
-    lines = list(incompatibilities(shape(splitter=READING), shape(splitter=READING | changed)))
+    lines = list(incompatibilities(schema(splitter=READING), schema(splitter=READING | changed)))
     assert lines == [f"{path}: is not what it was" for path in paths]
 
 
 def test_incompatibilities_with_checkpoints_that_do_not_say_how_records_were_read_are_none() -> None:
-    current = shape(splitter=READING)
+    current = schema(splitter=READING)
     without = msgspec.structs.replace(current, parsing="")
-    assert decode_offset_metadata(encode_offset_metadata("x", without)).shape == without
+    assert decode_offset_metadata(encode_offset_metadata("x", without)).state_schema == without
     assert list(incompatibilities(without, current)) == list(incompatibilities(current, without)) == []
-    assert shape(splitter=READING, event_time=RULE_OF_0_2).parsing == ""
+    assert schema(splitter=READING, event_time=RULE_OF_0_2).parsing == ""
 
 
 @pytest.mark.parametrize(
@@ -226,7 +226,7 @@ def test_incompatibilities_with_checkpoints_that_do_not_say_how_records_were_rea
     ids=["pane", "the same window", "same columns", "kept windows", "idle", "routing"],
 )
 def test_state_schema_ignores_settings_that_state_does_not_depend_on(changed: dict[str, Any]) -> None:
-    assert shape(**changed) == shape()
+    assert schema(**changed) == schema()
 
 
 def test_config_watcher_incompatible_file_is_reported(tmp_path: Any, caplog: pytest.LogCaptureFixture) -> None:
@@ -241,16 +241,16 @@ def test_config_watcher_incompatible_file_is_reported(tmp_path: Any, caplog: pyt
 
 def test_state_schema_of_version_0_2_is_read_and_written_if_the_key_has_no_parts() -> None:
     written = 'x\n[3,60000,60000,"count,sum",0,16,4,"updates",0]'
-    of_0_2 = shape(event_time=RULE_OF_0_2)
-    assert decode_offset_metadata(written).shape == of_0_2
+    of_0_2 = schema(event_time=RULE_OF_0_2)
+    assert decode_offset_metadata(written).state_schema == of_0_2
     assert encode_offset_metadata("x", of_0_2) == written
-    composite = shape(splitter={"key": {"fields": [{"field": "a"}, {"field": "b"}]}})
-    for other in (shape(), composite):
-        assert decode_offset_metadata(encode_offset_metadata("x", other)).shape == other != of_0_2
+    composite = schema(splitter={"key": {"fields": [{"field": "a"}, {"field": "b"}]}})
+    for other in (schema(), composite):
+        assert decode_offset_metadata(encode_offset_metadata("x", other)).state_schema == other != of_0_2
 
 
 def test_incompatibilities_of_default_settings_with_version_0_2_name_the_rule_and_the_lateness() -> None:
-    assert list(incompatibilities(shape(event_time=RULE_OF_0_2), shape())) == [
+    assert list(incompatibilities(schema(event_time=RULE_OF_0_2), schema())) == [
         "event_time.late_rule: is window_end, was event_time",
         "event_time.allowed_lateness_s: is 10.0, was 0.0",
     ]
@@ -259,8 +259,8 @@ def test_incompatibilities_of_default_settings_with_version_0_2_name_the_rule_an
 def test_state_schema_of_version_0_2_with_many_columns_is_that_of_their_digest() -> None:
     columns = "count,first_order:binary,last_order:binary,max,min,sum"
     metadata = decode_offset_metadata(f'x\n[3,60000,60000,"{columns}",0,16,4,"updates",0]')
-    current = msgspec.structs.replace(shape(event_time=RULE_OF_0_2), columns=columns)
-    assert metadata.shape == current
+    current = msgspec.structs.replace(schema(event_time=RULE_OF_0_2), columns=columns)
+    assert metadata.state_schema == current
     assert current.columns.startswith(DIGEST)
 
 
@@ -301,7 +301,7 @@ def test_join_schema_fits_into_the_metadata_of_an_offset() -> None:
     checkpoint = encode_checkpoint(JoinCheckpoint(2**62, 2**62, 2**62))
     written = encode_offset_metadata(checkpoint, schema_of_stage(settings, "join"))
     assert len(written) < KAFKA_LIMIT
-    assert decode_offset_metadata(written).shape == schema_of_stage(settings, "join")
+    assert decode_offset_metadata(written).state_schema == schema_of_stage(settings, "join")
 
 
 def test_incompatibilities_of_a_join_and_another_stage_say_so() -> None:
