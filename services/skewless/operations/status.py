@@ -21,7 +21,7 @@ from skewless.config.stage_start import StageStart
 from skewless.errors import BrokerError
 from skewless.kafka.admin.client import Admin
 from skewless.kafka.admin.groups import GroupDescription, GroupReader
-from skewless.kafka.consumer.offsets import OffsetReader, newest_offsets
+from skewless.kafka.consumer.offsets import OffsetRanges, OffsetReader, newest_offsets
 from skewless.kafka.consumer.topic_reader import first_records, read_ranges
 from skewless.operations.data_quality import (
     MAX_LATE_SHARE,
@@ -205,15 +205,15 @@ def _stage_status(start: StageStart, offsets: OffsetReader, groups: GroupReader)
     for topic, input_name in start.input_topics():
         # In this order, so that the lag of a running pipeline is not negative.
         committed = offsets.committed(group, topic)
-        begin, end = offsets.begin(topic), offsets.end(topic)
-        ranges = {
-            partition: (max(first, _position(committed.get(partition), first)), end[partition])
-            for partition, first in begin.items()
+        retained = offsets.ranges(topic)
+        unprocessed = {
+            partition: (max(begin, committed[partition].offset) if partition in committed else begin, end)
+            for partition, (begin, end) in retained.items()
         }
-        problems += _offset_problems(topic, committed, begin, end)
-        lag[topic] = dict.fromkeys(begin, 0)
-        for partition, message in first_records(start.settings.kafka, topic, ranges).items():
-            lag[topic][partition] = end[partition] - message.offset()
+        problems += _offset_problems(topic, committed, retained)
+        lag[topic] = dict.fromkeys(retained, 0)
+        for partition, message in first_records(start.settings.kafka, topic, unprocessed).items():
+            lag[topic][partition] = retained[partition][1] - message.offset()
             oldest += [time for kind, time in [message.timestamp()] if kind]
         checkpoints = [committed[p].checkpoint if p in committed else None for p in range(start.partitions[topic])]
         states += event_times(start, input_name, checkpoints)
@@ -279,16 +279,10 @@ def event_times(start: StageStart, topic: str, checkpoints: Sequence[str | None]
     return states
 
 
-def _position(committed: CommittedOffset | None, first: int) -> int:
-    return first if committed is None else committed.offset
-
-
-def _offset_problems(
-    topic: str, committed: Mapping[int, CommittedOffset], begin: Mapping[int, int], end: Mapping[int, int]
-) -> Iterator[str]:
+def _offset_problems(topic: str, committed: Mapping[int, CommittedOffset], retained: OffsetRanges) -> Iterator[str]:
     """Yield a line for partitions whose committed offset is outside of the log."""
-    deleted = [p for p, position in committed.items() if p in begin and position.offset < begin[p]]
-    beyond = [p for p, position in committed.items() if p in end and position.offset > end[p]]
+    deleted = [p for p, (begin, _) in retained.items() if p in committed and committed[p].offset < begin]
+    beyond = [p for p, (_, end) in retained.items() if p in committed and committed[p].offset > end]
     if deleted:
         yield f"records of topic {topic} were deleted before they were processed: partitions {_some(deleted)}"
     if beyond:

@@ -71,14 +71,17 @@ def read_range(settings: PipelineSettings, starts: Mapping[str, Mapping[int, int
     Raises CheckFailedError if no tuple has reached a worker, and BrokerError if retention has deleted all of them.
     """
     offset_reader = OffsetReader(settings.kafka)
-    ends = end_offsets(settings)
-    begins = starts or {topic: offset_reader.begin(settings.topic(topic)) for topic in TOPICS}
-    offsets = {
-        topic: {partition: (first, max(first, ends[topic][partition])) for partition, first in begins[topic].items()}
-        for topic in TOPICS
-    }
+    offsets = {topic: offset_reader.ranges(settings.topic(topic)) for topic in TOPICS}
+    if starts is not None:
+        offsets = {
+            topic: {
+                partition: (start, max(start, offsets[topic][partition][1]))
+                for partition, start in starts[topic].items()
+            }
+            for topic in TOPICS
+        }
     is_whole = starts is not None or not any(
-        first for topic in ("worker-input", "partials") for first in begins[topic].values()
+        begin for topic in ("worker-input", "partials") for begin, _ in offsets[topic].values()
     )
     if not any(first < end for first, end in offsets["worker-input"].values()):
         from skewless.spark.pipeline_run import nothing_to_evaluate

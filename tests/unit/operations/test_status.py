@@ -144,7 +144,7 @@ def test_pipeline_is_ready_without_problems_rebalances_and_processes_that_are_no
 
 def test_offset_problems_deleted_records_and_recreated_topics_are_named() -> None:
     committed = {p: CommittedOffset(offset) for p, offset in enumerate((5, 5, 5))}
-    lines = list(status._offset_problems("t", committed, {0: 6, 1: 0, 2: 0}, {0: 9, 1: 9, 2: 4}))
+    lines = list(status._offset_problems("t", committed, {0: (6, 9), 1: (0, 9), 2: (0, 4)}))
     assert lines == [
         "records of topic t were deleted before they were processed: partitions 0",
         "topic t ends before the committed offset: partitions 2; was it deleted?",
