@@ -22,7 +22,6 @@ import yaml
 import skewless
 from dashboards.generate.alerts import ALERTS
 from dashboards.generate.balance import DECIDED, RESIZED
-from dashboards.prometheus_api import Api, PanelQuery, expressions, substitute_variables
 from helpers import tools
 from helpers.docs_blocks import ROOT
 from helpers.kafka import (
@@ -37,6 +36,7 @@ from helpers.kafka import (
     Source,
     zipf_records,
 )
+from helpers.prometheus_api import Api, PanelQuery, expressions, substitute_variables
 from helpers.waiting import until
 from skewless.lab.local.prometheus import Prometheus
 from skewless.lab.local.supervisor import Supervisor

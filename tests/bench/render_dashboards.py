@@ -12,11 +12,11 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from dashboards.panel_rendering import Span
-from dashboards.prometheus_api import Api
-from dashboards.render import draw
+from bench.drawing.panel_rendering import Span
+from bench.drawing.render import draw
 from helpers.docs_blocks import ROOT
 from helpers.kafka import BASE, Feed, Source, zipf_records
+from helpers.prometheus_api import Api
 from helpers.waiting import until
 from skewless.config import loader, topic_plan
 from skewless.config.pipeline_settings import PipelineSettings

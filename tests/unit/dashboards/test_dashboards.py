@@ -14,8 +14,8 @@ import yaml
 from dashboards.generate.dashboard import document, panels
 from dashboards.generate.files import files
 from dashboards.generate.pipeline import pipeline
-from dashboards.prometheus_api import PanelQuery, expressions, substitute_variables
 from helpers.docs_blocks import ROOT
+from helpers.prometheus_api import PanelQuery, expressions, substitute_variables
 from helpers.source_files import assert_none
 from skewless.metric_definition import CONSTANT_LABELS
 from skewless.monitoring.metrics import METRICS, Metric

@@ -9,8 +9,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from dashboards.prometheus_api import Api
 from helpers import tools
+from helpers.prometheus_api import Api
 from helpers.waiting import until
 from skewless.errors import ConfigurationError, UnreachableError
 from skewless.lab.local.prometheus import Prometheus

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
 
-from dashboards.formatting import (
+from bench.drawing.formatting import (
     COLORS,
     GRID_COLOR,
     format_value,
@@ -18,7 +18,7 @@ from dashboards.formatting import (
     to_datetime,
     value_axis,
 )
-from dashboards.prometheus_api import Api, Series, substitute_variables
+from helpers.prometheus_api import Api, Series, substitute_variables
 
 STEPS = 120
 """Number of points of a series over the time range."""

@@ -15,8 +15,8 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from dashboards.panel_rendering import RENDERERS, Span
-from dashboards.prometheus_api import Api, substitute_variables
+from bench.drawing.panel_rendering import RENDERERS, Span
+from helpers.prometheus_api import Api, substitute_variables
 from skewless.spark.report.html_page import template_environment
 
 WIDTH, UNIT_PX, GAP_PX = 1500, 34, 6
@@ -75,7 +75,7 @@ def _take_screenshot(page: Path, picture: Path, height: int) -> None:
         f"--screenshot={picture}",
         page.as_uri(),
     ]
-    subprocess.run(command, check=True, capture_output=True, timeout=120)  # noqa: S603 - no shell
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
 
 
 def _placed(panel: Mapping[str, Any], api: Api, span: Span) -> dict[str, Any]:
