@@ -34,7 +34,7 @@ from skewless.config.pipeline_settings import PipelineSettings
 from skewless.errors import BrokerError, SkewlessError, UnreachableError
 from skewless.kafka.consumer.offsets import OffsetReader
 
-pytestmark = [pytest.mark.broker, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.broker, pytest.mark.timeout(300), pytest.mark.thorough]
 
 CLIENT = "pipelines"
 SECRET = "canary7f3a91c2"  # noqa: S105 - of a provider that lives as long as these tests
@@ -145,7 +145,6 @@ def counts(secured: Secured) -> dict[str, int]:
         consumer.close()
 
 
-@pytest.mark.thorough
 def test_pipeline_with_tokens_counts_exactly_and_renews_its_tokens(
     by_token: Secured, keys: Keys, provider: IdentityProvider, tmp_path: Path
 ) -> None:
@@ -155,7 +154,6 @@ def test_pipeline_with_tokens_counts_exactly_and_renews_its_tokens(
     assert SECRET not in output
 
 
-@pytest.mark.thorough
 def test_stage_with_tokens_survives_an_outage_of_the_provider(
     by_token: Secured, keys: Keys, provider: IdentityProvider, tmp_path: Path
 ) -> None:
@@ -210,7 +208,6 @@ def refusal(kafka: dict[str, Any]) -> SkewlessError:
     return raised.value
 
 
-@pytest.mark.thorough
 def test_client_with_a_wrong_secret_is_reported_with_the_answer_of_the_provider(
     by_token: Secured, keys: Keys, provider: IdentityProvider
 ) -> None:
@@ -223,7 +220,6 @@ def test_client_with_a_wrong_secret_is_reported_with_the_answer_of_the_provider(
     assert SECRET not in str(error)
 
 
-@pytest.mark.thorough
 def test_client_with_an_unknown_authority_of_the_provider_is_reported(
     by_token: Secured, keys: Keys, provider: IdentityProvider
 ) -> None:
@@ -232,7 +228,6 @@ def test_client_with_an_unknown_authority_of_the_provider_is_reported(
     assert "certificate" in str(refusal(kafka))
 
 
-@pytest.mark.thorough
 def test_client_with_a_token_for_another_audience_is_refused_by_the_broker(by_token: Secured, keys: Keys) -> None:
     stranger = IdentityProvider({CLIENT: SECRET}, "another", LIFETIME_S)
     with stranger.running(keys.server):

@@ -88,6 +88,7 @@ def test_produce_command_several_partitions_sends_round_robin_with_event_timesta
     assert entries["interrupted"] is False
 
 
+@pytest.mark.thorough
 def test_produce_command_same_seed_twice_writes_the_same_logs(broker: str, topic: str) -> None:
     logs = []
     for name in (f"{topic}-a", f"{topic}-b"):
@@ -98,6 +99,7 @@ def test_produce_command_same_seed_twice_writes_the_same_logs(broker: str, topic
     assert logs[0] == logs[1]
 
 
+@pytest.mark.thorough
 def test_produce_command_created_topic_keeps_records_of_past_years(broker: str, topic: str, tmp_path: Path) -> None:
     path = tmp_path / "t.jsonl"
     path.write_text('{"ticker": "A", "timestamp": 1388531408665}\n')
@@ -213,6 +215,7 @@ def test_produce_command_resumed_after_an_early_end_completes_the_topic(
     assert (again["already"], again["records"]) == (30_000, 0)
 
 
+@pytest.mark.thorough
 def test_produce_command_resumed_with_unequal_partitions_completes_each(
     broker: str, topic: str, whole: list[list[tuple[int, bytes]]]
 ) -> None:

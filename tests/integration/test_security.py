@@ -334,6 +334,7 @@ def test_acls_one_missing_at_the_start_ends_the_stage_with_its_name(case: Case, 
     assert names_acl(case, last), last
 
 
+@pytest.mark.thorough
 def test_acls_at_least_once_needs_none_on_transactional_ids(outcomes: dict[str, Outcome]) -> None:
     assert outcomes["at-least-once"].code == 0, outcomes["at-least-once"].output
 

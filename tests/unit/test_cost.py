@@ -8,8 +8,6 @@ import sys
 from helpers.cost import BUDGETS_CPU_S, TOLERANCE, Cost, exceeded, used_cpu_s
 from helpers.docs_blocks import ROOT
 
-TICK_S = 0.02
-"""Twice the resolution of CPU times in /proc."""
 BUSY = "import time\nwhile time.process_time() < 0.5: pass\n"
 
 
@@ -31,6 +29,6 @@ def test_used_cpu_contains_children_that_run_and_that_have_ended() -> None:
     with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
         child.stdout.readline()
-        assert used_cpu_s() - before_s >= 0.5 - TICK_S
+        assert used_cpu_s() - before_s > 0.4
         child.communicate(b"\n", timeout=60)
-    assert used_cpu_s() - before_s >= 0.5 - TICK_S
+    assert used_cpu_s() - before_s > 0.4
