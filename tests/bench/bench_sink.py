@@ -145,7 +145,7 @@ def store_each_row(sink: Sink) -> None:
     """Make the database execute a statement for each row."""
     database = sink.database
     statement = database.statements["add" if database.statements.table.adds else "upsert"]
-    if database.statements.dialect == "postgresql":
+    if database.settings.url.startswith("postgresql:"):
         columns = [f'"{column.name}"' for column in database.statements.table.columns]
         batch = f"SELECT {', '.join(columns)} FROM skewless_batch"
         statement = statement.replace(batch, f"VALUES ({', '.join(['%s'] * len(columns))})")

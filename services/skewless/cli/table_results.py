@@ -32,7 +32,7 @@ def read(settings: PipelineSettings, select: Selection, key: str | None) -> list
             of_key = [] if key is None else stored.of_key(key)
             windows = list(stored.windows()) if key is None else [(row[0], row[1]) for row in of_key]
             if not windows:
-                raise CheckFailedError(no_results(f"table {table.name} in {database.settings.address}", key))
+                raise CheckFailedError(no_results(f"table {table.name} in {database.address}", key))
             selected = select(windows, lambda: _closed_until(settings, stored))
             if key is None:
                 rows = [row for start, _ in sorted(selected) for page in stored.pages(start, start) for row in page]

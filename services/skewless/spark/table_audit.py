@@ -36,7 +36,7 @@ from skewless.spark.batch_pipeline import BatchResult
 from skewless.sql.dialects import database_of
 from skewless.sql.settings import DatabaseSettings
 from skewless.sql.table import ResultTable
-from skewless.sql.table_reader import ResultReader, StoredRow, TableSnapshot, require_file, snapshot
+from skewless.sql.table_reader import ResultReader, StoredRow, TableSnapshot, snapshot
 from skewless.wire.changelog import decode_checkpoint, read_watermarks
 
 NOT_STORED = "results that are not in the table yet"
@@ -126,7 +126,7 @@ class _ReadTask:
 
     def __call__(self, _batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         database = database_of(self.database, self.table)
-        require_file(database)
+        database.require_existence()
         database.connect()
         try:
             with snapshot(database) as stored:

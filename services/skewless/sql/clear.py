@@ -30,7 +30,7 @@ def delete_rows(database: Database, table: str, pipeline: str) -> int:
         return sum(_deleted(database, table, pipeline))
     except database.errors as error:
         message = database.failure_of(error).message
-        raise StoreError(f"deleting the rows of table {table} in {database.settings.address}: {message}") from None
+        raise StoreError(f"deleting the rows of table {table} in {database.address}: {message}") from None
 
 
 def _deleted(database: Database, table: str, pipeline: str) -> Iterator[int]:

@@ -2,29 +2,79 @@
 
 from __future__ import annotations
 
+import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+from typing import Any, ClassVar, NamedTuple
+from urllib.parse import SplitResult, unquote
 
+from skewless.errors import ConfigurationError, how_to_add
+from skewless.settings_base import InvalidSettingsError
 from skewless.sql.errors import Failure
 from skewless.sql.rows import Row
 from skewless.sql.settings import DatabaseSettings
-from skewless.sql.statements import Statements
+from skewless.sql.statements import Dialect, Statements
 from skewless.sql.table import ResultTable
 
 CONNECT_S = 5.0
 """Time limit of an attempt to connect."""
 
 
+class DatabaseAddress(NamedTuple):
+    """Parts of the URL of a database."""
+
+    host: str
+    """Empty: the database is a file."""
+    port: int
+    database: str
+    """Name of the database, or the absolute path of its file."""
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}/{self.database}" if self.host else self.database
+
+
+def load_driver(module: str, extra: str) -> ModuleType:
+    """Import a driver, which is optional. Raises ConfigurationError if it is not installed."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise ConfigurationError(
+            f"sink.url: the driver {module} cannot be imported ({error}): {how_to_add(extra)}"
+        ) from None
+
+
 class Database(ABC):
     """A connection that one thread uses at a time. Its methods raise the errors of the driver: see `failure_of`."""
 
+    default_port: ClassVar[int] = 0
+    dialect: ClassVar[Dialect]
+    reserved_names: ClassVar[Mapping[str, str]] = {}
+    """Prefixes of names that tables must not have, each with its owner."""
     errors: tuple[type[Exception], ...] = ()
     """Errors of the driver, and those that it raises for values that it cannot send."""
 
-    def __init__(self, settings: DatabaseSettings, table: ResultTable) -> None:
+    def __init__(self, settings: DatabaseSettings, address: DatabaseAddress, table: ResultTable) -> None:
         self.settings = settings
-        self.statements = Statements(settings.address.dialect, table)
+        self.address = address
+        self.statements = Statements(self.dialect, table)
+
+    @classmethod
+    def address_of(cls, parts: SplitResult) -> DatabaseAddress:
+        """Return the address of a URL. Raises ValueError with the remedy."""
+        database = unquote(parts.path.removeprefix("/"))
+        if not parts.hostname or not database or "/" in database:
+            raise ValueError(f"must name a host and a database: {parts.scheme}://host/database")
+        return DatabaseAddress(parts.hostname, parts.port or cls.default_port, database)
+
+    @classmethod
+    def require_credentials(cls, settings: DatabaseSettings) -> None:
+        """Raise InvalidSettingsError if credentials are missing or superfluous."""
+        if settings.username is None:
+            raise InvalidSettingsError("username: is required for a server")
+
+    def require_existence(self) -> None:  # noqa: B027 - a server says it when it connects
+        """Raise StoreError if the database does not exist and connecting would create it."""
 
     @property
     @abstractmethod

@@ -5,15 +5,14 @@ from __future__ import annotations
 import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
-from skewless.sql.database import CONNECT_S, Database
-from skewless.sql.drivers import load_driver
+from skewless.sql.database import CONNECT_S, Database, DatabaseAddress, load_driver
 from skewless.sql.errors import ErrorClass, Failure
 from skewless.sql.rows import Row
 from skewless.sql.settings import DatabaseSettings
-from skewless.sql.statements import MARIADB_COLLATION, MYSQL_COLLATION
-from skewless.sql.table import ResultTable
+from skewless.sql.statements import Dialect
+from skewless.sql.table import DIGITS, ResultTable
 
 SCHEMA_LOCK = "skewless schema"
 """Name of the lock of the schema."""
@@ -62,11 +61,64 @@ _REMEDIES = {
 }
 
 
+_TEXT = " CHARACTER SET utf8mb4 COLLATE "
+MARIADB = Dialect(
+    types={
+        "time": "datetime(3)",
+        "id": "binary(16)",
+        "text": "mediumtext",
+        "integer": "bigint",
+        "decimal": f"decimal({DIGITS},{{decimals}})",
+        "double": "double",
+        "boolean": "tinyint(1)",
+        "json": "mediumtext",
+        "bytes": "longblob",
+        "name": "varchar(249) CHARACTER SET ascii COLLATE ascii_bin",
+        "number": "integer",
+    },
+    text_attributes=f"{_TEXT}utf8mb4_nopad_bin",
+    time_ms="TIMESTAMPDIFF(MICROSECOND, '1970-01-01', {}) DIV 1000",
+    assignment="{name} = IF(VALUES(revision) >= revision, VALUES({name}), {name})",
+    stored="{name}",
+    added="VALUES({name})",
+    names={
+        "table_options": " ENGINE = InnoDB",
+        "keyed_table_options": " ENGINE = InnoDB",
+        "index_in_table": ',\n    INDEX {key_index} ("key"(64))',
+        "index_of_table": "",
+    },
+    templates={
+        "upsert": "INSERT INTO {table} ({columns}) {rows} ON DUPLICATE KEY UPDATE {assignments}",
+        "add": "INSERT INTO {table} ({columns}) {rows} ON DUPLICATE KEY UPDATE {additions}",
+        "page_select": """\
+SELECT key_id, {window_start_ms}, {window_end_ms}, {other_columns}
+FROM {table}
+WHERE window_start > %s OR (window_start = %s AND key_id > %s)
+ORDER BY window_start, key_id
+LIMIT %s""",
+        # MariaDB gives integers a display width.
+        "columns_select": """\
+SELECT column_name, IF(LEFT(column_type, 7) = 'bigint(', 'bigint', column_type)
+FROM information_schema.columns
+WHERE table_schema = DATABASE() AND table_name = %s""",
+        "key_select": """\
+SELECT column_name
+FROM information_schema.statistics
+WHERE table_schema = DATABASE() AND table_name = %s AND index_name = 'PRIMARY'""",
+    },
+    preamble="SET SESSION sql_mode = CONCAT(@@sql_mode, ',ANSI_QUOTES');",
+)
+MYSQL = replace(MARIADB, text_attributes=f"{_TEXT}utf8mb4_0900_bin")
+
+
 class MysqlDatabase(Database):
     """A connection to MariaDB or MySQL."""
 
-    def __init__(self, settings: DatabaseSettings, table: ResultTable) -> None:
-        super().__init__(settings, table)
+    default_port: ClassVar[int] = 3306
+    dialect: ClassVar[Dialect] = MARIADB
+
+    def __init__(self, settings: DatabaseSettings, address: DatabaseAddress, table: ResultTable) -> None:
+        super().__init__(settings, address, table)
         self._driver: Any = load_driver("pymysql", "mysql")
         self.errors = (self._driver.err.Error, UnicodeError, OSError)
         self._connection: Any = None
@@ -78,7 +130,7 @@ class MysqlDatabase(Database):
 
     def connect(self) -> None:
         """Connect, with the time limits of the settings."""
-        settings, address = self.settings, self.settings.address
+        settings, address = self.settings, self.address
         self._connection = self._driver.connect(
             host=address.host,
             port=address.port,
@@ -96,7 +148,7 @@ class MysqlDatabase(Database):
         )
         ((version,),) = self.query("SELECT VERSION()")
         mariadb = "mariadb" in version.lower()
-        self.statements = replace(self.statements, collation=MARIADB_COLLATION if mariadb else MYSQL_COLLATION)
+        self.statements = replace(self.statements, dialect=MARIADB if mariadb else MYSQL)
         lock_s = max(1, round(settings.lock_timeout_s))
         self.execute(
             "SET SESSION sql_mode = %s, time_zone = '+00:00', innodb_lock_wait_timeout = %s, lock_wait_timeout = %s",

@@ -111,7 +111,7 @@ class SqlOutput:
         if self.ready:
             return
         if not self._back_off.is_over:
-            raise BrokerUnavailableError(f"no connection to the database {self._database.settings.address}")
+            raise BrokerUnavailableError(f"no connection to the database {self._database.address}")
         with _Failures(self, "connecting"):
             self._database.connect()
             self._statements = self._database.statements
@@ -212,7 +212,7 @@ class SqlOutput:
                 raise self._permanent("storing rows", failure) from error
 
     def _permanent(self, operation: str, failure: Failure) -> StoreError:
-        return StoreError(f"{operation} in {self._database.settings.address}: {failure.message}")
+        return StoreError(f"{operation} in {self._database.address}: {failure.message}")
 
     def _store(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> list[RefusedRow]:
         """Run the transaction. Returns the rows that the database refused."""
@@ -302,7 +302,7 @@ class SqlOutput:
         if has_rows:
             table, (pipeline, stage) = self._statements.table.name, self._identity
             raise StoreError(
-                f"table {table} in {self._database.settings.address} has rows, but {schema.OFFSETS} has no offset of "
+                f"table {table} in {self._database.address} has rows, but {schema.OFFSETS} has no offset of "
                 f"stage {stage} of pipeline {pipeline}: the offsets were deleted, or another pipeline writes to this "
                 f"table. Empty the table to fill it again from the topic, or name another one in sink.table "
                 "(`skewless sink check` shows both)"
@@ -312,7 +312,7 @@ class SqlOutput:
         current = self._progress.cluster_id()
         if stored != current:
             raise StoreError(
-                f"the offsets in {self._database.settings.address} are of Kafka cluster {stored}, and this process "
+                f"the offsets in {self._database.address} are of Kafka cluster {stored}, and this process "
                 f"reads from cluster {current}: correct kafka.bootstrap_servers, or name another table in sink.table "
                 "and give the pipeline another name"
             )

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
-from skewless.sql.database import CONNECT_S, Database
-from skewless.sql.drivers import load_driver
+from skewless.sql.database import CONNECT_S, Database, DatabaseAddress, load_driver
 from skewless.sql.errors import ErrorClass, Failure
 from skewless.sql.rows import Row
 from skewless.sql.settings import DatabaseSettings
-from skewless.sql.table import ResultTable
+from skewless.sql.statements import Dialect
+from skewless.sql.table import DIGITS, ResultTable
 
 if TYPE_CHECKING:
     import psycopg
@@ -59,11 +59,46 @@ _REFUSED_LOGINS = (
 """Parts of the messages of logins that fail permanently. libpq reports no SQLSTATE for them."""
 
 
+POSTGRESQL = Dialect(
+    types={
+        "time": "timestamp with time zone",
+        "id": "bytea",
+        "text": "text",
+        "integer": "bigint",
+        "decimal": f"numeric({DIGITS},{{decimals}})",
+        "double": "double precision",
+        "boolean": "boolean",
+        "json": "text",
+        "bytes": "bytea",
+        "name": 'text COLLATE "C"',
+        "number": "integer",
+    },
+    text_attributes=' COLLATE "C"',
+    time_ms="(extract(epoch FROM {}) * 1000)::bigint",
+    rows="SELECT {columns} FROM skewless_batch",
+    names={"index_of_table": 'CREATE INDEX IF NOT EXISTS {key_index} ON {table} USING hash ("key");\n'},
+    templates={
+        "temporary": "CREATE TEMPORARY TABLE skewless_batch ({temporary_definitions}) ON COMMIT DELETE ROWS",
+        "columns_select": """\
+SELECT attname::text, format_type(atttypid, atttypmod)
+FROM pg_attribute
+WHERE attrelid = to_regclass(quote_ident(%s)) AND attnum > 0 AND NOT attisdropped""",
+        "key_select": """\
+SELECT attname::text
+FROM pg_index JOIN pg_attribute ON attrelid = indrelid AND attnum = ANY (indkey)
+WHERE indrelid = to_regclass(quote_ident(%s)) AND indisprimary""",
+    },
+)
+
+
 class PostgresqlDatabase(Database):
     """A connection to PostgreSQL."""
 
-    def __init__(self, settings: DatabaseSettings, table: ResultTable) -> None:
-        super().__init__(settings, table)
+    default_port: ClassVar[int] = 5432
+    dialect: ClassVar[Dialect] = POSTGRESQL
+
+    def __init__(self, settings: DatabaseSettings, address: DatabaseAddress, table: ResultTable) -> None:
+        super().__init__(settings, address, table)
         self._driver: Any = load_driver("psycopg", "postgresql")
         self.errors = (self._driver.Error, UnicodeError)
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = None
@@ -77,7 +112,7 @@ class PostgresqlDatabase(Database):
 
     def connect(self) -> None:
         """Connect, with the time limits of the settings."""
-        settings, address = self.settings, self.settings.address
+        settings, address = self.settings, self.address
         password = settings.password.get_secret_value() if settings.password else None
         limits = {
             "statement_timeout": settings.statement_timeout_s,
@@ -140,10 +175,10 @@ class PostgresqlDatabase(Database):
         """Copy the rows to a temporary table, and insert or replace them from there."""
         # COPY takes an eighth of the client's CPU time of arrays in a statement.
         if self._batch_used:
-            self.execute(self.statements["temporary_truncate"])
+            self.execute("TRUNCATE skewless_batch")
         self._batch_used = True
         with self._open_connection.cursor() as cursor:
-            with cursor.copy(cast("Any", self.statements["copy"])) as copy:
+            with cursor.copy("COPY skewless_batch FROM STDIN") as copy:
                 for row in rows:
                     copy.write_row(row)
             cursor.execute(cast("Any", self.statements.store))

@@ -13,8 +13,14 @@ from skewless.sql.statements import quote, split
 OFFSETS = "skewless_offsets"
 KEY = {"window_start", "key_id"}
 """Columns of the primary key."""
-RIGHTS = ("SELECT", "INSERT", "UPDATE", "DELETE")
-"""Rights that the sink needs: two on refused rows, three on offsets, four on results."""
+RIGHTS = {
+    "SELECT": "SELECT {column} FROM {table} WHERE 1 = 0",
+    "INSERT": "INSERT INTO {table} SELECT * FROM {table} WHERE 1 = 0",
+    "UPDATE": "UPDATE {table} SET {column} = {column} WHERE 1 = 0",
+    "DELETE": "DELETE FROM {table} WHERE 1 = 0",
+}
+"""Rights that the sink needs: two on refused rows, three on offsets, four on results. Each has a statement that needs
+it, and reads or changes no row."""
 
 
 def apply(database: Database) -> None:
@@ -60,7 +66,7 @@ def require_fit(database: Database) -> None:
 def _require_none(database: Database, differences: Iterable[str]) -> None:
     if problems := list(differences):
         raise StoreError(
-            f"the tables in {database.settings.address} do not fit this pipeline: {'; '.join(problems)}. Correct "
+            f"the tables in {database.address} do not fit this pipeline: {'; '.join(problems)}. Correct "
             "them, or name another table in sink.table"
         )
 
@@ -90,7 +96,7 @@ def _table_differences(database: Database) -> Iterator[str]:
     if not existing:
         return
     for column in table.columns:
-        wanted = statements.type_of(column)
+        wanted = statements.dialect.type_of(column)
         if column.name not in existing:
             yield f"table {table.name}: column {column.name} is missing, it needs type {wanted}"
         elif existing[column.name] != wanted:
@@ -98,7 +104,7 @@ def _table_differences(database: Database) -> Iterator[str]:
                 f"table {table.name}: column {column.name} has type {existing[column.name] or '(none)'}, it needs "
                 f"type {wanted or '(none)'}"
             )
-    key = {name for (name,) in database.query(statements["key_select"], (_name(database, table.name),))}
+    key = {name for (name,) in database.query(statements["key_select"], (table.name,))}
     if key != KEY:
         columns = f"({', '.join(sorted(key))})" if key else "none"
         yield f"table {table.name}: its primary key is {columns}, it must be (window_start, key_id)"
@@ -112,8 +118,9 @@ def missing_rights(database: Database) -> Iterator[str]:
         columns = _columns(database, name)
         if not columns:
             continue
-        for right in RIGHTS[: 2 if name == table.refused else 3 if name == OFFSETS else 4]:
-            statement = database.statements.right_check(right, name, min(columns))
+        needed = 2 if name == table.refused else 3 if name == OFFSETS else 4
+        for right, template in list(RIGHTS.items())[:needed]:
+            statement = template.format(table=quote(name), column=quote(min(columns)))
             if problem := _refusal(database, statement):
                 yield f"table {name}: right {right} is missing ({problem})"
 
@@ -140,14 +147,5 @@ def exists(database: Database, table: str) -> bool:
 
 def _columns(database: Database, table: str) -> dict[str, str]:
     """Return the types of the columns of a table by name; empty if it does not exist."""
-    rows = database.query(database.statements["columns_select"], (_name(database, table),))
-    return {name: _plain_type(str(type_)) for name, type_ in rows}
-
-
-def _name(database: Database, table: str) -> str:
-    return quote(table) if database.statements.dialect == "postgresql" else table
-
-
-def _plain_type(type_: str) -> str:
-    """Return a type without the display width that MariaDB gives integers."""
-    return "bigint" if type_.startswith("bigint(") else type_
+    rows = database.query(database.statements["columns_select"], (table,))
+    return {name: str(type_) for name, type_ in rows}

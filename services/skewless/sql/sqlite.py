@@ -6,13 +6,18 @@ import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Context, Decimal
-from typing import Any
+from pathlib import Path
+from typing import Any, ClassVar
+from urllib.parse import SplitResult, unquote
 
-from skewless.sql.database import Database
+from skewless.errors import StoreError
+from skewless.settings_base import InvalidSettingsError
+from skewless.sql.database import Database, DatabaseAddress
 from skewless.sql.errors import ErrorClass, Failure
 from skewless.sql.rows import Row, time_ms
 from skewless.sql.settings import DatabaseSettings
-from skewless.sql.table import DIGITS, ResultTable
+from skewless.sql.statements import Dialect
+from skewless.sql.table import DIGITS, Merge, ResultTable
 
 PROGRESS_STEPS = 100_000
 """Number of instructions of SQLite's virtual machine between two checks of the time limit: about a millisecond."""
@@ -38,16 +43,67 @@ _BY_CODE: Mapping[int, tuple[ErrorClass, str]] = {
 _INT64 = 2**63
 
 
+MERGES: tuple[Merge, ...] = ("sum", "min", "max")
+SQLITE = Dialect(
+    # SQLite has neither decimals nor integers of more than 64 bits: it would round them to doubles. A column without a
+    # type keeps what is written: text with all digits, or an integer. So decimals are merged by functions of this
+    # program.
+    types={
+        "time": "TEXT",
+        "id": "BLOB",
+        "text": "TEXT",
+        "integer": "INTEGER",
+        "decimal": "",
+        "double": "REAL",
+        "boolean": "INTEGER",
+        "json": "TEXT",
+        "bytes": "BLOB",
+        "name": "TEXT",
+        "number": "INTEGER",
+    },
+    decimal_merges={merge: f"skewless_{merge}({{}}, {{}})" for merge in MERGES},
+    time_ms="skewless_time_ms({})",  # its own functions end at the year 9999
+    parameter="?",
+    names={"keyed_table_options": " WITHOUT ROWID", "create_view": "CREATE VIEW IF NOT EXISTS"},
+    templates={
+        "columns_select": "SELECT name, type FROM pragma_table_info(%s)",
+        "key_select": "SELECT name FROM pragma_table_info(%s) WHERE pk > 0",
+    },
+)
+
+
 class SqliteDatabase(Database):
     """A connection to a file of SQLite."""
 
+    dialect: ClassVar[Dialect] = SQLITE
+    reserved_names: ClassVar[Mapping[str, str]] = {"sqlite_": "SQLite"}
     errors = (sqlite3.Error, UnicodeError, OverflowError)
 
-    def __init__(self, settings: DatabaseSettings, table: ResultTable) -> None:
-        super().__init__(settings, table)
+    def __init__(self, settings: DatabaseSettings, address: DatabaseAddress, table: ResultTable) -> None:
+        super().__init__(settings, address, table)
         self._connection: sqlite3.Connection | None = None
         self._deadline = 0.0
         self._decimals = [index for index, column in enumerate(table.columns) if column.kind == "decimal"]
+
+    @classmethod
+    def address_of(cls, parts: SplitResult) -> DatabaseAddress:
+        """Return the path of the file in a URL. Raises ValueError with the remedy."""
+        path = unquote(parts.path)
+        if parts.netloc or not path.startswith("/") or path.endswith("/"):
+            raise ValueError("must name a file by its absolute path: sqlite:///folder/results.db")
+        return DatabaseAddress("", 0, str(Path(path)))
+
+    @classmethod
+    def require_credentials(cls, settings: DatabaseSettings) -> None:
+        """Raise InvalidSettingsError for settings of a server."""
+        for name in ("username", "password", "tls"):
+            if getattr(settings, name) is not None:
+                raise InvalidSettingsError(f"{name}: a file of SQLite has no {name}; remove it")
+
+    def require_existence(self) -> None:
+        """Raise StoreError if the file does not exist."""
+        if not Path(self.address.database).is_file():
+            raise StoreError(f"{self.address} does not exist: correct sink.url, or run the pipeline, which creates it")
 
     @property
     def connected(self) -> bool:
@@ -57,7 +113,7 @@ class SqliteDatabase(Database):
     def connect(self) -> None:
         """Open the file, and create it if it does not exist. Its folder must exist."""
         connection = sqlite3.connect(
-            self.settings.address.database,
+            self.address.database,
             timeout=self.settings.lock_timeout_s,
             isolation_level=None,  # `begin` and `commit` are statements
             check_same_thread=False,
@@ -142,7 +198,7 @@ class SqliteDatabase(Database):
         error_class, cause = _BY_CODE.get(code & 0xFF, (_C.PERMANENT, "refused"))
         if "no such table" in message:
             message += "; create the tables (`skewless sink schema` prints them), or set sink.create to true"
-        return Failure(error_class, cause, f"{self.settings.address.database}: {message}")
+        return Failure(error_class, cause, f"{self.address.database}: {message}")
 
 
 def _without_decimals(number: int | Decimal) -> int | str:

@@ -1,4 +1,4 @@
-"""The SQL of each dialect: templates in `statements/<dialect>/*.sql`, filled with the names of a table. Pure.
+"""The SQL of a table: templates in `statements.sql` and in its dialect, filled with the names of the table. Pure.
 
 Names are quoted and match `table.NAME`, so they need no escape. Values are never part of a statement.
 """
@@ -7,84 +7,62 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from functools import cache, cached_property
+from dataclasses import dataclass, field
+from functools import cached_property
 from importlib.resources import files
+from typing import Literal
 
-from skewless.sql.settings import Dialect
-from skewless.sql.table import DIGITS, KEY, REVISION, WINDOW_END, Column, Kind, Merge, ResultTable, ViewColumn
+from skewless.sql.table import KEY, REVISION, WINDOW_END, Column, Kind, Merge, ResultTable, ViewColumn
 
-COMMON = "common"
-"""Folder of the statements that all dialects share."""
-_MIGRATION = re.compile(r"^(\d{4})_[a-z_]+\.sql$")
+Types = Mapping[Kind | Literal["bytes", "name", "number"], str]
+"""Type of each kind of column, as the catalog of the database names it. `name` is text that an index takes."""
 
-TYPES: Mapping[Dialect, Mapping[Kind, str]] = {
-    "postgresql": {
-        "time": "timestamp with time zone",
-        "id": "bytea",
-        "text": "text",
-        "integer": "bigint",
-        "decimal": f"numeric({DIGITS},{{decimals}})",
-        "double": "double precision",
-        "boolean": "boolean",
-        "json": "text",
-    },
-    "mysql": {
-        "time": "datetime(3)",
-        "id": "binary(16)",
-        "text": "mediumtext",
-        "integer": "bigint",
-        "decimal": f"decimal({DIGITS},{{decimals}})",
-        "double": "double",
-        "boolean": "tinyint(1)",
-        "json": "mediumtext",
-    },
-    # SQLite has neither decimals nor integers of more than 64 bits: it would round them to doubles. A column without a
-    # type keeps what is written: text with all digits, or an integer.
-    "sqlite": {
-        "time": "TEXT",
-        "id": "BLOB",
-        "text": "TEXT",
-        "integer": "INTEGER",
-        "decimal": "",
-        "double": "REAL",
-        "boolean": "INTEGER",
-        "json": "TEXT",
-    },
-}
-"""Type of each kind of column, as the catalog of the database names it."""
-
-_TEXT_ATTRIBUTES: Mapping[Dialect, str] = {
-    "postgresql": ' COLLATE "C"',
-    "mysql": " CHARACTER SET utf8mb4 COLLATE {collation}",
-    "sqlite": "",
-}
-"""Attributes with which text compares byte by byte."""
-
-_TIME_MS: Mapping[Dialect, str] = {
-    "postgresql": "(extract(epoch FROM {}) * 1000)::bigint",
-    "mysql": "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', {}) DIV 1000",
-    "sqlite": "skewless_time_ms({})",
-}
-"""Expression of a time in ms since the epoch. SQLite's own functions end at the year 9999."""
-
-_MERGES: Mapping[Merge, str] = {"sum": "{} + {}", "min": "LEAST({}, {})", "max": "GREATEST({}, {})"}
+TEMPLATES = dict(
+    re.findall(
+        r"^-- name: (\w+)\n(.+?)\s*(?=^--|\Z)",
+        (files(__package__) / "statements.sql").read_text(encoding="utf-8"),
+        re.MULTILINE | re.DOTALL,
+    )
+)
+"""Statements that all dialects share, by name."""
+MERGES: Mapping[Merge, str] = {"sum": "{} + {}", "min": "LEAST({}, {})", "max": "GREATEST({}, {})"}
 """Expression that merges a stored and an added value."""
-SQLITE_FUNCTIONS: Mapping[Merge, str] = {kind: f"skewless_{kind}({{}}, {{}})" for kind in _MERGES}
-"""The same for decimals in SQLite, which needs functions of this program, because it would make doubles of them."""
-
-MARIADB_COLLATION = "utf8mb4_nopad_bin"
-MYSQL_COLLATION = "utf8mb4_0900_bin"
-
-
-@cache
-def _file(folder: str, name: str) -> str:
-    return (files(__package__) / "statements" / folder / name).read_text(encoding="utf-8")
 
 
 def quote(name: str) -> str:
     """Return a quoted name."""
     return f'"{name}"'
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dialect:
+    """The SQL of a database where it differs from that of others."""
+
+    types: Types
+    time_ms: str
+    """Expression of a time in ms since the epoch."""
+    templates: Mapping[str, str]
+    """Its own statements by name: `columns_select`, `key_select`, and those that replace a shared one."""
+    text_attributes: str = ""
+    """Attributes with which text compares byte by byte."""
+    parameter: str = "%s"
+    rows: str = "VALUES ({parameters})"
+    """Where the statements that store rows take them from."""
+    assignment: str = "{name} = excluded.{name}"
+    """Assignment of a new value to a column of the stored row."""
+    stored: str = "{table}.{name}"
+    added: str = "excluded.{name}"
+    """A column of the stored row, and of the row that is added to it."""
+    decimal_merges: Mapping[Merge, str] = field(default_factory=lambda: MERGES)
+    """As MERGES, for decimals."""
+    names: Mapping[str, str] = field(default_factory=dict)
+    """Parts of templates: `table_options`, `keyed_table_options`, `index_in_table`, `index_of_table`, `create_view`."""
+    preamble: str = ""
+    """Statement before those of the schema in a session of another program."""
+
+    def type_of(self, column: Column) -> str:
+        """Return the type of a column, as the catalog of the database names it."""
+        return self.types[column.kind].format(decimals=column.decimals)
 
 
 @dataclass(frozen=True)
@@ -93,79 +71,72 @@ class Statements:
 
     dialect: Dialect
     table: ResultTable
-    collation: str = MARIADB_COLLATION
-    """Collation of text in MariaDB or MySQL."""
-
-    def type_of(self, column: Column) -> str:
-        """Return the type of a column, as the catalog of the database names it."""
-        return TYPES[self.dialect][column.kind].format(decimals=column.decimals)
-
-    def _definition_type(self, column: Column) -> str:
-        if column.kind not in {"text", "json"}:
-            return self.type_of(column)
-        return self.type_of(column) + _TEXT_ATTRIBUTES[self.dialect].format(collation=self.collation)
 
     @cached_property
     def _names(self) -> dict[str, str]:
-        columns = [quote(column.name) for column in self.table.columns]
-        definitions = [f"{quote(column.name)} {self._definition_type(column)}" for column in self.table.columns]
-        kinds: tuple[Kind, ...] = ("time", "id", "text", "integer")
-        return {
-            "table": quote(self.table.name),
-            "refused": quote(self.table.refused),
-            "key_index": quote(f"{self.table.name}_key"),
-            "columns": ", ".join(columns),
-            "parameters": ", ".join(["%s"] * len(columns)),
+        dialect, table = self.dialect, self.table
+        kinds = {
+            kind: text + dialect.text_attributes * (kind in {"text", "json"}) for kind, text in dialect.types.items()
+        }
+        definitions = {
+            column: f"{quote(column.name)} {kinds[column.kind].format(decimals=column.decimals)}".rstrip()
+            for column in table.columns
+        }
+        names = {
+            "table_options": "",
+            "keyed_table_options": "",
+            "index_in_table": "",
+            "index_of_table": 'CREATE INDEX IF NOT EXISTS {key_index} ON {table} ("key");\n',
+            "create_view": "CREATE OR REPLACE VIEW",
+            **dialect.names,
+        }
+        own = {
+            "table": quote(table.name),
+            "refused": quote(table.refused),
+            "key_index": quote(f"{table.name}_key"),
+            "view": quote(table.view_name),
+            "columns": ", ".join(quote(column.name) for column in table.columns),
+            "parameters": ", ".join(["%s"] * len(table.columns)),
             "assignments": ", ".join(self._assignments()),
             "additions": ", ".join(self._additions()),
-            "view": quote(self.table.view_name),
-            "view_columns": ", ".join(map(self._view_column, self.table.view)),
-            "temporary_definitions": ", ".join(definitions),
-            "window_start_ms": _TIME_MS[self.dialect].format("window_start"),
-            "window_end_ms": _TIME_MS[self.dialect].format("window_end"),
-            "other_columns": ", ".join(quote(column.name) for column in (KEY, *self.table.contents, REVISION)),
+            "view_columns": ", ".join(map(self._view_column, table.view)),
+            "temporary_definitions": ", ".join(definitions.values()),
+            "window_start_ms": dialect.time_ms.format("window_start"),
+            "window_end_ms": dialect.time_ms.format("window_end"),
+            "other_columns": ", ".join(quote(column.name) for column in (KEY, *table.contents, REVISION)),
             "result_definitions": "\n".join(
-                f"    {quote(column.name)} {self._definition_type(column)}".rstrip()
-                + ("," if column.nullable else " NOT NULL,")
-                for column in self.table.contents
+                f"    {definitions[column]}{'' if column.nullable else ' NOT NULL'}," for column in table.contents
             ),
-            **{f"type_{kind}": self._definition_type(Column("", kind)) for kind in kinds},
+            **{f"type_{kind}": text for kind, text in kinds.items()},
         }
+        return {name: text.format_map(own) for name, text in {"rows": dialect.rows, **names}.items()} | own
 
     def _assignments(self) -> Iterator[str]:
         # The key and its parts stay: they belong to the key's id. SQLite would write the index again even if the key
         # is the same. The revision is last: MariaDB assigns in this order, and the conditions before it need the
         # stored revision.
         for column in (WINDOW_END, *self.table.results, REVISION):
-            name = quote(column.name)
-            if self.dialect == "mysql":
-                yield f"{name} = IF(VALUES(revision) >= revision, VALUES({name}), {name})"
-            else:
-                yield f"{name} = excluded.{name}"
+            yield self.dialect.assignment.format(name=quote(column.name))
 
     def _additions(self) -> Iterator[str]:
         """Yield the assignments that merge a row into the stored one, and count the merges in its revision."""
         for column in (*self.table.results, REVISION):
             name = quote(column.name)
-            stored = name if self.dialect == "mysql" else f"{self._stored}.{name}"
+            stored = self.dialect.stored.format(table=quote(self.table.name), name=name)
             if column == REVISION:
                 yield f"{name} = {stored} + 1"
             elif column.merge is not None:
-                added = f"VALUES({name})" if self.dialect == "mysql" else f"excluded.{name}"
-                function = SQLITE_FUNCTIONS if self.dialect == "sqlite" and column.kind == "decimal" else _MERGES
-                merged = function[column.merge].format(stored, added)
+                added = self.dialect.added.format(name=name)
+                merges = self.dialect.decimal_merges if column.kind == "decimal" else MERGES
+                merged = merges[column.merge].format(stored, added)
                 yield f"{name} = " + (f"COALESCE({merged}, {stored}, {added})" if column.nullable else merged)
-
-    @property
-    def _stored(self) -> str:
-        """Name of the stored row in an INSERT."""
-        return "stored" if self.dialect == "postgresql" else quote(self.table.name)
 
     def _view_column(self, column: ViewColumn) -> str:
         if column.divisor is None:
             return f"{quote(column.column)} AS {quote(column.name)}"
-        double = TYPES[self.dialect]["double"]
-        quotient = f"CAST({quote(column.column)} AS {double}) / NULLIF({quote(column.divisor)}, 0)"
+        quotient = (
+            f"CAST({quote(column.column)} AS {self.dialect.types['double']}) / NULLIF({quote(column.divisor)}, 0)"
+        )
         return f"{quotient} AS {quote(column.name)}"
 
     @property
@@ -179,29 +150,20 @@ class Statements:
         return [statement for name in names for statement in split(self[name])]
 
     def __getitem__(self, name: str) -> str:
-        """Return the statement of a file, without `.sql`."""
-        folder = COMMON if (files(__package__) / "statements" / COMMON / f"{name}.sql").is_file() else self.dialect
-        text = _file(folder, f"{name}.sql").strip().rstrip(";").format_map(self._names)
-        return text.replace("%s", "?") if self.dialect == "sqlite" else text
+        """Return a statement by its name."""
+        template = self.dialect.templates.get(name) or TEMPLATES[name]
+        return template.format_map(self._names).replace("%s", self.dialect.parameter)
 
     def migrations(self) -> list[tuple[int, str]]:
         """Return the numbers and statements of the migrations, in their order."""
-        folder = files(__package__) / "statements" / self.dialect
-        names = sorted(entry.name for entry in folder.iterdir() if _MIGRATION.match(entry.name))
-        return [(int(name[:4]), self[name.removesuffix(".sql")]) for name in names]
-
-    def right_check(self, right: str, table: str, column: str) -> str:
-        """Return a statement that needs a right on a table, and reads or changes no row."""
-        text = _file(COMMON, f"right_{right.lower()}.sql").strip()
-        return text.format(table=quote(table), column=quote(column))
+        return [(int(name[:4]), self[name]) for name in sorted(TEMPLATES) if name[:4].isdigit()]
 
     def schema(self) -> list[str]:
         """Return the statements that create all tables in an empty database."""
         migrations = self.migrations()
         parts = [self["migrations"], *(text for _, text in migrations)]
-        applied = [
-            self["migration_insert"].replace("%s", str(number)).replace("?", str(number)) for number, _ in migrations
-        ]
+        insert = self["migration_insert"]
+        applied = [insert.replace(self.dialect.parameter, str(number)) for number, _ in migrations]
         return [*(statement for part in parts for statement in split(part)), *self.tables(), *applied]
 
 

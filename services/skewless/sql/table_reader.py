@@ -6,7 +6,6 @@ import contextlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -80,7 +79,7 @@ class TableSnapshot:
 @contextlib.contextmanager
 def snapshot(database: Database) -> Iterator[TableSnapshot]:
     """Read a connected database in one transaction. Errors of the driver become StoreError or UnreachableError."""
-    address = database.settings.address
+    address = database.address
     try:
         database.begin_snapshot()
         try:
@@ -93,13 +92,6 @@ def snapshot(database: Database) -> Iterator[TableSnapshot]:
         refused = failure.error_class in {ErrorClass.PERMANENT, ErrorClass.VALUE}
         kind = StoreError if refused else UnreachableError
         raise kind(f"reading table {database.statements.table.name} in {address}: {failure.message}") from None
-
-
-def require_file(database: Database) -> None:
-    """Raise StoreError if the file of a SQLite database does not exist. Connecting would create it."""
-    address = database.settings.address
-    if address.dialect == "sqlite" and not Path(address.database).is_file():
-        raise StoreError(f"{address} does not exist: correct sink.url, or run the pipeline, which creates it")
 
 
 class ResultReader:

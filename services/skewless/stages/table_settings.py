@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator, model_validator
 
 from skewless.algorithms.aggregates import ResultField, parts_of
 from skewless.errors import ConfigurationError
+from skewless.sql.database import Database, DatabaseAddress
 from skewless.sql.settings import DatabaseSettings
 from skewless.sql.table import NAME, REFUSED_SUFFIX, ResultTable, added_table, result_table
 
@@ -43,6 +44,22 @@ class SinkSettings(DatabaseSettings):
         0.5, ge=0.01, le=60, description="Time after which a smaller transaction is committed, in seconds."
     )
 
+    @field_validator("url")
+    @classmethod
+    def _names_a_database(cls, url: str) -> str:
+        _database_of(url)
+        return url
+
+    @model_validator(mode="after")
+    def _has_credentials(self) -> SinkSettings:
+        _database_of(self.url)[0].require_credentials(self)
+        return self
+
+    @property
+    def address(self) -> DatabaseAddress:
+        """The parts of the URL."""
+        return _database_of(self.url)[1]
+
     def stored_results(self, results: Sequence[ResultField]) -> tuple[ResultField, ...]:
         """Return the results that are columns of the table: those of a pipeline, or their parts with `mode: merge`."""
         return added_results(results) if self.mode == "merge" else tuple(results)
@@ -62,7 +79,7 @@ class SinkSettings(DatabaseSettings):
             problems.append(
                 f"sink.table: the name {name} of the pipeline cannot be the name of a table: set sink.table"
             )
-        reserved = {"skewless_": "Skewless"} | ({"sqlite_": "SQLite"} if self.address.dialect == "sqlite" else {})
+        reserved = {"skewless_": "Skewless", **_database_of(self.url)[0].reserved_names}
         problems += [
             f"sink.table: {name}: names that begin with {prefix} are reserved by {owner}: set sink.table to another one"
             for prefix, owner in reserved.items()
@@ -86,6 +103,12 @@ class SinkSettings(DatabaseSettings):
         if problems:
             raise ConfigurationError(*problems)
         return table
+
+
+def _database_of(url: str) -> tuple[type[Database], DatabaseAddress]:
+    from skewless.sql.dialects import find_database  # imports SQLite, which only pipelines with a table need
+
+    return find_database(url)
 
 
 def _parts_of(results: Sequence[ResultField]) -> Mapping[str, tuple[ResultField, ...]]:

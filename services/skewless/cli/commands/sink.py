@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 import click
 
 from skewless.cli.options import load_settings, pipeline_file
 from skewless.errors import CheckFailedError, StoreError, UnreachableError
-from skewless.sql.settings import Dialect
+from skewless.sql.dialects import DATABASES, find_database
 
 if TYPE_CHECKING:
     from skewless.config.pipeline_settings import PipelineSettings
@@ -28,8 +28,8 @@ def sink() -> None:
 
 @sink.command()
 @pipeline_file
-@click.option("--dialect", type=click.Choice(get_args(Dialect)), help="Dialect of SQL.  [default: that of sink.url]")
-def schema(file: Path | None, dialect: Dialect | None) -> None:
+@click.option("--dialect", type=click.Choice(list(DATABASES)), help="Dialect of SQL.  [default: that of sink.url]")
+def schema(file: Path | None, dialect: str | None) -> None:
     """Print the SQL that creates the tables. Does not connect to the database.
 
     \b
@@ -40,9 +40,10 @@ def schema(file: Path | None, dialect: Dialect | None) -> None:
     from skewless.sql.statements import Statements
 
     table = settings.sink_table()
-    if (chosen := dialect or settings.table_settings.address.dialect) == "mysql":
-        click.echo("SET SESSION sql_mode = CONCAT(@@sql_mode, ',ANSI_QUOTES');")
-    statements = Statements(chosen, table)
+    kind = DATABASES[dialect] if dialect else find_database(settings.table_settings.url)[0]
+    if kind.dialect.preamble:
+        click.echo(kind.dialect.preamble)
+    statements = Statements(kind.dialect, table)
     for statement in statements.schema():
         click.echo(f"{statement};")
 
@@ -74,18 +75,17 @@ def check(file: Path | None) -> None:
                 if settings.table_settings.create
                 else "sink.create is off: create missing tables with the output of `skewless sink schema`"
             )
-        raise CheckFailedError(f"{database.settings.address} is not as needed:\n  " + "\n  ".join(problems))
-    click.echo(f"table {database.statements.table.name} in {database.settings.address} is as needed")
+        raise CheckFailedError(f"{database.address} is not as needed:\n  " + "\n  ".join(problems))
+    click.echo(f"table {database.statements.table.name} in {database.address} is as needed")
 
 
 def open_table(settings: PipelineSettings) -> Database:
     """Connect to the database of a pipeline to read its table, as `connect`. Raises StoreError if it does not fit."""
     from skewless.sql import schema as tables
     from skewless.sql.dialects import database_of
-    from skewless.sql.table_reader import require_file
 
     database = database_of(settings.table_settings, settings.sink_table())
-    require_file(database)
+    database.require_existence()
     connect(database)
     try:
         tables.require_fit(database)
@@ -104,7 +104,7 @@ def connect(database: Database) -> None:
         try:
             database.connect()
         except database.errors as error:
-            failure, address = database.failure_of(error), database.settings.address
+            failure, address = database.failure_of(error), database.address
             if failure.error_class is ErrorClass.PERMANENT:
                 raise StoreError(f"connecting to {address}: {failure.message}") from None
             if time.monotonic() + RETRY_S > deadline:

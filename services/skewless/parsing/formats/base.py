@@ -141,7 +141,8 @@ class Format(ABC):
     @classmethod
     def validate(cls, settings: Any, fields: FieldSettings) -> Iterator[str]:  # noqa: ARG003 - for subclasses
         """Yield a line `path: problem and remedy` for each setting that does not fit this format."""
-        yield from ()
+        if fields.key.in_value and fields.key.field is None:
+            yield f"key.field: missing, set it: {cls.field_names}"
 
     @abstractmethod
     def extract(self, values: Sequence[bytes | None]) -> ExtractedFields:

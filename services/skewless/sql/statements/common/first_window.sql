@@ -1,1 +1,0 @@
-SELECT MIN(window_start) FROM {table}

@@ -1,1 +1,0 @@
-SELECT number FROM skewless_migrations

@@ -1,1 +1,0 @@
-DELETE FROM skewless_offsets WHERE pipeline = %s

@@ -1,1 +1,0 @@
-SELECT DISTINCT window_ms, key_bytes FROM {refused}

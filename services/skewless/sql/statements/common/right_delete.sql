@@ -1,1 +1,0 @@
-DELETE FROM {table} WHERE 1 = 0

@@ -1,1 +1,0 @@
-INSERT INTO {table} SELECT * FROM {table} WHERE 1 = 0

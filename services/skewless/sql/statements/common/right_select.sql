@@ -1,1 +1,0 @@
-SELECT {column} FROM {table} WHERE 1 = 0

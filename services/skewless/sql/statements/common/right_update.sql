@@ -1,1 +1,0 @@
-UPDATE {table} SET {column} = {column} WHERE 1 = 0

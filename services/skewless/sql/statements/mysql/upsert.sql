@@ -1,1 +1,0 @@
-INSERT INTO {table} ({columns}) VALUES ({parameters}) ON DUPLICATE KEY UPDATE {assignments}

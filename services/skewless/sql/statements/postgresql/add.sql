@@ -1,4 +1,0 @@
-INSERT INTO {table} AS stored ({columns})
-SELECT {columns} FROM skewless_batch
-ON CONFLICT (window_start, key_id) DO UPDATE
-SET {additions}

@@ -1,1 +1,0 @@
-COPY skewless_batch FROM STDIN

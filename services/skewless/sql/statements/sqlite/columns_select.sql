@@ -1,1 +1,0 @@
-SELECT name, type FROM pragma_table_info(%s)
