@@ -11,6 +11,8 @@ SkewlessError
 ├── FencedError             another process uses the same identity (exit 3)
 ├── CrashedError            a process of a pipeline crashed repeatedly, or a task of a Spark job did (exit 70)
 └── RecoverableError        the process recovers by itself and continues
+    ├── UnavailableError        a broker or database did not answer an attempt, which is repeated
+    ├── TransactionAbortedError what was sent since the last commit is lost: it is sent again
     └── BadRecordError      an input record cannot be parsed: it is written to dead-letters
 """
 
@@ -130,6 +132,23 @@ class RecoverableError(SkewlessError):
 
     One that ends a command is a bug.
     """
+
+
+class UnavailableError(RecoverableError):
+    """No broker or database answered this attempt. The caller keeps polling the consumer and repeats the attempt."""
+
+
+class TransactionAbortedError(RecoverableError):
+    """The open transaction of an output is lost: abort it and reset to the committed offsets.
+
+    `replace_output`: the output is unusable, because it was fenced or the outcome of its last call is unknown.
+    `rejoin`: the consumer is unusable, and a new consumer must join the group.
+    """
+
+    def __init__(self, reason: str, *, replace_output: bool = False, rejoin: bool = False) -> None:
+        super().__init__(reason)
+        self.replace_output = replace_output
+        self.rejoin = rejoin
 
 
 class BadRecordError(RecoverableError):

@@ -21,7 +21,7 @@ from confluent_kafka import (
 )
 
 from laws.model_broker import Broker, Membership, RefusedError
-from skewless.kafka.errors import BrokerUnavailableError
+from skewless.errors import UnavailableError
 
 Result = TypeVar("Result")
 
@@ -66,7 +66,7 @@ class ModelMembership:
         kind = self._link.enter("describe_group")
         if kind == "time out before":
             self._link.broker.clock.advance(2.0)
-            raise BrokerUnavailableError("no answer")
+            raise UnavailableError("no answer")
         member = self._link.broker.group.members.get(self._link.instance)
         self._link.leave(kind)
         return None if member is None else str(member)

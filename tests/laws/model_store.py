@@ -10,8 +10,7 @@ from confluent_kafka import Consumer
 
 from laws.model_broker import Written
 from laws.model_clients import Link
-from skewless.errors import FencedError
-from skewless.kafka.errors import BrokerUnavailableError, TransactionAbortedError
+from skewless.errors import FencedError, TransactionAbortedError, UnavailableError
 from skewless.wire.record import OutputRecord, OutputStats, Uncommitted
 from skewless.wire.topic_partition import CommittedOffset, TopicPartition
 
@@ -69,7 +68,7 @@ class StoreOutput:
         assert offsets
         kind = self._link.enter("commit")
         if kind == "time out before":
-            raise TransactionAbortedError("no answer", replace_producer=True)
+            raise TransactionAbortedError("no answer", replace_output=True)
         if self._store.epochs[self._link.instance] != self._epoch:
             raise FencedError("another process has connected with this identity")
         if any(self._store.offsets.get(partition) != self._known.get(partition) for partition in offsets):
@@ -77,7 +76,7 @@ class StoreOutput:
         self._store.offsets.update(offsets)
         self._link.broker.written += self._rows
         if kind == "time out after":
-            raise TransactionAbortedError("no answer", replace_producer=True)
+            raise TransactionAbortedError("no answer", replace_output=True)
         self._link.leave(kind)
         self._known.update(offsets)
         self._clear("committed")
@@ -85,7 +84,7 @@ class StoreOutput:
     def committed_offsets(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, CommittedOffset]:
         kind = self._link.enter("committed")
         if kind == "time out before":
-            raise BrokerUnavailableError("no answer")
+            raise UnavailableError("no answer")
         requested = {partition: self._store.offsets.get(partition) for partition in partitions}
         self._link.leave(kind)
         self._known.update(requested)

@@ -39,13 +39,12 @@ from skewless.engine.rebalance import Rebalance
 from skewless.engine.restore import AssignmentRestorer
 from skewless.engine.start_checks import Input, PriorOutput
 from skewless.engine.statistics import observe_duration
-from skewless.errors import FencedError, SkewlessError, UnreachableError
+from skewless.errors import FencedError, SkewlessError, TransactionAbortedError, UnavailableError, UnreachableError
 from skewless.kafka.consumer.broker_queries import BrokerQueries
 from skewless.kafka.consumer.membership import GroupMembership
 from skewless.kafka.consumer.options import METADATA_INTERVAL_MS
 from skewless.kafka.consumer.topic_ids import ReadTopicIds
 from skewless.kafka.consumer.unreadable_records import RetriedRecords, is_unreadable
-from skewless.kafka.errors import BrokerUnavailableError, TransactionAbortedError
 from skewless.kafka.settings import TransportSettings
 from skewless.wire.offset_metadata import encode_offset_metadata
 from skewless.wire.topic_partition import CommittedOffset, TopicPartition
@@ -209,14 +208,14 @@ class ConsumerThread(threading.Thread):
 
     def _check_topics(self) -> None:
         """End if an input topic was created again: the records before the present offsets would be skipped."""
-        with suppress(BrokerUnavailableError):
+        with suppress(UnavailableError):
             self._restorer.check_topics()
         self._topics_checked_at = time.monotonic()
 
     def _look_for_partitions(self, find_inputs: FindInputs) -> None:
         """Add input topics that exist now and did not before, and partitions that no process reads."""
         self._last_look = time.monotonic()
-        with suppress(BrokerUnavailableError):
+        with suppress(UnavailableError):
             counts = BrokerQueries(self._session.consumer).partition_counts()
             found = find_inputs(counts)
             if new := self._restorer.add_inputs(found):

@@ -8,10 +8,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from skewless.engine.start_checks import Input, PriorOutput, check_first_start
-from skewless.errors import UnreachableError
+from skewless.errors import UnavailableError, UnreachableError
 from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.kafka.consumer.topic_ids import read_topic_ids
-from skewless.kafka.errors import BrokerUnavailableError
 from skewless.wire.offset_metadata import encode_offset_metadata
 from skewless.wire.topic_partition import TopicPartition
 
@@ -41,7 +40,7 @@ def commit_first_offsets(
     while not any(offset_reader.committed(group, topic) for topic in topics):
         committed: dict[TopicPartition, tuple[int, str]] = {}
         topic_ids: Mapping[str, int] = {}
-        with contextlib.suppress(BrokerUnavailableError):
+        with contextlib.suppress(UnavailableError):
             topic_ids = read_topic_ids(offset_reader.kafka.client_options(), topics)
         for source in inputs:
             offsets = offset_reader.at_start(source.topic, start)

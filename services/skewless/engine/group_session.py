@@ -28,17 +28,11 @@ from confluent_kafka import TopicPartition as KafkaPartition
 from skewless.engine.assignment import IllegalEventError
 from skewless.engine.start_checks import Input
 from skewless.engine.statistics import EngineStatistics
-from skewless.errors import FencedError, SkewlessError
+from skewless.errors import FencedError, SkewlessError, TransactionAbortedError, UnavailableError
 from skewless.kafka.clients import create_client
 from skewless.kafka.consumer.leave_group import leave_group
 from skewless.kafka.consumer.membership import GroupMembership
-from skewless.kafka.errors import (
-    BrokerUnavailableError,
-    ErrorClass,
-    TransactionAbortedError,
-    class_of,
-    classify_consumer_error,
-)
+from skewless.kafka.errors import ErrorClass, class_of, classify_consumer_error
 from skewless.kafka.outage_log import Outage
 from skewless.kafka.settings import TransportSettings
 from skewless.wire.topic_partition import TopicPartition
@@ -220,18 +214,18 @@ class GroupSession:
 
     def is_confirmed(self) -> bool:
         """Return whether the coordinator confirms now that this consumer is the member of its instance."""
-        with suppress(BrokerUnavailableError):
+        with suppress(UnavailableError):
             registered = self._membership.member_id()
             return registered is not None and registered == self.consumer.memberid()
         return False
 
     def confirm(self) -> None:
-        """Raise BrokerUnavailableError until the coordinator confirms this consumer as the member of its instance."""
+        """Raise UnavailableError until the coordinator confirms this consumer as the member of its instance."""
         # A process that was suspended may have been replaced. Its new producer would fence the producer of its
         # successor. If it was replaced, the consumer's next heartbeat fails permanently, which ends this process.
         if self._unconfirmed:
             if self._membership.member_id() != self.consumer.memberid():
-                raise BrokerUnavailableError(f"group {self.group} has not confirmed this member")
+                raise UnavailableError(f"group {self.group} has not confirmed this member")
             self._unconfirmed = False
 
     def check_joined(self, *, assigned: bool) -> None:
@@ -250,7 +244,7 @@ class GroupSession:
             # librdkafka may remove all brokers from a client and not connect again. The coordinator then knows no
             # member of this instance id. If it knows one, this consumer waits for a rebalance, or another process has
             # replaced this one and must not be fenced.
-            with suppress(BrokerUnavailableError):
+            with suppress(UnavailableError):
                 if self._membership.member_id() is None:
                     raise TransactionAbortedError(
                         f"no assignment for {UNUSABLE_CONSUMER_S:g} s, and group {self.group} does not know this "
@@ -274,7 +268,7 @@ class GroupSession:
             self._counts.last_poll_at = time.monotonic()
             try:
                 registered = self._membership.member_id()
-            except BrokerUnavailableError as error:
+            except UnavailableError as error:
                 self.outage.warn(f"waiting for the group to confirm this process: {error}")
                 known, answered_always = "", False
             else:
@@ -293,7 +287,7 @@ class GroupSession:
         try:
             if self._membership.member_id() in {None, self._member_id}:
                 return
-        except BrokerUnavailableError:
+        except UnavailableError:
             self._lost_in_outage = True
         # A client whose session expired joins again without its member id. The coordinator would treat it as the newer
         # process and fence the process that replaced it.

@@ -23,7 +23,7 @@ class Output(Protocol):
     The event loop calls `send`; the consumer thread calls all other methods, and not during a `send`. Errors decide
     what the engine does:
 
-    - BrokerUnavailableError of `reopen` and `committed_offsets`: the attempt is repeated, and the consumer is polled
+    - UnavailableError of `reopen` and `committed_offsets`: the attempt is repeated, and the consumer is polled
       meanwhile. Of another method: the process ends.
     - TransactionAbortedError: `abort` is called, then all partitions restart at their `committed_offsets`.
     - any SkewlessError: the process ends with its message. FencedError says that another process has replaced this one.

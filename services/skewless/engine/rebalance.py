@@ -21,8 +21,7 @@ from skewless.engine.group_session import Callbacks, GroupSession
 from skewless.engine.loop_calls import LoopCalls
 from skewless.engine.output import Output
 from skewless.engine.restore import AssignmentChangedError, AssignmentRestorer
-from skewless.errors import FencedError
-from skewless.kafka.errors import TransactionAbortedError
+from skewless.errors import FencedError, TransactionAbortedError
 from skewless.wire.topic_partition import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -87,7 +86,7 @@ class Rebalance:
         owned = self._revocable(partitions)
         if owned:
             reason = "partitions were lost, their new owner starts at the committed offsets"
-            self._drop(owned, TransactionAbortedError(reason, replace_producer=True))
+            self._drop(owned, TransactionAbortedError(reason, replace_output=True))
 
     def _revocable(self, partitions: set[TopicPartition]) -> frozenset[TopicPartition]:
         """Drop what is not restored, and return the partitions that are."""
@@ -113,7 +112,7 @@ class Rebalance:
         # (KIP-360), although the epoch of this producer is older. A discarded producer asks for nothing: the broker
         # aborts its transaction when the next producer starts, and that one waits for the confirmation.
         self._session.require_confirmation()
-        self._output.abort(replace=failure.replace_producer or not self._session.is_confirmed())
+        self._output.abort(replace=failure.replace_output or not self._session.is_confirmed())
 
     def reset(self, failure: TransactionAbortedError) -> None:
         """Abort the transaction. The partitions are restored from their committed offsets afterwards."""
@@ -137,7 +136,7 @@ class Rebalance:
         rejoin = TransactionAbortedError(
             "this process has lost its membership of the group, and no other process has it; joining again",
             rejoin=True,
-            replace_producer=True,
+            replace_output=True,
         )
         self.discard(self._assignment.partitions, rejoin)
         if self._session.is_replaced():

@@ -22,12 +22,11 @@ from skewless.engine.start_checks import (
     created_again,
 )
 from skewless.engine.statistics import EngineStatistics
-from skewless.errors import UnreachableError
+from skewless.errors import UnavailableError, UnreachableError
 from skewless.kafka.admin.topics import require_equal_partitions
 from skewless.kafka.call_with_timeout import while_serving
 from skewless.kafka.consumer.broker_queries import BrokerQueries, LogRange
 from skewless.kafka.consumer.topic_ids import ReadTopicIds
-from skewless.kafka.errors import BrokerUnavailableError
 from skewless.wire.topic_partition import CommittedOffset, TopicPartition
 
 log = logging.getLogger(__name__)
@@ -118,7 +117,7 @@ class AssignmentRestorer:
             self._check_partition_counts()
             self._note_topic_ids()
             restored = self._read(partitions, serve)
-        except BrokerUnavailableError as error:
+        except UnavailableError as error:
             self._session.outage.warn(f"waiting to restore the assigned partitions: {error}")
             self._discard_unusable_output()
             return None
@@ -181,12 +180,10 @@ class AssignmentRestorer:
                 return while_serving(lambda: self._prepare(committed, ranges, begun=begun), serve)
             except OffsetsLostError as error:
                 if not begun and self._has_begun(partitions, committed):
-                    raise BrokerUnavailableError(
-                        "another member of the group has committed its first offsets"
-                    ) from error
+                    raise UnavailableError("another member of the group has committed its first offsets") from error
                 raise
             except UnreachableError as error:
-                raise BrokerUnavailableError(str(error)) from error
+                raise UnavailableError(str(error)) from error
 
     def _has_begun(
         self, partitions: Collection[TopicPartition], committed: Mapping[TopicPartition, CommittedOffset]

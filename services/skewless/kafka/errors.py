@@ -12,7 +12,7 @@ from enum import Enum
 from confluent_kafka import KafkaError, KafkaException
 
 from skewless.algorithms.record_size import RECORD_BYTES
-from skewless.errors import BrokerError, ConfigurationError, FencedError, RecoverableError, SkewlessError
+from skewless.errors import BrokerError, ConfigurationError, FencedError, SkewlessError, TransactionAbortedError
 
 TOPIC_BYTES = 2 * RECORD_BYTES
 """Required `max.message.bytes` of a topic."""
@@ -117,23 +117,6 @@ _REPLACED_MESSAGE = (
 )
 
 
-class BrokerUnavailableError(RecoverableError):
-    """No broker answered this attempt. The caller keeps polling the consumer and repeats the attempt."""
-
-
-class TransactionAbortedError(RecoverableError):
-    """The open transaction is lost: abort it and reset to the committed offsets.
-
-    `replace_producer`: the producer is unusable, because it was fenced or the outcome of its last call is unknown.
-    `rejoin`: the consumer is unusable, and a new consumer must join the group.
-    """
-
-    def __init__(self, reason: str, *, replace_producer: bool = False, rejoin: bool = False) -> None:
-        super().__init__(reason)
-        self.replace_producer = replace_producer
-        self.rejoin = rejoin
-
-
 def class_of(error: KafkaError) -> ErrorClass | None:
     """Return the class of an error; None if its code alone does not decide."""
     return ERRORS.get(error.code())
@@ -192,8 +175,8 @@ def classify_transaction_error(error: KafkaException, operation: str) -> Skewles
         )
     if error_class is ErrorClass.REPLACED:
         return FencedError(f"while {operation}: {_REPLACED_MESSAGE}")
-    replace_producer = bool(kafka_error.fatal()) or not kafka_error.txn_requires_abort()
-    return TransactionAbortedError(f"{operation}: {kafka_error.str()}", replace_producer=replace_producer)
+    replace_output = bool(kafka_error.fatal()) or not kafka_error.txn_requires_abort()
+    return TransactionAbortedError(f"{operation}: {kafka_error.str()}", replace_output=replace_output)
 
 
 def classify_consumer_error(error: KafkaError, operation: str) -> SkewlessError | None:

@@ -20,11 +20,10 @@ from msgspec import UNSET
 from skewless import topology
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.topic_plan import require_topic, topic_spec
-from skewless.errors import BrokerError, ConfigurationError
+from skewless.errors import BrokerError, ConfigurationError, TransactionAbortedError
 from skewless.kafka.admin.client import Admin
 from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.kafka.consumer.topic_reader import read_compacted, read_ranges
-from skewless.kafka.errors import TransactionAbortedError
 from skewless.kafka.producer.transactional import TransactionalProducer
 from skewless.wire.dead_letters import DeadLetterHeaders
 from skewless.wire.record import Headers, OutputRecord

@@ -17,9 +17,8 @@ from contextlib import suppress
 from typing import Any, NoReturn
 
 from skewless.engine.step import Sample
-from skewless.errors import BadRecordError, StoreError
+from skewless.errors import BadRecordError, StoreError, TransactionAbortedError, UnavailableError
 from skewless.kafka.consumer.group_progress import GroupProgress
-from skewless.kafka.errors import BrokerUnavailableError, TransactionAbortedError
 from skewless.sql import schema
 from skewless.sql.database import Database
 from skewless.sql.errors import CAUSES, ErrorClass, Failure
@@ -111,7 +110,7 @@ class SqlOutput:
         if self.ready:
             return
         if not self._back_off.is_over:
-            raise BrokerUnavailableError(f"no connection to the database {self._database.address}")
+            raise UnavailableError(f"no connection to the database {self._database.address}")
         with _Failures(self, "connecting"):
             self._database.connect()
             self._statements = self._database.statements
@@ -134,7 +133,7 @@ class SqlOutput:
         self._back_off.failed()
         self.ready = False
         self._database.close()
-        raise BrokerUnavailableError(f"{operation}: {failure.message}")
+        raise UnavailableError(f"{operation}: {failure.message}")
 
     # Rows
 
@@ -207,7 +206,7 @@ class SqlOutput:
             case ErrorClass.TRANSIENT | ErrorClass.UNAVAILABLE:
                 self._retries[failure.cause] += 1
                 self._back_off.failed()
-                raise TransactionAbortedError(f"storing rows: {failure.message}", replace_producer=True) from error
+                raise TransactionAbortedError(f"storing rows: {failure.message}", replace_output=True) from error
             case _:
                 raise self._permanent("storing rows", failure) from error
 
@@ -349,7 +348,7 @@ def _identity(item: tuple[OutputRecord, Row]) -> Row:
 
 
 class _Failures:
-    """Converts errors of the driver in its block to BrokerUnavailableError, or to StoreError if they are permanent."""
+    """Converts errors of the driver in its block to UnavailableError, or to StoreError if they are permanent."""
 
     def __init__(self, output: SqlOutput, operation: str) -> None:
         self._output = output

@@ -14,8 +14,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions
 from integration.engine.harness import Copy, Harness, build, failure_of, running, started, until
 from skewless.engine import group_session
 from skewless.engine.message_batch import MessageBatch
-from skewless.errors import BrokerError, ConfigurationError, SkewlessError
-from skewless.kafka.errors import TransactionAbortedError
+from skewless.errors import BrokerError, ConfigurationError, SkewlessError, TransactionAbortedError
 from skewless.kafka.settings import KafkaSettings, TransportSettings
 from skewless.wire.record import Batch
 
@@ -214,7 +213,7 @@ async def test_transactional_producer_unknown_commit_outcome_is_replaced(harness
     def fail_once(_batch: Batch) -> None:
         seen.append(1)
         if len(seen) == 2:
-            raise TransactionAbortedError("a commit timed out", replace_producer=True)
+            raise TransactionAbortedError("a commit timed out", replace_output=True)
 
     harness.fill(RECORDS)
     async with running(harness.wiring(Copy(fail_once))):

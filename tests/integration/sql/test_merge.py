@@ -11,8 +11,7 @@ import pytest
 from helpers.databases import TestDatabase
 from integration.sql.sql_sink import START, Flusher, Sink
 from integration.sql.test_output import DISTANT_YEARS, ODD_KEYS
-from skewless.errors import StoreError
-from skewless.kafka.errors import TransactionAbortedError
+from skewless.errors import StoreError, TransactionAbortedError
 
 AGGREGATES = ["count", "sum", "mean", "min", "max"]
 

@@ -11,8 +11,7 @@ import pytest
 from helpers.databases import Server, TestDatabase, new_database
 from helpers.forwarding import forwarded
 from integration.sql.sql_sink import START, TOPIC, Item, Sink, result
-from skewless.errors import StoreError
-from skewless.kafka.errors import TransactionAbortedError
+from skewless.errors import StoreError, TransactionAbortedError
 from skewless.wire.topic_partition import TopicPartition
 
 

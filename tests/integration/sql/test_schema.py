@@ -13,8 +13,7 @@ from helpers.kafka import free_ports
 from integration.sql.sql_sink import Sink, result
 from skewless.cli.commands import sink as sink_command
 from skewless.cli.main import main
-from skewless.errors import StoreError
-from skewless.kafka.errors import BrokerUnavailableError
+from skewless.errors import StoreError, UnavailableError
 
 
 @pytest.fixture
@@ -148,9 +147,9 @@ class TestServers:
         assert database.server is not None
         down = Sink(database)
         down.database.address = down.database.address._replace(port=1)
-        with pytest.raises(BrokerUnavailableError, match="connecting"):
+        with pytest.raises(UnavailableError, match="connecting"):
             down.output.reopen()
-        with pytest.raises(BrokerUnavailableError, match="no connection"):
+        with pytest.raises(UnavailableError, match="no connection"):
             down.output.reopen()
 
 

@@ -19,7 +19,7 @@ from helpers.debian import ROOT
 from helpers.tiers import thorough_except
 from helpers.waiting import until
 from integration.sql.sql_sink import Sink, result
-from skewless.kafka.errors import BrokerUnavailableError, TransactionAbortedError
+from skewless.errors import TransactionAbortedError, UnavailableError
 
 Fault = Callable[[TestDatabase], contextlib.AbstractContextManager[None]]
 
@@ -170,7 +170,7 @@ def is_stored(sink: Sink, *keys: str) -> bool:
     except TransactionAbortedError:
         sink.output.abort(replace=True)
         return False
-    except BrokerUnavailableError:
+    except UnavailableError:
         return False
     return True
 

@@ -15,9 +15,8 @@ from laws.model_process import Ledger
 from skewless.engine.consumer_loop import ConsumerThread
 from skewless.engine.executor import RestoredPartition, StepExecutor
 from skewless.engine.start_checks import Input
-from skewless.errors import FencedError, LimitError
+from skewless.errors import FencedError, LimitError, TransactionAbortedError, UnavailableError
 from skewless.kafka.consumer.membership import GroupMembership
-from skewless.kafka.errors import BrokerUnavailableError, TransactionAbortedError
 from skewless.kafka.producer.at_least_once import AtLeastOnceProducer
 from skewless.kafka.settings import KafkaSettings, TransportSettings
 from skewless.wire.record import OutputRecord
@@ -167,7 +166,7 @@ class Unanswered(Recorder):
         if not self.ready:
             self.created += 1
             self.ready = True
-        raise BrokerUnavailableError("no broker")
+        raise UnavailableError("no broker")
 
 
 def test_consumer_loop_producer_silent_during_restore_is_replaced_once_the_group_confirms(
@@ -234,7 +233,7 @@ def fenced(
 
     def member_id() -> str | None:
         if (answer := next(answers, members[-1])) == UNANSWERED:
-            raise BrokerUnavailableError("no broker")
+            raise UnavailableError("no broker")
         return answer
 
     monkeypatch.setattr(thread._session._membership, "member_id", member_id)

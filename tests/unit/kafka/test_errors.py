@@ -5,15 +5,21 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from skewless.errors import BrokerError, ConfigurationError, FencedError, RecoverableError, UnreachableError
+from skewless.errors import (
+    BrokerError,
+    ConfigurationError,
+    FencedError,
+    RecoverableError,
+    TransactionAbortedError,
+    UnavailableError,
+    UnreachableError,
+)
 from skewless.kafka.consumer.offsets import OffsetReader
 from skewless.kafka.consumer.unreadable_records import is_unreadable
 from skewless.kafka.errors import (
     ERRORS,
-    BrokerUnavailableError,
     ErrorClass,
     Remedy,
-    TransactionAbortedError,
     classify_consumer_error,
     classify_transaction_error,
     is_transient,
@@ -84,7 +90,7 @@ def test_error_code_of_the_table_has_the_remedy_of_its_class(code: int) -> None:
     else:
         assert of_consumer is None
         assert isinstance(of_transaction, TransactionAbortedError)
-        assert of_transaction.replace_producer
+        assert of_transaction.replace_output
 
 
 def test_every_class_of_errors_has_codes_and_every_remedy_a_class() -> None:
@@ -103,7 +109,7 @@ def test_timed_out_commit_is_recoverable() -> None:
     )
 
 
-@pytest.mark.parametrize("kind", [BrokerUnavailableError, TransactionAbortedError])
+@pytest.mark.parametrize("kind", [UnavailableError, TransactionAbortedError])
 def test_error_that_is_retried_is_neither_final_kind(kind: type[Exception]) -> None:
     assert not issubclass(kind, UnreachableError | BrokerError)
 

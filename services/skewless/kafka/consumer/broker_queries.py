@@ -8,8 +8,8 @@ from typing import NamedTuple, TypeVar
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, Consumer, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from skewless.errors import BrokerError
-from skewless.kafka.errors import BrokerUnavailableError, is_transient
+from skewless.errors import BrokerError, UnavailableError
+from skewless.kafka.errors import is_transient
 from skewless.wire.topic_partition import CommittedOffset, TopicPartition
 
 Result = TypeVar("Result")
@@ -27,7 +27,7 @@ class LogRange(NamedTuple):
 class BrokerQueries:
     """Requests of one consumer about its topics; only for the thread that owns the consumer.
 
-    Each method makes one attempt of at most `REQUEST_TIMEOUT_S` and raises BrokerUnavailableError if the attempt can be
+    Each method makes one attempt of at most `REQUEST_TIMEOUT_S` and raises UnavailableError if the attempt can be
     repeated. No method may be called inside a callback of the consumer: after `list_topics` there, the next callback of
     the same poll aborts the process (confluent-kafka 2.16: `CallState_get: cs != NULL`).
     """
@@ -87,7 +87,7 @@ class BrokerQueries:
         for answer in answers:
             if answer.error is not None:
                 reason = f"{operation}, partition {answer.partition}: {answer.error.str()}"
-                raise (BrokerUnavailableError(reason) if is_transient(answer.error) else BrokerError(reason))
+                raise (UnavailableError(reason) if is_transient(answer.error) else BrokerError(reason))
         return {TopicPartition(answer.topic, answer.partition): answer for answer in answers}
 
     @staticmethod
@@ -96,4 +96,4 @@ class BrokerQueries:
             return ask()
         except KafkaException as error:
             reason = f"{operation}: {error.args[0].str()}"
-            raise BrokerUnavailableError(reason) if is_transient(error.args[0]) else BrokerError(reason) from error
+            raise UnavailableError(reason) if is_transient(error.args[0]) else BrokerError(reason) from error

@@ -8,7 +8,7 @@ from contextlib import suppress
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from skewless.kafka.errors import BrokerUnavailableError
+from skewless.errors import UnavailableError
 from skewless.wire.topic_partition import TopicPartition
 
 CLUSTER_ID_S = 5.0
@@ -27,12 +27,12 @@ class GroupProgress:
         self._consumer = consumer
 
     def cluster_id(self) -> str:
-        """Return the id of the Kafka cluster. Raises BrokerUnavailableError if no broker answers."""
+        """Return the id of the Kafka cluster. Raises UnavailableError if no broker answers."""
         if self._cluster_id is None:
             try:
                 self._cluster_id = self._consumer.list_topics(timeout=CLUSTER_ID_S).cluster_id or ""
             except KafkaException as error:
-                raise BrokerUnavailableError(f"reading the id of the cluster: {error.args[0].str()}") from error
+                raise UnavailableError(f"reading the id of the cluster: {error.args[0].str()}") from error
         return self._cluster_id
 
     def report(self, offsets: Mapping[TopicPartition, int]) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from skewless.kafka.errors import BrokerUnavailableError
+from skewless.errors import UnavailableError
 from skewless.kafka.reachability import QUIET
 
 REQUEST_TIMEOUT_S = 2.0
@@ -27,7 +27,7 @@ class GroupMembership:
     def member_id(self) -> str | None:
         """Return the member id that the coordinator has for this instance; None if it has none.
 
-        Raises BrokerUnavailableError if the coordinator does not answer within `REQUEST_TIMEOUT_S`.
+        Raises UnavailableError if the coordinator does not answer within `REQUEST_TIMEOUT_S`.
         """
         # An admin client of its own: a request through the consumer is not allowed inside the consumer's callbacks.
         admin = AdminClient(self._options)
@@ -38,7 +38,7 @@ class GroupMembership:
                 warnings.simplefilter("ignore", DeprecationWarning)
                 groups = admin.list_groups(group=self._group, timeout=REQUEST_TIMEOUT_S)
         except KafkaException as error:
-            raise BrokerUnavailableError(f"describing group {self._group}: {error.args[0].str()}") from error
+            raise UnavailableError(f"describing group {self._group}: {error.args[0].str()}") from error
         members = [member.id for group in groups for member in group.members]
         return next((member for member in members if self._is_of_instance(member)), None)
 

@@ -8,7 +8,8 @@ from typing import Any
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
-from skewless.kafka.errors import BrokerUnavailableError, is_transient
+from skewless.errors import UnavailableError
+from skewless.kafka.errors import is_transient
 from skewless.kafka.reachability import QUIET
 
 REQUEST_TIMEOUT_S = 2.0
@@ -21,7 +22,7 @@ def read_topic_ids(client_options: Mapping[str, Any], topics: Collection[str]) -
     """Return the first 32 bits of the ids of topics, without the topics whose id is unknown.
 
     Brokers before Kafka 2.8 have no ids, and a client that may not describe a topic does not get its id. Raises
-    BrokerUnavailableError if the brokers do not answer within `REQUEST_TIMEOUT_S`.
+    UnavailableError if the brokers do not answer within `REQUEST_TIMEOUT_S`.
     """
     # An admin client of its own, because a consumer's metadata has no ids. Unlike a metadata request by name, this
     # request never creates a topic.
@@ -33,7 +34,7 @@ def read_topic_ids(client_options: Mapping[str, Any], topics: Collection[str]) -
             bits = answer.result().topic_id.get_most_significant_bits()
         except KafkaException as error:
             if is_transient(error.args[0]):
-                raise BrokerUnavailableError(f"describing topic {topic}: {error.args[0].str()}") from error
+                raise UnavailableError(f"describing topic {topic}: {error.args[0].str()}") from error
             continue
         if bits:
             ids[topic] = bits >> 32 & 0xFFFFFFFF

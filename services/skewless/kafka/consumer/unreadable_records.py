@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from confluent_kafka import KafkaError, Message
 
-from skewless.errors import BrokerError, SkewlessError
-from skewless.kafka.errors import ErrorClass, Remedy, TransactionAbortedError, class_of
+from skewless.errors import BrokerError, SkewlessError, TransactionAbortedError
+from skewless.kafka.errors import ErrorClass, Remedy, class_of
 
 
 def is_unreadable(error: KafkaError) -> bool:

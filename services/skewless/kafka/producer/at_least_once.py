@@ -7,8 +7,8 @@ from contextlib import suppress
 
 from confluent_kafka import KafkaException
 
-from skewless.errors import UnreachableError
-from skewless.kafka.errors import BrokerUnavailableError, TransactionAbortedError, classify_transaction_error
+from skewless.errors import TransactionAbortedError, UnavailableError, UnreachableError
+from skewless.kafka.errors import classify_transaction_error
 from skewless.kafka.producer.base import CALL_S, OutputProducer
 from skewless.wire.topic_partition import CommittedOffset, TopicPartition
 
@@ -23,7 +23,7 @@ class AtLeastOnceProducer(OutputProducer):
         """Create the producer and wait for the broker."""
         try:
             self._connect(timeout_s)
-        except BrokerUnavailableError as error:
+        except UnavailableError as error:
             address = self._kafka.bootstrap_servers
             raise UnreachableError(f"no answer from Kafka at {address} within {timeout_s:g} s") from error
 
@@ -33,13 +33,13 @@ class AtLeastOnceProducer(OutputProducer):
         try:
             self.producer.list_topics(timeout=timeout_s)
         except KafkaException as error:
-            raise BrokerUnavailableError(f"starting a producer: {error.args[0].str()}") from error
+            raise UnavailableError(f"starting a producer: {error.args[0].str()}") from error
         self.ready = True
 
     def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
         """Write everything, then commit the offsets."""
         if self.producer.flush(self._transport.transaction_timeout_s):
-            raise TransactionAbortedError("writing: no answer in time", replace_producer=True)
+            raise TransactionAbortedError("writing: no answer in time", replace_output=True)
         if self._failed is not None:
             raise self._classified(KafkaException(self._failed), f"writing to topic {self._failed_topic}")
         if offsets:

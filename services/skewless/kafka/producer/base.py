@@ -13,11 +13,12 @@ from operator import attrgetter
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 from confluent_kafka import TopicPartition as KafkaPartition
 
+from skewless.errors import TransactionAbortedError
 from skewless.kafka import client_statistics
 from skewless.kafka.client_statistics import ClientStatistics
 from skewless.kafka.clients import create_client
 from skewless.kafka.consumer.broker_queries import BrokerQueries
-from skewless.kafka.errors import TransactionAbortedError, authorization_error, classify_transaction_error
+from skewless.kafka.errors import authorization_error, classify_transaction_error
 from skewless.kafka.settings import KafkaSettings, TransportSettings
 from skewless.wire.record import OutputRecord, OutputStats, OwnHeaders, Uncommitted
 from skewless.wire.topic_partition import CommittedOffset, TopicPartition
@@ -172,7 +173,7 @@ class OutputProducer(ABC):
                 raise self._classified(error, f"writing to topic {topic_name}") from error
             return
         raise TransactionAbortedError(
-            f"writing to topic {topic_name}: the broker accepts no records", replace_producer=True
+            f"writing to topic {topic_name}: the broker accepts no records", replace_output=True
         )
 
     @abstractmethod
@@ -195,7 +196,7 @@ class OutputProducer(ABC):
     def reopen(self) -> None:
         """Make one attempt to replace a producer that was discarded. Does nothing while the producer is ready.
 
-        Raises BrokerUnavailableError if the attempt has to be repeated.
+        Raises UnavailableError if the attempt has to be repeated.
         """
         if not self.ready:
             self._connect()
@@ -205,7 +206,7 @@ class OutputProducer(ABC):
     def _connect(self) -> None:
         """Create the producer unless there is one, and make one attempt to get it ready.
 
-        Raises BrokerUnavailableError if the attempt has to be repeated.
+        Raises UnavailableError if the attempt has to be repeated.
         """
 
     @abstractmethod

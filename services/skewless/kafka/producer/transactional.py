@@ -9,15 +9,9 @@ from contextlib import suppress
 
 from confluent_kafka import KafkaError, KafkaException
 
-from skewless.errors import BrokerError, UnreachableError
+from skewless.errors import BrokerError, TransactionAbortedError, UnavailableError, UnreachableError
 from skewless.kafka.call_with_timeout import TimedCalls
-from skewless.kafka.errors import (
-    BrokerUnavailableError,
-    TransactionAbortedError,
-    classify_transaction_error,
-    is_transient,
-    retriable,
-)
+from skewless.kafka.errors import classify_transaction_error, is_transient, retriable
 from skewless.kafka.producer.base import CALL_S, OutputProducer
 from skewless.kafka.settings import KafkaSettings, TransportSettings
 from skewless.wire.topic_partition import CommittedOffset, TopicPartition
@@ -62,7 +56,7 @@ class TransactionalProducer(OutputProducer):
         while not self.ready:
             try:
                 self._connect(min(CALL_S, timeout_s))
-            except BrokerUnavailableError as error:
+            except UnavailableError as error:
                 if time.monotonic() > deadline:
                     address = self._kafka.bootstrap_servers
                     raise UnreachableError(f"no answer from Kafka at {address} within {timeout_s:g} s") from error
@@ -78,7 +72,7 @@ class TransactionalProducer(OutputProducer):
         except KafkaException as error:
             operation = f"starting transactions as {self._transactional_id}"
             if retriable(error):
-                raise BrokerUnavailableError(f"{operation}: {error.args[0].str()}") from error
+                raise UnavailableError(f"{operation}: {error.args[0].str()}") from error
             raise self._start_failed(error, operation) from error
         self.ready = True
         self._failed_starts = 0
@@ -87,18 +81,14 @@ class TransactionalProducer(OutputProducer):
         """Discard the producer, for which a repeated call would fail again, and return the error to raise."""
         self.close()
         if is_transient(error.args[0]):
-            return BrokerUnavailableError(f"{operation}: {error.args[0].str()}")
+            return UnavailableError(f"{operation}: {error.args[0].str()}")
         self._failed_starts += 1
         failure = classify_transaction_error(error, operation)
         if not isinstance(failure, TransactionAbortedError):
             return failure
         # A coordinator that has just restarted may answer with a fatal error once (KAFKA-19690). If it does so
         # repeatedly, it refuses the settings, for example a transaction timeout above the broker's limit.
-        return (
-            BrokerUnavailableError(str(failure))
-            if self._failed_starts < MAX_FAILED_STARTS
-            else BrokerError(str(failure))
-        )
+        return UnavailableError(str(failure)) if self._failed_starts < MAX_FAILED_STARTS else BrokerError(str(failure))
 
     def _begin(self) -> None:
         if self._begun_at is None:
@@ -127,7 +117,7 @@ class TransactionalProducer(OutputProducer):
                 if self._calls.call(call, CALL_S + HANG_MARGIN_S):
                     return
                 raise TransactionAbortedError(
-                    "committing: librdkafka does not return, its outcome is unknown", replace_producer=True
+                    "committing: librdkafka does not return, its outcome is unknown", replace_output=True
                 )
             except KafkaException as error:
                 if error.args[0].code() == KafkaError._STATE and not repeated_for_cause:  # noqa: SLF001
@@ -138,7 +128,7 @@ class TransactionalProducer(OutputProducer):
                     raise self._classified(error, f"committing to topics {self._topics()}") from error
                 if time.monotonic() > deadline:
                     raise TransactionAbortedError(
-                        "committing: no answer in time, its outcome is unknown", replace_producer=True
+                        "committing: no answer in time, its outcome is unknown", replace_output=True
                     ) from error
 
     def _classified(self, error: KafkaException, operation: str) -> Exception:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Uuid
 
+from skewless.errors import UnavailableError
 from skewless.kafka.consumer import topic_ids
 from skewless.kafka.consumer.topic_ids import read_topic_ids
-from skewless.kafka.errors import BrokerUnavailableError
 
 
 def answered(answer: Uuid | int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,5 +49,5 @@ def test_read_topic_ids_of_old_brokers_and_refused_requests_returns_none(
 
 
 def test_read_topic_ids_without_an_answer_can_be_repeated() -> None:
-    with pytest.raises(BrokerUnavailableError, match="describing topic clicks"):
+    with pytest.raises(UnavailableError, match="describing topic clicks"):
         read_topic_ids({"bootstrap.servers": "127.0.0.1:1"}, ["clicks"])
