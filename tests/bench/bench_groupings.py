@@ -27,9 +27,7 @@ from skewless.algorithms.grouping_metrics import KeyCounts, Spread
 from skewless.lab.datasets.base import START_MS
 from skewless.lab.datasets.country import HOT, PUBLISHED_NAMES, SECOND, countries
 from skewless.lab.datasets.zipf import cumulative, key_names
-from skewless.lab.simulation.candidate import SimulationConfig
-from skewless.lab.simulation.replay import Simulation
-from skewless.lab.simulation.tsv_reader import ParsedLines
+from skewless.lab.simulation.simulation import Simulation, SimulationConfig
 
 OPTIONS = GroupingOptions.model_validate({"clock": "event"})
 RATE = 1000
@@ -47,10 +45,10 @@ class Stream:
     codes: NDArray[np.int64]
     times: NDArray[np.int64]
 
-    def lines(self, rows: int) -> Iterator[ParsedLines]:
+    def parts(self, rows: int) -> Iterator[tuple[pa.StringArray, NDArray[np.int64]]]:
         for first in range(0, len(self.codes), rows):
             part = slice(first, first + rows)
-            yield ParsedLines(self.names.take(pa.array(self.codes[part])), self.times[part])
+            yield self.names.take(pa.array(self.codes[part])), self.times[part]
 
 
 def stream(names: Sequence[str], codes: NDArray[np.int64]) -> Stream:
@@ -85,8 +83,8 @@ def measured(section: str, name: str, given: Stream, workers: Sequence[int], rou
     """Measure every grouping on the stream."""
     setup = SimulationConfig(OPTIONS, routers, WINDOW_MS)
     simulation = Simulation([(grouping, w) for w in workers for grouping in GROUPINGS], setup)
-    for lines in given.lines(simulation.rows):
-        simulation.add(lines, int(lines.times[-1]))
+    for keys, times in given.parts(simulation.rows):
+        simulation.add(keys, times)
     found = [{"bench": "groupings", "section": section, "stream": name} | entries for entries in simulation.facts()]
     for entries in found:
         del entries["tuples_by_worker"]
@@ -98,12 +96,12 @@ def spread_of(simulation: Simulation, part: Stream) -> list[Spread]:
     """Continue each grouping with a part of the stream, and count its tuples per worker."""
     spreads = [Spread(run.workers, WINDOW_MS) for run in simulation.runs]
     first = 0
-    for lines in part.lines(simulation.rows):
-        chosen = simulation.add(lines, int(lines.times[-1]))
-        codes = part.codes[first : first + len(lines.times)]
+    for keys, times in part.parts(simulation.rows):
+        chosen = simulation.add(keys, times)
+        codes = part.codes[first : first + len(times)]
         first += len(codes)
         for spread, to in zip(spreads, chosen, strict=True):
-            spread.add(codes, to, lines.times)
+            spread.add(codes, to, times)
     return spreads
 
 

@@ -65,11 +65,11 @@ def blocks_of(topic: Topic, reads: Sequence[Read]) -> list[Block]:
 
 
 def tuples_in(block: Block) -> dict[str, Any]:
-    keys, _, codes, times = decode_block(block.block)
+    keys, times = decode_block(block.block)
     return {
         "partition": block.partition,
         "progress": block.progress,
-        "tuples": [(keys[code], time) for code, time in zip(codes.tolist(), times.tolist(), strict=True)],
+        "tuples": list(zip(keys.to_pylist(), times.tolist(), strict=True)),
     }
 
 

@@ -29,9 +29,8 @@ from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.cli import main
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.lab.demo import live_comparison
-from skewless.lab.simulation.candidate import SimulationConfig
-from skewless.lab.simulation.candidate_shards import Candidates
 from skewless.lab.simulation.recommend import Demand
+from skewless.lab.simulation.simulation import Simulation, SimulationConfig
 from skewless.lab.simulation.tuple_blocks import ReadPlan
 from skewless.spark import kafka_options
 from skewless.spark.evaluate_job import evaluate
@@ -355,8 +354,9 @@ def test_plan_of_the_source_predicts_the_measures_of_its_runs(
     good = dict.fromkeys(range(PARTITIONS), (0, TUPLES // PARTITIONS))
     reading = ReadPlan(settings.splitter, settings.event_time_rules(), good, now=MAX_WATERMARK)
     records = kafka_options.read(spark, settings.kafka, {settings.topic("source"): reading.offset_ranges})
-    candidates = Candidates(["key", "even"], [WORKERS], SimulationConfig(GroupingOptions(clock="event"), 1, WINDOW_MS))
-    planned = plan(spark, records, reading, candidates, Demand(1.0, None, 1.5))["candidates"]
+    config = SimulationConfig(GroupingOptions(clock="event"), 1, WINDOW_MS)
+    simulation = Simulation([("key", WORKERS), ("even", WORKERS)], config)
+    planned = plan(records, reading, simulation, Demand(1.0, None, 1.5))["candidates"]
     for foreseen, measured in zip(planned, evaluation["runs"][:2], strict=True):
         wanted = {name: pytest.approx(measured[name], rel=0.02) for name in ("max_over_avg", "replication_factor")}
         assert {name: foreseen[name] for name in wanted} == wanted

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import uuid
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,11 +23,9 @@ from skewless.algorithms.grouping import GROUPINGS, GroupingOptions
 from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.cli import main
 from skewless.kafka.settings import KafkaSettings
-from skewless.lab.simulation import candidate_shards, planning, replay, tuple_blocks
-from skewless.lab.simulation.candidate import Candidate, SimulationConfig
-from skewless.lab.simulation.candidate_shards import Candidates
+from skewless.lab.simulation import planning
 from skewless.lab.simulation.recommend import Demand, recommend
-from skewless.lab.simulation.tsv_reader import ParsedLines
+from skewless.lab.simulation.simulation import Simulation, SimulationConfig
 from skewless.lab.simulation.tuple_blocks import Block, ReadPlan
 from skewless.parsing.settings import ParsingSettings
 from skewless.parsing.validation import EventTimeRules
@@ -76,28 +75,25 @@ def topic(broker: str) -> str:
 def planned(spark: SparkSession, broker: str, topic: str, partitions: int, routers: int) -> list[dict[str, Any]]:
     spans = {0: (0, PER_PARTITION), 1: (0, PER_PARTITION if partitions == 2 else 0)}
     records = kafka_options.read(spark, KafkaSettings(bootstrap_servers=broker), {topic: spans})
-    candidates = Candidates(list(GROUPINGS), WORKERS, SimulationConfig(OPTIONS, routers, 60_000))
-    report_values = plan(
-        spark, records, ReadPlan(RECORD_KEY, NEVER_LATE, spans, now=0), candidates, Demand(1.0, None, 1.5)
-    )
+    read_plan, simulation = ReadPlan(RECORD_KEY, NEVER_LATE, spans, now=0), simulated(routers)
+    report_values = plan(records, read_plan, simulation, Demand(1.0, None, 1.5))
     assert report_values["stream"]["tuples"] == partitions * PER_PARTITION
     assert report_values["stream"]["tuples_per_s"] == pytest.approx(partitions * 100, rel=1e-3)
     found: list[dict[str, Any]] = report_values["candidates"]
     return found
 
 
+def simulated(routers: int = 1) -> Simulation:
+    return Simulation(product(GROUPINGS, WORKERS), SimulationConfig(OPTIONS, routers, 60_000))
+
+
 def comparable(report_values: dict[str, Any]) -> dict[str, Any]:
-    return {
-        name: value
-        for name, value in report_values.items()
-        if name not in {"router_ns_per_tuple", "max_rate", "window_s"}
-    }
+    return {name: value for name, value in report_values.items() if name not in {"router_ns_per_tuple", "max_rate"}}
 
 
 def test_plan_of_one_partition_gives_the_measures_of_a_simulation(spark: SparkSession, broker: str, topic: str) -> None:
-    setup = SimulationConfig(OPTIONS, 1, 60_000)
-    simulation = replay.Simulation([(name, workers) for name in GROUPINGS for workers in WORKERS], setup)
-    simulation.add(ParsedLines(pa.array(keys(0)), np.array(times(), dtype=np.int64)), 0)
+    simulation = simulated()
+    simulation.add(pa.array(keys(0)), np.array(times(), dtype=np.int64))
     found = planned(spark, broker, topic, 1, 1)
     assert [comparable(each) for each in found] == [comparable(each) for each in simulation.facts()]
 
@@ -150,24 +146,16 @@ def test_plan_in_this_process_needs_no_spark(broker: str, topic: str) -> None:
 
 
 def planned_alone(grouping: str, workers: int, partition: int) -> dict[str, Any]:
-    simulation = replay.Simulation([(grouping, workers)], SimulationConfig(OPTIONS, 1, 60_000))
-    simulation.add(ParsedLines(pa.array(keys(partition)), np.array(times(), dtype=np.int64)), 0)
+    simulation = Simulation([(grouping, workers)], SimulationConfig(OPTIONS, 1, 60_000))
+    simulation.add(pa.array(keys(partition)), np.array(times(), dtype=np.int64))
     return simulation.facts()[0]
 
 
-def test_candidates_several_tasks_are_split_into_as_many_shards() -> None:
-    candidates = Candidates(["key", "even"], [5, 10], SimulationConfig(OPTIONS, 1, 60_000))
-    assert candidates.shards(3) == [[("key", 5), ("even", 10)], [("key", 10)], [("even", 5)]]
-    assert len(candidates.shards(100)) == 4
-
-
 def test_plan_grouping_local_aggregates_the_tuples_of_each_block() -> None:
-    shard = candidate_shards.Shard([("key", 4), ("local", 4)], SimulationConfig(OPTIONS, 1, 60_000, pane_ms=1000))
-    encoded = pa.array(["a", "b", "a", "a"]).dictionary_encode()
-    block = tuple_blocks._encode_block(encoded, np.array([0, 1, 2, 1000], dtype=np.int64))
+    simulation = Simulation([("key", 4), ("local", 4)], SimulationConfig(OPTIONS, 1, 60_000, pane_ms=1000))
     for _ in range(2):
-        shard.add(0, block)
-    by_key, local = shard.measures()
+        simulation.add(pa.array(["a", "b", "a", "a"]), np.array([0, 1, 2, 1000], dtype=np.int64), router=0)
+    by_key, local = simulation.facts()
     assert (by_key["tuples"], by_key["rows"]) == (8, 8)
     assert (local["tuples"], local["rows"], local["keys"]) == (8, 6, 2)
 
@@ -212,11 +200,10 @@ def test_plan_invalid_event_time_makes_no_other_record_late(splitter: ParsingSet
 def candidate(
     grouping: str, workers: int, uneven: float, replication_factor: float, rows: int = 1000
 ) -> dict[str, Any]:
-    report_values = Candidate(grouping, workers, SimulationConfig(OPTIONS, 1, 60_000))
     others = {"router_ns_per_tuple": 50, "replication_max": 3, "replication_bound": 1.0, "aggregation_cost": 10}
     measures = {"max_over_avg": uneven, "replication_factor": replication_factor, "state_bytes": 1000}
     others |= {"tuples": 1000, "rows": rows}
-    return {"grouping": report_values.grouping, "workers": workers, **measures, **others}
+    return {"grouping": grouping, "workers": workers, **measures, **others}
 
 
 CANDIDATES = [

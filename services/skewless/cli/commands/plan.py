@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,13 +32,13 @@ from skewless.spark.report import require_packages
 
 if TYPE_CHECKING:
     from skewless.config.pipeline_settings import PipelineSettings, SourceSettings
-    from skewless.lab.simulation.candidate_shards import Candidates
     from skewless.lab.simulation.recommend import Demand
+    from skewless.lab.simulation.simulation import Simulation
     from skewless.lab.simulation.tuple_blocks import ReadPlan
 
 SAMPLE = 2_000_000
 LOCAL_RECORDS = 5_000_000
-"""Largest sample that is measured in this process. Its tuples stay in memory."""
+"""Largest sample that is read in this process. Its tuples stay in memory."""
 
 _EPILOG = """\b
 With -f the records are parsed as the pipeline parses them, and the options of its router apply. With --topic alone
@@ -102,8 +103,8 @@ def plan(  # noqa: PLR0913 - click passes an argument per option
 ) -> None:
     """Run groupings for several numbers of workers on a sample of a topic, and recommend one combination.
 
-    The reasons of the recommendation are printed. A sample of more than 5,000,000 records is measured with Spark, and
-    so is any sample if an option of Spark is given. A smaller one is measured in this process.
+    The reasons of the recommendation are printed. A sample of more than 5,000,000 records is read with Spark, and
+    so is any sample if an option of Spark is given. A smaller one stays in the memory of this process.
     """
     from skewless.lab.simulation.recommend import Demand
 
@@ -113,7 +114,7 @@ def plan(  # noqa: PLR0913 - click passes an argument per option
         file = file or default_file()
     settings = _settings(file, topic, bootstrap_servers)
     limit = _sample(sample)
-    candidates = _candidates(settings, groupings, workers, routers)
+    simulation = _simulation(settings, groupings, workers, routers)
     ranges = _offset_ranges(settings, limit)
     if out is not None:
         prepare_output_folder(out)
@@ -121,9 +122,9 @@ def plan(  # noqa: PLR0913 - click passes an argument per option
     demand = Demand(cost_per_tuple_ms, rate, headroom)
     records = sum(end - first for first, end in ranges.values())
     if records > LOCAL_RECORDS or _has_spark_option(spark):
-        planning = planned(settings, read_plan, candidates, demand, spark)
+        planning = planned(settings, read_plan, simulation, demand, spark)
     else:
-        planning = _planned_here(settings, read_plan, candidates, demand)
+        planning = _planned_here(settings, read_plan, simulation, demand)
     if out is not None:
         from skewless.spark.report.planning_report import report
 
@@ -136,16 +137,16 @@ def plan(  # noqa: PLR0913 - click passes an argument per option
 
 
 def planned(
-    settings: PipelineSettings, read_plan: ReadPlan, candidates: Candidates, demand: Demand, spark: dict[str, Any]
+    settings: PipelineSettings, read_plan: ReadPlan, simulation: Simulation, demand: Demand, spark: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the JSON document of a plan for the source topic, measured with Spark and the options in `spark`."""
+    """Return the JSON document of a plan for the source topic, read with Spark and the options in `spark`."""
     with spark_running("plan", spark) as session:
         from skewless.spark import kafka_options
         from skewless.spark.plan_job import plan as run_plan
 
         ranges = {settings.topic("source"): read_plan.offset_ranges}
         records = kafka_options.read(session, settings.kafka, ranges, headers=bool(read_plan.splitter.headers))
-        planning = run_plan(session, records, read_plan, candidates, demand)
+        planning = run_plan(records, read_plan, simulation, demand)
     return _document(settings.topic("source"), read_plan, planning)
 
 
@@ -155,22 +156,18 @@ def _has_spark_option(spark: Mapping[str, Any]) -> bool:
 
 
 def _planned_here(
-    settings: PipelineSettings, read_plan: ReadPlan, candidates: Candidates, demand: Demand
+    settings: PipelineSettings, read_plan: ReadPlan, simulation: Simulation, demand: Demand
 ) -> dict[str, Any]:
-    """Return the JSON document of a plan for the source topic, measured in this process."""
+    """Return the JSON document of a plan for the source topic, read in this process."""
     from skewless.lab.progress import report_progress
     from skewless.lab.simulation import planning
-    from skewless.lab.simulation.tuple_blocks import totals
 
     topic, records = settings.topic("source"), sum(end - first for first, end in read_plan.offset_ranges.values())
     with report_progress("reading", records, time.monotonic()) as progress:
         blocks = planning.read_blocks(settings.kafka, topic, read_plan, progress.update)
-    stream = totals(blocks)
-    planning.require_tuples(stream)
-    runs = len(candidates.groupings) * len(candidates.workers)
-    with report_progress(f"measuring {runs} candidates", stream["tuples"], time.monotonic(), unit="tuples") as progress:
-        measures = planning.measure(blocks, candidates, progress.update)
-    return _document(topic, read_plan, planning.planning(stream, measures, demand))
+    work, tuples = f"measuring {len(simulation.runs)} candidates", sum(block.tuples for block in blocks)
+    with report_progress(work, tuples, time.monotonic(), unit="tuples") as progress:
+        return _document(topic, read_plan, planning.plan(blocks, simulation, demand, progress.update))
 
 
 def _document(topic: str, read_plan: ReadPlan, planning: dict[str, Any]) -> dict[str, Any]:
@@ -204,10 +201,9 @@ def _sample(text: str) -> int | None:
     return int(text)
 
 
-def _candidates(settings: PipelineSettings, groupings: str, workers: str, routers: int | None) -> Candidates:
+def _simulation(settings: PipelineSettings, groupings: str, workers: str, routers: int | None) -> Simulation:
     from skewless.algorithms.grouping import GroupingOptions
-    from skewless.lab.simulation.candidate import SimulationConfig
-    from skewless.lab.simulation.candidate_shards import Candidates
+    from skewless.lab.simulation.simulation import Simulation, SimulationConfig
 
     names, numbers = candidates_of([groupings], [workers])
     chosen = settings.router.model_dump(include=set(GroupingOptions.model_fields))
@@ -219,7 +215,7 @@ def _candidates(settings: PipelineSettings, groupings: str, workers: str, router
         settings.aggregator.window_ms,
         pane_ms=settings.pane_ms,
     )
-    return Candidates(names, sorted(numbers), config)
+    return Simulation(product(names, sorted(numbers)), config)
 
 
 def _offset_ranges(settings: PipelineSettings, limit: int | None) -> dict[int, tuple[int, int]]:

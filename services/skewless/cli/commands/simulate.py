@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -101,9 +102,7 @@ def simulate(  # noqa: PLR0913 - click passes an argument per option
 ) -> None:
     """Run only the groupings on a stream of keys, and measure the load balance and its cost."""
     from skewless.cli import simulate_run
-    from skewless.lab.simulation.candidate import SimulationConfig
-    from skewless.lab.simulation.replay import Simulation
-    from skewless.lab.simulation.replay import simulate as replay
+    from skewless.lab.simulation.simulation import Simulation, SimulationConfig
     from skewless.lab.simulation.tsv_reader import batches, open_source
     from skewless.stages.worker.settings import DEFAULT_PANE_MS
 
@@ -124,7 +123,9 @@ def simulate(  # noqa: PLR0913 - click passes an argument per option
         stream = batches(source, simulation.rows)
         if not as_json:
             stream = simulate_run.with_progress(source, stream)
-        results = replay(simulation, stream, write)
+        for lines in stream:
+            write(simulation.add(lines.keys, lines.times, now=time.time_ns() // 1_000_000))
+    results = [measures | {"window_s": config.window_ms / 1000} for measures in simulation.facts()]
     if not results[0]["tuples"]:
         raise ConfigurationError(f"{source.name}: is empty; give a file of `time_ms TAB key` lines")
     if as_json:

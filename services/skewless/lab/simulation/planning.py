@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from itertools import product
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -13,9 +12,9 @@ from skewless.engine.message_batch import MessageBatch
 from skewless.errors import CheckFailedError
 from skewless.kafka.consumer.topic_reader import read_ranges
 from skewless.kafka.settings import KafkaSettings
-from skewless.lab.simulation.candidate_shards import Candidates, Shard
 from skewless.lab.simulation.recommend import Demand, recommend
-from skewless.lab.simulation.tuple_blocks import Block, BlockBuilder, ReadPlan, StreamTotals
+from skewless.lab.simulation.simulation import Simulation
+from skewless.lab.simulation.tuple_blocks import Block, BlockBuilder, ReadPlan, StreamTotals, decode_block, totals
 from skewless.wire.topic_partition import TopicPartition
 
 
@@ -37,28 +36,35 @@ def read_blocks(
     return sorted(blocks, key=lambda block: (block.progress, block.partition))
 
 
-def measure(
-    blocks: Sequence[Block], candidates: Candidates, on_progress: Callable[[float, int], None]
-) -> list[Mapping[str, Any]]:
-    """Run all candidates over the blocks and return their measures, by grouping and number of workers."""
-    shard, tuples = Shard(list(product(candidates.groupings, candidates.workers)), candidates.setup), 0
+def plan(
+    blocks: Iterable[Block],
+    simulation: Simulation,
+    demand: Demand,
+    on_progress: Callable[[float, int], None] = lambda _now, _tuples: None,
+) -> dict[str, Any]:
+    """Run all candidates over the blocks. Returns the plan as JSON: stream, demand, candidates, recommendation.
+
+    Raises CheckFailedError if no record that was read contains a tuple.
+    """
+    read: list[Block] = []
+    tuples = 0
     for block in blocks:
-        shard.add(block.partition, block.block)
+        if block.tuples:
+            simulation.add(*decode_block(block.block), router=block.partition)
+        read.append(block._replace(block=b""))
         tuples += block.tuples
         on_progress(time.monotonic(), tuples)
-    return shard.measures()
-
-
-def planning(stream: StreamTotals, measures: Sequence[Mapping[str, Any]], demand: Demand) -> dict[str, Any]:
-    """Return the plan as a JSON object: the stream, the demand, the candidates, the recommendation."""
+    stream = totals(read)
+    _require_tuples(stream)
+    measures = simulation.facts()
     duration_s = (stream["last_ms"] - stream["first_ms"]) / 1000
-    tuples_per_s = stream["tuples"] / duration_s if duration_s > 0 else None
+    tuples_per_s = tuples / duration_s if duration_s > 0 else None
     described = {**stream, **{name: measures[0][name] for name in ("keys", "p1")}, "tuples_per_s": tuples_per_s}
     demand = demand.of(tuples_per_s)
     return {"stream": described, **demand.to_json(), **recommend(measures, demand)}
 
 
-def require_tuples(stream: StreamTotals) -> None:
+def _require_tuples(stream: StreamTotals) -> None:
     """Raise CheckFailedError if no record that was read contains a tuple."""
     if stream["tuples"]:
         return

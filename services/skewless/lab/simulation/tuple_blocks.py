@@ -164,8 +164,7 @@ def _encode_block(keys: pa.DictionaryArray, times: NDArray[np.int64]) -> bytes:
     return write_table(pa.record_batch([keys, pa.array(times)], schema=SCHEMA), compress=True)
 
 
-def decode_block(block: bytes) -> tuple[Sequence[str], pa.StringArray, NDArray[np.int32], NDArray[np.int64]]:
-    """Return the distinct keys of a block, as a list and as an array, and the key index and event time per tuple."""
-    table = pa.ipc.open_stream(block).read_all()
-    keys = table["key"].combine_chunks()
-    return keys.dictionary.to_pylist(), keys.dictionary, keys.indices.to_numpy(), table["time"].to_numpy()
+def decode_block(block: bytes) -> tuple[pa.DictionaryArray, NDArray[np.int64]]:
+    """Return the key and the event time of each tuple of a block."""
+    table = pa.ipc.open_stream(block).read_all().combine_chunks()
+    return table["key"].chunk(0), table["time"].chunk(0).to_numpy()

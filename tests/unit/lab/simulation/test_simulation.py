@@ -1,8 +1,9 @@
-"""The simulated run: the routers' streams, the merge of their results, and the report."""
+"""The simulation: the routers' streams, the merge of their results, and the measures."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -10,18 +11,22 @@ import pytest
 from numpy.typing import NDArray
 
 from skewless.algorithms.grouping import GROUPINGS, GroupingOptions, KeyBatch, create
-from skewless.lab.simulation.candidate import SimulationConfig
-from skewless.lab.simulation.replay import Simulation, simulate
-from skewless.lab.simulation.tsv_reader import ParsedLines
+from skewless.lab.simulation.simulation import Simulation, SimulationConfig
 
 OPTIONS = GroupingOptions.model_validate({"clock": "event"})
 KEYS = [f"k{number * number % 17}" for number in range(400)]
 
 
-def lines_of(rows: int) -> Iterator[ParsedLines]:
+def run(simulation: Simulation, rows: int) -> Iterator[list[NDArray[np.int32]]]:
+    """Add so many keys at a time."""
     for first in range(0, len(KEYS), rows):
         keys = KEYS[first : first + rows]
-        yield ParsedLines(pa.array(keys), np.arange(first, first + len(keys)) * 1000)
+        yield simulation.add(pa.array(keys), np.arange(first, first + len(keys)) * 1000)
+
+
+def measured(simulation: Simulation, rows: int | None = None) -> list[dict[str, Any]]:
+    list(run(simulation, rows or simulation.rows))
+    return simulation.facts()
 
 
 def chosen_by(name: str, routers: int, workers: int = 7) -> NDArray[np.int32]:
@@ -38,22 +43,17 @@ def chosen_by(name: str, routers: int, workers: int = 7) -> NDArray[np.int32]:
 
 @pytest.mark.parametrize("name", ["shuffle", "key", "partial_key"])
 @pytest.mark.parametrize("routers", [1, 3])
-def test_replay_several_routers_get_tuples_round_robin_and_are_merged_in_order(name: str, routers: int) -> None:
-    found: list[NDArray[np.int32]] = []
-    simulate(
-        Simulation([(name, 7)], SimulationConfig(OPTIONS, routers)),
-        lines_of(60),
-        lambda chosen: found.append(chosen[0]),
-    )
+def test_simulation_several_routers_get_tuples_round_robin_and_are_merged_in_order(name: str, routers: int) -> None:
+    found = [chosen[0] for chosen in run(Simulation([(name, 7)], SimulationConfig(OPTIONS, routers)), 60)]
     assert np.concatenate(found).tolist() == chosen_by(name, routers).tolist()
 
 
-def test_replay_every_grouping_is_run_and_measured_with_each_number_of_workers() -> None:
+def test_simulation_every_grouping_is_run_and_measured_with_each_number_of_workers() -> None:
     runs = [(name, workers) for name in GROUPINGS for workers in (1, 7)]
-    results = simulate(Simulation(runs, SimulationConfig(OPTIONS, window_ms=60_000)), lines_of(100))
+    results = measured(Simulation(runs, SimulationConfig(OPTIONS, window_ms=60_000)), 100)
     assert [(line["grouping"], line["workers"]) for line in results] == runs
     for line in results:
-        assert (line["tuples"], line["keys"], line["window_s"]) == (400, len(set(KEYS)), 60)
+        assert (line["tuples"], line["keys"]) == (400, len(set(KEYS)))
         assert sum(line["tuples_by_worker"]) == 400
         assert len(line["tuples_by_worker"]) == line["workers"]
         assert line["windows"] == 7
@@ -62,17 +62,17 @@ def test_replay_every_grouping_is_run_and_measured_with_each_number_of_workers()
         assert line["router_ns_per_tuple"] > 0
 
 
-def test_replay_empty_stream_is_measured() -> None:
-    (results,) = simulate(Simulation([("key", 3)], SimulationConfig(OPTIONS)), ())
+def test_simulation_empty_stream_is_measured() -> None:
+    (results,) = Simulation([("key", 3)], SimulationConfig(OPTIONS)).facts()
     assert (results["tuples"], results["router_ns_per_tuple"], results["replication_bound"]) == (0, 0.0, 0.0)
 
 
 @pytest.mark.parametrize("routers", [1, 3])
-def test_replay_local_grouping_routes_a_row_per_pane_and_key(routers: int) -> None:
+def test_simulation_local_grouping_routes_a_row_per_pane_and_key(routers: int) -> None:
     """Every 20 tuples of a router are a flush, and a pane has 5 tuples of the stream."""
     config = SimulationConfig(OPTIONS, routers, local_tuples=20, pane_ms=5_000)
     simulation = Simulation([("key", 7), ("local", 7)], config)
-    results = simulate(simulation, lines_of(simulation.rows))
+    results = measured(simulation)
     rows = {(index // (20 * routers), index % routers, index // 5, key) for index, key in enumerate(KEYS)}
     assert len(rows) < 400
     for result in results:
@@ -81,10 +81,10 @@ def test_replay_local_grouping_routes_a_row_per_pane_and_key(routers: int) -> No
         assert result["replication_factor"] == 1
 
 
-def test_replay_only_the_grouping_local_aggregates_without_the_setting() -> None:
+def test_simulation_only_the_grouping_local_aggregates_without_the_setting() -> None:
     simulation = Simulation([("key", 3), ("local", 3)], SimulationConfig(OPTIONS))
-    found: list[list[NDArray[np.int32]]] = []
-    by_key, local = simulate(simulation, lines_of(simulation.rows), found.append)
+    found = list(run(simulation, simulation.rows))
+    by_key, local = simulation.facts()
     assert (by_key["rows"], by_key["rows_by_worker"]) == (400, by_key["tuples_by_worker"])
     assert "tuples_by_worker" not in local
     assert local["rows"] == len({(index * 1000 // 15_000, key) for index, key in enumerate(KEYS)})
