@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import subprocess
 import tarfile
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ def package_of(version: str, folder: Path) -> Path:
     """
     commit = COMMITS[version]
     archive = subprocess.run(
-        ["git", "-C", str(CLONE), "archive", commit, "services"],
+        ["git", "-C", str(CLONE), "archive", commit, "services", "pyproject.toml"],
         check=False,
         capture_output=True,
     )
@@ -29,4 +30,14 @@ def package_of(version: str, folder: Path) -> Path:
         pytest.skip(f"no commit {commit} of version {version} in {CLONE}: run `git fetch --unshallow` there")
     with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
         files.extractall(folder, filter="data")
+    # As an installation does. Faust finds the transport of that version by its entry point.
+    project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    metadata = folder / "services" / f"skewless-{version}.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: skewless\nVersion: {version}\n", encoding="utf-8")
+    groups = (
+        "\n".join([f"[{group}]", *(f"{name} = {target}" for name, target in entries.items())])
+        for group, entries in project["entry-points"].items()
+    )
+    (metadata / "entry_points.txt").write_text("\n".join(groups) + "\n", encoding="utf-8")
     return folder / "services"
