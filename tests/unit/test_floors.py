@@ -15,6 +15,12 @@ from skewless import topology
 
 SERVICES = PACKAGE.parent
 
+STAGE_FOLDERS = sorted({stage.builder.split(".")[2] for stage in topology.STAGES})
+"""Folders of the stages. Stages with the same step share one."""
+
+STAGE_SETTINGS = ("source_topics", "table_settings", *(f"{folder}.settings" for folder in STAGE_FOLDERS))
+"""What the settings of a pipeline consist of, in the folder `stages`."""
+
 FLOORS = (
     ("errors", "topology", "settings_base", "metric_definition", "time_zone"),
     ("algorithms",),
@@ -22,7 +28,9 @@ FLOORS = (
     ("kafka",),
     ("engine",),
     ("sql",),
-    ("stages", "monitoring", "config"),
+    ("monitoring", *(f"stages.{name}" for name in STAGE_SETTINGS)),
+    ("config",),
+    ("stages",),
     ("service",),
     ("in_memory", "lab.local", "lab.progress", "lab.simulation", "lab.datasets"),
     ("spark", "smoke_test", "asyncapi", "operations"),
@@ -197,10 +205,6 @@ def test_wire_module_is_pure() -> None:
         return (*others, *impure_calls(path))
 
     assert_none(offenders((path for path in modules("wire") if path.name != "columns.py"), impure))
-
-
-STAGE_FOLDERS = sorted({stage.builder.split(".")[2] for stage in topology.STAGES})
-"""Folders of the stages. Stages with the same step share one."""
 
 
 def test_stage_of_the_topology_has_the_files_of_a_stage() -> None:
