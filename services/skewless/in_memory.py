@@ -105,7 +105,7 @@ class InMemoryPipeline:
 def _partition_counts(settings: PipelineSettings, partitions: Mapping[str, int]) -> dict[str, int]:
     """Return the number of partitions of all topics by full name."""
     counts = dict(partitions)
-    joined = [] if settings.join is None else [settings.join.left.topic, settings.join.right.topic]
+    joined = [side.topic for side in settings.sides.values()]
     join_partitions = max((partitions.get(topic, 1) for topic in joined), default=1)
     counts |= dict.fromkeys(joined, join_partitions)
     source_partitions = join_partitions

@@ -69,19 +69,16 @@ def _example(message: Message, record: OutputRecord) -> dict[str, Any]:
 
 def written_records(settings: PipelineSettings) -> dict[str, list[OutputRecord]]:
     """Return what a pipeline with the topics and fields of `ANY` writes to each topic."""
-    records: list[OutputRecord] = []
-    if settings.source is not None:
-        records += [
-            _record("source", START_MS, {"key": key, "value": value, "time": START_MS + ms})
-            for key, value, ms in EVENTS
-        ]
-        records.append(OutputRecord("source", b'{"key": "en", "value": 1', b"en", timestamp=START_MS))
-    if settings.join is not None:
-        for topic, rows in (("left", LEFT), ("right", RIGHT)):
-            records += [
-                _record(topic, START_MS + ms, {"id": row_id, "time": START_MS + ms, **fields}, row_id.encode())
-                for row_id, ms, fields in rows
-            ]
+    tuples = [
+        _record("source", START_MS, {"key": key, "value": value, "time": START_MS + ms}) for key, value, ms in EVENTS
+    ]
+    invalid = OutputRecord("source", b'{"key": "en", "value": 1', b"en", timestamp=START_MS)
+    of_join = [
+        _record(topic, START_MS + ms, {"id": row_id, "time": START_MS + ms, **fields}, row_id.encode())
+        for topic, rows in (("left", LEFT), ("right", RIGHT))
+        for row_id, ms, fields in rows
+    ]
+    records = [record for record in (*tuples, invalid, *of_join) if record.topic in settings.user_inputs]
     return InMemoryPipeline(settings).process(records, NOW_MS, end=True)
 
 

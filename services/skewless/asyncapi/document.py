@@ -119,17 +119,10 @@ def document(
 
 def described_topics(settings: PipelineSettings) -> list[str]:
     """Return the topics of the user, the public ones, and those that consumers of the user may read."""
-    read = {name for stage in topology.needed_stages(settings) for name in stage.inputs_of(settings)}
     rows = topology.needed_topics(settings)
-    own = {settings.topic(row.name) for row in rows}
-    # The source may be a topic of the pipeline.
-    of_user = [
-        name
-        for name in topology.USER_TOPICS
-        if name in read and (_has_many(name, settings) or settings.topic(name) not in own)
-    ]
     by_record = RECORD_TOPICS if settings.worker_input.encoding == "record" else ()
-    return [*of_user, *(row.name for row in rows if row.public), *(row.name for row in rows if row.name in by_record)]
+    own = (*(row.name for row in rows if row.public), *(row.name for row in rows if row.name in by_record))
+    return [*settings.user_inputs, *own]
 
 
 def as_yaml(content: Document) -> str:
@@ -144,11 +137,6 @@ class _Dumper(yaml.SafeDumper):
         return True
 
 
-def _has_many(topic: str, settings: PipelineSettings) -> bool:
-    """Return whether the topic of the topology may stand for several topics of this pipeline."""
-    return topic == "source" and settings.aggregated.topic is None
-
-
 def _messages_of(topic: str, settings: PipelineSettings) -> Sequence[Message]:
     """Return the messages of a topic. The tuples of a given pipeline have one version."""
     other = TUPLE if TupleFormat(settings.values).record_name == TUPLE_V2 else TUPLE_V2
@@ -157,7 +145,7 @@ def _messages_of(topic: str, settings: PipelineSettings) -> Sequence[Message]:
 
 def _channel(topic: str, settings: PipelineSettings, source_partitions: int | None) -> dict[str, Any]:
     messages = _messages_of(topic, settings)
-    is_named = settings is not ANY and not _has_many(topic, settings)
+    is_named = settings is not ANY and not (topic == "source" and settings.has_several_sources)
     parameter = topic if topic in topology.USER_TOPICS else "pipeline"
     placeholder = f"{{{parameter}}}" if parameter == topic else f"{{pipeline}}.{topic}"
     return {
@@ -175,7 +163,7 @@ def _parameter(name: str, settings: PipelineSettings) -> dict[str, Any]:
     if settings is ANY:
         return PARAMETERS[name]
     source = settings.aggregated
-    names = {} if settings.has_source_pattern else {"enum": list(source.select(()))}
+    names = {} if settings.source_pattern else {"enum": list(source.select(()))}
     return {"description": f"Your own topics: {source}.", **names}
 
 

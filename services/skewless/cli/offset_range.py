@@ -63,7 +63,7 @@ def offset_ranges(  # noqa: PLR0913 - the last two by name
     Raises ConfigurationError if the topic does not have a requested partition or offset.
     """
     begin_offsets, end_offsets = offset_reader.begin(topic), offset_reader.end(topic)
-    among_several = topic if settings.source is not None and settings.source.topic is None else None
+    among_several = topic if settings.has_several_sources else None
 
     def resolve(option: str, where: str) -> dict[int, int]:
         match where:

@@ -78,9 +78,8 @@ def print_counts(counter: RunCounter, settings: PipelineSettings, *, drain: bool
 
 def counts_line(counts: RunCounts, settings: PipelineSettings) -> str:
     """Return the counts of a run as a line."""
-    results = "joined records" if settings.source is None else "results"
-    if settings.source is not None and settings.aggregator.emit == "updates":
-        results = "updates of results"
+    of_aggregation = "updates of results" if settings.aggregator.emit == "updates" else "results"
+    results = "joined records" if settings.source is None else of_aggregation
     return (
         f"{counted(counts.records, 'record')}: {counts.results} {results}, {counts.late} late, {counts.invalid} invalid"
     )

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 from skewless import topology
-from skewless.config.pipeline_settings import PipelineSettings, TopicPattern
+from skewless.config.pipeline_settings import PipelineSettings
 
 Operation = Literal["Read", "Write", "Create", "Describe", "DescribeConfigs"]
 
@@ -136,15 +136,13 @@ def _of_status(settings: PipelineSettings) -> Iterator[AclBinding]:
 
 def _of_user_topics(settings: PipelineSettings, operation: Operation, needed: str) -> Iterator[AclBinding]:
     """Yield the ACLs of the topics of the user that the pipeline reads, for a role that also checks their retention."""
-    own = {settings.topic(row.name) for row in topology.needed_topics(settings)}
-    names = [name for row in topology.needed_stages(settings) for name in row.inputs_of(settings)]
-    for name in (name for name in dict.fromkeys(names) if name in topology.USER_TOPICS):
-        if name == "source" and settings.aggregated.topic is None:
+    for name in settings.user_inputs:
+        if name == "source":
             yield from source_topics(settings, (operation,), needed)
-        elif topology.USER_TOPICS[name] == "join" and not topology.REPARTITIONED.holds(settings):
-            yield _topic(settings.topic(name), (operation, "DescribeConfigs"), needed, "retention")
-        elif settings.topic(name) not in own:
+        elif topology.REPARTITIONED.holds(settings):
             yield _topic(settings.topic(name), (operation,), needed)
+        else:
+            yield _topic(settings.topic(name), (operation, "DescribeConfigs"), needed, "retention")
 
 
 def _of_readers(settings: PipelineSettings) -> Iterator[AclBinding]:
@@ -158,7 +156,7 @@ def _of_readers(settings: PipelineSettings) -> Iterator[AclBinding]:
 
 def _of_dead_letters(settings: PipelineSettings) -> Iterator[AclBinding]:
     yield _topic(settings.topic("dead-letters"), ("Read",), "dead letters")
-    if settings.has_source_pattern:
+    if settings.source_pattern:
         yield from source_topics(settings, ("Read", "Write"), "invalid records", "their replay")
     for name in settings.user_topics.values():
         yield _topic(name, ("Read", "Write"), "invalid records", "their replay")
@@ -176,9 +174,8 @@ def _of_dead_letters(settings: PipelineSettings) -> Iterator[AclBinding]:
 
 def source_topics(settings: PipelineSettings, operations: Iterable[Operation], *needed: str) -> Iterator[AclBinding]:
     """Yield the ACLs of the source topics. Those of a pattern share one, for the characters with which it begins."""
-    pattern = settings.aggregated.topics
-    if isinstance(pattern, TopicPattern):
-        prefix = pattern.prefix
+    if settings.source_pattern:
+        prefix = settings.source_pattern.prefix
         name, prefixed = (prefix, True) if prefix else ("*", False)
         yield AclBinding("topic", name, prefixed=prefixed, operations=tuple(operations), needed=needed)
         return

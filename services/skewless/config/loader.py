@@ -155,8 +155,8 @@ def dump(settings: PipelineSettings, *, only_set: bool = False) -> str:
     document = settings.model_dump(exclude_unset=only_set)
     if not only_set:
         document["splitter"] = _set_settings(settings.splitter)
-    if not only_set and settings.join is not None:
-        document["join"] |= {"left": _set_settings(settings.join.left), "right": _set_settings(settings.join.right)}
+        for name, side in settings.sides.items():
+            document["join"][name] = _set_settings(side)
     options = document.get("kafka", {}).get("options", {})
     options |= {name: HIDDEN for name in options if SECRET_OPTION.search(name)}
     return yaml.safe_dump(_plain(document), sort_keys=False, allow_unicode=True)

@@ -30,6 +30,7 @@ from skewless.errors import ConfigurationError, unknown
 from skewless.kafka.settings import KafkaSettings, TransportSettings
 from skewless.monitoring.settings import LogSettings, MetricsSettings, TracingSettings
 from skewless.parsing.field_settings import Instant
+from skewless.parsing.join_side_settings import JoinSideSettings
 from skewless.parsing.validation import EventTimeRules
 from skewless.settings_base import InvalidSettingsError, SettingsModel
 from skewless.sql.table import ResultTable
@@ -492,19 +493,36 @@ class PipelineSettings(SettingsModel):
         return results_of(self.aggregator.aggregates, self.values)
 
     @property
-    def has_source_pattern(self) -> bool:
-        """Whether a pattern selects the source topics, so that there may be more of them later."""
-        return self.source is not None and isinstance(self.source.topics, TopicPattern)
+    def has_several_sources(self) -> bool:
+        """Whether there may be several source topics, so that names of source partitions contain their topic."""
+        return self.source is not None and self.source.topics is not None
+
+    @property
+    def source_pattern(self) -> TopicPattern | None:
+        """Pattern of the source topics, which may match more of them later. None for source topics with a name."""
+        topics = self.source and self.source.topics
+        return topics if isinstance(topics, TopicPattern) else None
+
+    @property
+    def sides(self) -> dict[str, JoinSideSettings]:
+        """Sides of the join by their topic in the topology. Empty for a pipeline that joins nothing."""
+        return {} if self.join is None else {"left": self.join.left, "right": self.join.right}
+
+    @property
+    def reads_pairs(self) -> bool:
+        """Whether the pairs of the join are the source."""
+        return bool(self.join and self.source and self.source.topic == self.topic("joined"))
+
+    @property
+    def user_inputs(self) -> tuple[str, ...]:
+        """Topics of `topology.USER_TOPICS` that the pipeline reads. Without `source` if it reads its own pairs."""
+        return (*(["source"] if self.source and not self.reads_pairs else []), *self.sides)
 
     @property
     def user_topics(self) -> dict[str, str]:
         """Topics of the user that the pipeline reads, by the path of their setting. Without those of a pattern."""
-        topics = {} if self.source is None else self.source.named()
-        if self.join is not None:
-            topics |= {"join.left.topic": self.join.left.topic, "join.right.topic": self.join.right.topic}
-            if topics.get("source.topic") == self.topic("joined"):
-                del topics["source.topic"]
-        return topics
+        topics = self.aggregated.named() if "source" in self.user_inputs else {}
+        return topics | {f"join.{name}.topic": side.topic for name, side in self.sides.items()}
 
     @property
     def table_settings(self) -> SinkSettings:
@@ -520,15 +538,13 @@ class PipelineSettings(SettingsModel):
     def _topic_problems(self) -> Iterator[str]:
         """Yield a line for each setting that names a topic which the pipeline must not read."""
         own = {self.topic(row.name) for row in topology.TOPICS}
-        inputs = self.user_topics
-        if self.source is not None and isinstance(self.source.topics, TopicPattern):
-            yield from self._pattern_problems(self.source.topics, own)
-        reads_pairs = self.source is not None and self.source.topic == self.topic("joined")
-        if self.join is not None and reads_pairs:
-            yield from self._lateness_of_pairs(self.join)
-        if self.join is not None and self.join.repartition == "always":
-            yield from self._retention_of_records(self.join)
-        for path, topic in inputs.items():
+        if self.source_pattern:
+            yield from self._pattern_problems(self.source_pattern, own)
+        if self.reads_pairs:
+            yield from self._lateness_of_pairs(self.joined)
+        if topology.REPARTITIONED.holds(self):
+            yield from self._retention_of_records(self.joined)
+        for path, topic in self.user_topics.items():
             if topic in own:
                 yield f"{path}: {topic} is one of the pipeline's own topics, name another one"
 
@@ -602,9 +618,7 @@ class PipelineSettings(SettingsModel):
                     "source.topics: name one topic with --topic, because the pipeline reads several"
                 )
             return self.aggregated.topic
-        if name in topology.USER_TOPICS and self.join is not None:
-            return (self.join.left if name == "left" else self.join.right).topic
-        return f"{self.full_name}.{name}"
+        return self.sides[name].topic if name in self.sides else f"{self.full_name}.{name}"
 
     def full_names(self, name: str, existing: Iterable[str]) -> tuple[str, ...]:
         """Return the full names of a topic of the topology. There may be several of `source`, among existing ones."""

@@ -81,7 +81,7 @@ class StageStart:
             self.settings.kafka,
             self.settings.topic(output.name),
             aligned=kinds == {output.partitions} and not self.stage.repartitions,
-            merged=self.reads_source and self.settings.aggregated.topic is None,
+            merged=self.reads_source and self.settings.has_several_sources,
             public=output.public,
             exactly_once=self.settings.transport.guarantee == "exactly_once",
         )

@@ -88,18 +88,19 @@ def _description(column: PartialColumn, decimals: Mapping[str, int]) -> str:
 
 def schema_of_stage(settings: PipelineSettings, section: str) -> AnySchema:
     """Return the state schema of the stage with this section of the settings."""
-    if section != "join" or settings.join is None:
+    if section != "join":
         return state_schema_of(settings)
-    rules = settings.join.rules()
+    join = settings.joined
+    rules = join.rules()
     return JoinSchema(
         apart_ms=rules.apart_ms,
         sync_delay_ms=rules.apart_ms + rules.right_disorder_ms,
         window_ms=rules.apart_ms + rules.left_disorder_ms,
-        left_topic=settings.join.left.topic,
-        right_topic=settings.join.right.topic,
-        left=_side_digest(settings.join.left),
-        right=_side_digest(settings.join.right),
-        repartition=settings.join.repartition,
+        left_topic=join.left.topic,
+        right_topic=join.right.topic,
+        left=_side_digest(join.left),
+        right=_side_digest(join.right),
+        repartition=join.repartition,
     )
 
 

@@ -21,7 +21,6 @@ from skewless.kafka.admin.topics import (
     require_equal_partitions,
     timestamp_warnings,
 )
-from skewless.stages.join.settings import JoinSettings
 from skewless.stages.router.settings import DEFAULT_MAX_WORKERS
 from skewless.stages.source_topics import check_source_topics
 
@@ -210,13 +209,12 @@ def check_stage(settings: PipelineSettings, stage: topology.Stage, counts: Mappi
     for name in stage.inputs_of(settings):
         _visible(settings, name, counts)
     references = {}
-    if settings.join is not None:
-        # Without a source, the topics that have its number of partitions have that of the joined topics.
-        if joined := _most_partitions(settings.join, counts):
-            references = dict.fromkeys(("source", "join"), joined)
-        _refuse(_co_partitioning_problems(settings.join, counts))
-        if "left" in stage.inputs_of(settings):
-            _refuse(_retention_problems(settings.join, Admin(settings.kafka)))
+    # Without a source, the topics that have its number of partitions have that of the joined topics.
+    if joined := _most_partitions(settings, counts):
+        references = dict.fromkeys(("source", "join"), joined)
+    _refuse(_co_partitioning_problems(settings, counts))
+    if "left" in stage.inputs_of(settings):
+        _refuse(_retention_problems(settings, Admin(settings.kafka)))
     if settings.source is not None:
         tuples = references["source"] = settings.topic("tuples")
         check_limit(counts.get(tuples, 0), tuples)
@@ -250,30 +248,34 @@ def source_topics(settings: PipelineSettings) -> tuple[str, ...]:
 
     Without a pattern, a topic need not exist.
     """
-    if not settings.has_source_pattern:
+    if not settings.source_pattern:
         return settings.aggregated.select(())
     return _visible(settings, "source", Admin(settings.kafka).partition_counts())
 
 
 def user_topics(settings: PipelineSettings) -> list[str]:
     """Return the topics of the user that the pipeline reads."""
-    matching = source_topics(settings) if settings.has_source_pattern else ()
+    matching = source_topics(settings) if settings.source_pattern else ()
     return [*matching, *settings.user_topics.values()]
 
 
-def joined_topics_problems(join: JoinSettings, settings: PipelineSettings) -> list[str]:
+def joined_topics_problems(settings: PipelineSettings) -> list[str]:
     """Return a line for each property of the joined topics with which the join does not start.
 
     Raises BrokerError if one of the topics does not exist.
     """
-    counts = _partition_counts(settings, join.left.topic, join.right.topic)
-    return [*_co_partitioning_problems(join, counts), *_retention_problems(join, Admin(settings.kafka))]
+    counts = _partition_counts(settings, *_joined_topics(settings))
+    return [*_co_partitioning_problems(settings, counts), *_retention_problems(settings, Admin(settings.kafka))]
 
 
-def _most_partitions(join: JoinSettings, counts: Mapping[str, int]) -> str | None:
+def _joined_topics(settings: PipelineSettings) -> list[str]:
+    return [side.topic for side in settings.sides.values()]
+
+
+def _most_partitions(settings: PipelineSettings, counts: Mapping[str, int]) -> str | None:
     """Return the joined topic with most partitions, as many as the outputs have. None if one is not visible."""
-    topics = [join.left.topic, join.right.topic]
-    return max(topics, key=lambda topic: counts[topic]) if counts.keys() >= set(topics) else None
+    topics = _joined_topics(settings)
+    return max(topics, key=counts.__getitem__, default=None) if counts.keys() >= set(topics) else None
 
 
 def _refuse(problems: Iterator[str]) -> None:
@@ -282,24 +284,23 @@ def _refuse(problems: Iterator[str]) -> None:
         raise BrokerError(problem)
 
 
-def _co_partitioning_problems(join: JoinSettings, counts: Mapping[str, int]) -> Iterator[str]:
+def _co_partitioning_problems(settings: PipelineSettings, counts: Mapping[str, int]) -> Iterator[str]:
     """Yield a line if the joined topics have different numbers of partitions."""
-    left, right = counts.get(join.left.topic), counts.get(join.right.topic)
-    if join.repartition == "always":
-        return
-    if left is not None and right is not None and left != right:
+    found = [(topic, counts[topic]) for topic in _joined_topics(settings) if topic in counts]
+    if len({count for _, count in found}) > 1 and not topology.REPARTITIONED.holds(settings):
+        (left, left_count), (right, right_count) = found
         yield (
-            f"topic {join.left.topic} has {left} partitions and topic {join.right.topic} has {right}: the join reads "
-            "an id from the same partition number of both. Set join.repartition: always"
+            f"topic {left} has {left_count} partitions and topic {right} has {right_count}: the join reads an id from "
+            "the same partition number of both. Set join.repartition: always"
         )
 
 
-def _retention_problems(join: JoinSettings, admin: Admin) -> Iterator[str]:
+def _retention_problems(settings: PipelineSettings, admin: Admin) -> Iterator[str]:
     """Yield a line for each joined topic that may lose waiting records: a restart reads them again."""
-    if join.repartition == "always":
+    if topology.REPARTITIONED.holds(settings):
         return  # they wait in topics of the pipeline
-    required_ms = join.rules().retention_ms
-    for topic, found in admin.describe([join.left.topic, join.right.topic]).items():
+    for topic, found in admin.describe(_joined_topics(settings)).items():
+        required_ms = settings.joined.rules().retention_ms
         if "compact" in found.options["cleanup.policy"]:
             yield (
                 f"topic {topic} is compacted, so it may lose records that wait for a partner: set its option "
@@ -366,11 +367,9 @@ def check_visible(settings: PipelineSettings, counts: Mapping[str, int], *topics
 def _describe(admin: Admin, settings: PipelineSettings) -> tuple[list[TopicSpec], dict[str, TopicDescription]]:
     """Return the specifications of all topics, and the descriptions of those that exist by name."""
     counts = _partition_counts(settings, *settings.user_topics.values())
-    join_partitions = 1
-    if settings.join is not None:
-        _refuse(_co_partitioning_problems(settings.join, counts))
-        _refuse(_retention_problems(settings.join, admin))
-        join_partitions = max(counts[settings.join.left.topic], counts[settings.join.right.topic])
+    _refuse(_co_partitioning_problems(settings, counts))
+    _refuse(_retention_problems(settings, admin))
+    join_partitions = max((counts[topic] for topic in _joined_topics(settings)), default=1)
     specs = desired_topics(settings, _tuples_partitions(settings, counts, join_partitions), join_partitions)
     existing = admin.describe([spec.name for spec in specs])
     admin.check_visible(spec.name for spec in specs if spec.name not in existing)

@@ -18,6 +18,8 @@ from skewless.stages.splitter.checkpoint import start_of
 from skewless.wire.headers import WATERMARK, schema_of
 from skewless.wire.record import Headers
 
+ACCEPTED = {"aggregates": ("tuples",), "joined": ("joined", "unmatched-left", "unmatched-right")}
+"""Topics with results, each with the topics of the records that are neither late nor invalid."""
 MAX_READ = 200_000
 """Records of a topic that are read at most, unless the number must be exact. Of more, the offsets are counted."""
 
@@ -56,11 +58,9 @@ class RunCounter:
         self._settings = settings
         self._offsets = OffsetReader(settings.kafka)
         needed = [row.name for row in topology.needed_topics(settings)]
-        self._results = "joined" if settings.source is None else "aggregates"
+        self._results = next(name for name in ACCEPTED if name in needed)
         self._late = [name for name in needed if name in {"late", "join-late"}]
-        self._accepted = ["joined", "unmatched-left", "unmatched-right"] if settings.source is None else ["tuples"]
-        """Topics with the records that are neither late nor invalid."""
-        counted = {self._results, "dead-letters", *self._late, *self._accepted}
+        counted = {self._results, "dead-letters", *self._late, *ACCEPTED[self._results]}
         self._ends = {name: self._offsets.end(settings.topic(name)) for name in counted}
         self._starts = {
             (stage, topic): self._offsets.committed(settings.group(stage), topic) for stage, topic in self._inputs()
@@ -92,11 +92,10 @@ class RunCounter:
         """Yield the topics of the user, each with the stage that reads it."""
         for row in topology.needed_stages(self._settings):
             for name in row.inputs_of(self._settings):
-                if name == "source":
-                    own = self._settings.topic("joined")
-                    yield from ((row.name, topic) for topic in topic_plan.source_topics(self._settings) if topic != own)
-                elif name in topology.USER_TOPICS:
+                if name in self._settings.sides:
                     yield row.name, self._settings.topic(name)
+                elif name in self._settings.user_inputs:
+                    yield from ((row.name, topic) for topic in topic_plan.source_topics(self._settings))
 
     def _processed(self) -> dict[str, OffsetRanges]:
         """Return the offsets of the user's topics that stages have committed since the start."""
@@ -142,7 +141,7 @@ class RunCounter:
                 {partition: start for partition, (start, _) in self._written(name).items()},
                 lambda headers: schema_of(headers) != WATERMARK,
             )
-            for name in self._accepted
+            for name in ACCEPTED[self._results]
         )
 
     def _has_more_than(self, rejected: int, processed: Mapping[str, OffsetRanges]) -> bool:

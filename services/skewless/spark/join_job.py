@@ -108,7 +108,7 @@ def compare(
         found = found.unionByName(join_pipeline.written_records(merged).drop("timestamp"))
     found = found.persist(StorageLevel.DISK_ONLY)
     records = _without_refused(read_sides(spark, settings, ranges), letters)
-    late = _late(found) if settings.join and settings.join.idle_timeout_s is not None else None
+    late = _late(found) if settings.joined.idle_timeout_s is not None else None
     answer = join_pipeline.answer(records, plan, MAX_WATERMARK, late=late, merged=merged)
     expected = answer.rows.groupBy(*RECORD).agg(
         F.count(F.when(F.col("decided"), 1)).alias("expected"), F.count("*").alias("allowed")

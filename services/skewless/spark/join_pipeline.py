@@ -23,7 +23,6 @@ from skewless.algorithms.join.held_records import Records, records_of
 from skewless.algorithms.join.window_join import JoinRules, Side, WindowJoin
 from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.config.pipeline_settings import PipelineSettings
-from skewless.errors import ConfigurationError
 from skewless.parsing.join_records import read_records, side_rules
 from skewless.parsing.join_side_settings import JoinSideSettings
 from skewless.spark.record_columns import record_columns
@@ -107,11 +106,9 @@ def plan_of(settings: PipelineSettings, partitions: Mapping[Side, int]) -> JoinP
 
     `partitions` has the number of partitions of both topics.
     """
-    if settings.join is None:
-        raise ConfigurationError(f"join: missing; pipeline {settings.name} joins nothing")
-    sides = {side: settings.join.side(side) for side in Side}
-    merged = partitions if settings.join.repartition == "always" else None
-    return JoinPlan(sides, settings.join.rules(), settings.join.kind == "left", merged)
+    join = settings.joined
+    merged = partitions if join.repartition == "always" else None
+    return JoinPlan({side: join.side(side) for side in Side}, join.rules(), join.kind == "left", merged)
 
 
 def answer(

@@ -41,7 +41,7 @@ def of_topic(records: DataFrame, splitter: ParsingSettings, *, several: bool = F
 
 def of_source(records: DataFrame, settings: PipelineSettings) -> DataFrame:
     """Convert rows of the source topics as `of_topic` does. Partitions have names unless there is only one topic."""
-    return of_topic(records, settings.splitter, several=settings.aggregated.topic is None)
+    return of_topic(records, settings.splitter, several=settings.has_several_sources)
 
 
 def _name(topic: str, partition: str) -> Column:

@@ -12,7 +12,7 @@ import click
 
 from skewless.cli.options import load_settings, no_progress, pipeline_file
 from skewless.cli.plain_text import counted
-from skewless.errors import CheckFailedError, ConfigurationError
+from skewless.errors import CheckFailedError
 
 if TYPE_CHECKING:
     from skewless.lab.inspection.join_check import JoinCheck
@@ -52,10 +52,8 @@ def check(file: Path | None, *, records: int, as_json: bool) -> None:
     from skewless.lab.inspection.join_check import check_join
     from skewless.lab.progress import report_progress
 
-    if settings.join is None:
-        raise ConfigurationError("join: is required")
     with report_progress("reading", None, time.monotonic()) as progress:
-        found = check_join(settings.join, settings, records, progress.update)
+        found = check_join(settings, records, progress.update)
     click.echo(json.dumps(_json(found)) if as_json else "\n".join(_lines(found)))
     if found.problems:
         raise CheckFailedError(f"the topics do not fit the join: {counted(len(found.problems), 'problem')}")

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import click
 from pydantic import ValidationError
 
-from skewless.algorithms.join.window_join import Side
 from skewless.cli.main import INTERRUPTED
 from skewless.cli.options import (
     FiniteFloat,
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from skewless.lab.datasets.produce_classified import ClassificationCounts
 
 AUTO = "auto"
-SIDES = {"impressions": Side.LEFT, "clicks": Side.RIGHT}
+SIDES = {"impressions": "left", "clicks": "right"}
 """Datasets that belong to a side of a join."""
 
 
@@ -241,9 +240,8 @@ def _check_format(name: str, dataset: Dataset, record_format: str | None) -> Non
 
 def _side(settings: PipelineSettings | None, dataset: str) -> str | None:
     """Return the topic of the side of a join to which a dataset belongs, None for other datasets."""
-    if settings is None or settings.join is None or dataset not in SIDES:
-        return None
-    return settings.join.side(SIDES[dataset]).topic
+    side = settings.sides.get(SIDES.get(dataset, "")) if settings else None
+    return side.topic if side else None
 
 
 def _target(

@@ -78,7 +78,7 @@ def _print_plan(settings: PipelineSettings, left: Leftovers, mode: Mode) -> None
     if mode == "to-start":
         click.echo("and creates the topics again, empty")
     users = [f"topic {name}" for name in sorted(settings.user_topics.values())]
-    if settings.has_source_pattern:
+    if settings.source_pattern:
         users.append(f"topics that match {settings.aggregated}")
     click.echo(f"stays as it is: {', '.join(users)}")
 

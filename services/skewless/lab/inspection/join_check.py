@@ -18,7 +18,6 @@ from skewless.kafka.consumer.topic_reader import read_ranges
 from skewless.kafka.settings import KafkaSettings
 from skewless.lab.inspection.read_topic import SampleRange, sample_range
 from skewless.parsing.join_records import SideRules, read_records, side_rules
-from skewless.stages.join.settings import JoinSettings
 from skewless.wire.topic_partition import TopicPartition
 
 LISTED_REASONS = 3
@@ -84,17 +83,17 @@ class JoinCheck:
 
 
 def check_join(
-    join: JoinSettings,
     settings: PipelineSettings,
     records: int,
     on_progress: Callable[[float, int], None] = lambda _now, _done: None,
 ) -> JoinCheck:
     """Read the newest `records` of both topics, and check them. Uses no consumer group and writes nothing.
 
-    Raises BrokerError if one of the topics does not exist, and UnreachableError if no broker answers.
+    Raises ConfigurationError if the pipeline has no join, BrokerError if one of the topics does not exist, and
+    UnreachableError if no broker answers.
     """
-    now, rules = time.time_ns() // 1_000_000, join.rules()
-    problems = joined_topics_problems(join, settings)
+    join, now = settings.joined, time.time_ns() // 1_000_000
+    rules, problems = join.rules(), joined_topics_problems(settings)
     newest, samples, done = now + settings.event_time_rules().max_ahead_ms, {}, 0
     for side in Side:
         topic = join.side(side).topic

@@ -99,17 +99,13 @@ class Supervisor:
         # Users read these log files. The format `auto` would write JSON to a file.
         self._env = {"SKEWLESS__LOG__FORMAT": "text"} if settings.log.format == "auto" else {}
         needed = topology.needed_stages(settings)
-        self._before_source = {
-            stage.name
-            for stage in needed
-            if settings.source is not None and settings.source.topic in list(map(settings.topic, stage.outputs))
-        }
+        self._before_source = {topology.JOIN_STAGE} if settings.reads_pairs else set[str]()
         """Stages that write the source topic, if it is a topic of the pipeline."""
         # Its splitter may end before they have written, so the stages after it run again, as in a second run.
         self._rerun = rerun or bool(self._before_source)
         internal = {topic.name for topic in topology.TOPICS if not topic.public}
         # A partition that has ended may have more records in a second run, and from a source topic that starts later.
-        may_continue = self._rerun or (settings.source is not None and settings.source.topics is not None)
+        may_continue = self._rerun or settings.has_several_sources
         self._end_after_input = {
             stage.name for stage in needed if not may_continue and internal.issuperset(stage.inputs_of(settings))
         }
