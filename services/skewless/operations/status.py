@@ -189,7 +189,7 @@ def status(
         },
         recent_s=recent_s,
         load=_last_tick(settings, offsets) if distribution in counts else None,
-        waits=list(_waits(settings, by_name)),
+        waits=list(_waits(settings, stages)),
         problems=problems,
         warnings=list(shares.values()),
     )
@@ -358,24 +358,26 @@ def _only_invalid(dead_letters: RecentRecords[Invalid | None]) -> Iterator[str]:
         yield f"{topology.SOURCE_STAGE}: all {number} records so far are invalid, mostly {commonest}"
 
 
-def _waits(settings: PipelineSettings, stages: Mapping[str, StageStatus]) -> Iterator[str]:
-    for stage in stages.values():
+def _waits(settings: PipelineSettings, stages: Sequence[StageStatus]) -> Iterator[str]:
+    for stage in stages:
         if stage.group.is_rebalancing:
             yield f"{stage.name}: its group is rebalancing ({stage.group.state})"
-        for process, reasons in stage.readiness.items():
-            if reasons:
-                yield f"{process} is not ready: {', '.join(reasons)}"
-    splitter = stages.get(topology.SOURCE_STAGE)
-    if splitter is None or not splitter.group.members:
-        return
-    lags = [
+        not_ready = ((process, reasons) for process, reasons in stage.readiness.items() if reasons)
+        yield from (f"{process} is not ready: {', '.join(reasons)}" for process, reasons in not_ready)
+        if stage.name == topology.SOURCE_STAGE and stage.group.members:
+            yield from _held_back(settings, stage)
+
+
+def _held_back(settings: PipelineSettings, splitter: StageStatus) -> Iterator[str]:
+    """Yield a line for source partitions that hold windows open, since the others are ahead of them."""
+    labels = (
         (f"{settings.aggregated.prefix_of(topic)}{p}", lag)
         for topic, by_partition in splitter.lag.items()
         for p, lag in sorted(by_partition.items())
-    ]
-    active = {
+    )
+    watermarks = {
         label: state.watermark
-        for (label, lag), state in zip(lags, splitter.partitions, strict=True)
+        for (label, lag), state in zip(labels, splitter.partitions, strict=True)
         if not (state.idle or lag)
     }
     newest = max((state.watermark for state in splitter.partitions if state.watermark is not None), default=None)
@@ -383,14 +385,13 @@ def _waits(settings: PipelineSettings, stages: Mapping[str, StageStatus]) -> Ite
     until = "event_time.idle_timeout_s is null" if timeout is None else f"for up to {timeout:g} s, then they are idle"
     if newest is None:
         return
-    if silent := [p for p, watermark in active.items() if watermark is None]:
+    if silent := [p for p, watermark in watermarks.items() if watermark is None]:
         yield f"windows wait for the first record of source partitions {_some(silent)} ({until})"
-    behind = [p for p, watermark in active.items() if watermark is not None and newest - watermark > HELD_BACK_MS]
+    behind = {p: newest - time for p, time in watermarks.items() if time is not None and newest - time > HELD_BACK_MS}
     if behind:
-        oldest = min(active[p] or 0 for p in behind)
         yield (
-            f"windows wait for newer records of source partitions {_some(behind)}, whose event time is up to "
-            f"{(newest - oldest) / 1000:,.0f} s behind that of the newest partition ({until})"
+            f"windows wait for newer records of source partitions {_some(list(behind))}, whose event time is up to "
+            f"{max(behind.values()) / 1000:,.0f} s behind that of the newest partition ({until})"
         )
 
 

@@ -40,7 +40,7 @@ def problems(*stages: StageStatus, max_lag_s: float | None = None) -> list[str]:
 
 def waits(*partitions: WatermarkState, lag: Mapping[int, int] | None = None, **event_time: Any) -> list[str]:
     splitter = stage("splitter", lag=lag or dict.fromkeys(range(len(partitions)), 0), partitions=partitions)
-    return list(status._waits(settings(**event_time), {"splitter": splitter}))
+    return list(status._waits(settings(**event_time), [splitter]))
 
 
 @pytest.mark.parametrize(
