@@ -40,15 +40,18 @@ def pipeline_of(
 def entries(partition: int, first_s: float, count: int) -> Iterator[Sent]:
     """Make records of ten keys, 0.1 s apart."""
     for number in range(count):
-        at = START_MS + round(first_s * 1000) + 100 * number
-        yield partition, json.dumps({"key": f"k{number % 10}", "value": number, "time": at}).encode()
+        time_ms = START_MS + round(first_s * 1000) + 100 * number
+        yield partition, json.dumps({"key": f"k{number % 10}", "value": number, "time": time_ms}).encode()
 
 
 def checkpoints(pipeline: Pipeline) -> Mapping[int, tuple[int, Held | None]]:
     """Return the committed offset of each source partition, and what is held of it."""
     group, topic = pipeline.settings.group("splitter"), pipeline.settings.topic("source")
     committed = OffsetReader(pipeline.settings.kafka).committed(group, topic)
-    return {partition: (at.offset, decode_checkpoint(at.checkpoint).held) for partition, at in committed.items()}
+    return {
+        partition: (position.offset, decode_checkpoint(position.checkpoint).held)
+        for partition, position in committed.items()
+    }
 
 
 def look_after(supervisor: Supervisor) -> None:
@@ -78,8 +81,8 @@ def run_splitter(pipeline: Pipeline) -> tuple[int, str]:
 
 
 def delete_before(pipeline: Pipeline, partition: int, offset: int) -> None:
-    at = TopicPartition(pipeline.source.topic, partition, offset)
-    pipeline.admin.delete_records([at])[at].result()
+    log_start = TopicPartition(pipeline.source.topic, partition, offset)
+    pipeline.admin.delete_records([log_start])[log_start].result()
 
 
 @pytest.mark.thorough
@@ -116,7 +119,7 @@ def stopped(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Pipeline:
     with pipeline.running() as supervisor:
 
         def is_held() -> bool:
-            return [(at, held and held.tuples) for at, held in checkpoints(pipeline).values()] == [
+            return [(offset, held and held.tuples) for offset, held in checkpoints(pipeline).values()] == [
                 (200, 50),
                 (100, 100),
             ]

@@ -23,9 +23,8 @@ from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.settings import ParsingSettings
 from skewless.parsing.validation import EventTimeRules
 from skewless.stages.splitter.checkpoint import decode_checkpoint
-from skewless.stages.splitter.local_rows import BufferedRows, LocalRows, WindowRows
+from skewless.stages.splitter.local_step import STEPS, LocalSplitterRules
 from skewless.stages.splitter.restore import HeldRules, read_again
-from skewless.stages.splitter.step import SplitterRules, SplitterStep
 from skewless.wire.headers import schema_of
 from skewless.wire.record import OutputRecord
 from skewless.wire.rows import ROWS, RowFormat
@@ -81,7 +80,7 @@ class Splitters:
     """One source partition, and the splitters that process it one after another."""
 
     def __init__(self, event_time: EventTimeRules, local: Local) -> None:
-        self.rules = SplitterRules(event_time=event_time, idle_timeout_ms=None, drain=False)
+        self.event_time = event_time
         self.log: list[bytes] = []
         self.offset, self.checkpoint = 0, ""
         self.committed: list[OutputRecord] = []
@@ -92,20 +91,18 @@ class Splitters:
         """Start a splitter from the last commit; what was not committed is read again."""
         self.local = local
         row_format = RowFormat(COLUMNS, pane_ms=local.window_ms, grid_ms=PANE_MS)
-        rules = LocalRules(columns=COLUMNS, pane_ms=local.window_ms, max_rows=local.max_rows)
-        rows: LocalRows = {
-            "none": LocalRows(row_format),
-            "buffer": BufferedRows(rules, row_format),
-            "windows": WindowRows(rules, row_format, self.rules.event_time.lateness_ms),
-        }[local.mode]
+        local_rules = LocalRules(columns=COLUMNS, pane_ms=local.window_ms, max_rows=local.max_rows)
+        rules = LocalSplitterRules(
+            event_time=self.event_time, idle_timeout_ms=None, drain=False, local=local_rules, row_format=row_format
+        )
         held_rules = HeldRules(
             new_parser=lambda: RecordParser(SETTINGS),
             tuple_format=FORMAT,
-            event_time=self.rules.event_time,
-            local=rules,
+            event_time=self.event_time,
+            local=local_rules,
             parsing="",
         )
-        self.step = SplitterStep(RecordParser(SETTINGS), SETTINGS.value_types, self.rules, reports(), rows)
+        self.step = STEPS[local.mode](RecordParser(SETTINGS), SETTINGS.value_types, rules, reports())
         self.step.assign(source(0), self.checkpoint or None, self.restored(held_rules))
         self.pending = []
         self.read(self.log[self.offset :])
@@ -115,7 +112,8 @@ class Splitters:
         if held is None:
             return ()
         assert held.end == self.offset
-        again = read_again([batch_of(0, [self.log[at]], first=at) for at in range(held.offset, held.end)], held, rules)
+        offsets = range(held.offset, held.end)
+        again = read_again([batch_of(0, [self.log[offset]], first=offset) for offset in offsets], held, rules)
         # The range begins with a record that has a held tuple: nothing before it is read.
         assert (again.tuples, min(one.offset for one in again.openings.values())) == (held.tuples, held.offset)
         return again.to_state()
@@ -199,7 +197,7 @@ def test_splitter_local_windows_any_cut_and_any_kill_sends_each_tuple_once_and_i
         if own is not None:
             complete = own // PANE_MS * PANE_MS
             in_time = Counter((time // PANE_MS * PANE_MS, key) for key, time in tuples if time < complete)
-            assert {at: count for at, count in counts.items() if at[0] < complete} == in_time
+            assert {(pane, key): count for (pane, key), count in counts.items() if pane < complete} == in_time
     splitters.start(Local("none", 10, 1))
     splitters.commit()
     counted = Counter((time // PANE_MS * PANE_MS, key) for key, time in accepted(splitters.log, event_time))
@@ -212,7 +210,7 @@ def check_watermarks(outputs: Sequence[OutputRecord], rules: EventTimeRules) -> 
     watermark = -(2**53)
     for output in written(outputs, "tuples"):
         if output.value is not None:
-            panes = {at[0] for at in sent([output])}
+            panes = {pane for pane, _ in sent([output])}
             assert all(first_end(pane + PANE_MS - 1, rules) > watermark for pane in panes)
         reported = watermarks_in([output])[0].get(0, watermark)
         assert reported >= watermark

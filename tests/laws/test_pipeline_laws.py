@@ -34,10 +34,10 @@ from skewless.stages.observer.step import ObserverRules, ObserverStep
 from skewless.stages.router.step import RouterStep
 from skewless.stages.router.upstream import Upstream
 from skewless.stages.splitter.checkpoint import committed_state, decode_checkpoint
-from skewless.stages.splitter.local_rows import BufferedRows, LocalRows, WindowRows
+from skewless.stages.splitter.local_step import STEPS, LocalSplitterRules
 from skewless.stages.splitter.reports import SourceReports
 from skewless.stages.splitter.restore import HeldRules, read_again
-from skewless.stages.splitter.step import SplitterRules, SplitterStep
+from skewless.stages.splitter.step import SplitterStep
 from skewless.stages.worker import step as worker_step
 from skewless.stages.worker.step import WorkerStep
 from skewless.wire.headers import idle_of, watermarks_of
@@ -258,25 +258,22 @@ class Pipeline:
 
     def splitter(self) -> SplitterStep:
         setup = self.setup
-        rules = SplitterRules(
-            event_time=EventTimeRules(
-                lateness_ms=setup.lateness_ms, max_ahead_ms=0, windows=setup.windows if setup.late_by_window else None
-            ),
-            idle_timeout_ms=setup.idle_timeout_ms,
-            drain=self.drain,
-        )
         self.splitters += 1
         mode, chosen = LOCAL[(setup.local + self.splitters * setup.local_changes) % len(LOCAL)]
         # Every other splitter has shorter panes or local windows, as after a change of the setting.
         pane_ms = setup.pane_ms // (1 if self.splitters % 2 else DIVISORS[setup.pane_ms])
         row_format = self.row_format(pane_ms)
         local = LocalRules(columns=row_format.columns, pane_ms=pane_ms, **chosen)
-        rows: LocalRows = {
-            "none": LocalRows(row_format),
-            "buffer": BufferedRows(local, row_format),
-            "windows": WindowRows(local, row_format, setup.lateness_ms),
-        }[mode]
-        step = SplitterStep(RecordParser(FORMAT), DEFAULT_VALUES, rules, SourceReports(setup.sources, "source"), rows)
+        rules = LocalSplitterRules(
+            event_time=EventTimeRules(
+                lateness_ms=setup.lateness_ms, max_ahead_ms=0, windows=setup.windows if setup.late_by_window else None
+            ),
+            idle_timeout_ms=setup.idle_timeout_ms,
+            drain=self.drain,
+            local=local,
+            row_format=row_format,
+        )
+        step = STEPS[mode](RecordParser(FORMAT), DEFAULT_VALUES, rules, SourceReports(setup.sources, "source"))
         self.held_rules[step] = HeldRules(
             new_parser=lambda: RecordParser(FORMAT),
             tuple_format=batches.FORMAT,

@@ -10,11 +10,10 @@ from skewless.config.stage_start import StageStart
 from skewless.parsing.record_parser import RecordParser
 from skewless.stages.built_stage import BuiltStage, restore_each
 from skewless.stages.splitter.checkpoint import first_checkpoint
-from skewless.stages.splitter.local_rows import BufferedRows, LocalRows, WindowRows
+from skewless.stages.splitter.local_step import STEPS, LocalSplitterRules
 from skewless.stages.splitter.reports import SourceReports
 from skewless.stages.splitter.restore import HeldRules, restore_from
 from skewless.stages.splitter.settings import SplitterSettings
-from skewless.stages.splitter.step import SplitterRules, SplitterStep
 from skewless.wire.tuples import TupleFormat
 
 DIGEST_CHARACTERS = 16
@@ -24,23 +23,26 @@ def build(start: StageStart) -> BuiltStage:
     """Build the splitter from its settings."""
     pipeline = start.settings
     settings = pipeline.splitter
-    rules = SplitterRules(
+    local = local_rules(pipeline)
+    rules = LocalSplitterRules(
         event_time=pipeline.event_time_rules(),
         idle_timeout_ms=pipeline.event_time.idle_timeout_ms,
         drain=start.drain,
         max_drift_ms=pipeline.event_time.max_drift_ms,
         key_parts=settings.key.parts,
+        local=local,
+        row_format=pipeline.row_format(local.pane_ms),
         parsing=parsing_digest(settings),
     )
     held = HeldRules(
         new_parser=lambda: RecordParser(settings),
         tuple_format=TupleFormat(pipeline.values, settings.key.parts),
-        event_time=pipeline.event_time_rules(),
-        local=local_rules(pipeline),
+        event_time=rules.event_time,
+        local=local,
         parsing=rules.parsing,
     )
     reports = SourceReports(start.count_partitions("tuples"), pipeline.aggregated.topic)
-    step = SplitterStep(RecordParser(settings), pipeline.values, rules, reports, local_rows(pipeline))
+    step = STEPS[settings.local.mode](RecordParser(settings), pipeline.values, rules, reports)
     return BuiltStage(
         step,
         restore=restore_each(restore_from(pipeline.kafka, reports.label_of, pipeline.aggregated.skip_to_of, held)),
@@ -58,19 +60,6 @@ def local_rules(pipeline: PipelineSettings) -> LocalRules:
         max_rows=settings.buffer_rows,
         adaptive=settings.adaptive and settings.mode == "buffer",
     )
-
-
-def local_rows(pipeline: PipelineSettings) -> LocalRows:
-    """Return the local aggregation of the mode."""
-    rules = local_rules(pipeline)
-    row_format = pipeline.row_format(rules.pane_ms)
-    match pipeline.splitter.local.mode:
-        case "none":
-            return LocalRows(row_format)
-        case "buffer":
-            return BufferedRows(rules, row_format)
-        case "windows":
-            return WindowRows(rules, row_format, pipeline.event_time.lateness_ms)
 
 
 def parsing_digest(settings: SplitterSettings) -> str:

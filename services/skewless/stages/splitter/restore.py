@@ -19,7 +19,8 @@ from skewless.parsing.batch_slices import slices
 from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.validation import EventTimeRules, classify
 from skewless.stages.splitter.checkpoint import Held, decode_checkpoint
-from skewless.stages.splitter.local_rows import Accepted, HeldAgain, hold
+from skewless.stages.splitter.local_step import RestoredRows, hold
+from skewless.stages.splitter.step import Accepted
 from skewless.wire.record import Batch
 from skewless.wire.topic_partition import TopicPartition
 from skewless.wire.tuples import TupleFormat
@@ -76,7 +77,7 @@ def restore_from(
     return restore
 
 
-def read_again(batches: Iterable[Batch], held: Held, rules: HeldRules) -> HeldAgain:
+def read_again(batches: Iterable[Batch], held: Held, rules: HeldRules) -> RestoredRows:
     """Return the held tuples from the records of their range. Late and invalid ones are not written again."""
     windows = LocalWindows(rules.local, rules.event_time.lateness_ms)
     generator = WatermarkGenerator(rules.event_time.lateness_ms, held.max_time)
@@ -95,7 +96,7 @@ def read_again(batches: Iterable[Batch], held: Held, rules: HeldRules) -> HeldAg
             if len(times):
                 tuples = rules.tuple_format.batch(keys.dictionary_encode(), values, times)
                 hold(windows, Accepted(tuples, part, classified, previous_max))
-    return HeldAgain(records, windows.tuples, windows.openings, windows.rows)
+    return RestoredRows(records, windows.tuples, windows.openings, windows.rows)
 
 
 def _batches(kafka: KafkaSettings, source: TopicPartition, begin: int, end: int) -> Iterator[Batch]:

@@ -25,7 +25,7 @@ from skewless.parsing import batch_slices
 from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.settings import ParsingSettings
 from skewless.parsing.validation import EventTimeRules
-from skewless.stages.splitter.local_rows import BufferedRows, LocalRows
+from skewless.stages.splitter.local_step import BufferSplitterStep, LocalSplitterRules
 from skewless.stages.splitter.step import SplitterRules, SplitterStep
 from skewless.wire.headers import WATERMARK, schema_of
 from skewless.wire.record import OutputRecord
@@ -44,12 +44,11 @@ def record(time: int, key: str, value: int = 1) -> bytes:
 
 def splitter(max_rows: int = 1000, *, adaptive: bool = False, drain: bool = False) -> SplitterStep:
     rules = LocalRules(columns=ROW_FORMAT.columns, pane_ms=10, max_rows=max_rows, adaptive=adaptive)
-    step = SplitterStep(
+    step = BufferSplitterStep(
         RecordParser(SETTINGS),
         SETTINGS.value_types,
-        SplitterRules(event_time=EVENT_TIME, idle_timeout_ms=500, drain=drain),
+        LocalSplitterRules(event_time=EVENT_TIME, idle_timeout_ms=500, drain=drain, local=rules, row_format=ROW_FORMAT),
         reports(),
-        BufferedRows(rules, ROW_FORMAT),
     )
     step.assign(source(3), None, ())
     return step
@@ -135,7 +134,7 @@ def test_splitter_bounded_run_ends_with_the_rows_and_the_last_watermark() -> Non
 
 def test_splitter_checkpoint_does_not_depend_on_the_buffer() -> None:
     with_buffer = splitter()
-    plain = SplitterStep(RecordParser(SETTINGS), SETTINGS.value_types, RULES, reports(), LocalRows(ROW_FORMAT))
+    plain = SplitterStep(RecordParser(SETTINGS), SETTINGS.value_types, RULES, reports())
     plain.assign(source(3), None, ())
     for step in (with_buffer, plain):
         split(step, record(100, "a"), record(150, "b"))

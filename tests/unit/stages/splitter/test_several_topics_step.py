@@ -17,7 +17,7 @@ from skewless.parsing.settings import ParsingSettings
 from skewless.parsing.validation import EventTimeRules
 from skewless.stages.router.step import RouterStep
 from skewless.stages.router.upstream import Upstream
-from skewless.stages.splitter.local_rows import BufferedRows, LocalRows, WindowRows
+from skewless.stages.splitter.local_step import STEPS, LocalSplitterRules
 from skewless.stages.splitter.reports import SourceReports
 from skewless.stages.splitter.step import SplitterRules, SplitterStep
 from skewless.wire.headers import sources_of
@@ -34,13 +34,10 @@ LOCAL = LocalRules(columns=ROW_FORMAT.columns, pane_ms=10, max_rows=1_000)
 
 
 def splitter(*owned: TopicPartition, local: str = "none", targets: int = TARGETS) -> SplitterStep:
-    rules = SplitterRules(event_time=EVENT_TIME, idle_timeout_ms=500, drain=False)
-    rows: LocalRows = {
-        "none": LocalRows(ROW_FORMAT),
-        "buffer": BufferedRows(LOCAL, ROW_FORMAT),
-        "windows": WindowRows(LOCAL, ROW_FORMAT, EVENT_TIME.lateness_ms),
-    }[local]
-    step = SplitterStep(RecordParser(SETTINGS), SETTINGS.value_types, rules, SourceReports(targets), rows)
+    rules = LocalSplitterRules(
+        event_time=EVENT_TIME, idle_timeout_ms=500, drain=False, local=LOCAL, row_format=ROW_FORMAT
+    )
+    step = STEPS[local](RecordParser(SETTINGS), SETTINGS.value_types, rules, SourceReports(targets))
     step.observe_topics(COUNTS)
     for partition in owned:
         step.assign(partition, None, ())
@@ -172,9 +169,7 @@ def test_router_source_partition_that_is_added_holds_the_watermark_until_it_repo
 def test_router_bounded_run_ends_when_all_source_partitions_have_ended() -> None:
     step = router()
     rules = SplitterRules(event_time=EVENT_TIME, idle_timeout_ms=None, drain=True)
-    writer = SplitterStep(
-        RecordParser(SETTINGS), SETTINGS.value_types, rules, SourceReports(TARGETS), LocalRows(ROW_FORMAT)
-    )
+    writer = SplitterStep(RecordParser(SETTINGS), SETTINGS.value_types, rules, SourceReports(TARGETS))
     writer.observe_topics(COUNTS)
     for source in (A0, B0, B2):
         writer.assign(source, None, ())

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from helpers.batches import ROW_FORMAT, batch_of, json_values_in, reports, source, tuples_in, watermarks_in, written
+from helpers.batches import batch_of, json_values_in, reports, source, tuples_in, watermarks_in, written
 from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.settings import ParsingSettings
 from skewless.parsing.validation import EventTimeRules
 from skewless.stages.splitter.checkpoint import first_checkpoint, start_of
-from skewless.stages.splitter.local_rows import LocalRows
 from skewless.stages.splitter.step import SplitterRules, SplitterStep
 
 SETTINGS: dict[str, Any] = {
@@ -29,7 +28,7 @@ def splitter(checkpoint: str | None = None) -> SplitterStep:
         drain=False,
         key_parts=settings.key.parts,
     )
-    step = SplitterStep(RecordParser(settings), settings.value_types, rules, reports(), LocalRows(ROW_FORMAT))
+    step = SplitterStep(RecordParser(settings), settings.value_types, rules, reports())
     step.assign(source(3), checkpoint, ())
     return step
 

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from helpers.batches import (
-    ROW_FORMAT,
     batch_of,
     idle_in,
     json_values_in,
@@ -28,7 +27,6 @@ from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.settings import ParsingSettings
 from skewless.parsing.source_records import SourceRecords
 from skewless.parsing.validation import EventTimeRules
-from skewless.stages.splitter.local_rows import LocalRows
 from skewless.stages.splitter.step import SplitterRules, SplitterStep
 from skewless.wire.headers import WATERMARK, schema_of
 from skewless.wire.record import OutputRecord
@@ -59,7 +57,6 @@ def splitter(
         parsing.value_types,
         SplitterRules(**chosen | rules),
         reports(),
-        LocalRows(ROW_FORMAT),
     )
     step.assign(source(3), checkpoint, ())
     return step

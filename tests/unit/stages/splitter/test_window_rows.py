@@ -31,9 +31,9 @@ from skewless.parsing.record_parser import RecordParser
 from skewless.parsing.settings import ParsingSettings
 from skewless.parsing.validation import EventTimeRules
 from skewless.stages.splitter.checkpoint import Held, decode_checkpoint
-from skewless.stages.splitter.local_rows import BufferedRows, LocalRows, WindowRows
+from skewless.stages.splitter.local_step import STEPS, LocalSplitterRules
 from skewless.stages.splitter.restore import HeldRules, read_again
-from skewless.stages.splitter.step import SplitterRules, SplitterStep
+from skewless.stages.splitter.step import SplitterStep
 from skewless.wire.headers import WATERMARK, schema_of
 from skewless.wire.record import OutputRecord
 from skewless.wire.rows import ROWS
@@ -42,8 +42,15 @@ from skewless.wire.tuples import TUPLES
 NOW = 1_000_000
 SETTINGS = ParsingSettings.model_validate({"key": {"field": "k"}, "value": {"field": "v"}, "time": {"field": "t"}})
 EVENT_TIME = EventTimeRules(lateness_ms=2, max_ahead_ms=1000)
-RULES = SplitterRules(event_time=EVENT_TIME, idle_timeout_ms=5000, drain=False, parsing="as before")
 LOCAL = LocalRules(columns=ROW_FORMAT.columns, pane_ms=10, max_rows=1000)
+RULES = LocalSplitterRules(
+    event_time=EVENT_TIME,
+    idle_timeout_ms=5000,
+    drain=False,
+    local=LOCAL,
+    row_format=ROW_FORMAT,
+    parsing="as before",
+)
 HELD = HeldRules(
     new_parser=lambda: RecordParser(SETTINGS),
     tuple_format=FORMAT,
@@ -68,12 +75,8 @@ def splitter(
     **rules: Any,
 ) -> SplitterStep:
     local = replace(LOCAL, max_rows=max_rows, pane_ms=pane_ms)
-    rows: LocalRows = {
-        "none": LocalRows(ROW_FORMAT),
-        "buffer": BufferedRows(local, ROW_FORMAT),
-        "windows": WindowRows(local, ROW_FORMAT, EVENT_TIME.lateness_ms),
-    }[mode]
-    step = SplitterStep(RecordParser(SETTINGS), SETTINGS.value_types, replace(RULES, **rules), reports(), rows)
+    changed = replace(RULES, local=local, **rules)
+    step = STEPS[mode](RecordParser(SETTINGS), SETTINGS.value_types, changed, reports())
     step.assign(source(3), checkpoint, state)
     return step
 
