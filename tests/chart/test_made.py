@@ -81,10 +81,6 @@ def test_chart_is_described_for_artifact_hub() -> None:
     assert all(isinstance(value, str) for value in chart["annotations"].values())
 
 
-def test_chart_values_have_a_section_for_each_stage() -> None:
-    assert list(VALUES["stages"]) == [stage.name for stage in topology.STAGES]
-
-
 def test_chart_termination_grace_period_exceeds_the_longest_clean_stop() -> None:
     assert VALUES["stageDefaults"]["terminationGracePeriodSeconds"] > STOP_S
 
