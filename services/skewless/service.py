@@ -6,9 +6,9 @@ A bounded run (`drain`) also ends at the end of its input.
 from __future__ import annotations
 
 import asyncio
-import importlib
 import logging
 import os
+import pkgutil
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -45,8 +45,7 @@ STOP_S = 25.0
 
 def build(start: StageStart) -> BuiltStage:
     """Build the stage."""
-    module, attribute = start.stage.builder.split(":")
-    built: BuiltStage = getattr(importlib.import_module(module), attribute)(start)
+    built: BuiltStage = pkgutil.resolve_name(start.stage.builder)(start)
     return built
 
 

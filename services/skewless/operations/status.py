@@ -5,7 +5,7 @@ Where the metrics ports of processes can be reached, these are asked whether the
 
 from __future__ import annotations
 
-import importlib
+import pkgutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -274,8 +274,7 @@ def event_times(start: StageStart, topic: str, checkpoints: Sequence[str | None]
     """
     if start.stage.event_time is None:
         return ()
-    module, function = start.stage.event_time.split(":")
-    states: Sequence[WatermarkState] = getattr(importlib.import_module(module), function)(start, topic, checkpoints)
+    states: Sequence[WatermarkState] = pkgutil.resolve_name(start.stage.event_time)(start, topic, checkpoints)
     return states
 
 
