@@ -17,6 +17,7 @@ from helpers.tiers import COLLECTED
 from skewless.errors import SkewlessError
 from skewless.lab.local.broker import Broker
 from skewless.lab.local.jars import ensure
+from skewless.sql.dialects import DATABASES
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -89,7 +90,7 @@ def database_servers() -> Iterator[Callable[[str], Server]]:
         yield server
 
 
-@pytest.fixture(params=["postgresql", "mysql", "sqlite"])
+@pytest.fixture(params=list(DATABASES))
 def database(request: pytest.FixtureRequest, database_servers: Callable[[str], Server], tmp_path: Path) -> TestDatabase:
     """Empty database of each dialect."""
     return new_database(request.param, database_servers, tmp_path)

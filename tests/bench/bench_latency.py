@@ -45,6 +45,7 @@ from skewless.algorithms.hashing import partition_of_keys
 from skewless.lab.local import kafka_process
 from skewless.lab.local.broker import Broker
 from skewless.lab.local.supervisor import Supervisor
+from skewless.sql.dialects import DATABASES
 
 PARTITIONS = 4
 WORKERS = 8
@@ -314,7 +315,7 @@ def main() -> None:
     parser.add_argument("--emit", choices=sorted(WINDOW_S), default="updates")
     parser.add_argument("--observers", type=int, default=0)
     parser.add_argument("--keys", type=int, default=50_000)
-    parser.add_argument("--table", choices=["postgresql", "mysql", "sqlite"])
+    parser.add_argument("--table", choices=list(DATABASES))
     parser.add_argument("--mode", choices=["replace", "merge"], default="replace")
     parser.add_argument("--busy", type=int, default=0, help="loops that use the CPU at the same time")
     parser.add_argument("--local", default="none", help="modes of local aggregation, separated by commas")

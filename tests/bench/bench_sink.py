@@ -27,8 +27,9 @@ from typing import Any
 
 import numpy as np
 
-from helpers.databases import SERVERS, MariadbServer, PostgresqlServer, Server, new_database
+from helpers.databases import MariadbServer, PostgresqlServer, Server, new_database
 from integration.sql.sql_sink import START, Flusher, Sink
+from skewless.sql.dialects import DATABASES
 from skewless.sql.rows import Row
 from skewless.sql.sqlite import SqliteDatabase
 from skewless.wire.record import OutputRecord
@@ -160,7 +161,7 @@ def store_each_row(sink: Sink) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--dialects", default=",".join([*SERVERS, "sqlite"]))
+    parser.add_argument("--dialects", default=",".join(DATABASES))
     parser.add_argument("--stored", type=int, default=10_000_000)
     parser.add_argument("--rows", type=int, default=400_000)
     parser.add_argument("--minutes", type=float)

@@ -208,7 +208,7 @@ class TestDatabase:
         """Run a statement as the administrator, and return its rows."""
         if self.server is not None:
             return self.server.execute(statement, self.name)
-        with contextlib.closing(sqlite3.connect(self.url.removeprefix("sqlite://"), timeout=10)) as connection:
+        with contextlib.closing(sqlite3.connect(self.url.partition("://")[2], timeout=10)) as connection:
             rows = list(connection.execute(statement))
             connection.commit()
             return rows
@@ -220,8 +220,8 @@ class TestDatabase:
 def new_database(dialect: str, server: Callable[[str], Server], folder: Path) -> TestDatabase:
     """Create an empty database; `server` returns the running server of a dialect."""
     name = f"t{uuid.uuid4().hex[:10]}"
-    if dialect == "sqlite":
-        return TestDatabase(dialect, f"sqlite://{folder}/{name}.db", None, name)
+    if dialect not in SERVERS:
+        return TestDatabase(dialect, f"{dialect}://{folder}/{name}.db", None, name)
     running = server(dialect)
     running.create_database(name)
     return TestDatabase(dialect, running.url(name), running, name)

@@ -49,14 +49,8 @@ SINK_MODES = {row.name: row.needs.values[0] for row in topology.STAGES if row.ne
 """Stages that write to a database, with the value of `sink.mode` that they need. A pipeline has at most one of them."""
 REPARTITIONING = frozenset(row.name for row in topology.STAGES if row.needs and row.needs.path == "join.repartition")
 """Stages that partition the topics of a join again."""
-WRITES = {
-    "splitter": "tuples",
-    "router": "worker-input",
-    "worker": "partials",
-    "aggregator": "aggregator-changelog",
-    "observer": "observer-changelog",
-}
-"""For each stage, a topic that only this stage writes."""
+WRITES = {name: next(t for t in topology.stage(name).outputs if not topology.topic(t).public) for name in STAGES}
+"""For each stage, an internal topic. Only this stage writes it."""
 PORT_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 UNSETTLED = (
     KafkaError.NOT_COORDINATOR,

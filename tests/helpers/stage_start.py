@@ -1,10 +1,24 @@
-"""Starts of stages without a broker."""
+"""Starts of stages without a broker, and the settings of pipelines that have them."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from skewless import topology
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.config.stage_start import StageStart
+
+SIDES = {side: {"topic": f"p-{side}", "id": {"field": "id"}} for side in ("left", "right")}
+REQUIRED: dict[str, dict[str, Any]] = {"join": {**SIDES, "apart_s": 1}, "sink": {"url": "sqlite:///x.db"}}
+"""Settings without a default, by section."""
+
+
+def sections_for(stage: topology.Stage) -> dict[str, dict[str, Any]]:
+    """Return the sections without which a pipeline with a source topic does not have this stage."""
+    if stage.option is None:
+        return {}
+    section, _, setting = stage.option.path.partition(".")
+    return {section: REQUIRED.get(section, {}) | ({setting: stage.option.values[0]} if setting else {})}
 
 
 def in_memory(stage: str, settings: PipelineSettings, partitions: int, *, drain: bool = False) -> StageStart:

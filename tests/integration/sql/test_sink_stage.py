@@ -21,12 +21,13 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from helpers.databases import Server, TestDatabase, new_database
+from helpers.databases import SERVERS, Server, TestDatabase, new_database
 from helpers.kafka import Pipeline, Source, differences, free_ports, read, truth, zipf_records
 from helpers.waiting import until
 from integration.sql.faulty_sink import POINTS
 from integration.sql.sql_sink import START, partials, result
 from skewless.kafka.consumer.offsets import OffsetReader
+from skewless.sql.dialects import DATABASES
 
 KEYS = 400
 ROUND_WINDOWS = 2
@@ -170,10 +171,10 @@ FROZEN = [("postgresql", "replace")]
 FENCED = [("sqlite", "merge")]
 FREEZE_S = 60.0 if ROUNDS > 1 else 3.0
 if ROUNDS > 1:
-    FROZEN = list(itertools.product(("postgresql", "mysql"), MODES))
-    FENCED = list(itertools.product(("postgresql", "mysql", "sqlite"), MODES))
-    KILLED = list(itertools.product(("postgresql", "mysql", "sqlite"), MODES))
-    CUT = list(itertools.product(("postgresql", "mysql"), MODES))
+    FROZEN = list(itertools.product(SERVERS, MODES))
+    FENCED = list(itertools.product(DATABASES, MODES))
+    KILLED = list(itertools.product(DATABASES, MODES))
+    CUT = list(itertools.product(SERVERS, MODES))
 
 
 @pytest.fixture

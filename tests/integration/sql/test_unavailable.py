@@ -14,12 +14,13 @@ from typing import Any
 import pymysql
 import pytest
 
-from helpers.databases import PASSWORD, Server, TestDatabase, new_database
+from helpers.databases import PASSWORD, SERVERS, Server, TestDatabase, new_database
 from helpers.debian import ROOT
 from helpers.tiers import thorough_except
 from helpers.waiting import until
 from integration.sql.sql_sink import Sink, result
 from skewless.errors import TransactionAbortedError, UnavailableError
+from skewless.sql.dialects import DATABASES
 
 Fault = Callable[[TestDatabase], contextlib.AbstractContextManager[None]]
 
@@ -103,9 +104,9 @@ def slow(database: TestDatabase) -> Iterator[None]:
 
 
 FAULTS: list[tuple[str, Fault, str]] = [
-    *((dialect, locked, "lock_timeout") for dialect in ("postgresql", "mysql", "sqlite")),
-    *((dialect, slow, "statement_timeout") for dialect in ("postgresql", "mysql", "sqlite")),
-    *((dialect, read_only, "read_only") for dialect in ("postgresql", "mysql")),
+    *((dialect, locked, "lock_timeout") for dialect in DATABASES),
+    *((dialect, slow, "statement_timeout") for dialect in DATABASES),
+    *((dialect, read_only, "read_only") for dialect in SERVERS),
     ("postgresql", without_connections, "connection"),
     ("mysql", without_connections, "resources"),
 ]
@@ -206,7 +207,7 @@ def test_store_during_a_fault_of_the_database_is_repeated_until_it_ends(
 
 
 @pytest.mark.skipif(not ROOT, reason="only root can mount a file system of a limited size")
-@pytest.mark.parametrize("dialect", ["postgresql", "mysql", "sqlite"])
+@pytest.mark.parametrize("dialect", DATABASES)
 def test_store_full_disk_is_repeated_until_there_is_room(dialect: str, database_servers: Any, tmp_path: Path) -> None:
     database = new_database(dialect, database_servers, tmp_path)
     keys = [f"{number:0500}" for number in range(4_000)]

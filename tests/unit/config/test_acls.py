@@ -12,7 +12,7 @@ import yaml
 from click.testing import CliRunner, Result
 
 from helpers.docs_blocks import ROOT, blocks
-from helpers.kafka import SINK_MODES
+from helpers.stage_start import sections_for
 from skewless import topology
 from skewless.cli import main
 from skewless.config import acls
@@ -59,20 +59,14 @@ def test_acls_of_a_pipeline_with_a_prefix_have_it_before_each_own_name() -> None
     assert prefixed == expected
 
 
-SIDES = {side: {"topic": f"p-{side}", "id": {"field": "id"}} for side in ("left", "right")}
-
-
-def settings_with(role: str) -> PipelineSettings:
+def settings_with(stage: str) -> PipelineSettings:
     """Return the settings of a pipeline that has the stage with this name."""
-    if role in {"left", "right", "join"}:
-        return settings(join={**SIDES, "apart_s": 1, "repartition": "never" if role == "join" else "always"})
-    mode = SINK_MODES.get(role)
-    return settings(sink={"url": "sqlite:///x.db", "mode": mode}) if mode else settings()
+    return settings(**sections_for(topology.stage(stage)))
 
 
 def rights_of(role: str) -> list[acls.AclBinding]:
     """Return the ACLs of a role; for a stage, in a pipeline that has it."""
-    return acls.acls_for(settings_with(role))[role]
+    return acls.acls_for(settings() if role in COMMANDS else settings_with(role))[role]
 
 
 def allowed(role: str, operation: str) -> set[str]:

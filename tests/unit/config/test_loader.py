@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from skewless import topology
 from skewless.algorithms.aggregates import AGGREGATES
 from skewless.config import loader
 from skewless.config.pipeline_settings import PipelineSettings
@@ -184,7 +185,7 @@ def test_loader_date_value_becomes_an_instant(file: Path) -> None:
 
 
 def test_loader_unknown_name_without_a_close_match_lists_the_known_names(file: Path) -> None:
-    known = "left, right, join, splitter, router, worker, aggregator, observer, sink, flusher"
+    known = ", ".join(stage.name for stage in topology.STAGES)
     assert problems(file, MINIMAL, SKEWLESS__REPLICAS__X="1") == [
         f"SKEWLESS__REPLICAS__X: unknown setting; known settings: {known}"
     ]

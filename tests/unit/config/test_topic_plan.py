@@ -31,19 +31,9 @@ def test_topic_plan_contains_every_topic_of_the_pipeline_without_the_source() ->
 
 def test_topic_plan_partition_counts_follow_the_source_and_the_settings() -> None:
     expected = plan(7, worker_input={"max_workers": 9}, topics={"aggregator_partitions": 5})
+    counts = {"source": 7, "max_workers": 9, "aggregator": 5, "one": 1}
     assert {name: spec.partitions for name, spec in expected.items()} == {
-        "tuples": 7,
-        "late": 7,
-        "worker-input": 9,
-        "router-state": 7,
-        "partials": 5,
-        "aggregator-changelog": 5,
-        "aggregates": 5,
-        "observer-changelog": 5,
-        "distribution": 1,
-        "hot-keys": 1,
-        "dead-letters": 7,
-        "replays": 1,
+        topic.name: counts[topic.partitions] for topic in topology.needed_topics(SETTINGS)
     }
 
 

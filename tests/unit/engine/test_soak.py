@@ -20,9 +20,8 @@ import pyarrow as pa
 import pytest
 
 from helpers.batches import encode_tuples
-from helpers.kafka import SINK_MODES
 from helpers.messages import message
-from helpers.stage_start import in_memory
+from helpers.stage_start import in_memory, sections_for
 from skewless import topology
 from skewless.config.pipeline_settings import PipelineSettings
 from skewless.engine import app as faust_app
@@ -102,24 +101,20 @@ def results_record(time: int) -> OutputRecord:
     return OutputRecord("any", msgspec.json.encode(result), key=f"{window}/{key}".encode())
 
 
-SOURCES: dict[str, Callable[[int], OutputRecord]] = {
+RECORDS: dict[str, Callable[[int], OutputRecord]] = {
     "left": join_record,
     "right": join_record,
-    "join": join_record,
-    "splitter": source_record,
-    "router": tuples_record,
-    "worker": tuples_record,
-    "aggregator": partials_record,
-    "observer": partials_record,
-    "sink": results_record,
-    "flusher": partials_record,
+    "source": source_record,
+    "tuples": tuples_record,
+    "worker-input": tuples_record,
+    "partials": partials_record,
+    "aggregates": results_record,
 }
-"""Makes a record of a stage's input."""
+"""Makes a record of a topic."""
 
 
 def settings_of(stage: str) -> PipelineSettings:
-    sink = {"sink": {"url": "sqlite:///never-opened.db", "mode": SINK_MODES[stage]}} if stage in SINK_MODES else {}
-    return PipelineSettings.model_validate(PIPELINE | sink)
+    return PipelineSettings.model_validate(sections_for(topology.stage(stage)) | PIPELINE)
 
 
 class AssigningThread:
@@ -189,7 +184,7 @@ async def test_stage_many_batches_leaves_no_blocks(stage: str, stream: str, monk
     monkeypatch.setattr(faust_app, "ConsumerThread", AssigningThread)
     if stream == "python":
         monkeypatch.setattr(faust.streams, "_CStreamIterator", None)
-    record, measured = SOURCES[stage], []
+    record, measured = RECORDS[topology.stage(stage).inputs[0]], []
     async with running(stage) as app:
         for cycle in range(CYCLES):
             await process(app, record, range(cycle * CYCLE, (cycle + 1) * CYCLE))
