@@ -104,12 +104,12 @@ published: $(READY)  ## Run the published experiment live (35 minutes, resumable
 	@PYTHONPATH=tests $(BIN)/python tests/bench/bench_live.py --page docs/reference/published-experiment.md $(ARGS)
 
 lock:  ## Update the locked versions (needs uv)
-	@$(COMPILE) pyproject.toml --extra spark --extra report --extra otel --extra postgresql --extra mysql --group dev --upgrade --output-file requirements/lock.txt
+	@$(COMPILE) pyproject.toml --all-extras --group dev --upgrade --output-file requirements/lock.txt
 	@$(COMPILE) --group build --constraints requirements/lock.txt --output-file requirements/build.txt
 	@$(COMPILE) --group sbom --constraints requirements/lock.txt --output-file requirements/sbom.txt
 	@$(COMPILE) pyproject.toml --extra otel --extra postgresql --extra mysql --constraints requirements/lock.txt \
 		--output-file requirements/run.txt
-	@$(COMPILE) pyproject.toml --extra otel --extra postgresql --extra mysql --extra spark --extra report --constraints requirements/lock.txt \
+	@$(COMPILE) pyproject.toml --all-extras --constraints requirements/lock.txt \
 		--output-file requirements/spark.txt
 	@$(BIN)/python -m skewless.lab.local.lock_jars
 
