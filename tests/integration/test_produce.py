@@ -15,10 +15,12 @@ from time import monotonic
 from typing import Any
 
 import pytest
+from click.testing import CliRunner, Result
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource
 
 from helpers.tiers import thorough_except
+from skewless.cli.main import main
 from skewless.lab.local.broker import Broker
 
 pytestmark = pytest.mark.broker
@@ -38,19 +40,13 @@ def environment() -> dict[str, str]:
     return os.environ | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
 
 
-def produce(*arguments: object, servers: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command(*arguments, servers=servers),
-        capture_output=True,
-        text=True,
-        env=environment(),
-        timeout=WAIT_S,
-        check=False,
-    )
+def produce(*arguments: object, servers: str) -> Result:
+    """Run the command in this process. An exception that it does not report gives exit code 1."""
+    return CliRunner().invoke(main, ["produce", *map(str, arguments), "--bootstrap-servers", servers])
 
 
-def summary(result: subprocess.CompletedProcess[str]) -> dict[str, Any]:
-    assert result.returncode == 0, result.stderr
+def summary(result: Result) -> dict[str, Any]:
+    assert result.exit_code == 0, result.stderr
     entries: dict[str, Any] = json.loads(result.stdout)
     return entries
 
@@ -114,17 +110,16 @@ def test_produce_command_created_topic_keeps_records_of_past_years(broker: str, 
 
 def test_produce_command_missing_topic_ends_with_its_name_and_a_remedy(broker: str, topic: str) -> None:
     result = produce("zipf", "--topic", topic, servers=broker)
-    assert result.returncode == 3
+    assert result.exit_code == 3
     assert topic in result.stderr
     assert "--partitions" in result.stderr
-    assert "Traceback" not in result.stderr
     assert topic not in AdminClient({"bootstrap.servers": broker}).list_topics(timeout=WAIT_S).topics
 
 
 def test_produce_command_existing_topic_with_other_partition_count_is_refused(broker: str, topic: str) -> None:
     summary(produce("zipf", "--topic", topic, "--partitions", 2, "--records", 0, "--json", servers=broker))
     result = produce("zipf", "--topic", topic, "--partitions", 3, servers=broker)
-    assert result.returncode == 2
+    assert result.exit_code == 2
     assert "2 partitions" in result.stderr
 
 
@@ -135,10 +130,9 @@ def test_produce_command_record_refused_by_the_broker_is_reported_with_topic_and
     path.write_bytes(os.urandom(600_000).hex()[:999_990].encode() + b"\n")
     pipeline = pipeline_file(tmp_path, topic, options={"message.max.bytes": 100_000})
     result = produce("lines", "-f", pipeline, "--partitions", 1, "--input", path, servers=broker)
-    assert result.returncode == 3
+    assert result.exit_code == 3
     assert f"cannot send to topic {topic}" in result.stderr
     assert "too large" in result.stderr
-    assert "Traceback" not in result.stderr
 
 
 def test_produce_command_full_queue_loses_nothing_and_keeps_the_order(broker: str, topic: str, tmp_path: Path) -> None:
@@ -193,7 +187,7 @@ def write(servers: str, topic: str, logs: list[list[tuple[int, bytes]]]) -> None
     assert producer.flush(WAIT_S) == 0
 
 
-def resume(servers: str, topic: str) -> subprocess.CompletedProcess[str]:
+def resume(servers: str, topic: str) -> Result:
     return produce(*RESUMED, "--topic", topic, "--resume", "--json", servers=servers)
 
 
@@ -244,7 +238,7 @@ def test_produce_command_resumed_on_foreign_records_is_refused_and_changes_nothi
     left = change(whole)
     write(broker, topic, left)
     result = resume(broker, topic)
-    assert result.returncode == 2
+    assert result.exit_code == 2
     assert f"topic {topic} has records of another run ({reason})" in result.stderr
     assert read(broker, topic, 3) == left
 
@@ -283,9 +277,8 @@ def test_produce_command_broker_lost_during_the_run_ends_with_its_address(topic:
 def test_produce_command_unreachable_broker_ends_with_its_address(tmp_path: Path) -> None:
     pipeline = pipeline_file(tmp_path, "any", connect_timeout_s=0.5)
     result = produce("zipf", "-f", pipeline, servers="127.0.0.1:1")
-    assert result.returncode == 3
+    assert result.exit_code == 3
     assert "127.0.0.1:1" in result.stderr
-    assert "Traceback" not in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -307,9 +300,8 @@ def test_produce_command_unreachable_broker_ends_with_its_address(tmp_path: Path
 )
 def test_produce_command_invalid_arguments_end_before_a_connection(arguments: tuple[str, ...], message: str) -> None:
     result = produce(*arguments, servers="127.0.0.1:1")
-    assert result.returncode == 2
+    assert result.exit_code == 2
     assert message in result.stderr
-    assert "Traceback" not in result.stderr
 
 
 def pipeline_file(folder: Path, topic: str, **kafka: object) -> Path:
