@@ -9,8 +9,8 @@ from typing import Protocol
 import numpy as np
 import pytest
 
+from helpers.hashing import hash64, worker_of
 from skewless.algorithms.grouping import GroupingOptions, KeyBatch, create
-from skewless.algorithms.hashing import hash64, worker_of
 
 MASK = 2**64 - 1
 EPSILON = 1e-4

@@ -17,24 +17,14 @@ PARTITION_SEED = 29
 all partitions. It must never change, because all partial results of a key must be in the same partition."""
 
 
-def hash64(key: str, seed: int) -> int:
-    """Return the first 64-bit word of murmur3 x64 128 over the UTF-8 bytes of `key`, as a signed long."""
-    return int(mmh3.hash64(key, seed, x64arch=True)[0])
-
-
-def worker_of(hash_value: int, workers: int) -> int:
-    """Return the absolute value mod `workers`. Unlike in Java, the absolute value of the smallest long is 2^63."""
-    return abs(hash_value) % workers
-
-
 def hashes_of_keys(keys: Sequence[str], seed: int) -> NDArray[np.int64]:
-    """Return `hash64(key, seed)` of every key."""
+    """Return the hash of every key, as a signed long."""
     digests = b"".join(map(mmh3.hash_bytes, keys, repeat(seed), repeat(True)))
     return np.frombuffer(digests, dtype="<i8")[::2]
 
 
 def workers_of_keys(keys: Sequence[str], seed: int, workers: int) -> NDArray[np.int32]:
-    """Return `worker_of(hash64(key, seed), workers)` of every key."""
+    """Return the absolute value of every key's hash mod `workers`."""
     return _workers_of_hashes(hashes_of_keys(keys, seed), workers)
 
 
@@ -47,7 +37,7 @@ def partition_of_keys(keys: pa.Array | pa.ChunkedArray, partitions: int) -> NDAr
 
 
 def _workers_of_hashes(hashes: NDArray[np.int64], workers: int) -> NDArray[np.int32]:
-    # np.abs() returns the smallest long unchanged. Viewed as unsigned, its bits are 2^63, as in Python's abs().
+    # np.abs() returns the smallest long unchanged. Viewed as unsigned, its bits are 2^63, as in Python but not in Java.
     magnitudes = np.abs(hashes).view(np.uint64)
     remainders: NDArray[np.int32] = (magnitudes % np.uint64(workers)).astype(np.int32)
     return remainders

@@ -52,19 +52,15 @@ class Slice:
         return self._batch.headers[self._rows]
 
 
-def slices(batch: Batch, max_bytes: int | None = None) -> Iterator[Batch]:
-    """Yield the records of a batch in slices of at most `max_bytes` (default: SLICE_BYTES).
-
-    A larger record is a slice of its own.
-    """
-    limit = SLICE_BYTES if max_bytes is None else max_bytes
-    if batch.size <= limit:
+def slices(batch: Batch) -> Iterator[Batch]:
+    """Yield the records of a batch in slices of at most SLICE_BYTES. A larger record is a slice of its own."""
+    if batch.size <= SLICE_BYTES:
         yield batch
         return
     sizes = [len(value or b"") for value in batch.values]
     first = slice_bytes = 0
     for index, size in enumerate(sizes):
-        if index > first and slice_bytes + size > limit:
+        if index > first and slice_bytes + size > SLICE_BYTES:
             yield Slice(batch, first, index)
             first, slice_bytes = index, 0
         slice_bytes += size

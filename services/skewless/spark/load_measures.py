@@ -110,8 +110,8 @@ def reference_metrics(loads: NDArray[np.int64], total: int, replicas: Replicas, 
     }
 
 
-def reactions(ticks: Sequence[dict[str, Any]], target: float = TARGET) -> list[dict[str, Any]]:
-    """Return how long the load was uneven after each change of the hottest key: until a tick's I/m is at most `target`.
+def reactions(ticks: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return how long the load was uneven after each change of the hottest key: until a tick's I/m is at most TARGET.
 
     `ticks`, in order, have tick_start, tick_end (ms), imbalance, tuples and top_keys. The resolution is a tick.
     `seconds` and `tuples` are None if the target is not reached before the next change or the end.
@@ -119,7 +119,7 @@ def reactions(ticks: Sequence[dict[str, Any]], target: float = TARGET) -> list[d
     changes = [row for row in range(1, len(ticks)) if _hottest_key(ticks[row]) != _hottest_key(ticks[row - 1])]
     all_reactions = []
     for change, end in pairwise([*changes, len(ticks)]):
-        even = next((row for row in range(change, end) if ticks[row]["imbalance"] <= target), None)
+        even = next((row for row in range(change, end) if ticks[row]["imbalance"] <= TARGET), None)
         uneven_ticks = None if even is None else ticks[change:even]
         all_reactions.append(
             {

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from helpers.hashing import hash64, worker_of
 from skewless.algorithms.grouping import GROUPING_NAMES
-from skewless.algorithms.hashing import hash64, worker_of
 from skewless.cli import main
 
 KEYS = ["a", "b", "", "ü", "a", "東京", "a"]

@@ -14,12 +14,11 @@ EXACT_LIMIT = 256
 
 
 def sorted_pairs(
-    group_of: NDArray[np.int64], numbers: NDArray[np.int64], counts: NDArray[np.int64] | None = None
+    group_of: NDArray[np.int64], numbers: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """Return the distinct pairs in ascending order as groups and numbers, and the sum of `counts` (or 1) of each."""
+    """Return the distinct pairs in ascending order as groups and numbers, and how often each occurs."""
     slots = 1 << max(4, (2 * len(numbers)).bit_length())
-    weights = np.ones(len(numbers), dtype=np.int64) if counts is None else counts
-    rows, totals = _distinct_pairs(group_of, numbers, weights, slots)
+    rows, totals = _distinct_pairs(group_of, numbers, slots)
     groups, distinct = group_of[rows], numbers[rows]
     order = np.lexsort((distinct, groups))
     return groups[order], distinct[order], totals[order]
@@ -33,9 +32,9 @@ def segments(groups: NDArray[np.int64], count: int) -> Iterator[tuple[int, int]]
 
 @jit
 def _distinct_pairs(
-    group_of: NDArray[np.int64], numbers: NDArray[np.int64], counts: NDArray[np.int64], slots: int
+    group_of: NDArray[np.int64], numbers: NDArray[np.int64], slots: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the first row of each distinct pair, and the sum of its counts. `slots` is a power of two."""
+    """Return the first row of each distinct pair, and how often it occurs. `slots` is a power of two."""
     table = np.full(slots, -1, dtype=np.int64)
     rows = np.empty(len(numbers), dtype=np.int64)
     totals = np.zeros(len(numbers), dtype=np.int64)
@@ -53,5 +52,5 @@ def _distinct_pairs(
             table[slot] = found
             rows[found] = row
             found += 1
-        totals[table[slot]] += counts[row]
+        totals[table[slot]] += 1
     return rows[:found], totals[:found]

@@ -259,16 +259,6 @@ class HeldRecords:
         slots = slots[np.lexsort((self._columns.offsets[slots], self._columns.times[slots]))]
         return self._pop(slots)
 
-    def oldest_offset(self) -> int | None:
-        """Return the lowest offset of a held record, None if there is none."""
-        offsets = self._offsets()
-        return int(offsets.min()) if len(offsets) else None
-
-    def _offsets(self) -> NDArray[np.int64]:
-        offsets = self._columns.offsets
-        held: NDArray[np.int64] = offsets[offsets != _FREE]
-        return held
-
     def _note_change(self, offsets: NDArray[np.int64]) -> None:
         self._changed.update(np.unique(offsets // BLOCK_OFFSETS).tolist())
 
@@ -276,7 +266,8 @@ class HeldRecords:
         """Return the changed blocks since the last call by number: a bitmap of the held offsets, empty without any."""
         if not self._changed:
             return {}
-        offsets = np.sort(self._offsets())
+        offsets = self._columns.offsets
+        offsets = np.sort(offsets[offsets != _FREE])
         changed = sorted(self._changed)
         numbers = np.array(changed, dtype=np.int64)
         starts = np.searchsorted(offsets, numbers * BLOCK_OFFSETS)

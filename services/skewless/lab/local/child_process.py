@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import psutil
 
 _HERE = Path(__file__).parent
+GRACE_S = 10.0
+"""Time between SIGTERM and SIGKILL, in seconds."""
 _PYTHON = (sys.executable, "-I", "-S")
 
 
@@ -65,7 +67,7 @@ def start(
         )
 
 
-def stop(child: ChildProcess, grace_s: float = 10.0) -> int:
+def stop(child: ChildProcess, grace_s: float = GRACE_S) -> int:
     """Send SIGTERM to the child's group, kill it after `grace_s` seconds, and return the exit code."""
     try:
         if child.poll() is None:
@@ -90,23 +92,23 @@ def _signal(child: ChildProcess, number: signal.Signals) -> None:
 
 
 @contextlib.contextmanager
-def terminate_children_on_exit(grace_s: float = 10.0) -> Iterator[None]:
+def terminate_children_on_exit() -> Iterator[None]:
     """Terminate the processes that a library starts in the block and leaves running, such as PySpark's JVM."""
     previous = _children()
     try:
         yield
     finally:
-        _terminate(_children() - previous, grace_s)
+        _terminate(_children() - previous)
 
 
 @contextlib.contextmanager
-def ended_on_failure(grace_s: float = 10.0) -> Iterator[None]:
+def ended_on_failure() -> Iterator[None]:
     """Terminate the processes that a library starts in the block, if the block fails or is interrupted."""
     previous = _children()
     try:
         yield
     except BaseException:
-        _terminate(_children() - previous, grace_s)
+        _terminate(_children() - previous)
         raise
 
 
@@ -116,13 +118,13 @@ def _children() -> set[psutil.Process]:
     return set(psutil.Process().children(recursive=True))
 
 
-def _terminate(children: set[psutil.Process], grace_s: float) -> None:
+def _terminate(children: set[psutil.Process]) -> None:
     import psutil
 
     for child in children:
         with contextlib.suppress(psutil.NoSuchProcess):
             child.terminate()
-    _, alive = psutil.wait_procs(children, grace_s)
+    _, alive = psutil.wait_procs(children, GRACE_S)
     for child in alive:
         with contextlib.suppress(psutil.NoSuchProcess):
             child.kill()

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from helpers.batches import hottest_keys
+from helpers.hashing import hash64, worker_of
 from skewless.algorithms.grouping import GroupingOptions, KeyBatch, create
 from skewless.algorithms.grouping.dynamic import DynamicKeyGrouping
-from skewless.algorithms.hashing import hash64, worker_of
 
 
 def grouping(workers: int, **options: object) -> DynamicKeyGrouping:
