@@ -31,13 +31,13 @@ from prometheus_client.samples import Sample
 from chaos.proxy import Proxy
 from helpers import tools
 from helpers.batches import encode_tuples
+from helpers.headers import internal_headers
 from helpers.kafka import SINK_MODES, START_MS, Pipeline, Source, free_ports, zipf_records
 from helpers.waiting import until
 from skewless.algorithms.grouping import GROUPINGS
 from skewless.lab.local import child_process
 from skewless.monitoring.metrics import METRICS
 from skewless.service import run_stage
-from skewless.wire.headers import internal_headers
 from skewless.wire.tuples import TUPLES
 
 WORKERS = 6

@@ -27,6 +27,7 @@ import pyarrow as pa
 
 from helpers.batches import encode_tuples
 from helpers.engine import assign, batch_of
+from helpers.headers import internal_headers
 from helpers.messages import message
 from helpers.stage_start import in_memory
 from skewless.config.pipeline_settings import PipelineSettings
@@ -38,7 +39,6 @@ from skewless.monitoring.stage_monitor import StageMonitor
 from skewless.service import build, build_runtime
 from skewless.stages.built_stage import BuiltStage
 from skewless.stages.router.metrics import RouterMetrics
-from skewless.wire.headers import internal_headers
 from skewless.wire.record import OutputRecord, OwnHeaders
 from skewless.wire.tuples import TUPLES
 

@@ -18,12 +18,12 @@ import numpy as np
 import pyarrow as pa
 
 from helpers.batches import FORMAT, ROW_FORMAT, encode_tuples, upstream
+from helpers.headers import internal_headers
 from helpers.in_memory_batch import InMemoryBatch
 from skewless.algorithms.grouping import GROUPINGS, GroupingOptions, KeyBatch, create
 from skewless.lab.datasets.base import START_MS
 from skewless.lab.datasets.zipf import cumulative, key_names
 from skewless.stages.router.step import RouterStep
-from skewless.wire.headers import internal_headers
 from skewless.wire.record import OutputRecord
 from skewless.wire.tuples import TUPLES
 

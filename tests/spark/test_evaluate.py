@@ -21,6 +21,7 @@ from confluent_kafka import IsolationLevel, Producer, TopicPartition
 
 from helpers import recorded_runs
 from helpers.batches import encode_tuples
+from helpers.headers import internal_headers
 from helpers.kafka import Pipeline, Record, Source
 from helpers.recorded_runs import PARTITIONS, TICK_MS, TUPLES, WINDOW_MS, WORKERS
 from helpers.waiting import WAIT_S
@@ -37,7 +38,6 @@ from skewless.spark.evaluate_job import evaluate
 from skewless.spark.evaluate_run import read_range, recorded
 from skewless.spark.plan_job import plan
 from skewless.spark.report.evaluation_report import report
-from skewless.wire.headers import internal_headers
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -84,7 +84,7 @@ def _public_headers(
 
 
 def _tuple_headers(schema: str) -> Schema:
-    """Return the schema of the headers of a record of worker-input, as `wire.headers.internal_headers` writes them."""
+    """Return the schema of the headers of a record of worker-input, as `wire.headers.headers_with` writes them."""
     watermarks = {
         "type": "string",
         "contentMediaType": JSON,

@@ -131,11 +131,6 @@ def update_watermarks(tracker: WatermarkTracker, headers: Headers) -> None:
         raise BadRecordError(str(error)) from error
 
 
-def internal_headers(schema: str, watermarks: Mapping[int, int], idle: Iterable[int] = ()) -> OwnHeaders:
-    """Return the headers of an internal record. Upstream partitions in `idle` are idle at their watermark, if any."""
-    return [schema_header(schema), *_report(watermarks, idle)]
-
-
 def schema_header(schema: str) -> tuple[str, bytes]:
     """Return the header that names the schema of a record."""
     return SCHEMA_HEADER, schema.encode()
@@ -146,19 +141,12 @@ def public_headers(schema: str, content_type: str = JSON) -> list[tuple[str, byt
     return [schema_header(schema), (CONTENT_TYPE_HEADER, content_type.encode())]
 
 
-def _report(watermarks: Mapping[int, int], idle: Iterable[int]) -> OwnHeaders:
-    headers = []
-    if watermarks:
-        headers.append((WATERMARKS_HEADER, msgspec.json.encode(dict(watermarks))))
-    if idle_partitions := sorted(idle):
-        headers.append((IDLE_HEADER, msgspec.json.encode(idle_partitions)))
-    return headers
-
-
 def report_of(states: Mapping[int, WatermarkState]) -> OwnHeaders:
     """Return the headers that report the states of upstream partitions."""
     watermarks = {partition: state.watermark for partition, state in states.items() if state.watermark is not None}
-    return _report(watermarks, [partition for partition, state in states.items() if state.idle])
+    idle = sorted(partition for partition, state in states.items() if state.idle)
+    named = ((WATERMARKS_HEADER, watermarks), (IDLE_HEADER, idle))
+    return [(name, msgspec.json.encode(value)) for name, value in named if value]
 
 
 def report_of_sources(states: Mapping[TopicPartition, WatermarkState]) -> OwnHeaders:

@@ -18,7 +18,7 @@ from skewless.algorithms.record_size import split_by_size
 from skewless.algorithms.value_type import VALUE, ValueType
 from skewless.errors import BadRecordError
 from skewless.wire.columns import read_table, write_table
-from skewless.wire.headers import internal_headers, public_headers
+from skewless.wire.headers import public_headers, schema_header
 from skewless.wire.record import OutputRecord, OwnHeaders
 
 TUPLES, TUPLES_V2 = "skewless.tuples.v1", "skewless.tuples.v2"
@@ -132,7 +132,7 @@ class TupleFormat:
         # The watermarks hold after all tuples of the batch, so only the last record contains them.
         *first_parts, last_part = split_by_size(tuples)
         for part in first_parts:
-            own_headers = internal_headers(self.columns_name, {})
+            own_headers = [schema_header(self.columns_name)]
             yield OutputRecord(topic, write_table(part), partition=partition, headers=own_headers)
         yield OutputRecord(topic, write_table(last_part), partition=partition, headers=headers)
 

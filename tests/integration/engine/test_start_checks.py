@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import Consumer, ConsumerGroupTopicPartitions, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from helpers.headers import internal_headers
 from helpers.kafka import STAGES
 from helpers.waiting import until as wait_until
 from integration.engine.harness import DEADLINE_S, Copy, Harness, failure_of, running, started, until
@@ -29,7 +30,7 @@ from skewless.kafka.consumer.unreadable_records import is_unreadable
 from skewless.kafka.settings import TransportSettings
 from skewless.service import build_runtime
 from skewless.stages.built_stage import BuiltStage
-from skewless.wire.headers import WATERMARK, internal_headers, report_of_sources, schema_header
+from skewless.wire.headers import WATERMARK, report_of_sources, schema_header
 from skewless.wire.offset_metadata import decode_offset_metadata, encode_offset_metadata
 from skewless.wire.partials import PARTIALS
 from skewless.wire.record import Batch, OutputRecord

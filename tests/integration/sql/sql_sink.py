@@ -11,6 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from helpers.databases import TestDatabase
+from helpers.headers import internal_headers
 from helpers.in_memory_batch import InMemoryBatch
 from skewless.algorithms.aggregates import columns_of
 from skewless.config.pipeline_settings import PipelineSettings
@@ -22,7 +23,6 @@ from skewless.stages.flusher.step import FlusherRules, FlusherStep
 from skewless.stages.sink.step import SinkStep
 from skewless.stages.table_settings import added_results
 from skewless.wire.columns import write_table
-from skewless.wire.headers import internal_headers
 from skewless.wire.offset_metadata import split_offset_metadata
 from skewless.wire.partials import PARTIALS
 from skewless.wire.record import Headers, OutputRecord

@@ -20,6 +20,7 @@ import pyarrow as pa
 import pytest
 
 from helpers.batches import encode_tuples
+from helpers.headers import internal_headers
 from helpers.messages import message
 from helpers.stage_start import in_memory, sections_for
 from skewless import topology
@@ -32,7 +33,6 @@ from skewless.engine.start_checks import Input
 from skewless.service import build, build_runtime
 from skewless.stages.agent import declare_agent
 from skewless.wire.columns import write_table
-from skewless.wire.headers import internal_headers
 from skewless.wire.partials import PARTIALS
 from skewless.wire.record import OutputRecord
 from skewless.wire.topic_partition import TopicPartition

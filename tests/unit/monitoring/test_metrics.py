@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from helpers.batches import encode_tuples
 from helpers.engine import at
+from helpers.headers import internal_headers
 from helpers.in_memory_batch import InMemoryBatch
 from helpers.source_files import assert_none
 from helpers.stage_start import in_memory
@@ -32,7 +33,6 @@ from skewless.monitoring.metrics import CONSTANT_LABELS, METRICS, Metric
 from skewless.monitoring.metrics_reader import MetricsReader
 from skewless.service import build, build_runtime
 from skewless.stages.router.metrics import RouterMetrics, decisions
-from skewless.wire.headers import internal_headers
 from skewless.wire.record import OutputRecord
 from skewless.wire.tuples import TUPLES
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from helpers.aggregates import install
+from helpers.headers import internal_headers
 from helpers.in_memory_batch import InMemoryBatch
 from helpers.stage_start import in_memory
 from skewless.algorithms.windowing import window_store
@@ -22,7 +23,6 @@ from skewless.stages import windowed_step
 from skewless.stages.aggregator.step import AggregatorStep
 from skewless.stages.windowed_step import WindowedStep
 from skewless.wire.columns import write_table
-from skewless.wire.headers import internal_headers
 from skewless.wire.partials import PARTIALS
 from skewless.wire.record import OutputRecord
 

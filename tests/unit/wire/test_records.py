@@ -10,13 +10,14 @@ import pytest
 
 from helpers.aggregates import DIGITS
 from helpers.batches import FORMAT, reasons_in, rows_in, tuples_in, watermarks_in
+from helpers.headers import internal_headers
 from helpers.in_memory_batch import InMemoryBatch
 from skewless.algorithms.aggregates import BinaryColumn
 from skewless.algorithms.value_type import VALUE
 from skewless.errors import BadRecordError
 from skewless.wire.columns import read_table, write_table
 from skewless.wire.dead_letters import DEAD_LETTER_KEY_BYTES, DEAD_LETTER_VALUE_BYTES, dead_letter, dead_letter_rows
-from skewless.wire.headers import idle_of, internal_headers, schema_of, watermarks_of
+from skewless.wire.headers import idle_of, schema_of, watermarks_of
 from skewless.wire.partials import read_partials
 from skewless.wire.record import OutputRecord
 from skewless.wire.tuples import TUPLES

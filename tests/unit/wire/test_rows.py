@@ -10,6 +10,7 @@ import pytest
 
 from helpers.aggregates import DIGITS
 from helpers.batches import ROW_FORMAT, rows_of
+from helpers.headers import internal_headers
 from skewless.aggregate_registry import results_of
 from skewless.algorithms import record_size
 from skewless.algorithms.aggregates import AGGREGATES, BinaryColumn, wire_columns_of
@@ -18,7 +19,7 @@ from skewless.algorithms.value_type import ValueType
 from skewless.algorithms.watermark import WatermarkState
 from skewless.errors import BadRecordError
 from skewless.wire.columns import read_table, write_table
-from skewless.wire.headers import internal_headers, report_of, schema_of, watermarks_of
+from skewless.wire.headers import report_of, schema_of, watermarks_of
 from skewless.wire.record import OutputRecord
 from skewless.wire.rows import PANE_HEADER, ROWS, RowFormat, is_rows, keys_panes_and_counts
 from skewless.wire.tuples import TupleFormat

@@ -25,11 +25,11 @@ from skewless.wire.dead_letters import dead_letter
 from skewless.wire.headers import (
     WATERMARK,
     headers_with,
-    internal_headers,
     newest_read_time,
     read_time_header,
     report_of,
     require_schema,
+    schema_header,
     watermark_records,
 )
 from skewless.wire.record import Batch, OutputRecord, OwnHeaders
@@ -174,7 +174,7 @@ class RouterStep(Step):
         # The event time is not the record's timestamp: retention by time would delete the tuples of an old recording
         # before they are read.
         keys = [key.encode() for key in key_batch.keys]
-        headers = internal_headers(self._tuples.record_name, {})
+        headers = [schema_header(self._tuples.record_name)]
         encode, record_type = msgspec.json.encode, self._tuples.record_type
         fields = zip(*(column.to_pylist() for column in tuples.columns[1:]), strict=True)
         for worker, code, row in zip(workers.tolist(), key_batch.codes.tolist(), fields, strict=True):

@@ -26,10 +26,10 @@ from skewless.errors import BadRecordError
 from skewless.wire.dead_letters import dead_letter
 from skewless.wire.headers import (
     WATERMARK,
-    internal_headers,
     newest_read_time,
     read_time_header,
     require_schema,
+    schema_header,
     update_watermarks,
     watermark_records,
 )
@@ -242,7 +242,7 @@ class WorkerStep(Step):
             for partition, table in reduced.items()
         )
         targets = partition_of_keys(partials["key"], self._aggregator_partitions)
-        headers = [*internal_headers(PARTIALS, {}), *read_time_header(self._take_read_time())]
+        headers = [schema_header(PARTIALS), *read_time_header(self._take_read_time())]
         for target in range(self._aggregator_partitions):
             rows = np.flatnonzero(targets == target)
             if len(rows):

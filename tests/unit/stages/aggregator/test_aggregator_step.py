@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from helpers.batches import json_values_in, reasons_in, rows_in, written
+from helpers.headers import internal_headers
 from helpers.in_memory_batch import InMemoryBatch
 from skewless.aggregate_registry import results_of
 from skewless.algorithms.aggregates import ResultCondition, columns_of
@@ -23,7 +24,7 @@ from skewless.time_zone import TimeZone
 from skewless.wire.changelog import window_of
 from skewless.wire.columns import read_table, write_table
 from skewless.wire.dead_letters import WINDOW_EXPIRED
-from skewless.wire.headers import WATERMARK, internal_headers
+from skewless.wire.headers import WATERMARK
 from skewless.wire.partials import PARTIALS, write_partials
 from skewless.wire.record import OutputRecord
 

@@ -13,6 +13,7 @@ import pytest
 from helpers.aggregates import results
 from helpers.batches import json_values_in, written
 from helpers.engine import assign, at, batch_of, revoke
+from helpers.headers import internal_headers
 from helpers.in_memory_batch import InMemoryBatch
 from helpers.messages import message
 from skewless.algorithms.aggregates import columns_of
@@ -22,7 +23,6 @@ from skewless.engine.message_batch import MessageBatch
 from skewless.stages.aggregator.builder import State, reopening
 from skewless.stages.aggregator.step import AggregatorRules, AggregatorStep
 from skewless.wire.columns import write_table
-from skewless.wire.headers import internal_headers
 from skewless.wire.partials import PARTIALS
 from skewless.wire.record import OutputRecord
 

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from helpers.batches import json_values_in
+from helpers.headers import internal_headers
 from helpers.in_memory_batch import InMemoryBatch
 from skewless.aggregate_registry import results_of
 from skewless.algorithms.aggregates import columns_of
@@ -19,7 +20,7 @@ from skewless.stages.flusher import step as flusher_step
 from skewless.stages.flusher.step import FlusherRules, FlusherStep
 from skewless.stages.table_settings import added_results
 from skewless.wire.columns import write_table
-from skewless.wire.headers import WATERMARK, internal_headers
+from skewless.wire.headers import WATERMARK
 from skewless.wire.partials import PARTIALS
 from skewless.wire.record import OutputRecord
 from skewless.wire.table_rows import REASON_HEADER, REFUSED, ROWS

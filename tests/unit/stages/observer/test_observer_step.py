@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from helpers.batches import json_values_in, reasons_in, repeated, written
+from helpers.headers import internal_headers
 from helpers.in_memory_batch import InMemoryBatch
 from skewless.algorithms.watermark import MAX_WATERMARK
 from skewless.engine.step import Sample
@@ -19,7 +20,7 @@ from skewless.stages.observer.run_statistics import RunStatistics
 from skewless.stages.observer.step import ObserverRules, ObserverStep
 from skewless.wire.columns import read_table, write_table
 from skewless.wire.distribution import TickDistribution
-from skewless.wire.headers import WATERMARK, internal_headers
+from skewless.wire.headers import WATERMARK
 from skewless.wire.partials import PARTIALS
 from skewless.wire.record import OutputRecord
 

@@ -9,13 +9,13 @@ import pytest
 from numpy.typing import NDArray
 
 from helpers.batches import FORMAT, ROW_FORMAT, encode_tuples, tuples_in, upstream, written
+from helpers.headers import internal_headers
 from helpers.in_memory_batch import InMemoryBatch
 from skewless.algorithms import grouping
 from skewless.algorithms.grouping import Grouping
 from skewless.algorithms.grouping.shuffle import ShuffleGrouping
 from skewless.stages.router import state as router_state
 from skewless.stages.router.step import RouterStep
-from skewless.wire.headers import internal_headers
 from skewless.wire.record import OutputRecord
 from skewless.wire.tuples import TUPLES
 

@@ -22,6 +22,7 @@ from helpers.batches import (
     watermarks_in,
     written,
 )
+from helpers.headers import internal_headers
 from helpers.in_memory_batch import InMemoryBatch
 from skewless.algorithms import grouping
 from skewless.algorithms.grouping import KeyBatch
@@ -29,7 +30,7 @@ from skewless.algorithms.record_size import RECORD_BYTES
 from skewless.algorithms.watermark import MAX_WATERMARK, WatermarkState
 from skewless.stages.router.step import RouterStep
 from skewless.wire.columns import read_table, write_table
-from skewless.wire.headers import WATERMARK, internal_headers, report_of, schema_of
+from skewless.wire.headers import WATERMARK, report_of, schema_of
 from skewless.wire.record import OutputRecord
 from skewless.wire.rows import PANE_HEADER, ROWS
 from skewless.wire.tuples import TUPLE, TUPLES, TupleRecord

@@ -9,12 +9,12 @@ import pytest
 
 from helpers.batches import ROW_FORMAT, rows_of
 from helpers.engine import at
+from helpers.headers import internal_headers
 from helpers.messages import message
 from helpers.waiting import until_in_thread
 from skewless.engine.message_batch import MessageBatch
 from skewless.stages.worker.settings import CostSettings
 from skewless.stages.worker.simulated_cost import SimulatedCost
-from skewless.wire.headers import internal_headers
 from skewless.wire.tuples import TUPLE
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from helpers.aggregates import DIGITS
 from helpers.batches import FORMAT, encode_tuples, idle_in, reasons_in, rows_in, rows_of, watermarks_in, written
+from helpers.headers import internal_headers
 from helpers.in_memory_batch import InMemoryBatch
 from skewless.algorithms.aggregates import AGGREGATES, TUPLE_COUNT, Aggregate, columns_of
 from skewless.algorithms.hashing import partition_of_keys
@@ -19,7 +20,7 @@ from skewless.algorithms.watermark import MAX_WATERMARK, WatermarkState
 from skewless.stages.worker import step as worker_step
 from skewless.stages.worker.step import WorkerStep
 from skewless.wire.columns import write_table
-from skewless.wire.headers import WATERMARK, internal_headers, report_of, schema_of
+from skewless.wire.headers import WATERMARK, report_of, schema_of
 from skewless.wire.partials import PARTIALS
 from skewless.wire.record import OutputRecord
 from skewless.wire.rows import ROWS as ROWS_SCHEMA
