@@ -92,6 +92,28 @@ class Grouping(ABC):
         self._workers = _require_positive(whole_number(snapshot.get("workers")))
 
 
+class LoadGrouping(Grouping):
+    """Base class of groupings that depend on the load of a worker: the number of tuples that were sent to it."""
+
+    def __init__(self, workers: int, options: GroupingOptions) -> None:
+        super().__init__(workers, options)
+        self._sent = np.zeros(workers, dtype=np.int64)
+
+    def resize(self, workers: int) -> None:
+        """Reset all loads to zero. With the previous loads, new workers would be overloaded and old workers avoided."""
+        super().resize(workers)
+        self._sent = np.zeros(workers, dtype=np.int64)
+
+    def snapshot(self) -> dict[str, object]:
+        """Return the number of workers and the tuples sent to each."""
+        return super().snapshot() | {"sent": self._sent.tobytes()}
+
+    def restore(self, snapshot: Mapping[str, object]) -> None:
+        """Restore the loads."""
+        super().restore(snapshot)
+        self._sent = array_of(snapshot.get("sent"), np.int64, self._workers)
+
+
 def whole_number(value: object) -> int:
     """Return a value of a snapshot as an integer. Raises TypeError if it is not an integer."""
     if not isinstance(value, int):

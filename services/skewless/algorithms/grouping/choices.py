@@ -12,7 +12,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from skewless.algorithms.grouping.base import Grouping, KeyBatch, Widths, array_of, whole_number
+from skewless.algorithms.grouping.base import KeyBatch, LoadGrouping, Widths, whole_number
 from skewless.algorithms.grouping.key import HOME_SEED
 from skewless.algorithms.grouping.options import ChoicesOptions, GroupingOptions
 from skewless.algorithms.hashing import hashes_of_keys
@@ -34,7 +34,7 @@ TAIL = -1
 """Row of a tuple whose key is not in the head."""
 
 
-class HeadGrouping(Grouping):
+class HeadGrouping(LoadGrouping):
     """Sends a tuple to the least loaded candidate of its key; on a tie, the first. Subclasses set the head's width."""
 
     def __init__(self, workers: int, options: GroupingOptions) -> None:
@@ -42,7 +42,6 @@ class HeadGrouping(Grouping):
         self._options = options.choices
         self._check_sketch(workers)
         self._sketch = SpaceSaving(self._options.sketch_size)
-        self._sent = np.zeros(workers, dtype=np.int64)
 
     @classmethod
     def excess(cls, workers: int, options: GroupingOptions) -> str | None:
@@ -119,19 +118,17 @@ class HeadGrouping(Grouping):
         return estimates / max(1, self._sketch.total)
 
     def resize(self, workers: int) -> None:
-        """Reset all loads to zero, as PARTIAL_KEY does. The sketch stays: the keys are as hot as before."""
+        """Reset all loads to zero. The sketch stays: the keys are as hot as before."""
         self._check_sketch(workers)
         super().resize(workers)
-        self._sent = np.zeros(workers, dtype=np.int64)
 
     def snapshot(self) -> dict[str, object]:
         """Return the tuples sent to each worker, and the sketch."""
-        return super().snapshot() | {"sent": self._sent.tobytes(), "sketch": self._sketch.snapshot()}
+        return super().snapshot() | {"sketch": self._sketch.snapshot()}
 
     def restore(self, snapshot: Mapping[str, object]) -> None:
         """Restore the loads and the sketch."""
         super().restore(snapshot)
-        self._sent = array_of(snapshot.get("sent"), np.int64, self._workers)
         self._sketch.restore(snapshot.get("sketch"))
 
 

@@ -8,14 +8,14 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from skewless.algorithms.grouping.base import Grouping, KeyBatch, array_of
+from skewless.algorithms.grouping.base import KeyBatch, LoadGrouping
 from skewless.algorithms.grouping.key import HOME_SEED
 from skewless.algorithms.grouping.options import GroupingOptions
 from skewless.algorithms.hashing import hashes_of_keys
 from skewless.algorithms.jit import jit
 
 
-class ConsistentGrouping(Grouping):
+class ConsistentGrouping(LoadGrouping):
     """Sends a tuple to the first worker below capacity, clockwise from the hash of its key on a ring.
 
     The load of a worker is the number of tuples sent to it. The capacity is (1 + slack) x the average load including
@@ -28,7 +28,6 @@ class ConsistentGrouping(Grouping):
     def __init__(self, workers: int, options: GroupingOptions) -> None:
         super().__init__(workers, options)
         self._options = options.consistent
-        self._sent = np.zeros(workers, dtype=np.int64)
         self._points, self._owners = _ring(workers, self._options.points)
 
     def assign(self, batch: KeyBatch, now: int) -> NDArray[np.int32]:  # noqa: ARG002 - does not depend on time
@@ -37,19 +36,13 @@ class ConsistentGrouping(Grouping):
         return _first_below_capacity(batch.codes, starts, self._owners, 1.0 + self._options.slack, self._sent)
 
     def resize(self, workers: int) -> None:
-        """Reset all loads to zero. With the previous loads, new workers would long stay far below capacity."""
+        """Reset all loads to zero, and build the ring for the number of workers."""
         super().resize(workers)
-        self._sent = np.zeros(workers, dtype=np.int64)
         self._points, self._owners = _ring(workers, self._options.points)
-
-    def snapshot(self) -> dict[str, object]:
-        """Return the tuples sent to each worker. The ring depends only on the number of workers."""
-        return super().snapshot() | {"sent": self._sent.tobytes()}
 
     def restore(self, snapshot: Mapping[str, object]) -> None:
         """Restore the loads, and build the ring for the number of workers."""
         super().restore(snapshot)
-        self._sent = array_of(snapshot.get("sent"), np.int64, self._workers)
         self._points, self._owners = _ring(self._workers, self._options.points)
 
 

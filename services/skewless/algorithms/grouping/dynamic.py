@@ -9,14 +9,14 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from skewless.algorithms.grouping.base import Grouping, KeyBatch, Widths, array_of, whole_number
+from skewless.algorithms.grouping.base import KeyBatch, LoadGrouping, Widths, whole_number
 from skewless.algorithms.grouping.hot_key_tracker import KeySpace
 from skewless.algorithms.grouping.key_load_table import BABY, NEVER, NONE, OLD, KeyColumns, KeyTable
 from skewless.algorithms.grouping.options import GroupingOptions
 from skewless.algorithms.jit import jit
 
 
-class DynamicKeyGrouping(Grouping):
+class DynamicKeyGrouping(LoadGrouping):
     """Sends each tuple to the least loaded worker of its key's pool: consecutive workers, beginning with its home.
 
     A pool has `initial_workers` workers at first, and never fewer. The load of a worker is its share of this router's
@@ -34,7 +34,6 @@ class DynamicKeyGrouping(Grouping):
     def __init__(self, workers: int, options: GroupingOptions) -> None:
         super().__init__(workers, options)
         self._options = options.dynamic_key
-        self._sent = np.zeros(workers, dtype=np.int64)
         self._sent_before_resize = 0
         """Tuples before the last change of W."""
         self._reset_keys()
@@ -68,21 +67,19 @@ class DynamicKeyGrouping(Grouping):
 
     def resize(self, workers: int) -> None:
         """Reset all loads to zero. The key space stays; pools are limited to the new number of workers."""
-        super().resize(workers)
         self._sent_before_resize += int(self._sent.sum())
-        self._sent = np.zeros(workers, dtype=np.int64)
+        super().resize(workers)
         self._table.resize(workers)
 
     def snapshot(self) -> dict[str, object]:
         """Return the tuples sent to each worker, the time of the next promotion, and the state of all keys."""
         space = {"start": self._space.start, "promotions": self._space.promotions}
-        return super().snapshot() | {"sent": self._sent.tobytes()} | space | self._table.snapshot()
+        return super().snapshot() | space | self._table.snapshot()
 
     def restore(self, snapshot: Mapping[str, object]) -> None:
         """Restore the loads and the keys."""
         super().restore(snapshot)
         self._reset_keys()
-        self._sent = array_of(snapshot.get("sent"), np.int64, self._workers)
         self._space.start = whole_number(snapshot.get("start"))
         self._space.promotions = whole_number(snapshot.get("promotions"))
         self._table.restore(snapshot)
