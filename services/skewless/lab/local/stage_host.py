@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 from skewless import topology
 from skewless.errors import CrashedError
 from skewless.lab.local import child_process
 
-RECEIVE_BYTES = 65_536
 START_S = 120.0
 """Deadline for the start of a process. The first one waits until the host has imported the modules."""
 
@@ -43,7 +42,7 @@ class HostedProcess:
 
     def poll(self) -> int | None:
         """Return the exit code, or None while the process runs."""
-        while self.returncode is None and self._host.receive(0.0):
+        while self.returncode is None and self._host.receive(0):
             pass
         return self.returncode
 
@@ -74,8 +73,7 @@ class StageHost:
         self._log = log
         self._environment = environment
         self._process: subprocess.Popen[bytes] | None = None
-        self._connection: socket.socket | None = None
-        self._received = b""
+        self._connection: Connection | None = None
         self._starting = ""
         """Name of the process that has been requested last."""
         self._started: list[HostedProcess] = []
@@ -97,9 +95,8 @@ class StageHost:
             "log": str(log.absolute()),
         }
         self._starting = name
-        connection.settimeout(START_S)
         with contextlib.suppress(BrokenPipeError):  # the host has ended, which `receive` finds
-            connection.sendall(json.dumps(request).encode() + b"\n")
+            connection.send(request)
         deadline = time.monotonic() + START_S
         while not self._started:
             if not self.receive(max(0.0, deadline - time.monotonic())) or self._connection is None:
@@ -107,27 +104,19 @@ class StageHost:
         return self._started.pop()
 
     def receive(self, timeout_s: float | None) -> bool:
-        """Wait for messages of the host and store them. Returns False at the timeout."""
-        if self._connection is None:
+        """Wait for a message of the host and store it. Returns False at the timeout."""
+        if self._connection is None or not self._connection.poll(timeout_s):
             return False
-        self._connection.settimeout(timeout_s)
         try:
-            part = self._connection.recv(RECEIVE_BYTES)
-        except (BlockingIOError, TimeoutError):
-            return False
-        except ConnectionResetError:
-            part = b""
-        if not part:
+            pid, code = self._connection.recv()
+        except (EOFError, OSError):
             self.close()
             return True
-        *lines, self._received = (self._received + part).split(b"\n")
-        for message in map(json.loads, lines):
-            if "started" in message:
-                pid = message["started"]
-                self._running[pid] = HostedProcess(self, self._starting, pid)
-                self._started.append(self._running[pid])
-            else:
-                self._running.pop(message["ended"]).returncode = message["code"]
+        if code is None:
+            self._running[pid] = HostedProcess(self, self._starting, pid)
+            self._started.append(self._running[pid])
+        else:
+            self._running.pop(pid).returncode = code
         return True
 
     def close(self) -> None:
@@ -142,11 +131,10 @@ class StageHost:
             child.returncode = -signal.SIGKILL
         self._running.clear()
 
-    def _connect(self) -> socket.socket:
+    def _connect(self) -> Connection:
         """Return the connection to the host, which is started if it does not run."""
         if self._connection is None:
-            self._connection, theirs = socket.socketpair()
-            self._received = b""
+            self._connection, theirs = Pipe()
             with theirs:
                 program = [sys.executable, "-m", "skewless.lab.local.stage_host_process", str(theirs.fileno())]
                 self._process = child_process.start(

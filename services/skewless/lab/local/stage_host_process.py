@@ -1,13 +1,13 @@
-"""Forks a process for each stage it is asked for: `stage_host_process.py SOCKET MODULE...`.
+"""Forks a process for each stage it is asked for: `stage_host_process.py CONNECTION MODULE...`.
 
 It imports the modules once. So a stage starts in a fraction of the CPU time, and all stages share the memory of the
-imported code. No thread may exist before a fork, so nothing but imports runs in this process. Requests and answers are
-lines of JSON on the socket:
+imported code. No thread may exist before a fork, so nothing but imports runs in this process. The connection is one of
+`multiprocessing`:
 
-    {"name": ..., "arguments": [...], "environment": {...}, "folder": ..., "log": ...}  -> {"started": pid}
-                                                        when a process has ended:  -> {"ended": pid, "code": code}
+    {"name": ..., "arguments": [...], "environment": {...}, "folder": ..., "log": ...}  -> (pid, None)
+                                                        when a process has ended:  -> (pid, exit code)
 
-The process ends when the socket is closed, and its children end with it.
+The process ends when the connection is closed, and its children end with it.
 """
 
 from __future__ import annotations
@@ -15,25 +15,21 @@ from __future__ import annotations
 import ctypes
 import gc
 import importlib
-import json
 import os
 import runpy
-import selectors
 import signal
-import socket
 import sys
 from contextlib import suppress
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
 from skewless.lab.local.die_with_parent import PR_SET_PDEATHSIG
 
-RECEIVE_BYTES = 65_536
-
 
 def main() -> None:
-    """Serve requests until the socket is closed. In a forked process, run the command line of the request."""
-    connection = socket.socket(fileno=int(sys.argv[1]))
+    """Serve requests until the connection is closed. In a forked process, run the command line of the request."""
+    connection = Connection(int(sys.argv[1]))
     for module in sys.argv[2:]:
         importlib.import_module(module)
     # The collector would write to the pages that the processes share.
@@ -45,47 +41,42 @@ def main() -> None:
         _become(request, parent)
 
 
-def _serve(connection: socket.socket) -> dict[str, Any] | None:
-    """Answer requests. Returns the request in a forked process, and None when the socket has been closed.
+def _serve(connection: Connection) -> dict[str, Any] | None:
+    """Answer requests. Returns the request in a forked process, and None when the connection has been closed.
 
     The write end of a pipe exists in one forked process only. So the pipe is closed when this process has ended.
     """
     pipes: dict[int, int] = {}
     """Process id by the read end of its pipe."""
-    received = b""
-    with selectors.PollSelector() as selector:
-        selector.register(connection, selectors.EVENT_READ)
-        while True:
-            for key, _ in selector.select():
-                if key.fd in pipes:
-                    selector.unregister(key.fd)
-                    os.close(key.fd)
-                    pid, status = os.waitpid(pipes.pop(key.fd), 0)
-                    _send(connection, ended=pid, code=os.waitstatus_to_exitcode(status))
-                    continue
-                if not (part := connection.recv(RECEIVE_BYTES)):
-                    for pid in pipes.values():
-                        os.kill(pid, signal.SIGKILL)
-                    return None
-                *lines, received = (received + part).split(b"\n")
-                for line in lines:
-                    ours, theirs = os.pipe()
-                    if (pid := os.fork()) == 0:
-                        for inherited in (connection.detach(), ours, *pipes):
-                            os.close(inherited)
-                        request: dict[str, Any] = json.loads(line)
-                        return request
-                    os.close(theirs)
-                    with suppress(OSError):  # it has already done so, or ended
-                        os.setpgid(pid, pid)
-                    pipes[ours] = pid
-                    selector.register(ours, selectors.EVENT_READ)
-                    _send(connection, started=pid)
+    while True:
+        for ready in wait([connection, *pipes]):
+            if isinstance(ready, int):
+                os.close(ready)
+                pid, status = os.waitpid(pipes.pop(ready), 0)
+                _send(connection, pid, os.waitstatus_to_exitcode(status))
+                continue
+            try:
+                request: dict[str, Any] = connection.recv()
+            except (EOFError, OSError):
+                for pid in pipes.values():
+                    os.kill(pid, signal.SIGKILL)
+                return None
+            ours, theirs = os.pipe()
+            if (pid := os.fork()) == 0:
+                connection.close()
+                for inherited in (ours, *pipes):
+                    os.close(inherited)
+                return request
+            os.close(theirs)
+            with suppress(OSError):  # it has already done so, or ended
+                os.setpgid(pid, pid)
+            pipes[ours] = pid
+            _send(connection, pid, None)
 
 
-def _send(connection: socket.socket, **answer: int) -> None:
+def _send(connection: Connection, pid: int, code: int | None) -> None:
     with suppress(BrokenPipeError):
-        connection.sendall(json.dumps(answer).encode() + b"\n")
+        connection.send((pid, code))
 
 
 def _become(request: dict[str, Any], parent: int) -> None:
