@@ -82,26 +82,18 @@ _set_option = click.option(
 
 def pipeline_file(command: Command) -> Command:
     """Add the options of a command that needs a pipeline: -f, which has a default, and --set."""
-    file = click.option(
-        "-f",
-        "--file",
-        type=click.Path(path_type=Path),
-        callback=_default_file,
-        metavar="FILE",
-        help="The pipeline's YAML file. Default: $SKEWLESS_FILE, else pipeline.yaml if it exists. " + _OVERRIDES,
-    )
-    return file(_set_option(command))
+    default = "Default: $SKEWLESS_FILE, else pipeline.yaml if it exists. "
+    return _pipeline_options(command, default, _default_file)
 
 
 def optional_pipeline_file(command: Command) -> Command:
     """Add the options of a command that works without a pipeline too: -f and --set."""
-    file = click.option(
-        "-f",
-        "--file",
-        type=click.Path(path_type=Path),
-        metavar="FILE",
-        help="The pipeline's YAML file. " + _OVERRIDES,
-    )
+    return _pipeline_options(command)
+
+
+def _pipeline_options(command: Command, default: str = "", callback: Callable[..., Any] | None = None) -> Command:
+    text = f"The pipeline's YAML file. {default}{_OVERRIDES}"
+    file = click.option("-f", "--file", type=click.Path(path_type=Path), callback=callback, metavar="FILE", help=text)
     return file(_set_option(command))
 
 
