@@ -10,12 +10,12 @@ from pathlib import Path
 from helpers.source_files import PACKAGE, assert_none
 
 PAGE = Path(__file__).parents[3] / "docs" / "explanation" / "transport.md"
-_ROW = re.compile(r"^\| (\d+) \|[^|\n]*\|[^|\n]*\|([^|\n]*)\|[^|\n]*\|$", re.MULTILINE)
+_ROW = re.compile(r"^\| (\d+) \|[^|\n]*\|([^|\n]*)\|[^|\n]*\|$", re.MULTILINE)
 _FILE = re.compile(r"`([\w/]+\.py)`: ((?:`\w+`(?:, )?)+)")
 
 
 def way_of_a_record() -> list[tuple[str, str]]:
-    """Return the cells of this version in the table of a record's way, with their row numbers."""
+    """Return the cells with code in the table of a record's way, with their row numbers."""
     section = PAGE.read_text(encoding="utf-8").split("## A record's way from poll to commit\n")[1].split("\n## ")[0]
     return _ROW.findall(section)
 
