@@ -92,9 +92,9 @@ def _reads_columns(stage: topology.Stage) -> bool:
 
 
 def _other_inputs(stage: topology.Stage) -> dict[str, Any]:
-    if stage.other_inputs is None:
+    if stage.alternative_inputs is None:
         return {}
-    condition, inputs = stage.other_inputs
+    condition, inputs = stage.alternative_inputs
     return {"otherInputs": {**_needs([condition]), "inputs": list(inputs)}}
 
 

@@ -93,7 +93,7 @@ def build_runtime(start: StageStart, stage: BuiltStage, instance: int) -> StageR
         output=stage.output(member_id) if stage.output else kafka_output(settings, member_id),
         inputs=start.inputs(),
         # Some of the source topics may be added.
-        find_inputs=(lambda counts: replace(start, partitions=counts).inputs()) if start.reads_source else None,
+        find_inputs=(lambda partitions: replace(start, partitions=partitions).inputs()) if start.reads_source else None,
         group_instance_id=member_id,
         restore=stage.restore,
         restore_progress=stage.restore_progress,

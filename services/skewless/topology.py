@@ -84,7 +84,7 @@ class Stage:
     """Task of the stage, as a finite verb and its object."""
     inputs: tuple[str, ...]
     """Topics that it consumes. Those of `USER_TOPICS` belong to the user."""
-    other_inputs: tuple[Condition, tuple[str, ...]] | None = None
+    alternative_inputs: tuple[Condition, tuple[str, ...]] | None = None
     """Topics that it consumes instead where a condition holds."""
     outputs: tuple[str, ...]
     """Topics that it writes inside its transactions. No other stage writes to the first one. Empty for a stage with an
@@ -102,7 +102,7 @@ class Stage:
     """Compacted topic from which its state is restored."""
     singleton: bool = False
     """Whether a single process must read all partitions."""
-    described: tuple[str, ...] = ()
+    described_topics: tuple[str, ...] = ()
     """Topics besides inputs and outputs whose number of partitions it needs."""
     repartitions: bool = False
     """Whether a record and its output may have different partition numbers although the topics have as many."""
@@ -115,14 +115,14 @@ class Stage:
 
     def inputs_of(self, settings: object) -> tuple[str, ...]:
         """Return the topics that it consumes in a pipeline with these settings."""
-        if self.other_inputs is not None and self.other_inputs[0].holds(settings):
-            return self.other_inputs[1]
+        if self.alternative_inputs is not None and self.alternative_inputs[0].holds(settings):
+            return self.alternative_inputs[1]
         return self.inputs
 
     @property
     def all_inputs(self) -> tuple[str, ...]:
         """Topics that it consumes in any pipeline."""
-        return self.inputs if self.other_inputs is None else (*self.inputs, *self.other_inputs[1])
+        return self.inputs if self.alternative_inputs is None else (*self.inputs, *self.alternative_inputs[1])
 
     @property
     def option(self) -> Condition | None:
@@ -218,14 +218,14 @@ STAGES = (
         name="join",
         description="joins the records of two topics by id",
         inputs=("left", "right"),
-        other_inputs=(REPARTITIONED, ("left-records", "right-records")),
+        alternative_inputs=(REPARTITIONED, ("left-records", "right-records")),
         outputs=("joined", "unmatched-left", "unmatched-right", "join-late", "join-changelog", "dead-letters"),
         builder="skewless.stages.join.builder:build",
         metrics="skewless.stages.join.metrics",
         event_time="skewless.stages.join.event_time:states",
         section="join",
         changelog="join-changelog",
-        described=("left", "right"),  # if they are repartitioned, it tracks the watermarks of their partitions
+        described_topics=("left", "right"),  # if they are repartitioned, it tracks the watermarks of their partitions
         needs=Condition("join"),
     ),
     Stage(
@@ -260,7 +260,7 @@ STAGES = (
         metrics="skewless.stages.worker.metrics",
         event_time="skewless.stages.worker.event_time:states",
         section="worker",
-        described=("tuples",),  # it tracks the watermarks of all source partitions
+        described_topics=("tuples",),  # it tracks the watermarks of all source partitions
         needs=AGGREGATION,
     ),
     Stage(

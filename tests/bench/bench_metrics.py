@@ -95,7 +95,7 @@ class Arm:
         self._wiring: StageRuntime = build_runtime(start, BuiltStage(self._step), 0)
         executor = self._wiring.executor
         if name == "uncounted":
-            executor.counts = Uncounted()
+            executor.statistics = Uncounted()
             cast("Any", self._step)._metrics.__class__ = Unshown
         executor.send = self._send
         assign(executor, {0: RestoredPartition(0, None)})

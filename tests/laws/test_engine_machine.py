@@ -535,7 +535,7 @@ def test_executor_suspended_and_replaced_process_ends_and_spares_its_successor(
         assert successor.failure is None
         assert not successor.over
         # Its transaction may time out in an outage.
-        assert successor.executor.counts.resets <= (moment == "in an outage")
+        assert successor.executor.statistics.resets <= (moment == "in an outage")
         machine.all_holds()
     except BaseException:
         machine.sound = False

@@ -92,7 +92,7 @@ def acls_of_stage(stage: topology.Stage, settings: PipelineSettings) -> Iterator
             yield _topic(settings.topic(output), ("Write",), "its output")
     if stage.changelog is not None:
         yield _topic(settings.topic(stage.changelog), ("Read", "Write"), "its state")
-    for name in (name for name in stage.described if name not in inputs):
+    for name in (name for name in stage.described_topics if name not in inputs):
         yield _topic(settings.topic(name), ("Describe",), "number of partitions")
     yield from _groups_of(stage, settings)
     if exactly_once and stage.outputs:
@@ -108,7 +108,7 @@ def acls_of_stage(stage: topology.Stage, settings: PipelineSettings) -> Iterator
 def _groups_of(stage: topology.Stage, settings: PipelineSettings) -> Iterator[AclBinding]:
     purposes = ("assignment of partitions, offsets",)
     yield AclBinding("group", settings.group(stage.name), prefixed=False, operations=("Read",), needed=purposes)
-    if stage.other_inputs is not None and stage.inputs_of(settings) == stage.other_inputs[1]:
+    if stage.alternative_inputs is not None and stage.inputs_of(settings) == stage.alternative_inputs[1]:
         for writer in sorted(topology.upstream(stage.name)):
             group = settings.group(writer)
             yield AclBinding("group", group, prefixed=False, operations=("Describe",), needed=("its progress",))

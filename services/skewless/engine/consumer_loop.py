@@ -26,10 +26,10 @@ from itertools import groupby
 from confluent_kafka import KafkaError, Message
 from confluent_kafka import TopicPartition as KafkaPartition
 
-from skewless.engine.abort_streak import AbortStreak
 from skewless.engine.assignment import CommitPoint
 from skewless.engine.back_pressure import BackPressure
 from skewless.engine.commit_policy import POLL_S, CommitPolicy
+from skewless.engine.consecutive_timeouts import ConsecutiveTimeouts
 from skewless.engine.executor import FetchPositions, LogRanges, Restore, StepExecutor
 from skewless.engine.group_session import GroupSession
 from skewless.engine.loop_calls import LoopCalls
@@ -110,20 +110,20 @@ class ConsumerThread(threading.Thread):
         self._topics_checked_at = time.monotonic()
         self._back_pressure = BackPressure(transport, self._assignment, pause_after_s)
         self._policy = CommitPolicy(transport.commit_interval_s, bursts=all(source.kind != "user" for source in inputs))
-        self._streak = AbortStreak(transport.transaction_timeout_s)
+        self._timeouts = ConsecutiveTimeouts(transport.transaction_timeout_s)
         self._session = GroupSession(
             inputs=inputs,
             options=options,
             transport=transport,
             membership=membership,
-            counts=executor.counts,
+            statistics=executor.statistics,
             stopping=self._stop_event,
         )
         self._restorer = AssignmentRestorer(
             inputs=inputs,
             session=self._session,
             output=output,
-            counts=executor.counts,
+            statistics=executor.statistics,
             key_of=executor.step.key_of,
             restore=restore,
             prior_output=prior_output,
@@ -173,7 +173,7 @@ class ConsumerThread(threading.Thread):
     def _run_once(self) -> None:
         """Poll once and commit if a commit is due; or make an attempt to restore an assignment."""
         assignment = self._assignment
-        self._executor.counts.last_poll_at = time.monotonic()
+        self._executor.statistics.last_poll_at = time.monotonic()
         try:
             if assignment.awaits_restore:
                 self._rebalance.restore()
@@ -216,15 +216,15 @@ class ConsumerThread(threading.Thread):
         """Add input topics that exist now and did not before, and partitions that no process reads."""
         self._last_look = time.monotonic()
         with suppress(UnavailableError):
-            counts = BrokerQueries(self._session.consumer).partition_counts()
-            found = find_inputs(counts)
+            partition_counts = BrokerQueries(self._session.consumer).partition_counts()
+            found = find_inputs(partition_counts)
             if new := self._restorer.add_inputs(found):
                 log.info("reading further topics: %s", ", ".join(new))
                 self._skippable |= _skippable(found)
                 self._partition_of = _source
                 self._session.add_topics(new)
                 return
-            unread = self._restorer.without_offset(counts) - self._assignment.partitions
+            unread = self._restorer.without_offset(partition_counts) - self._assignment.partitions
             # A member that has just got a partition commits its offset before the next look.
             if unread and unread == self._unread:
                 self._commit()
@@ -338,7 +338,7 @@ class ConsumerThread(threading.Thread):
         ones.
         """
         self._policy.begin(time.monotonic())
-        with observe_duration(self._executor.counts.commits):
+        with observe_duration(self._executor.statistics.commits):
             try:
                 self._flush_and_commit(revoked, self._fetch_positions() if positions is None else positions)
             except TransactionAbortedError as failure:
@@ -354,13 +354,15 @@ class ConsumerThread(threading.Thread):
             # The broker fences a transaction of a former member by the offsets in it, so each transaction needs one.
             partition = min(self._assignment.partitions)
             points[partition] = self._on_loop.wait(self._executor.commit_point, partition)
-        counts = self._executor.counts
-        counts.output_waited_s += self._output.uncommitted.waited_s
+        statistics = self._executor.statistics
+        statistics.output_waited_s += self._output.uncommitted.waited_s
         if points:
-            with counts.committing.running():
-                self._output.commit({at: self._to_commit(at.topic, point) for at, point in points.items()})
+            with statistics.committing.running():
+                self._output.commit(
+                    {partition: self._to_commit(partition.topic, point) for partition, point in points.items()}
+                )
             self._session.committed()
-            self._streak.committed()
+            self._timeouts.committed()
         if wrote:
             self._policy.wrote()
         self._on_loop.wait(self._executor.end_commit, points, revoked)
@@ -368,7 +370,7 @@ class ConsumerThread(threading.Thread):
     def _raise_if_too_large(self, failure: TransactionAbortedError) -> None:
         """Raise LimitError if commits are aborted because writing their records takes too long."""
         uncommitted = self._output.uncommitted
-        error = self._streak.aborted(
+        error = self._timeouts.aborted(
             wrote_s=self._executor.busy_s - uncommitted.waited_s,
             records=uncommitted.records,
             written_bytes=uncommitted.bytes,

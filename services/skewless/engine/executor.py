@@ -112,7 +112,7 @@ class StepExecutor:
         """Time of processing, flushing and sending since the last commit; read by the consumer thread in a commit."""
         self.traced: BatchTracer | None = None
         """The tracer, or None if tracing is disabled."""
-        self.counts = EngineStatistics()
+        self.statistics = EngineStatistics()
         self.watermarks: Mapping[TopicPartition, int | None] = {}
         """Watermark by partition as of the last commit, for the metrics. Replaced as a whole, like the next three."""
         self.idle: frozenset[TopicPartition] = frozenset()
@@ -162,7 +162,7 @@ class StepExecutor:
                     self.traced.batch(batch, outputs, self._send_in_slices)
             trace_id = None if self.traced is None else self.traced.trace_id
             seconds = time.perf_counter() - started
-            self.counts.batch(batch.partition, len(batch.messages), batch.size, seconds, trace_id)
+            self.statistics.batch(batch.partition, len(batch.messages), batch.size, seconds, trace_id)
             # Set before the batch leaves what is in flight: the consumer thread must always see one of the two.
             self.progressed = True
             self.assignment.process(batch.source, batch.next_offset, batch.leader_epoch, batch.last_timestamp)
@@ -188,13 +188,15 @@ class StepExecutor:
         blocked = self.step.blocked
         if blocked != self._blocked:
             self._blocked = blocked
-            self.assignment.block([at for at in self.assignment.partitions if self._key(at) in blocked])
+            self.assignment.block(
+                [partition for partition in self.assignment.partitions if self._key(partition) in blocked]
+            )
 
     @contextmanager
     def _busy(self) -> Iterator[float]:
         started = time.perf_counter()
         try:
-            with self.counts.working.running():
+            with self.statistics.working.running():
                 yield started
         finally:
             self.busy_s += time.perf_counter() - started
@@ -227,7 +229,7 @@ class StepExecutor:
                 extra = {"partition": partition.partition, "offset": start.offset}
                 log.info("partition %d: %s", partition.partition, log_line, extra=extra)
             self.assignment[partition].start(start.offset, start.leader_epoch, start.checkpoint)
-            self.counts.restored_records += len(start.state)
+            self.statistics.restored_records += len(start.state)
         self.assignment.started()
         self._blocked = frozenset()
         self.failure = None

@@ -66,7 +66,7 @@ class GroupSession:
         options: Mapping[str, object],
         transport: TransportSettings,
         membership: GroupMembership,
-        counts: EngineStatistics,
+        statistics: EngineStatistics,
         stopping: threading.Event,
     ) -> None:
         self.group = inputs[0].group
@@ -76,7 +76,7 @@ class GroupSession:
         self._options = dict(options)
         self._transport = transport
         self._membership = membership
-        self._counts = counts
+        self._statistics = statistics
         self._stopping = stopping
         self._thread: int | None = None
         """The thread that created the consumer."""
@@ -108,7 +108,7 @@ class GroupSession:
         self._closing = self._lost_in_outage = False
         self._thread = threading.get_ident()
         self._consumer = create_client(
-            Consumer, {**self._options, **self._counts.consumer.options(), "error_cb": self._on_error}
+            Consumer, {**self._options, **self._statistics.consumer.options(), "error_cb": self._on_error}
         )
         self._subscribe(callbacks)
 
@@ -121,17 +121,17 @@ class GroupSession:
     def _subscribe(self, callbacks: Callbacks) -> None:
         def on_assign(consumer: Consumer, partitions: list[KafkaPartition]) -> None:
             self._member_id = consumer.memberid()
-            self._counts.rebalances["assigned"] += 1
+            self._statistics.rebalances["assigned"] += 1
             self._defer_error(callbacks.assign, partitions)
             # Without this call the client would fetch at once, from offsets that it chooses.
             consumer.assign([])
 
         def on_revoke(_consumer: Consumer, partitions: list[KafkaPartition]) -> None:
-            self._counts.rebalances["revoked"] += 1
+            self._statistics.rebalances["revoked"] += 1
             self._defer_error(callbacks.revoke, partitions)
 
         def on_lost(_consumer: Consumer, partitions: list[KafkaPartition]) -> None:
-            self._counts.rebalances["lost"] += 1
+            self._statistics.rebalances["lost"] += 1
             self._defer_error(callbacks.lose, partitions)
             self._defer_error(lambda _partitions: self._check_not_replaced(), partitions)
 
@@ -167,7 +167,7 @@ class GroupSession:
 
     def serve(self, wait_s: float) -> None:
         """Poll for callbacks while nothing is fetched."""
-        self._counts.last_poll_at = time.monotonic()
+        self._statistics.last_poll_at = time.monotonic()
         try:
             message = self.consumer.poll(wait_s)
         except KafkaException as error:
@@ -265,7 +265,7 @@ class GroupSession:
         since = time.monotonic()
         answered_always = True
         while not self._stopping.is_set():
-            self._counts.last_poll_at = time.monotonic()
+            self._statistics.last_poll_at = time.monotonic()
             try:
                 registered = self._membership.member_id()
             except UnavailableError as error:

@@ -67,7 +67,9 @@ class Rebalance:
 
     def _assign(self, partitions: set[TopicPartition]) -> None:
         # A static member that joins again gets its previous assignment, perhaps of topics that it no longer reads.
-        self._on_loop.wait(self._assignment.begin, {at for at in partitions if self._restorer.reads(at.topic)})
+        self._on_loop.wait(
+            self._assignment.begin, {partition for partition in partitions if self._restorer.reads(partition.topic)}
+        )
 
     def _revoke(self, partitions: set[TopicPartition]) -> None:
         owned = self._revocable(partitions)
@@ -95,7 +97,7 @@ class Rebalance:
         return self._assignment.partitions & partitions
 
     def _drop(self, partitions: Collection[TopicPartition], failure: TransactionAbortedError) -> None:
-        log.warning("partitions revoked without a commit: %s", failure, extra=_logged(partitions))
+        log.warning("partitions revoked without a commit: %s", failure, extra=_log_fields(partitions))
         self.discard(partitions, failure)
 
     # Resets
@@ -116,8 +118,10 @@ class Rebalance:
 
     def reset(self, failure: TransactionAbortedError) -> None:
         """Abort the transaction. The partitions are restored from their committed offsets afterwards."""
-        log.warning("abort and reset to the committed offsets: %s", failure, extra=_logged(self._assignment.partitions))
-        self._executor.counts.resets += 1
+        log.warning(
+            "abort and reset to the committed offsets: %s", failure, extra=_log_fields(self._assignment.partitions)
+        )
+        self._executor.statistics.resets += 1
         if failure.rejoin:
             self.discard(self._assignment.partitions | self._assignment.restoring, failure)
             # Also if it has no partitions: then there is nothing to wait for.
@@ -184,8 +188,8 @@ class Rebalance:
         offsets = {partition.partition: start.offset for partition, start in restored.items()}
         self._on_loop.wait(self._executor.assign, restored, self._restorer.partition_counts)
         self._session.outage.over()
-        log.info("assigned %d partitions", len(partitions), extra={**_logged(partitions), "offsets": offsets})
+        log.info("assigned %d partitions", len(partitions), extra={**_log_fields(partitions), "offsets": offsets})
 
 
-def _logged(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+def _log_fields(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
     return {"partitions": sorted(partition.partition for partition in partitions)}

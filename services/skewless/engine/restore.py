@@ -48,7 +48,7 @@ class AssignmentRestorer:
         inputs: Sequence[Input],
         session: GroupSession,
         output: Output,
-        counts: EngineStatistics,
+        statistics: EngineStatistics,
         key_of: Callable[[TopicPartition], Any],
         restore: Restore,
         prior_output: PriorOutput | None,
@@ -58,7 +58,7 @@ class AssignmentRestorer:
         self._inputs = {source.topic: source for source in inputs}
         self._session = session
         self._output = output
-        self._counts = counts
+        self._statistics = statistics
         self._key_of = key_of
         self._restore = restore
         self._prior_output = prior_output
@@ -141,9 +141,9 @@ class AssignmentRestorer:
         """Check that the partition counts have not changed."""
         # A static member that joins again gets its previous assignment without a rebalance, so it would not notice new
         # partitions.
-        counts = BrokerQueries(self._session.consumer).partition_counts()
+        partition_counts = BrokerQueries(self._session.consumer).partition_counts()
         for source in self._inputs.values():
-            partition_count = counts.get(source.topic)
+            partition_count = partition_counts.get(source.topic)
             if partition_count is None:
                 continue  # the next poll() raises the error
             self.partition_counts[source.topic] = partition_count
@@ -172,7 +172,7 @@ class AssignmentRestorer:
         self, partitions: Collection[TopicPartition], serve: Callable[[], None]
     ) -> dict[TopicPartition, RestoredPartition]:
         """Read committed offsets, and restore state while the consumer is polled."""
-        with self._counts.restoring_partitions():
+        with self._statistics.restoring_partitions():
             committed = self._output.committed_offsets(partitions)
             ranges = BrokerQueries(self._session.consumer).ranges(partitions)
             begun = self._has_begun(partitions, committed)
@@ -191,15 +191,17 @@ class AssignmentRestorer:
         """Return whether the group has a checkpoint of any partition of its topics."""
         # The others are queried only if necessary: the request waits for open transactions of other members.
         return self._has_checkpoint(committed) or self._has_checkpoint(
-            self._output.committed_offsets([partition for partition in self._all() if partition not in partitions])
+            self._output.committed_offsets(
+                [partition for partition in self._all_partitions() if partition not in partitions]
+            )
         )
 
-    def _all(self) -> Iterator[TopicPartition]:
+    def _all_partitions(self) -> Iterator[TopicPartition]:
         for topic, count in self.partition_counts.items():
             yield from (TopicPartition(topic, number) for number in range(count))
 
     def _has_checkpoint(self, committed: Mapping[TopicPartition, CommittedOffset]) -> bool:
-        return any(checkpoints_of(source, _of_topic(source, committed)) for source in self._inputs.values())
+        return any(checkpoints_of(source, _values_of_topic(source, committed)) for source in self._inputs.values())
 
     def _prepare(
         self,
@@ -222,7 +224,7 @@ class AssignmentRestorer:
                 lost, with_state = _numbers(source, missing), _numbers(source, restored)
                 check_first_start(source, lost, with_state, self._prior_output, begun=begun)
         return {
-            partition: _restored(start, states.get(keys[partition], ()), committed.get(partition))
+            partition: _restored_partition(start, states.get(keys[partition], ()), committed.get(partition))
             for partition, start in starts.items()
         }
 
@@ -233,12 +235,12 @@ class AssignmentRestorer:
         starts: dict[TopicPartition, Checkpoint] = {}
         missing: set[TopicPartition] = set()
         for source in self._inputs.values():
-            skip_to, logs = source.skip_to or {}, _of_topic(source, ranges)
+            skip_to, logs = source.skip_to or {}, _values_of_topic(source, ranges)
             checkpoints = {
                 number: checkpoint._replace(offset=max(checkpoint.offset, skip_to.get(number, 0)))
-                for number, checkpoint in checkpoints_of(source, _of_topic(source, committed)).items()
+                for number, checkpoint in checkpoints_of(source, _values_of_topic(source, committed)).items()
             }
-            check_topic_id(source, _of_topic(source, committed), self.topic_ids.get(source.topic))
+            check_topic_id(source, _values_of_topic(source, committed), self.topic_ids.get(source.topic))
             check_log_ranges(source, checkpoints, logs)
             for number, log in logs.items():
                 partition = TopicPartition(source.topic, number)
@@ -250,12 +252,12 @@ class AssignmentRestorer:
         return starts, missing
 
 
-def _restored(start: Checkpoint, state: State, committed: CommittedOffset | None) -> RestoredPartition:
+def _restored_partition(start: Checkpoint, state: State, committed: CommittedOffset | None) -> RestoredPartition:
     leader_epoch = committed.leader_epoch if committed is not None and committed.offset == start.offset else None
     return RestoredPartition(start.offset, start.step_checkpoint, state, leader_epoch)
 
 
-def _of_topic(source: Input, values: Mapping[TopicPartition, Any]) -> dict[int, Any]:
+def _values_of_topic(source: Input, values: Mapping[TopicPartition, Any]) -> dict[int, Any]:
     return {partition.partition: value for partition, value in values.items() if partition.topic == source.topic}
 
 

@@ -80,7 +80,7 @@ def checkpoints_of(source: Input, committed: Mapping[int, CommittedOffset]) -> d
     if without_metadata:
         raise BrokerError(
             f"group {source.group} has offsets of topic {source.topic} that Skewless did not commit, in "
-            f"{_listed(without_metadata, 'partition {0} offset {1}')}: were they set by kafka-consumer-groups.sh? They "
+            f"{_list(without_metadata, 'partition {0} offset {1}')}: were they set by kafka-consumer-groups.sh? They "
             "lack the checkpoint (watermarks, closed windows) that belongs to an offset, so results would be wrong. To "
             f"count from another offset, or again, {OTHER_NAME}"
         )
@@ -134,7 +134,7 @@ def check_topic_id(source: Input, committed: Mapping[int, CommittedOffset], topi
     }
     if stale:
         raise created_again(
-            source, f"after group {source.group} had read {_listed(stale, 'partition {0} up to offset {1}')}"
+            source, f"after group {source.group} had read {_list(stale, 'partition {0} up to offset {1}')}"
         )
 
 
@@ -162,8 +162,8 @@ def check_log_ranges(source: Input, checkpoints: Mapping[int, Checkpoint], range
     if lost:
         raise BrokerError(
             f"records of topic {source.topic} were deleted before group {source.group} read them, in "
-            f"{_listed(lost, 'partition {0} (committed offset {1[0]}, log start offset {1[1]})')}: {_cause(source)}. "
-            f"Results would lack them without notice. {OTHER_NAME.capitalize()}{_gap(source, lost)}"
+            f"{_list(lost, 'partition {0} (committed offset {1[0]}, log start offset {1[1]})')}: {_cause(source)}. "
+            f"Results would lack them without notice. {OTHER_NAME.capitalize()}{_instruction_to_skip(source, lost)}"
         )
     skipped = {
         partition: start
@@ -174,12 +174,12 @@ def check_log_ranges(source: Input, checkpoints: Mapping[int, Checkpoint], range
         trimmed = {partition: start for partition, start in skipped.items() if start}
         raise BrokerError(
             f"records of topic {source.topic} were deleted before group {source.group} first committed, in "
-            f"{_listed(trimmed, 'partition {0} (no committed offset, log start offset {1})')}: {_cause(source)}. "
+            f"{_list(trimmed, 'partition {0} (no committed offset, log start offset {1})')}: {_cause(source)}. "
             f"Results would lack them without notice. {OTHER_NAME.capitalize()}; start all of its stages together"
         )
 
 
-def _gap(source: Input, lost: Mapping[int, tuple[int, int]]) -> str:
+def _instruction_to_skip(source: Input, lost: Mapping[int, tuple[int, int]]) -> str:
     if source.kind != "user":
         return ""
     first = islice(sorted(lost.items()), MAX_LISTED)
@@ -194,7 +194,7 @@ def _check_log_ends(source: Input, checkpoints: Mapping[int, Checkpoint], ranges
         if checkpoint.offset > ranges[partition].end
     }
     if beyond:
-        partitions = _listed(beyond, "partition {0} (committed offset {1[0]}, log end offset {1[1]})")
+        partitions = _list(beyond, "partition {0} (committed offset {1[0]}, log end offset {1[1]})")
         raise BrokerError(
             f"topic {source.topic} ends before the committed offsets of group {source.group}, in {partitions}: the "
             f"topic was deleted and created again, or its brokers lost records. {OTHER_NAME.capitalize()}"
@@ -328,7 +328,7 @@ def _has_watermark_of(headers: Headers, partition: TopicPartition) -> bool:
         return False
 
 
-def _listed(values: Mapping[int, object], template: str) -> str:
+def _list(values: Mapping[int, object], template: str) -> str:
     lines = [template.format(partition, value) for partition, value in islice(sorted(values.items()), MAX_LISTED)]
     more = len(values) - len(lines)
     return ", ".join(lines) + (f" and {more} more" if more else "")

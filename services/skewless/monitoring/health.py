@@ -32,8 +32,8 @@ class Health:
         """Return the parts of the process that are stuck; empty if it is alive."""
         heartbeats = {"event loop": self._loop_heartbeat}
         # The consumer thread is not checked while it restores state: that may take long, and has its own time limits.
-        if self.runtime is not None and not self.runtime.executor.counts.restoring:
-            heartbeats["consumer thread"] = self.runtime.executor.counts.last_poll_at
+        if self.runtime is not None and not self.runtime.executor.statistics.restoring:
+            heartbeats["consumer thread"] = self.runtime.executor.statistics.last_poll_at
         now = self._clock()
         ages = {name: now - heartbeat for name, heartbeat in heartbeats.items() if heartbeat is not None}
         return [
@@ -50,8 +50,10 @@ class Health:
         conditions = {
             "stopping": self.stopping,
             "no producer: Kafka does not answer, or is still ending an older transaction": not output.ready,
-            "restoring state": executor.counts.restoring,
-            "no partitions assigned by the group": not (executor.assignment.established or executor.counts.restoring),
+            "restoring state": executor.statistics.restoring,
+            "no partitions assigned by the group": not (
+                executor.assignment.established or executor.statistics.restoring
+            ),
         }
         reasons = [reason for reason, applies in conditions.items() if applies]
         return reasons if executor.step.stalled is None else [*reasons, executor.step.stalled]

@@ -74,20 +74,20 @@ class MetricsReader:
         if self.runtime is None:
             return
         executor, output = self.runtime.executor, self.runtime.output
-        yield from _recoveries(executor.counts, output)
+        yield from _recoveries(executor.statistics, output)
         yield from self._traffic(executor, output)
         yield Sample("skewless_restore_remaining_records", (), self.runtime.restore_progress.remaining)
-        yield from _client("consumer", executor.counts.consumer)
+        yield from _client("consumer", executor.statistics.consumer)
         yield from _client("producer", output.client)
         yield from _partitions(executor, executor.step.label_of)
         yield from executor.step.collect_metrics()
         yield from output.collect_metrics()
         if self._stage in BUSY.stages:
-            for worker, seconds in executor.counts.busy.items():
+            for worker, seconds in executor.statistics.busy.items():
                 yield Sample(BUSY.name, (str(worker),), seconds)
 
     def _traffic(self, executor: StepExecutor, output: Output) -> Iterator[Sample | HistogramSample]:
-        statistics = executor.counts
+        statistics = executor.statistics
         yield Sample("skewless_consumed_records_total", (), statistics.records)
         yield Sample("skewless_consumed_bytes_total", (), statistics.bytes)
         for topic in topology.stage(self._stage).outputs:

@@ -151,8 +151,8 @@ def replay(
     was committed before stays, and a repeated replay continues after it.
     """
     target = topics.target
-    counts = Admin(settings.kafka).partition_counts()
-    if target not in counts:
+    partition_counts = Admin(settings.kafka).partition_counts()
+    if target not in partition_counts:
         Admin(settings.kafka).check_visible([target])
         raise BrokerError(f"topic {target} does not exist at {settings.kafka.bootstrap_servers}: create it")
     if target not in settings.user_topics.values() and target.startswith(f"{settings.full_name}."):
@@ -160,7 +160,7 @@ def replay(
     report = ReplayReport()
     letters = _letters_from(letters, topics.origin, report)
     if dry_run:
-        done = _replayed_positions(settings, target) if settings.topic(REPLAYS.name) in counts else set()
+        done = _replayed_positions(settings, target) if settings.topic(REPLAYS.name) in partition_counts else set()
         while batch := list(islice(letters, BATCH)):
             _records_to_replay(settings, batch, done, max_attempts, report)
         return report
@@ -174,7 +174,7 @@ def replay(
         while batch := list(islice(letters, BATCH)):
             chosen = _records_to_replay(settings, batch, done, max_attempts, report)
             if chosen:
-                producer.send(_outputs(settings, target, counts[target], chosen))
+                producer.send(_outputs(settings, target, partition_counts[target], chosen))
                 producer.commit({})
     except TransactionAbortedError as error:
         raise BrokerError(f"the replay was interrupted: {error}; run it again, it continues where it ended") from None

@@ -77,15 +77,15 @@ def leftovers(settings: PipelineSettings, database: Database | None) -> Leftover
     Raises BrokerError if a topic of the pipeline may not be described.
     """
     groups, admin = GroupReader(settings.kafka), Admin(settings.kafka)
-    counts = admin.partition_counts()
+    partition_counts = admin.partition_counts()
     # Without the right to describe a topic, it looks as if it were gone.
     needed = (settings.topic(row.name) for row in topology.needed_topics(settings))
-    admin.check_visible([name for name in needed if name not in counts])
+    admin.check_visible([name for name in needed if name not in partition_counts])
     users = set(settings.user_topics.values())
     own = [settings.topic(topic.name) for topic in topology.TOPICS]
     stage_groups = [settings.group(stage.name) for stage in topology.STAGES]
     return Leftovers(
-        topics={name: counts[name] for name in own if name in counts and name not in users},
+        topics={name: partition_counts[name] for name in own if name in partition_counts and name not in users},
         groups=tuple(name for name in stage_groups if groups.describe(name).state != "Dead"),
         tables=() if database is None else tuple(clear.tables(database, settings.full_name)),
     )

@@ -148,10 +148,10 @@ def status(
     does not exist, or the broker refuses a request.
     """
     admin = Admin(settings.kafka)
-    counts = admin.partition_counts()
+    partition_counts = admin.partition_counts()
     names = [settings.topic(row.name) for row in topology.needed_topics(settings)]
-    missing = [name for name in names if name not in counts]
-    unknown_topics = [name for name in settings.user_topics.values() if name not in counts]
+    missing = [name for name in names if name not in partition_counts]
+    unknown_topics = [name for name in settings.user_topics.values() if name not in partition_counts]
     admin.check_visible([*missing, *unknown_topics])
     if unknown_topics:
         missing_inputs = [f"topic {name} does not exist" for name in unknown_topics]
@@ -159,13 +159,13 @@ def status(
     offsets, groups = OffsetReader(settings.kafka), GroupReader(settings.kafka)
     stages = [
         _stage_status(start, offsets, groups)
-        for start in (StageStart(row, settings, counts) for row in topology.needed_stages(settings))
-        if all(topic in counts for topic, _ in start.input_topics())
+        for start in (StageStart(row, settings, partition_counts) for row in topology.needed_stages(settings))
+        if all(topic in partition_counts for topic, _ in start.input_topics())
     ]
     newest = _newest_event(settings, {stage.name: stage for stage in stages}.get(topology.SOURCE_STAGE))
     stages = with_end_of_splitter(_with_readiness(settings, stages))
     by_name = {stage.name: stage for stage in stages}
-    topics = {name: settings.topic(name) for name in QUALITY_TOPICS if settings.topic(name) in counts}
+    topics = {name: settings.topic(name) for name in QUALITY_TOPICS if settings.topic(name) in partition_counts}
     quality = data_quality(offsets, topics, now_ms - round(1000 * recent_s))
     distribution, closing = settings.topic("distribution"), by_name.get(topology.RESULTS_STAGE)
     problems = (
@@ -188,7 +188,7 @@ def status(
             name: count for name, count in (("late", quality.late), ("dead-letters", quality.invalid)) if name in topics
         },
         recent_s=recent_s,
-        load=_last_tick(settings, offsets) if distribution in counts else None,
+        load=_last_tick(settings, offsets) if distribution in partition_counts else None,
         waits=list(_waits(settings, stages)),
         problems=problems,
         warnings=list(shares.values()),

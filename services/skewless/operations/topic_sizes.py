@@ -83,7 +83,7 @@ class TopicSize:
     """Bytes that are kept at most. None: they grow without a limit, or are unknown."""
 
 
-class _Written(NamedTuple):
+class _WriteRate(NamedTuple):
     """Bytes that stages write to a topic."""
 
     per_s: float
@@ -97,7 +97,7 @@ def topic_sizes(settings: PipelineSettings, specs: Sequence[TopicSpec], load: Lo
     """Return the sizes of all topics of the pipeline, in data order. `specs` are the topics."""
     by_name = {spec.name: spec for spec in specs}
     of_topology = {topic.name: by_name[settings.topic(topic.name)] for topic in topology.needed_topics(settings)}
-    written: dict[str, _Written] = {}
+    written: dict[str, _WriteRate] = {}
     if settings.join is not None:
         written |= _joined(settings.join, of_topology, settings.transport.commit_interval_s, load)
     if settings.source is not None:
@@ -105,7 +105,7 @@ def topic_sizes(settings: PipelineSettings, specs: Sequence[TopicSpec], load: Lo
     return [_topic_size(name, spec, written.get(name)) for name, spec in of_topology.items()]
 
 
-def _topic_size(name: str, spec: TopicSpec, written: _Written | None) -> TopicSize:
+def _topic_size(name: str, spec: TopicSpec, written: _WriteRate | None) -> TopicSize:
     if written is None:
         return TopicSize(name, None, None)
     options = spec.options
@@ -143,7 +143,7 @@ class _Sums:
             self.rows += read_table(record.value).num_rows if is_chunk else 1
 
 
-def _aggregated(settings: PipelineSettings, specs: Mapping[str, TopicSpec], load: Load) -> dict[str, _Written]:
+def _aggregated(settings: PipelineSettings, specs: Mapping[str, TopicSpec], load: Load) -> dict[str, _WriteRate]:
     """Return what the stages of the aggregation write."""
     local_s = (settings.splitter.local.window_ms or 0) / 1000
     interval_s = max(settings.transport.commit_interval_s, local_s, 1 / load.records_per_s)
@@ -174,12 +174,12 @@ def _aggregated(settings: PipelineSettings, specs: Mapping[str, TopicSpec], load
     # A key that several workers have is several rows.
     pairs = sums["observer-changelog"].rows / (commits * load.distinct_keys(interval_s))
     return {
-        **{topic: _Written(sums[topic].bytes / seconds) for topic in ("tuples", "worker-input", "partials")},
-        "router-state": _Written(of_routers / snapshot_s, of_routers),
+        **{topic: _WriteRate(sums[topic].bytes / seconds) for topic in ("tuples", "worker-input", "partials")},
+        "router-state": _WriteRate(of_routers / snapshot_s, of_routers),
         "aggregator-changelog": windows.changelog(sums["aggregator-changelog"], seconds),
         "aggregates": _results(settings, windows, sums["aggregates"]),
         "observer-changelog": tick.changelog(sums["observer-changelog"], seconds, rows_per_key=pairs),
-        "distribution": _Written(sum(ticks) / max(1, len(ticks)) / settings.observer.tick_s),
+        "distribution": _WriteRate(sum(ticks) / max(1, len(ticks)) / settings.observer.tick_s),
     }
 
 
@@ -267,10 +267,10 @@ class _Span:
         """Time between the starts of two of them."""
         return self.length_s / self.overlap
 
-    def changelog(self, sums: _Sums, seconds: float, rows_per_key: float = 1.0) -> _Written:
+    def changelog(self, sums: _Sums, seconds: float, rows_per_key: float = 1.0) -> _WriteRate:
         """Return what is written to the changelog, given the sums of some seconds without compaction."""
         if not sums.rows:
-            return _Written(0.0)
+            return _WriteRate(0.0)
         row_bytes = sums.bytes / sums.rows
         rows = rows_per_key * self.load.distinct_keys(self.length_s)
         commits = min(COMPACTION_THRESHOLD, self.length_s / self.interval_s)
@@ -279,7 +279,7 @@ class _Span:
         if commits == COMPACTION_THRESHOLD:
             per_s += self.overlap * rows * row_bytes / (COMPACTION_THRESHOLD * self.interval_s)
         kept = self.overlap + self.closed_s / self.step_s
-        return _Written(per_s, state=kept * (rows + rows_of_changes) * row_bytes)
+        return _WriteRate(per_s, state=kept * (rows + rows_of_changes) * row_bytes)
 
 
 def _window_span(settings: PipelineSettings, interval_s: float, load: Load) -> _Span:
@@ -287,15 +287,15 @@ def _window_span(settings: PipelineSettings, interval_s: float, load: Load) -> _
     return _Span(aggregator.window_ms / 1000, windows.overlap, aggregator.closed_window_retention_s, interval_s, load)
 
 
-def _results(settings: PipelineSettings, span: _Span, sums: _Sums) -> _Written:
+def _results(settings: PipelineSettings, span: _Span, sums: _Sums) -> _WriteRate:
     """Return what is written to `aggregates`, given the sums of results."""
     load, result_bytes = span.load, sums.bytes / max(1, sums.rows)
     last_per_s = load.distinct_keys(span.length_s) / span.step_s * result_bytes
     if settings.aggregator.emit == "final":
-        return _Written(last_per_s, new_state_per_s=last_per_s)
+        return _WriteRate(last_per_s, new_state_per_s=last_per_s)
     emit_s = min(span.length_s, max(span.interval_s, settings.aggregator.emit_interval_s))
     updates_per_s = span.overlap * load.distinct_keys(emit_s) / emit_s
-    return _Written(max(updates_per_s * result_bytes, last_per_s), new_state_per_s=last_per_s)
+    return _WriteRate(max(updates_per_s * result_bytes, last_per_s), new_state_per_s=last_per_s)
 
 
 # Join
@@ -303,7 +303,7 @@ def _results(settings: PipelineSettings, span: _Span, sums: _Sums) -> _Written:
 
 def _joined(
     join: JoinSettings, specs: Mapping[str, TopicSpec], commit_interval_s: float, load: Load
-) -> dict[str, _Written]:
+) -> dict[str, _WriteRate]:
     """Return what is written if each left record has a partner, and also if none has one: one of both is the limit."""
     record = _record_of(load)
     one = np.zeros(1, dtype=np.int32)
@@ -321,11 +321,11 @@ def _joined(
     blocks, changed = (2 * partitions * (1 + size / BLOCK_OFFSETS) for size in (held, held + added))
     return {
         **{
-            topic: _Written(load.records_per_s * sum(map(_bytes, of_topic)))
+            topic: _WriteRate(load.records_per_s * sum(map(_bytes, of_topic)))
             for topic, of_topic in records.items()
             if topic in specs
         },
-        "join-changelog": _Written(changed * block_bytes / commit_interval_s, state=blocks * block_bytes),
+        "join-changelog": _WriteRate(changed * block_bytes / commit_interval_s, state=blocks * block_bytes),
     }
 
 

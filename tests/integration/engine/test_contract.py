@@ -232,7 +232,7 @@ async def test_executor_fenced_by_a_producer_outside_the_group_continues_with_a_
         stranger.produce(f"{harness.prefix}.out", b"of a stranger")
         harness.fill(100, start=100)
         await copied(harness, 200)
-        assert app.executor.counts.resets > 0
+        assert app.executor.statistics.resets > 0
         with pytest.raises(KafkaException, match="fenced"):
             await asyncio.to_thread(stranger.commit_transaction, 20)
 
@@ -262,7 +262,7 @@ async def test_executor_commit_fenced_by_a_member_that_no_process_uses_continues
         await asyncio.to_thread(join_and_vanish, harness)
         harness.fill(1000, start=1000)
         await copied(harness, 2000)
-        assert wiring.executor.counts.resets == 1
+        assert wiring.executor.statistics.resets == 1
 
 
 @pytest.mark.thorough

@@ -189,6 +189,6 @@ async def test_stage_many_batches_leaves_no_blocks(stage: str, stream: str, monk
         for cycle in range(CYCLES):
             await process(app, record, range(cycle * CYCLE, (cycle + 1) * CYCLE))
             measured.append(allocated_blocks())
-        assert app.executor.counts.batches.cumulative()[-1][1] == CYCLES * CYCLE * len(app.runtime.topics)
+        assert app.executor.statistics.batches.cumulative()[-1][1] == CYCLES * CYCLE * len(app.runtime.topics)
     growth = min(after - before for before, after in pairwise(measured[1:]))
     assert growth < BLOCKS_PER_BATCH * CYCLE, measured

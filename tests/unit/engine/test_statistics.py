@@ -32,23 +32,23 @@ def test_stopwatch_total_includes_the_present_run(clock: Clock) -> None:
 
 
 def test_engine_statistics_times_by_state_add_up_to_the_time_since_the_start(clock: Clock) -> None:
-    counts = EngineStatistics()
-    with counts.restoring_partitions():
+    statistics = EngineStatistics()
+    with statistics.restoring_partitions():
         clock.now += 4
-        assert counts.times() == {"busy": 0, "back_pressured": 0, "restoring": 4, "idle": 0}
-    with counts.working.running():
+        assert statistics.times() == {"busy": 0, "back_pressured": 0, "restoring": 4, "idle": 0}
+    with statistics.working.running():
         clock.now += 3
-    counts.output_waited_s += 1
-    with counts.committing.running():
+    statistics.output_waited_s += 1
+    with statistics.committing.running():
         clock.now += 0.5
-        assert counts.times() == {"busy": 2, "back_pressured": 1.5, "restoring": 4, "idle": 0}
+        assert statistics.times() == {"busy": 2, "back_pressured": 1.5, "restoring": 4, "idle": 0}
     clock.now += 10
-    assert counts.times() == {"busy": 2, "back_pressured": 1.5, "restoring": 4, "idle": 10}
+    assert statistics.times() == {"busy": 2, "back_pressured": 1.5, "restoring": 4, "idle": 10}
 
 
 def test_engine_statistics_idle_time_never_decreases(clock: Clock) -> None:
-    counts = EngineStatistics()
+    statistics = EngineStatistics()
     clock.now += 10
-    assert counts.times()["idle"] == 10
-    counts.output_waited_s += 3  # a wait that no `working` covers: busy stays 0
-    assert counts.times()["idle"] == 10
+    assert statistics.times()["idle"] == 10
+    statistics.output_waited_s += 3  # a wait that no `working` covers: busy stays 0
+    assert statistics.times()["idle"] == 10

@@ -282,7 +282,7 @@ def test_readiness_without_producer_partitions_or_state_reports_each_reason() ->
         "no partitions assigned by the group",
     ]
     wired.output.ready = True
-    with executor.counts.restoring_partitions():
+    with executor.statistics.restoring_partitions():
         assert health.readiness_failures() == ["restoring state"]
     assign(executor, {0: RestoredPartition(0, None)})
     assert health.ready
@@ -305,7 +305,7 @@ def test_liveness_event_loop_or_consumer_without_progress_reports_the_reason() -
 
     asyncio.run(begin())
     wired = health.runtime = wiring()
-    wired.executor.counts.last_poll_at = 130.0
+    wired.executor.statistics.last_poll_at = 130.0
     now = 159.0
     assert health.liveness_failures() == []
     now = 161.0
@@ -315,5 +315,5 @@ def test_liveness_event_loop_or_consumer_without_progress_reports_the_reason() -
         "the event loop has made no progress for 91 s",
         "the consumer thread has made no progress for 61 s",
     ]
-    with wired.executor.counts.restoring_partitions():
+    with wired.executor.statistics.restoring_partitions():
         assert health.liveness_failures() == ["the event loop has made no progress for 91 s"]

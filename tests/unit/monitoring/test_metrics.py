@@ -284,7 +284,7 @@ def test_worker_metrics_several_partitions_have_the_load_of_each() -> None:
     wiring = wired("worker")
     for worker in (0, 2):
         work(wiring, worker, ["a", "a", "b"][: worker + 1])
-        wiring.executor.counts.add_busy_time(worker, 0.25)
+        wiring.executor.statistics.add_busy_time(worker, 0.25)
     values = {name: value for name, value in read("worker", wiring).items() if name[0].startswith("skewless_worker")}
     assert values == {
         ("skewless_worker_tuples_total", ("0",)): 1,
@@ -316,7 +316,7 @@ def test_assigned_partitions_metric_counts_them_by_watermark_state() -> None:
 def test_metrics_reader_clients_are_shown_once_they_have_reported() -> None:
     wiring = wired("router")
     assert not any(name.startswith("skewless_client") for name, _ in read("router", wiring))
-    wiring.executor.counts.consumer.update('{"topics": {"t": {"partitions": {"0": {"fetchq_cnt": 4}}}}}')
+    wiring.executor.statistics.consumer.update('{"topics": {"t": {"partitions": {"0": {"fetchq_cnt": 4}}}}}')
     assert wiring.output.client is not None
     wiring.output.client.update('{"msg_cnt": 2, "msg_size": 30, "brokers": {"b": {"throttle": {"sum": 500}}}}')
     values = read("router", wiring)
@@ -367,7 +367,7 @@ def test_metric_series_of_router_and_worker_have_the_documented_number() -> None
         wiring = wired(stage, "even", workers=100, max_workers=100)
         for partition in partitions:
             work(wiring, partition, [f"key {number}" for number in range(1_000)])
-            wiring.executor.counts.add_busy_time(partition, 0.1)
+            wiring.executor.statistics.add_busy_time(partition, 0.1)
         executor, assigned = wiring.executor, [at(partition) for partition in partitions]
         executor.assignment.begin(assigned)
         for partition_of_topic in assigned:
@@ -377,7 +377,7 @@ def test_metric_series_of_router_and_worker_have_the_documented_number() -> None
         executor.lag, executor.event_times = dict.fromkeys(assigned, 0), ones
         executor.watermarks = dict(ones)
         executor.log_ranges = dict.fromkeys(assigned, (0, 9))
-        for client in (executor.counts.consumer, wiring.output.client):
+        for client in (executor.statistics.consumer, wiring.output.client):
             assert client is not None
             client.update("{}")
         text = text_of(reader_of(stage, wiring).read)

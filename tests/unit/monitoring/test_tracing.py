@@ -122,16 +122,16 @@ def test_tracing_outputs_of_a_batch_carry_its_span_and_their_own_headers() -> No
 def test_tracing_sampled_batch_is_an_exemplar_of_its_duration() -> None:
     bench = Bench()
     bench.process([("traceparent", parent(1))])
-    (exemplar,) = bench.executor.counts.batches.exemplars.values()
+    (exemplar,) = bench.executor.statistics.batches.exemplars.values()
     assert exemplar.trace_id == f"{int(TRACE, 16) + 1:032x}"
-    assert 0 < exemplar.value == bench.executor.counts.batches.sum
+    assert 0 < exemplar.value == bench.executor.statistics.batches.sum
 
 
 def test_tracing_batch_that_is_not_sampled_is_no_exemplar() -> None:
     bench = Bench(ALWAYS_OFF)
     bench.process([("traceparent", parent(1, sampled=False))])
-    assert bench.executor.counts.batches.exemplars == {}
-    assert bench.executor.counts.batches.sum > 0
+    assert bench.executor.statistics.batches.exemplars == {}
+    assert bench.executor.statistics.batches.sum > 0
 
 
 def test_tracing_trace_state_is_carried_with_its_trace() -> None:

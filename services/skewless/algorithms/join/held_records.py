@@ -159,11 +159,11 @@ class HeldRecords:
         if not count:
             return
         slots = self._allocate(count)
-        at = np.array(slots, dtype=np.intp)
+        slot_array = np.array(slots, dtype=np.intp)
         for column, new in zip(self._columns, records, strict=True):
-            column[at] = new
+            column[slot_array] = new
         self._index(records.ids.tolist(), slots)
-        self._add_block(records.times, records.offsets, at)
+        self._add_block(records.times, records.offsets, slot_array)
         self.bytes += sum(map(len, records.values))
         self._note_change(records.offsets)
 

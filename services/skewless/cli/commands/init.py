@@ -84,7 +84,7 @@ def init(  # noqa: PLR0913 - click passes an argument per option
     if name is not None:
         choices = dataclasses.replace(choices, name=name)
     if not yes and sys.stdin.isatty() and sys.stdout.isatty():
-        choices = _asked(report, choices)
+        choices = _ask(report, choices)
     text = pipeline_file(report, choices, _kafka_section(kafka))
     _require_valid(text)
     try:
@@ -108,7 +108,7 @@ def _require_writable(output: Path) -> None:
         raise ConfigurationError(f"-o: {output}: cannot be written: {error.strerror}") from None
 
 
-def _asked(report: dict[str, Any], proposed: Choices) -> Choices:
+def _ask(report: dict[str, Any], proposed: Choices) -> Choices:
     """Let the user change the proposals."""
     from skewless.lab.inspection.pipeline_file import usable_keys
 

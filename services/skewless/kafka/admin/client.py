@@ -59,7 +59,7 @@ class Admin:
         for name, future in descriptions.items():
             error = future.exception()
             if isinstance(error, KafkaException) and error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                raise self._translated(f"looking for topic {name}", error.args[0], "Describe (or Read, or Write)")
+                raise self._translate(f"looking for topic {name}", error.args[0], "Describe (or Read, or Write)")
 
     def describe(self, names: Iterable[str]) -> dict[str, TopicDescription]:
         """Return the descriptions of the topics that exist."""
@@ -112,7 +112,7 @@ class Admin:
                     return False
                 refused = _refused_option(reason, remaining.keys() & optional)
                 if refused is None:
-                    raise self._translated(f"creating topic {name}", reason, "Create") from None
+                    raise self._translate(f"creating topic {name}", reason, "Create") from None
                 value, replaced = remaining.pop(refused), OPTIONAL[refused]
                 if replaced is not None:
                     remaining[replaced] = value
@@ -126,7 +126,7 @@ class Admin:
             future.result()
         except KafkaException as error:
             if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                raise self._translated(f"deleting topic {name}", error.args[0], "Delete") from None
+                raise self._translate(f"deleting topic {name}", error.args[0], "Delete") from None
 
     def delete_group(self, name: str) -> None:
         """Delete a consumer group. Raises CheckFailedError if it has members. An absent group is accepted."""
@@ -138,7 +138,7 @@ class Admin:
             if reason.code() == KafkaError.NON_EMPTY_GROUP:
                 raise CheckFailedError(f"group {name} has members now: stop its processes first") from None
             if reason.code() != KafkaError.GROUP_ID_NOT_FOUND:
-                raise self._translated(f"deleting group {name}", reason, "Delete") from None
+                raise self._translate(f"deleting group {name}", reason, "Delete") from None
 
     def wait_for_leaders(self, partitions: Mapping[str, int]) -> None:
         """Wait until all partitions of the topics have leaders; `partitions` are their numbers by full topic name.
@@ -183,9 +183,9 @@ class Admin:
         try:
             return repeat_while_transient(request, self._kafka.connect_timeout_s)
         except KafkaException as error:
-            raise self._translated(operation, error.args[0], acl_operation) from None
+            raise self._translate(operation, error.args[0], acl_operation) from None
 
-    def _translated(self, operation: str, error: KafkaError, acl_operation: str) -> UnreachableError | BrokerError:
+    def _translate(self, operation: str, error: KafkaError, acl_operation: str) -> UnreachableError | BrokerError:
         address = self._kafka.bootstrap_servers
         if is_transient(error):
             return UnreachableError(

@@ -45,7 +45,7 @@ class GroupReader:
                 # Its successor, `describe_consumer_groups`, aborts the process if no broker answers (librdkafka 2.16,
                 # "Assertion `eonce->refcnt > 0' failed").
                 warnings.simplefilter("ignore", DeprecationWarning)
-                found = repeat_while_transient(lambda: self._described(group), self._kafka.connect_timeout_s)
+                found = repeat_while_transient(lambda: self._describe(group), self._kafka.connect_timeout_s)
         except KafkaException as error:
             reason = error.args[0]
             if is_transient(reason):
@@ -55,7 +55,7 @@ class GroupReader:
             ) from None
         return found or GroupDescription("Dead", ())
 
-    def _described(self, group: str) -> GroupDescription | None:
+    def _describe(self, group: str) -> GroupDescription | None:
         for found in self._client.list_groups(group=group, timeout=self._kafka.connect_timeout_s):
             if found.error is not None:
                 raise KafkaException(found.error)

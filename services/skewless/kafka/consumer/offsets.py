@@ -78,7 +78,7 @@ class OffsetReader:
     def log_range(self, topic: str, partition: int) -> tuple[int, int]:
         """Return the first offset of a partition, and the offset after its last record, whether committed or not."""
         begin, end = (
-            self._listed(topic, spec, [partition], IsolationLevel.READ_UNCOMMITTED)[partition].offset
+            self._list_offsets(topic, spec, [partition], IsolationLevel.READ_UNCOMMITTED)[partition].offset
             for spec in (OffsetSpec.earliest(), OffsetSpec.latest())
         )
         return int(begin), int(end)
@@ -144,15 +144,15 @@ class OffsetReader:
 
     def written(self, topic: str) -> tuple[int, int] | None:
         """Return Kafka's timestamps (ms) of a topic's first record and of its last record or commit; None if empty."""
-        first = [result.timestamp for result in self._listed(topic, OffsetSpec.for_timestamp(0)).values()]
-        last = [result.timestamp for result in self._listed(topic, OffsetSpec.max_timestamp()).values()]
+        first = [result.timestamp for result in self._list_offsets(topic, OffsetSpec.for_timestamp(0)).values()]
+        last = [result.timestamp for result in self._list_offsets(topic, OffsetSpec.max_timestamp()).values()]
         timestamps = [timestamp for timestamp in first if timestamp >= 0]
         return (min(timestamps), max(last)) if timestamps else None
 
     def _offsets(self, topic: str, spec: OffsetSpec) -> dict[int, int]:
-        return {partition: int(result.offset) for partition, result in self._listed(topic, spec).items()}
+        return {partition: int(result.offset) for partition, result in self._list_offsets(topic, spec).items()}
 
-    def _listed(
+    def _list_offsets(
         self,
         topic: str,
         spec: OffsetSpec,

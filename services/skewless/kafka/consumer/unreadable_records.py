@@ -31,10 +31,10 @@ class RetriedRecords:
         error: KafkaError = message.error()
         if place not in self._retried:
             self._retried.add(place)
-            return TransactionAbortedError(f"{_described(place)} cannot be read, trying once more: {error.str()}")
+            return TransactionAbortedError(f"{_place_text(place)} cannot be read, trying once more: {error.str()}")
         if class_of(error) is ErrorClass.OUT_OF_RANGE:
             return BrokerError(
-                f"{_described(place)} is not available: {error.str()}. The records were deleted before group "
+                f"{_place_text(place)} is not available: {error.str()}. The records were deleted before group "
                 f"{self._group} had read them, or the topic was created again"
             )
         remedy = (
@@ -44,12 +44,12 @@ class RetriedRecords:
             else "restore the topic from a healthy replica, or start the pipeline under another name"
         )
         return BrokerError(
-            f"{_described(place)} cannot be decoded: {error.str()}. The record batch is damaged, or its "
+            f"{_place_text(place)} cannot be decoded: {error.str()}. The record batch is damaged, or its "
             f"compression is one that this client refuses. Group {self._group} has committed everything before it; "
             f"{remedy}"
         )
 
 
-def _described(place: tuple[str, int, int]) -> str:
+def _place_text(place: tuple[str, int, int]) -> str:
     topic, partition, offset = place
     return f"topic {topic} partition {partition} offset {offset}"

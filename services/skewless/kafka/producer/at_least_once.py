@@ -41,7 +41,7 @@ class AtLeastOnceProducer(OutputProducer):
         if self.producer.flush(self._transport.transaction_timeout_s):
             raise TransactionAbortedError("writing: no answer in time", replace_output=True)
         if self._failed is not None:
-            raise self._classified(KafkaException(self._failed), f"writing to topic {self._failed_topic}")
+            raise self._classify(KafkaException(self._failed), f"writing to topic {self._failed_topic}")
         if offsets:
             try:
                 self.consumer.commit(offsets=self._to_kafka(offsets), asynchronous=False)

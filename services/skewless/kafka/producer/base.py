@@ -99,12 +99,12 @@ class OutputProducer(ABC):
             **self._kafka.client_options(),
             "enable.idempotence": True,
             "delivery.report.only.error": True,
-            "on_delivery": self._delivered,
+            "on_delivery": self._on_delivery,
             **self.client.options(),
             "logger": logging.getLogger("skewless.librdkafka"),
         }
 
-    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+    def _on_delivery(self, error: KafkaError | None, message: Message) -> None:
         purged = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)  # noqa: SLF001
         if error is not None and error.code() not in purged and self._failed is None:
             self._failed, self._failed_topic = error, message.topic() or ""
@@ -139,7 +139,7 @@ class OutputProducer(ABC):
                 except BufferError:
                     self._wait_for_room(topic_name, record)
                 except KafkaException as error:
-                    raise self._classified(error, f"writing to topic {topic_name}") from error
+                    raise self._classify(error, f"writing to topic {topic_name}") from error
                 records += 1
                 value_bytes += len(output.value or b"")
         finally:
@@ -152,7 +152,7 @@ class OutputProducer(ABC):
         try:
             self.producer.poll(wait_s)
         except KafkaException as error:
-            raise self._classified(error, "writing") from error
+            raise self._classify(error, "writing") from error
 
     def _wait_for_room(self, topic_name: str, record: tuple[object, ...]) -> None:
         started = time.monotonic()
@@ -170,7 +170,7 @@ class OutputProducer(ABC):
             except BufferError:
                 continue
             except KafkaException as error:
-                raise self._classified(error, f"writing to topic {topic_name}") from error
+                raise self._classify(error, f"writing to topic {topic_name}") from error
             return
         raise TransactionAbortedError(
             f"writing to topic {topic_name}: the broker accepts no records", replace_output=True
@@ -179,7 +179,7 @@ class OutputProducer(ABC):
     @abstractmethod
     def _begin(self) -> None: ...
 
-    def _classified(self, error: KafkaException, operation: str) -> Exception:
+    def _classify(self, error: KafkaException, operation: str) -> Exception:
         """Return the error to raise: that of the record that was refused, if one was, otherwise the transaction's."""
         # The transaction's error does not name the cause.
         refused = self._failed and authorization_error(self._failed, f"writing to topic {self._failed_topic}", "Write")

@@ -95,7 +95,7 @@ class TransactionalProducer(OutputProducer):
             try:
                 self.producer.begin_transaction()
             except KafkaException as error:
-                raise self._classified(error, "beginning a transaction") from error
+                raise self._classify(error, "beginning a transaction") from error
             self._begun_at = time.monotonic()
 
     def commit(self, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
@@ -125,13 +125,13 @@ class TransactionalProducer(OutputProducer):
                     repeated_for_cause = True
                     continue
                 if not retriable(error):
-                    raise self._classified(error, f"committing to topics {self._topics()}") from error
+                    raise self._classify(error, f"committing to topics {self._topics()}") from error
                 if time.monotonic() > deadline:
                     raise TransactionAbortedError(
                         "committing: no answer in time, its outcome is unknown", replace_output=True
                     ) from error
 
-    def _classified(self, error: KafkaException, operation: str) -> Exception:
+    def _classify(self, error: KafkaException, operation: str) -> Exception:
         """Return the error to raise, with the cause instead of the producer's state."""
         # A fenced producer does not end the process. The broker fences a producer whose transaction has timed out, and
         # a process that was suspended in `init_transactions` fences its successor on waking. Only the group knows
@@ -140,7 +140,7 @@ class TransactionalProducer(OutputProducer):
             error = self._fatal_error(error)
         elif error.args[0].code() == KafkaError._STATE and self._begun_at is not None:  # noqa: SLF001
             error, operation = self._abort_error(error), f"writing to topics {self._topics()}"
-        return super()._classified(error, f"{operation} as {self._transactional_id}")
+        return super()._classify(error, f"{operation} as {self._transactional_id}")
 
     def _fatal_error(self, error: KafkaException) -> KafkaException:
         """Return the cause of a fatal error.

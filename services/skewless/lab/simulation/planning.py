@@ -59,9 +59,9 @@ def plan(
     measures = simulation.facts()
     duration_s = (stream["last_ms"] - stream["first_ms"]) / 1000
     tuples_per_s = tuples / duration_s if duration_s > 0 else None
-    described = {**stream, **{name: measures[0][name] for name in ("keys", "p1")}, "tuples_per_s": tuples_per_s}
+    stream_facts = {**stream, **{name: measures[0][name] for name in ("keys", "p1")}, "tuples_per_s": tuples_per_s}
     demand = demand.of(tuples_per_s)
-    return {"stream": described, **demand.to_json(), **recommend(measures, demand)}
+    return {"stream": stream_facts, **demand.to_json(), **recommend(measures, demand)}
 
 
 def _require_tuples(stream: StreamTotals) -> None:

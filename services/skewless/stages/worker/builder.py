@@ -36,7 +36,7 @@ def build(start: StageStart) -> BuiltStage:
 
 def with_cost(settings: CostSettings, executor: StepExecutor) -> Process:
     """Return a function that processes batches. With a simulated cost, partitions are processed concurrently."""
-    cost = SimulatedCost(settings, executor.process, executor.fail, executor.counts.add_busy_time)
+    cost = SimulatedCost(settings, executor.process, executor.fail, executor.statistics.add_busy_time)
 
     async def submit(batch: MessageBatch) -> None:
         cost.submit(batch)

@@ -8,7 +8,7 @@ MAX_ABORTS = 2
 """Consecutive aborts that end the process: the same records would make the next transaction as large."""
 
 
-class AbortStreak:
+class ConsecutiveTimeouts:
     """Counts consecutive transactions that were aborted because writing their records took longer than the timeout."""
 
     def __init__(self, transaction_timeout_s: float) -> None:
