@@ -15,9 +15,6 @@ from skewless.errors import BrokerError, SkewlessError, UnreachableError
 
 ATTEMPT_S = 0.25
 """Timeout of one metadata request."""
-READY_S = 2.0
-"""Timeout of the list of topics, which must be the first request of a new client. librdkafka drops its connection to a
-bootstrap server once it knows the brokers. Any other request at that moment waits for one to three seconds."""
 REFUSED_S = 5.0
 """Time for which brokers must refuse a client's login before it is an error. A new user does not reach all brokers at
 the same time."""
@@ -83,6 +80,8 @@ def wait_until_reachable(
     is_reported = False
     while time.monotonic() < deadline and not give_up():
         try:
+            # The list of topics must be the first request of a new client. librdkafka drops its connection to a bootstrap
+            # server once it knows the brokers, and any other request at that moment waits for one to three seconds.
             if client.list_topics(timeout=ATTEMPT_S).brokers:
                 return client
         except KafkaException:
