@@ -80,8 +80,8 @@ def wait_until_reachable(
     is_reported = False
     while time.monotonic() < deadline and not give_up():
         try:
-            # The list of topics must be the first request of a new client. librdkafka drops its connection to a bootstrap
-            # server once it knows the brokers, and any other request at that moment waits for one to three seconds.
+            # The list of topics must be the first request of a new client. librdkafka drops its connection to a
+            # bootstrap server once it knows the brokers. Any other request at that moment waits one to three seconds.
             if client.list_topics(timeout=ATTEMPT_S).brokers:
                 return client
         except KafkaException:
